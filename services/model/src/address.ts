@@ -1,0 +1,70 @@
+import { isIP } from "node:net";
+import ipaddr from "ipaddr.js";
+
+/** Address family; the words are the names of the wire's fields in lower case. */
+export type Family = "v4" | "v6";
+
+/** Both families, IPv4 first, as kube-proxy and kpng list them. */
+export const families: readonly Family[] = ["v4", "v6"];
+
+/**
+ * Addresses of both families, each in the order in which the cluster gave them.
+ *
+ * *Shape:* canonical text, no zone, no port: `{ v4: ["10.0.1.7"], v6: ["fd00::7"] }`.
+ */
+export interface AddressSet {
+  readonly v4: readonly string[];
+  readonly v6: readonly string[];
+}
+
+export const noAddresses: AddressSet = { v4: [], v6: [] };
+
+/**
+ * Returns the canonical form (dotted IPv4, RFC 5952 IPv6) of an address, or undefined for anything else: names, zones
+ * (`fe80::1%eth0`), ports, octal or shortened IPv4 (`010.1`, `127.1`), which programs read in different ways.
+ */
+export function parseAddress(text: string): { readonly family: Family; readonly address: string } | undefined {
+  switch (isIP(text)) {
+    case 4:
+      return { family: "v4", address: text };
+    case 6:
+      return text.includes("%") ? undefined : { family: "v6", address: ipaddr.IPv6.parse(text).toRFC5952String() };
+    default:
+      return undefined;
+  }
+}
+
+/**
+ * Returns the canonical form of a CIDR, host bits cleared (`10.1.2.3/8` → `10.0.0.0/8`), or undefined if it is none.
+ */
+export function parseCidr(text: string): { readonly family: Family; readonly cidr: string } | undefined {
+  const match = /^([^/]+)\/(\d{1,3})$/.exec(text);
+  const address = match?.[1] === undefined ? undefined : parseAddress(match[1]);
+  if (address === undefined || match?.[2] === undefined) return undefined;
+  const length = Number(match[2]);
+  if (length > (address.family === "v4" ? 32 : 128)) return undefined;
+  const network =
+    address.family === "v4"
+      ? ipaddr.IPv4.networkAddressFromCIDR(text).toString()
+      : ipaddr.IPv6.networkAddressFromCIDR(`${address.address}/${length}`).toRFC5952String();
+  return { family: address.family, cidr: `${network}/${length}` };
+}
+
+/**
+ * Sorts valid addresses into families and gives the invalid ones back.
+ *
+ * Duplicates are dropped; order is kept.
+ */
+export function toAddressSet(texts: readonly string[]): {
+  readonly set: AddressSet;
+  readonly invalid: readonly string[];
+} {
+  const set = { v4: [] as string[], v6: [] as string[] };
+  const invalid: string[] = [];
+  for (const text of texts) {
+    const parsed = parseAddress(text);
+    if (parsed === undefined) invalid.push(text);
+    else if (!set[parsed.family].includes(parsed.address)) set[parsed.family].push(parsed.address);
+  }
+  return { set, invalid };
+}

@@ -1,0 +1,16 @@
+/** A Node reduced to what a proxy uses. Source: core/v1 Node. */
+export interface Node {
+  readonly name: string;
+  /** Label `topology.kubernetes.io/zone`; "" if absent. */
+  readonly zone: string;
+  /** Only those that the source was told to keep. */
+  readonly labels: Readonly<Record<string, string>>;
+  /** Only those that the source was told to keep. */
+  readonly annotations: Readonly<Record<string, string>>;
+  /** status.addresses: internal ones, then external ones, each in the order of the status. */
+  readonly addresses: readonly string[];
+  /** spec.podCIDRs. */
+  readonly podCIDRs: readonly string[];
+  /** False while the Node is being deleted or carries the taint `ToBeDeletedByClusterAutoscaler`. */
+  readonly isEligible: boolean;
+}

@@ -1,0 +1,78 @@
+import { createServer, type ServerResponse } from "node:http";
+import type { Registry } from "prom-client";
+import type { Health } from "./health.ts";
+import { ProcessError } from "./process-error.ts";
+import type { Task } from "./task.ts";
+import { aborted } from "./wait.ts";
+
+export interface ObserveOptions {
+  /** *Shape:* `host:port`, `:port` for all addresses, `[::1]:port`. */
+  readonly address: string;
+  readonly health: Health;
+  readonly metrics: Registry;
+}
+
+/**
+ * Serves /livez, /healthz, /readyz (200 or 503, JSON with each part's reason) and /metrics (Prometheus text).
+ *
+ * Errors: LISTEN_FAILED if the address cannot be had.
+ */
+export function observeTask(options: ObserveOptions): Task {
+  return { name: "observe", run: (signal) => serve(options, signal) };
+}
+
+async function serve({ address, health, metrics }: ObserveOptions, signal: AbortSignal): Promise<void> {
+  const { host, port } = parseHostPort(address);
+  const server = createServer((request, response) => {
+    const path = new URL(request.url ?? "/", "http://localhost").pathname;
+    switch (path) {
+      case "/livez":
+        return answer(response, true, health);
+      case "/healthz":
+        return answer(response, health.isHealthy, health);
+      case "/readyz":
+        return answer(response, health.isReady, health);
+      case "/metrics":
+        metrics.metrics().then(
+          (text) => response.writeHead(200, { "content-type": metrics.contentType }).end(text),
+          (error: unknown) => response.writeHead(500).end(String(error)),
+        );
+        return;
+      default:
+        response.writeHead(404, { "content-type": "text/plain" }).end("/livez /healthz /readyz /metrics\n");
+    }
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", (cause) =>
+      reject(new ProcessError("LISTEN_FAILED", `cannot serve health and metrics on ${address}`, { cause })),
+    );
+    server.listen(port, host, resolve);
+  });
+  await aborted(signal);
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+}
+
+function answer(response: ServerResponse, isOk: boolean, health: Health): void {
+  const parts = Object.fromEntries(health.parts);
+  response.writeHead(isOk ? 200 : 503, { "content-type": "application/json" });
+  response.end(`${JSON.stringify({ status: isOk ? "ok" : "failing", parts })}\n`);
+}
+
+/**
+ * Splits `host:port`. A missing host means all addresses.
+ *
+ * Errors: BAD_OPTION.
+ */
+export function parseHostPort(address: string): { readonly host: string | undefined; readonly port: number } {
+  const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([^[\]:]*)):(\d{1,5})$/.exec(address);
+  const port = Number(match?.[3]);
+  if (match === null || port > 65_535) {
+    throw new ProcessError(
+      "BAD_OPTION",
+      `"${address}" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535`,
+    );
+  }
+  const host = match[1] ?? match[2];
+  return { host: host === "" ? undefined : host, port };
+}

@@ -1,0 +1,82 @@
+import { hostname } from "node:os";
+import { type Command, InvalidArgumentError, Option } from "commander";
+
+export interface OptionSpec {
+  /** As commander writes it: `--listen <url...>`. */
+  readonly flags: string;
+  readonly description: string;
+  readonly default?: unknown;
+  /** Environment name; by default KPNG_ and the flag in capitals: `--node-name` is KPNG_NODE_NAME. */
+  readonly env?: string | undefined;
+  /** Turns the text into the value; throws InvalidArgumentError. */
+  readonly parse?: ((text: string, previous: unknown) => unknown) | undefined;
+}
+
+/** Adds options to a command; each can also be set by its environment name, and the flag wins. */
+export function addOptions(command: Command, specs: readonly OptionSpec[]): Command {
+  for (const spec of specs) {
+    const option = new Option(spec.flags, spec.description);
+    if (spec.default !== undefined) option.default(spec.default);
+    if (spec.parse !== undefined) option.argParser(spec.parse);
+    option.env(spec.env ?? `KPNG_${option.name().replace(/^no-/, "").replaceAll("-", "_").toUpperCase()}`);
+    command.addOption(option);
+  }
+  return command;
+}
+
+/** Parses a Go-like duration ("500ms", "2s", "1m30s", "1h") or bare milliseconds into milliseconds. */
+export function parseDurationMs(text: string): number {
+  if (/^\d+$/.test(text)) return Number(text);
+  const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 } as const;
+  const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)];
+  if (parts.length === 0 || parts.map((part) => part[0]).join("") !== text) {
+    throw new InvalidArgumentError(`"${text}" is no duration: write 500ms, 2s, 1m30s or 1h`);
+  }
+  return parts.reduce((sum, part) => sum + Number(part[1]) * units[part[2] as keyof typeof units], 0);
+}
+
+/** Parses a whole number within limits. */
+export function parseWholeNumber(name: string, min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (!/^-?\d+$/.test(text) || value < min || value > max) {
+      throw new InvalidArgumentError(`${name} is a whole number from ${min} to ${max}`);
+    }
+    return value;
+  };
+}
+
+/** Collects a repeatable option; values may also be separated by commas, which is how an environment name gives several. */
+export function collect(text: string, previous: unknown): readonly string[] {
+  const before = Array.isArray(previous) ? (previous as readonly string[]) : [];
+  return [...before, ...text.split(",").filter((part) => part !== "")];
+}
+
+export const logLevelOption: OptionSpec = {
+  flags: "--log-level <level>",
+  description: "what to log on standard error: error, info or debug",
+  default: "info",
+  parse: (text) => {
+    if (text !== "error" && text !== "info" && text !== "debug")
+      throw new InvalidArgumentError("log level is error, info or debug");
+    return text;
+  },
+};
+
+export const nodeNameOption: OptionSpec = {
+  flags: "--node-name <name>",
+  description: "name of the Node that this process works for",
+  default: hostname(),
+  parse: (text) => {
+    if (text.length > 253) throw new InvalidArgumentError("a node name has at most 253 characters");
+    return text;
+  },
+};
+
+export const observeOptions: readonly OptionSpec[] = [
+  {
+    flags: "--healthz-bind-address <host:port>",
+    description: "serve /livez, /healthz and /readyz there (default: not at all)",
+  },
+  { flags: "--metrics-bind-address <host:port>", description: "serve /metrics there (default: not at all)" },
+];

@@ -1,0 +1,11 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  test: {
+    include: ["services/*/src/**/*.test.ts", "test/**/*.test.ts"],
+    // Tests start servers and processes; two cores are all that a test machine may have.
+    maxWorkers: 2,
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+  },
+});
