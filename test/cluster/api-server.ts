@@ -1,0 +1,65 @@
+import { generateKeyPairSync } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Child } from "./child.ts";
+import { writeTokenFile } from "./users.ts";
+
+/** kube-apiserver on the loopback address, with RBAC, two address families and a certificate of its own. */
+export class ApiServer {
+  readonly url: string;
+  /** Its self-signed certificate, which is its own authority; there once it has started. */
+  readonly caFile: string;
+  readonly child: Child;
+  #isReady: () => Promise<void>;
+
+  constructor(options: {
+    readonly path: string;
+    readonly folder: string;
+    readonly port: number;
+    readonly etcdUrl: string;
+    /** Resolves when the server is ready to be used. */
+    readonly isReady: () => Promise<void>;
+  }) {
+    const { path, folder, port, etcdUrl } = options;
+    this.url = `https://127.0.0.1:${port}`;
+    this.caFile = join(folder, "certs", "apiserver.crt");
+    this.#isReady = options.isReady;
+    const keyFile = join(folder, "service-account.key");
+    const tokenFile = join(folder, "tokens.csv");
+    const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+    writeFileSync(keyFile, privateKey.export({ type: "pkcs8", format: "pem" }));
+    writeTokenFile(tokenFile);
+    const args = [
+      `--etcd-servers=${etcdUrl}`,
+      `--cert-dir=${join(folder, "certs")}`,
+      "--bind-address=127.0.0.1",
+      `--secure-port=${port}`,
+      "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/108",
+      "--authorization-mode=Node,RBAC",
+      `--token-auth-file=${tokenFile}`,
+      `--service-account-key-file=${keyFile}`,
+      `--service-account-signing-key-file=${keyFile}`,
+      "--service-account-issuer=https://kubernetes.default.svc",
+      "--endpoint-reconciler-type=none",
+      // Pods are made by hand and no kubelet runs them, so they need no ServiceAccount.
+      "--disable-admission-plugins=ServiceAccount",
+    ];
+    this.child = new Child("kube-apiserver", path, args, join(folder, "kube-apiserver.log"));
+  }
+
+  /** Starts it, again if it has run before, with all that etcd holds; resolves when it is ready. */
+  async start(): Promise<void> {
+    this.child.start();
+    await this.#isReady();
+  }
+
+  /** Ends it as an administrator does: it closes its watches in its own time. */
+  async stop(): Promise<void> {
+    await this.child.stop();
+  }
+
+  /** Ends it as a crash does. */
+  async kill(): Promise<void> {
+    await this.child.kill();
+  }
+}

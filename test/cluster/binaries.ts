@@ -1,0 +1,39 @@
+import { join } from "node:path";
+import { reasonOf } from "@kpng/process/log.ts";
+import { isExecutable } from "./executable.ts";
+import { buildMissing } from "./go-build.ts";
+
+/** A program of the control plane. `etcd-3.4` is Debian's, which refuses WatchList. */
+export type Program = "etcd" | "etcd-3.4" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
+
+/** Where the programs are, or why they cannot be had here. */
+export type Binaries =
+  | { readonly kind: "found"; readonly paths: Readonly<Partial<Record<Program, string>>> }
+  | { readonly kind: "missing"; readonly reason: string };
+
+/**
+ * Finds the programs: in the folder that KUBEBUILDER_ASSETS names, else in the cache outside the repository, else by
+ * building them there, which takes Go 1.26 or newer and, the first time, some minutes.
+ *
+ * Errors: none; what cannot be had is `missing` with the reason.
+ */
+export async function findBinaries(programs: readonly Program[]): Promise<Binaries> {
+  const paths: Partial<Record<Program, string>> = {};
+  const toBuild: Exclude<Program, "etcd-3.4">[] = [];
+  for (const program of programs) {
+    if (program === "etcd-3.4") {
+      if (!isExecutable("/usr/bin/etcd")) return { kind: "missing", reason: "no /usr/bin/etcd: install etcd-server" };
+      paths[program] = "/usr/bin/etcd";
+      continue;
+    }
+    const assets = process.env.KUBEBUILDER_ASSETS;
+    const given = assets === undefined ? undefined : join(assets, program);
+    if (given !== undefined && isExecutable(given)) paths[program] = given;
+    else toBuild.push(program);
+  }
+  try {
+    return { kind: "found", paths: { ...paths, ...(await buildMissing(toBuild)) } };
+  } catch (error) {
+    return { kind: "missing", reason: reasonOf(error) };
+  }
+}

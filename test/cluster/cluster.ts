@@ -1,0 +1,122 @@
+import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { ApiClient } from "./api-client.ts";
+import { ApiServer } from "./api-server.ts";
+import type { Program } from "./binaries.ts";
+import { Child } from "./child.ts";
+import { Etcd } from "./etcd.ts";
+import { freePorts } from "./ports.ts";
+import { makeTempFolder } from "./temp-folder.ts";
+import { until } from "./until.ts";
+import { makeKubeconfig, type User } from "./users.ts";
+
+export interface ClusterOptions {
+  /** Where the programs are; from `findBinaries`. */
+  readonly paths: Readonly<Partial<Record<Program, string>>>;
+  /** Default "etcd". "etcd-3.4" is Debian's, with which the API server refuses WatchList. */
+  readonly etcd?: "etcd" | "etcd-3.4" | undefined;
+  /** Starts kube-controller-manager with the controller of EndpointSlices. Default true. */
+  readonly hasControllers?: boolean | undefined;
+}
+
+/** A control plane that runs for one test file. */
+export interface Cluster {
+  readonly etcd: Etcd;
+  readonly apiServer: ApiServer;
+  /** The administrator's calls. */
+  readonly api: ApiClient;
+  /** A folder that goes away with the cluster. */
+  readonly folder: string;
+  /** Writes a kubeconfig for the user and returns its path. `server` stands in for the API server, e.g. a proxy. */
+  kubeconfig(user: User, options?: { readonly server?: string; readonly tokenFile?: string }): string;
+  /** Ends all of it and removes its files. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts etcd, kube-apiserver and kube-controller-manager on free ports of the loopback address.
+ *
+ * *Cost:* about five seconds on two cores until Services get their EndpointSlices.
+ *
+ * Errors: a program that does not become ready, with the last lines that it printed.
+ */
+export async function startCluster(options: ClusterOptions): Promise<Cluster> {
+  const folder = makeTempFolder();
+  const [clientPort = 0, peerPort = 0, apiPort = 0, managerPort = 0] = await freePorts(4);
+  const etcd = new Etcd(pathOf(options, options.etcd ?? "etcd"), folder, clientPort, peerPort);
+  const url = `https://127.0.0.1:${apiPort}`;
+  const api = new ApiClient(url, join(folder, "certs", "apiserver.crt"));
+  const apiServer: ApiServer = new ApiServer({
+    path: pathOf(options, "kube-apiserver"),
+    folder,
+    port: apiPort,
+    etcdUrl: etcd.url,
+    isReady: () => untilReady(api, apiServer),
+  });
+  const cluster: Cluster = {
+    etcd,
+    apiServer,
+    api,
+    folder,
+    kubeconfig: (user, { server = apiServer.url, tokenFile } = {}) => {
+      const path = join(folder, `${user}-${new URL(server).port}${tokenFile === undefined ? "" : "-file"}.kubeconfig`);
+      writeFileSync(path, makeKubeconfig({ server, caFile: apiServer.caFile, user, tokenFile }));
+      return path;
+    },
+    stop: async () => {
+      api.close();
+      // None of it is needed again, so none of it is asked to end in order.
+      await Promise.all([manager, apiServer.child, etcd.child].map((child) => child?.kill()));
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+  let manager: Child | undefined;
+  try {
+    await etcd.start();
+    await apiServer.start();
+    if (options.hasControllers ?? true) {
+      const kubeconfig = cluster.kubeconfig("admin");
+      manager = makeManager(pathOf(options, "kube-controller-manager"), folder, kubeconfig, managerPort);
+      manager.start();
+    }
+  } catch (error) {
+    await cluster.stop();
+    throw error;
+  }
+  return cluster;
+}
+
+function makeManager(path: string, folder: string, kubeconfig: string, port: number): Child {
+  const args = [
+    `--kubeconfig=${kubeconfig}`,
+    `--authentication-kubeconfig=${kubeconfig}`,
+    `--authorization-kubeconfig=${kubeconfig}`,
+    "--bind-address=127.0.0.1",
+    `--secure-port=${port}`,
+    `--cert-dir=${join(folder, "manager-certs")}`,
+    "--leader-elect=false",
+    "--controllers=endpointslice-controller",
+    // The default of 20 queries per second makes a test of hundreds of Services wait.
+    "--kube-api-qps=1000",
+    "--kube-api-burst=1000",
+  ];
+  return new Child("kube-controller-manager", path, args, join(folder, "kube-controller-manager.log"));
+}
+
+async function untilReady(api: ApiClient, apiServer: ApiServer): Promise<void> {
+  const check = async (): Promise<boolean> => {
+    if (!apiServer.child.isRunning) throw new Error("it has exited");
+    if (!existsSync(apiServer.caFile)) return false;
+    await api.call("GET", "/readyz");
+    // Made by the server itself shortly after it says that it is ready.
+    await api.get("/api/v1/namespaces/default");
+    return true;
+  };
+  await until("kube-apiserver is ready", check, 60_000, () => apiServer.child.tail());
+}
+
+function pathOf(options: ClusterOptions, program: Program): string {
+  const path = options.paths[program];
+  if (path === undefined) throw new Error(`the cluster needs ${program}: name it in findBinaries`);
+  return path;
+}

@@ -1,0 +1,41 @@
+import { afterAll, beforeAll, describe, test } from "vitest";
+import { findBinaries, type Program } from "./binaries.ts";
+import { type Cluster, type ClusterOptions, startCluster } from "./cluster.ts";
+
+/**
+ * Runs tests against one real control plane, which is started before the first and ended after the last.
+ *
+ * Where the programs cannot be had the tests are one skipped test that says why; in CI it fails instead.
+ */
+export async function describeCluster(
+  name: string,
+  options: Omit<ClusterOptions, "paths">,
+  tests: (cluster: () => Cluster) => void,
+): Promise<void> {
+  const needed: readonly Program[] = [
+    options.etcd ?? "etcd",
+    "kube-apiserver",
+    ...((options.hasControllers ?? true) ? (["kube-controller-manager"] as const) : []),
+  ];
+  const binaries = await findBinaries(needed);
+  if (binaries.kind === "missing") {
+    const { reason } = binaries;
+    if (process.env.CI !== "true") return test.skip(`${name} (skipped: ${reason})`);
+    return test(name, () => {
+      throw new Error(reason);
+    });
+  }
+  describe(name, () => {
+    let cluster: Cluster | undefined;
+    beforeAll(async () => {
+      cluster = await startCluster({ ...options, paths: binaries.paths });
+    });
+    afterAll(async () => {
+      await cluster?.stop();
+    });
+    tests(() => {
+      if (cluster === undefined) throw new Error("the cluster has not started");
+      return cluster;
+    });
+  });
+}

@@ -1,0 +1,40 @@
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { isAlive } from "./child.ts";
+
+/**
+ * Runs `work` while no other process holds the lock, a folder with its holder's process id.
+ *
+ * A lock whose holder is gone is taken over. Waits without a limit: a build takes as long as it takes.
+ */
+export async function withLock<T>(path: string, work: () => Promise<T>): Promise<T> {
+  while (!take(path)) await sleep(200);
+  try {
+    return await work();
+  } finally {
+    rmSync(path, { recursive: true, force: true });
+  }
+}
+
+function take(path: string): boolean {
+  try {
+    mkdirSync(path);
+  } catch {
+    const holder = readHolder(path);
+    if (holder !== undefined && !isAlive(holder)) rmSync(path, { recursive: true, force: true });
+    return false;
+  }
+  writeFileSync(join(path, "pid"), String(process.pid));
+  return true;
+}
+
+/** Undefined while the holder has made the folder and not yet written its id. */
+function readHolder(path: string): number | undefined {
+  try {
+    const text = readFileSync(join(path, "pid"), "utf8");
+    return text === "" ? undefined : Number(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,28 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { reasonOf } from "@kpng/process/log.ts";
+
+/**
+ * Calls `check` until it returns something other than undefined and false, and returns that.
+ *
+ * Errors: after `timeoutMs`, with what was waited for, what the last check said or threw, and `details`.
+ */
+export async function until<T>(
+  what: string,
+  check: () => Promise<T | undefined | false> | T | undefined | false,
+  timeoutMs = 15_000,
+  details: () => string = () => "",
+): Promise<T> {
+  const deadlineMs = performance.now() + timeoutMs;
+  let last = "the check said no";
+  for (;;) {
+    try {
+      const value = await check();
+      if (value !== undefined && value !== false) return value;
+      last = "the check said no";
+    } catch (error) {
+      last = reasonOf(error);
+    }
+    if (performance.now() > deadlineMs) throw new Error(`not within ${timeoutMs} ms: ${what} (${last})\n${details()}`);
+    await sleep(25);
+  }
+}

@@ -1,0 +1,42 @@
+import { writeFileSync } from "node:fs";
+
+/** Who may talk to the test's API server, by static tokens. `admin` may do everything, `kpng` what RBAC gives it. */
+export type User = "admin" | "kpng" | "kpng-rotated";
+
+export const tokens: Readonly<Record<User, string>> = {
+  admin: "admin-token",
+  kpng: "kpng-token",
+  "kpng-rotated": "kpng-rotated-token",
+};
+
+/** The user name that the API server sees: both of kpng's tokens are its ServiceAccount's. */
+export const kpngUserName = "system:serviceaccount:kube-system:kpng-watcher";
+
+/** Writes the file for --token-auth-file; lines are `token,user,uid,"groups"`. */
+export function writeTokenFile(path: string): void {
+  const lines = [
+    `${tokens.admin},admin,1,"system:masters"`,
+    `${tokens.kpng},${kpngUserName},2,"system:serviceaccounts"`,
+    `${tokens["kpng-rotated"]},${kpngUserName},2,"system:serviceaccounts"`,
+  ];
+  writeFileSync(path, `${lines.join("\n")}\n`);
+}
+
+/** Returns a kubeconfig for the user; `tokenFile` in place of the token makes it one that can be rotated. */
+export function makeKubeconfig(options: {
+  readonly server: string;
+  readonly caFile: string;
+  readonly user: User;
+  readonly tokenFile?: string | undefined;
+}): string {
+  const { server, caFile, user, tokenFile } = options;
+  const config = {
+    apiVersion: "v1",
+    kind: "Config",
+    clusters: [{ name: "test", cluster: { server, "certificate-authority": caFile } }],
+    users: [{ name: user, user: tokenFile === undefined ? { token: tokens[user] } : { tokenFile } }],
+    contexts: [{ name: "test", context: { cluster: "test", user } }],
+    "current-context": "test",
+  };
+  return JSON.stringify(config, undefined, 2);
+}
