@@ -47,7 +47,7 @@ export const GlobalWatchReqSchema: GenMessage<GlobalWatchReq> = /*@__PURE__*/
  */
 export type ServiceInfo = Message<"globalv1.ServiceInfo"> & {
   /**
-   * XXH64 of the marshalled Service.
+   * XXH64 of this message with nothing but the Service.
    *
    * @generated from field: uint64 Hash = 1;
    */

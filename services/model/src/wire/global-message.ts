@@ -1,0 +1,163 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { noAddresses } from "../address.ts";
+import type { Endpoint, EndpointSlice } from "../endpoint.ts";
+import {
+  type EndpointInfo,
+  EndpointInfoSchema,
+  NodeInfoSchema,
+  NodeSchema,
+  ServiceInfoSchema,
+} from "../gen/globalv1/api_pb.ts";
+import { type Endpoint as EndpointMessage, EndpointUseSchema } from "../gen/localv1/api_pb.ts";
+import type { Node } from "../node.ts";
+import type { Service } from "../service.ts";
+import { decodeAddresses, encodeAddresses } from "./addresses.ts";
+import { decodeEndpointPort, firstToFront, setFirstAddresses } from "./endpoint-message.ts";
+import { hashBytes } from "./hash.ts";
+import { decodeNode, encodeNode } from "./node-message.ts";
+import { decodeService, encodeProtocol, encodeService, setIfDefined, sortedByKey } from "./service-message.ts";
+import { WireError } from "./wire-error.ts";
+
+/** Returns the bytes of a ServiceInfo; with `isExtended` also what KPNG cannot say. */
+export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8Array {
+  const message = create(ServiceInfoSchema, { Service: encodeService(service, isExtended ? {} : undefined) });
+  message.Hash = hashBytes(toBinary(ServiceInfoSchema, message));
+  if (isExtended) message.ServiceProxyName = service.proxyName;
+  return toBinary(ServiceInfoSchema, message);
+}
+
+/** Errors: WireError. */
+export function decodeServiceInfo(bytes: Uint8Array): Service {
+  const info = fromBinary(ServiceInfoSchema, bytes);
+  if (info.Service === undefined) throw new WireError("a ServiceInfo without Service");
+  return decodeService(info.Service, info.ServiceProxyName);
+}
+
+/** KPNG's identity of an endpoint: XXH64 of Endpoint, Conditions and Topology (`proxystore.go:300`). */
+export function endpointInfoHash(endpoint: Endpoint): bigint {
+  return hashBytes(toBinary(EndpointInfoSchema, create(EndpointInfoSchema, identifyingFields(endpoint))));
+}
+
+function identifyingFields(endpoint: Endpoint) {
+  return {
+    Endpoint: {
+      Hostname: endpoint.hostname,
+      IPs: encodeAddresses(endpoint.addresses) ?? {},
+      PortOverrides: endpoint.ports.map((port) => ({ Name: port.name, Port: port.port })),
+    },
+    Conditions: { Ready: endpoint.conditions.ready },
+    // Never absent: Go readers dereference it.
+    Topology: { Node: endpoint.nodeName, Zone: endpoint.zone },
+  };
+}
+
+/**
+ * Returns the bytes of an EndpointInfo.
+ *
+ * Its Hash is KPNG's where the endpoint says no more than KPNG hashes. Hints are mixed in, because a Go relay takes an
+ * endpoint whose Hash stayed the same for unchanged, and KPNG's own hash leaves them out.
+ */
+export function encodeEndpointInfo(slice: EndpointSlice, endpoint: Endpoint, isExtended: boolean): Uint8Array {
+  const hints =
+    endpoint.hintedZones.length > 0 || (isExtended && endpoint.hintedNodes.length > 0)
+      ? { Zones: [...endpoint.hintedZones], ...(isExtended ? { Nodes: [...endpoint.hintedNodes] } : {}) }
+      : undefined;
+  const message = create(EndpointInfoSchema, {
+    ...identifyingFields(endpoint),
+    Namespace: slice.namespace,
+    SourceName: slice.name,
+    ServiceName: slice.serviceName,
+    PodName: endpoint.podName,
+    ...setIfDefined("Hints", hints),
+  });
+  const hash = endpointInfoHash(endpoint);
+  message.Hash = hints === undefined ? hash : hash ^ hashBytes(toBinary(EndpointInfoSchema, message));
+  if (isExtended) extend(message, endpoint);
+  return toBinary(EndpointInfoSchema, message);
+}
+
+function extend(message: EndpointInfo, endpoint: Endpoint): void {
+  if (message.Conditions !== undefined) {
+    message.Conditions.Serving = endpoint.conditions.serving;
+    message.Conditions.Terminating = endpoint.conditions.terminating;
+  }
+  if (message.Endpoint !== undefined) extendEndpoint(message.Endpoint, endpoint);
+}
+
+function extendEndpoint(message: EndpointMessage, endpoint: Endpoint): void {
+  message.PortOverrides.forEach((port, index) => {
+    const protocol = endpoint.ports[index]?.protocol;
+    if (protocol !== undefined) port.Protocol = encodeProtocol(protocol);
+  });
+  setFirstAddresses(message, endpoint.addresses);
+  // Says that Serving and Terminating are meant: proto3 cannot tell a false from a field that was never sent.
+  message.Use = create(EndpointUseSchema, { Ready: endpoint.conditions.ready });
+}
+
+/** An endpoint with the slice that it belongs to. Errors: WireError. */
+export function decodeEndpointInfo(bytes: Uint8Array): {
+  readonly slice: Omit<EndpointSlice, "endpoints">;
+  readonly endpoint: Endpoint;
+} {
+  const info = fromBinary(EndpointInfoSchema, bytes);
+  if (info.Namespace === "" || info.ServiceName === "") throw new WireError("an EndpointInfo without Service");
+  const ready = info.Conditions?.Ready ?? true;
+  const isExtended = info.Endpoint?.Use !== undefined;
+  return {
+    slice: {
+      namespace: info.Namespace,
+      name: info.SourceName === "" ? info.ServiceName : info.SourceName,
+      serviceName: info.ServiceName,
+      hasPodKeys: info.SourceName === "" || info.SourceName === info.ServiceName,
+    },
+    endpoint: {
+      addresses: firstToFront(
+        decodeAddresses(info.Endpoint?.IPs) ?? noAddresses,
+        decodeAddresses(info.Endpoint?.FirstIPs),
+      ),
+      ports: info.Endpoint?.PortOverrides.map(decodeEndpointPort) ?? [],
+      conditions: {
+        ready,
+        serving: isExtended ? (info.Conditions?.Serving ?? ready) : ready,
+        terminating: isExtended ? (info.Conditions?.Terminating ?? false) : false,
+      },
+      podName: info.PodName,
+      hostname: info.Endpoint?.Hostname ?? "",
+      nodeName: info.Topology?.Node ?? "",
+      zone: info.Topology?.Zone ?? "",
+      hintedZones: info.Hints?.Zones ?? [],
+      hintedNodes: info.Hints?.Nodes ?? [],
+    },
+  };
+}
+
+/** Returns the bytes of a NodeInfo; with `isExtended` also what the node's own proxy needs. */
+export function encodeNodeInfo(node: Node, isExtended: boolean): Uint8Array {
+  const message = create(NodeSchema, {
+    Name: node.name,
+    Topology: { Node: node.name, Zone: node.zone },
+    Labels: sortedByKey(node.labels),
+    Annotations: sortedByKey(node.annotations),
+    ...(isExtended ? { Local: encodeNode({ ...node, serviceCIDRs: [] }) } : {}),
+  });
+  return toBinary(
+    NodeInfoSchema,
+    create(NodeInfoSchema, { Hash: hashBytes(toBinary(NodeSchema, message)), Node: message }),
+  );
+}
+
+/** Errors: WireError. */
+export function decodeNodeInfo(bytes: Uint8Array): Node {
+  const message = fromBinary(NodeInfoSchema, bytes).Node;
+  if (message === undefined || message.Name === "") throw new WireError("a NodeInfo without name");
+  const local = message.Local === undefined ? undefined : decodeNode(message.Local);
+  return {
+    name: message.Name,
+    zone: message.Topology?.Zone ?? "",
+    labels: message.Labels,
+    annotations: message.Annotations,
+    addresses: local?.addresses ?? [],
+    podCIDRs: local?.podCIDRs ?? [],
+    isEligible: local?.isEligible ?? true,
+  };
+}

@@ -1,0 +1,32 @@
+import { create } from "@bufbuild/protobuf";
+import { parseAddress, parseCidr } from "../address.ts";
+import { type Node as NodeMessage, NodeSchema } from "../gen/localv1/api_pb.ts";
+import type { ViewNode } from "../node-view.ts";
+import { WireError } from "./wire-error.ts";
+
+export function encodeNode(node: ViewNode): NodeMessage {
+  return create(NodeSchema, {
+    Name: node.name,
+    Zone: node.zone,
+    Addresses: [...node.addresses],
+    PodCIDRs: [...node.podCIDRs],
+    Eligible: node.isEligible,
+    ServiceCIDRs: [...node.serviceCIDRs],
+  });
+}
+
+/** Errors: WireError. */
+export function decodeNode(message: NodeMessage): ViewNode {
+  return {
+    name: message.Name,
+    zone: message.Zone,
+    addresses: message.Addresses.map((text) => parseAddress(text)?.address ?? fail(text, "IP address")),
+    podCIDRs: message.PodCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "CIDR")),
+    isEligible: message.Eligible,
+    serviceCIDRs: message.ServiceCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "CIDR")),
+  };
+}
+
+function fail(text: string, what: string): never {
+  throw new WireError(`"${text}" is no ${what}`);
+}

@@ -1,0 +1,171 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { noAddresses, parseCidr } from "../address.ts";
+import {
+  type FamilyFlags as FamilyFlagsMessage,
+  type PortMapping,
+  type PortMappingSchema,
+  type Service as ServiceMessage,
+  ServiceSchema,
+  Protocol as WireProtocol,
+} from "../gen/localv1/api_pb.ts";
+import type { FamilyFlags } from "../node-view.ts";
+import type { IPFilter, Protocol, Service, ServicePort, ServiceType } from "../service.ts";
+import { compareText } from "../text-order.ts";
+import { decodeAddresses, encodeAddresses } from "./addresses.ts";
+import { WireError } from "./wire-error.ts";
+
+/** What goes beyond KPNG and is sent to extended subscribers only. */
+export interface ServiceExtension {
+  readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
+}
+
+/** Returns the message of a Service; without `extension` exactly KPNG's. */
+export function encodeService(service: Service, extension?: ServiceExtension): ServiceMessage {
+  return create(ServiceSchema, {
+    Namespace: service.namespace,
+    Name: service.name,
+    Type: service.type,
+    Labels: sortedByKey(service.labels),
+    Annotations: sortedByKey(service.annotations),
+    IPs: {
+      ...setIfDefined("ClusterIPs", encodeAddresses(service.clusterIPs)),
+      ...setIfDefined("ExternalIPs", encodeAddresses(service.externalIPs)),
+      ...setIfDefined("LoadBalancerIPs", encodeAddresses(service.loadBalancerIPs)),
+      Headless: service.isHeadless,
+    },
+    IPFilters: service.ipFilters.map((filter) => ({
+      ...setIfDefined("TargetIPs", encodeAddresses(filter.targetIPs)),
+      SourceRanges: [...filter.sourceRanges],
+    })),
+    MapIP: service.mapIP,
+    Ports: service.ports.map((port, index) => encodePort(port, extension?.portHasEndpoints?.[index])),
+    ExternalTrafficToLocal: service.externalTrafficPolicy === "Local",
+    InternalTrafficToLocal: service.internalTrafficPolicy === "Local",
+    SessionAffinity:
+      service.clientIPAffinitySeconds === undefined
+        ? { case: undefined }
+        : { case: "ClientIP", value: { TimeoutSeconds: service.clientIPAffinitySeconds } },
+    HealthCheckNodePort: service.healthCheckNodePort,
+    ...(extension !== undefined && service.proxyModeLoadBalancerIPs !== noAddresses
+      ? setIfDefined("ProxyModeLoadBalancerIPs", encodeAddresses(service.proxyModeLoadBalancerIPs))
+      : {}),
+  });
+}
+
+function encodePort(
+  port: ServicePort,
+  hasEndpoints: FamilyFlags | undefined,
+): MessageInitShape<typeof PortMappingSchema> {
+  return {
+    Name: port.name,
+    Protocol: encodeProtocol(port.protocol),
+    Port: port.port,
+    NodePort: port.nodePort,
+    TargetPort: typeof port.targetPort === "number" ? port.targetPort : 0,
+    TargetPortName: typeof port.targetPort === "string" ? port.targetPort : "",
+    ...(hasEndpoints === undefined ? {} : { HasEndpoints: { V4: hasEndpoints.v4, V6: hasEndpoints.v6 } }),
+  };
+}
+
+/** Returns the Service in a message; `proxyName` travels beside it. Errors: WireError. */
+export function decodeService(message: ServiceMessage, proxyName = ""): Service {
+  return {
+    namespace: message.Namespace,
+    name: message.Name,
+    type: decodeType(message.Type),
+    proxyName,
+    labels: message.Labels,
+    annotations: message.Annotations,
+    isHeadless: message.IPs?.Headless ?? false,
+    clusterIPs: decodeAddresses(message.IPs?.ClusterIPs),
+    externalIPs: decodeAddresses(message.IPs?.ExternalIPs),
+    loadBalancerIPs: decodeAddresses(message.IPs?.LoadBalancerIPs),
+    proxyModeLoadBalancerIPs: decodeAddresses(message.ProxyModeLoadBalancerIPs) ?? noAddresses,
+    ipFilters: message.IPFilters.map((filter): IPFilter => {
+      const sourceRanges = filter.SourceRanges.map(decodeCidr);
+      return filter.TargetIPs === undefined
+        ? { sourceRanges }
+        : { targetIPs: decodeAddresses(filter.TargetIPs), sourceRanges };
+    }),
+    mapIP: message.MapIP,
+    ports: message.Ports.map(decodePort),
+    internalTrafficPolicy: message.InternalTrafficToLocal ? "Local" : "Cluster",
+    externalTrafficPolicy: message.ExternalTrafficToLocal ? "Local" : "Cluster",
+    clientIPAffinitySeconds:
+      message.SessionAffinity.case === "ClientIP" ? message.SessionAffinity.value.TimeoutSeconds : undefined,
+    healthCheckNodePort: decodePortNumber(message.HealthCheckNodePort),
+  };
+}
+
+/** Undefined if any port lacks the field: the watcher is a Go one, or was not asked. */
+export function decodePortHasEndpoints(message: ServiceMessage): readonly FamilyFlags[] | undefined {
+  const flags = message.Ports.map((port) => port.HasEndpoints);
+  return flags.every((flag): flag is FamilyFlagsMessage => flag !== undefined)
+    ? flags.map((flag) => ({ v4: flag.V4, v6: flag.V6 }))
+    : undefined;
+}
+
+function decodePort(message: PortMapping): ServicePort {
+  return {
+    name: message.Name,
+    protocol: decodeProtocol(message.Protocol) ?? "TCP",
+    port: decodePortNumber(message.Port),
+    nodePort: decodePortNumber(message.NodePort),
+    targetPort: message.TargetPortName !== "" ? message.TargetPortName : decodePortNumber(message.TargetPort),
+  };
+}
+
+function decodeType(text: string): ServiceType {
+  switch (text) {
+    case "ClusterIP":
+    case "NodePort":
+    case "LoadBalancer":
+    case "ExternalName":
+      return text;
+    // KPNG's state files may leave it out.
+    case "":
+      return "ClusterIP";
+    default:
+      throw new WireError(`"${text}" is no Service type`);
+  }
+}
+
+function decodeCidr(text: string): string {
+  const parsed = parseCidr(text);
+  if (parsed === undefined) throw new WireError(`"${text}" is no CIDR`);
+  return parsed.cidr;
+}
+
+/** 0 to 65535. */
+export function decodePortNumber(value: number): number {
+  if (value < 0 || value > 65_535) throw new WireError(`${value} is no port`);
+  return value;
+}
+
+export function encodeProtocol(protocol: Protocol): WireProtocol {
+  return WireProtocol[protocol];
+}
+
+/** Undefined for KPNG's UnknownProtocol. */
+export function decodeProtocol(protocol: WireProtocol): Protocol | undefined {
+  switch (protocol) {
+    case WireProtocol.TCP:
+      return "TCP";
+    case WireProtocol.UDP:
+      return "UDP";
+    case WireProtocol.SCTP:
+      return "SCTP";
+    default:
+      return undefined;
+  }
+}
+
+/** The same entries in ascending order, so that equal maps have equal bytes and hashes. */
+export function sortedByKey(map: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(Object.entries(map).sort(([a], [b]) => compareText(a, b)));
+}
+
+/** An object with one field, or none where the value is undefined: absent and undefined are not the same to protobuf-es. */
+export function setIfDefined<K extends string, V>(name: K, value: V | undefined): { readonly [N in K]?: V } {
+  return value === undefined ? {} : ({ [name]: value } as { readonly [N in K]?: V });
+}

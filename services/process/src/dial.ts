@@ -1,0 +1,77 @@
+import { connect as connectSocket } from "node:net";
+import type { Transport } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+import { ProcessError } from "./process-error.ts";
+import type { TlsFiles } from "./tls-files.ts";
+
+/** Where a watcher is reached. */
+export type ApiAddress =
+  | { readonly kind: "tcp"; readonly host: string; readonly port: number; readonly isTls: boolean }
+  | { readonly kind: "unix"; readonly path: string };
+
+/** The watcher's standard port, as in KPNG. */
+export const standardApiPort = 12_090;
+
+/**
+ * Parses `--api`.
+ *
+ * | text | meaning |
+ * |---|---|
+ * | `127.0.0.1:12090`, `[::1]:12090`, `watcher.kube-system:12090` | TCP; TLS if files are given |
+ * | `watcher` | the same at port 12090 |
+ * | `http://host:port`, `https://host:port` | TCP without or with TLS |
+ * | `unix:///run/kpng.sock` | a unix socket |
+ *
+ * Errors: BAD_OPTION.
+ */
+export function parseApiAddress(text: string, hasTlsFiles: boolean): ApiAddress {
+  const unix = /^unix:(?:\/\/)?(\/.+)$/.exec(text);
+  if (unix?.[1] !== undefined) return { kind: "unix", path: unix[1] };
+  const url = /^(https?):\/\/(.+?)\/?$/.exec(text);
+  const rest = url?.[2] ?? text;
+  const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::(\d{1,5}))?$/.exec(rest);
+  const host = match?.[1] ?? match?.[2];
+  const port = Number(match?.[3] ?? standardApiPort);
+  if (host === undefined || port < 1 || port > 65_535) {
+    throw new ProcessError("BAD_OPTION", `--api "${text}" is no address: write host:port, [IPv6]:port or unix:///path`);
+  }
+  if (url?.[1] === "http" && hasTlsFiles) {
+    throw new ProcessError("BAD_OPTION", `--api "${text}" says no TLS, but TLS files are given`);
+  }
+  return { kind: "tcp", host, port, isTls: url?.[1] === "https" || hasTlsFiles };
+}
+
+export interface DialOptions {
+  /** See parseApiAddress. */
+  readonly api: string;
+  readonly tls?: TlsFiles | undefined;
+  /** Largest message that is accepted, in bytes. Default 64 MiB; KPNG's `--max-msg-size`. */
+  readonly maxMessageBytes?: number | undefined;
+}
+
+/**
+ * Returns a gRPC transport to a watcher; it connects when it is first used, and again after a loss.
+ *
+ * Errors: BAD_OPTION.
+ */
+export function dial({ api, tls, maxMessageBytes = 64 * 1024 * 1024 }: DialOptions): Transport {
+  const address = parseApiAddress(api, tls !== undefined);
+  // A watcher that lost its power never closes the connection: an unanswered ping does.
+  const keepalive = { pingIntervalMs: 30_000, pingTimeoutMs: 20_000 };
+  // Nodes send a name and receive everything: asking for compressed messages costs the watcher CPU for each of them.
+  const common = { readMaxBytes: maxMessageBytes, acceptCompression: [], ...keepalive };
+  if (address.kind === "unix") {
+    const { path } = address;
+    return createGrpcTransport({
+      ...common,
+      baseUrl: "http://localhost",
+      nodeOptions: { createConnection: () => connectSocket(path) },
+    });
+  }
+  const host = address.host.includes(":") ? `[${address.host}]` : address.host;
+  return createGrpcTransport({
+    ...common,
+    baseUrl: `${address.isTls ? "https" : "http"}://${host}:${address.port}`,
+    nodeOptions: { minVersion: "TLSv1.2", ...tls },
+  });
+}

@@ -1,0 +1,177 @@
+import { randomUUID } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
+import { assertNever } from "@kpng/model/assert-never.ts";
+import { type EndpointSlice, type SliceKey, serviceKeyOfSlice, sliceKey } from "@kpng/model/endpoint.ts";
+import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
+import type { ClusterObjects, ClusterSink, Kind, ObjectChange } from "../source/source.ts";
+import { ShardedMap } from "./sharded-map.ts";
+import { emptySnapshot, type Snapshot } from "./snapshot.ts";
+
+/**
+ * The one holder of cluster state.
+ *
+ * Each call of `apply` or `replace` that changes anything by value makes one new snapshot; readers keep the one that
+ * they took for as long as they need it. Nobody is called back: whoever wants the next state waits for it, and finds
+ * only the newest.
+ */
+export class Store implements ClusterSink {
+  /** Tells this run's revisions from those of any other. */
+  readonly instance = randomUUID();
+  readonly #changed = new Wakeup();
+  readonly #missing = new Set<Kind>(["services", "slices", "nodes"]);
+  #snapshot: Snapshot = emptySnapshot;
+
+  get snapshot(): Snapshot {
+    return this.#snapshot;
+  }
+
+  /** The kinds that no source has listed completely yet. */
+  get missingKinds(): readonly Kind[] {
+    return [...this.#missing];
+  }
+
+  /** How many wait for the next snapshot now. */
+  get waitingCount(): number {
+    return this.#changed.waitingCount;
+  }
+
+  /** Resolves with the first synced snapshot after revision `after`, or undefined when `signal` aborts. */
+  async next(after: number, signal: AbortSignal): Promise<Snapshot | undefined> {
+    while (!signal.aborted) {
+      if (this.#snapshot.isSynced && this.#snapshot.revision > after) return this.#snapshot;
+      await this.#changed.wait(signal);
+    }
+    return undefined;
+  }
+
+  apply(changes: readonly ObjectChange[]): void {
+    this.#publish(changes.reduce(applyChange, this.#snapshot));
+  }
+
+  replace(objects: ClusterObjects): void {
+    let next = this.#snapshot;
+    if (objects.services !== undefined) {
+      next = replaceServices(next, objects.services);
+      this.#missing.delete("services");
+    }
+    if (objects.slices !== undefined) {
+      next = replaceSlices(next, objects.slices);
+      this.#missing.delete("slices");
+    }
+    if (objects.nodes !== undefined) {
+      next = replaceNodes(next, objects.nodes);
+      this.#missing.delete("nodes");
+    }
+    if (objects.serviceCIDRs !== undefined && !isDeepStrictEqual(objects.serviceCIDRs, next.serviceCIDRs)) {
+      next = { ...next, serviceCIDRs: objects.serviceCIDRs };
+    }
+    if (this.#missing.size === 0 && !next.isSynced) next = { ...next, isSynced: true };
+    this.#publish(next);
+  }
+
+  #publish(next: Snapshot): void {
+    if (next === this.#snapshot) return;
+    this.#snapshot = { ...next, revision: this.#snapshot.revision + 1 };
+    this.#changed.wake();
+  }
+}
+
+/** Returns `snapshot` itself if the change makes no difference by value. */
+function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot {
+  switch (change.kind) {
+    case "put-service":
+      return withServices(snapshot, put(snapshot.services, serviceKey(change.service), change.service));
+    case "delete-service":
+      return withServices(snapshot, snapshot.services.with(change.key, undefined));
+    case "put-slice":
+      return putSlice(snapshot, change.slice);
+    case "delete-slice":
+      return deleteSlice(snapshot, change.key);
+    case "put-node":
+      return withNodes(snapshot, put(snapshot.nodes, change.node.name, change.node));
+    case "delete-node":
+      return withNodes(snapshot, snapshot.nodes.with(change.name, undefined));
+    default:
+      return assertNever(change);
+  }
+}
+
+function put<V>(map: ShardedMap<V>, key: string, value: V): ShardedMap<V> {
+  return isDeepStrictEqual(map.get(key), value) ? map : map.with(key, value);
+}
+
+function putSlice(snapshot: Snapshot, slice: EndpointSlice): Snapshot {
+  const service = serviceKeyOfSlice(slice);
+  const before = snapshot.slicesByService.get(service) ?? [];
+  const old = before.find((other) => other.name === slice.name);
+  // The trigger time alone is no news for anybody.
+  if (
+    old !== undefined &&
+    isDeepStrictEqual({ ...old, triggeredAtMs: undefined }, { ...slice, triggeredAtMs: undefined })
+  ) {
+    return snapshot;
+  }
+  const others = before.filter((other) => other !== old);
+  return withSlices(snapshot, service, [...others, slice].sort(byName));
+}
+
+function deleteSlice(snapshot: Snapshot, key: SliceKey): Snapshot {
+  const service = key.slice(0, key.lastIndexOf("/")) as ServiceKey;
+  const before = snapshot.slicesByService.get(service) ?? [];
+  const left = before.filter((slice) => sliceKey(slice) !== key);
+  return left.length === before.length ? snapshot : withSlices(snapshot, service, left);
+}
+
+function withSlices(snapshot: Snapshot, service: ServiceKey, slices: readonly EndpointSlice[]): Snapshot {
+  const value = slices.length === 0 ? undefined : slices;
+  return { ...snapshot, slicesByService: snapshot.slicesByService.with(service, value) };
+}
+
+function withServices(snapshot: Snapshot, services: Snapshot["services"]): Snapshot {
+  return services === snapshot.services ? snapshot : { ...snapshot, services };
+}
+
+function withNodes(snapshot: Snapshot, nodes: Snapshot["nodes"]): Snapshot {
+  return nodes === snapshot.nodes ? snapshot : { ...snapshot, nodes };
+}
+
+function replaceServices(snapshot: Snapshot, services: NonNullable<ClusterObjects["services"]>): Snapshot {
+  const entries = services.map((service) => [serviceKey(service), service] as const);
+  return withServices(snapshot, replaced(snapshot.services, entries));
+}
+
+function replaceNodes(snapshot: Snapshot, nodes: NonNullable<ClusterObjects["nodes"]>): Snapshot {
+  return withNodes(
+    snapshot,
+    replaced(
+      snapshot.nodes,
+      nodes.map((node) => [node.name, node] as const),
+    ),
+  );
+}
+
+function replaceSlices(snapshot: Snapshot, slices: readonly EndpointSlice[]): Snapshot {
+  const groups = Map.groupBy(slices, serviceKeyOfSlice);
+  const entries = [...groups].map(([key, group]) => [key, group.sort(byName)] as const);
+  const slicesByService = replaced(snapshot.slicesByService, entries);
+  return slicesByService === snapshot.slicesByService ? snapshot : { ...snapshot, slicesByService };
+}
+
+/** The entries as a map that keeps the identity of every value that did not change, or `map` if none did. */
+function replaced<V>(map: ShardedMap<V>, entries: readonly (readonly [string, V])[]): ShardedMap<V> {
+  let isSame = true;
+  const kept = entries.map(([key, value]) => {
+    const old = map.get(key);
+    if (old !== undefined && isDeepStrictEqual(old, value)) return [key, old] as const;
+    isSame = false;
+    return [key, value] as const;
+  });
+  const next = ShardedMap.from(kept);
+  return isSame && next.size === map.size ? map : next;
+}
+
+function byName(a: EndpointSlice, b: EndpointSlice): number {
+  return compareText(a.name, b.name);
+}

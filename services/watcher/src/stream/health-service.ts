@@ -1,0 +1,43 @@
+import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import {
+  type Health as HealthService,
+  HealthCheckResponse_ServingStatus as Status,
+} from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
+import type { Health } from "@kpng/process/health.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
+
+/**
+ * grpc.health.v1: serving means ready, for the process ("") and for each of `services` alike.
+ */
+export function healthService(
+  health: Health,
+  services: readonly string[],
+  stop: AbortSignal,
+): ServiceImpl<typeof HealthService> {
+  const changed = new Wakeup();
+  health.onChange(() => changed.wake(), stop);
+  const statusOf = (service: string): Status | undefined => {
+    if (service !== "" && !services.includes(service)) return undefined;
+    return health.isReady ? Status.SERVING : Status.NOT_SERVING;
+  };
+  return {
+    check({ service }) {
+      const status = statusOf(service);
+      if (status === undefined) throw new ConnectError(`unknown service "${service}"`, Code.NotFound);
+      return { status };
+    },
+    list() {
+      const status = health.isReady ? Status.SERVING : Status.NOT_SERVING;
+      return { statuses: Object.fromEntries(["", ...services].map((service) => [service, { status }])) };
+    },
+    async *watch({ service }, { signal }) {
+      let told: Status | undefined;
+      while (!signal.aborted) {
+        const status = statusOf(service) ?? Status.SERVICE_UNKNOWN;
+        if (status !== told) yield { status };
+        told = status;
+        await changed.wait(signal);
+      }
+    },
+  };
+}

@@ -1,0 +1,31 @@
+import { parseHostPort } from "@kpng/process/observe.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+
+/** Where a watcher listens. */
+export type ListenAddress =
+  | { readonly kind: "tcp"; readonly host: string | undefined; readonly port: number; readonly isIPv6Only: boolean }
+  | { readonly kind: "unix"; readonly path: string };
+
+/**
+ * Parses `--listen`.
+ *
+ * | text | listens on |
+ * |---|---|
+ * | `tcp://127.0.0.1:12090` | that address |
+ * | `tcp://:12090` | all addresses of both families |
+ * | `tcp4://:12090`, `tcp6://:12090` | all addresses of that family |
+ * | `unix:///run/kpng.sock` | a unix socket |
+ *
+ * Errors: BAD_OPTION.
+ */
+export function parseListenAddress(text: string): ListenAddress {
+  const match = /^(tcp[46]?|unix):\/\/(.+)$/.exec(text);
+  if (match?.[1] === undefined || match[2] === undefined) {
+    throw new ProcessError("BAD_OPTION", `--listen "${text}" is no address: write tcp://host:port or unix:///path`);
+  }
+  const [, protocol, rest] = match;
+  if (protocol === "unix") return { kind: "unix", path: rest };
+  const { host, port } = parseHostPort(rest);
+  const anyHost = protocol === "tcp4" ? "0.0.0.0" : protocol === "tcp6" ? "::" : undefined;
+  return { kind: "tcp", host: host ?? anyHost, port, isIPv6Only: protocol === "tcp6" };
+}

@@ -1,0 +1,123 @@
+import { createRegistry, type DescFile, type DescService, type Registry, toBinary } from "@bufbuild/protobuf";
+import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
+import { Code, type ConnectRouter } from "@connectrpc/connect";
+import { ServerReflection, type ServerReflectionRequest } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
+import {
+  ServerReflection as ServerReflectionAlpha,
+  type ServerReflectionRequest as ServerReflectionAlphaRequest,
+} from "@kpng/model/gen/grpc/reflection/v1alpha/reflection_pb.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+
+/** grpc.reflection v1 and v1alpha, whose messages are alike, over the files of `services`. */
+export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
+  const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
+  router.service(ServerReflection, {
+    async *serverReflectionInfo(requests) {
+      const sent = new Set<DescFile>();
+      for await (const request of requests) {
+        yield {
+          validHost: request.host,
+          originalRequest: request,
+          messageResponse: answer(request.messageRequest, index, sent),
+        };
+      }
+    },
+  });
+  router.service(ServerReflectionAlpha, {
+    async *serverReflectionInfo(requests) {
+      const sent = new Set<DescFile>();
+      for await (const request of requests) {
+        yield {
+          validHost: request.host,
+          originalRequest: request,
+          messageResponse: answer(request.messageRequest, index, sent),
+        };
+      }
+    },
+  });
+}
+
+interface Index {
+  readonly services: readonly string[];
+  readonly files: ReadonlyMap<string, DescFile>;
+  readonly registry: Registry;
+}
+
+function makeIndex(services: readonly DescService[]): Index {
+  const files = new Map<string, DescFile>();
+  const visit = (file: DescFile): void => {
+    if (files.has(file.proto.name)) return;
+    files.set(file.proto.name, file);
+    file.dependencies.forEach(visit);
+  };
+  for (const service of services) visit(service.file);
+  return {
+    services: services.map((service) => service.typeName).sort(compareText),
+    files,
+    registry: createRegistry(...files.values()),
+  };
+}
+
+/** Both versions' requests: they differ in nothing that we read. */
+type Question = ServerReflectionRequest["messageRequest"] | ServerReflectionAlphaRequest["messageRequest"];
+
+function answer(question: Question, { services, files, registry }: Index, sent: Set<DescFile>) {
+  switch (question.case) {
+    case "listServices":
+      return { case: "listServicesResponse" as const, value: { service: services.map((name) => ({ name })) } };
+    case "fileByFilename":
+      return descriptors(files.get(question.value), `file "${question.value}"`, sent);
+    case "fileContainingSymbol":
+      return descriptors(fileOf(question.value, registry), `symbol "${question.value}"`, sent);
+    case "fileContainingExtension": {
+      const { containingType, extensionNumber } = question.value;
+      return failure(Code.NotFound, `extension ${extensionNumber} of "${containingType}" not found: there are none`);
+    }
+    case "allExtensionNumbersOfType":
+      return registry.getMessage(question.value) === undefined
+        ? failure(Code.NotFound, `message "${question.value}" not found`)
+        : {
+            case: "allExtensionNumbersResponse" as const,
+            value: { baseTypeName: question.value, extensionNumber: [] },
+          };
+    default:
+      return failure(Code.InvalidArgument, "a reflection request without a question");
+  }
+}
+
+function failure(errorCode: Code, errorMessage: string) {
+  return { case: "errorResponse" as const, value: { errorCode, errorMessage } };
+}
+
+/** A file with all that it imports, but what this stream has had already; the file itself in any case. */
+function descriptors(file: DescFile | undefined, what: string, sent: Set<DescFile>) {
+  if (file === undefined) return failure(Code.NotFound, `${what} not found`);
+  sent.delete(file);
+  const fileDescriptorProto = [...unsent(file, sent)].map((one) => toBinary(FileDescriptorProtoSchema, one.proto));
+  return { case: "fileDescriptorResponse" as const, value: { fileDescriptorProto } };
+}
+
+function* unsent(file: DescFile, sent: Set<DescFile>): Iterable<DescFile> {
+  if (sent.has(file)) return;
+  sent.add(file);
+  yield file;
+  for (const dependency of file.dependencies) yield* unsent(dependency, sent);
+}
+
+/** The file that defines a symbol: a type, a service, or a member of one (method, field, oneof, enum value). */
+function fileOf(symbol: string, registry: Registry): DescFile | undefined {
+  const type = registry.get(symbol);
+  if (type !== undefined) return type.file;
+  const dot = symbol.lastIndexOf(".");
+  const [parent, member] = [symbol.slice(0, Math.max(dot, 0)), symbol.slice(dot + 1)];
+  const owner = registry.get(parent);
+  if (owner?.kind === "service" && owner.methods.some((method) => method.name === member)) return owner.file;
+  if (owner?.kind === "message" && [...owner.fields, ...owner.oneofs].some((one) => one.name === member))
+    return owner.file;
+  // Enum values live beside their enum, not inside it.
+  for (const desc of registry) {
+    if (desc.kind !== "enum" || !desc.values.some((value) => value.name === member)) continue;
+    if (desc.typeName.slice(0, Math.max(desc.typeName.lastIndexOf("."), 0)) === parent) return desc.file;
+  }
+  return undefined;
+}

@@ -1,0 +1,34 @@
+import type { ConnectRouter } from "@connectrpc/connect";
+import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
+import { Health as HealthService } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
+import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { Health } from "@kpng/process/health.ts";
+import { healthService } from "./health-service.ts";
+import { nodeViewService } from "./node-view-service.ts";
+import { addReflection } from "./reflection-service.ts";
+import { type WatchContext, watchGlobal, watchLocal } from "./watch.ts";
+
+export interface RoutesOptions extends WatchContext {
+  readonly health: Health;
+  /** Serve localv1 and kpng.view.v1 (`--local-api`). Default true. */
+  readonly hasLocalApi?: boolean | undefined;
+  /** Serve globalv1 (`--globalv1-api`). Default true. */
+  readonly hasGlobalApi?: boolean | undefined;
+}
+
+/** Returns all that a watcher serves; what waits ends when `stop` aborts. */
+export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
+  const { hasLocalApi = true, hasGlobalApi = true } = options;
+  const apis = [...(hasLocalApi ? [LocalSets, NodeViewService] : []), ...(hasGlobalApi ? [GlobalSets] : [])];
+  return (router) => {
+    if (hasLocalApi) {
+      router.service(LocalSets, { watch: watchLocal(options) });
+      router.service(NodeViewService, nodeViewService(options));
+    }
+    if (hasGlobalApi) router.service(GlobalSets, { watch: watchGlobal(options) });
+    const names = apis.map((api) => api.typeName);
+    router.service(HealthService, healthService(options.health, names, stop));
+    addReflection(router, [...apis, HealthService]);
+  };
+}

@@ -1,0 +1,81 @@
+import type { Endpoint } from "@kpng/model/endpoint.ts";
+import type { EndpointUse } from "@kpng/model/node-view.ts";
+
+/** What the choice needs to know of an endpoint. */
+export type Candidate = Pick<Endpoint, "conditions" | "nodeName" | "hintedZones" | "hintedNodes">;
+
+/** The node for which endpoints are chosen. */
+export interface ChoosingNode {
+  readonly name: string;
+  /** "" if the node has no zone, or the cluster does not know the node. */
+  readonly zone: string;
+}
+
+/** Which sets a Service needs. Source: kube-proxy `serviceport.go`, UsesClusterEndpoints and UsesLocalEndpoints. */
+export interface NeededSets {
+  readonly cluster: boolean;
+  readonly local: boolean;
+}
+
+export interface Choice<C extends Candidate> {
+  /** The endpoints that are in a set, in the order of the candidates. */
+  readonly uses: ReadonlyMap<C, EndpointUse>;
+  /** True if any candidate could be used by some node: what is missing here is then dropped, not refused. */
+  readonly hasEndpoints: boolean;
+}
+
+/**
+ * Chooses which of the endpoints of one service port, of one family, a node uses.
+ *
+ * - Set "cluster": the ready endpoints that topology hints leave; if there are none, those that still serve while they
+ *   terminate, whatever their hints.
+ * - Set "local": the ready endpoints on the node; if there are none, those on it that still serve while they terminate.
+ *   Hints mean nothing here.
+ *
+ * Source: kube-proxy 1.36 `topology.go`, CategorizeEndpoints. Pure; O(candidates).
+ */
+export function chooseEndpoints<C extends Candidate>(
+  candidates: readonly C[],
+  node: ChoosingNode,
+  needed: NeededSets,
+): Choice<C> {
+  const ready = candidates.filter((candidate) => candidate.conditions.ready);
+  const draining = candidates.filter(isDraining);
+  const cluster = new Set(needed.cluster ? orElse(matchHints(ready, node), draining) : []);
+  const isLocal = (candidate: C): boolean => isOnNode(candidate, node);
+  const local = new Set(needed.local ? orElse(ready.filter(isLocal), draining.filter(isLocal)) : []);
+  const uses = new Map<C, EndpointUse>();
+  for (const candidate of candidates) {
+    if (cluster.has(candidate) || local.has(candidate)) {
+      uses.set(candidate, { cluster: cluster.has(candidate), local: local.has(candidate) });
+    }
+  }
+  return { uses, hasEndpoints: ready.length > 0 || draining.length > 0 };
+}
+
+/** An endpoint without a node is on no node: not even on one that has no name. */
+export function isOnNode(candidate: Pick<Candidate, "nodeName">, node: Pick<ChoosingNode, "name">): boolean {
+  return candidate.nodeName !== "" && candidate.nodeName === node.name;
+}
+
+/** Not ready, but still answering: what Kubernetes calls serving and terminating. */
+function isDraining({ conditions }: Candidate): boolean {
+  return !conditions.ready && conditions.serving && conditions.terminating;
+}
+
+/**
+ * Returns those that are meant for the node, or all where hints cannot be followed safely: an endpoint without a hint,
+ * a node without a zone, or nobody meant for this node each switch them off.
+ */
+function matchHints<C extends Candidate>(ready: readonly C[], node: ChoosingNode): readonly C[] {
+  const forNode = ready.filter((candidate) => candidate.hintedNodes.includes(node.name));
+  if (forNode.length > 0 && ready.every((candidate) => candidate.hintedNodes.length > 0)) return forNode;
+  if (node.zone === "") return ready;
+  const forZone = ready.filter((candidate) => candidate.hintedZones.includes(node.zone));
+  if (forZone.length > 0 && ready.every((candidate) => candidate.hintedZones.length > 0)) return forZone;
+  return ready;
+}
+
+function orElse<T>(first: readonly T[], second: readonly T[]): readonly T[] {
+  return first.length > 0 ? first : second;
+}
