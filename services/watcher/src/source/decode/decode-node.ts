@@ -1,0 +1,60 @@
+import { parseAddress } from "@kpng/model/address.ts";
+import type { Node } from "@kpng/model/node.ts";
+import { z } from "zod";
+import type { DecodeOptions } from "./decode-options.ts";
+import { bad, type Decoded, ok, show } from "./decoded.ts";
+import { cidrField, keep } from "./fields.ts";
+import { metadataShape } from "./metadata.ts";
+
+const zoneLabel = "topology.kubernetes.io/zone";
+
+/** Taint that the cluster autoscaler puts on a Node it is about to remove. */
+const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler";
+
+const nodeShape = z.object({
+  metadata: metadataShape,
+  spec: z
+    .object({
+      podCIDR: z.union([z.literal(""), cidrField]).nullish(),
+      podCIDRs: z.array(cidrField).nullish(),
+      taints: z.array(z.object({ key: z.string() })).nullish(),
+    })
+    .nullish(),
+  status: z.object({ addresses: z.array(z.object({ type: z.string(), address: z.string() })).nullish() }).nullish(),
+});
+
+/**
+ * Decodes a core/v1 Node.
+ *
+ * Pure. "bad" names the first offending field; host names and invalid addresses are passed over, because kubelets of
+ * some clouds report them.
+ */
+export function decodeNode(object: unknown, options: DecodeOptions): Decoded<Node> {
+  const parsed = nodeShape.safeParse(object);
+  if (!parsed.success) return bad(parsed.error);
+  const { metadata, spec, status } = parsed.data;
+  const notes: string[] = [];
+  const addressesOf = (type: string): readonly string[] =>
+    (status?.addresses ?? []).flatMap((entry) => {
+      if (entry.type !== type) return [];
+      const parsedAddress = parseAddress(entry.address);
+      if (parsedAddress !== undefined) return [parsedAddress.address];
+      notes.push(`${type} ${show(entry.address)} is left out: it is no IP address`);
+      return [];
+    });
+  const addresses = [...new Set([...addressesOf("InternalIP"), ...addressesOf("ExternalIP")])];
+  return ok(
+    {
+      name: metadata.name,
+      zone: metadata.labels?.[zoneLabel] ?? "",
+      labels: keep(metadata.labels, options.nodeLabels),
+      annotations: keep(metadata.annotations, options.nodeAnnotations),
+      addresses,
+      podCIDRs: spec?.podCIDRs?.length ? spec.podCIDRs : spec?.podCIDR ? [spec.podCIDR] : [],
+      isEligible:
+        (metadata.deletionTimestamp ?? "") === "" &&
+        !(spec?.taints ?? []).some((taint) => taint.key === toBeDeletedTaint),
+    },
+    notes,
+  );
+}

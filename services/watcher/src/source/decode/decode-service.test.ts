@@ -1,0 +1,258 @@
+import assert from "node:assert/strict";
+import type { Service } from "@kpng/model/service.ts";
+import { test } from "vitest";
+import { makeDecodeOptions } from "./decode-options.ts";
+import { decodeService } from "./decode-service.ts";
+import { showPath } from "./decoded.ts";
+
+const options = makeDecodeOptions({ serviceLabels: ["app*"], serviceAnnotations: ["note"] });
+
+function object(parts: { metadata?: object; spec?: unknown; status?: unknown }): unknown {
+  return { metadata: { name: "web", namespace: "shop", ...parts.metadata }, spec: parts.spec, status: parts.status };
+}
+
+const plain: Service = {
+  namespace: "shop",
+  name: "web",
+  type: "ClusterIP",
+  proxyName: "",
+  labels: {},
+  annotations: {},
+  isHeadless: false,
+  clusterIPs: { v4: [], v6: [] },
+  externalIPs: { v4: [], v6: [] },
+  loadBalancerIPs: undefined,
+  proxyModeLoadBalancerIPs: { v4: [], v6: [] },
+  ipFilters: [],
+  mapIP: false,
+  ports: [],
+  internalTrafficPolicy: "Cluster",
+  externalTrafficPolicy: "Cluster",
+  clientIPAffinitySeconds: undefined,
+  healthCheckNodePort: 0,
+};
+
+const table: readonly { name: string; object: unknown; is: Partial<Service> }[] = [
+  { name: "an absent spec takes every default", object: object({}), is: {} },
+  { name: "an absent namespace is default", object: { metadata: { name: "web" } }, is: { namespace: "default" } },
+  { name: "null counts as absent", object: object({ spec: { ports: null, clusterIPs: null, type: null } }), is: {} },
+  {
+    name: "clusterIPs win over clusterIP and are made canonical",
+    object: object({ spec: { clusterIP: "10.0.0.1", clusterIPs: ["10.0.0.1", "FD00:0::1"] } }),
+    is: { clusterIPs: { v4: ["10.0.0.1"], v6: ["fd00::1"] } },
+  },
+  {
+    name: "clusterIP counts where clusterIPs is absent",
+    object: object({ spec: { clusterIP: "10.0.0.1" } }),
+    is: { clusterIPs: { v4: ["10.0.0.1"], v6: [] } },
+  },
+  { name: "clusterIP None is headless", object: object({ spec: { clusterIP: "None" } }), is: { isHeadless: true } },
+  {
+    name: "None in clusterIPs alone is headless too",
+    object: object({ spec: { clusterIPs: ["None"] } }),
+    is: { isHeadless: true },
+  },
+  {
+    name: "the label names the proxy",
+    object: object({ metadata: { labels: { "service.kubernetes.io/service-proxy-name": "other" } } }),
+    is: { proxyName: "other" },
+  },
+  {
+    name: "only the labels and annotations asked for are kept",
+    object: object({ metadata: { labels: { app: "a", tier: "b" }, annotations: { note: "n", other: "o" } } }),
+    is: { labels: { app: "a" }, annotations: { note: "n" } },
+  },
+  {
+    name: "an ingress is a virtual IP by default, stays with the load balancer in mode Proxy, and may be a host name",
+    object: object({
+      status: {
+        loadBalancer: {
+          ingress: [
+            { ip: "192.0.2.1" },
+            { ip: "192.0.2.2", ipMode: "VIP" },
+            { ip: "192.0.2.3", ipMode: "Proxy" },
+            { hostname: "lb.example.com" },
+          ],
+        },
+      },
+    }),
+    is: {
+      loadBalancerIPs: { v4: ["192.0.2.1", "192.0.2.2"], v6: [] },
+      proxyModeLoadBalancerIPs: { v4: ["192.0.2.3"], v6: [] },
+    },
+  },
+  {
+    name: "an empty list of ingresses is no load balancer",
+    object: object({ status: { loadBalancer: { ingress: [] } } }),
+    is: { loadBalancerIPs: undefined },
+  },
+  {
+    name: "source ranges are trimmed and made canonical",
+    object: object({ spec: { loadBalancerSourceRanges: [" 10.1.2.3/8", "fd00::1/64 "] } }),
+    is: { ipFilters: [{ sourceRanges: ["10.0.0.0/8", "fd00::/64"] }] },
+  },
+  {
+    name: "a port has protocol TCP and its own number as target by default",
+    object: object({ spec: { ports: [{ port: 80 }, { name: "b", port: 81, targetPort: 0 }] } }),
+    is: {
+      ports: [
+        { name: "", protocol: "TCP", port: 80, nodePort: 0, targetPort: 80 },
+        { name: "b", protocol: "TCP", port: 81, nodePort: 0, targetPort: 81 },
+      ],
+    },
+  },
+  {
+    name: "a target port is a number or a name",
+    object: object({
+      spec: {
+        ports: [
+          { name: "a", port: 80, targetPort: 8080, nodePort: 30080, protocol: "UDP" },
+          { name: "b", port: 81, targetPort: "http", protocol: "SCTP" },
+        ],
+      },
+    }),
+    is: {
+      ports: [
+        { name: "a", protocol: "UDP", port: 80, nodePort: 30080, targetPort: 8080 },
+        { name: "b", protocol: "SCTP", port: 81, nodePort: 0, targetPort: "http" },
+      ],
+    },
+  },
+  {
+    name: "affinity lasts three hours by default",
+    object: object({ spec: { sessionAffinity: "ClientIP" } }),
+    is: { clientIPAffinitySeconds: 10_800 },
+  },
+  {
+    name: "affinity lasts as long as the Service says",
+    object: object({
+      spec: { sessionAffinity: "ClientIP", sessionAffinityConfig: { clientIP: { timeoutSeconds: 5 } } },
+    }),
+    is: { clientIPAffinitySeconds: 5 },
+  },
+  {
+    name: "policies and the health-check port are taken as given",
+    object: object({
+      spec: { internalTrafficPolicy: "Local", externalTrafficPolicy: "Local", healthCheckNodePort: 32_000 },
+    }),
+    is: { internalTrafficPolicy: "Local", externalTrafficPolicy: "Local", healthCheckNodePort: 32_000 },
+  },
+  {
+    name: "ExternalName passes",
+    object: object({ spec: { type: "ExternalName", externalName: "example.com" } }),
+    is: { type: "ExternalName" },
+  },
+];
+
+for (const { name, object, is } of table) {
+  test(`Service: ${name}`, () => {
+    assert.deepEqual(decodeService(object, options), { kind: "ok", value: { ...plain, ...is }, notes: [] });
+  });
+}
+
+const badTable: readonly { name: string; object: unknown; at: string; says: RegExp }[] = [
+  { name: "no object", object: 7, at: "", says: /expected object, received number/ },
+  { name: "null", object: null, at: "", says: /expected object/ },
+  { name: "no name", object: { metadata: {} }, at: "metadata.name", says: /expected string/ },
+  { name: "an empty name", object: object({ metadata: { name: "" } }), at: "metadata.name", says: /"" is no name/ },
+  { name: "a slash in a name", object: object({ metadata: { name: "a/b" } }), at: "metadata.name", says: /"a\/b"/ },
+  {
+    name: "a bar in a namespace",
+    object: object({ metadata: { namespace: "a|b" } }),
+    at: "metadata.namespace",
+    says: /no name/,
+  },
+  { name: "a space in a name", object: object({ metadata: { name: "a b" } }), at: "metadata.name", says: /no name/ },
+  { name: "a NUL in a name", object: object({ metadata: { name: "a\0" } }), at: "metadata.name", says: /no name/ },
+  {
+    name: "a name of 254",
+    object: object({ metadata: { name: "a".repeat(254) } }),
+    at: "metadata.name",
+    says: /no name/,
+  },
+  { name: "a bad type", object: object({ spec: { type: "Ingress" } }), at: "spec.type", says: /"Ingress" is none of/ },
+  {
+    name: "a bad cluster IP",
+    object: object({ spec: { clusterIPs: ["10.0.0.1", "10.0.0"] } }),
+    at: "spec.clusterIPs[1]",
+    says: /"10.0.0" is no IP address/,
+  },
+  {
+    name: "a bad external IP",
+    object: object({ spec: { externalIPs: ["fe80::1%eth0"] } }),
+    at: "spec.externalIPs[0]",
+    says: /no IP address/,
+  },
+  {
+    name: "a bad ingress IP",
+    object: object({ status: { loadBalancer: { ingress: [{ ip: "x" }] } } }),
+    at: "status.loadBalancer.ingress[0].ip",
+    says: /"x" is no IP address/,
+  },
+  {
+    name: "a bad source range",
+    object: object({ spec: { loadBalancerSourceRanges: ["10.0.0.0/33"] } }),
+    at: "spec.loadBalancerSourceRanges[0]",
+    says: /"10.0.0.0\/33" is no CIDR/,
+  },
+  {
+    name: "port 0",
+    object: object({ spec: { ports: [{ port: 0 }] } }),
+    at: "spec.ports[0].port",
+    says: /0 is no whole number from 1 to 65535/,
+  },
+  {
+    name: "half a port",
+    object: object({ spec: { ports: [{ port: 80.5 }] } }),
+    at: "spec.ports[0].port",
+    says: /80.5 is no whole number/,
+  },
+  {
+    name: "a node port too large",
+    object: object({ spec: { ports: [{ port: 1, nodePort: 65_536 }] } }),
+    at: "spec.ports[0].nodePort",
+    says: /65536/,
+  },
+  {
+    name: "a target port in quotes",
+    object: object({ spec: { ports: [{ port: 1, targetPort: "8080" }] } }),
+    at: "spec.ports[0].targetPort",
+    says: /"8080" is neither/,
+  },
+  {
+    name: "a bad protocol",
+    object: object({ spec: { ports: [{ port: 1, protocol: "ICMP" }] } }),
+    at: "spec.ports[0].protocol",
+    says: /TCP, UDP, SCTP/,
+  },
+  {
+    name: "affinity of no time",
+    object: object({ spec: { sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } } }),
+    at: "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+    says: /from 1 to 86400/,
+  },
+  {
+    name: "ports that are no list",
+    object: object({ spec: { ports: { port: 80 } } }),
+    at: "spec.ports",
+    says: /expected array/,
+  },
+];
+
+for (const { name, object, at, says } of badTable) {
+  test(`Service: ${name} is bad, and the field is named`, () => {
+    const decoded = decodeService(object, options);
+    assert.equal(decoded.kind, "bad");
+    assert.equal(showPath(decoded.path), at);
+    assert.match(decoded.problem, says);
+  });
+}
+
+test("Service: a label called __proto__ is a label like any other", () => {
+  const decoded = decodeService(
+    JSON.parse('{"metadata":{"name":"web","labels":{"__proto__":"x"}}}'),
+    makeDecodeOptions({ serviceLabels: ["*"] }),
+  );
+  assert.equal(decoded.kind, "ok");
+  assert.equal(Object.getPrototypeOf(decoded.value.labels), Object.prototype);
+});

@@ -1,0 +1,198 @@
+import assert from "node:assert/strict";
+import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
+import { test } from "vitest";
+import { decodeSlice } from "./decode-slice.ts";
+import { showPath } from "./decoded.ts";
+
+const labels = { "kubernetes.io/service-name": "web" };
+
+function object(parts: object): unknown {
+  return { metadata: { name: "web-a", namespace: "shop", labels }, addressType: "IPv4", ...parts };
+}
+
+function endpoint(parts: object): unknown {
+  return object({ endpoints: [{ addresses: ["10.1.0.1"], ...parts }] });
+}
+
+const plain: Endpoint = {
+  addresses: { v4: ["10.1.0.1"], v6: [] },
+  ports: [],
+  conditions: { ready: true, serving: true, terminating: false },
+  podName: "",
+  hostname: "",
+  nodeName: "",
+  zone: "",
+  hintedZones: [],
+  hintedNodes: [],
+};
+
+const slice: EndpointSlice = {
+  namespace: "shop",
+  name: "web-a",
+  serviceName: "web",
+  endpoints: [],
+  hasPodKeys: false,
+  triggeredAtMs: undefined,
+};
+
+const endpointTable: readonly { name: string; object: unknown; is: Partial<Endpoint>; notes?: readonly string[] }[] = [
+  { name: "absent conditions are ready and serving", object: endpoint({}), is: {} },
+  {
+    name: "nil serving is serving, whatever ready says",
+    object: endpoint({ conditions: { ready: false } }),
+    is: { conditions: { ready: false, serving: true, terminating: false } },
+  },
+  {
+    name: "conditions are taken as given",
+    object: endpoint({ conditions: { ready: false, serving: false, terminating: true } }),
+    is: { conditions: { ready: false, serving: false, terminating: true } },
+  },
+  {
+    name: "node, zone, host name and pod are kept",
+    object: endpoint({ nodeName: "n1", zone: "za", hostname: "h", targetRef: { kind: "Pod", name: "web-1" } }),
+    is: { nodeName: "n1", zone: "za", hostname: "h", podName: "web-1" },
+  },
+  {
+    name: "a target that is no pod has no pod name",
+    object: endpoint({ targetRef: { kind: "Node", name: "n" } }),
+    is: {},
+  },
+  {
+    name: "hints are sorted",
+    object: endpoint({
+      hints: { forZones: [{ name: "b" }, { name: "a" }], forNodes: [{ name: "n2" }, { name: "n1" }] },
+    }),
+    is: { hintedZones: ["a", "b"], hintedNodes: ["n1", "n2"] },
+  },
+  {
+    name: "all addresses stay, in their order",
+    object: endpoint({ addresses: ["10.1.0.9", "10.1.0.1"] }),
+    is: { addresses: { v4: ["10.1.0.9", "10.1.0.1"], v6: [] } },
+  },
+  {
+    name: "IPv6 is made canonical",
+    object: object({ addressType: "IPv6", endpoints: [{ addresses: ["FD01:0:0::1"] }] }),
+    is: { addresses: { v4: [], v6: ["fd01::1"] } },
+  },
+  {
+    name: "ports without name or number are left out, the empty name is a name, the protocol is TCP",
+    object: object({
+      endpoints: [{ addresses: ["10.1.0.1"] }],
+      ports: [{ port: 1 }, { name: null, port: 2 }, { name: "a" }, { name: "b", port: 0 }, { name: "", port: 80 }],
+    }),
+    is: { ports: [{ name: "", port: 80, protocol: "TCP" }] },
+    notes: [
+      "port 0 is left out: it has no name",
+      "port 1 is left out: it has no name",
+      'port 2 ("a") is left out: it has no number',
+      'port 3 ("b") is left out: it has no number',
+    ],
+  },
+];
+
+for (const { name, object, is, notes } of endpointTable) {
+  test(`EndpointSlice: ${name}`, () => {
+    const value = { ...slice, endpoints: [{ ...plain, ...is }] };
+    assert.deepEqual(decodeSlice(object), { kind: "ok", value, notes: notes ?? [] });
+  });
+}
+
+for (const empty of [{}, { ports: null, endpoints: null }, { ports: [], endpoints: [] }]) {
+  test(`EndpointSlice: ${JSON.stringify(empty)} has no endpoints`, () => {
+    assert.deepEqual(decodeSlice(object(empty)), { kind: "ok", value: slice, notes: [] });
+  });
+}
+
+test("EndpointSlice: an endpoint without address is left out", () => {
+  const decoded = decodeSlice(endpoint({ addresses: [] }));
+  assert.deepEqual(decoded, { kind: "ok", value: slice, notes: ["endpoint 0 is left out: it has no address"] });
+});
+
+const timeTable: readonly [string, number | undefined][] = [
+  ["2024-05-06T07:08:09Z", Date.UTC(2024, 4, 6, 7, 8, 9)],
+  ["2024-05-06T07:08:09.123456789Z", Date.UTC(2024, 4, 6, 7, 8, 9, 123)],
+  ["2024-05-06T09:08:09+02:00", Date.UTC(2024, 4, 6, 7, 8, 9)],
+  ["2024-13-06T07:08:09Z", undefined],
+  ["yesterday", undefined],
+  ["2024", undefined],
+];
+for (const [text, ms] of timeTable) {
+  test(`EndpointSlice: the trigger time ${text} is ${ms}`, () => {
+    const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": text };
+    const decoded = decodeSlice(object({ metadata: { name: "web-a", namespace: "shop", labels, annotations } }));
+    assert.deepEqual(decoded, { kind: "ok", value: { ...slice, triggeredAtMs: ms }, notes: [] });
+  });
+}
+
+test("EndpointSlice: host names are nothing for a proxy", () => {
+  const decoded = decodeSlice(object({ addressType: "FQDN", endpoints: [{ addresses: ["example.com"] }] }));
+  assert.equal(decoded.kind, "skip");
+});
+
+for (const labels of [undefined, null, {}, { "kubernetes.io/service-name": "" }]) {
+  test(`EndpointSlice: labels ${JSON.stringify(labels)} name no Service`, () => {
+    assert.equal(decodeSlice(object({ metadata: { name: "web-a", labels } })).kind, "skip");
+  });
+}
+
+const badTable: readonly { name: string; object: unknown; at: string; says: RegExp }[] = [
+  { name: "no object", object: "x", at: "", says: /expected object/ },
+  { name: "no address type", object: object({ addressType: undefined }), at: "addressType", says: /none of IPv4/ },
+  {
+    name: "an invalid address",
+    object: endpoint({ addresses: ["10.1.0.1", "10.1"] }),
+    at: "endpoints[0].addresses[1]",
+    says: /"10.1" is no IP address/,
+  },
+  {
+    name: "an address of the other family",
+    object: endpoint({ addresses: ["fd01::1"] }),
+    at: "endpoints[0].addresses[0]",
+    says: /"fd01::1" is no address of a slice of type IPv4/,
+  },
+  {
+    name: "a slash in a pod name",
+    object: endpoint({ targetRef: { kind: "Pod", name: "a/b" } }),
+    at: "endpoints[0].targetRef.name",
+    says: /"a\/b"/,
+  },
+  {
+    name: "a newline in a node name",
+    object: endpoint({ nodeName: "a\nb" }),
+    at: "endpoints[0].nodeName",
+    says: /no name/,
+  },
+  {
+    name: "a bad Service name",
+    object: object({ metadata: { name: "a", labels: { "kubernetes.io/service-name": "a|b" } } }),
+    at: 'metadata.labels["kubernetes.io/service-name"]',
+    says: /"a\|b"/,
+  },
+  {
+    name: "a port out of range",
+    object: object({ ports: [{ name: "", port: 70_000 }] }),
+    at: "ports[0].port",
+    says: /70000/,
+  },
+  {
+    name: "a bar in a port name",
+    object: object({ ports: [{ name: "a|b", port: 1 }] }),
+    at: "ports[0].name",
+    says: /no name/,
+  },
+  {
+    name: "a condition that is a text",
+    object: endpoint({ conditions: { ready: "true" } }),
+    at: "endpoints[0].conditions.ready",
+    says: /expected boolean/,
+  },
+];
+
+for (const { name, object, at, says } of badTable) {
+  test(`EndpointSlice: ${name} is bad, and the field is named`, () => {
+    const decoded = decodeSlice(object);
+    assert.equal(decoded.kind, "bad");
+    assert.equal(showPath(decoded.path), at);
+    assert.match(decoded.problem, says);
+  });
+}

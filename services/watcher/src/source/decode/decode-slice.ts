@@ -1,0 +1,131 @@
+import { noAddresses } from "@kpng/model/address.ts";
+import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import { z } from "zod";
+import type { DecodeOptions } from "./decode-options.ts";
+import { bad, type Decoded, ok, show } from "./decoded.ts";
+import { addressField, nameOrEmptyField, portOrZeroField, toSet, wordField } from "./fields.ts";
+import { metadataShape } from "./metadata.ts";
+
+/** Label that names a slice's Service. */
+export const serviceNameLabel = "kubernetes.io/service-name";
+
+const triggerTimeAnnotation = "endpoints.kubernetes.io/last-change-trigger-time";
+
+const hintShape = z.array(z.object({ name: z.string() })).nullish();
+
+const endpointShape = z.object({
+  addresses: z.array(addressField).nullish(),
+  conditions: z
+    .object({ ready: z.boolean().nullish(), serving: z.boolean().nullish(), terminating: z.boolean().nullish() })
+    .nullish(),
+  hostname: nameOrEmptyField.nullish(),
+  nodeName: nameOrEmptyField.nullish(),
+  zone: z.string().nullish(),
+  targetRef: z.object({ kind: z.string().nullish(), name: nameOrEmptyField.nullish() }).nullish(),
+  hints: z.object({ forZones: hintShape, forNodes: hintShape }).nullish(),
+});
+
+const portShape = z.object({
+  name: nameOrEmptyField.nullish(),
+  port: portOrZeroField.nullish(),
+  protocol: wordField("TCP", "UDP", "SCTP").nullish(),
+});
+
+// The shape stays with zod: 10 000 slices of 10 endpoints take it 0.1 s, addresses included, of 0.2 s in all.
+const sliceShape = z.object({
+  metadata: metadataShape,
+  addressType: wordField("IPv4", "IPv6", "FQDN"),
+  ports: z.array(portShape).nullish(),
+  endpoints: z.array(z.unknown()).nullish(),
+});
+
+const addressSliceShape = sliceShape.extend({ endpoints: z.array(endpointShape).nullish() });
+
+/**
+ * Decodes a discovery.k8s.io/v1 EndpointSlice with kube-proxy's defaults for conditions.
+ *
+ * Pure. "skip" for a slice of host names and for one that names no Service; "bad" names the first offending field.
+ *
+ * Source: kube-proxy, `endpointslicecache.go`.
+ */
+export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<EndpointSlice> {
+  const parsed = addressSliceShape.safeParse(object);
+  if (!parsed.success) {
+    const isFqdn = sliceShape.safeParse(object).data?.addressType === "FQDN";
+    return isFqdn ? skipFqdn : bad(parsed.error);
+  }
+  const { metadata, addressType, endpoints, ports } = parsed.data;
+  if (addressType === "FQDN") return skipFqdn;
+  const serviceName = metadata.labels?.[serviceNameLabel] ?? "";
+  if (serviceName === "") return { kind: "skip", note: `the slice has no label ${serviceNameLabel}` };
+  if (!nameOrEmptyField.safeParse(serviceName).success) {
+    const problem = `${show(serviceName)} is no name of a Service`;
+    return { kind: "bad", path: ["metadata", "labels", serviceNameLabel], problem };
+  }
+  const notes: string[] = [];
+  const family = addressType === "IPv4" ? "v4" : "v6";
+  const usablePorts = toPorts(ports ?? [], notes);
+  const decoded: Endpoint[] = [];
+  for (const [index, endpoint] of (endpoints ?? []).entries()) {
+    const addresses = endpoint.addresses ?? [];
+    const stranger = addresses.findIndex((address) => address.family !== family);
+    if (stranger >= 0) {
+      const problem = `${show(addresses[stranger]?.address)} is no address of a slice of type ${addressType}`;
+      return { kind: "bad", path: ["endpoints", index, "addresses", stranger], problem };
+    }
+    if (addresses.length === 0) notes.push(`endpoint ${index} is left out: it has no address`);
+    else decoded.push(toEndpoint(endpoint, usablePorts));
+  }
+  return ok(
+    {
+      namespace: metadata.namespace,
+      name: metadata.name,
+      serviceName,
+      endpoints: decoded,
+      hasPodKeys: false,
+      triggeredAtMs: parseTime(metadata.annotations?.[triggerTimeAnnotation]),
+    },
+    notes,
+  );
+}
+
+const skipFqdn: Decoded<never> = { kind: "skip", note: "the slice holds host names (addressType FQDN)" };
+
+/** kube-proxy passes over ports without a name or a number; "" is a name. */
+function toPorts(ports: readonly z.infer<typeof portShape>[], notes: string[]): readonly EndpointPort[] {
+  return ports.flatMap(({ name, port, protocol }, index) => {
+    if (name === undefined || name === null) notes.push(`port ${index} is left out: it has no name`);
+    else if (!port) notes.push(`port ${index} (${show(name)}) is left out: it has no number`);
+    else return [{ name, port, protocol: protocol ?? "TCP" }];
+    return [];
+  });
+}
+
+function toEndpoint(endpoint: z.infer<typeof endpointShape>, ports: readonly EndpointPort[]): Endpoint {
+  const { conditions, targetRef, hints } = endpoint;
+  return {
+    addresses: endpoint.addresses ? toSet(endpoint.addresses) : noAddresses,
+    ports,
+    conditions: {
+      ready: conditions?.ready ?? true,
+      serving: conditions?.serving ?? true,
+      terminating: conditions?.terminating ?? false,
+    },
+    podName: targetRef?.kind === "Pod" ? (targetRef.name ?? "") : "",
+    hostname: endpoint.hostname ?? "",
+    nodeName: endpoint.nodeName ?? "",
+    zone: endpoint.zone ?? "",
+    hintedZones: hints?.forZones ? hints.forZones.map((hint) => hint.name).sort(compareText) : none,
+    hintedNodes: hints?.forNodes ? hints.forNodes.map((hint) => hint.name).sort(compareText) : none,
+  };
+}
+
+const none: readonly string[] = [];
+
+/** Milliseconds since 1970 of an RFC 3339 time, or undefined: the time serves measurement only. */
+function parseTime(text: string | undefined): number | undefined {
+  if (text === undefined || !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i.test(text)) return undefined;
+  const ms = Date.parse(text);
+  return Number.isNaN(ms) ? undefined : ms;
+}
