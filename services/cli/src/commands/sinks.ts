@@ -1,0 +1,99 @@
+import { createRouterTransport } from "@connectrpc/connect";
+import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
+import { collect, nodeNameOption, type OptionSpec } from "@kpng/process/options.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
+import type { Store } from "@kpng/watcher/store/store.ts";
+import { proxyNamesOf } from "@kpng/watcher/stream/requests.ts";
+import { makeRoutes, type RoutesOptions } from "@kpng/watcher/stream/routes.ts";
+import { serveTask } from "@kpng/watcher/stream/serve.ts";
+import { makeStreamMetrics } from "@kpng/watcher/stream/stream-metrics.ts";
+import type { CommandContext } from "./context.ts";
+
+type Options = Readonly<Record<string, unknown>>;
+
+/** A command that says what becomes of the cluster state: `kpng … to-NAME`. */
+export interface SinkCommand {
+  readonly name: string;
+  readonly description: string;
+  readonly options: readonly OptionSpec[];
+  make(options: Options, store: Store, context: CommandContext): Task;
+}
+
+export const proxyNameOption: OptionSpec = {
+  flags: "--service-proxy-name <names...>",
+  description:
+    "serve only Services with this value of the label service.kubernetes.io/service-proxy-name; repeatable, the first " +
+    "is for subscribers that name none (default: Services without the label, any other for who asks for it)",
+  parse: collect,
+  default: [],
+};
+
+function routesOptions(options: Options, store: Store, context: CommandContext): RoutesOptions {
+  return {
+    store,
+    health: context.health,
+    metrics: makeStreamMetrics(context.metrics),
+    proxyNames: proxyNamesOf(options.serviceProxyName as readonly string[]),
+  };
+}
+
+export const toApi: SinkCommand = {
+  name: "to-api",
+  description: "serve it to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",
+  options: [
+    {
+      flags: "--listen <address...>",
+      description: "tcp://host:port, tcp4://…, tcp6://…, unix:///path; repeatable",
+      parse: (text, previous) => collect(text, previous === defaultListen ? [] : previous),
+      default: defaultListenOf(),
+    },
+    proxyNameOption,
+    ...tlsOptions("listen-", "the listeners"),
+    {
+      flags: "--globalv1-api [boolean]",
+      description: "serve the whole cluster state",
+      parse: parseBoolean,
+      default: true,
+    },
+    { flags: "--local-api [boolean]", description: "serve the views of nodes", parse: parseBoolean, default: true },
+  ],
+  make: (options, store, context) => {
+    const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
+    return serveTask({
+      ...routesOptions(options, store, context),
+      listen: options.listen as readonly string[],
+      tls: readServerTls("listen-", { key, crt, ca }),
+      hasGlobalApi: options.globalv1Api as boolean,
+      hasLocalApi: options.localApi as boolean,
+      log: context.log,
+    });
+  },
+};
+
+export const toFile: SinkCommand = {
+  name: "to-file",
+  description: "write it to a file, in KPNG's format, whenever it changes",
+  options: [{ flags: "-o, --output <file>", description: "where to write", default: "global-state.yaml" }],
+  make: (options, store, context) => stateFileSink({ store, path: options.output as string, ...context }),
+};
+
+/** Runs a backend in this process, on the same streams as over the network but without one. */
+export function toLocal(backend: BackendCommand): SinkCommand {
+  return {
+    name: `to-${backend.name}`,
+    description: backend.description,
+    options: [nodeNameOption, proxyNameOption, ...backend.options],
+    make: (options, store, context) => {
+      const routes = makeRoutes(routesOptions(options, store, context), context.signal);
+      return backend.makeTask({
+        ...context,
+        options,
+        transport: createRouterTransport(routes),
+        nodeName: options.nodeName as string,
+        serviceProxyName: (options.serviceProxyName as readonly string[])[0],
+      });
+    },
+  };
+}

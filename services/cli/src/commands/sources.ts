@@ -1,0 +1,117 @@
+import { dial } from "@kpng/process/dial.ts";
+import { collect, type OptionSpec } from "@kpng/process/options.ts";
+import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
+import {
+  type DecodeOptions,
+  defaultNodeLabels,
+  makeDecodeOptions,
+} from "@kpng/watcher/source/decode/decode-options.ts";
+import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
+import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
+import type { CommandContext } from "./context.ts";
+
+/** A command that says where the cluster's objects come from: `kpng NAME to-…`. */
+export interface SourceCommand {
+  readonly name: string;
+  readonly description: string;
+  readonly options: readonly OptionSpec[];
+  readonly examples: string;
+  make(options: Readonly<Record<string, unknown>>, sink: ClusterSink, context: CommandContext): Source;
+}
+
+/** Which labels and annotations of Kubernetes objects are kept; all others are forgotten at the edge. */
+export const keepOptions: readonly OptionSpec[] = [
+  { flags: "--with-service-labels <globs...>", description: "labels of Services to keep", parse: collect, default: [] },
+  {
+    flags: "--with-service-annotations <globs...>",
+    description: "annotations of Services to keep",
+    parse: collect,
+    default: [],
+  },
+  {
+    flags: "--with-node-labels <globs...>",
+    description: "labels of Nodes to keep",
+    parse: collectAnew(defaultNodeLabels),
+    default: defaultNodeLabels,
+  },
+  {
+    flags: "--with-node-annotations <globs...>",
+    description: "annotations of Nodes to keep",
+    parse: collect,
+    default: [],
+  },
+];
+
+/** Like `collect`, but the first value replaces the default instead of adding to it. */
+function collectAnew(standard: readonly string[]) {
+  return (text: string, previous: unknown): readonly string[] => collect(text, previous === standard ? [] : previous);
+}
+
+/** The values of `keepOptions` for the decoders. */
+export function decodeOptionsOf(options: Readonly<Record<string, unknown>>): DecodeOptions {
+  return makeDecodeOptions({
+    serviceLabels: options.withServiceLabels as readonly string[],
+    serviceAnnotations: options.withServiceAnnotations as readonly string[],
+    nodeLabels: options.withNodeLabels as readonly string[],
+    nodeAnnotations: options.withNodeAnnotations as readonly string[],
+  });
+}
+
+export const fileCommand: SourceCommand = {
+  name: "file",
+  description: "serve a cluster from files: Kubernetes manifests, or state files of KPNG",
+  options: [
+    {
+      flags: "-i, --input <paths...>",
+      description: "files or folders, - for standard input; repeatable",
+      parse: collectAnew(["globalv1-state.yaml"]),
+      default: ["globalv1-state.yaml"],
+    },
+    ...keepOptions,
+  ],
+  examples: `
+Examples:
+  # a real cluster, offline
+  kubectl get services,endpointslices,nodes -A -o yaml > state.yaml
+  kpng file -i state.yaml to-api
+
+  # all manifests of a folder, straight to a backend on this node
+  kpng file -i manifests/ to-local to-json --node-name n1
+`,
+  make: (options, sink, context) =>
+    fileSource({ inputs: options.input as readonly string[], sink, decode: decodeOptionsOf(options), ...context }),
+};
+
+export const apiCommand: SourceCommand = {
+  name: "api",
+  description: "serve what another watcher serves (a relay)",
+  options: [
+    {
+      flags: "--api <address>",
+      description: "watcher upstream: host:port or unix:///path",
+      default: "127.0.0.1:12090",
+    },
+    ...tlsOptions("api-client-", "the connection to the watcher upstream"),
+  ],
+  examples: `
+Examples:
+  # a relay for one zone
+  kpng api --api watcher.kube-system:12090 to-api --listen tcp://:12090
+
+  # the cluster state of a running watcher, as a file
+  kpng api --api 127.0.0.1:12090 to-file -o state.yaml
+`,
+  make: (options, sink, context) => {
+    const {
+      api,
+      apiClientTlsKey: key,
+      apiClientTlsCrt: crt,
+      apiClientTlsCa: ca,
+    } = options as Record<string, string | undefined>;
+    const tls = readClientTls("api-client-", { key, crt, ca });
+    return apiSource({ transport: dial({ api: api ?? "", tls }), sink, ...context });
+  },
+};
+
+export const sourceCommands: readonly SourceCommand[] = [fileCommand, apiCommand];

@@ -1,0 +1,90 @@
+import { create } from "@bufbuild/protobuf";
+import { createClient, type Transport } from "@connectrpc/connect";
+import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
+import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
+import { Backoff, type BackoffOptions } from "@kpng/process/backoff.ts";
+import type { Health } from "@kpng/process/health.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { Wakeup, waitMs } from "@kpng/process/wait.ts";
+import { Counter, type Registry } from "prom-client";
+import type { ClusterSink, Source } from "../source.ts";
+import { receiveOp } from "./decode-global.ts";
+import { GlobalItems } from "./global-items.ts";
+
+export interface ApiSourceOptions {
+  /** Reaches the watcher upstream, ours or a Go one. */
+  readonly transport: Transport;
+  readonly sink: ClusterSink;
+  readonly log: Log;
+  readonly health: Health;
+  readonly metrics: Registry;
+  readonly backoff?: BackoffOptions | undefined;
+}
+
+/** Name of this source among the parts of the process's health. */
+const part = "source/api";
+
+/**
+ * Fills the store from another watcher's global stream.
+ *
+ * Each batch becomes at most one revision, applied when it is complete. When the upstream is lost, what is held stays
+ * served, and the source comes back with jittered backoff; the first batch of the new stream replaces the whole state.
+ */
+export function apiSource(options: ApiSourceOptions): Source {
+  return { name: part, run: (signal) => run(options, signal) };
+}
+
+async function run(options: ApiSourceOptions, signal: AbortSignal): Promise<void> {
+  const { log, health } = options;
+  const losses = new Counter({
+    name: "kpng_source_disconnects_total",
+    help: "Streams from the upstream watcher that ended",
+    registers: [options.metrics],
+  });
+  const backoff = new Backoff(options.backoff);
+  health.setWaiting(part, "waiting for the upstream watcher");
+  while (!signal.aborted) {
+    try {
+      await follow(options, backoff, signal);
+      if (!signal.aborted) log.error("upstream watcher ended the stream");
+    } catch (error) {
+      if (signal.aborted) return;
+      log.error("upstream watcher lost", { reason: reasonOf(error) });
+      if (!health.parts.get(part)?.isReady) health.setWaiting(part, `upstream watcher: ${reasonOf(error)}`);
+    }
+    losses.inc();
+    await waitMs(backoff.nextMs(), signal);
+  }
+}
+
+async function follow(options: ApiSourceOptions, backoff: Backoff, signal: AbortSignal): Promise<void> {
+  const { transport, sink, log, health } = options;
+  const stop = new AbortController();
+  const streamSignal = AbortSignal.any([signal, stop.signal]);
+  // A request is sent when the batch before it has been applied: that is the whole flow control. Counted, because a
+  // batch can be complete before the transport comes back for the next request.
+  let credit = 1;
+  const credited = new Wakeup();
+  async function* requests() {
+    while (!streamSignal.aborted) {
+      if (credit === 0) await credited.wait(streamSignal);
+      if (credit === 0) continue;
+      credit -= 1;
+      yield create(GlobalWatchReqSchema, { Features: [Feature.Extended] });
+    }
+  }
+  const items = new GlobalItems();
+  try {
+    for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
+      if (!receiveOp(op, items)) continue;
+      sink.replace(items.toObjects());
+      log.debug("upstream batch applied", { services: items.services.size, nodes: items.nodes.size });
+      health.setReady(part);
+      backoff.reset();
+      credit += 1;
+      credited.wake();
+    }
+  } finally {
+    stop.abort();
+  }
+}

@@ -1,0 +1,59 @@
+import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
+import type { Health } from "@kpng/process/health.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { waitMs } from "@kpng/process/wait.ts";
+import type { ClusterObjects } from "../source/source.ts";
+import type { Snapshot } from "../store/snapshot.ts";
+import type { Store } from "../store/store.ts";
+import { formatState, writeFileAtomically } from "./write-state-file.ts";
+
+export interface StateFileOptions {
+  readonly store: Store;
+  readonly path: string;
+  readonly log: Log;
+  readonly health: Health;
+}
+
+const part = "sink/file";
+
+/** Time after which a write that failed is tried again, in milliseconds. */
+const retryMs = 1_000;
+
+/**
+ * Writes the whole cluster state to a file, in KPNG's format, at each revision; several revisions that come while one is
+ * written make one further write.
+ *
+ * The file is replaced as a whole: a reader sees the old state or the new one. A write that fails (disk full, no right)
+ * is logged, shows in health and is tried again.
+ */
+export function stateFileSink(options: StateFileOptions): Task {
+  return { name: part, run: (signal) => run(options, signal) };
+}
+
+async function run({ store, path, log, health }: StateFileOptions, signal: AbortSignal): Promise<void> {
+  let written = 0;
+  health.setWaiting(part, "waiting for the cluster state");
+  for (;;) {
+    const snapshot = await store.next(written, signal);
+    if (snapshot === undefined) return;
+    try {
+      await writeFileAtomically(path, formatState(objectsOf(snapshot), endpointInfoHash));
+      written = snapshot.revision;
+      health.setReady(part);
+      log.info("state written", { path, revision: written });
+    } catch (error) {
+      health.setFailing(part, reasonOf(error));
+      log.error("state not written", { path, revision: snapshot.revision, reason: reasonOf(error) });
+      await waitMs(retryMs, signal);
+    }
+  }
+}
+
+/** All objects of a snapshot. */
+export function objectsOf(snapshot: Snapshot): ClusterObjects {
+  const slices: EndpointSlice[] = [];
+  for (const some of snapshot.slicesByService.values()) slices.push(...some);
+  return { services: [...snapshot.services.values()], slices, nodes: [...snapshot.nodes.values()] };
+}

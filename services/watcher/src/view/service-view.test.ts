@@ -1,0 +1,208 @@
+import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import type { Service } from "@kpng/model/service.ts";
+import { describe, expect, test } from "vitest";
+import { addresses, draining, endpoint, httpPort, service, servicePort, slice, starting } from "../testing/build.ts";
+import { makeServiceView } from "./service-view.ts";
+
+const here = { name: "n1", zone: "z1" };
+
+function view(fields: Partial<Service>, slices: readonly EndpointSlice[], nodeName = "n1"): ServiceView {
+  return makeServiceView(service(fields), slices, { ...here, name: nodeName });
+}
+
+/** One line an endpoint: addresses, ports, where, sets, scopes. */
+function describeEndpoints({ endpoints }: ServiceView): string[] {
+  return endpoints
+    .map(({ addresses: { v4, v6 }, ports, isOnNode, use, scopes }) =>
+      [
+        [...v4, ...v6].join("+"),
+        ports.map((port) => `${port.name}=${port.port}`).join(","),
+        isOnNode ? "here" : "elsewhere",
+        `${use.cluster ? "C" : "-"}${use.local ? "L" : "-"}`,
+        `${scopes.internal ? "int" : "-"}/${scopes.external ? "ext" : "-"}`,
+      ].join(" "),
+    )
+    .sort();
+}
+
+const loadBalancer: Partial<Service> = { type: "LoadBalancer", loadBalancerIPs: addresses("198.51.100.1") };
+const two = [slice([endpoint("10.1.0.1"), endpoint("10.1.0.2", { nodeName: "n2" })])];
+
+describe("policies", () => {
+  test("Cluster: every endpoint for everything", () => {
+    expect(describeEndpoints(view(loadBalancer, two))).toEqual([
+      "10.1.0.1 http=8080 here C- int/ext",
+      "10.1.0.2 http=8080 elsewhere C- int/ext",
+    ]);
+  });
+
+  test("external Local: others only for internal traffic", () => {
+    expect(describeEndpoints(view({ ...loadBalancer, externalTrafficPolicy: "Local" }, two))).toEqual([
+      "10.1.0.1 http=8080 here CL int/ext",
+      "10.1.0.2 http=8080 elsewhere C- int/-",
+    ]);
+  });
+
+  test("internal Local on a cluster IP: others are not sent at all", () => {
+    expect(describeEndpoints(view({ internalTrafficPolicy: "Local" }, two))).toEqual([
+      "10.1.0.1 http=8080 here -L int/-",
+    ]);
+  });
+
+  test("internal Local with an external address: others only for external traffic", () => {
+    expect(describeEndpoints(view({ ...loadBalancer, internalTrafficPolicy: "Local" }, two))).toEqual([
+      "10.1.0.1 http=8080 here CL int/ext",
+      "10.1.0.2 http=8080 elsewhere C- -/ext",
+    ]);
+  });
+
+  test("both Local: others only for what pods and the node itself send to the external address", () => {
+    const fields: Partial<Service> = {
+      ...loadBalancer,
+      internalTrafficPolicy: "Local",
+      externalTrafficPolicy: "Local",
+    };
+    expect(describeEndpoints(view(fields, two))).toEqual([
+      "10.1.0.1 http=8080 here CL int/ext",
+      "10.1.0.2 http=8080 elsewhere C- -/-",
+    ]);
+  });
+
+  test("a load-balancer IP that the load balancer keeps does not make a Service external", () => {
+    const fields: Partial<Service> = {
+      type: "LoadBalancer",
+      proxyModeLoadBalancerIPs: addresses("198.51.100.1"),
+      internalTrafficPolicy: "Local",
+    };
+    expect(describeEndpoints(view(fields, two))).toEqual(["10.1.0.1 http=8080 here -L int/-"]);
+  });
+
+  test("the last pod on the node drains: still there for external Local", () => {
+    const slices = [slice([endpoint("10.1.0.1", { conditions: draining }), endpoint("10.1.0.2", { nodeName: "n2" })])];
+    expect(describeEndpoints(view({ ...loadBalancer, externalTrafficPolicy: "Local" }, slices))).toEqual([
+      "10.1.0.1 http=8080 here -L -/ext",
+      "10.1.0.2 http=8080 elsewhere C- int/-",
+    ]);
+  });
+});
+
+describe("existence tells drop from reject", () => {
+  const ports = [servicePort(), servicePort({ name: "dns", protocol: "UDP", port: 53 })];
+
+  test("none here but some elsewhere", () => {
+    const made = view({ internalTrafficPolicy: "Local" }, two, "n3");
+    expect(made.endpoints).toEqual([]);
+    expect(made.portHasEndpoints).toEqual([{ v4: true, v6: false }]);
+  });
+
+  test("per port and family", () => {
+    const v6 = slice([endpoint("fd00::1", { ports: [httpPort] })], { name: "web-6" });
+    const v4 = slice([endpoint("10.1.0.1", { ports: [{ name: "dns", port: 53, protocol: "UDP" }] })]);
+    expect(view({ ports }, [v4, v6]).portHasEndpoints).toEqual([
+      { v4: false, v6: true },
+      { v4: true, v6: false },
+    ]);
+  });
+
+  test("only starting ones count for nothing", () => {
+    const made = view({}, [slice([endpoint("10.1.0.1", { conditions: starting })])]);
+    expect(made.portHasEndpoints).toEqual([{ v4: false, v6: false }]);
+  });
+
+  test("a port of the same name but another protocol is another port", () => {
+    const made = view({ ports: [servicePort({ name: "dns", protocol: "TCP" })] }, [
+      slice([endpoint("10.1.0.1", { ports: [{ name: "dns", port: 53, protocol: "UDP" }] })]),
+    ]);
+    expect(made.portHasEndpoints).toEqual([{ v4: false, v6: false }]);
+  });
+
+  test("a state file names no protocols: its ports answer for any", () => {
+    const made = view({ ports }, [slice([endpoint("10.1.0.1", { ports: [{ name: "dns", port: 53 }] })])]);
+    expect(made.portHasEndpoints?.[1]).toEqual({ v4: true, v6: false });
+  });
+});
+
+describe("each port decides for itself", () => {
+  const admin = { name: "admin", port: 9000, protocol: "TCP" } as const;
+  const ports = [servicePort(), servicePort({ name: "admin", port: 90 })];
+
+  test("a draining pod is still used for the port that no ready pod has", () => {
+    const old = endpoint("10.1.0.1", { conditions: draining, ports: [httpPort, admin] });
+    const young = endpoint("10.1.0.2", { ports: [httpPort] });
+    const made = view({ ports }, [slice([old]), slice([young], { name: "web-b" })]);
+    expect(describeEndpoints(made)).toEqual([
+      "10.1.0.1 admin=9000 here C- int/ext",
+      "10.1.0.2 http=8080 here C- int/ext",
+    ]);
+  });
+
+  test("each family decides for itself", () => {
+    const both = endpoint(["10.1.0.1", "fd00::1"], { conditions: draining });
+    const made = view({}, [slice([both, endpoint("10.1.0.2")])]);
+    expect(describeEndpoints(made)).toEqual([
+      "10.1.0.2 http=8080 here C- int/ext",
+      "fd00::1 http=8080 here C- int/ext",
+    ]);
+  });
+});
+
+describe("keys", () => {
+  const keys = (slices: readonly EndpointSlice[]) => view({}, slices).endpoints.map((item) => item.key);
+
+  test("the two families of a pod never share one", () => {
+    const made = keys([
+      slice([endpoint("10.1.0.1", { podName: "web-1" })], { name: "web-4" }),
+      slice([endpoint("fd00::1", { podName: "web-1" })], { name: "web-6" }),
+    ]);
+    expect(new Set(made).size).toBe(2);
+    for (const key of made) expect(key).toMatch(/^web-1\.[0-9a-f]{1,16}$/);
+  });
+
+  test("do not depend on which other endpoints exist", () => {
+    const first = slice([endpoint("10.1.0.1", { podName: "web-1" })], { name: "web-4" });
+    const second = slice([endpoint("fd00::1", { podName: "web-1" })], { name: "web-6" });
+    expect(keys([first, second])).toEqual(expect.arrayContaining(keys([first])));
+  });
+
+  test("a pod with two port sets in two slices keeps both", () => {
+    const ports = [{ name: "http", port: 9090, protocol: "TCP" }] as const;
+    const made = keys([
+      slice([endpoint("10.1.0.1", { podName: "web-1" })]),
+      slice([endpoint("10.1.0.1", { podName: "web-1", ports })], { name: "web-b" }),
+    ]);
+    expect(new Set(made).size).toBe(2);
+  });
+
+  test("a pod of a state file keeps KPNG's key", () => {
+    expect(keys([slice([endpoint("10.1.0.1", { podName: "web-1" })], { hasPodKeys: true })])).toEqual(["web-1"]);
+  });
+
+  test("what is no pod is named by its content", () => {
+    expect(keys([slice([endpoint("10.1.0.1"), endpoint("10.1.0.2")])])).toHaveLength(2);
+  });
+});
+
+describe("the same endpoint in two slices", () => {
+  test("is one", () => {
+    const made = view({}, [slice([endpoint("10.1.0.1")]), slice([endpoint("10.1.0.1")], { name: "web-b" })]);
+    expect(made.endpoints).toHaveLength(1);
+  });
+
+  test.each([
+    ["first", [draining, undefined]],
+    ["second", [undefined, draining]],
+  ])("a terminating one in the %s slice does not win", (_, states) => {
+    const slices = states.map((state, index) =>
+      slice([endpoint("10.1.0.1", state === undefined ? {} : { conditions: state })], { name: `web-${index}` }),
+    );
+    expect(view({}, slices).endpoints.map((item) => item.conditions.terminating)).toEqual([false]);
+  });
+});
+
+test("a headless Service gives all its endpoints, without any port as well", () => {
+  const made = view({ isHeadless: true, clusterIPs: addresses(), ports: [] }, [
+    slice([endpoint("10.1.0.1", { ports: [] })]),
+  ]);
+  expect(describeEndpoints(made)).toEqual(["10.1.0.1  here C- int/ext"]);
+});
