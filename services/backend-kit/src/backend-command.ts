@@ -1,0 +1,43 @@
+import type { Transport } from "@connectrpc/connect";
+import type { Health } from "@kpng/process/health.ts";
+import type { Log } from "@kpng/process/log.ts";
+import type { OptionSpec } from "@kpng/process/options.ts";
+import type { Task } from "@kpng/process/task.ts";
+import type { Registry } from "prom-client";
+
+/** What a process gives each backend, whether that is its only job or one of several. */
+export interface BackendContext {
+  /** Reaches the watcher, in this process or elsewhere. */
+  readonly transport: Transport;
+  readonly nodeName: string;
+  /** "" for the watcher's default. */
+  readonly serviceProxyName: string;
+  /** First delay after a lost stream or a failed sync, in milliseconds. */
+  readonly errorDelayMs: number;
+  /** True to end after the first sync that succeeds. */
+  readonly isOnce: boolean;
+  readonly log: Log;
+  readonly health: Health;
+  readonly metrics: Registry;
+}
+
+/**
+ * A backend as the command line knows it: `kpng-NAME`, `kpng local to-NAME`, `kpng file … to-local to-NAME`.
+ */
+export interface BackendCommand {
+  /** Lower case letters, digits, dashes; e.g. "json". */
+  readonly name: string;
+  readonly description: string;
+  /** Options of this backend alone. */
+  readonly options: readonly OptionSpec[];
+  /** Shown below the options; `COMMAND` stands for how the backend was called. */
+  readonly examples: string;
+  /**
+   * Makes the task from the parsed options, under the names that commander gives them (`--callout-arg` is
+   * `calloutArg`). Errors: ProcessError BAD_OPTION for values that do not go together.
+   */
+  makeTask(options: ParsedOptions, context: BackendContext): Task;
+}
+
+/** Values of options by the names that commander gives them. */
+export type ParsedOptions = Readonly<Record<string, unknown>>;

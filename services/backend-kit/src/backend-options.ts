@@ -1,0 +1,63 @@
+import {
+  logLevelOption,
+  nodeNameOption,
+  type OptionSpec,
+  observeOptions,
+  parseDurationMs,
+  parseWholeNumber,
+} from "@kpng/process/options.ts";
+import { tlsOptions } from "@kpng/process/tls-files.ts";
+import type { BackendContext, ParsedOptions } from "./backend-command.ts";
+
+/** Where the watcher is; for programs that reach it over the network. */
+export const connectionOptions: readonly OptionSpec[] = [
+  {
+    flags: "--api <address>",
+    description: "the watcher: host:port, http://host:port, https://host:port or unix:///path",
+    default: "127.0.0.1:12090",
+  },
+  {
+    flags: "--max-msg-size <bytes>",
+    description: "longest single message that is accepted",
+    default: 64 * 1024 * 1024,
+    parse: parseWholeNumber("--max-msg-size", 1, 0xffff_ffff),
+  },
+];
+
+/** What every backend can be told, wherever the watcher is. */
+export const followOptions: readonly OptionSpec[] = [
+  nodeNameOption,
+  {
+    flags: "--service-proxy-name <name>",
+    description: "only Services whose label service.kubernetes.io/service-proxy-name has this value",
+    default: "",
+  },
+  {
+    flags: "--error-delay <duration>",
+    description: "first delay after a lost stream or a failed sync; it doubles up to 30s",
+    default: 1_000,
+    parse: parseDurationMs,
+  },
+  { flags: "--once", description: "end after the first sync that succeeds" },
+];
+
+/** All options of a backend that is a program of its own. */
+export const backendOptions: readonly OptionSpec[] = [
+  ...connectionOptions,
+  ...tlsOptions("", "the connection to the watcher"),
+  ...followOptions,
+  ...observeOptions,
+  logLevelOption,
+];
+
+/** The values of {@link followOptions}. */
+export function readFollowOptions(
+  options: ParsedOptions,
+): Pick<BackendContext, "nodeName" | "serviceProxyName" | "errorDelayMs" | "isOnce"> {
+  return {
+    nodeName: String(options.nodeName),
+    serviceProxyName: String(options.serviceProxyName),
+    errorDelayMs: Number(options.errorDelay),
+    isOnce: options.once === true,
+  };
+}

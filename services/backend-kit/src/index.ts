@@ -1,0 +1,37 @@
+// What a backend outside this repository imports. Inside it, import from the file that defines.
+export type { AddressSet, Family } from "@kpng/model/address.ts";
+export type { EndpointConditions, EndpointPort } from "@kpng/model/endpoint.ts";
+export type {
+  EndpointUse,
+  FamilyFlags,
+  NodeView,
+  ServiceItem,
+  ServiceView,
+  ViewChange,
+  ViewEndpoint,
+  ViewNode,
+} from "@kpng/model/node-view.ts";
+export type {
+  IPFilter,
+  Protocol,
+  Service,
+  ServiceKey,
+  ServicePort,
+  ServiceType,
+  TrafficPolicy,
+} from "@kpng/model/service.ts";
+export { type DialOptions, dial } from "@kpng/process/dial.ts";
+export { Health, type PartHealth } from "@kpng/process/health.ts";
+export { createLog, type Log, type LogFields, type LogLevel } from "@kpng/process/log.ts";
+export type { OptionSpec } from "@kpng/process/options.ts";
+export type { Task } from "@kpng/process/task.ts";
+export type { BackendCommand, BackendContext, ParsedOptions } from "./backend-command.ts";
+export { BackendError, type BackendErrorCode } from "./backend-error.ts";
+export { backendOptions, connectionOptions, followOptions, readFollowOptions } from "./backend-options.ts";
+export { type BackendCallbacks, type BackendTaskOptions, backendTask } from "./backend-task.ts";
+export { type ConnectionState, type FollowOptions, followView } from "./receive/follow-view.ts";
+export { type Batch, type WatchOptions, watchBatches } from "./receive/watch-batches.ts";
+export { type RunBackendOptions, runBackend, runBackendCommand } from "./run-backend.ts";
+export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
+export { ViewState, type ViewUpdate } from "./state/view-state.ts";
+export type { Sync } from "./sync/sync-loop.ts";

@@ -1,0 +1,51 @@
+import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+
+/** What every backend measures. */
+export interface BackendMetrics {
+  /** By result: "ok" or "failed". */
+  readonly syncs: Counter<"result">;
+  /** Of those that succeeded. */
+  readonly syncSeconds: Histogram;
+  /** Streams that were lost. */
+  readonly reconnects: Counter;
+  /** Of the watcher's store, last applied; 0 from a Go watcher. */
+  readonly revision: Gauge;
+  /** 1 from a sync marker until the stream is lost, else 0. */
+  readonly connected: Gauge;
+}
+
+export function createBackendMetrics(registry: Registry): BackendMetrics {
+  const registers = [registry];
+  const syncs = new Counter({
+    name: "kpng_backend_syncs_total",
+    help: "Syncs of the backend by result",
+    labelNames: ["result"] as const,
+    registers,
+  });
+  // A rate over a series that appears with its first failure misses that failure.
+  for (const result of ["ok", "failed"]) syncs.inc({ result }, 0);
+  return {
+    syncs,
+    syncSeconds: new Histogram({
+      name: "kpng_backend_sync_duration_seconds",
+      help: "Duration of the syncs that succeeded",
+      buckets: [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
+      registers,
+    }),
+    reconnects: new Counter({
+      name: "kpng_backend_reconnects_total",
+      help: "Streams from the watcher that were lost and opened again",
+      registers,
+    }),
+    revision: new Gauge({
+      name: "kpng_backend_revision",
+      help: "Revision of the watcher's store that was last applied",
+      registers,
+    }),
+    connected: new Gauge({
+      name: "kpng_backend_stream_connected",
+      help: "1 while a stream from the watcher is in sync",
+      registers,
+    }),
+  };
+}

@@ -1,0 +1,55 @@
+import { Backoff } from "@kpng/process/backoff.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { waitMs } from "@kpng/process/wait.ts";
+import { BackendError } from "../backend-error.ts";
+import { ViewState, type ViewUpdate } from "../state/view-state.ts";
+import { type WatchOptions, watchBatches } from "./watch-batches.ts";
+
+export interface FollowOptions extends WatchOptions {
+  readonly log: Log;
+  /** First delay before a lost stream is opened again, in milliseconds; it doubles up to 30 s. Default 1000. */
+  readonly errorDelayMs?: number | undefined;
+  /** Told of each sync marker, and of each loss with its reason. */
+  readonly onConnection?: ((state: ConnectionState) => void) | undefined;
+  /** Default {@link waitMs}. */
+  readonly wait?: typeof waitMs | undefined;
+}
+
+export type ConnectionState =
+  | { readonly kind: "synced"; readonly revision: bigint }
+  | { readonly kind: "lost"; readonly reason: string };
+
+/**
+ * Yields the view of a node after each sync marker, for ever: a lost stream is opened again, with delays that double and
+ * that differ between nodes.
+ *
+ * A loss changes nothing in what was yielded: the view is held, and the first batch of the next stream is compared with
+ * it, so that only what really differs comes out.
+ *
+ * Ends when `signal` aborts; never throws.
+ */
+export async function* followView(options: FollowOptions, signal: AbortSignal): AsyncGenerator<ViewUpdate, void, void> {
+  const { log, errorDelayMs = 1_000, onConnection, wait = waitMs } = options;
+  const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
+  const state = new ViewState(options.nodeName);
+  while (!signal.aborted) {
+    try {
+      let isFirstOfStream = true;
+      for await (const batch of watchBatches(options, signal)) {
+        // What a stream without Reset builds upon is another stream's end, which this watcher cannot know.
+        if (isFirstOfStream && !batch.isReset) throw new BackendError("BAD_STREAM", "the stream began without Reset");
+        isFirstOfStream = false;
+        const update = state.apply(batch);
+        backoff.reset();
+        onConnection?.({ kind: "synced", revision: batch.revision });
+        yield update;
+      }
+    } catch (error) {
+      const reason = reasonOf(error);
+      onConnection?.({ kind: "lost", reason });
+      const delayMs = backoff.nextMs();
+      log.error("stream lost", { reason, delayMs });
+      await wait(delayMs, signal);
+    }
+  }
+}

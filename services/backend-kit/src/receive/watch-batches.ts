@@ -1,0 +1,146 @@
+import { create } from "@bufbuild/protobuf";
+import { type CallOptions, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { assertNever } from "@kpng/model/assert-never.ts";
+import { Feature, type OpItem, Sets, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { ViewChange } from "@kpng/model/node-view.ts";
+import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
+import { BackendError } from "../backend-error.ts";
+
+export interface WatchOptions {
+  readonly transport: Transport;
+  /** At most 253 characters; a name that the cluster does not know is legal. */
+  readonly nodeName: string;
+  /** Which Services; undefined or "" for the watcher's default. */
+  readonly serviceProxyName?: string | undefined;
+  /** What this client understands. Default: everything that this library does. */
+  readonly features?: readonly Feature[] | undefined;
+}
+
+/** The changes up to one sync marker, to be applied together. */
+export interface Batch {
+  /** True if all that was received before is to be forgotten: `changes` then is the whole view. */
+  readonly isReset: boolean;
+  readonly changes: readonly ViewChange[];
+  /** Revision of the watcher's store; 0 from a Go watcher. */
+  readonly revision: bigint;
+  /** Which run of the watcher counts `revision`; "" from a Go watcher. */
+  readonly instance: string;
+}
+
+/**
+ * Most operations that one batch may have. The largest clusters (10 000 Services, 100 000 endpoints) need a twentieth;
+ * without a limit a faulty peer that never says Sync would fill the memory.
+ */
+const maxBatchOps = 4_000_000;
+
+const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem];
+
+/**
+ * Opens one stream and yields its batches, for ever.
+ *
+ * The pace is the reader's: the next request goes out when the next batch is asked for, and until then the watcher
+ * merges what changes. At most one batch is held.
+ *
+ * Ends only by an error or when `signal` aborts. Errors: STREAM_LOST for a stream that cannot be opened or breaks,
+ * BAD_STREAM for one that cannot be understood.
+ */
+export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
+  // Leaving the loop (return, throw) must end the call as well, and with it the stream on the watcher's side.
+  const stop = new AbortController();
+  const requests = new Requests(options);
+  const callOptions: CallOptions = { signal: AbortSignal.any([signal, stop.signal]) };
+  const ops = createClient(Sets, options.transport)
+    .watch(requests.send(stop.signal), callOptions)
+    [Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      requests.next();
+      yield await readBatch(ops);
+    }
+  } catch (error) {
+    if (signal.aborted) return;
+    throw error;
+  } finally {
+    stop.abort();
+  }
+}
+
+async function readBatch(ops: AsyncIterator<OpItem>): Promise<Batch> {
+  let isReset = false;
+  let changes: ViewChange[] = [];
+  for (let count = 0; count < maxBatchOps; count++) {
+    const op = decode(await nextOp(ops));
+    switch (op.kind) {
+      case "reset":
+        isReset = true;
+        changes = [];
+        break;
+      case "sync":
+        return { isReset, changes, revision: op.revision, instance: op.instance };
+      case "change":
+        changes.push(op.change);
+        break;
+      case "ignored":
+        break;
+      default:
+        assertNever(op);
+    }
+  }
+  throw new BackendError("BAD_STREAM", `the watcher sent ${maxBatchOps} operations without a sync marker`);
+}
+
+async function nextOp(ops: AsyncIterator<OpItem>): Promise<OpItem> {
+  let result: IteratorResult<OpItem>;
+  try {
+    result = await ops.next();
+  } catch (cause) {
+    throw describeLoss(cause);
+  }
+  if (result.done === true) throw new BackendError("STREAM_LOST", "the watcher ended the stream");
+  return result.value;
+}
+
+function describeLoss(cause: unknown): BackendError {
+  const error = ConnectError.from(cause);
+  const hint = /larger than configured readMaxBytes/.test(error.message) ? " (raise --max-msg-size)" : "";
+  return new BackendError("STREAM_LOST", `the stream from the watcher broke${hint}: ${error.message}`, { cause });
+}
+
+function decode(item: OpItem): ReturnType<typeof decodeLocalOp> {
+  try {
+    return decodeLocalOp(item);
+  } catch (cause) {
+    throw new BackendError("BAD_STREAM", "the watcher sent an operation that cannot be understood", { cause });
+  }
+}
+
+/** Sends one request for each call of `next`. */
+class Requests {
+  readonly #request: WatchReq;
+  readonly #wakeup = new Wakeup();
+  #due = 0;
+
+  constructor({ nodeName, serviceProxyName = "", features = allFeatures }: WatchOptions) {
+    this.#request = create(WatchReqSchema, {
+      NodeName: nodeName,
+      ServiceProxyName: serviceProxyName,
+      Features: [...features],
+    });
+  }
+
+  next(): void {
+    this.#due++;
+    this.#wakeup.wake();
+  }
+
+  async *send(signal: AbortSignal): AsyncGenerator<WatchReq, void, void> {
+    while (!signal.aborted) {
+      while (this.#due > 0) {
+        this.#due--;
+        yield this.#request;
+      }
+      await this.#wakeup.wait(signal);
+    }
+  }
+}

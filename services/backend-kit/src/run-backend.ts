@@ -1,0 +1,87 @@
+import { dial } from "@kpng/process/dial.ts";
+import { Health } from "@kpng/process/health.ts";
+import { createLog, type LogLevel } from "@kpng/process/log.ts";
+import { observeTask } from "@kpng/process/observe.ts";
+import { addOptions } from "@kpng/process/options.ts";
+import { runProcess } from "@kpng/process/run-process.ts";
+import { runTasks } from "@kpng/process/run-tasks.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { readClientTls } from "@kpng/process/tls-files.ts";
+import { Command } from "commander";
+import { collectDefaultMetrics, Registry } from "prom-client";
+import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
+import { backendOptions, readFollowOptions } from "./backend-options.ts";
+import { type BackendCallbacks, backendTask } from "./backend-task.ts";
+
+export type RunBackendOptions = BackendCallbacks & {
+  /** Of the backend: lower case letters, digits, dashes; the program is shown as `kpng-NAME`. */
+  readonly name: string;
+  /** One line for `--help`. */
+  readonly description?: string | undefined;
+  /** Command line. Default process.argv. */
+  readonly argv?: readonly string[] | undefined;
+};
+
+/**
+ * Makes this process a backend: parses the standard options, follows the view of its node, calls back, and ends the
+ * process: 0 after SIGTERM, SIGINT or `--once`, 1 after a failure that cannot be mended, 2 for a wrong command line.
+ *
+ * ```ts
+ * await runBackend({ name: "hello", onState: (view) => console.log(view.services.size) });
+ * ```
+ */
+export function runBackend(options: RunBackendOptions): Promise<never> {
+  const { name, description = `kpng backend ${name}` } = options;
+  const command: BackendCommand = {
+    name,
+    description,
+    options: [],
+    examples: "",
+    makeTask: (_parsed, context) => backendTask({ ...options, ...context }),
+  };
+  return runBackendCommand(command, options.argv);
+}
+
+/** Runs a backend as a program of its own; see {@link runBackend}. */
+export function runBackendCommand(backend: BackendCommand, argv?: readonly string[]): Promise<never> {
+  const program = `kpng-${backend.name}`;
+  return runProcess((signal) => {
+    const command = new Command(program).description(backend.description);
+    addOptions(command, [...backend.options, ...backendOptions]);
+    command.addHelpText("after", backend.examples.replaceAll("COMMAND", program));
+    command.action((options: ParsedOptions) => serveBackend(backend, options, signal));
+    return command;
+  }, argv);
+}
+
+/** Runs a backend with the parsed values of `backendOptions` and its own, until `signal` aborts or its work is done. */
+async function serveBackend(backend: BackendCommand, options: ParsedOptions, signal: AbortSignal): Promise<void> {
+  const log = createLog(options.logLevel as LogLevel);
+  const health = new Health();
+  const metrics = new Registry();
+  const transport = dial({
+    api: String(options.api),
+    tls: readClientTls("", { key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) }),
+    maxMessageBytes: Number(options.maxMsgSize),
+  });
+  const task = backend.makeTask(options, { transport, log, health, metrics, ...readFollowOptions(options) });
+  await runWithObservers(task, observers(options, health, metrics), signal);
+}
+
+/** The listeners serve as long as the task, which may end by itself (`--once`). */
+async function runWithObservers(task: Task, beside: readonly Task[], signal: AbortSignal): Promise<void> {
+  const done = new AbortController();
+  const main: Task = { name: task.name, run: (stop) => task.run(stop).finally(() => done.abort()) };
+  await runTasks([main, ...beside], AbortSignal.any([signal, done.signal]));
+}
+
+function observers(options: ParsedOptions, health: Health, metrics: Registry): readonly Task[] {
+  const addresses = [options.healthzBindAddress, options.metricsBindAddress].map(text);
+  const distinct = new Set(addresses.filter((address) => address !== undefined));
+  if (distinct.size > 0) collectDefaultMetrics({ register: metrics });
+  return [...distinct].map((address) => observeTask({ address, health, metrics }));
+}
+
+function text(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
+}

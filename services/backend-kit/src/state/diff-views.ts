@@ -1,0 +1,82 @@
+import type { NodeView, ServiceItem, ServiceView, ViewChange, ViewEndpoint } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import { sameValue } from "./same-value.ts";
+
+/**
+ * Returns the fewest changes that lead from one view to another: the node, Services put, endpoints put, endpoints
+ * deleted, Services deleted, so that no endpoint is ever without its Service, and a Service whose only endpoint is
+ * replaced has one all the time.
+ *
+ * `touched` names the Services that may differ; the others are not looked at.
+ *
+ * Pure; O(endpoints of the touched Services).
+ */
+export function diffViews(from: NodeView, to: NodeView, touched: Iterable<ServiceKey>): readonly ViewChange[] {
+  const changes = emptyGroups();
+  for (const key of [...touched].sort(compareText)) {
+    diffService(key, from.services.get(key), to.services.get(key), changes);
+  }
+  return [
+    ...diffNode(from, to),
+    ...changes.servicePuts,
+    ...changes.endpointPuts,
+    ...changes.endpointDeletes,
+    ...changes.serviceDeletes,
+  ];
+}
+
+interface ChangeGroups {
+  readonly servicePuts: ViewChange[];
+  readonly endpointPuts: ViewChange[];
+  readonly endpointDeletes: ViewChange[];
+  readonly serviceDeletes: ViewChange[];
+}
+
+function emptyGroups(): ChangeGroups {
+  return { servicePuts: [], endpointPuts: [], endpointDeletes: [], serviceDeletes: [] };
+}
+
+function diffNode(from: NodeView, to: NodeView): readonly ViewChange[] {
+  if (sameValue(from.node, to.node)) return [];
+  return [to.node === undefined ? { kind: "delete-node" } : { kind: "put-node", node: to.node }];
+}
+
+function diffService(
+  key: ServiceKey,
+  from: ServiceView | undefined,
+  to: ServiceView | undefined,
+  changes: ChangeGroups,
+): void {
+  if (from === to) return;
+  if (to !== undefined && !sameItem(from, to)) {
+    changes.servicePuts.push({ kind: "put-service", key, item: itemOf(to) });
+  }
+  const before = byKey(from);
+  const after = byKey(to);
+  for (const endpoint of after.values()) {
+    if (!sameValue(before.get(endpoint.key), endpoint)) {
+      changes.endpointPuts.push({ kind: "put-endpoint", service: key, endpoint });
+    }
+  }
+  for (const endpoint of before.values()) {
+    if (!after.has(endpoint.key)) {
+      changes.endpointDeletes.push({ kind: "delete-endpoint", service: key, key: endpoint.key });
+    }
+  }
+  if (to === undefined) changes.serviceDeletes.push({ kind: "delete-service", key });
+}
+
+/** True if both say the same of the Service itself. */
+export function sameItem(a: ServiceItem | undefined, b: ServiceItem | undefined): boolean {
+  if (a === undefined || b === undefined) return a === b;
+  return sameValue(a.service, b.service) && sameValue(a.portHasEndpoints, b.portHasEndpoints);
+}
+
+function itemOf({ service, portHasEndpoints }: ServiceView): ServiceItem {
+  return portHasEndpoints === undefined ? { service } : { service, portHasEndpoints };
+}
+
+function byKey(view: ServiceView | undefined): ReadonlyMap<string, ViewEndpoint> {
+  return new Map(view?.endpoints.map((endpoint) => [endpoint.key, endpoint]));
+}
