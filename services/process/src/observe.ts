@@ -1,5 +1,5 @@
 import { createServer, type ServerResponse } from "node:http";
-import type { Registry } from "prom-client";
+import { collectDefaultMetrics, type Registry } from "prom-client";
 import type { Health } from "./health.ts";
 import { ProcessError } from "./process-error.ts";
 import type { Task } from "./task.ts";
@@ -19,6 +19,21 @@ export interface ObserveOptions {
  */
 export function observeTask(options: ObserveOptions): Task {
   return { name: "observe", run: (signal) => serve(options, signal) };
+}
+
+/** Values of `observeOptions`. */
+export interface ObserveAddresses {
+  readonly healthzBindAddress?: string | undefined;
+  readonly metricsBindAddress?: string | undefined;
+}
+
+/** The listeners that the options ask for: none, one for both, or two; with metrics of the process itself if any. */
+export function observeTasks(addresses: ObserveAddresses, health: Health, metrics: Registry): readonly Task[] {
+  const distinct = new Set(
+    [addresses.healthzBindAddress, addresses.metricsBindAddress].filter((address) => address !== undefined),
+  );
+  if (distinct.size > 0) collectDefaultMetrics({ register: metrics });
+  return [...distinct].map((address) => observeTask({ address, health, metrics }));
 }
 
 async function serve({ address, health, metrics }: ObserveOptions, signal: AbortSignal): Promise<void> {

@@ -23,3 +23,13 @@ export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Pro
   const rejected = results.find((result) => result.status === "rejected");
   if (rejected !== undefined) throw rejected.reason;
 }
+
+/**
+ * Runs `main` with the tasks that serve it, until it resolves, or as {@link runTasks} does: what serves it has no work
+ * without it.
+ */
+export async function runWithMain(main: Task, beside: readonly Task[], signal: AbortSignal): Promise<void> {
+  const done = new AbortController();
+  const ending: Task = { name: main.name, run: (stop) => main.run(stop).finally(() => done.abort()) };
+  await runTasks([ending, ...beside], AbortSignal.any([signal, done.signal]));
+}

@@ -1,6 +1,7 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
-import { collect, nodeNameOption, type OptionSpec } from "@kpng/process/options.ts";
+import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend-options.ts";
+import { collect, type OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
@@ -9,20 +10,20 @@ import { proxyNamesOf } from "@kpng/watcher/stream/requests.ts";
 import { makeRoutes, type RoutesOptions } from "@kpng/watcher/stream/routes.ts";
 import { serveTask } from "@kpng/watcher/stream/serve.ts";
 import { makeStreamMetrics } from "@kpng/watcher/stream/stream-metrics.ts";
-import type { CommandContext } from "./context.ts";
-
-type Options = Readonly<Record<string, unknown>>;
+import { InvalidArgumentError } from "commander";
+import type { CommandContext, Options } from "./context.ts";
 
 /** A command that says what becomes of the cluster state: `kpng … to-NAME`. */
 export interface SinkCommand {
   readonly name: string;
   readonly description: string;
   readonly options: readonly OptionSpec[];
+  readonly examples: string;
   make(options: Options, store: Store, context: CommandContext): Task;
 }
 
 export const proxyNameOption: OptionSpec = {
-  flags: "--service-proxy-name <names...>",
+  flags: "--service-proxy-name <name>",
   description:
     "serve only Services with this value of the label service.kubernetes.io/service-proxy-name; repeatable, the first " +
     "is for subscribers that name none (default: Services without the label, any other for who asks for it)",
@@ -30,24 +31,26 @@ export const proxyNameOption: OptionSpec = {
   default: [],
 };
 
-function routesOptions(options: Options, store: Store, context: CommandContext): RoutesOptions {
+export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   return {
     store,
     health: context.health,
     metrics: makeStreamMetrics(context.metrics),
-    proxyNames: proxyNamesOf(options.serviceProxyName as readonly string[]),
+    proxyNames: proxyNamesOf(proxyNames),
   };
 }
+
+const defaultListen = ["tcp://127.0.0.1:12090"];
 
 export const toApi: SinkCommand = {
   name: "to-api",
   description: "serve it to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",
   options: [
     {
-      flags: "--listen <address...>",
+      flags: "--listen <address>",
       description: "tcp://host:port, tcp4://…, tcp6://…, unix:///path; repeatable",
       parse: (text, previous) => collect(text, previous === defaultListen ? [] : previous),
-      default: defaultListenOf(),
+      default: defaultListen,
     },
     proxyNameOption,
     ...tlsOptions("listen-", "the listeners"),
@@ -59,10 +62,21 @@ export const toApi: SinkCommand = {
     },
     { flags: "--local-api [boolean]", description: "serve the views of nodes", parse: parseBoolean, default: true },
   ],
+  examples: `
+Examples:
+  # for nodes anywhere, with client certificates
+  COMMAND --listen tcp://:12090 --listen-tls-key tls.key --listen-tls-crt tls.crt --listen-tls-ca ca.crt
+
+  # on this machine only, twice
+  COMMAND --listen tcp://127.0.0.1:12090 --listen unix:///run/kpng.sock
+
+  # then look at it
+  grpcurl -plaintext -d '{"NodeName":"n1"}' 127.0.0.1:12090 localv1.Sets/Watch
+`,
   make: (options, store, context) => {
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     return serveTask({
-      ...routesOptions(options, store, context),
+      ...routesOptions(options.serviceProxyName as readonly string[], store, context),
       listen: options.listen as readonly string[],
       tls: readServerTls("listen-", { key, crt, ca }),
       hasGlobalApi: options.globalv1Api as boolean,
@@ -76,6 +90,10 @@ export const toFile: SinkCommand = {
   name: "to-file",
   description: "write it to a file, in KPNG's format, whenever it changes",
   options: [{ flags: "-o, --output <file>", description: "where to write", default: "global-state.yaml" }],
+  examples: `
+Examples:
+  COMMAND -o global-state.yaml
+`,
   make: (options, store, context) => stateFileSink({ store, path: options.output as string, ...context }),
 };
 
@@ -84,16 +102,20 @@ export function toLocal(backend: BackendCommand): SinkCommand {
   return {
     name: `to-${backend.name}`,
     description: backend.description,
-    options: [nodeNameOption, proxyNameOption, ...backend.options],
+    examples: backend.examples,
+    options: [...backend.options, ...followOptions],
     make: (options, store, context) => {
-      const routes = makeRoutes(routesOptions(options, store, context), context.signal);
-      return backend.makeTask({
-        ...context,
-        options,
-        transport: createRouterTransport(routes),
-        nodeName: options.nodeName as string,
-        serviceProxyName: (options.serviceProxyName as readonly string[])[0],
-      });
+      const follow = readFollowOptions(options);
+      const names = follow.serviceProxyName === "" ? [] : [follow.serviceProxyName];
+      const stop = new AbortController();
+      const routes = makeRoutes({ ...routesOptions(names, store, context) }, stop.signal);
+      const task = backend.makeTask(options, { ...context, ...follow, transport: createRouterTransport(routes) });
+      return { name: task.name, run: (signal) => task.run(signal).finally(() => stop.abort()) };
     },
   };
+}
+
+function parseBoolean(text: string): boolean {
+  if (text !== "true" && text !== "false") throw new InvalidArgumentError("write true or false");
+  return text === "true";
 }

@@ -22,22 +22,27 @@ export interface SourceCommand {
 
 /** Which labels and annotations of Kubernetes objects are kept; all others are forgotten at the edge. */
 export const keepOptions: readonly OptionSpec[] = [
-  { flags: "--with-service-labels <globs...>", description: "labels of Services to keep", parse: collect, default: [] },
   {
-    flags: "--with-service-annotations <globs...>",
-    description: "annotations of Services to keep",
+    flags: "--with-service-labels <glob>",
+    description: "labels of Services to keep; repeatable",
     parse: collect,
     default: [],
   },
   {
-    flags: "--with-node-labels <globs...>",
-    description: "labels of Nodes to keep",
+    flags: "--with-service-annotations <glob>",
+    description: "annotations of Services to keep; repeatable",
+    parse: collect,
+    default: [],
+  },
+  {
+    flags: "--with-node-labels <glob>",
+    description: "labels of Nodes to keep; repeatable",
     parse: collectAnew(defaultNodeLabels),
     default: defaultNodeLabels,
   },
   {
-    flags: "--with-node-annotations <globs...>",
-    description: "annotations of Nodes to keep",
+    flags: "--with-node-annotations <glob>",
+    description: "annotations of Nodes to keep; repeatable",
     parse: collect,
     default: [],
   },
@@ -63,8 +68,8 @@ export const fileCommand: SourceCommand = {
   description: "serve a cluster from files: Kubernetes manifests, or state files of KPNG",
   options: [
     {
-      flags: "-i, --input <paths...>",
-      description: "files or folders, - for standard input; repeatable",
+      flags: "-i, --input <path>",
+      description: "file or folder, - for standard input; repeatable",
       parse: collectAnew(["globalv1-state.yaml"]),
       default: ["globalv1-state.yaml"],
     },

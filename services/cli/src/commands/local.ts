@@ -1,0 +1,64 @@
+import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
+import { connectionOptions, followOptions, readFollowOptions } from "@kpng/backend-kit/backend-options.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { observeTasks } from "@kpng/process/observe.ts";
+import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
+import { runWithMain } from "@kpng/process/run-tasks.ts";
+import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { Command } from "commander";
+import { type CommonOptions, makeContext, type Options } from "./context.ts";
+import { addExternalBackends, externalBackend } from "./external-backend.ts";
+
+/** `kpng local to-NAME`: a backend for one node, with a watcher elsewhere. */
+export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
+  const local = addOptions(new Command("local"), [
+    ...connectionOptions,
+    ...tlsOptions("api-client-", "the connection to the watcher"),
+  ])
+    .description("run a backend for one node, with a watcher elsewhere")
+    .addHelpText(
+      "after",
+      `
+A program kpng-NAME on the PATH is the backend to-NAME.
+
+Examples:
+  kpng local --api watcher.kube-system:12090 to-json --node-name n1
+  kpng local --api unix:///run/kpng.sock to-callout --callout ./rules.sh
+`,
+    );
+  for (const backend of backends) {
+    const command = addOptions(new Command(`to-${backend.name}`), [
+      ...backend.options,
+      ...followOptions,
+      ...observeOptions,
+      logLevelOption,
+    ]);
+    command
+      .description(backend.description)
+      .addHelpText("after", backend.examples.replaceAll("COMMAND", `kpng local to-${backend.name}`))
+      .action((_options: Options, self: Command) => run(backend, self.optsWithGlobals(), signal));
+    local.addCommand(command);
+  }
+  addExternalBackends(local, async (name, args, options) => {
+    const tls = (["key", "crt", "ca"] as const).flatMap((file) => {
+      const path = options[`apiClientTls${file[0]?.toUpperCase()}${file.slice(1)}`];
+      return path === undefined ? [] : [`--tls-${file}`, String(path)];
+    });
+    await externalBackend(name, ["--api", String(options.api), ...tls, ...args]).run(signal);
+  });
+  return local;
+}
+
+async function run(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
+  const context = makeContext(options as unknown as CommonOptions);
+  const {
+    api,
+    apiClientTlsKey: key,
+    apiClientTlsCrt: crt,
+    apiClientTlsCa: ca,
+  } = options as Record<string, string | undefined>;
+  const tls = readClientTls("api-client-", { key, crt, ca });
+  const transport = dial({ api: api ?? "", tls, maxMessageBytes: Number(options.maxMsgSize) });
+  const main = backend.makeTask(options, { ...context, ...readFollowOptions(options), transport });
+  await runWithMain(main, observeTasks(options, context.health, context.metrics), signal);
+}

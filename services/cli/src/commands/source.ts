@@ -1,0 +1,41 @@
+import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
+import { observeTasks } from "@kpng/process/observe.ts";
+import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
+import { runWithMain } from "@kpng/process/run-tasks.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { Command } from "commander";
+import { type CommonOptions, makeContext, type Options } from "./context.ts";
+import { addExternalBackends, toExternal } from "./external-backend.ts";
+import { type SinkCommand, toApi, toFile, toLocal } from "./sinks.ts";
+import type { SourceCommand } from "./sources.ts";
+
+/** `kpng SOURCE to-api|to-file|to-local …`: options of the source stand before the sink, or after it. */
+export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
+  const command = addOptions(new Command(source.name), source.options)
+    .description(source.description)
+    .addHelpText("after", source.examples);
+  for (const sink of [toApi, toFile]) command.addCommand(makeSink(source, sink, [], signal));
+  const local = addOptions(new Command("to-local"), [...observeOptions, logLevelOption])
+    .description("run a backend for one node in this process")
+    .addHelpText("after", "\nA program kpng-NAME on the PATH is the backend to-NAME.\n");
+  for (const backend of backends) local.addCommand(makeSink(source, toLocal(backend), ["to-local"], signal));
+  addExternalBackends(local, (name, args, options) => run(source, toExternal(name, args), options, signal));
+  return command.addCommand(local);
+}
+
+function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly string[], signal: AbortSignal): Command {
+  const words = ["kpng", source.name, ...path, sink.name].join(" ");
+  return addOptions(new Command(sink.name), [...sink.options, ...observeOptions, logLevelOption])
+    .description(sink.description)
+    .addHelpText("after", sink.examples.replaceAll("COMMAND", words))
+    .action((_options: Options, command: Command) => run(source, sink, command.optsWithGlobals(), signal));
+}
+
+async function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
+  const context = makeContext(options as unknown as CommonOptions);
+  const store = new Store();
+  // Both are made before either runs: a wrong option ends the process before anything has happened.
+  const main = sink.make(options, store, context);
+  const beside = [source.make(options, store, context), ...observeTasks(options, context.health, context.metrics)];
+  await runWithMain(main, beside, signal);
+}

@@ -1,0 +1,27 @@
+import { Command } from "commander";
+import { builtInBackends } from "./commands/backends.ts";
+import { makeLocal } from "./commands/local.ts";
+import { makeSource } from "./commands/source.ts";
+import { sourceCommands } from "./commands/sources.ts";
+import { makeVersion } from "./commands/version.ts";
+
+/** The whole command tree of `kpng`; what runs ends when `signal` aborts. */
+export function makeKpng(signal: AbortSignal): Command {
+  const kpng = new Command("kpng")
+    .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")
+    .addHelpText(
+      "after",
+      `
+Every option can be set by its environment name. Data goes to standard output, logs to standard error.
+
+Examples:
+  kpng file -i manifests/ to-api
+  kpng local to-json --node-name n1
+  kpng file -i manifests/ to-local to-callout --callout ./rules.sh
+`,
+    );
+  for (const source of sourceCommands) kpng.addCommand(makeSource(source, builtInBackends, signal));
+  kpng.addCommand(makeLocal(builtInBackends, signal));
+  kpng.addCommand(makeVersion());
+  return kpng;
+}

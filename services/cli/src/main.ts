@@ -1,0 +1,5 @@
+#!/usr/bin/env node
+import { runProcess } from "@kpng/process/run-process.ts";
+import { makeKpng } from "./kpng.ts";
+
+await runProcess(makeKpng);

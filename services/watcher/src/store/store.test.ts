@@ -1,0 +1,97 @@
+import { describe, expect, test } from "vitest";
+import { endpoint, node, service, slice } from "../testing/build.ts";
+import { slicesOf } from "./snapshot.ts";
+import { Store } from "./store.ts";
+
+const empty = { services: [], slices: [], nodes: [] };
+
+describe("synced", () => {
+  test("only after every kind has been listed", async () => {
+    const store = new Store();
+    store.replace({ services: [service()] });
+    store.replace({ slices: [] });
+    expect(store.snapshot.isSynced).toBe(false);
+    expect(store.missingKinds).toEqual(["nodes"]);
+    store.replace({ nodes: [] });
+    expect(store.snapshot.isSynced).toBe(true);
+  });
+
+  test("an empty cluster is a state like any other", () => {
+    const store = new Store();
+    store.replace(empty);
+    expect(store.snapshot).toMatchObject({ revision: 1, isSynced: true });
+  });
+
+  test("changes before the first list do not make it synced", () => {
+    const store = new Store();
+    store.apply([{ kind: "put-service", service: service() }]);
+    expect(store.snapshot.isSynced).toBe(false);
+  });
+});
+
+describe("revisions", () => {
+  function synced(): Store {
+    const store = new Store();
+    store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
+    return store;
+  }
+
+  test("one for a whole list and one for a whole set of changes", () => {
+    const store = synced();
+    expect(store.snapshot.revision).toBe(1);
+    store.apply([
+      { kind: "put-node", node: node("n2") },
+      { kind: "put-service", service: service({ name: "other" }) },
+      { kind: "delete-slice", key: "ns/web/web-a" },
+    ]);
+    expect(store.snapshot.revision).toBe(2);
+    expect(slicesOf(store.snapshot, "ns/web")).toEqual([]);
+  });
+
+  test("none for what is equal by value, or was not there", () => {
+    const store = synced();
+    const before = store.snapshot;
+    store.apply([
+      { kind: "put-service", service: service() },
+      { kind: "put-slice", slice: slice([endpoint("10.1.0.1")], { triggeredAtMs: 5 }) },
+      { kind: "put-node", node: node("n1") },
+      { kind: "delete-node", name: "n9" },
+      { kind: "delete-service", key: "ns/none" },
+      { kind: "delete-slice", key: "ns/web/none" },
+    ]);
+    store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
+    expect(store.snapshot).toBe(before);
+  });
+
+  test("a snapshot never changes, and shares what stayed the same", () => {
+    const store = synced();
+    const before = store.snapshot;
+    store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+    expect(before.services.size).toBe(1);
+    expect(store.snapshot.services.get("ns/web")).toBe(before.services.get("ns/web"));
+  });
+
+  test("a list deletes what it does not name", () => {
+    const store = synced();
+    store.replace(empty);
+    expect([...store.snapshot.services.values(), ...store.snapshot.nodes.values()]).toEqual([]);
+    expect(slicesOf(store.snapshot, "ns/web")).toEqual([]);
+  });
+});
+
+describe("next", () => {
+  test("waits for a later revision, finds only the newest, and leaves nothing behind", async () => {
+    const store = new Store();
+    const stop = new AbortController();
+    const next = store.next(0, stop.signal);
+    expect(store.waitingCount).toBe(1);
+    store.replace(empty);
+    store.apply([{ kind: "put-node", node: node("n1") }]);
+    store.apply([{ kind: "put-node", node: node("n2") }]);
+    expect((await next)?.revision).toBe(3);
+    const parked = store.next(3, stop.signal);
+    stop.abort();
+    expect(await parked).toBeUndefined();
+    expect(store.waitingCount).toBe(0);
+  });
+});
