@@ -1,0 +1,151 @@
+import type { Health } from "@kpng/process/health.ts";
+import type { Log } from "@kpng/process/log.ts";
+import { Counter, Gauge, type Registry } from "prom-client";
+import { describeFailure, type Failure } from "./failure.ts";
+import type { Braked } from "./handler.ts";
+import type { KubeKind } from "./kinds.ts";
+
+/** Why everything is listed again. */
+export type RelistReason = "expired" | "silent" | "refused" | "went-back" | "braked";
+
+/** What one reflector says of its work, to people (log, health) and to metrics. */
+export interface KindObserver {
+  listed(objectCount: number, elapsedMs: number): void;
+  /** The watch was answered and ended in order. */
+  watchClosed(): void;
+  /** `retryMs`: when it is tried again. */
+  failed(failure: Failure, retryMs: number): void;
+  watchListRefused(failure: Failure): void;
+  relisting(reason: RelistReason): void;
+  braked(braked: Braked, retryMs: number): void;
+  /** Something came: `eventCount` changes, or 0 with a bookmark or the answer itself. */
+  progressed(eventCount: number): void;
+  bad(key: string, problem: string): void;
+  passedOver(key: string, note: string): void;
+}
+
+/** Metrics of the source, with label `kind`. */
+export interface SourceMetrics {
+  readonly events: Counter<"source" | "kind">;
+  readonly lists: Counter<"kind" | "result">;
+  readonly watches: Counter<"kind" | "result">;
+  readonly relists: Counter<"kind" | "reason">;
+  readonly badObjects: Counter<"kind">;
+  readonly lastProgress: Gauge<"kind">;
+}
+
+/** Registers the metrics; once per registry. */
+export function makeSourceMetrics(registry: Registry): SourceMetrics {
+  const registers = [registry];
+  return {
+    events: new Counter({
+      name: "kpng_source_events_total",
+      help: "Puts and deletes that a source received, first lists not counted.",
+      labelNames: ["source", "kind"],
+      registers,
+    }),
+    lists: new Counter({
+      name: "kpng_source_lists_total",
+      help: "Complete lists asked of the API server, by what came of them.",
+      labelNames: ["kind", "result"],
+      registers,
+    }),
+    watches: new Counter({
+      name: "kpng_source_watches_total",
+      help: "Watches asked of the API server, by how they ended.",
+      labelNames: ["kind", "result"],
+      registers,
+    }),
+    relists: new Counter({
+      name: "kpng_source_relists_total",
+      help: "Lists that became necessary after the first, by reason.",
+      labelNames: ["kind", "reason"],
+      registers,
+    }),
+    badObjects: new Counter({
+      name: "kpng_source_bad_objects_total",
+      help: "Objects that could not be understood; their last good value stays.",
+      labelNames: ["kind"],
+      registers,
+    }),
+    lastProgress: new Gauge({
+      name: "kpng_source_last_progress_timestamp_seconds",
+      help: "When the API server last said anything of this kind, bookmarks included.",
+      labelNames: ["kind"],
+      registers,
+    }),
+  };
+}
+
+export interface ObserverOptions {
+  readonly kind: KubeKind;
+  readonly metrics: SourceMetrics;
+  readonly health: Health;
+  readonly log: Log;
+  /** True if the process serves as well without this kind: it is then no part of its health. */
+  readonly isOptional?: boolean | undefined;
+}
+
+/** Returns the observer of one kind and makes its part of the health wait for the first list. */
+export function observeKind({ kind, metrics, health, log: parent, isOptional = false }: ObserverOptions): KindObserver {
+  const part = `source/kube/${kind}`;
+  const log = parent.with({ source: "kube", kind });
+  let isListed = false;
+  let isFailing = false;
+  const setReady = (): void => {
+    if (isListed && !isOptional) health.setReady(part);
+    isFailing = false;
+  };
+  const setFailing = (reason: string): void => {
+    if (!isOptional) health.setFailing(part, reason);
+    isFailing = true;
+  };
+  if (!isOptional) health.setWaiting(part, `${kind} have not been listed yet`);
+  return {
+    listed: (objectCount, elapsedMs) => {
+      metrics.lists.inc({ kind, result: "ok" });
+      log.info("listed", { objectCount, elapsedMs: Math.round(elapsedMs) });
+      isListed = true;
+      setReady();
+    },
+    watchClosed: () => metrics.watches.inc({ kind, result: "closed" }),
+    failed: (failure, retryMs) => {
+      const counter = failure.verb === "list" ? metrics.lists : metrics.watches;
+      counter.inc({ kind, result: failure.kind });
+      const reason = describeFailure(failure);
+      // Forgotten history is in the order of things: the list that follows mends it.
+      if (failure.kind === "expired") return log.info("history is gone", { reason, retryMs });
+      const message = failure.verb === "list" ? "list failed" : "watch failed";
+      if (isOptional) log.info(message, { reason, retryMs });
+      else log.error(message, { reason, retryMs });
+      setFailing(reason);
+    },
+    watchListRefused: (failure) => {
+      metrics.watches.inc({ kind, result: "watch-list-refused" });
+      log.info("the server does not stream lists, listing by pages", { reason: describeFailure(failure) });
+    },
+    relisting: (reason) => {
+      metrics.relists.inc({ kind, reason });
+      log.info("listing again", { reason });
+    },
+    braked: ({ heldCount, deletedCount }, retryMs) => {
+      metrics.lists.inc({ kind, result: "braked" });
+      const reason = `a list would delete ${deletedCount} of ${heldCount} ${kind}; held until a second one agrees`;
+      log.error("brake: a list would delete most of what is served", { heldCount, deletedCount, retryMs });
+      setFailing(reason);
+    },
+    progressed: (eventCount) => {
+      metrics.lastProgress.set({ kind }, Date.now() / 1000);
+      if (eventCount > 0) metrics.events.inc({ source: "kube", kind }, eventCount);
+      if (isFailing) {
+        log.info("recovered");
+        setReady();
+      }
+    },
+    bad: (key, problem) => {
+      metrics.badObjects.inc({ kind });
+      log.error("an object cannot be understood, its last good value stays", { object: key, problem });
+    },
+    passedOver: (key, note) => log.info("an object is passed over", { object: key, note }),
+  };
+}

@@ -1,0 +1,89 @@
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
+import { makeDecodeOptions } from "../../services/watcher/src/source/decode/decode-options.ts";
+import type { BrakeOptions } from "../../services/watcher/src/source/kube/brake.ts";
+import { connectKube } from "../../services/watcher/src/source/kube/connect.ts";
+import { kubeSource } from "../../services/watcher/src/source/kube/kube-source.ts";
+import type { ReflectorTiming } from "../../services/watcher/src/source/kube/reflector.ts";
+import { RecordingSink } from "./recording-sink.ts";
+import { until } from "./until.ts";
+
+export interface RunOptions {
+  readonly kubeconfig: string;
+  readonly timing?: ReflectorTiming | undefined;
+  readonly brake?: BrakeOptions | undefined;
+}
+
+/** A Kubernetes source that runs against a recording sink, and all that it says. */
+export class RunningSource {
+  readonly sink = new RecordingSink();
+  readonly health = new Health();
+  readonly metrics = new Registry();
+  /** Its log, a parsed line each. */
+  readonly lines: Readonly<Record<string, unknown>>[] = [];
+  readonly #stop = new AbortController();
+  readonly #done: Promise<void>;
+
+  constructor({ kubeconfig, timing, brake }: RunOptions) {
+    const source = kubeSource({
+      connection: connectKube({ kubeconfig }),
+      sink: this.sink,
+      decode: makeDecodeOptions(),
+      metrics: this.metrics,
+      health: this.health,
+      log: createLog("debug", (line) => this.lines.push(JSON.parse(line))),
+      // Waits of a person's patience are cut to those of a test's.
+      timing: { backoff: { minMs: 100, maxMs: 500 }, ...timing },
+      brake,
+    });
+    this.#done = source.run(this.#stop.signal);
+  }
+
+  /** Waits until the sink shows what `check` looks for. */
+  until(what: string, check: (sink: RecordingSink) => boolean | undefined, timeoutMs?: number): Promise<true> {
+    return until(
+      what,
+      () => check(this.sink) === true && (true as const),
+      timeoutMs,
+      () => this.describe(),
+    );
+  }
+
+  async untilReady(): Promise<void> {
+    await until(
+      "the source is ready",
+      () => this.health.parts.size >= 3 && this.health.isReady,
+      15_000,
+      () => this.describe(),
+    );
+  }
+
+  /** Sum of a metric's values over all label sets that include `labels`. */
+  async metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number> {
+    const metric = await this.metrics.getSingleMetric(name)?.get();
+    const values = metric?.values ?? [];
+    return values
+      .filter((value) =>
+        Object.entries(labels).every(([key, wanted]) => (value.labels as Record<string, unknown>)[key] === wanted),
+      )
+      .reduce((sum, { value }) => sum + value, 0);
+  }
+
+  /** True if a line has this message and a reason that matches. */
+  hasLogged(message: string, reason = /^/): boolean {
+    return this.lines.some((line) => line.msg === message && reason.test(String(line.reason ?? "")));
+  }
+
+  /** What a failing test prints. */
+  describe(): string {
+    const { services, slices, nodes } = this.sink;
+    const log = this.lines.slice(-25).map((line) => JSON.stringify(line));
+    return [`services ${services}`, `slices ${slices}`, `nodes ${nodes}`, ...this.sink.violations, ...log].join("\n");
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await this.#done;
+  }
+}

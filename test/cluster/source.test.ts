@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { afterEach, test } from "vitest";
+import { describeCluster } from "./describe-cluster.ts";
+import { createNode, createPod, createService, createSlice, slicesPath } from "./objects.ts";
+import { RunningSource, type RunOptions } from "./run-source.ts";
+
+const running: RunningSource[] = [];
+
+function start(options: RunOptions): RunningSource {
+  const source = new RunningSource(options);
+  running.push(source);
+  return source;
+}
+
+afterEach(async () => {
+  await Promise.all(running.splice(0).map((source) => source.stop()));
+});
+
+await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) => {
+  test("gives each kind as a whole first, then what the cluster does to it", async () => {
+    const { api, kubeconfig } = cluster();
+    await createNode(api, "node-1", "zone-b");
+    await createService(api, { name: "web" });
+    const source = start({ kubeconfig: kubeconfig("admin") });
+    await source.untilReady();
+    for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
+    assert.deepEqual(source.sink.services, ["default/kubernetes", "default/web"]);
+    assert.equal(source.sink.store.snapshot.nodes.get("node-1")?.zone, "zone-b");
+
+    await createPod(api, { name: "web-1", app: "web", node: "node-1", ip: "10.244.0.1" });
+    await createPod(api, { name: "web-2", app: "web", node: "node-1", ip: "10.244.0.2" });
+    await source.until("two endpoints", (sink) => sink.addressesOf("default/web").length === 2);
+    await api.delete("/api/v1/namespaces/default/pods/web-1");
+    await source.until("one endpoint", (sink) => sink.addressesOf("default/web").length === 1);
+    await api.delete("/api/v1/namespaces/default/services/web");
+    await source.until("the Service is gone", (sink) => !sink.services.includes("default/web"));
+    for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
+    assert.deepEqual(source.sink.store.snapshot.serviceCIDRs, ["10.96.0.0/16", "fd00:10:96::/108"]);
+  });
+
+  test("makes no revision of a change to metadata alone, nor of a kubelet's heartbeat", async () => {
+    const { api, kubeconfig } = cluster();
+    const source = start({ kubeconfig: kubeconfig("admin") });
+    await source.untilReady();
+    const { revision } = source.sink.store.snapshot;
+    const callCount = source.sink.calls.length;
+    await api.patch("/api/v1/namespaces/default/services/kubernetes", { metadata: { annotations: { "a/b": "c" } } });
+    const heartbeat = {
+      type: "Ready",
+      status: "True",
+      reason: "KubeletReady",
+      lastHeartbeatTime: "2026-01-01T00:00:00Z",
+    };
+    await api.patch("/api/v1/nodes/node-1/status", { status: { conditions: [heartbeat] } });
+    await source.until("both have come", (sink) => sink.calls.length >= callCount + 2);
+    assert.equal(source.sink.store.snapshot.revision, revision);
+  });
+
+  test("takes a slice from the Service that it leaves, and forgets one that loses its label", async () => {
+    const { api, kubeconfig } = cluster();
+    const source = start({ kubeconfig: kubeconfig("admin") });
+    await source.untilReady();
+    await createSlice(api, { name: "by-hand", service: "one", addresses: ["10.1.0.1"] });
+    await source.until("it is of one", (sink) => sink.slices.includes("default/one/by-hand"));
+    const path = `${slicesPath()}/by-hand`;
+    await api.patch(path, { metadata: { labels: { "kubernetes.io/service-name": "two" } } });
+    await source.until("it is of two", (sink) => sink.slices.includes("default/two/by-hand"));
+    assert.ok(!source.sink.slices.includes("default/one/by-hand"));
+    await api.patch(path, { metadata: { labels: { "kubernetes.io/service-name": null } } });
+    await source.until("it is of none", (sink) => !sink.slices.some((key) => key.endsWith("/by-hand")));
+    assert.ok(
+      source.lines.some((line) => line.msg === "an object is passed over" && line.object === "default/by-hand"),
+    );
+    await api.delete(path);
+  });
+
+  for (const usesWatchList of [true, false]) {
+    test(`reads the same ${usesWatchList ? "from a streamed list" : "from pages of two"}`, async () => {
+      const { api, kubeconfig } = cluster();
+      for (const index of [1, 2, 3, 4, 5]) {
+        const name = `many-${usesWatchList}-${index}`;
+        await createSlice(api, { name, service: "many", addresses: [`10.2.0.${index}`] });
+      }
+      const source = start({ kubeconfig: kubeconfig("admin"), timing: { usesWatchList, pageSize: 2 } });
+      await source.untilReady();
+      const listed = await api.list("/apis/discovery.k8s.io/v1/endpointslices");
+      assert.equal(source.sink.slices.length, listed.length);
+      assert.ok(!source.hasLogged("the server does not stream lists, listing by pages"));
+      await createSlice(api, { name: `later-${usesWatchList}`, service: "many", addresses: ["10.2.0.9"] });
+      await source.until("the later one", (sink) => sink.slices.includes(`default/many/later-${usesWatchList}`));
+    });
+  }
+});
