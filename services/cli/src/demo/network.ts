@@ -1,0 +1,107 @@
+import type { Laboratory } from "./namespaces.ts";
+
+/** Addresses of something in the network, one a family. */
+export interface Host {
+  /** Also the name of its namespace. */
+  readonly name: string;
+  readonly v4: string;
+  readonly v6: string;
+}
+
+/** A client outside the cluster, a node that is its router, and the node's pods. */
+export interface Network {
+  readonly client: Host;
+  readonly node: Host;
+  readonly pods: readonly Host[];
+}
+
+/** The pods of node n1 in the manifests of examples/all-ip. */
+export const podA: Host = { name: "pod-a", v4: "10.1.1.11", v6: "fd00:10:1:1::11" };
+export const podB: Host = { name: "pod-b", v4: "10.1.1.12", v6: "fd00:10:1:1::12" };
+
+/** The network that belongs to those manifests. */
+export const network: Network = {
+  client: { name: "client", v4: "192.0.2.10", v6: "2001:db8:1::10" },
+  node: { name: "n1", v4: "192.0.2.1", v6: "2001:db8:1::1" },
+  pods: [podA, podB],
+};
+
+/** Addresses of the node's end of every pod's link, as many network plugins do it: the same for all pods. */
+const gateway = { v4: "169.254.1.1", v6: "fe80::1" };
+
+/**
+ * Builds the network: the client on a link with the node, every pod on a link of its own, the node routing between them.
+ *
+ * Takes about half a second; everything works as soon as it returns.
+ */
+export async function buildNetwork(laboratory: Laboratory, { client, node, pods }: Network): Promise<void> {
+  for (const { name } of [client, node, ...pods]) {
+    await laboratory.add(name);
+    await laboratory.run(name, ["sh", "-c", settings(name === node.name)]);
+  }
+  await laboratory.run(node.name, ["ip", "-batch", "-"], nodeLinks(laboratory, client, node, pods));
+  await Promise.all([
+    laboratory.run(client.name, ["ip", "-batch", "-"], clientRoutes(client, node)),
+    ...pods.map((pod) => laboratory.run(pod.name, ["ip", "-batch", "-"], podRoutes(pod))),
+  ]);
+}
+
+/**
+ * Kernel settings of a namespace, before it has links.
+ *
+ * Redirects off, or results would depend on which packet came first. Duplicate address detection off: it keeps an IPv6
+ * address from use for a second, and nobody else is on these links.
+ */
+function settings(isRouter: boolean): string {
+  const on = isRouter ? 1 : 0;
+  const values: readonly string[] = [
+    `ipv4/ip_forward ${on}`,
+    `ipv6/conf/all/forwarding ${on}`,
+    ...["all", "default"].flatMap((scope) => [
+      `ipv4/conf/${scope}/send_redirects 0`,
+      `ipv4/conf/${scope}/accept_redirects 0`,
+      `ipv4/conf/${scope}/rp_filter 0`,
+      `ipv6/conf/${scope}/accept_redirects 0`,
+      `ipv6/conf/${scope}/accept_dad 0`,
+    ]),
+  ];
+  return values.map((line) => line.replace(/(\S+) (\S+)/, "echo $2 >/proc/sys/net/$1")).join(" && ");
+}
+
+function nodeLinks(laboratory: Laboratory, client: Host, node: Host, pods: readonly Host[]): string {
+  const lines = [
+    `link add outside type veth peer name eth0 netns ${laboratory.path(client.name)}`,
+    `address add ${node.v4}/24 dev outside`,
+    `address add ${node.v6}/64 dev outside nodad`,
+    "link set outside up",
+  ];
+  for (const { name, v4, v6 } of pods) {
+    lines.push(
+      `link add ${name} type veth peer name eth0 netns ${laboratory.path(name)}`,
+      `address add ${gateway.v4}/32 dev ${name} scope link`,
+      `address add ${gateway.v6}/64 dev ${name} nodad`,
+      `link set ${name} up`,
+      `route add ${v4}/32 dev ${name}`,
+      `route add ${v6}/128 dev ${name}`,
+    );
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+function clientRoutes(client: Host, node: Host): string {
+  return `address add ${client.v4}/24 dev eth0
+address add ${client.v6}/64 dev eth0 nodad
+link set eth0 up
+route add default via ${node.v4}
+route add default via ${node.v6}
+`;
+}
+
+function podRoutes(pod: Host): string {
+  return `address add ${pod.v4}/32 dev eth0
+address add ${pod.v6}/128 dev eth0 nodad
+link set eth0 up
+route add default via ${gateway.v4} dev eth0 onlink
+route add default via ${gateway.v6} dev eth0
+`;
+}

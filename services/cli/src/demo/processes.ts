@@ -1,0 +1,60 @@
+import type { ChildProcess } from "node:child_process";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { exampleFolder } from "./manifests.ts";
+
+/** Name by which the example's Service asks for its proxy. */
+export const proxyName = "allip";
+
+/** Starts a command somewhere: in a namespace, or here. */
+export type Start = (command: readonly string[]) => ChildProcess;
+
+/** A process of ours that runs until it is told to end. */
+export interface Running {
+  readonly child: ChildProcess;
+  /** The command as a person would type it. */
+  readonly shown: string;
+  /** Everything that it wrote so far, both streams, for the case that something goes wrong. */
+  readonly output: () => string;
+}
+
+/** Starts the watcher on a folder of manifests. */
+export function startWatcher(start: Start, manifests: string, socket: string): Running {
+  const from = ["file", "-i", manifests, "--service-proxy-name", proxyName];
+  return run(start, "kpng", new URL("../main.ts", import.meta.url), [
+    ...from,
+    "to-api",
+    "--listen",
+    `unix://${socket}`,
+  ]);
+}
+
+/** Returns when the watcher listens. Errors: if it ends before that, or after 10 s. */
+export async function untilListening(watcher: Running, socket: string): Promise<void> {
+  const limitMs = performance.now() + 10_000;
+  while (!existsSync(socket)) {
+    if (watcher.child.exitCode !== null) throw new Error(`the watcher ended (exit ${watcher.child.exitCode})`);
+    if (performance.now() > limitMs) throw new Error("the watcher does not listen after 10 s");
+    await sleep(5);
+  }
+}
+
+/** Starts the callout backend for a node; the program is the example's, with these options. */
+export function startCallout(start: Start, nodeName: string, socket: string, options: readonly string[] = []): Running {
+  const from = ["--api", `unix://${socket}`, "--node-name", nodeName, "--service-proxy-name", proxyName];
+  const to = ["--callout", join(exampleFolder, "all-ip.ts"), ...options.map((option) => `--callout-arg=${option}`)];
+  return run(start, "kpng-callout", new URL("../../../backend-callout/src/main.ts", import.meta.url), [...from, ...to]);
+}
+
+function run(start: Start, name: string, main: URL, options: readonly string[]): Running {
+  const child = start([process.execPath, fileURLToPath(main), ...options]);
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.setEncoding("utf8").on("data", (text: string) => {
+      output += text;
+    });
+  }
+  return { child, shown: [name, ...options].join(" "), output: () => output };
+}

@@ -1,0 +1,202 @@
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { exampleFolder } from "../../services/cli/src/demo/manifests.ts";
+import { Laboratory } from "../../services/cli/src/demo/namespaces.ts";
+import { buildNetwork, type Host, network, podA, podB } from "../../services/cli/src/demo/network.ts";
+import { type Client, ping, startClient, startPod } from "../../services/cli/src/demo/packets.ts";
+import type { Finished } from "../../services/cli/src/demo/run.ts";
+import { serviceLine } from "../example/all-ip/node-state.ts";
+import { describePackets } from "./describe-packets.ts";
+
+const external = { v4: "198.51.100.10", v6: "2001:db8:100::10" };
+const other = { v4: "198.51.100.20", v6: "2001:db8:100::20" };
+const foreignRule = "-A PREROUTING -p tcp -m tcp --dport 7 -j REDIRECT --to-ports 8";
+
+/** The state of a Service with both external IPs and these pods, as the backend of node n1 gets it. */
+function state(name: string, addresses: { readonly v4: string; readonly v6: string }, pods: readonly Host[]): string {
+  const endpoints = pods.flatMap((pod) => [pod.v4, pod.v6]);
+  return `${serviceLine(name, [addresses.v4, addresses.v6], [...endpoints, { address: "10.1.2.13", isElsewhere: true }])}\n`;
+}
+
+/** Sends a datagram every 20 ms from one port of the client; yields who answers. Errors: after 5 s without an answer. */
+async function* sendFromOneSocket(laboratory: Laboratory, address: string): AsyncGenerator<string> {
+  const script = `
+    const socket = require("node:dgram").createSocket(process.argv[1].includes(":") ? "udp6" : "udp4");
+    let answeredAt = Date.now();
+    socket.on("message", (name) => { answeredAt = Date.now(); console.log(String(name)); });
+    setInterval(() => {
+      if (Date.now() - answeredAt > 5_000) process.exit(1);
+      socket.send("who?", 5353, process.argv[1]);
+    }, 20);`;
+  const child = laboratory.start(network.client.name, [process.execPath, "-e", script, address]);
+  if (child.stdout === null) throw new Error("the client has no output");
+  try {
+    yield* createInterface({ input: child.stdout });
+    throw new Error(`${address}: nobody answers the socket any more`);
+  } finally {
+    child.kill();
+  }
+}
+
+describePackets("the all-IP example, with packets", () => {
+  let laboratory: Laboratory;
+  let outside: Client;
+
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+    await buildNetwork(laboratory, network);
+    await Promise.all(network.pods.map((pod) => startPod(laboratory, pod, [80, 5353])));
+    outside = startClient(laboratory, network.client);
+    // The node itself and its pods find the external IPs behind the outer link, as behind a default route.
+    await laboratory.run("n1", ["ip", "route", "add", "198.51.100.0/24", "dev", "outside"]);
+    await laboratory.run("n1", ["ip", "route", "add", "2001:db8:100::/64", "dev", "outside"]);
+    await laboratory.run("n1", ["iptables-restore"], `*nat\n${foreignRule}\nCOMMIT\n`);
+  });
+  afterEach(async () => void (await run("", "--cleanup")));
+  afterAll(async () => laboratory?.close());
+
+  async function run(input: string, ...options: readonly string[]): Promise<Finished> {
+    return laboratory.finish("n1", [process.execPath, join(exampleFolder, "all-ip.ts"), ...options], input);
+  }
+
+  /** Applies a state that must be accepted. */
+  async function apply(input: string): Promise<string> {
+    const { exitCode, stdout, stderr } = await run(input);
+    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
+    return stdout;
+  }
+
+  async function expectSilence(address: string): Promise<void> {
+    expect(await answers(address, outside, 300)).toEqual(["nobody"]);
+  }
+
+  /** Both families' nat tables, without the lines that carry the time. */
+  async function tables(): Promise<string> {
+    const both = ["iptables-save", "ip6tables-save"].map((tool) => laboratory.run("n1", [tool, "-t", "nat"]));
+    return (await Promise.all(both)).join("").replaceAll(/^#.*\n/gm, "");
+  }
+
+  /** The names of all who answer 16 questions; what did not answer stands there with its reason. */
+  async function answers(address: string, client = outside, timeoutMs = 3_000): Promise<readonly string[]> {
+    const replies = [80, 5353].flatMap((port) =>
+      (["tcp", "udp"] as const).flatMap((protocol) =>
+        Array.from({ length: 8 }, () => client.ask({ protocol, address, port, timeoutMs })),
+      ),
+    );
+    const names = (await Promise.all(replies)).map((reply) => (reply.kind === "answer" ? reply.name : "nobody"));
+    return [...new Set(names)].sort();
+  }
+
+  for (const family of ["v4", "v6"] as const) {
+    test(`every protocol and port of a whole ${family} address goes to the pods on the node`, async () => {
+      await apply(state("web", external, [podA, podB]));
+      expect(await answers(external[family])).toEqual(["pod-a", "pod-b"]);
+      expect(await ping(laboratory, network.client, external[family])).not.toBe(false);
+    });
+
+    test(`a pod reaches itself through its own ${family} address`, async () => {
+      await apply(state("web", external, [podA]));
+      expect(await answers(external[family], startClient(laboratory, podA))).toEqual(["pod-a"]);
+    });
+
+    test(`a pod and the node itself reach another pod through the ${family} address`, async () => {
+      await apply(state("web", external, [podB]));
+      expect(await answers(external[family], startClient(laboratory, podA))).toEqual(["pod-b"]);
+      expect(await answers(external[family], startClient(laboratory, network.node))).toEqual(["pod-b"]);
+    });
+
+    test(`a pod that goes away gets no ${family} packet any more`, async () => {
+      await apply(state("web", external, [podA, podB]));
+      await apply(state("web", external, [podB]));
+      expect(await answers(external[family])).toEqual(["pod-b"]);
+    });
+
+    test(`a client that goes on sending UDP over ${family} follows to the pod that is left`, async (context) => {
+      const hasConntrack = (await laboratory.finish("n1", ["conntrack", "--version"])).exitCode === 0;
+      if (!hasConntrack) context.skip("conntrack is not installed");
+      await apply(state("web", external, [podA]));
+      const answersOfOneSocket = sendFromOneSocket(laboratory, external[family]);
+      expect(await answersOfOneSocket.next()).toEqual({ done: false, value: podA.name });
+      await apply(state("web", external, [podB]));
+      for await (const name of answersOfOneSocket) if (name === podB.name) break;
+    });
+
+    test(`a second Service has its own ${family} address, and goes without the first`, async () => {
+      const second = state("mail", other, [podB]);
+      await apply(second + state("web", external, [podA]));
+      expect(await answers(external[family])).toEqual(["pod-a"]);
+      expect(await answers(other[family])).toEqual(["pod-b"]);
+      await apply(state("web", external, [podA]));
+      await expectSilence(other[family]);
+      expect(await answers(external[family])).toEqual(["pod-a"]);
+    });
+  }
+
+  test("the same state again commits nothing, whatever the number of endpoints", async () => {
+    for (let count = 1; count <= 9; count += 1) {
+      const many = Array.from({ length: count }, (_, index) => ({
+        name: "",
+        v4: `10.1.1.${index + 1}`,
+        v6: `fd00::${index + 1}`,
+      }));
+      await apply(state("web", external, many));
+      const before = await tables();
+      expect(await apply(state("web", external, many))).toMatch(/v4: nothing to do.*\n.*v6: nothing to do/);
+      expect(await tables()).toBe(before);
+    }
+  });
+
+  const gone: readonly { readonly name: string; readonly input: string }[] = [
+    { name: "the Service is gone", input: "" },
+    { name: "no endpoint is left", input: `${serviceLine("web", [external.v4, external.v6], [])}\n` },
+    { name: "no endpoint is on this node", input: state("web", external, []) },
+    { name: "the Service has no external IP any more", input: `${serviceLine("web", [], [podA.v4])}\n` },
+  ];
+  for (const { name, input } of gone) {
+    test(`when ${name}, nothing of ours is left and all else stays`, async () => {
+      await apply(state("web", external, [podA]));
+      await apply(input);
+      expect(await tables()).not.toContain("KPNG");
+      expect(await tables()).toContain(foreignRule);
+      await expectSilence(external.v4);
+    });
+  }
+
+  test("--cleanup removes all of ours and nothing else", async () => {
+    await apply(state("web", external, [podA, podB]));
+    expect((await run("", "--cleanup")).exitCode).toBe(0);
+    expect(await tables()).not.toContain("KPNG");
+    expect(await tables()).toContain(foreignRule);
+  });
+
+  test("--dry-run changes nothing and prints what iptables-restore takes", async () => {
+    const before = await tables();
+    const { stdout } = await run(state("web", external, [podA, podB]), "--dry-run");
+    expect(await tables()).toBe(before);
+    const [v4 = "", v6 = ""] = stdout.split(/(?=^# ip6tables-restore)/m);
+    await laboratory.run("n1", ["iptables-restore", "--noflush"], v4);
+    await laboratory.run("n1", ["ip6tables-restore", "--noflush"], v6);
+    expect(await apply(state("web", external, [podA, podB]))).toMatch(/v4: nothing to do.*\n.*v6: nothing to do/);
+  });
+
+  test("a malformed address is refused, the rules stay as they are", async () => {
+    await apply(state("web", external, [podA]));
+    const before = await tables();
+    const bad = serviceLine("zzz", ["198.51.100.10/32 -j ACCEPT"], [podB.v4]);
+    const { exitCode, stderr } = await run(`${state("web", external, [podB])}${bad}\n`);
+    expect(exitCode).toBe(2);
+    expect(stderr).toContain("line 2 (default/zzz)");
+    expect(await tables()).toBe(before);
+    expect(await answers(external.v4)).toEqual(["pod-a"]);
+  });
+
+  test("what somebody deleted comes back at the next run", async () => {
+    await apply(state("web", external, [podA]));
+    const before = await tables();
+    await laboratory.run("n1", ["iptables", "-t", "nat", "-D", "OUTPUT", "-j", "KPNG-ALLIP"]);
+    await laboratory.run("n1", ["ip6tables", "-t", "nat", "-F", "KPNG-ALLIP"]);
+    await apply(state("web", external, [podA]));
+    expect(await tables()).toBe(before);
+  });
+});

@@ -1,0 +1,94 @@
+import { spawn } from "node:child_process";
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { describePackets } from "./describe-packets.ts";
+
+const main = fileURLToPath(new URL("../../services/cli/src/demo/main.ts", import.meta.url));
+
+/** How a run of the demo ended and what it wrote. */
+interface Ended {
+  readonly exitCode: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly output: string;
+}
+
+describePackets("the demo", () => {
+  // Its own temporary folder marks every process of one run: the folder's name is in their environment.
+  let temporary: string;
+  beforeEach(async () => {
+    temporary = await mkdtemp(join(tmpdir(), "kpng-demo-test-"));
+  });
+  afterEach(async () => rm(temporary, { recursive: true, force: true }));
+
+  /** Runs the demo; if its output comes to `moment`, sends it the signal, twice, as `npm run` does. */
+  async function run(moment?: string, signalThen: NodeJS.Signals = "SIGINT"): Promise<Ended> {
+    const child = spawn(process.execPath, [main], { env: { ...process.env, TMPDIR: temporary } });
+    let output = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding("utf8").on("data", (text: string) => {
+        const isBefore = moment !== undefined && !output.includes(moment);
+        output += text;
+        if (isBefore && output.includes(moment)) {
+          child.kill(signalThen);
+          child.kill(signalThen);
+        }
+      });
+    }
+    return new Promise((resolve) => child.once("close", (exitCode, signal) => resolve({ exitCode, signal, output })));
+  }
+
+  /** Command lines of all processes that were started with this run's temporary folder and still live. */
+  async function leftProcesses(): Promise<readonly string[]> {
+    const numbers = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
+    const read = (number: string, file: string) => readFile(`/proc/${number}/${file}`, "utf8").catch(() => "");
+    const lines = numbers.map(async (number) =>
+      (await read(number, "environ")).includes(temporary)
+        ? [(await read(number, "cmdline")).replaceAll("\0", " ")]
+        : [],
+    );
+    return (await Promise.all(lines)).flat();
+  }
+
+  /** A network namespace lives as long as a process or a mount in it; the mounts are in a namespace of processes too. */
+  async function expectNothingLeft(): Promise<void> {
+    expect(await leftProcesses()).toEqual([]);
+    expect(await readdir(temporary)).toEqual([]);
+  }
+
+  test("sends packets that both pods of the node answer over both families, shows the changes, and leaves nothing", async () => {
+    const { exitCode, output } = await run();
+    expect(exitCode, output).toBe(0);
+    for (const address of ["198.51.100.10", "2001:db8:100::10"]) {
+      expect(output).toMatch(new RegExp(`${address}  tcp .*: pod-a answers \\d+, pod-b answers \\d+`));
+      expect(output).toMatch(new RegExp(`${address}  udp .*: pod-a answers \\d+, pod-b answers \\d+`));
+      expect(output).toMatch(new RegExp(`${address}: first packet to pod-a \\d+ ms after the file's change`));
+    }
+    for (const address of ["198.51.100.20", "2001:db8:100::20"]) {
+      expect(output).toMatch(new RegExp(`${address}: first packet answered \\d+ ms after the file's change`));
+    }
+    expect(output).toContain("-A PREROUTING -j KPNG-ALLIP");
+    await expectNothingLeft();
+  });
+
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    for (const moment of ["network", "callout", "packets", "change"]) {
+      test(`leaves nothing after ${signal} at "${moment}"`, async () => {
+        const { exitCode, output } = await run(`  ${moment}`, signal);
+        expect(exitCode, output).toBe(130);
+        await expectNothingLeft();
+      });
+    }
+  }
+
+  test("leaves no process and no namespace even when it is killed", async () => {
+    const { signal } = await run("  packets", "SIGKILL");
+    expect(signal).toBe("SIGKILL");
+    const limitMs = performance.now() + 5_000;
+    while ((await leftProcesses()).length > 0 && performance.now() < limitMs) await sleep(20);
+    expect(await leftProcesses()).toEqual([]);
+  });
+});

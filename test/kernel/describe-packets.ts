@@ -1,0 +1,26 @@
+import { describe, test } from "vitest";
+import { meetRequirements } from "../../services/cli/src/demo/requirements.ts";
+
+/** Why no packet can be sent here; undefined if it can. */
+const reason = await findReason();
+
+async function findReason(): Promise<string | undefined> {
+  const requirements = await meetRequirements(() => undefined);
+  if (requirements.kind === "missing") return requirements.reason;
+  await requirements.laboratory.close();
+  return undefined;
+}
+
+/**
+ * Describes tests that send packets in network namespaces.
+ *
+ * Where that is not possible they are skipped and the reason stands in their name; under CI=true that is a failure.
+ */
+export function describePackets(name: string, body: () => void): void {
+  if (reason === undefined) describe(name, body);
+  else if (process.env.CI === "true") {
+    test(name, () => {
+      throw new Error(`CI must be able to send packets in namespaces: ${reason}`);
+    });
+  } else describe.skip(`${name} (skipped: ${reason})`, body);
+}
