@@ -67,7 +67,8 @@ test("leads from any state to any other", () => {
     units("a: s/a=2 e/a1=1 e/a2=1", "b: s/b=1"),
     units("b: s/b=1 e/b1=1 e/a1=7"),
   ];
-  const flat = (state: Units) => new Map([...state.values()].flatMap((unit) => unit.items.map((one) => [`${one.section} ${one.path}`, one.bytes])));
+  const flat = (state: Units) =>
+    new Map([...state.values()].flatMap((unit) => unit.items.map((one) => [`${one.section} ${one.path}`, one.bytes])));
   for (const from of states) {
     for (const to of states) {
       const held = flat(from);

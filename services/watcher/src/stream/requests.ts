@@ -32,7 +32,7 @@ export function isExtended(request: GlobalWatchReq): boolean {
 
 export function readNodeName(name: string): string {
   if (name.length > 253) {
-    throw new ConnectError(`the node name has ${name.length} characters, more than 253`, Code.InvalidArgument);
+    throw new ConnectError(`the node name has ${name.length} characters and the limit is 253`, Code.InvalidArgument);
   }
   return name;
 }

@@ -3,7 +3,6 @@ import { createServer as createHttp1Server } from "node:http";
 import { createServer as createHttp2Server, createSecureServer, type ServerHttp2Session } from "node:http2";
 import { connect, type ListenOptions, type Server } from "node:net";
 import { Code, ConnectError } from "@connectrpc/connect";
-import { connectNodeAdapter } from "@connectrpc/connect-node";
 import type { Log } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -11,6 +10,7 @@ import type { readServerTls } from "@kpng/process/tls-files.ts";
 import { aborted, waitMs } from "@kpng/process/wait.ts";
 import { type KeepaliveOptions, keepAlive } from "./keepalive.ts";
 import { type ListenAddress, parseListenAddress } from "./listen-address.ts";
+import { makeRequestHandler } from "./request-handler.ts";
 import { makeRoutes, type RoutesOptions } from "./routes.ts";
 import { sniffHttp } from "./sniff-http.ts";
 
@@ -45,7 +45,8 @@ export function serveTask(options: ServeOptions): Task {
 async function serve(options: ServeOptions, signal: AbortSignal): Promise<void> {
   const addresses = options.listen.map(parseListenAddress);
   const stop = new AbortController();
-  const handler = connectNodeAdapter({
+  const handler = makeRequestHandler({
+    log: options.log,
     routes: makeRoutes(options, stop.signal),
     readMaxBytes: maxRequestBytes,
     shutdownSignal: stop.signal,

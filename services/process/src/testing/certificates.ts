@@ -1,0 +1,50 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** Files of a small certificate authority for tests, made with openssl. */
+export interface TestCertificates {
+  readonly ca: string;
+  /** For 127.0.0.1 and localhost. */
+  readonly server: { readonly key: string; readonly crt: string };
+  /** Common name "n1". */
+  readonly client: { readonly key: string; readonly crt: string };
+  remove(): void;
+}
+
+export function makeCertificates(): TestCertificates {
+  const folder = mkdtempSync(join(tmpdir(), "kpng-tls-"));
+  const at = (name: string): string => join(folder, name);
+  const openssl = (...args: string[]): void => void execFileSync("openssl", args, { stdio: "pipe" });
+  const newKey = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+  openssl(
+    "req",
+    "-x509",
+    ...newKey,
+    "-keyout",
+    at("ca.key"),
+    "-out",
+    at("ca.crt"),
+    "-subj",
+    "/CN=test ca",
+    "-days",
+    "2",
+  );
+  const issue = (name: string, subject: string, extension: string) => {
+    const pair = { key: at(`${name}.key`), crt: at(`${name}.crt`) };
+    writeFileSync(at(`${name}.ext`), extension);
+    openssl("req", ...newKey, "-keyout", pair.key, "-out", at(`${name}.csr`), "-subj", subject);
+    openssl(
+      ...["x509", "-req", "-in", at(`${name}.csr`), "-CA", at("ca.crt"), "-CAkey", at("ca.key"), "-CAcreateserial"],
+      ...["-out", pair.crt, "-days", "2", "-extfile", at(`${name}.ext`)],
+    );
+    return pair;
+  };
+  return {
+    ca: at("ca.crt"),
+    server: issue("server", "/CN=kpng", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+    client: issue("client", "/CN=n1", "extendedKeyUsage=clientAuth"),
+    remove: () => rmSync(folder, { recursive: true, force: true }),
+  };
+}

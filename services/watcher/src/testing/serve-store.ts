@@ -1,0 +1,44 @@
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
+import type { Store } from "../store/store.ts";
+import { proxyNamesOf } from "../stream/requests.ts";
+import { type ServeOptions, serveTask } from "../stream/serve.ts";
+import { makeStreamMetrics } from "../stream/stream-metrics.ts";
+
+/** A real server on a store, for tests: on a free port of the loopback unless told otherwise. */
+export interface TestServer {
+  /** `host:port`, or the unix address. */
+  readonly address: string;
+  readonly health: Health;
+  readonly metrics: Registry;
+  stop(): Promise<void>;
+}
+
+export async function serveStore(store: Store, options: Partial<ServeOptions> = {}): Promise<TestServer> {
+  const stop = new AbortController();
+  const health = new Health();
+  const registry = new Registry();
+  const listening = Promise.withResolvers<string>();
+  const task = serveTask({
+    store,
+    health,
+    metrics: makeStreamMetrics(registry),
+    proxyNames: proxyNamesOf([]),
+    listen: ["tcp://127.0.0.1:0"],
+    log: createLog("error", () => undefined),
+    onListening: ([address]) => listening.resolve(address ?? ""),
+    ...options,
+  });
+  const running = task.run(stop.signal);
+  running.catch(listening.reject);
+  return {
+    address: await listening.promise,
+    health,
+    metrics: registry,
+    stop: async () => {
+      stop.abort();
+      await running;
+    },
+  };
+}
