@@ -1,0 +1,191 @@
+import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { Health } from "@kpng/process/health.ts";
+import { Registry } from "prom-client";
+import { expect, test } from "vitest";
+import { type BackendCallbacks, backendTask } from "./backend-task.ts";
+import type { ViewUpdate } from "./state/view-state.ts";
+import { deleteService, putService, reset, sync } from "./testing/ops.ts";
+import { type PlayedWatcher, playWatcher, silence } from "./testing/played-watcher.ts";
+import { createGate, createInstantWait, createReadableLog, type Gate, Mailbox } from "./testing/steps.ts";
+
+interface Running {
+  readonly health: Health;
+  readonly log: readonly Record<string, unknown>[];
+  /** Resolves when the task has ended. */
+  readonly ended: Promise<void>;
+  stop(): void;
+  metric(name: string): Promise<string | undefined>;
+}
+
+function start(watcher: PlayedWatcher, callbacks: BackendCallbacks, isOnce = false): Running {
+  const health = new Health();
+  const metrics = new Registry();
+  const stop = new AbortController();
+  const { log, lines } = createReadableLog();
+  const task = backendTask({
+    ...callbacks,
+    name: "test",
+    transport: dial({ api: watcher.address }),
+    nodeName: "n1",
+    log,
+    health,
+    metrics,
+    isOnce,
+    wait: createInstantWait().wait,
+  });
+  return {
+    health,
+    log: lines,
+    ended: task.run(stop.signal),
+    stop: () => stop.abort(),
+    metric: async (name) => (await metrics.metrics()).split("\n").find((line) => line.startsWith(`${name} `)),
+  };
+}
+
+/** A watcher that sends a batch when the test says so. */
+async function playSteps(): Promise<{ readonly watcher: PlayedWatcher; readonly batches: Mailbox<readonly OpItem[]> }> {
+  const batches = new Mailbox<readonly OpItem[]>();
+  const watcher = await playWatcher((asked) => Promise.race([batches.next(), silence(asked)]));
+  return { watcher, batches };
+}
+
+const keysOf = (view: NodeView): string[] => [...view.services.keys()];
+
+test("calls never overlap, and what comes during a call is one later call with the newest view", async () => {
+  const { watcher, batches } = await playSteps();
+  await using _ = watcher;
+  const calls = new Mailbox<{ readonly keys: string[]; readonly gate: Gate }>();
+  let running = 0;
+  const backend = start(watcher, {
+    onState: async (view) => {
+      expect(++running).toBe(1);
+      const gate = createGate();
+      calls.put({ keys: keysOf(view), gate });
+      await gate.opened;
+      running--;
+    },
+  });
+  batches.put([reset, putService("a/1"), sync(1n)]);
+  const first = await calls.next();
+  expect(first.keys).toEqual(["a/1"]);
+  batches.put([putService("a/2"), sync(2n)]);
+  batches.put([deleteService("a/1"), sync(3n)]);
+  batches.put([putService("a/3"), sync(4n)]);
+  // The fifth request says that the fourth batch has been taken.
+  while (watcher.asked.length < 5) await new Promise(setImmediate);
+  expect(calls.size).toBe(0);
+  first.gate.open();
+  const second = await calls.next();
+  expect(second.keys).toEqual(["a/2", "a/3"]);
+  second.gate.open();
+  backend.stop();
+  await backend.ended;
+  expect(await backend.metric('kpng_backend_syncs_total{result="ok"}')).toMatch(/ 2$/);
+  expect(await backend.metric("kpng_backend_revision")).toMatch(/ 4$/);
+});
+
+test("changes that come during a call are merged into the fewest", async () => {
+  const { watcher, batches } = await playSteps();
+  await using _ = watcher;
+  const calls = new Mailbox<{ readonly update: ViewUpdate; readonly gate: Gate }>();
+  const backend = start(watcher, {
+    onChanges: async (update) => {
+      const gate = createGate();
+      calls.put({ update, gate });
+      await gate.opened;
+    },
+  });
+  batches.put([reset, putService("a/1"), sync(1n)]);
+  const first = await calls.next();
+  expect(first.update).toMatchObject({ isFirst: true, changes: [{ kind: "put-service", key: "a/1" }] });
+  batches.put([putService("a/2"), deleteService("a/1"), sync(2n)]);
+  batches.put([deleteService("a/2"), putService("a/1"), putService("a/3"), sync(3n)]);
+  while (watcher.asked.length < 4) await new Promise(setImmediate);
+  first.gate.open();
+  const second = await calls.next();
+  expect(second.update).toMatchObject({ isFirst: false, revision: 3n, changes: [{ kind: "put-service", key: "a/3" }] });
+  second.gate.open();
+  backend.stop();
+  await backend.ended;
+});
+
+test("a call that fails is logged, shown in health and repeated until it succeeds, even if the view went back", async () => {
+  const { watcher, batches } = await playSteps();
+  await using _ = watcher;
+  const calls = new Mailbox<{ readonly update: ViewUpdate; readonly gate: Gate }>();
+  const backend = start(watcher, {
+    onChanges: async (update) => {
+      const gate = createGate();
+      calls.put({ update, gate });
+      await gate.opened;
+    },
+  });
+  batches.put([reset, putService("a/1"), sync(1n)]);
+  (await calls.next()).gate.open();
+  batches.put([putService("a/2"), sync(2n)]);
+  const failing = await calls.next();
+  expect(backend.health.isReady).toBe(true);
+  batches.put([deleteService("a/2"), sync(3n)]);
+  while (watcher.asked.length < 4) await new Promise(setImmediate);
+  failing.gate.fail(new Error("disk full"));
+  const repeated = await calls.next();
+  expect(repeated.update).toMatchObject({ changes: [], revision: 3n, isFirst: false });
+  expect(backend.health.parts.get("test")).toEqual({ isHealthy: false, isReady: true, reason: "disk full" });
+  expect(backend.log.find((line) => line.msg === "sync failed")).toMatchObject({
+    backend: "test",
+    reason: "disk full",
+  });
+  repeated.gate.open();
+  backend.stop();
+  await backend.ended;
+  expect(backend.health.isHealthy).toBe(true);
+});
+
+test("a callback that throws at once counts as failed, not as a crash", async () => {
+  await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));
+  let calls = 0;
+  const onState = (): void => {
+    calls++;
+    if (calls < 3) throw new Error("not yet");
+  };
+  const backend = start(watcher, { onState }, true);
+  await backend.ended;
+  expect(calls).toBe(3);
+});
+
+test("with once, the task ends after the first success, and the watcher sees the client go", async () => {
+  await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));
+  const views: NodeView[] = [];
+  const backend = start(watcher, { onState: (view) => void views.push(view) }, true);
+  await backend.ended;
+  expect(views.length).toBe(1);
+  while (!watcher.asked[0]?.signal.aborted) await new Promise(setImmediate);
+});
+
+test("a lost watcher leaves a backend that has synced healthy and ready, and says so", async () => {
+  await using watcher = await playWatcher((asked) =>
+    asked.stream === 0 && asked.index === 0 ? [reset, sync(1n)] : asked.stream === 0 ? "end" : silence(asked),
+  );
+  const synced = createGate();
+  const backend = start(watcher, { onState: () => synced.open() });
+  await synced.opened;
+  while (watcher.asked.length < 3) await new Promise(setImmediate);
+  expect(backend.health.isHealthy && backend.health.isReady).toBe(true);
+  expect(backend.health.parts.get("stream")?.reason).toContain("keeping the last view");
+  expect(await backend.metric("kpng_backend_stream_connected")).toMatch(/ 0$/);
+  expect(await backend.metric("kpng_backend_reconnects_total")).toMatch(/ 1$/);
+  backend.stop();
+  await backend.ended;
+});
+
+test("before the first sync marker a backend is not ready, and the reason is the watcher's", async () => {
+  await using watcher = await playWatcher((asked) => (asked.stream < 2 ? "end" : silence(asked)));
+  const backend = start(watcher, { onState: () => undefined });
+  while (watcher.asked.length < 3) await new Promise(setImmediate);
+  expect(backend.health.isReady).toBe(false);
+  expect(backend.health.parts.get("stream")?.reason).toContain("STREAM_LOST");
+  backend.stop();
+  await backend.ended;
+});

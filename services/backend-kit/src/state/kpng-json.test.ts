@@ -1,0 +1,109 @@
+import { readFileSync } from "node:fs";
+import { noAddresses } from "@kpng/model/address.ts";
+import type { ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
+import type { Service } from "@kpng/model/service.ts";
+import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { expect, test } from "vitest";
+import { readCapture } from "../testing/ops.ts";
+import { formatServiceLine, formatViewLines } from "./kpng-json.ts";
+import { ViewState } from "./view-state.ts";
+
+const service: Service = {
+  namespace: "d",
+  name: "s",
+  type: "ClusterIP",
+  proxyName: "",
+  labels: {},
+  annotations: {},
+  isHeadless: false,
+  proxyModeLoadBalancerIPs: noAddresses,
+  ipFilters: [],
+  mapIP: false,
+  ports: [],
+  internalTrafficPolicy: "Cluster",
+  externalTrafficPolicy: "Cluster",
+  healthCheckNodePort: 0,
+};
+
+const endpoint: ViewEndpoint = {
+  key: "k",
+  addresses: noAddresses,
+  ports: [],
+  hostname: "",
+  podName: "",
+  nodeName: "",
+  isOnNode: false,
+  use: { cluster: true, local: false },
+  conditions: { ready: true, serving: true, terminating: false },
+  scopes: { internal: false, external: false },
+};
+
+function line(change: Partial<Service>, endpoints: ServiceView["endpoints"] = []): string {
+  return formatServiceLine({ service: { ...service, ...change }, endpoints });
+}
+
+test("the original's stream becomes the original's output, byte for byte", () => {
+  const state = new ViewState("nX");
+  const changes = readCapture("local-nX").flatMap((op) => {
+    const decoded = decodeLocalOp(op);
+    return decoded.kind === "change" ? [decoded.change] : [];
+  });
+  const { view } = state.apply({ isReset: true, changes, revision: 0n, instance: "" });
+  const expected = readFileSync(new URL("../testing/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url), "utf8");
+  expect([...formatViewLines(view)].join("")).toBe(expected.endsWith("\n") ? expected : `${expected}\n`);
+});
+
+// Expected values were printed by encoding/json of Go 1.26 from structs with the fields and tags of the original's.
+const cases: { name: string; actual: string; json: string }[] = [
+  {
+    name: "zero values are left out, but for SessionAffinity and Endpoints",
+    actual: line({}),
+    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","IPs":{},"SessionAffinity":null},"Endpoints":null}',
+  },
+  {
+    name: "an empty set of addresses is an object, an undefined one is absent; sets are sorted bytewise",
+    actual: line({ clusterIPs: noAddresses, externalIPs: { v4: ["10.0.0.9", "10.0.0.10"], v6: [] }, isHeadless: true }),
+    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","IPs":{"ClusterIPs":{},"ExternalIPs":{"V4":["10.0.0.10","10.0.0.9"]},"Headless":true},"SessionAffinity":null},"Endpoints":null}',
+  },
+  {
+    name: "keys of maps are sorted as texts, numbers among them too, and HTML is escaped",
+    actual: line({ labels: { "9": "a", "10": "<b>&", x: '\u2028\u2029é\b\f\n\t\u0001\u007f"\\/' } }),
+    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","Labels":{"10":"\\u003cb\\u003e\\u0026","9":"a","x":"\\u2028\\u2029é\\b\\f\\n\\t\\u0001\u007f\\"\\\\/"},"IPs":{},"SessionAffinity":null},"Endpoints":null}',
+  },
+  {
+    name: "all other fields come in the order of the struct",
+    actual: line({
+      annotations: { a: "b" },
+      ipFilters: [{ targetIPs: { v4: ["1.2.3.4"], v6: [] }, sourceRanges: ["10.0.0.0/8"] }],
+      mapIP: true,
+      ports: [{ name: "p", protocol: "SCTP", port: 1, nodePort: 2, targetPort: "t" }],
+      internalTrafficPolicy: "Local",
+      externalTrafficPolicy: "Local",
+      clientIPAffinitySeconds: 10_800,
+      healthCheckNodePort: 3,
+    }),
+    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","Annotations":{"a":"b"},"IPs":{},"IPFilters":[{"TargetIPs":{"V4":["1.2.3.4"]},"SourceRanges":["10.0.0.0/8"]}],"MapIP":true,"Ports":[{"Name":"p","Protocol":3,"Port":1,"NodePort":2,"TargetPortName":"t"}],"ExternalTrafficToLocal":true,"SessionAffinity":{"ClientIP":{"TimeoutSeconds":10800}},"InternalTrafficToLocal":true,"HealthCheckNodePort":3},"Endpoints":null}',
+  },
+  {
+    name: "an endpoint in no scope has empty Scopes; the protocol of its ports, which KPNG does not know, is left out",
+    actual: line({}, [
+      { ...endpoint, hostname: "h", isOnNode: true, ports: [{ name: "", port: 80, protocol: "UDP" }] },
+    ]),
+    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","IPs":{},"SessionAffinity":null},"Endpoints":[{"Hostname":"h","IPs":{},"Local":true,"PortOverrides":[{"Port":80}],"Scopes":{}}]}',
+  },
+];
+
+test.each(cases)("$name", ({ actual, json }) => {
+  expect(actual).toBe(json);
+});
+
+test("lines ascend by namespace before name, although a dash is less than a slash", () => {
+  const services = new Map(
+    (["a-b/x", "a/x"] as const).map((key) => {
+      const [namespace = "", name = ""] = key.split("/");
+      return [key, { service: { ...service, namespace, name }, endpoints: [] }];
+    }),
+  );
+  const names = [...formatViewLines({ nodeName: "n", services })].map((text) => JSON.parse(text).Service.Namespace);
+  expect(names).toEqual(["a", "a-b"]);
+});

@@ -1,0 +1,153 @@
+import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { ViewChange } from "@kpng/model/node-view.ts";
+import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { expect, test } from "vitest";
+import { BackendError } from "../backend-error.ts";
+import type { Batch } from "../receive/watch-batches.ts";
+import { deleteEndpoint, deleteService, putEndpoint, putNode, putService } from "../testing/ops.ts";
+import { ViewState } from "./view-state.ts";
+
+function batch(isReset: boolean, ...ops: OpItem[]): Batch {
+  const changes = ops.map((op) => {
+    const decoded = decodeLocalOp(op);
+    if (decoded.kind !== "change") throw new Error("only changes");
+    return decoded.change;
+  });
+  return { isReset, changes, revision: 0n, instance: "" };
+}
+
+function show(changes: readonly ViewChange[]): string[] {
+  return changes.map((change) => {
+    switch (change.kind) {
+      case "put-service":
+      case "delete-service":
+        return `${change.kind} ${change.key}`;
+      case "put-endpoint":
+        return `${change.kind} ${change.service}/${change.endpoint.key}`;
+      case "delete-endpoint":
+        return `${change.kind} ${change.service}/${change.key}`;
+      default:
+        return change.kind;
+    }
+  });
+}
+
+const start = [
+  putNode("n1"),
+  putService("a/web"),
+  putService("b/web"),
+  putEndpoint("a/web/x", "10.1.0.1"),
+  putEndpoint("a/web/y", "10.1.0.2"),
+];
+
+const cases: { name: string; batches: Batch[]; changes: string[] }[] = [
+  {
+    name: "the first batch puts everything, in the order of the stream",
+    batches: [batch(true, ...start)],
+    changes: ["put-node", "put-service a/web", "put-service b/web", "put-endpoint a/web/x", "put-endpoint a/web/y"],
+  },
+  {
+    name: "the same view after a Reset changes nothing",
+    batches: [batch(true, ...start), batch(true, ...start)],
+    changes: [],
+  },
+  {
+    name: "after a Reset, what the new stream does not have is deleted and only what differs is put",
+    batches: [
+      batch(true, ...start),
+      batch(
+        true,
+        putService("a/web", "10.0.0.9"),
+        putEndpoint("a/web/y", "10.1.0.2"),
+        putEndpoint("a/web/z", "10.1.0.3"),
+      ),
+    ],
+    changes: [
+      "delete-node",
+      "put-service a/web",
+      "put-endpoint a/web/z",
+      "delete-endpoint a/web/x",
+      "delete-service b/web",
+    ],
+  },
+  {
+    name: "an empty view after a Reset deletes everything, endpoints before their Service",
+    batches: [batch(true, ...start), batch(true)],
+    changes: [
+      "delete-node",
+      "delete-endpoint a/web/x",
+      "delete-endpoint a/web/y",
+      "delete-service a/web",
+      "delete-service b/web",
+    ],
+  },
+  {
+    name: "a put of what is there already is no change",
+    batches: [batch(true, ...start), batch(false, putService("a/web"), putEndpoint("a/web/x", "10.1.0.1"))],
+    changes: [],
+  },
+  {
+    name: "a delete of what is not there is no change",
+    batches: [
+      batch(true, ...start),
+      batch(false, deleteEndpoint("a/web/q"), deleteEndpoint("q/q/q"), deleteService("q/q")),
+    ],
+    changes: [],
+  },
+  {
+    name: "of a put and a delete of the same key in one batch the last one counts",
+    batches: [
+      batch(true, ...start),
+      batch(false, putEndpoint("a/web/z"), deleteEndpoint("a/web/z"), deleteEndpoint("a/web/x")),
+    ],
+    changes: ["delete-endpoint a/web/x"],
+  },
+  {
+    name: "a Service deleted without its endpoints takes them along",
+    batches: [batch(true, ...start), batch(false, deleteService("a/web"))],
+    changes: ["delete-endpoint a/web/x", "delete-endpoint a/web/y", "delete-service a/web"],
+  },
+  {
+    name: "a Service deleted and put again in one batch has no endpoints of before",
+    batches: [
+      batch(true, ...start),
+      batch(false, deleteService("a/web"), putService("a/web"), putEndpoint("a/web/y", "10.1.0.2")),
+    ],
+    changes: ["delete-endpoint a/web/x"],
+  },
+];
+
+test.each(cases)("$name", ({ batches, changes }) => {
+  const state = new ViewState("n1");
+  const updates = batches.map((each) => state.apply(each));
+  expect(show(updates.at(-1)?.changes ?? [])).toEqual(changes);
+  expect(updates.map((update) => update.isFirst)).toEqual(batches.map((_, index) => index === 0));
+});
+
+test("an endpoint without its Service refuses the whole batch and leaves the view as it was", () => {
+  const state = new ViewState("n1");
+  const { view } = state.apply(batch(true, ...start));
+  expect(() => state.apply(batch(false, deleteService("b/web"), putEndpoint("b/web/x")))).toThrow(BackendError);
+  expect(() => state.apply(batch(true, putEndpoint("a/web/x")))).toThrow("a Service that it has not sent");
+  expect(state.view).toBe(view);
+  expect([...state.view.services.keys()]).toEqual(["a/web", "b/web"]);
+});
+
+test("Services and endpoints that do not change stay the same objects, through a Reset too", () => {
+  const state = new ViewState("n1");
+  const first = state.apply(batch(true, ...start)).view;
+  const second = state.apply(batch(true, ...start.slice(0, 4), putEndpoint("a/web/y", "10.9.9.9"))).view;
+  expect(second.services.get("b/web")).toBe(first.services.get("b/web"));
+  expect(second.services.get("a/web")).not.toBe(first.services.get("a/web"));
+  expect(second.services.get("a/web")?.endpoints[0]).toBe(first.services.get("a/web")?.endpoints[0]);
+  expect(first.services.get("a/web")?.endpoints[1]?.addresses.v4).toEqual(["10.1.0.2"]);
+});
+
+test("Services and endpoints ascend by key whatever the order of their arrival", () => {
+  const state = new ViewState("n1");
+  const { view } = state.apply(
+    batch(true, putService("b/b"), putService("a/z"), putService("a/a"), putEndpoint("a/a/2"), putEndpoint("a/a/1")),
+  );
+  expect([...view.services.keys()]).toEqual(["a/a", "a/z", "b/b"]);
+  expect(view.services.get("a/a")?.endpoints.map((endpoint) => endpoint.key)).toEqual(["1", "2"]);
+});

@@ -1,0 +1,61 @@
+import { readFileSync } from "node:fs";
+import { create, fromJson, toBinary } from "@bufbuild/protobuf";
+import {
+  EndpointSchema,
+  NodeSchema,
+  type OpItem,
+  OpItemSchema,
+  ServiceSchema,
+  Set as WireSet,
+} from "@kpng/model/gen/localv1/api_pb.ts";
+
+/** Operations of a stream, for tests that play a watcher. */
+
+export const reset: OpItem = create(OpItemSchema, { Op: { case: "Reset", value: {} } });
+
+export function sync(revision = 0n, instance = ""): OpItem {
+  return create(OpItemSchema, { Op: { case: "Sync", value: { Revision: revision, Instance: instance } } });
+}
+
+/** A Service at `namespace/name` with one cluster IP. */
+export function putService(path: string, clusterIP = "10.0.0.1"): OpItem {
+  const [namespace = "", name = ""] = path.split("/");
+  const service = create(ServiceSchema, {
+    Namespace: namespace,
+    Name: name,
+    Type: "ClusterIP",
+    IPs: { ClusterIPs: { V4: [clusterIP] } },
+    Ports: [{ Protocol: 1, Port: 80 }],
+  });
+  return put(WireSet.ServicesSet, path, toBinary(ServiceSchema, service));
+}
+
+/** An endpoint at `namespace/name/key` with one address. */
+export function putEndpoint(path: string, address = "10.1.0.1"): OpItem {
+  const endpoint = create(EndpointSchema, { IPs: { V4: [address] }, Scopes: { Internal: true } });
+  return put(WireSet.EndpointsSet, path, toBinary(EndpointSchema, endpoint));
+}
+
+export function putNode(name: string): OpItem {
+  return put(WireSet.NodesSet, name, toBinary(NodeSchema, create(NodeSchema, { Name: name, Eligible: true })));
+}
+
+export function put(set: WireSet, path: string, bytes: Uint8Array): OpItem {
+  return create(OpItemSchema, { Op: { case: "Set", value: { Ref: { Set: set, Path: path }, Bytes: bytes } } });
+}
+
+export function deleteService(path: string): OpItem {
+  return create(OpItemSchema, { Op: { case: "Delete", value: { Set: WireSet.ServicesSet, Path: path } } });
+}
+
+export function deleteEndpoint(path: string): OpItem {
+  return create(OpItemSchema, { Op: { case: "Delete", value: { Set: WireSet.EndpointsSet, Path: path } } });
+}
+
+/** What the Go original sent for its test input, up to the first Sync. */
+export function readCapture(name: "local-n1" | "local-nX"): readonly OpItem[] {
+  const lines = readFileSync(new URL(`kpng/${name}.jsonl`, import.meta.url), "utf8")
+    .trim()
+    .split("\n");
+  return lines.map((line) => fromJson(OpItemSchema, JSON.parse(line)));
+}

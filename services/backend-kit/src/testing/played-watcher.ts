@@ -1,0 +1,75 @@
+import { createServer, type ServerHttp2Session } from "node:http2";
+import type { AddressInfo } from "node:net";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
+import { type OpItem, Sets, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
+
+/** One request on one stream, and what is asked. Streams and requests count from 0. */
+export interface Asked {
+  readonly stream: number;
+  readonly index: number;
+  readonly request: WatchReq;
+  /** Aborts when the client is gone. */
+  readonly signal: AbortSignal;
+}
+
+/** Returns what is sent; may take its time; throws to break the stream, returns "end" to end it. */
+export type Answer = (asked: Asked) => readonly OpItem[] | "end" | Promise<readonly OpItem[] | "end">;
+
+/** A real gRPC server that says what a test wants. */
+export interface PlayedWatcher extends AsyncDisposable {
+  /** *Shape:* `127.0.0.1:port`. */
+  readonly address: string;
+  /** All requests of all streams in their order. */
+  readonly asked: readonly Asked[];
+  /** Breaks all connections, as a crash would. */
+  breakConnections(): void;
+}
+
+export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
+  const asked: Asked[] = [];
+  const sessions = new Set<ServerHttp2Session>();
+  let streams = 0;
+  const server = createServer(
+    connectNodeAdapter({
+      routes: (router) =>
+        router.service(Sets, {
+          async *watch(requests, { signal }) {
+            const stream = streams++;
+            let index = 0;
+            for await (const request of requests) {
+              const question = { stream, index: index++, request, signal };
+              asked.push(question);
+              const ops = await answer(question);
+              if (ops === "end") return;
+              yield* ops;
+            }
+          },
+        }),
+    }),
+  );
+  server.on("session", (session) => {
+    sessions.add(session);
+    session.once("close", () => sessions.delete(session));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const breakConnections = (): void => {
+    for (const session of sessions) session.destroy();
+  };
+  return {
+    address: `127.0.0.1:${(server.address() as AddressInfo).port}`,
+    asked,
+    breakConnections,
+    [Symbol.asyncDispose]: async () => {
+      breakConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+/** An answer that never comes, until the client is gone. */
+export function silence({ signal }: Asked): Promise<"end"> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve("end");
+    else signal.addEventListener("abort", () => resolve("end"), { once: true });
+  });
+}
