@@ -1,0 +1,103 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { putService, readCapture, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
+import { type Answer, playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
+import { startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+let folder: string;
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-callout-"));
+});
+
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const main = new URL("main.ts", import.meta.url);
+
+/** Sends one batch for each request, then nothing more. */
+function inTurn(...batches: Awaited<ReturnType<Answer>>[]): Answer {
+  return (asked) => batches[asked.index] ?? silence(asked);
+}
+
+const expected = readFileSync(
+  new URL("../../backend-kit/src/testing/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url),
+  "utf8",
+).trimEnd();
+
+test("without a program the state is printed, as by the original", async () => {
+  await using watcher = await playWatcher(inTurn(readCapture("local-nX")));
+  const program = startProgram(main, ["--api", watcher.address, "--once"]);
+  expect(await program.ended).toBe(0);
+  expect(program.stdout().trimEnd()).toBe(expected);
+});
+
+test("the program comes from CALLOUT, its output is ours, and it is told node and revision", async () => {
+  await using watcher = await playWatcher(inTurn([reset, putService("a/web"), sync(7n)]));
+  const path = script("told", 'echo "$KPNG_NODE_NAME $KPNG_REVISION $1 $(wc -l)"');
+  const args = ["--api", watcher.address, "--once", "--node-name", "n1", "--callout-arg", "x y"];
+  const program = startProgram(main, args, { CALLOUT: path });
+  expect(await program.ended).toBe(0);
+  expect(program.stdout()).toBe("n1 7 x y 1\n");
+});
+
+test("a program that fails is run again until it succeeds", async () => {
+  await using watcher = await playWatcher(inTurn([reset, putService("a/web"), sync()]));
+  const flag = join(folder, "flag");
+  const path = script("fails", `test -e ${flag} || { echo no flag >&2; exit 4; }`);
+  const args = ["--api", watcher.address, "--callout", path, "--error-delay", "50ms"];
+  const program = startProgram(main, [...args, "--log-level", "debug"]);
+  await program.said("no flag");
+  expect(program.stderr()).toContain("[PROGRAM_FAILED]");
+  expect(program.stderr()).toContain("(exit 4): no flag");
+  writeFileSync(flag, "");
+  await program.said("sync complete");
+  program.stop();
+  expect(await program.ended).toBe(0);
+});
+
+test("what comes during a run is one later run", async () => {
+  const go = join(folder, "go");
+  const batches: Awaited<ReturnType<Answer>>[] = [[reset, putService("a/1"), sync(1n)]];
+  for (let i = 2; i <= 5; i++) batches.push([putService(`a/${i}`), sync(BigInt(i))]);
+  await using watcher = await playWatcher(inTurn(...batches));
+  const path = script("slow", `wc -l; while ! test -e ${go}; do sleep 0.02; done`);
+  const program = startProgram(main, ["--api", watcher.address, "--callout", path]);
+  await program.printed("1\n");
+  while (watcher.asked.length < 6) await new Promise(setImmediate);
+  writeFileSync(go, "");
+  await program.printed("1\n5\n");
+  program.stop();
+  expect(await program.ended).toBe(0);
+  expect(program.stdout()).toBe("1\n5\n");
+});
+
+test("SIGTERM lets a program that runs come to its end, and a second one kills it", async () => {
+  for (const signals of [1, 2]) {
+    const [started, done] = [join(folder, `started-${signals}`), join(folder, `done-${signals}`)];
+    const go = join(folder, `end-${signals}`);
+    await using watcher = await playWatcher(inTurn([reset, sync()]));
+    const path = script(
+      `long-${signals}`,
+      `echo $$ > ${started}; while ! test -e ${go}; do sleep 0.02; done; echo > ${done}`,
+    );
+    const program = startProgram(main, ["--api", watcher.address, "--callout", path]);
+    while (!existsSync(started) || readFileSync(started, "utf8") === "") await new Promise(setImmediate);
+    program.stop();
+    // The stream ends with the first signal; only then is it sure that it has been heard.
+    while (!watcher.asked[0]?.signal.aborted) await new Promise(setImmediate);
+    if (signals === 2) program.stop();
+    else writeFileSync(go, "");
+    expect(await program.ended).toBe(signals === 2 ? 130 : 0);
+    expect(existsSync(done)).toBe(signals === 1);
+    const pid = readFileSync(started, "utf8").trim();
+    while (existsSync(`/proc/${pid}/exe`)) await new Promise(setImmediate);
+  }
+});
+
+function script(name: string, body: string): string {
+  const path = join(folder, name);
+  writeFileSync(path, `#!/bin/sh\n${body}\n`, { mode: 0o755 });
+  return path;
+}

@@ -1,0 +1,68 @@
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { putService, readCapture, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
+import { playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
+import { startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { expect, test } from "vitest";
+
+const main = new URL("main.ts", import.meta.url);
+
+const expected = readFileSync(
+  new URL("../../backend-kit/src/testing/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url),
+  "utf8",
+).trimEnd();
+
+test("the original's stream is printed as by the original", async () => {
+  await using watcher = await playWatcher((asked) => (asked.index === 0 ? readCapture("local-nX") : silence(asked)));
+  const program = startProgram(main, ["--api", watcher.address, "--node-name", "nX", "--once"]);
+  expect(await program.ended).toBe(0);
+  expect(program.stdout().trimEnd()).toBe(expected);
+});
+
+test("each change prints the whole view again; a reconnect without change prints nothing; SIGTERM ends with 0", async () => {
+  await using watcher = await playWatcher((asked) => {
+    if (asked.stream > 0)
+      return asked.index === 0 ? [reset, putService("a/1"), putService("a/2"), sync()] : silence(asked);
+    if (asked.index === 0) return [reset, putService("a/1"), sync()];
+    if (asked.index === 1) return [putService("a/2"), sync()];
+    return "end";
+  });
+  const program = startProgram(main, ["--api", watcher.address, "--error-delay", "10ms", "--log-level", "debug"]);
+  while (watcher.asked.length < 5) await new Promise(setImmediate);
+  program.stop();
+  expect(await program.ended).toBe(0);
+  const names = program
+    .stdout()
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line).Service.Name);
+  expect(names).toEqual(["1", "1", "2"]);
+});
+
+test("a reader that has enough ends the program without a word", async () => {
+  await using watcher = await playWatcher((asked) => {
+    const ops = Array.from({ length: 5_000 }, (_, index) => putService(`a/s${index}`));
+    return asked.index === 0 ? [reset, ...ops, sync()] : silence(asked);
+  });
+  const command = `"$0" "$1" --api ${watcher.address} --log-level error | head -n 1`;
+  const shell = spawn("sh", ["-c", command, process.execPath, fileURLToPath(main)]);
+  let output = "";
+  for (const stream of [shell.stdout, shell.stderr]) {
+    stream.setEncoding("utf8").on("data", (text: string) => {
+      output += text;
+    });
+  }
+  await new Promise((resolve) => shell.once("close", resolve));
+  expect(output.trim().split("\n").length).toBe(1);
+});
+
+test.each([
+  { name: "an address that is none", args: ["--api", "no address"], code: 1, words: "BAD_OPTION" },
+  { name: "TLS files that are not there", args: ["--tls-ca", "/no/such/file"], code: 1, words: "TLS_FILES" },
+  { name: "an option that is none", args: ["--frobnicate"], code: 2, words: "unknown option" },
+])("$name ends the program at the start and is named", async ({ args, code, words }) => {
+  const program = startProgram(main, args);
+  expect(await program.ended).toBe(code);
+  expect(program.stderr()).toContain(words);
+});

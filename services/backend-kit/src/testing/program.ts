@@ -1,0 +1,52 @@
+import { spawn } from "node:child_process";
+import { fileURLToPath } from "node:url";
+
+/** A process of ours under test. */
+export interface Program {
+  /** The exit code; null if a signal killed it. */
+  readonly ended: Promise<number | null>;
+  readonly stdout: () => string;
+  readonly stderr: () => string;
+  /** Resolves when standard output has exactly this text; rejects if the process ends before. */
+  printed(text: string): Promise<void>;
+  /** Resolves when standard error contains this text; rejects if the process ends before. */
+  said(text: string): Promise<void>;
+  /** Sends SIGTERM. */
+  stop(): void;
+  /** Sends SIGKILL. */
+  kill(): void;
+}
+
+export function startProgram(main: URL, args: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
+  const child = spawn(process.execPath, [fileURLToPath(main), ...args], { env: { ...process.env, ...env } });
+  let stdout = "";
+  let stderr = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    stdout += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    stderr += text;
+  });
+  const ended = new Promise<number | null>((resolve) => child.once("close", resolve));
+  const until = (condition: () => boolean, what: string): Promise<void> =>
+    new Promise((resolve, reject) => {
+      const check = (): void => {
+        if (condition()) resolve();
+      };
+      child.stdout.on("data", check);
+      child.stderr.on("data", check);
+      check();
+      void ended.then((exitCode) =>
+        reject(new Error(`exit ${exitCode} without ${what}; it said:\n${stdout}${stderr}`)),
+      );
+    });
+  return {
+    ended,
+    stdout: () => stdout,
+    stderr: () => stderr,
+    printed: (text) => until(() => stdout === text, `printing "${text}"`),
+    said: (text) => until(() => stderr.includes(text), `saying "${text}"`),
+    stop: () => child.kill("SIGTERM"),
+    kill: () => child.kill("SIGKILL"),
+  };
+}
