@@ -30,7 +30,8 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
   return (request: ServerRequest, response: ServerResponse): void => {
     const handler = handlers.get(request.url?.split("?", 1)[0] ?? "");
     if (handler === undefined) {
-      response.writeHead(404).end();
+      response.writeHead(404);
+      response.end();
       return;
     }
     handler(universalRequestFromNodeRequest(request, response, undefined, undefined))

@@ -10,7 +10,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
 import * as grpc from "@grpc/grpc-js";
-import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { NodeViewService, type WatchNodeViewResponse } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
@@ -41,6 +41,10 @@ afterEach(async () => {
 
 async function serve(options: Parameters<typeof serveStore>[1] = {}): Promise<void> {
   server = await serveStore(store, options);
+}
+
+function cases(result: IteratorResult<WatchNodeViewResponse>): unknown {
+  return result.done ? "the end" : result.value.ops.map((op) => op.Op.case);
 }
 
 /** One whole view over grpc-js, as a node would get it. */
@@ -89,10 +93,10 @@ describe("one port speaks", () => {
         );
         const iterator = stream[Symbol.asyncIterator]();
         const first = await iterator.next();
-        expect(first.value?.ops.map((op) => op.Op.case)).toEqual(["Reset", "Set", "Set", "Set", "Sync"]);
+        expect(cases(first)).toEqual(["Reset", "Set", "Set", "Set", "Sync"]);
         const second = iterator.next();
         store.apply([{ kind: "put-service", service: service({ healthCheckNodePort: 30_000 + index }) }]);
-        expect((await second).value?.ops.map((op) => op.Op.case)).toEqual(["Set", "Sync"]);
+        expect(cases(await second)).toEqual(["Set", "Sync"]);
         stop.abort();
       }
     },
