@@ -22,7 +22,7 @@ function inTurn(...batches: Awaited<ReturnType<Answer>>[]): Answer {
 }
 
 const expected = readFileSync(
-  new URL("../../backend-kit/src/testing/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url),
+  new URL("../../../test/fixtures/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url),
   "utf8",
 ).trimEnd();
 

@@ -9,7 +9,7 @@ import { expect, test } from "vitest";
 const main = new URL("main.ts", import.meta.url);
 
 const expected = readFileSync(
-  new URL("../../backend-kit/src/testing/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url),
+  new URL("../../../test/fixtures/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url),
   "utf8",
 ).trimEnd();
 

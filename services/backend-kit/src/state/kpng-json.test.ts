@@ -49,7 +49,10 @@ test("the original's stream becomes the original's output, byte for byte", () =>
     return decoded.kind === "change" ? [decoded.change] : [];
   });
   const { view } = state.apply({ isReset: true, changes, revision: 0n, instance: "" });
-  const expected = readFileSync(new URL("../testing/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url), "utf8");
+  const expected = readFileSync(
+    new URL("../../../../test/fixtures/kpng/kpng-json.host-not-a-node.ndjson", import.meta.url),
+    "utf8",
+  );
   expect([...formatViewLines(view)].join("")).toBe(expected.endsWith("\n") ? expected : `${expected}\n`);
 });
 

@@ -54,7 +54,7 @@ export function deleteEndpoint(path: string): OpItem {
 
 /** What the Go original sent for its test input, up to the first Sync. */
 export function readCapture(name: "local-n1" | "local-nX"): readonly OpItem[] {
-  const lines = readFileSync(new URL(`kpng/${name}.jsonl`, import.meta.url), "utf8")
+  const lines = readFileSync(new URL(`../../../../test/fixtures/kpng/${name}.jsonl`, import.meta.url), "utf8")
     .trim()
     .split("\n");
   return lines.map((line) => fromJson(OpItemSchema, JSON.parse(line)));
