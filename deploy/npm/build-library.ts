@@ -1,0 +1,108 @@
+import { execFileSync } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join, relative, resolve, sep } from "node:path";
+import { build } from "esbuild";
+
+/**
+ * Makes a package of this repository usable for people who install it from npm.
+ *
+ * Node.js does not run TypeScript below node_modules, so `dist/index.js` is a bundle of `src/index.ts` with the packages
+ * of this repository in it and those of npm outside, and `dist/types/` has the declarations of all that it exports. The
+ * packages inside are devDependencies of the package: whoever installs it does not need them.
+ *
+ * Usage: `node deploy/npm/build-library.ts services/backend-kit`; `npm pack` does it by the script `prepack`.
+ */
+
+interface Manifest {
+  readonly name: string;
+  readonly exports: { readonly ".": { readonly types: string; readonly default: string } };
+  readonly dependencies?: Readonly<Record<string, string>>;
+}
+
+const repository = resolve(import.meta.dirname, "../..");
+const services = join(repository, "services");
+const internalScope = "@kpng/";
+
+const [folderArgument] = process.argv.slice(2);
+if (folderArgument === undefined) throw new Error("usage: node deploy/npm/build-library.ts FOLDER");
+await buildLibrary(realpathSync(resolve(folderArgument)));
+
+async function buildLibrary(folder: string): Promise<void> {
+  const manifest: Manifest = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+  const entry = join(folder, "src/index.ts");
+  const dist = join(folder, "dist");
+  const dependencies = Object.keys(manifest.dependencies ?? {});
+  const internal = dependencies.filter((name) => name.startsWith(internalScope));
+  if (internal.length > 0) {
+    throw new Error(`${manifest.name} would need ${internal.join(", ")} from npm: make them devDependencies`);
+  }
+  rmSync(dist, { recursive: true, force: true });
+  await bundle(manifest, entry, join(dist, "index.js"), dependencies);
+  emitDeclarations(entry, join(dist, "types"));
+  for (const path of Object.values(manifest.exports["."])) {
+    if (!existsSync(join(folder, path))) throw new Error(`${manifest.name} exports ${path}, which was not made`);
+  }
+}
+
+async function bundle(manifest: Manifest, entry: string, outfile: string, dependencies: string[]): Promise<void> {
+  const result = await build({
+    entryPoints: [entry],
+    outfile,
+    bundle: true,
+    platform: "node",
+    target: "node24",
+    format: "esm",
+    sourcemap: true,
+    external: dependencies.flatMap((name) => [name, `${name}/*`]),
+    metafile: true,
+    logLevel: "warning",
+  });
+  const foreign = Object.keys(result.metafile.inputs).filter((path) => path.includes("node_modules"));
+  if (foreign.length > 0) {
+    throw new Error(`${manifest.name} lacks dependencies for what it would bundle: ${foreign.slice(0, 3).join(", ")}`);
+  }
+}
+
+/** Writes declarations for the entry and all that it imports from this repository, each at `PACKAGE/src/FILE.d.ts`. */
+function emitDeclarations(entry: string, folder: string): void {
+  const config = join(dirname(dirname(entry)), "tsconfig.declarations.json");
+  const compilerOptions = {
+    declaration: true,
+    emitDeclarationOnly: true,
+    noEmit: false,
+    rootDir: services,
+    outDir: folder,
+    // Found through node_modules, our packages would count as foreign, and foreign files are not written.
+    paths: Object.fromEntries(
+      readdirSync(services).map((name) => [`${internalScope}${name}/*`, [join(services, name, "src/*")]]),
+    ),
+  };
+  const content = { extends: join(repository, "tsconfig.json"), compilerOptions, include: [], files: [entry] };
+  writeFileSync(config, JSON.stringify(content));
+  try {
+    execFileSync(join(repository, "node_modules/.bin/tsc"), ["-p", config], { stdio: "inherit" });
+  } finally {
+    rmSync(config);
+  }
+  for (const name of readdirSync(folder, { recursive: true, encoding: "utf8" })) {
+    if (name.endsWith(".d.ts")) rewriteSpecifiers(join(folder, name), folder);
+  }
+}
+
+/** Makes imports of our .ts files imports of the .js files that people's compilers look for. */
+function rewriteSpecifiers(path: string, folder: string): void {
+  const text = readFileSync(path, "utf8");
+  const rewritten = text.replaceAll(/(from |import\()"([^"]+)\.ts"/g, (_all, keyword: string, specifier: string) => {
+    return `${keyword}"${rewriteSpecifier(specifier, path, folder)}.js"`;
+  });
+  writeFileSync(path, rewritten);
+}
+
+function rewriteSpecifier(specifier: string, path: string, folder: string): string {
+  if (!specifier.startsWith(internalScope)) return specifier;
+  const [packageName = "", ...rest] = specifier.slice(internalScope.length).split("/");
+  const target = relative(dirname(path), join(folder, packageName, "src", ...rest))
+    .split(sep)
+    .join("/");
+  return target.startsWith(".") ? target : `./${target}`;
+}

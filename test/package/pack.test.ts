@@ -1,0 +1,96 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { readCapture } from "@kpng/backend-kit/testing/ops.ts";
+import { playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
+import { startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+const repository = resolve(import.meta.dirname, "../..");
+
+/** The backend of the README, as somebody without this repository would write it. */
+const backend = `
+import { runBackend } from "@kpng/backend-kit";
+await runBackend({
+  name: "hello",
+  onState: (view) => { for (const [key, { endpoints }] of view.services) console.log(key, endpoints.length); },
+});
+`;
+
+let folder: string;
+/** Why the packages could not be installed here; undefined if they were. */
+let obstacle: string | undefined;
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-pack-"));
+  const tarballs = packagesWithPrepack().map((path) => pack(path, folder));
+  writeFileSync(join(folder, "package.json"), JSON.stringify({ private: true, type: "module" }));
+  const options = ["--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline"];
+  const { status, stderr } = spawnSync("npm", ["install", ...options, "@types/node@24", ...tarballs], {
+    cwd: folder,
+    encoding: "utf8",
+  });
+  if (status === 0) return;
+  if (!/ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH/.test(stderr) || process.env.CI === "true") {
+    throw new Error(`npm install failed:\n${stderr}`);
+  }
+  obstacle = "the npm registry cannot be reached";
+}, 240_000);
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+test("the packages bring no TypeScript source and need none of our packages from npm", (context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  const installed = join(folder, "node_modules/@kpng");
+  for (const name of readdirSync(installed)) {
+    const files = readdirSync(join(installed, name), { recursive: true, encoding: "utf8" });
+    expect(files.filter((file) => /(?<!\.d)\.ts$/.test(file) && !file.includes("node_modules"))).toEqual([]);
+    const manifest = JSON.parse(readFileSync(join(installed, name, "package.json"), "utf8"));
+    expect(Object.keys(manifest.dependencies).filter((dependency) => dependency.startsWith("@kpng/"))).toEqual([]);
+  }
+});
+
+test("a backend of five lines runs on the installed package", async (context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  const path = join(folder, "hello.js");
+  writeFileSync(path, backend);
+  await using watcher = await playWatcher((asked) => (asked.index === 0 ? readCapture("local-n1") : silence(asked)));
+  const program = startProgram(pathToFileURL(path), ["--api", watcher.address, "--once"]);
+  expect(await program.ended, program.stderr()).toBe(0);
+  expect(program.stdout()).toBe("default/noeps 0\ndefault/web 3\n");
+});
+
+test.for(["nodenext", "bundler"])("the same backend compiles with module resolution %s", (resolution, context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  writeFileSync(join(folder, "hello.ts"), backend);
+  const module = resolution === "nodenext" ? "nodenext" : "esnext";
+  const options = ["--strict", "--noEmit", "--target", "esnext", "--types", "node"];
+  const tsc = join(repository, "node_modules/.bin/tsc");
+  const { status, stdout } = spawnSync(
+    tsc,
+    [...options, "--module", module, "--moduleResolution", resolution, "hello.ts"],
+    { cwd: folder, encoding: "utf8" },
+  );
+  expect(status, stdout).toBe(0);
+});
+
+function packagesWithPrepack(): string[] {
+  const services = join(repository, "services");
+  return readdirSync(services)
+    .map((name) => join(services, name))
+    .filter((path) => JSON.parse(readFileSync(join(path, "package.json"), "utf8")).scripts?.prepack !== undefined);
+}
+
+/** Returns the path of the tarball. */
+function pack(path: string, destination: string): string {
+  const output = execFileSync("npm", ["pack", "--json", "--pack-destination", destination], {
+    cwd: path,
+    encoding: "utf8",
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  // What the script prepack prints comes first.
+  const [packed] = JSON.parse(output.slice(output.indexOf("[\n")));
+  return join(destination, packed.filename);
+}
