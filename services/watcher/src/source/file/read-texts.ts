@@ -1,0 +1,132 @@
+import type { DecodeOptions } from "../decode/decode-options.ts";
+import { type FieldPath, showPath } from "../decode/decoded.ts";
+import type { ClusterObjects } from "../source.ts";
+import type { DocumentContent } from "./document-content.ts";
+import { findDuplicates } from "./find-duplicates.ts";
+import type { InputText } from "./input-files.ts";
+import { parseDocuments, type SourceDocument } from "./parse-documents.ts";
+import { readDocument } from "./read-document.ts";
+
+/** A place in the inputs; line and column count from 1 and are absent where the whole file is meant. */
+export interface Place {
+  readonly file: string;
+  readonly line?: number | undefined;
+  readonly column?: number | undefined;
+}
+
+export interface InputProblem extends Place {
+  readonly problem: string;
+}
+
+export interface InputNote extends Place {
+  readonly note: string;
+  /** "debug" for what is in order. */
+  readonly level: "info" | "debug";
+}
+
+/** What the inputs hold: everything, or what is wrong; never a part. */
+export type InputResult =
+  | { readonly kind: "ok"; readonly objects: ClusterObjects; readonly notes: readonly InputNote[] }
+  | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };
+
+/** A document of a file, with what it holds. */
+export interface ReadDocument {
+  readonly file: string;
+  readonly document: SourceDocument;
+  readonly content: DocumentContent;
+}
+
+/** Says where a part of a document is. */
+export type Locate = (document: ReadDocument, path: FieldPath) => Place;
+
+/** *Shape:* `file:line:column`, as far as it is known. */
+export function showPlace({ file, line, column }: Place): string {
+  return [file, line, column].filter((part) => part !== undefined).join(":");
+}
+
+/** Characters that may be parsed again to find lines, for problems (2 s of work) and for notes. */
+const budget = { problems: 100_000_000, notes: 5_000_000 };
+
+/** More problems or notes than this help nobody. */
+const maxReports = 20;
+
+/** Reads the objects of all texts together: no object may be in them twice. Pure. */
+export function readTexts(texts: readonly InputText[], options: DecodeOptions): InputResult {
+  const problems: InputProblem[] = [];
+  const documents: ReadDocument[] = [];
+  for (const { file, text } of texts) {
+    const parsed = parseDocuments(text);
+    if (parsed.kind === "bad") {
+      problems.push(...parsed.problems.slice(0, maxReports).map((problem) => ({ file, ...problem })));
+      continue;
+    }
+    for (const document of parsed.documents) {
+      documents.push({ file, document, content: readDocument(document.value, options) });
+    }
+  }
+  const locate = makeLocate(budget.problems);
+  for (const document of documents) {
+    const all = document.content.problems;
+    for (const { path, problem } of all.slice(0, maxReports)) {
+      const field = showPath(path);
+      problems.push({ ...locate(document, path), problem: field === "" ? problem : `${field}: ${problem}` });
+    }
+    if (all.length > maxReports) problems.push({ file: document.file, problem: `${all.length - maxReports} more` });
+  }
+  problems.push(...findDuplicates(documents, locate, maxReports));
+  if (problems.length > 0) return { kind: "bad", problems };
+  const objects = {
+    services: documents.flatMap(({ content }) => content.services.map((found) => found.value)),
+    slices: documents.flatMap(({ content }) => content.slices.map((found) => found.value)),
+    nodes: documents.flatMap(({ content }) => content.nodes.map((found) => found.value)),
+  };
+  return { kind: "ok", objects, notes: makeNotes(documents) };
+}
+
+function makeLocate(characters: number): Locate {
+  let left = characters;
+  return ({ file, document }, path) => {
+    left -= document.length;
+    return left < 0 ? { file } : { file, ...document.locate(path) };
+  };
+}
+
+function makeNotes(documents: readonly ReadDocument[]): readonly InputNote[] {
+  const locate = makeLocate(budget.notes);
+  const services = new Set<string>();
+  for (const { content } of documents) {
+    for (const { value } of content.services) services.add(`${value.namespace}/${value.name}`);
+  }
+  const notes: InputNote[] = [];
+  for (const document of documents) {
+    const { file, content } = document;
+    for (const { path, note } of content.notes.slice(0, maxReports)) {
+      notes.push({ ...locate(document, path), level: "info", note: `${showPath(path)}: ${note}`.replace(/^: /, "") });
+    }
+    const more = content.notes.length - maxReports;
+    if (more > 0) notes.push({ file, level: "info", note: `${more} more like these` });
+    const strays = content.slices.filter(({ value }) => !services.has(`${value.namespace}/${value.serviceName}`));
+    for (const { path, value } of strays.slice(0, maxReports)) {
+      const note = `EndpointSlice ${value.name} belongs to Service ${value.serviceName}, which is not there`;
+      notes.push({ ...locate(document, path), level: "debug", note });
+    }
+  }
+  return [...notes, ...otherKindNotes(documents)];
+}
+
+/** One note for each kind of a file that is left out. */
+function otherKindNotes(documents: readonly ReadDocument[]): readonly InputNote[] {
+  const counts = new Map<string, { readonly file: string; readonly kind: string; count: number }>();
+  for (const { file, content } of documents) {
+    for (const [kind, count] of content.otherKinds) {
+      const entry = counts.get(`${file}\0${kind}`) ?? { file, kind, count: 0 };
+      entry.count += count;
+      counts.set(`${file}\0${kind}`, entry);
+    }
+  }
+  return [...counts.values()].map(({ file, kind, count }) => ({
+    file,
+    level: "info",
+    note: `${count} of kind ${kind} left out`,
+  }));
+}
