@@ -9,6 +9,8 @@ export class ApiServer {
   readonly url: string;
   /** Its self-signed certificate, which is its own authority; there once it has started. */
   readonly caFile: string;
+  /** Tokens and their users; read when it starts. */
+  readonly tokenFile: string;
   readonly child: Child;
   #isReady: () => Promise<void>;
 
@@ -25,10 +27,10 @@ export class ApiServer {
     this.caFile = join(folder, "certs", "apiserver.crt");
     this.#isReady = options.isReady;
     const keyFile = join(folder, "service-account.key");
-    const tokenFile = join(folder, "tokens.csv");
+    this.tokenFile = join(folder, "tokens.csv");
     const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
     writeFileSync(keyFile, privateKey.export({ type: "pkcs8", format: "pem" }));
-    writeTokenFile(tokenFile);
+    writeTokenFile(this.tokenFile);
     const args = [
       `--etcd-servers=${etcdUrl}`,
       `--cert-dir=${join(folder, "certs")}`,
@@ -36,7 +38,7 @@ export class ApiServer {
       `--secure-port=${port}`,
       "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/108",
       "--authorization-mode=Node,RBAC",
-      `--token-auth-file=${tokenFile}`,
+      `--token-auth-file=${this.tokenFile}`,
       `--service-account-key-file=${keyFile}`,
       `--service-account-signing-key-file=${keyFile}`,
       "--service-account-issuer=https://kubernetes.default.svc",

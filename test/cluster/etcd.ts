@@ -1,3 +1,4 @@
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { Child } from "./child.ts";
 import { until } from "./until.ts";
@@ -6,12 +7,14 @@ import { until } from "./until.ts";
 export class Etcd {
   readonly url: string;
   readonly child: Child;
+  readonly #dataFolder: string;
 
   constructor(path: string, folder: string, clientPort: number, peerPort: number) {
     this.url = `http://127.0.0.1:${clientPort}`;
     const peerUrl = `http://127.0.0.1:${peerPort}`;
+    this.#dataFolder = join(folder, "etcd");
     const args = [
-      `--data-dir=${join(folder, "etcd")}`,
+      `--data-dir=${this.#dataFolder}`,
       `--listen-client-urls=${this.url}`,
       `--advertise-client-urls=${this.url}`,
       `--listen-peer-urls=${peerUrl}`,
@@ -37,6 +40,13 @@ export class Etcd {
     const status = await this.#call("maintenance/status", {});
     const { revision } = status.header;
     await this.#call("kv/compaction", { revision, physical: true });
+  }
+
+  /** Starts it anew without its data, as after the loss of a disk. */
+  async empty(): Promise<void> {
+    await this.child.kill();
+    rmSync(this.#dataFolder, { recursive: true, force: true });
+    await this.start();
   }
 
   async #call(path: string, body: unknown): Promise<{ readonly header: { readonly revision: string } }> {

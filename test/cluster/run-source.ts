@@ -1,9 +1,11 @@
 import { Health } from "@kpng/process/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
+import { afterEach } from "vitest";
 import { makeDecodeOptions } from "../../services/watcher/src/source/decode/decode-options.ts";
 import type { BrakeOptions } from "../../services/watcher/src/source/kube/brake.ts";
 import { connectKube } from "../../services/watcher/src/source/kube/connect.ts";
+import type { KubeConnection } from "../../services/watcher/src/source/kube/connection.ts";
 import { kubeSource } from "../../services/watcher/src/source/kube/kube-source.ts";
 import type { ReflectorTiming } from "../../services/watcher/src/source/kube/reflector.ts";
 import { RecordingSink } from "./recording-sink.ts";
@@ -13,6 +15,8 @@ export interface RunOptions {
   readonly kubeconfig: string;
   readonly timing?: ReflectorTiming | undefined;
   readonly brake?: BrakeOptions | undefined;
+  /** Stands between the source and its connection. */
+  readonly intercept?: ((connection: KubeConnection) => KubeConnection) | undefined;
 }
 
 /** A Kubernetes source that runs against a recording sink, and all that it says. */
@@ -25,9 +29,9 @@ export class RunningSource {
   readonly #stop = new AbortController();
   readonly #done: Promise<void>;
 
-  constructor({ kubeconfig, timing, brake }: RunOptions) {
+  constructor({ kubeconfig, timing, brake, intercept = (same) => same }: RunOptions) {
     const source = kubeSource({
-      connection: connectKube({ kubeconfig }),
+      connection: intercept(connectKube({ kubeconfig })),
       sink: this.sink,
       decode: makeDecodeOptions(),
       metrics: this.metrics,
@@ -86,4 +90,17 @@ export class RunningSource {
     this.#stop.abort();
     await this.#done;
   }
+}
+
+/** Returns a function that starts sources; those that a test started end with it, also where it fails. */
+export function sourceStarter(): (options: RunOptions) => RunningSource {
+  const running: RunningSource[] = [];
+  afterEach(async () => {
+    await Promise.all(running.splice(0).map((source) => source.stop()));
+  });
+  return (options) => {
+    const source = new RunningSource(options);
+    running.push(source);
+    return source;
+  };
 }

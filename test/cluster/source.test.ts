@@ -1,22 +1,12 @@
 import assert from "node:assert/strict";
-import { afterEach, test } from "vitest";
+import { test } from "vitest";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createPod, createService, createSlice, slicesPath } from "./objects.ts";
-import { RunningSource, type RunOptions } from "./run-source.ts";
-
-const running: RunningSource[] = [];
-
-function start(options: RunOptions): RunningSource {
-  const source = new RunningSource(options);
-  running.push(source);
-  return source;
-}
-
-afterEach(async () => {
-  await Promise.all(running.splice(0).map((source) => source.stop()));
-});
+import { sourceStarter } from "./run-source.ts";
 
 await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) => {
+  const start = sourceStarter();
+
   test("gives each kind as a whole first, then what the cluster does to it", async () => {
     const { api, kubeconfig } = cluster();
     await createNode(api, "node-1", "zone-b");

@@ -12,13 +12,13 @@ export const tokens: Readonly<Record<User, string>> = {
 /** The user name that the API server sees: both of kpng's tokens are its ServiceAccount's. */
 export const kpngUserName = "system:serviceaccount:kube-system:kpng-watcher";
 
-/** Writes the file for --token-auth-file; lines are `token,user,uid,"groups"`. */
-export function writeTokenFile(path: string): void {
-  const lines = [
-    `${tokens.admin},admin,1,"system:masters"`,
-    `${tokens.kpng},${kpngUserName},2,"system:serviceaccounts"`,
-    `${tokens["kpng-rotated"]},${kpngUserName},2,"system:serviceaccounts"`,
-  ];
+/** Writes the file for --token-auth-file, which the API server reads when it starts: `token,user,uid,"groups"`. */
+export function writeTokenFile(path: string, users: readonly User[] = ["admin", "kpng", "kpng-rotated"]): void {
+  const lines = users.map((user, index) =>
+    user === "admin"
+      ? `${tokens.admin},admin,${index},"system:masters"`
+      : `${tokens[user]},${kpngUserName},${index},"system:serviceaccounts"`,
+  );
   writeFileSync(path, `${lines.join("\n")}\n`);
 }
 

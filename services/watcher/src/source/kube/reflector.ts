@@ -36,8 +36,11 @@ export interface ReflectorOptions extends ReflectorTiming {
 
 /** A watch that was answered and lived this long is no failure, even if it brought nothing. */
 const livelyMs = 1_000;
-/** Watches in a row that end in silence or in a refusal before everything is listed again. */
-const maxFruitless = 3;
+/**
+ * Watches in a row that end in silence or in a refusal before everything is listed again: a watch from a
+ * resourceVersion that the server has yet to reach, because its etcd was restored, is silent for ever.
+ */
+const maxFruitless = 2;
 const absentRetryMs = 600_000;
 
 /**

@@ -1,0 +1,189 @@
+import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
+import { beforeAll, onTestFinished, test } from "vitest";
+import type { KubeConnection } from "../../services/watcher/src/source/kube/connection.ts";
+import type { Cluster } from "./cluster.ts";
+import { describeCluster } from "./describe-cluster.ts";
+import { createNode, createService, createSlice, slicesPath } from "./objects.ts";
+import type { RecordingSink } from "./recording-sink.ts";
+import { sourceStarter } from "./run-source.ts";
+import { TcpProxy } from "./tcp-proxy.ts";
+import { until } from "./until.ts";
+
+const sliceNames = Array.from({ length: 20 }, (_, index) => `slice-${String(index).padStart(2, "0")}`);
+
+/** Nothing that these tests do empties the cluster, so an empty kind is a state that it did not have. */
+function neverEmpty(sink: RecordingSink): string | undefined {
+  const { store, services, nodes } = sink;
+  if (store.snapshot.isSynced && (services.length === 0 || nodes.length === 0)) return "a kind is empty";
+  const missing = sliceNames.filter((name) => !sink.slices.includes(`default/web/${name}`));
+  return store.missingKinds.includes("slices") || missing.length === 0 ? undefined : `slices are missing: ${missing}`;
+}
+
+async function startProxy(cluster: Cluster): Promise<TcpProxy> {
+  const proxy = await TcpProxy.start(cluster.apiServer.url);
+  onTestFinished(() => proxy.stop());
+  return proxy;
+}
+
+await describeCluster("faults of the connection", { hasControllers: false }, (cluster) => {
+  const start = sourceStarter();
+
+  beforeAll(async () => {
+    const { api } = cluster();
+    await createNode(api, "node-1");
+    await createService(api, { name: "web" });
+    for (const [index, name] of sliceNames.entries()) {
+      await createSlice(api, { name, service: "web", addresses: [`10.3.0.${index + 1}`] });
+    }
+  });
+
+  test("a connection that forwards nothing and is never closed counts as dead and is made anew", async () => {
+    const { api, kubeconfig } = cluster();
+    const proxy = await startProxy(cluster());
+    const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing: { silenceMs: 1_500 } });
+    source.sink.rule = neverEmpty;
+    await source.untilReady();
+    proxy.mode = "black-hole";
+    await createService(api, { name: "meanwhile" });
+    await until(
+      "it is noticed",
+      () => !source.health.isHealthy,
+      10_000,
+      () => source.describe(),
+    );
+    assert.ok(source.hasLogged("watch failed", /cannot watch services: nothing came for 1500 ms/), source.describe());
+    assert.ok((await source.metric("kpng_source_watches_total", { result: "silent" })) > 0);
+    assert.ok(source.health.isReady, "what was served is still served");
+    proxy.mode = "forward";
+    await source.until("what happened meanwhile", (sink) => sink.services.includes("default/meanwhile"));
+    await until(
+      "all is well",
+      () => source.health.isHealthy,
+      10_000,
+      () => source.describe(),
+    );
+    assert.deepEqual(source.sink.violations, []);
+  });
+
+  test("a black hole from the start gives no state at all, and the state once it ends", async () => {
+    const { kubeconfig } = cluster();
+    const proxy = await startProxy(cluster());
+    proxy.mode = "black-hole";
+    const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing: { silenceMs: 500 } });
+    await until(
+      "a list failed",
+      () => source.hasLogged("list failed"),
+      10_000,
+      () => source.describe(),
+    );
+    assert.deepEqual(source.sink.calls, []);
+    assert.ok(!source.health.isReady);
+    proxy.mode = "forward";
+    await source.untilReady();
+  });
+
+  for (const how of ["broken by a RST", "closed by the server's time limit"] as const) {
+    test(`a watch that is ${how} each second loses no event and lists nothing again`, async () => {
+      const { api, kubeconfig } = cluster();
+      const proxy = await startProxy(cluster());
+      const isBroken = how === "broken by a RST";
+      const timing = isBroken ? {} : { watchSeconds: 0.5 };
+      const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing });
+      source.sink.rule = neverEmpty;
+      await source.untilReady();
+      for (let second = 1; second <= 4; second++) {
+        const name = `each-second-${isBroken}-${second}`;
+        await createSlice(api, { name, service: "each", addresses: [`10.4.0.${second}`] });
+        await source.until(name, (sink) => sink.slices.includes(`default/each/${name}`));
+        await sleep(1_000);
+        if (isBroken) proxy.breakAll();
+        await api.delete(`${slicesPath()}/${name}`);
+        await source.until(`${name} is gone`, (sink) => !sink.slices.includes(`default/each/${name}`));
+      }
+      for (const kind of ["services", "slices", "nodes"] as const) assert.equal(source.sink.replaceCountOf(kind), 1);
+      const result = isBroken ? "lost" : "closed";
+      const endCount = await source.metric("kpng_source_watches_total", { kind: "slices", result });
+      assert.ok(endCount >= 3, source.describe());
+      assert.equal(await source.metric("kpng_source_relists_total"), 0);
+      if (isBroken) assert.ok(source.hasLogged("watch failed"));
+      assert.deepEqual(source.sink.violations, []);
+    });
+  }
+
+  for (const usesWatchList of [true, false]) {
+    const how = usesWatchList ? "streamed" : "paged";
+    test(`a ${how} list may take longer than the limit on silence while it moves`, async () => {
+      const { kubeconfig } = cluster();
+      const proxy = await startProxy(cluster());
+      // 20 slices are about 15 kB.
+      proxy.bytesPerSecond = 8_000;
+      const silenceMs = 1_000;
+      const source = start({
+        kubeconfig: kubeconfig("admin", { server: proxy.url }),
+        timing: { usesWatchList, pageSize: 5, silenceMs },
+      });
+      source.sink.rule = neverEmpty;
+      await source.untilReady();
+      const listed = source.lines.find((line) => line.msg === "listed" && line.kind === "slices");
+      assert.ok(Number(listed?.elapsedMs) > silenceMs, source.describe());
+      assert.equal(await source.metric("kpng_source_lists_total", { result: "silent" }), 0);
+    });
+  }
+
+  test("a page that does not come is asked for again, smaller, and the list is whole", async () => {
+    const { kubeconfig } = cluster();
+    const limits: string[] = [];
+    const intercept = (connection: KubeConnection): KubeConnection => ({
+      ...connection,
+      get: (path, signal) => {
+        const query = new URL(path, "http://localhost").searchParams;
+        if (!path.includes("endpointslices") || query.has("watch")) return connection.get(path, signal);
+        limits.push(query.get("limit") ?? "none");
+        return limits.length === 2 ? hang(signal) : connection.get(path, signal);
+      },
+    });
+    const source = start({
+      kubeconfig: kubeconfig("admin"),
+      intercept,
+      timing: { usesWatchList: false, pageSize: 8, silenceMs: 500 },
+    });
+    source.sink.rule = neverEmpty;
+    await source.untilReady();
+    assert.deepEqual(limits.slice(0, 3), ["8", "8", "4"]);
+    assert.deepEqual(source.sink.violations, []);
+  });
+
+  test("what changes between two pages of a list is in no page and comes by the watch", async () => {
+    const { api, kubeconfig } = cluster();
+    let hasChanged = false;
+    const intercept = (connection: KubeConnection): KubeConnection => ({
+      ...connection,
+      get: async (path, signal) => {
+        if (path.includes("endpointslices") && path.includes("continue=") && !hasChanged) {
+          hasChanged = true;
+          await createSlice(api, { name: "a-new-one", service: "other", addresses: ["10.5.0.1"] });
+          await api.patch(`${slicesPath()}/slice-19`, { endpoints: [{ addresses: ["10.5.0.2"] }] });
+          await api.delete(`${slicesPath()}/slice-00`);
+        }
+        return connection.get(path, signal);
+      },
+    });
+    const timing = { usesWatchList: false, pageSize: 3 };
+    const source = start({ kubeconfig: kubeconfig("admin"), intercept, timing });
+    await source.until("all three changes", (sink) => {
+      const addresses = sink.addressesOf("default/web");
+      const hasNew = sink.slices.includes("default/other/a-new-one");
+      return hasNew && addresses.includes("10.5.0.2") && !sink.slices.includes("default/web/slice-00");
+    });
+    const first = source.sink.calls.find((call) => call.kind === "replace" && call.objects.slices !== undefined);
+    const names = first?.kind === "replace" ? (first.objects.slices ?? []).map((slice) => slice.name) : [];
+    assert.ok(names.includes("slice-00") && !names.includes("a-new-one"), `the list is of one moment: ${names}`);
+    await createSlice(api, { name: "slice-00", service: "web", addresses: ["10.3.0.1"] });
+  });
+});
+
+/** An answer that never comes. */
+function hang(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("aborted"))));
+}

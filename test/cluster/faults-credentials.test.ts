@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeAll, test, vi } from "vitest";
+import { describeCluster } from "./describe-cluster.ts";
+import { createNode, createService } from "./objects.ts";
+import { applyRbac } from "./rbac.ts";
+import { sourceStarter } from "./run-source.ts";
+import { until } from "./until.ts";
+import { tokens, writeTokenFile } from "./users.ts";
+
+const dayMs = 86_400_000;
+
+await describeCluster("faults of credentials and clocks", { hasControllers: false }, (cluster) => {
+  const start = sourceStarter();
+
+  beforeAll(async () => {
+    const { api } = cluster();
+    await createNode(api, "node-1");
+    await applyRbac(api);
+  });
+
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  test("a wall clock that is set a day ahead or back ends no watch and delays no event", async () => {
+    const { api, kubeconfig } = cluster();
+    const source = start({ kubeconfig: kubeconfig("kpng") });
+    await source.untilReady();
+    vi.useFakeTimers({ toFake: ["Date"] });
+    for (const [index, jumpMs] of [dayMs, -2 * dayMs, dayMs].entries()) {
+      vi.setSystemTime(Date.now() + jumpMs);
+      const name = `jump-${index}`;
+      await createService(api, { name });
+      await source.until(name, (sink) => sink.services.includes(`default/${name}`));
+    }
+    assert.equal(await source.metric("kpng_source_relists_total"), 0);
+    assert.equal(await source.metric("kpng_source_watches_total"), 0, "no watch has ended");
+    assert.ok(source.health.isHealthy);
+  });
+
+  // The server knows only the newer token afterwards, so each test begins with the one that the test before ended with.
+  const rotations = [
+    { jumpMs: 0, from: "kpng", to: "kpng-rotated" },
+    { jumpMs: -dayMs, from: "kpng-rotated", to: "kpng" },
+  ] as const;
+  for (const { jumpMs, from, to } of rotations) {
+    const when = jumpMs === 0 ? "" : ", although the clock was set back meanwhile";
+    test(`a token that was rotated and revoked is read again at once${when}`, async () => {
+      const { api, apiServer, folder, kubeconfig } = cluster();
+      const tokenFile = join(folder, `token${jumpMs}`);
+      // With the newline that a token file may end in.
+      writeFileSync(tokenFile, `${tokens[from]}\n`);
+      const source = start({ kubeconfig: kubeconfig("kpng", { tokenFile }) });
+      await source.untilReady();
+      vi.useFakeTimers({ toFake: ["Date"] });
+      vi.setSystemTime(Date.now() + jumpMs);
+
+      await apiServer.kill();
+      writeFileSync(tokenFile, `${tokens[to]}\n`);
+      writeTokenFile(apiServer.tokenFile, ["admin", to]);
+      await apiServer.start();
+      const name = `rotated-${jumpMs === 0}`;
+      await createService(api, { name });
+      await source.until(name, (sink) => sink.services.includes(`default/${name}`), 10_000);
+      await until(
+        "all is well",
+        () => source.health.isHealthy,
+        10_000,
+        () => source.describe(),
+      );
+      assert.ok((await source.metric("kpng_source_watches_total", { result: "lost" })) > 0);
+    });
+  }
+
+  test("a token that is refused is named in log, metric and health, and a good one in its place is used", async () => {
+    const { folder, kubeconfig } = cluster();
+    const tokenFile = join(folder, "bad-token");
+    writeFileSync(tokenFile, "no-such-token");
+    const source = start({ kubeconfig: kubeconfig("kpng", { tokenFile }) });
+    const reason = (): string => source.health.parts.get("source/kube/services")?.reason ?? "";
+    await until(
+      "it is refused",
+      () => reason().startsWith("401: cannot watch services"),
+      10_000,
+      () => source.describe(),
+    );
+    assert.ok(source.hasLogged("watch failed", /^401: cannot watch services/), source.describe());
+    assert.ok((await source.metric("kpng_source_watches_total", { result: "refused" })) > 0);
+    assert.deepEqual(source.sink.calls, []);
+    writeFileSync(tokenFile, tokens.kpng);
+    await source.untilReady();
+  });
+});

@@ -1,0 +1,120 @@
+import assert from "node:assert/strict";
+import { beforeAll, onTestFinished, test } from "vitest";
+import { describeCluster } from "./describe-cluster.ts";
+import { createNode, createService, createSlice } from "./objects.ts";
+import type { RecordingSink } from "./recording-sink.ts";
+import { sourceStarter } from "./run-source.ts";
+import { TcpProxy } from "./tcp-proxy.ts";
+import { until } from "./until.ts";
+
+const serviceNames = Array.from({ length: 20 }, (_, index) => `web-${String(index).padStart(2, "0")}`);
+
+await describeCluster("faults of the API server", { hasControllers: false }, (cluster) => {
+  const start = sourceStarter();
+
+  beforeAll(async () => {
+    const { api } = cluster();
+    await createNode(api, "node-1");
+    for (const [index, name] of serviceNames.entries()) {
+      await createService(api, { name });
+      await createSlice(api, { name, service: name, addresses: [`10.3.0.${index + 1}`] });
+    }
+  });
+
+  test("killed and restarted: what was served stays, and what comes later comes", async () => {
+    const { api, apiServer, kubeconfig } = cluster();
+    const source = start({ kubeconfig: kubeconfig("admin") });
+    await source.untilReady();
+    source.sink.rule = keepsServices(serviceNames);
+    await apiServer.kill();
+    await until(
+      "it is noticed",
+      () => !source.health.isHealthy,
+      10_000,
+      () => source.describe(),
+    );
+    assert.ok(source.health.isReady, "what was served is still served");
+    assert.ok(source.hasLogged("watch failed"), source.describe());
+    assert.ok((await source.metric("kpng_source_watches_total", { result: "lost" })) > 0);
+    await apiServer.start();
+    await createService(api, { name: "after-restart" });
+    await source.until("the later Service", (sink) => sink.services.includes("default/after-restart"));
+    await until(
+      "all is well",
+      () => source.health.isHealthy,
+      10_000,
+      () => source.describe(),
+    );
+    assert.deepEqual(source.sink.violations, []);
+  });
+
+  for (const usesWatchList of [true, false]) {
+    const how = usesWatchList ? "streams" : "pages";
+    test(`restarted with its history compacted (410): the state goes from old to new in one step, by ${how}`, async () => {
+      const { api, apiServer, etcd, kubeconfig } = cluster();
+      const proxy = await TcpProxy.start(apiServer.url);
+      onTestFinished(() => proxy.stop());
+      const timing = { usesWatchList, pageSize: 5 };
+      const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing });
+      await source.untilReady();
+      const removed = `removed-${usesWatchList}`;
+      const added = `added-${usesWatchList}`;
+      await createService(api, { name: removed });
+      await source.until("the old state", (sink) => sink.services.includes(`default/${removed}`));
+      source.sink.rule = (sink) => {
+        const isOld = sink.services.includes(`default/${removed}`);
+        const isNew = sink.services.includes(`default/${added}`);
+        return isOld === isNew ? `between the states: ${sink.services}` : keepsServices(serviceNames)(sink);
+      };
+      proxy.mode = "refuse";
+      await api.delete(`/api/v1/namespaces/default/services/${removed}`);
+      await createService(api, { name: added });
+      await apiServer.kill();
+      await etcd.compact();
+      await apiServer.start();
+      proxy.mode = "forward";
+      await source.until("the new state", (sink) => sink.services.includes(`default/${added}`));
+      assert.ok((await source.metric("kpng_source_relists_total", { reason: "expired" })) > 0, source.describe());
+      assert.ok(source.hasLogged("history is gone", /410/), source.describe());
+      assert.deepEqual(source.sink.violations, []);
+    });
+  }
+
+  // The last test of the file: nothing of the cluster is left.
+  test("come back with an empty etcd: the brake holds what is served until a second list agrees", async () => {
+    const { apiServer, etcd, kubeconfig } = cluster();
+    const confirmMs = 2_000;
+    const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs, silenceMs: 1_500 } });
+    await source.untilReady();
+    source.sink.rule = keepsServices(serviceNames);
+    await apiServer.kill();
+    await etcd.empty();
+    await apiServer.start();
+    const message = "brake: a list would delete most of what is served";
+    await until(
+      "the brake holds",
+      () => source.lines.some((line) => line.kind === "services" && line.msg === message),
+      20_000,
+      () => source.describe(),
+    );
+    assert.match(source.health.parts.get("source/kube/services")?.reason ?? "", /a list would delete \d+ of \d+/);
+    assert.ok((await source.metric("kpng_source_lists_total", { result: "braked" })) > 0);
+    assert.deepEqual(source.sink.violations, []);
+    source.sink.rule = () => undefined;
+    await source.until("the second list is believed", (sink) => sink.services.join() === "default/kubernetes");
+    await until(
+      "all is well",
+      () => source.health.isHealthy,
+      20_000,
+      () => source.describe(),
+    );
+  });
+});
+
+/** These Services are there throughout. */
+function keepsServices(names: readonly string[]): (sink: RecordingSink) => string | undefined {
+  return (sink) => {
+    const missing = names.filter((name) => !sink.services.includes(`default/${name}`));
+    return missing.length === 0 ? undefined : `Services are missing: ${missing}`;
+  };
+}

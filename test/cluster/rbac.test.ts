@@ -1,0 +1,103 @@
+import assert from "node:assert/strict";
+import { onTestFinished, test } from "vitest";
+import { describeCluster } from "./describe-cluster.ts";
+import { applyRbac, clusterRolePath, mayKpng, type Right } from "./rbac.ts";
+import { sourceStarter } from "./run-source.ts";
+import { until } from "./until.ts";
+
+const watched: readonly Right[] = [
+  { resource: "services", verb: "" },
+  { resource: "nodes", verb: "" },
+  { resource: "endpointslices", group: "discovery.k8s.io", verb: "" },
+  { resource: "servicecidrs", group: "networking.k8s.io", verb: "" },
+];
+
+/** Neighbours of what is granted: what a wildcard or a slip would give away. */
+const refused: readonly Right[] = [
+  { verb: "list", resource: "secrets" },
+  { verb: "list", resource: "pods" },
+  { verb: "list", resource: "endpoints" },
+  { verb: "list", resource: "configmaps", namespace: "kube-system" },
+  { verb: "get", resource: "nodes/proxy" },
+  { verb: "update", resource: "services/status" },
+  { verb: "list", resource: "networkpolicies", group: "networking.k8s.io" },
+];
+
+await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, (cluster) => {
+  const start = sourceStarter();
+
+  test("lets the watcher get, list and watch what it watches, and nothing else", async () => {
+    const { api } = cluster();
+    await applyRbac(api);
+    for (const right of watched) {
+      for (const verb of ["get", "list", "watch"]) {
+        assert.ok(await mayKpng(api, { ...right, verb }), `may not ${verb} ${right.resource}`);
+      }
+      for (const verb of ["create", "update", "patch", "delete", "deletecollection", "*"]) {
+        assert.ok(!(await mayKpng(api, { ...right, verb })), `may ${verb} ${right.resource}`);
+      }
+    }
+    for (const right of refused) assert.ok(!(await mayKpng(api, right)), `may ${right.verb} ${right.resource}`);
+  });
+
+  test("is enough: the source becomes ready with it", async () => {
+    const { api, kubeconfig } = cluster();
+    await applyRbac(api);
+    const source = start({ kubeconfig: kubeconfig("kpng") });
+    await source.untilReady();
+    await source.until("ServiceCIDRs", (sink) => sink.store.snapshot.serviceCIDRs.length === 2);
+    assert.ok(!source.lines.some((line) => line.level === "error"), source.describe());
+  });
+
+  for (const missing of ["list", "watch"] as const) {
+    test(`names verb and resource in log and readiness while ${missing} of slices is missing, and mends itself`, async () => {
+      const { api, kubeconfig } = cluster();
+      await applyRbac(api);
+      onTestFinished(async () => {
+        await api.delete(clusterRolePath);
+      });
+      const role = await api.get(clusterRolePath);
+      const rules = role.rules as readonly {
+        readonly resources: readonly string[];
+        readonly verbs: readonly string[];
+      }[];
+      const cut = rules.map((rule) =>
+        rule.resources.includes("endpointslices")
+          ? { ...rule, verbs: rule.verbs.filter((verb) => verb !== missing) }
+          : rule,
+      );
+      await api.patch(clusterRolePath, { rules: cut });
+      const right = { verb: missing, resource: "endpointslices", group: "discovery.k8s.io" };
+      await until("the right is gone", async () => !(await mayKpng(api, right)));
+
+      const source = start({ kubeconfig: kubeconfig("kpng"), timing: { usesWatchList: false } });
+      const wanted = new RegExp(`403: may not ${missing} endpointslices.discovery.k8s.io: `);
+      const part = (): string => source.health.parts.get("source/kube/slices")?.reason ?? "";
+      await until(
+        "readiness names it",
+        () => wanted.test(part()),
+        10_000,
+        () => source.describe(),
+      );
+      assert.ok(source.hasLogged(`${missing} failed`, wanted), source.describe());
+      assert.ok(
+        (await source.metric(missing === "list" ? "kpng_source_lists_total" : "kpng_source_watches_total", {
+          kind: "slices",
+          result: "refused",
+        })) > 0,
+      );
+      if (missing === "list") {
+        await source.until("only slices are missing", ({ store }) => store.missingKinds.join() === "slices");
+        assert.ok(!source.health.isReady);
+      }
+      await api.patch(clusterRolePath, { rules });
+      await source.untilReady();
+      await until(
+        "all is well",
+        () => source.health.isHealthy,
+        10_000,
+        () => source.describe(),
+      );
+    });
+  }
+});
