@@ -76,7 +76,7 @@ export class Reflector {
   }
 
   async #list(signal: AbortSignal): Promise<void> {
-    const { connection, handler, resource, pageSize = 500, silenceMs = 90_000 } = this.#options;
+    const { connection, handler, resource, pageSize = 500, silenceMs = 90_000, backoff } = this.#options;
     const startedMs = performance.now();
     const list = handler.beginList();
     let objectCount = 0;
@@ -84,7 +84,8 @@ export class Reflector {
       list.add(object);
       objectCount += 1;
     };
-    const request = { ...resource, pageSize: this.#usesPages ? pageSize : undefined, silenceMs };
+    const pages = { pageSize: this.#usesPages ? pageSize : undefined, retryMs: backoff?.minMs };
+    const request = { ...resource, ...pages, silenceMs };
     const end = await listAll(connection, request, take, signal);
     if (signal.aborted) return;
     if (end.kind !== "listed") {

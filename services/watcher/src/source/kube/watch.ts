@@ -82,6 +82,7 @@ export async function watchOnce(
         events.push(event);
       }
       if (events.length > 0) taker.take(events);
+      if (signal.aborted) return { kind: "closed" };
       if (failure !== undefined) return failure;
     }
   } finally {
