@@ -22,13 +22,8 @@ export interface Running {
 
 /** Starts the watcher on a folder of manifests. */
 export function startWatcher(start: Start, manifests: string, socket: string): Running {
-  const from = ["file", "-i", manifests, "--service-proxy-name", proxyName];
-  return run(start, "kpng", new URL("../main.ts", import.meta.url), [
-    ...from,
-    "to-api",
-    "--listen",
-    `unix://${socket}`,
-  ]);
+  const to = ["to-api", "--listen", `unix://${socket}`, "--service-proxy-name", proxyName];
+  return run(start, "kpng", new URL("../main.ts", import.meta.url), ["file", "-i", manifests, ...to]);
 }
 
 /** Returns when the watcher listens. Errors: if it ends before that, or after 10 s. */
