@@ -10,14 +10,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 const repository = resolve(import.meta.dirname, "../..");
 
-/** The backend of the README, as somebody without this repository would write it. */
-const backend = `
-import { runBackend } from "@kpng/backend-kit";
-await runBackend({
-  name: "hello",
-  onState: (view) => { for (const [key, { endpoints }] of view.services) console.log(key, endpoints.length); },
-});
-`;
+/** The first example of the guide. */
+const backend = firstExample(readFileSync(join(repository, "docs/writing-a-backend.md"), "utf8"));
 
 let folder: string;
 /** Why the packages could not be installed here; undefined if they were. */
@@ -75,6 +69,12 @@ test.for(["nodenext", "bundler"])("the same backend compiles with module resolut
   );
   expect(status, stdout).toBe(0);
 });
+
+function firstExample(guide: string): string {
+  const example = /```ts\n([^`]+)```/.exec(guide)?.[1];
+  if (example === undefined) throw new Error("the guide has no example");
+  return example;
+}
 
 function packagesWithPrepack(): string[] {
   const services = join(repository, "services");

@@ -33,5 +33,6 @@ export { type ConnectionState, type FollowOptions, followView } from "./receive/
 export { type Batch, type WatchOptions, watchBatches } from "./receive/watch-batches.ts";
 export { type RunBackendOptions, runBackend, runBackendCommand } from "./run-backend.ts";
 export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
+export { touchedServices } from "./state/touched-services.ts";
 export { ViewState, type ViewUpdate } from "./state/view-state.ts";
 export type { Sync } from "./sync/sync-loop.ts";

@@ -1,6 +1,7 @@
-import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { diffViews } from "../state/diff-views.ts";
+import { touchedServices } from "../state/touched-services.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
 
 /**
@@ -16,10 +17,7 @@ export class PendingUpdate {
 
   add(update: ViewUpdate): void {
     this.#newest = update;
-    for (const change of update.changes) {
-      const key = serviceKeyOf(change);
-      if (key !== undefined) this.#touched.add(key);
-    }
+    for (const key of touchedServices(update.changes)) this.#touched.add(key);
   }
 
   /**
@@ -60,17 +58,4 @@ export interface Delivery {
   readonly update: ViewUpdate;
   delivered(): void;
   failed(): void;
-}
-
-function serviceKeyOf(change: ViewChange): ServiceKey | undefined {
-  switch (change.kind) {
-    case "put-service":
-    case "delete-service":
-      return change.key;
-    case "put-endpoint":
-    case "delete-endpoint":
-      return change.service;
-    default:
-      return undefined;
-  }
 }
