@@ -20,7 +20,7 @@ export type HashOf = (endpoint: Endpoint, slice: EndpointSlice, service: Service
  * own cannot: KPNG refuses a file with one. What the format has no place for is left out: slices without endpoints or
  * without a Service, and trigger times.
  *
- * Pure; deterministic. *Cost:* 0.5 s for 5 000 Services of 10 endpoints, 30 MB of text.
+ * Pure; deterministic. *Cost:* 0.8 s for 5 000 Services of 10 endpoints, 25 MB of text.
  */
 export function formatState(objects: ClusterObjects, hashOf: HashOf): string {
   const slicesByService = Map.groupBy(objects.slices ?? [], (slice) => `${slice.namespace}/${slice.serviceName}`);

@@ -32,7 +32,7 @@ const portShape = z.object({
   protocol: wordField("TCP", "UDP", "SCTP").nullish(),
 });
 
-// The shape stays with zod: 10 000 slices of 10 endpoints take it 0.1 s, addresses included, of 0.2 s in all.
+// 10 000 slices of 10 endpoints decode in 0.2 s with zod: checks written by hand would not pay.
 const sliceShape = z.object({
   metadata: metadataShape,
   addressType: wordField("IPv4", "IPv6", "FQDN"),

@@ -28,6 +28,12 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
 
 const part = "source/file";
 
+/**
+ * Time, in milliseconds, that a file may be without a byte before that counts: many programs, KPNG among them, write in
+ * place, and an empty file is an empty cluster.
+ */
+const emptiedMs = 1_000;
+
 /** How many problems of one reading are logged or put into an error. */
 const maxProblems = 20;
 
@@ -87,11 +93,13 @@ class FileReader {
       await watch.start();
       const first = await this.#read();
       if (signal.aborted) return;
-      if (first?.kind === "bad") throw badInput(first.problems);
+      if (typeof first === "object" && first.kind === "bad") throw badInput(first.problems);
       while (await watch.changed(pollMs, signal)) {
-        await waitMs(debounceMs, signal);
+        await watch.settle(debounceMs, signal);
         if (signal.aborted) return;
-        watch.settle();
+        if ((await this.#read("unless emptied")) !== "emptied") continue;
+        await waitMs(emptiedMs, signal);
+        if (signal.aborted) return;
         await this.#read();
       }
     } finally {
@@ -99,11 +107,15 @@ class FileReader {
     }
   }
 
-  /** Reads the input and hands it on. Undefined if nothing has changed since the last reading. */
-  async #read(): Promise<InputResult | undefined> {
+  /**
+   * Reads the input and hands it on. Undefined if nothing has changed since the last reading; "emptied" if a file has
+   * no bytes and that was to be told instead.
+   */
+  async #read(how?: "unless emptied"): Promise<InputResult | "emptied" | undefined> {
     const { inputs, sink, log, health } = this.#options;
     const loaded = await loadInput(inputs, { ...this.#options, streams: this.#streams });
     if (loaded.digest === this.#digest) return undefined;
+    if (how === "unless emptied" && loaded.hasEmptyFile) return "emptied";
     this.#digest = loaded.digest;
     const result = loaded.read();
     this.#metrics.loads.inc({ source: "file", result: result.kind });

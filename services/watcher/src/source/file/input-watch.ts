@@ -52,9 +52,18 @@ export class InputWatch {
     return false;
   }
 
-  /** Forgets the events so far: call it right before a reading. */
-  settle(): void {
+  /**
+   * Waits until the files stay the same for `quietMs`, but for at most 20 times as long: a file that is written in place
+   * is not to be read half-way. Call it right before a reading.
+   */
+  async settle(quietMs: number, signal: AbortSignal): Promise<void> {
     this.#hasEvent = false;
+    for (let round = 0; round < 20 && !signal.aborted; round++) {
+      const before = this.#stamps;
+      await waitMs(quietMs, signal);
+      this.#stamps = await this.#look();
+      if (this.#stamps === before && round > 0) return;
+    }
   }
 
   close(): void {

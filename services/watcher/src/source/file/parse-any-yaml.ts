@@ -25,16 +25,17 @@ const maxLength = 8 * 1_048_576;
 const maxAliasCount = 100;
 
 /**
- * Parses any YAML 1.2 with package yaml. `firstLine` is the line of the file on which the text starts.
+ * Parses any YAML 1.2 with package yaml. `firstLine` is the line of the file on which the text starts, `otherLine` the line of
+ * the text that is not plain YAML.
  *
  * Pure, never throws.
  */
-export function parseAnyYaml(text: string, firstLine: number): ParsedDocuments {
+export function parseAnyYaml(text: string, firstLine: number, otherLine: number): ParsedDocuments {
   if (text.length > maxLength) {
     const problem =
-      `${text.length} characters of YAML that is not plain (anchors, flow or folded style, tabs) are more than ` +
-      `${maxLength}: write it as JSON, or split it with "---"`;
-    return { kind: "bad", problems: [{ line: firstLine, problem }] };
+      "here or a line above is an error, or YAML that is not plain (anchors, flow or folded style, tabs); that is read " +
+      `only in documents of up to ${maxLength} characters, and this one has ${text.length}`;
+    return { kind: "bad", problems: [{ line: firstLine - 1 + Math.max(otherLine, 1), problem }] };
   }
   const lines = new LineCounter();
   const place = (offset: number): Position => {

@@ -68,15 +68,18 @@ function parseYaml(rawText: string): ParsedDocuments {
   const withoutMark = rawText.charCodeAt(0) === 0xfeff ? rawText.slice(1) : rawText;
   const text = withoutMark.includes("\r") ? withoutMark.replace(/\r\n?/g, "\n") : withoutMark;
   // Directives and explicit ends make the rules for what separates documents more than we want to know.
-  if (/^(?:%|\.\.\.)/m.test(text)) return parseAnyYaml(text, 1);
+  if (/^(?:%|\.\.\.)/m.test(text)) return parseAnyYaml(text, 1, 1);
   const documents: SourceDocument[] = [];
   const problems: TextProblem[] = [];
   for (const part of splitDocuments(text)) {
     const plain = parsePlainYaml(part.text);
-    const parsed = plain === undefined ? parseAnyYaml(part.text, part.firstLine) : undefined;
-    if (plain !== undefined) documents.push(plainDocument(plain.value, part));
-    else if (parsed?.kind === "ok") documents.push(...parsed.documents);
-    else problems.push(...(parsed?.problems ?? []));
+    if (plain.kind === "plain") {
+      documents.push(plainDocument(plain.value, part));
+      continue;
+    }
+    const parsed = parseAnyYaml(part.text, part.firstLine, plain.line);
+    if (parsed.kind === "ok") documents.push(...parsed.documents);
+    else problems.push(...parsed.problems);
   }
   return problems.length > 0 ? { kind: "bad", problems } : { kind: "ok", documents };
 }

@@ -2,34 +2,36 @@ import type { FieldPath } from "../decode/decoded.ts";
 
 /**
  * Parses the YAML that programs write (`kubectl -o yaml`, `kpng to-file`): block mappings and sequences, scalars of one
- * line, `|` literals, `{}` and `[]`. Returns undefined for anything else, correct or not: package yaml then decides.
+ * line, `|` literals, `{}` and `[]`. Anything else, correct or not, is "other": package yaml then decides.
  *
  * A List of 5 000 Services and 5 000 slices of 10 endpoints (21 MB) takes this 0.5 s; package yaml takes 10 s and 2 GB.
  * What this returns is what package yaml returns: a test compares them on thousands of mutated files.
  *
  * Pure.
  */
-export function parsePlainYaml(text: string): { readonly value: unknown } | undefined {
-  return attempt(new PlainYaml(text, undefined))?.result;
-}
-
-/** The line, from 1, of the last step of a path that exists in a text that `parsePlainYaml` can read. */
-export function lineInPlainYaml(text: string, path: FieldPath): number | undefined {
-  return attempt(new PlainYaml(text, path))?.reader.foundLine;
-}
-
-class NotPlain extends Error {}
-
-function attempt(
-  reader: PlainYaml,
-): { readonly result: { readonly value: unknown }; readonly reader: PlainYaml } | undefined {
+export function parsePlainYaml(text: string): PlainYamlResult {
+  const reader = new PlainYaml(text, undefined);
   try {
-    return { result: { value: reader.read() }, reader };
+    return { kind: "plain", value: reader.read() };
   } catch (error) {
-    if (error instanceof NotPlain) return undefined;
+    if (error instanceof NotPlain) return { kind: "other", line: reader.line };
     throw error;
   }
 }
+
+export type PlainYamlResult =
+  | { readonly kind: "plain"; readonly value: unknown }
+  /** Something else starts in this line, from 1, or in the one before it. */
+  | { readonly kind: "other"; readonly line: number };
+
+/** The line, from 1, of the last step of a path that exists in a text that `parsePlainYaml` can read. */
+export function lineInPlainYaml(text: string, path: FieldPath): number | undefined {
+  const reader = new PlainYaml(text, path);
+  reader.read();
+  return reader.foundLine;
+}
+
+class NotPlain extends Error {}
 
 /** Deeper than any object of ours, far less deep than the stack. */
 const maxDepth = 60;
@@ -47,10 +49,11 @@ const otherNumber = /^(?:0[ox]|[-+]?\.[a-z]|[-+]?[\d.]+e)/i;
 
 class PlainYaml {
   foundLine: number | undefined;
+  /** The current line's number, from 1. */
+  line = 0;
   readonly #text: string;
   readonly #wanted: FieldPath | undefined;
-  /** The current line: its number, where its content starts and it ends, and the column of the content. */
-  #line = 0;
+  /** The current line: where its content starts and it ends, and the column of the content. */
   #at = 0;
   #end = -1;
   #indent = -1;
@@ -87,7 +90,7 @@ class PlainYaml {
       }
       const newline = text.indexOf("\n", start);
       this.#end = newline === -1 ? text.length : newline;
-      this.#line++;
+      this.line++;
       let at = start;
       while (text.charCodeAt(at) === 32) at++;
       if (at < this.#end && text.charCodeAt(at) !== 35) {
@@ -154,7 +157,7 @@ class PlainYaml {
   /** Notes the line if `step` is the wanted path's at this depth. */
   #reach(depth: number, step: string | number): boolean {
     if (this.#wanted?.[depth] !== step) return false;
-    this.foundLine = this.#line;
+    this.foundLine = this.line;
     return true;
   }
 
@@ -218,7 +221,7 @@ class PlainYaml {
         lines.push(line.slice(indent));
       }
       this.#end = end;
-      this.#line++;
+      this.line++;
     }
     while (lines.at(-1) === "") lines.pop();
     if (lines.length === 0) throw new NotPlain();

@@ -11,6 +11,7 @@ export interface LoadedInput {
   readonly fileCount: number;
   /** The same for the same files with the same content. */
   readonly digest: string;
+  readonly hasEmptyFile: boolean;
   read(): InputResult;
 }
 
@@ -22,6 +23,7 @@ export async function loadInput(inputs: readonly string[], options: ReadInputOpt
   return {
     fileCount: listed.files.length,
     digest: JSON.stringify([loaded.digest, listed.failures]),
+    hasEmptyFile: loaded.texts.some(({ text }) => text === ""),
     read: () => {
       const result = readTexts(loaded.texts, options.decode);
       if (failures.length === 0) return result;

@@ -1,0 +1,238 @@
+import assert from "node:assert/strict";
+import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, test } from "vitest";
+import { makeDecodeOptions } from "../decode/decode-options.ts";
+import type { ClusterObjects, ClusterSink } from "../source.ts";
+import { type FileSourceOptions, fileSource } from "./file-source.ts";
+
+let folder = "";
+let stop = new AbortController();
+let running: Promise<void> = Promise.resolve();
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "kpng-file-source-"));
+  stop = new AbortController();
+});
+afterEach(async () => {
+  stop.abort();
+  await running.catch(() => undefined);
+  await rm(folder, { recursive: true });
+});
+
+/** A sink whose replacements are taken one by one, in their order. */
+class TestSink implements ClusterSink {
+  readonly #arrived: ClusterObjects[] = [];
+  #wake: () => void = () => undefined;
+
+  apply(): void {
+    throw new Error("a file source replaces");
+  }
+
+  replace(objects: ClusterObjects): void {
+    this.#arrived.push(objects);
+    this.#wake();
+  }
+
+  get waitingCount(): number {
+    return this.#arrived.length;
+  }
+
+  async nextNodes(): Promise<readonly string[]> {
+    while (this.#arrived.length === 0) await new Promise<void>((resolve) => (this.#wake = resolve));
+    return this.#arrived.shift()?.nodes?.map((node) => node.name) ?? [];
+  }
+}
+
+function start(inputs: readonly string[], options: Partial<FileSourceOptions> = {}) {
+  const sink = new TestSink();
+  const health = new Health();
+  const metrics = new Registry();
+  const lines: string[] = [];
+  const log = createLog("debug", (line) => lines.push(line));
+  const decode = makeDecodeOptions();
+  running = fileSource({ inputs, sink, decode, log, health, metrics, debounceMs: 5, ...options }).run(stop.signal);
+  running.catch(() => undefined);
+  const failing = new Promise<void>((resolve) =>
+    health.onChange(() => {
+      if (!health.isHealthy) resolve();
+    }, stop.signal),
+  );
+  return { sink, health, metrics, lines, failing };
+}
+
+function node(name: string): string {
+  return `nodes: [{name: ${name}}]\n`;
+}
+
+/** No events, and looks often: what the poll alone sees. */
+const pollOnly = { watchFolder: () => ({ close: () => undefined }), pollMs: 10 };
+/** Looks never: what events alone tell. */
+const eventsOnly = { pollMs: 3_600_000 };
+
+const changes: readonly { name: string; set: (file: string) => Promise<void> }[] = [
+  { name: "is written in place", set: (file) => writeFile(file, node("b")) },
+  {
+    name: "is replaced by another",
+    set: async (file) => {
+      await writeFile(`${file}.new`, node("b"));
+      await rename(`${file}.new`, file);
+    },
+  },
+  {
+    name: "is deleted and made anew",
+    set: async (file) => {
+      await unlink(file);
+      await writeFile(file, node("b"));
+    },
+  },
+];
+
+for (const [way, options] of [
+  ["the poll", pollOnly],
+  ["events", eventsOnly],
+] as const) {
+  for (const { name, set } of changes) {
+    test(`a file that ${name} is read again, seen by ${way}`, async () => {
+      const file = join(folder, "state.yaml");
+      await writeFile(file, node("a"));
+      const { sink } = start([file], options);
+      assert.deepEqual(await sink.nextNodes(), ["a"]);
+      await set(file);
+      assert.deepEqual(await sink.nextNodes(), ["b"]);
+    });
+  }
+
+  test(`a folder that gains and loses a file is read again, seen by ${way}`, async () => {
+    await writeFile(join(folder, "a.yaml"), node("a"));
+    const { sink } = start([folder], options);
+    assert.deepEqual(await sink.nextNodes(), ["a"]);
+    await writeFile(join(folder, "b.yaml.tmp"), node("b"));
+    await rename(join(folder, "b.yaml.tmp"), join(folder, "b.yaml"));
+    assert.deepEqual(await sink.nextNodes(), ["a", "b"]);
+    await unlink(join(folder, "a.yaml"));
+    assert.deepEqual(await sink.nextNodes(), ["b"]);
+  });
+
+  test(`a ConfigMap whose data link is swapped is read again, seen by ${way}`, async () => {
+    await mkdir(join(folder, "..1"));
+    await mkdir(join(folder, "..2"));
+    await writeFile(join(folder, "..1", "state.yaml"), node("a"));
+    await writeFile(join(folder, "..2", "state.yaml"), node("b"));
+    await symlink("..1", join(folder, "..data"));
+    await symlink("..data/state.yaml", join(folder, "state.yaml"));
+    const { sink } = start([join(folder, "state.yaml")], options);
+    assert.deepEqual(await sink.nextNodes(), ["a"]);
+    await symlink("..2", join(folder, "..data_tmp"));
+    await rename(join(folder, "..data_tmp"), join(folder, "..data"));
+    assert.deepEqual(await sink.nextNodes(), ["b"]);
+  });
+
+  test(`a broken file leaves the last state and is told, until it is mended, seen by ${way}`, async () => {
+    const file = join(folder, "state.yaml");
+    await writeFile(file, node("a"));
+    const { sink, health, lines, failing, metrics } = start([file], options);
+    assert.deepEqual(await sink.nextNodes(), ["a"]);
+    await writeFile(`${file}.new`, "nodes:\n- name: a\n  colour: red\n");
+    await rename(`${file}.new`, file);
+    await failing;
+    assert.equal(sink.waitingCount, 0);
+    assert.ok(health.isReady);
+    assert.match(
+      health.parts.get("source/file")?.reason ?? "",
+      /state\.yaml:3: nodes\[0\]\.colour: unknown key "colour"/,
+    );
+    assert.ok(lines.some((line) => line.includes("input is bad") && line.includes("state.yaml:3")));
+    await writeFile(`${file}.new`, node("c"));
+    await rename(`${file}.new`, file);
+    assert.deepEqual(await sink.nextNodes(), ["c"]);
+    assert.ok(health.isHealthy);
+    const text = await metrics.metrics();
+    assert.match(text, /kpng_source_loads_total\{source="file",result="ok"\} 2/);
+    assert.match(text, /kpng_source_loads_total\{source="file",result="bad"\} 1/);
+    assert.match(text, /kpng_source_errors_total\{source="file"\} 1/);
+  });
+}
+
+test("a folder that is itself replaced is followed", async () => {
+  const inner = join(folder, "inner");
+  await mkdir(inner);
+  await writeFile(join(inner, "a.yaml"), node("a"));
+  const { sink } = start([inner], { pollMs: 10 });
+  assert.deepEqual(await sink.nextNodes(), ["a"]);
+  await mkdir(`${inner}.new`);
+  await writeFile(join(`${inner}.new`, "a.yaml"), node("b"));
+  await rename(inner, `${inner}.old`);
+  await rename(`${inner}.new`, inner);
+  assert.deepEqual(await sink.nextNodes(), ["b"]);
+});
+
+test("a file that is touched without a change of content makes no replacement", async () => {
+  const file = join(folder, "state.yaml");
+  await writeFile(file, node("a"));
+  const { sink } = start([file], pollOnly);
+  assert.deepEqual(await sink.nextNodes(), ["a"]);
+  await writeFile(`${file}.new`, node("a"));
+  await rename(`${file}.new`, file);
+  await writeFile(join(folder, "other.yaml"), "x");
+  await writeFile(`${file}.new`, node("b"));
+  await rename(`${file}.new`, file);
+  assert.deepEqual(await sink.nextNodes(), ["b"]);
+});
+
+test("a file that is emptied before it is written anew is no empty cluster", async () => {
+  const file = join(folder, "state.yaml");
+  await writeFile(file, node("a"));
+  const { sink, lines } = start([file], pollOnly);
+  assert.deepEqual(await sink.nextNodes(), ["a"]);
+  await writeFile(file, "");
+  await writeFile(file, node("b"));
+  assert.deepEqual(await sink.nextNodes(), ["b"], lines.join(""));
+});
+
+test("a file that stays empty is an empty cluster", async () => {
+  const file = join(folder, "state.yaml");
+  await writeFile(file, node("a"));
+  const { sink } = start([file], pollOnly);
+  assert.deepEqual(await sink.nextNodes(), ["a"]);
+  await writeFile(file, "");
+  assert.deepEqual(await sink.nextNodes(), []);
+});
+
+test("a bad file at the start ends the source with each problem's place", async () => {
+  const file = join(folder, "state.yaml");
+  await writeFile(file, "nodes:\n- nome: a\n");
+  const { sink, health } = start([file, join(folder, "none.yaml")]);
+  await assert.rejects(running, (error: Error) => {
+    assert.match(error.message, /^\[BAD_INPUT\] the input has \d problems: /);
+    assert.match(error.message, /none\.yaml: it cannot be read: ENOENT/);
+    assert.match(error.message, /state\.yaml:2: nodes\[0\]\.nome: unknown key "nome"/);
+    return true;
+  });
+  assert.equal(sink.waitingCount, 0);
+  assert.ok(!health.isReady);
+});
+
+test("standard input is read once and counts for later readings", async () => {
+  const file = join(folder, "state.yaml");
+  await writeFile(file, node("a"));
+  const { sink } = start(["-", file], { standardInput: Readable.from([Buffer.from(node("z"))]), ...pollOnly });
+  assert.deepEqual(await sink.nextNodes(), ["z", "a"]);
+  await writeFile(`${file}.new`, node("b"));
+  await rename(`${file}.new`, file);
+  assert.deepEqual(await sink.nextNodes(), ["z", "b"]);
+});
+
+test("the source resolves when it is stopped", async () => {
+  const file = join(folder, "state.yaml");
+  await writeFile(file, node("a"));
+  const { sink } = start([file]);
+  await sink.nextNodes();
+  stop.abort();
+  await running;
+});

@@ -1,0 +1,230 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Endpoint } from "@kpng/model/endpoint.ts";
+import type { Service } from "@kpng/model/service.ts";
+import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
+import { afterEach, beforeEach, test } from "vitest";
+import { parse } from "yaml";
+import { makeDecodeOptions } from "../source/decode/decode-options.ts";
+import { readTexts } from "../source/file/read-texts.ts";
+import { seededRandom } from "../source/file/testing/seeded-random.ts";
+import type { ClusterObjects } from "../source/source.ts";
+import { addresses, endpoint, service, slice } from "../testing/build.ts";
+import { formatState, writeFileAtomically } from "./write-state-file.ts";
+import { scalar } from "./yaml-text.ts";
+
+function read(text: string): ClusterObjects {
+  const result = readTexts([{ file: "state.yaml", text }], makeDecodeOptions());
+  assert.equal(result.kind, "ok", JSON.stringify(result));
+  return result.objects;
+}
+
+/** Objects without what the format does not keep: the order of objects, and fields that are there but undefined. */
+function normal(objects: ClusterObjects): unknown {
+  const byText = (a: unknown, b: unknown) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
+  const slices = objects.slices?.map((each) => ({ ...each, endpoints: [...each.endpoints].sort(byText) }));
+  return JSON.parse(
+    JSON.stringify({
+      services: [...(objects.services ?? [])].sort(byText),
+      slices: slices?.sort(byText),
+      nodes: [...(objects.nodes ?? [])].sort(byText),
+    }),
+  );
+}
+
+for (const file of ["input.yaml", "to-file.yaml"]) {
+  test(`${file}: what comes out is what KPNG writes, to the byte`, () => {
+    const objects = read(readFileSync(`test/fixtures/kpng/${file}`, "utf8"));
+    const expected = readFileSync("test/fixtures/kpng/to-file.yaml", "utf8");
+    assert.equal(formatState(objects, endpointInfoHash), expected);
+  });
+}
+
+const odd: ClusterObjects = {
+  services: [
+    service({
+      name: "full",
+      proxyName: "yes",
+      labels: { "example.com/a": "true", b: "x: y # z", "": "-" },
+      annotations: { note: 'line\n"two"\t\u0085', n: "1:20" },
+      externalIPs: undefined,
+      loadBalancerIPs: addresses("2001:db8::1"),
+      proxyModeLoadBalancerIPs: addresses("192.0.2.9"),
+      ipFilters: [
+        { sourceRanges: ["10.0.0.0/8", "2001:db8::/32"] },
+        { targetIPs: addresses("192.0.2.1"), sourceRanges: [] },
+      ],
+      mapIP: true,
+      ports: [
+        { name: "on", protocol: "SCTP", port: 1, nodePort: 2, targetPort: "0x1" },
+        { name: "", protocol: "UDP", port: 3, nodePort: 0, targetPort: 0 },
+      ],
+      internalTrafficPolicy: "Local",
+      externalTrafficPolicy: "Local",
+      clientIPAffinitySeconds: 60,
+      healthCheckNodePort: 32_000,
+    }),
+    service({ name: "1.5", clusterIPs: undefined, isHeadless: true, type: "ExternalName" }),
+  ],
+  slices: [
+    slice(
+      [
+        endpoint("10.1.0.1", { podName: "p", conditions: { ready: false, serving: true, terminating: true } }),
+        endpoint(["10.1.0.3", "10.1.0.2"], { zone: "null", hintedZones: ["a"], hintedNodes: ["n1", "n2"] }),
+        endpoint("10.1.0.4", { ports: [{ name: "a", port: 1 }], hintedNodes: ["n1"], hostname: "1e3", nodeName: "" }),
+      ],
+      { name: "full-abc", serviceName: "full" },
+    ),
+    slice([endpoint("fd01::1", { podName: "p" })], { name: "full", serviceName: "full", hasPodKeys: true }),
+    slice([endpoint("fd01::1", { podName: "p" })], { name: "full~2", serviceName: "full", hasPodKeys: false }),
+  ],
+  nodes: [
+    {
+      name: "n1",
+      zone: "2001-01-01",
+      labels: { a: "" },
+      annotations: { b: "~" },
+      addresses: ["10.9.0.1"],
+      podCIDRs: ["10.1.0.0/24"],
+      isEligible: false,
+    },
+    { name: "n2", zone: "", labels: {}, annotations: {}, addresses: [], podCIDRs: [], isEligible: true },
+  ],
+};
+
+test("whatever is written is read again as it was", () => {
+  assert.deepEqual(normal(read(formatState(odd, endpointInfoHash))), normal(odd));
+});
+
+test("what is written does not depend on the order of the objects", () => {
+  const turned = {
+    services: odd.services?.toReversed(),
+    slices: odd.slices?.map((each) => ({ ...each, endpoints: each.endpoints.toReversed() })).toReversed(),
+    nodes: odd.nodes?.toReversed(),
+  };
+  assert.equal(formatState(turned, endpointInfoHash), formatState(odd, endpointInfoHash));
+  assert.equal(
+    formatState(turned, () => 1n),
+    formatState(odd, () => 1n),
+  );
+});
+
+test("no cluster is two empty lists", () => {
+  assert.equal(formatState({}, endpointInfoHash), "nodes: []\nservices: []\n");
+});
+
+test("random objects are read again as they were", () => {
+  const random = seededRandom(3);
+  const texts = [
+    "",
+    "a",
+    "yes",
+    "1",
+    "1.5",
+    "a:b",
+    "a: b",
+    "#",
+    "'",
+    '"',
+    "é\u2028",
+    "null",
+    "~",
+    "- x",
+    "{}",
+    "a\\n",
+    "10.0.0.1",
+    " a ",
+    "0x1F",
+  ];
+  const text = () => texts[random(texts.length)] ?? "";
+  const name = () => ["a", "yes", "1", "1.5", "a:b", "#", "null", "é", "{}", "0x1f"][random(10)] ?? "";
+  for (let round = 0; round < 200; round++) {
+    const fields: Partial<Service> = {
+      name: name(),
+      namespace: name(),
+      labels: { [text()]: text() },
+      ...(random(2) ? { externalIPs: undefined } : {}),
+      proxyName: text(),
+    };
+    const endpoints: Endpoint[] = Array.from({ length: random(4) + 1 }, (_, index) =>
+      endpoint(`10.1.0.${index}`, { zone: text(), podName: `p${index}`, hintedZones: random(2) ? [text()] : [] }),
+    );
+    const web = service(fields);
+    const own = slice(endpoints, { namespace: web.namespace, serviceName: web.name, name: `x-${name()}` });
+    const objects: ClusterObjects = { services: [web], slices: [own], nodes: [] };
+    assert.deepEqual(normal(read(formatState(objects, endpointInfoHash))), normal(objects));
+  }
+});
+
+for (const text of [
+  "",
+  "a",
+  "yes",
+  "1",
+  "a b",
+  "\u0085",
+  "\u007f",
+  "\ufeffx",
+  "\u2028",
+  "a\nb",
+  '"',
+  "\\",
+  "é",
+  "😀",
+  "10.0.0.1",
+  "fd00::1",
+  "::1",
+  "y",
+  "NULL",
+  "a:",
+  "a/b:c",
+]) {
+  test(`${JSON.stringify(text)} stays itself as YAML 1.1 and 1.2`, () => {
+    assert.equal(parse(`x: ${scalar(text)}`).x, text);
+    assert.equal(parse(`x: ${scalar(text)}`, { version: "1.1" }).x, text);
+  });
+}
+
+let folder = "";
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "kpng-state-file-"));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+test("a file is replaced as a whole, keeps its mode, and nothing else is left", async () => {
+  const path = join(folder, "state.yaml");
+  await writeFile(path, "old");
+  await chmod(path, 0o640);
+  await writeFileAtomically(path, "new");
+  assert.equal(await readFile(path, "utf8"), "new");
+  assert.equal((await stat(path)).mode & 0o777, 0o640);
+  assert.deepEqual(await readdir(folder), ["state.yaml"]);
+});
+
+test("a file that is not there yet is made", async () => {
+  await writeFileAtomically(join(folder, "state.yaml"), "new");
+  assert.equal(await readFile(join(folder, "state.yaml"), "utf8"), "new");
+});
+
+test("a symbolic link stays one", async () => {
+  await writeFile(join(folder, "target"), "old");
+  await symlink("target", join(folder, "state.yaml"));
+  await writeFileAtomically(join(folder, "state.yaml"), "new");
+  assert.ok((await lstat(join(folder, "state.yaml"))).isSymbolicLink());
+  assert.equal(await readFile(join(folder, "target"), "utf8"), "new");
+});
+
+test("a file that cannot be written is an error with its path, and nothing is left", async () => {
+  const path = join(folder, "none", "state.yaml");
+  await assert.rejects(writeFileAtomically(path, "new"), (error: Error) => {
+    assert.ok(error.message.startsWith(`[WRITE_FAILED] ${path} could not be written: `), error.message);
+    return true;
+  });
+  // A folder cannot be replaced by a file: the failure comes after the temporary file was written.
+  await mkdir(join(folder, "taken"));
+  await assert.rejects(writeFileAtomically(join(folder, "taken"), "new"), /WRITE_FAILED/);
+  assert.deepEqual(await readdir(folder), ["taken"]);
+});
