@@ -28,7 +28,7 @@ const maxErrorBytes = 4 * 1024;
  *
  * It succeeded if it exits with 0 in time, whether it read its input or not. A process that it leaves behind in the
  * background is left alone then. When time is up, the program and all that it started (its process group) get SIGTERM,
- * and 2 s later SIGKILL.
+ * and SIGKILL 2 s later or as soon as the program itself has ended.
  *
  * Errors: CalloutError; INPUT_FAILED, PROGRAM_MISSING, PROGRAM_FAILED, PROGRAM_KILLED, PROGRAM_TIMEOUT. Nothing of the
  * program runs any more, except after PROGRAM_FAILED and PROGRAM_KILLED what it left behind.

@@ -1,3 +1,4 @@
+import { type AddressInfo, createServer } from "node:net";
 import { Feature, type OpItem, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/dial.ts";
 import { expect, test } from "vitest";
@@ -82,6 +83,18 @@ test.each([
     AbortSignal.timeout(10_000),
   );
   await expect(batches.next()).rejects.toThrow("[STREAM_LOST]");
+});
+
+test("a watcher that speaks TLS is told from one that does not", async () => {
+  const server = createServer((socket) => socket.once("data", () => socket.destroy()));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  const batches = watchBatches(
+    { transport: dial({ api: `127.0.0.1:${port}` }), nodeName: "n1" },
+    AbortSignal.timeout(10_000),
+  );
+  await expect(batches.next()).rejects.toThrow("does only one side use TLS?");
+  await new Promise((resolve) => server.close(resolve));
 });
 
 test("a reader that leaves, or is aborted, ends the call at the watcher", async () => {

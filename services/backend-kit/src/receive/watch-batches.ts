@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { type CallOptions, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { type CallOptions, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { assertNever } from "@kpng/model/assert-never.ts";
 import { Feature, type OpItem, Sets, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
@@ -54,9 +54,9 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
     .watch(requests.send(stop.signal), callOptions)
     [Symbol.asyncIterator]();
   try {
-    for (;;) {
+    for (let isFirst = true; ; isFirst = false) {
       requests.next();
-      yield await readBatch(ops);
+      yield await readBatch(ops, isFirst);
     }
   } catch (error) {
     if (signal.aborted) return;
@@ -66,11 +66,11 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   }
 }
 
-async function readBatch(ops: AsyncIterator<OpItem>): Promise<Batch> {
+async function readBatch(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<Batch> {
   let isReset = false;
   let changes: ViewChange[] = [];
   for (let count = 0; count < maxBatchOps; count++) {
-    const op = decode(await nextOp(ops));
+    const op = decode(await nextOp(ops, isFirst && count === 0));
     switch (op.kind) {
       case "reset":
         isReset = true;
@@ -90,21 +90,30 @@ async function readBatch(ops: AsyncIterator<OpItem>): Promise<Batch> {
   throw new BackendError("BAD_STREAM", `the watcher sent ${maxBatchOps} operations without a sync marker`);
 }
 
-async function nextOp(ops: AsyncIterator<OpItem>): Promise<OpItem> {
+async function nextOp(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<OpItem> {
   let result: IteratorResult<OpItem>;
   try {
     result = await ops.next();
   } catch (cause) {
-    throw describeLoss(cause);
+    throw describeLoss(cause, isFirst);
   }
   if (result.done === true) throw new BackendError("STREAM_LOST", "the watcher ended the stream");
   return result.value;
 }
 
-function describeLoss(cause: unknown): BackendError {
+function describeLoss(cause: unknown, isFirst: boolean): BackendError {
   const error = ConnectError.from(cause);
-  const hint = /larger than configured readMaxBytes/.test(error.message) ? " (raise --max-msg-size)" : "";
+  const hint = hintOf(error, isFirst);
   return new BackendError("STREAM_LOST", `the stream from the watcher broke${hint}: ${error.message}`, { cause });
+}
+
+function hintOf(error: ConnectError, isFirst: boolean): string {
+  if (/larger than configured readMaxBytes/.test(error.message)) return " (raise --max-msg-size)";
+  // All that is left of a handshake that the other side did not understand is a connection that was closed.
+  if (isFirst && error.code === Code.Canceled) {
+    return " (does only one side use TLS?)";
+  }
+  return "";
 }
 
 function decode(item: OpItem): ReturnType<typeof decodeLocalOp> {
