@@ -46,10 +46,16 @@ export function parseWholeNumber(name: string, min: number, max: number): (text:
   };
 }
 
-/** Collects a repeatable option; values may also be separated by commas, which is how an environment name gives several. */
-export function collect(text: string, previous: unknown): readonly string[] {
-  const before = Array.isArray(previous) ? (previous as readonly string[]) : [];
-  return [...before, ...text.split(",").filter((part) => part !== "")];
+/**
+ * An option that may be given several times; the values also come separated by commas, which is how an environment name
+ * gives several. What is given replaces the default.
+ */
+export function repeatable(flags: string, description: string, standard: readonly string[] = []): OptionSpec {
+  const parse = (text: string, previous: unknown): readonly string[] => [
+    ...(previous === standard ? [] : (previous as readonly string[])),
+    ...text.split(",").filter((part) => part !== ""),
+  ];
+  return { flags, description: `${description}; repeatable`, default: standard, parse };
 }
 
 export const logLevelOption: OptionSpec = {

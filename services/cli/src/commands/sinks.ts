@@ -1,7 +1,7 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend-options.ts";
-import { collect, type OptionSpec } from "@kpng/process/options.ts";
+import { type OptionSpec, repeatable } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
@@ -22,14 +22,11 @@ export interface SinkCommand {
   make(options: Options, store: Store, context: CommandContext): Task;
 }
 
-export const proxyNameOption: OptionSpec = {
-  flags: "--service-proxy-name <name>",
-  description:
-    "serve only Services with this value of the label service.kubernetes.io/service-proxy-name; repeatable, the first " +
-    "is for subscribers that name none (default: Services without the label, any other for who asks for it)",
-  parse: collect,
-  default: [],
-};
+const proxyNameOption = repeatable(
+  "--service-proxy-name <name>",
+  "serve only Services with this value of the label service.kubernetes.io/service-proxy-name, the first to subscribers " +
+    "that name none (default: Services without the label, and any other to who asks for it)",
+);
 
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   return {
@@ -46,12 +43,7 @@ export const toApi: SinkCommand = {
   name: "to-api",
   description: "serve it to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",
   options: [
-    {
-      flags: "--listen <address>",
-      description: "tcp://host:port, tcp4://…, tcp6://…, unix:///path; repeatable",
-      parse: (text, previous) => collect(text, previous === defaultListen ? [] : previous),
-      default: defaultListen,
-    },
+    repeatable("--listen <address>", "tcp://host:port, tcp4://…, tcp6://… or unix:///path", defaultListen),
     proxyNameOption,
     ...tlsOptions("listen-", "the listeners"),
     {

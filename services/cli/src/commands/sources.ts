@@ -1,5 +1,5 @@
 import { dial } from "@kpng/process/dial.ts";
-import { collect, type OptionSpec } from "@kpng/process/options.ts";
+import { type OptionSpec, repeatable } from "@kpng/process/options.ts";
 import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import {
@@ -22,36 +22,11 @@ export interface SourceCommand {
 
 /** Which labels and annotations of Kubernetes objects are kept; all others are forgotten at the edge. */
 export const keepOptions: readonly OptionSpec[] = [
-  {
-    flags: "--with-service-labels <glob>",
-    description: "labels of Services to keep; repeatable",
-    parse: collect,
-    default: [],
-  },
-  {
-    flags: "--with-service-annotations <glob>",
-    description: "annotations of Services to keep; repeatable",
-    parse: collect,
-    default: [],
-  },
-  {
-    flags: "--with-node-labels <glob>",
-    description: "labels of Nodes to keep; repeatable",
-    parse: collectAnew(defaultNodeLabels),
-    default: defaultNodeLabels,
-  },
-  {
-    flags: "--with-node-annotations <glob>",
-    description: "annotations of Nodes to keep; repeatable",
-    parse: collect,
-    default: [],
-  },
+  repeatable("--with-service-labels <glob>", "labels of Services to keep"),
+  repeatable("--with-service-annotations <glob>", "annotations of Services to keep"),
+  repeatable("--with-node-labels <glob>", "labels of Nodes to keep", defaultNodeLabels),
+  repeatable("--with-node-annotations <glob>", "annotations of Nodes to keep"),
 ];
-
-/** Like `collect`, but the first value replaces the default instead of adding to it. */
-function collectAnew(standard: readonly string[]) {
-  return (text: string, previous: unknown): readonly string[] => collect(text, previous === standard ? [] : previous);
-}
 
 /** The values of `keepOptions` for the decoders. */
 export function decodeOptionsOf(options: Readonly<Record<string, unknown>>): DecodeOptions {
@@ -67,12 +42,7 @@ export const fileCommand: SourceCommand = {
   name: "file",
   description: "serve a cluster from files: Kubernetes manifests, or state files of KPNG",
   options: [
-    {
-      flags: "-i, --input <path>",
-      description: "file or folder, - for standard input; repeatable",
-      parse: collectAnew(["globalv1-state.yaml"]),
-      default: ["globalv1-state.yaml"],
-    },
+    repeatable("-i, --input <path>", "file or folder, - for standard input", ["globalv1-state.yaml"]),
     ...keepOptions,
   ],
   examples: `

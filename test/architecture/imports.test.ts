@@ -1,0 +1,88 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, normalize } from "node:path";
+import { describe, expect, test } from "vitest";
+
+/** Which packages of ours a package may import; `docs/architecture.md` says why. */
+const mayImport: Readonly<Record<string, readonly string[]>> = {
+  model: [],
+  process: [],
+  watcher: ["model", "process"],
+  "backend-kit": ["model", "process"],
+  cli: ["*"],
+};
+
+/** A backend knows the kit, never the watcher and never another backend. */
+const backendMayImport = ["model", "process", "backend-kit"];
+
+/** The way of a change through the watcher: a folder imports only from its left. */
+const watcherPath = ["source", "store", "view", "stream"];
+
+interface Import {
+  readonly file: string;
+  readonly target: string;
+}
+
+const services = readdirSync("services");
+
+function importsOf(root: string): Import[] {
+  const files = readdirSync(root, { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".ts") && !file.includes("node_modules") && !file.startsWith("dist"))
+    .map((file) => join(root, file));
+  return files.flatMap((file) => {
+    const matches = readFileSync(file, "utf8").matchAll(
+      /^(?:import|export)\b[^;]*?from "([^"]+)";|import\("([^"]+)"\)/gm,
+    );
+    return [...matches].map((match) => ({ file, target: match[1] ?? match[2] ?? "" }));
+  });
+}
+
+function isTest(file: string): boolean {
+  return file.endsWith(".test.ts") || file.includes("/testing/");
+}
+
+describe("a package imports only what it may", () => {
+  test.each(services)("%s", (service) => {
+    const allowed = mayImport[service] ?? (service.startsWith("backend-") ? backendMayImport : undefined);
+    expect(allowed, `services/${service} has no row in this test`).toBeDefined();
+    const wrong = importsOf(join("services", service)).filter(({ target }) => {
+      const other = /^@kpng\/([^/]+)/.exec(target)?.[1];
+      return other !== undefined && other !== service && !allowed?.includes("*") && !allowed?.includes(other);
+    });
+    expect(wrong).toEqual([]);
+  });
+});
+
+test("nothing reaches into another package by a relative path", () => {
+  const wrong = services.flatMap((service) => {
+    const root = join("services", service);
+    return importsOf(root).filter(
+      ({ file, target }) =>
+        !isTest(file) && target.startsWith(".") && !normalize(join(dirname(file), target)).startsWith(root),
+    );
+  });
+  expect(wrong).toEqual([]);
+});
+
+test("inside the watcher a folder imports only from its left", () => {
+  const wrong = importsOf("services/watcher/src").filter(({ file, target }) => {
+    if (isTest(file) || !target.startsWith(".")) return false;
+    const rank = (path: string): number => watcherPath.indexOf(path.split("/")[3] ?? "");
+    const [from, to] = [rank(file), rank(normalize(join(dirname(file), target)))];
+    return from >= 0 && to > from;
+  });
+  expect(wrong).toEqual([]);
+});
+
+test("only the Kubernetes source knows the Kubernetes client", () => {
+  const wrong = services
+    .flatMap((service) => importsOf(join("services", service)))
+    .filter(({ file, target }) => target.startsWith("@kubernetes/") && !file.includes("/source/kube/"));
+  expect(wrong).toEqual([]);
+});
+
+test("no folder has a name that says nothing", () => {
+  const folders = readdirSync("services", { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isDirectory() && !entry.parentPath.includes("node_modules"))
+    .map((entry) => entry.name);
+  expect(folders.filter((name) => /^(utils?|common|lib|core|helpers?|misc|shared)$/.test(name))).toEqual([]);
+});

@@ -1,0 +1,62 @@
+import { execFile } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { toJson } from "@bufbuild/protobuf";
+import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
+import { readInput } from "@kpng/watcher/source/file/read-input.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { GrpcJsWatch } from "./grpc-js-client.ts";
+
+/** What the Go original sent for input.yaml, captured as protobuf JSON, one operation a line. */
+const fixtures = "test/fixtures/kpng";
+
+let server: TestServer;
+
+beforeAll(async () => {
+  const store = new Store();
+  const input = await readInput([join(fixtures, "input.yaml")], { decode: makeDecodeOptions() });
+  if (input.kind === "bad") throw new Error(JSON.stringify(input.problems));
+  store.replace(input.objects);
+  server = await serveStore(store);
+});
+
+afterAll(() => server.stop());
+
+function capture(file: string): unknown[] {
+  const lines = readFileSync(join(fixtures, file), "utf8").trim().split("\n");
+  return lines.map((line) => JSON.parse(line));
+}
+
+async function stream(set: "local" | "global", request: object): Promise<unknown[]> {
+  const watch = new GrpcJsWatch(server.address, set);
+  try {
+    return (await watch.ask(request)).map((op: OpItem) => toJson(OpItemSchema, op));
+  } finally {
+    watch.close();
+  }
+}
+
+describe("carries byte for byte what the original carried", () => {
+  test.each([
+    ["local-n1.jsonl", "n1"],
+    ["local-n2.jsonl", "n2"],
+    ["local-nX.jsonl", "nX"],
+  ])("%s", async (file, NodeName) => {
+    expect(await stream("local", { NodeName })).toEqual(capture(file));
+  });
+
+  test("global.jsonl, but for the copies of endpoints that leaked from an index of its store", async () => {
+    const withoutCopies = capture("global.jsonl").filter((op) => !/"default\|\|/.test(JSON.stringify(op)));
+    expect(await stream("global", {})).toEqual(withoutCopies);
+  });
+});
+
+test("kpng-json prints byte for byte what the original printed on a host that is no node", async () => {
+  const args = ["services/backend-json/src/main.ts", "--api", server.address, "--node-name", "elsewhere", "--once"];
+  const { stdout } = await promisify(execFile)(process.execPath, args);
+  expect(stdout).toBe(readFileSync(join(fixtures, "kpng-json.host-not-a-node.ndjson"), "utf8"));
+});
