@@ -19,6 +19,7 @@ export const standardApiPort = 12_090;
  * |---|---|
  * | `127.0.0.1:12090`, `[::1]:12090`, `watcher.kube-system:12090` | TCP; TLS if files are given |
  * | `watcher` | the same at port 12090 |
+ * | `tcp://host:port` | as `host:port` |
  * | `http://host:port`, `https://host:port` | TCP without or with TLS |
  * | `unix:///run/kpng.sock` | a unix socket |
  *
@@ -27,7 +28,7 @@ export const standardApiPort = 12_090;
 export function parseApiAddress(text: string, hasTlsFiles: boolean): ApiAddress {
   const unix = /^unix:(?:\/\/)?(\/.+)$/.exec(text);
   if (unix?.[1] !== undefined) return { kind: "unix", path: unix[1] };
-  const url = /^(https?):\/\/(.+?)\/?$/.exec(text);
+  const url = /^(tcp|https?):\/\/(.+?)\/?$/.exec(text);
   const rest = url?.[2] ?? text;
   const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::(\d{1,5}))?$/.exec(rest);
   const host = match?.[1] ?? match?.[2];
@@ -56,8 +57,10 @@ export interface DialOptions {
  */
 export function dial({ api, tls, maxMessageBytes = 64 * 1024 * 1024 }: DialOptions): Transport {
   const address = parseApiAddress(api, tls !== undefined);
-  // A watcher that lost its power never closes the connection: an unanswered ping does.
-  const keepalive = { pingIntervalMs: 30_000, pingTimeoutMs: 20_000 };
+  // A watcher that lost its power never closes the connection: the kernel's probes notice, and an unanswered ping. Pings
+  // stay rare, because a Go server ends a connection that pings it more often than every five minutes.
+  const keepalive = { pingIntervalMs: 330_000, pingTimeoutMs: 20_000 };
+  const socket = { keepAlive: true, keepAliveInitialDelay: 30_000 };
   // Nodes send a name and receive everything: asking for compressed messages costs the watcher CPU for each of them.
   const common = { readMaxBytes: maxMessageBytes, acceptCompression: [], ...keepalive };
   if (address.kind === "unix") {
@@ -72,6 +75,6 @@ export function dial({ api, tls, maxMessageBytes = 64 * 1024 * 1024 }: DialOptio
   return createGrpcTransport({
     ...common,
     baseUrl: `${address.isTls ? "https" : "http"}://${host}:${address.port}`,
-    nodeOptions: { minVersion: "TLSv1.2", ...tls },
+    nodeOptions: { ...socket, minVersion: "TLSv1.2", ...tls },
   });
 }
