@@ -41,42 +41,42 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
   test("a connection that forwards nothing and is never closed counts as dead and is made anew", async () => {
     const { api, kubeconfig } = cluster();
     const proxy = await startProxy(cluster());
-    const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing: { silenceMs: 1_500 } });
+    const source = start({
+      kubeconfig: kubeconfig("admin", { server: proxy.url }),
+      timing: { watchSeconds: 0.5, overdueMs: 500 },
+    });
     source.sink.rule = neverEmpty;
     await source.untilReady();
     proxy.mode = "black-hole";
     await createService(api, { name: "meanwhile" });
-    await until(
-      "it is noticed",
-      () => !source.health.isHealthy,
-      10_000,
-      () => source.describe(),
-    );
-    assert.ok(source.hasLogged("watch failed", /cannot watch services: nothing came for 1500 ms/), source.describe());
+    await source.untilFailing("services", /^cannot watch services: nothing came for 1500 ms$/);
     assert.ok((await source.metric("kpng_source_watches_total", { result: "silent" })) > 0);
     assert.ok(source.health.isReady, "what was served is still served");
     proxy.mode = "forward";
     await source.until("what happened meanwhile", (sink) => sink.services.includes("default/meanwhile"));
-    await until(
-      "all is well",
-      () => source.health.isHealthy,
-      10_000,
-      () => source.describe(),
-    );
+    await source.untilHealthy();
     assert.deepEqual(source.sink.violations, []);
+  });
+
+  test("a cluster in which nothing changes looks dead to nobody", async () => {
+    const { kubeconfig } = cluster();
+    const timing = { watchSeconds: 0.5, overdueMs: 500 };
+    const source = start({ kubeconfig: kubeconfig("admin"), timing });
+    await source.untilReady();
+    const closed = (): Promise<number> =>
+      source.metric("kpng_source_watches_total", { kind: "nodes", result: "closed" });
+    await until("three watches of it have ended", async () => (await closed()) >= 3);
+    assert.ok(!source.lines.some((line) => line.level === "error"), source.describe());
+    assert.equal(await source.metric("kpng_source_relists_total"), 0);
   });
 
   test("a black hole from the start gives no state at all, and the state once it ends", async () => {
     const { kubeconfig } = cluster();
     const proxy = await startProxy(cluster());
     proxy.mode = "black-hole";
-    const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing: { silenceMs: 500 } });
-    await until(
-      "a list failed",
-      () => source.hasLogged("list failed"),
-      10_000,
-      () => source.describe(),
-    );
+    const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing: { listSilenceMs: 500 } });
+    await source.untilFailing("services", /^cannot list services: nothing came for 500 ms$/);
+    assert.ok((await source.metric("kpng_source_lists_total", { result: "silent" })) > 0);
     assert.deepEqual(source.sink.calls, []);
     assert.ok(!source.health.isReady);
     proxy.mode = "forward";
@@ -118,15 +118,15 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
       const proxy = await startProxy(cluster());
       // 20 slices are about 15 kB.
       proxy.bytesPerSecond = 8_000;
-      const silenceMs = 1_000;
+      const listSilenceMs = 1_000;
       const source = start({
         kubeconfig: kubeconfig("admin", { server: proxy.url }),
-        timing: { usesWatchList, pageSize: 5, silenceMs },
+        timing: { usesWatchList, pageSize: 5, listSilenceMs },
       });
       source.sink.rule = neverEmpty;
       await source.untilReady();
       const listed = source.lines.find((line) => line.msg === "listed" && line.kind === "slices");
-      assert.ok(Number(listed?.elapsedMs) > silenceMs, source.describe());
+      assert.ok(Number(listed?.elapsedMs) > listSilenceMs, source.describe());
       assert.equal(await source.metric("kpng_source_lists_total", { result: "silent" }), 0);
     });
   }
@@ -146,7 +146,7 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
     const source = start({
       kubeconfig: kubeconfig("admin"),
       intercept,
-      timing: { usesWatchList: false, pageSize: 8, silenceMs: 500 },
+      timing: { usesWatchList: false, pageSize: 8, listSilenceMs: 500 },
     });
     source.sink.rule = neverEmpty;
     await source.untilReady();

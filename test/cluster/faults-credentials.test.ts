@@ -6,7 +6,6 @@ import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService } from "./objects.ts";
 import { applyRbac } from "./rbac.ts";
 import { sourceStarter } from "./run-source.ts";
-import { until } from "./until.ts";
 import { tokens, writeTokenFile } from "./users.ts";
 
 const dayMs = 86_400_000;
@@ -64,12 +63,7 @@ await describeCluster("faults of credentials and clocks", { hasControllers: fals
       const name = `rotated-${jumpMs === 0}`;
       await createService(api, { name });
       await source.until(name, (sink) => sink.services.includes(`default/${name}`), 10_000);
-      await until(
-        "all is well",
-        () => source.health.isHealthy,
-        10_000,
-        () => source.describe(),
-      );
+      await source.untilHealthy();
       assert.ok((await source.metric("kpng_source_watches_total", { result: "lost" })) > 0);
     });
   }
@@ -79,14 +73,7 @@ await describeCluster("faults of credentials and clocks", { hasControllers: fals
     const tokenFile = join(folder, "bad-token");
     writeFileSync(tokenFile, "no-such-token");
     const source = start({ kubeconfig: kubeconfig("kpng", { tokenFile }) });
-    const reason = (): string => source.health.parts.get("source/kube/services")?.reason ?? "";
-    await until(
-      "it is refused",
-      () => reason().startsWith("401: cannot watch services"),
-      10_000,
-      () => source.describe(),
-    );
-    assert.ok(source.hasLogged("watch failed", /^401: cannot watch services/), source.describe());
+    await source.untilFailing("services", /^401: cannot watch services: /);
     assert.ok((await source.metric("kpng_source_watches_total", { result: "refused" })) > 0);
     assert.deepEqual(source.sink.calls, []);
     writeFileSync(tokenFile, tokens.kpng);

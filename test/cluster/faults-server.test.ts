@@ -5,7 +5,6 @@ import { createNode, createService, createSlice } from "./objects.ts";
 import type { RecordingSink } from "./recording-sink.ts";
 import { sourceStarter } from "./run-source.ts";
 import { TcpProxy } from "./tcp-proxy.ts";
-import { until } from "./until.ts";
 
 const serviceNames = Array.from({ length: 20 }, (_, index) => `web-${String(index).padStart(2, "0")}`);
 
@@ -27,24 +26,13 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
     await source.untilReady();
     source.sink.rule = keepsServices(serviceNames);
     await apiServer.kill();
-    await until(
-      "it is noticed",
-      () => !source.health.isHealthy,
-      10_000,
-      () => source.describe(),
-    );
+    await source.untilFailing("services", /^cannot watch services: /);
     assert.ok(source.health.isReady, "what was served is still served");
-    assert.ok(source.hasLogged("watch failed"), source.describe());
     assert.ok((await source.metric("kpng_source_watches_total", { result: "lost" })) > 0);
     await apiServer.start();
     await createService(api, { name: "after-restart" });
     await source.until("the later Service", (sink) => sink.services.includes("default/after-restart"));
-    await until(
-      "all is well",
-      () => source.health.isHealthy,
-      10_000,
-      () => source.describe(),
-    );
+    await source.untilHealthy();
     assert.deepEqual(source.sink.violations, []);
   });
 
@@ -84,30 +72,19 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
   test("come back with an empty etcd: the brake holds what is served until a second list agrees", async () => {
     const { apiServer, etcd, kubeconfig } = cluster();
     const confirmMs = 2_000;
-    const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs, silenceMs: 1_500 } });
+    const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs } });
     await source.untilReady();
     source.sink.rule = keepsServices(serviceNames);
     await apiServer.kill();
     await etcd.empty();
     await apiServer.start();
-    const message = "brake: a list would delete most of what is served";
-    await until(
-      "the brake holds",
-      () => source.lines.some((line) => line.kind === "services" && line.msg === message),
-      20_000,
-      () => source.describe(),
-    );
-    assert.match(source.health.parts.get("source/kube/services")?.reason ?? "", /a list would delete \d+ of \d+/);
+    await source.untilFailing("services", /^a list would delete \d+ of \d+ services; held/, 20_000);
+    assert.ok((await source.metric("kpng_source_relists_total", { reason: "went-back" })) > 0, source.describe());
     assert.ok((await source.metric("kpng_source_lists_total", { result: "braked" })) > 0);
     assert.deepEqual(source.sink.violations, []);
     source.sink.rule = () => undefined;
     await source.until("the second list is believed", (sink) => sink.services.join() === "default/kubernetes");
-    await until(
-      "all is well",
-      () => source.health.isHealthy,
-      20_000,
-      () => source.describe(),
-    );
+    await source.untilHealthy();
   });
 });
 

@@ -71,15 +71,7 @@ await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, 
       await until("the right is gone", async () => !(await mayKpng(api, right)));
 
       const source = start({ kubeconfig: kubeconfig("kpng"), timing: { usesWatchList: false } });
-      const wanted = new RegExp(`403: may not ${missing} endpointslices.discovery.k8s.io: `);
-      const part = (): string => source.health.parts.get("source/kube/slices")?.reason ?? "";
-      await until(
-        "readiness names it",
-        () => wanted.test(part()),
-        10_000,
-        () => source.describe(),
-      );
-      assert.ok(source.hasLogged(`${missing} failed`, wanted), source.describe());
+      await source.untilFailing("slices", new RegExp(`^403: may not ${missing} endpointslices.discovery.k8s.io: `));
       assert.ok(
         (await source.metric(missing === "list" ? "kpng_source_lists_total" : "kpng_source_watches_total", {
           kind: "slices",
@@ -92,12 +84,7 @@ await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, 
       }
       await api.patch(clusterRolePath, { rules });
       await source.untilReady();
-      await until(
-        "all is well",
-        () => source.health.isHealthy,
-        10_000,
-        () => source.describe(),
-      );
+      await source.untilHealthy();
     });
   }
 });

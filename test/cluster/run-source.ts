@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { Health } from "@kpng/process/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
@@ -8,6 +9,7 @@ import { connectKube } from "../../services/watcher/src/source/kube/connect.ts";
 import type { KubeConnection } from "../../services/watcher/src/source/kube/connection.ts";
 import { kubeSource } from "../../services/watcher/src/source/kube/kube-source.ts";
 import type { ReflectorTiming } from "../../services/watcher/src/source/kube/reflector.ts";
+import type { Kind } from "../../services/watcher/src/source/source.ts";
 import { RecordingSink } from "./recording-sink.ts";
 import { until } from "./until.ts";
 
@@ -59,6 +61,25 @@ export class RunningSource {
       "the source is ready",
       () => this.health.parts.size >= 3 && this.health.isReady,
       15_000,
+      () => this.describe(),
+    );
+  }
+
+  /** Waits until the health of a kind gives a reason that matches, and checks that the log has said so. */
+  async untilFailing(kind: Kind, reason: RegExp, timeoutMs = 10_000): Promise<void> {
+    const isSaid = (): boolean => reason.test(this.health.parts.get(`source/kube/${kind}`)?.reason ?? "");
+    await until(`the health of ${kind} says ${reason}`, isSaid, timeoutMs, () => this.describe());
+    const isLogged = this.lines.some(
+      (line) => line.kind === kind && line.level === "error" && reason.test(String(line.reason)),
+    );
+    assert.ok(isLogged, `the log says nothing of it:\n${this.describe()}`);
+  }
+
+  async untilHealthy(): Promise<void> {
+    await until(
+      "all is well",
+      () => this.health.isHealthy,
+      20_000,
       () => this.describe(),
     );
   }

@@ -58,6 +58,21 @@ export async function listAll(
   }
 }
 
+/**
+ * Asks for the resourceVersion that the server is at now, by a list of one object.
+ *
+ * A watch from a resourceVersion that the server has yet to reach, because its etcd was restored from a backup or
+ * emptied, is no error: it is silent, and then brings what comes later, as if nothing were missing.
+ */
+export async function currentResourceVersion(
+  connection: KubeConnection,
+  request: ListRequest,
+  signal: AbortSignal,
+): Promise<ListEnd> {
+  const page = await getPage(connection, request, 1, "", signal);
+  return page.kind === "page" ? { kind: "listed", resourceVersion: page.resourceVersion } : page;
+}
+
 interface Page {
   readonly kind: "page";
   readonly items: readonly unknown[];

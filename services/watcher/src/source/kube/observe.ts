@@ -18,7 +18,7 @@ export interface KindObserver {
   watchListRefused(failure: Failure): void;
   relisting(reason: RelistReason): void;
   braked(braked: Braked, retryMs: number): void;
-  /** Something came: `eventCount` changes, or 0 with a bookmark or the answer itself. */
+  /** Something came: `eventCount` changes, or 0 with a bookmark or the beginning of a watch. */
   progressed(eventCount: number): void;
   bad(key: string, problem: string): void;
   passedOver(key: string, note: string): void;
@@ -70,7 +70,7 @@ export function makeSourceMetrics(registry: Registry): SourceMetrics {
     }),
     lastProgress: new Gauge({
       name: "kpng_source_last_progress_timestamp_seconds",
-      help: "When the API server last said anything of this kind, bookmarks included.",
+      help: "When the API server last said anything of this kind; about once a minute if nothing changes.",
       labelNames: ["kind"],
       registers,
     }),
@@ -104,6 +104,7 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
   return {
     listed: (objectCount, elapsedMs) => {
       metrics.lists.inc({ kind, result: "ok" });
+      metrics.lastProgress.set({ kind }, Date.now() / 1000);
       log.info("listed", { objectCount, elapsedMs: Math.round(elapsedMs) });
       isListed = true;
       setReady();
@@ -131,7 +132,7 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
     braked: ({ heldCount, deletedCount }, retryMs) => {
       metrics.lists.inc({ kind, result: "braked" });
       const reason = `a list would delete ${deletedCount} of ${heldCount} ${kind}; held until a second one agrees`;
-      log.error("brake: a list would delete most of what is served", { heldCount, deletedCount, retryMs });
+      log.error("brake: a list is not taken", { reason, retryMs });
       setFailing(reason);
     },
     progressed: (eventCount) => {

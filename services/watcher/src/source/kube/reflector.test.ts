@@ -36,9 +36,10 @@ const scenarios: readonly Scenario[] = [
     answers: [
       nodeList("10", names),
       { lines: [watchEvent("ADDED", rawNode("new", "12")), bookmark("15")], after: "break" },
+      nodeList("16", ["node-0"]),
       open,
     ],
-    asked: ["list", "watch 10", "watch 15"],
+    asked: ["list", "watch 10", "probe", "watch 15"],
     nodeCounts: [20, 21],
   },
   {
@@ -52,11 +53,12 @@ const scenarios: readonly Scenario[] = [
     answers: [
       nodeList("10", names),
       { lines: [status(500, "trouble")] },
+      nodeList("11", ["node-0"]),
       { lines: [status(500, "trouble")] },
       nodeList("30", names),
       open,
     ],
-    asked: ["list", "watch 10", "watch 10", "list", "watch 30"],
+    asked: ["list", "watch 10", "probe", "watch 10", "list", "watch 30"],
     nodeCounts: [20],
   },
   {
@@ -66,10 +68,22 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20, 18],
   },
   {
+    name: "lists again when the server comes back with a state from before ours",
+    answers: [
+      nodeList("100", names),
+      { lines: [], after: "break" },
+      nodeList("40", ["node-0"]),
+      nodeList("41", names.slice(2)),
+      open,
+    ],
+    asked: ["list", "watch 100", "probe", "list", "watch 41"],
+    nodeCounts: [20, 18],
+  },
+  {
     name: "lists again after two watches in a row from which nothing came",
-    timing: { silenceMs: 30 },
-    answers: [nodeList("10", names), open, open, nodeList("30", names), { lines: [bookmark("31")], after: "end" }],
-    asked: ["list", "watch 10", "watch 10", "list", "watch 30"],
+    timing: { watchSeconds: 0, overdueMs: 30 },
+    answers: [nodeList("10", names), open, nodeList("10", ["node-0"]), open, nodeList("30", names), open],
+    asked: ["list", "watch 10", "probe", "watch 10", "list", "watch 30"],
     nodeCounts: [20],
   },
   {
@@ -102,7 +116,7 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20],
   },
   {
-    name: "takes a streamed list once its end is marked, and goes on with the same stream",
+    name: "takes a streamed list once its end is marked, and watches from there",
     timing: { usesWatchList: true },
     answers: [
       {
@@ -113,11 +127,11 @@ const scenarios: readonly Scenario[] = [
           }),
           watchEvent("DELETED", rawNode("node-0", "11")),
         ],
-        after: "break",
+        after: "hang",
       },
-      open,
+      { lines: [watchEvent("DELETED", rawNode("node-0", "11"))], after: "hang" },
     ],
-    asked: ["watch-list", "watch 11"],
+    asked: ["watch-list", "watch 10"],
     nodeCounts: [20, 19],
   },
   {
@@ -164,7 +178,7 @@ for (const { name, answers, asked, nodeCounts, timing, isHealthy = true } of sce
     }
     assert.deepEqual(server.asked.slice(0, asked.length).map(describeRequest), asked, explain());
     assert.deepEqual(counts(), nodeCounts, explain());
-    if (timing?.silenceMs === undefined) assert.equal(health.isHealthy, isHealthy, explain());
+    if (timing?.overdueMs === undefined) assert.equal(health.isHealthy, isHealthy, explain());
     stop.abort();
     await done;
   });
@@ -231,5 +245,6 @@ function describeRequest(url: URL): string {
   const query = url.searchParams;
   if (query.has("sendInitialEvents")) return "watch-list";
   if (query.has("watch")) return `watch ${query.get("resourceVersion")}`;
+  if (query.get("limit") === "1") return "probe";
   return query.has("limit") ? "list" : "list whole";
 }

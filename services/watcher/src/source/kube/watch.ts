@@ -14,8 +14,10 @@ export interface WatchRequest {
   /** After this long the server ends the watch, in seconds. */
   readonly timeoutSeconds: number;
   /**
-   * Longest time without a byte, in milliseconds; beyond it the watch counts as dead. Bookmarks come about once a
-   * minute even if nothing changes.
+   * Longest time without a byte, in milliseconds; beyond it the watch counts as dead.
+   *
+   * A watch of a kind that does not change is silent until the server ends it: API servers send bookmarks only after
+   * an event (1.36: none in two minutes).
    */
   readonly silenceMs: number;
 }
