@@ -5,6 +5,8 @@ export default defineConfig({
     include: ["services/*/src/**/*.test.ts", "test/**/*.test.ts"],
     // Tests start servers and processes; two cores are all that a test machine may have.
     maxWorkers: 2,
+    // A poll waits for what must come; how long it takes on a busy machine says nothing.
+    expect: { poll: { timeout: 15_000 } },
     testTimeout: 30_000,
     hookTimeout: 60_000,
   },

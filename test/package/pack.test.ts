@@ -94,3 +94,57 @@ function pack(path: string, destination: string): string {
   const [packed] = JSON.parse(output.slice(output.indexOf("[\n")));
   return join(destination, packed.filename);
 }
+
+/** A watcher inside another program. */
+const embedded = `
+import { createLog, fileSource, Health, makeDecodeOptions, makeStreamMetrics, proxyNamesOf, runTasks, serveTask, Store } from "@kpng/watcher";
+import { Registry } from "prom-client";
+
+const [input = "", socket = ""] = process.argv.slice(2);
+const stop = new AbortController();
+process.once("SIGTERM", () => stop.abort());
+const shared = { log: createLog("error"), health: new Health() };
+const metrics = new Registry();
+const store = new Store();
+const source = fileSource({ inputs: [input], sink: store, decode: makeDecodeOptions(), metrics, ...shared });
+const server = serveTask({
+  store,
+  listen: [\`unix://\${socket}\`],
+  metrics: makeStreamMetrics(metrics),
+  proxyNames: proxyNamesOf([]),
+  onListening: () => process.stdout.write("listening\\n"),
+  ...shared,
+});
+await runTasks([source, server], stop.signal);
+`;
+
+test("a watcher runs inside another program, and compiles there", async (context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  writeFileSync(join(folder, "embedded.js"), embedded);
+  writeFileSync(join(folder, "embedded.ts"), embedded);
+  // The declarations of a package that the Kubernetes client brings lack those of ws: not ours to check.
+  const args = [
+    "embedded.ts",
+    "--skipLibCheck",
+    "--noEmit",
+    "--strict",
+    "--module",
+    "nodenext",
+    "--target",
+    "es2024",
+    "--types",
+    "node",
+  ];
+  const compiled = spawnSync(join(repository, "node_modules/.bin/tsc"), args, { cwd: folder, encoding: "utf8" });
+  expect(compiled.status, compiled.stdout).toBe(0);
+  const socket = join(folder, "embedded.sock");
+  const input = join(repository, "test/fixtures/kpng/input.yaml");
+  const watcher = startProgram(pathToFileURL(join(folder, "embedded.js")), [input, socket]);
+  await watcher.printed("listening\n");
+  writeFileSync(join(folder, "hello.js"), backend);
+  const hello = startProgram(pathToFileURL(join(folder, "hello.js")), ["--api", `unix://${socket}`, "--once"]);
+  expect(await hello.ended, hello.stderr()).toBe(0);
+  expect(hello.stdout()).toBe("default/noeps 0\ndefault/web 3\n");
+  watcher.stop();
+  expect(await watcher.ended, watcher.stderr()).toBe(0);
+});

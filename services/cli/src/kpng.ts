@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { builtInBackends } from "./commands/backends.ts";
+import { makeDemo } from "./commands/demo.ts";
 import { makeLocal } from "./commands/local.ts";
 import { makeSource } from "./commands/source.ts";
 import { sourceCommands } from "./commands/sources.ts";
@@ -15,6 +16,7 @@ export function makeKpng(signal: AbortSignal): Command {
 Every option can be set by its environment name. Data goes to standard output, logs to standard error.
 
 Examples:
+  kpng kube to-api --listen tcp://:12090
   kpng file -i manifests/ to-api
   kpng local to-json --node-name n1
   kpng file -i manifests/ to-local to-callout --callout ./rules.sh
@@ -22,6 +24,7 @@ Examples:
     );
   for (const source of sourceCommands) kpng.addCommand(makeSource(source, builtInBackends, signal));
   kpng.addCommand(makeLocal(builtInBackends, signal));
+  kpng.addCommand(makeDemo(signal));
   kpng.addCommand(makeVersion());
   return kpng;
 }

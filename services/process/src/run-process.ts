@@ -2,7 +2,8 @@ import { type Command, CommanderError } from "commander";
 import { createLog, type Log, reasonOf } from "./log.ts";
 
 /**
- * Parses the command line, runs the action, and ends the process: 0 when all is done, 1 after a failure, 2 for a command
+ * Parses the command line, runs the action, and ends the process: 0 when all is done (or what the action left in
+ * process.exitCode), 1 after a failure, 2 for a command
  * line that cannot be understood.
  *
  * The first SIGTERM, SIGINT or SIGHUP aborts `signal`, the second ends the process at once.
@@ -27,7 +28,7 @@ export async function runProcess(
     if (error instanceof CommanderError) process.exit(error.exitCode === 0 ? 0 : 2);
     fail(createLog(), error);
   }
-  process.exit(0);
+  process.exit();
 }
 
 function prepare(command: Command): Command {

@@ -8,6 +8,8 @@ import {
   makeDecodeOptions,
 } from "@kpng/watcher/source/decode/decode-options.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
+import { connectKube } from "@kpng/watcher/source/kube/connect.ts";
+import { kubeSource } from "@kpng/watcher/source/kube/kube-source.ts";
 import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
 import type { CommandContext } from "./context.ts";
 
@@ -89,4 +91,34 @@ Examples:
   },
 };
 
-export const sourceCommands: readonly SourceCommand[] = [fileCommand, apiCommand];
+export const kubeCommand: SourceCommand = {
+  name: "kube",
+  description: "serve a cluster by watching its API server",
+  options: [
+    {
+      flags: "--kubeconfig <file>",
+      description: "how to reach the API server (default: in a pod its ServiceAccount, else ~/.kube/config)",
+      env: "KUBECONFIG",
+    },
+    { flags: "--server <url>", description: "URL of the API server, in place of the kubeconfig's" },
+    ...keepOptions,
+  ],
+  examples: `
+Examples:
+  # in a pod with the ServiceAccount of deploy/kubernetes/rbac.yaml
+  kpng kube to-api --listen tcp://:12090
+
+  # with the kubeconfig of an administrator, for a look at what a node is told
+  kpng kube --kubeconfig ~/.kube/config to-local to-json --node-name n1 --once
+
+  # the state of a cluster as a file
+  kpng kube to-file -o state.yaml
+`,
+  make: (options, sink, context) => {
+    const { kubeconfig, server } = options as Record<string, string | undefined>;
+    const connection = connectKube({ kubeconfig, server });
+    return kubeSource({ connection, sink, decode: decodeOptionsOf(options), ...context });
+  },
+};
+
+export const sourceCommands: readonly SourceCommand[] = [kubeCommand, fileCommand, apiCommand];

@@ -1,0 +1,25 @@
+// What a program outside this repository imports to embed a watcher. Inside it, import from the file that defines.
+export type { AddressSet, Family } from "@kpng/model/address.ts";
+export type { Endpoint, EndpointConditions, EndpointPort, EndpointSlice, SliceKey } from "@kpng/model/endpoint.ts";
+export type { Node } from "@kpng/model/node.ts";
+export type { IPFilter, Service, ServiceKey, ServicePort } from "@kpng/model/service.ts";
+export { type DialOptions, dial } from "@kpng/process/dial.ts";
+export { Health, type PartHealth } from "@kpng/process/health.ts";
+export { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
+export { runTasks } from "@kpng/process/run-tasks.ts";
+export type { Task } from "@kpng/process/task.ts";
+export { type ApiSourceOptions, apiSource } from "./source/api/api-source.ts";
+export { type DecodeGlobs, type DecodeOptions, makeDecodeOptions } from "./source/decode/decode-options.ts";
+export { type FileSourceOptions, fileSource } from "./source/file/file-source.ts";
+export { connectKube } from "./source/kube/connect.ts";
+export { type KubeSourceOptions, kubeSource } from "./source/kube/kube-source.ts";
+export type { ClusterObjects, ClusterSink, ObjectChange, Source } from "./source/source.ts";
+export { type StateFileOptions, stateFileSink } from "./state-file/state-file-sink.ts";
+export { emptySnapshot, type Snapshot } from "./store/snapshot.ts";
+export { Store } from "./store/store.ts";
+export { type ProxyNames, proxyNamesOf } from "./stream/requests.ts";
+export { makeRoutes, type RoutesOptions } from "./stream/routes.ts";
+export { type ServeOptions, serveTask } from "./stream/serve.ts";
+export { makeStreamMetrics, type StreamMetrics } from "./stream/stream-metrics.ts";
+export { makeServiceView } from "./view/service-view.ts";
+export { WatcherError, type WatcherErrorCode } from "./watcher-error.ts";
