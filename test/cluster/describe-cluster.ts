@@ -20,7 +20,11 @@ export async function describeCluster(
   const binaries = await findBinaries(needed);
   if (binaries.kind === "missing") {
     const { reason } = binaries;
-    if (process.env.CI !== "true") return test.skip(`${name} (skipped: ${reason})`);
+    if (process.env.CI !== "true") {
+      // vitest's summary counts skipped tests and does not name them.
+      process.stderr.write(`test/cluster: skipped "${name}": ${reason}\n`);
+      return test.skip(`${name} (skipped: ${reason})`);
+    }
     return test(name, () => {
       throw new Error(reason);
     });

@@ -21,7 +21,8 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
   const isPlain = server.startsWith("http:");
   // Connections are pooled by certificate and authority here, so that renewed ones are used; client-node's agent
   // keeps the first ones for ever.
-  const agentOptions = { keepAlive: true, keepAliveMsecs: keepAliveMs };
+  // Pages of a list share a connection; one that idles longer may have died unnoticed, and is not used again.
+  const agentOptions = { keepAlive: true, keepAliveMsecs: keepAliveMs, timeout: 5_000 };
   const agent = isPlain ? new HttpAgent(agentOptions) : new HttpsAgent(agentOptions);
 
   async function send(path: string, signal: AbortSignal): Promise<IncomingMessage> {

@@ -1,0 +1,60 @@
+import assert from "node:assert/strict";
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
+import { test } from "vitest";
+import { makeDecodeOptions } from "../decode/decode-options.ts";
+import type { ObjectChange } from "../source.ts";
+import { ChangeQueue } from "./change-queue.ts";
+import { FakeServer, nodeList } from "./fake-server.ts";
+import { kubeSource } from "./kube-source.ts";
+
+test("a cluster without ServiceCIDRs is ready and healthy, and is not asked for them again and again", async () => {
+  const server = new FakeServer((url) => {
+    if (url.pathname.endsWith("/servicecidrs")) return { status: 404, lines: [{ code: 404, message: "not found" }] };
+    return url.searchParams.has("watch") ? { lines: [], after: "hang" } : nodeList("1", []);
+  });
+  const health = new Health();
+  const stop = new AbortController();
+  const kinds: string[] = [];
+  const source = kubeSource({
+    connection: server,
+    sink: { apply: () => undefined, replace: (objects) => kinds.push(...Object.keys(objects)) },
+    decode: makeDecodeOptions(),
+    metrics: new Registry(),
+    health,
+    log: createLog("error", (line) => assert.fail(line)),
+    timing: { usesWatchList: false, backoff: { minMs: 1, maxMs: 1 } },
+  });
+  const done = source.run(stop.signal);
+  for (let turn = 0; server.asked.length < 7 && turn < 500; turn++) await new Promise((next) => setTimeout(next, 1));
+  await new Promise((next) => setTimeout(next, 20));
+  assert.deepEqual(kinds.toSorted(), ["nodes", "services", "slices"]);
+  assert.ok(health.isReady && health.isHealthy);
+  assert.deepEqual([...health.parts.keys()].sort(), [
+    "source/kube/nodes",
+    "source/kube/services",
+    "source/kube/slices",
+  ]);
+  assert.equal(server.asked.filter((url) => url.pathname.endsWith("/servicecidrs")).length, 1);
+  stop.abort();
+  await done;
+});
+
+test("changes of one turn are applied as one, and before a replace that comes after them", async () => {
+  const calls: string[] = [];
+  const queue = new ChangeQueue({
+    apply: (changes) => calls.push(`apply ${changes.map((change) => (change as { name?: string }).name)}`),
+    replace: () => calls.push("replace"),
+  });
+  const gone = (name: string): ObjectChange => ({ kind: "delete-node", name });
+  queue.push([gone("a")]);
+  queue.push([gone("b"), gone("c")]);
+  assert.deepEqual(calls, []);
+  await new Promise((next) => setImmediate(next));
+  assert.deepEqual(calls, ["apply a,b,c"]);
+  queue.push([gone("d")]);
+  queue.replace({ nodes: [] });
+  await new Promise((next) => setImmediate(next));
+  assert.deepEqual(calls, ["apply a,b,c", "apply d", "replace"]);
+});
