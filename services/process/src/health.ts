@@ -19,7 +19,7 @@ export class Health {
   readonly #parts = new Map<string, PartHealth>();
   readonly #listeners = new Set<() => void>();
 
-  /** Sets what a part says; a part that has not spoken yet counts for nothing. */
+  /** Sets what a part says. */
   set(part: string, health: PartHealth): void {
     this.#parts.set(part, health);
     for (const listener of this.#listeners) listener();
@@ -43,8 +43,9 @@ export class Health {
     return [...this.#parts.values()].every((part) => part.isHealthy);
   }
 
+  /** False as long as no part has spoken: a process that has not begun can serve nothing. */
   get isReady(): boolean {
-    return [...this.#parts.values()].every((part) => part.isReady);
+    return this.#parts.size > 0 && [...this.#parts.values()].every((part) => part.isReady);
   }
 
   /** All parts by name. */

@@ -13,6 +13,7 @@ export interface Program {
   said(text: string): Promise<void>;
   /** Sends SIGTERM. */
   stop(): void;
+  signal(name: NodeJS.Signals): void;
   /** Sends SIGKILL. */
   kill(): void;
 }
@@ -47,6 +48,7 @@ export function startProgram(main: URL, args: readonly string[], env: Readonly<R
     printed: (text) => until(() => stdout === text, `printing "${text}"`),
     said: (text) => until(() => stderr.includes(text), `saying "${text}"`),
     stop: () => child.kill("SIGTERM"),
+    signal: (name) => void child.kill(name),
     kill: () => child.kill("SIGKILL"),
   };
 }

@@ -8,8 +8,6 @@ import {
   makeDecodeOptions,
 } from "@kpng/watcher/source/decode/decode-options.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
-import { connectKube } from "@kpng/watcher/source/kube/connect.ts";
-import { kubeSource } from "@kpng/watcher/source/kube/kube-source.ts";
 import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
 import type { CommandContext } from "./context.ts";
 
@@ -116,8 +114,18 @@ Examples:
 `,
   make: (options, sink, context) => {
     const { kubeconfig, server } = options as Record<string, string | undefined>;
-    const connection = connectKube({ kubeconfig, server });
-    return kubeSource({ connection, sink, decode: decodeOptionsOf(options), ...context });
+    return {
+      name: "source/kube",
+      run: async (signal) => {
+        // The Kubernetes client takes half a second and 80 MB to load: only who watches an API server pays for it.
+        const [{ connectKube }, { kubeSource }] = await Promise.all([
+          import("@kpng/watcher/source/kube/connect.ts"),
+          import("@kpng/watcher/source/kube/kube-source.ts"),
+        ]);
+        const connection = connectKube({ kubeconfig, server });
+        await kubeSource({ connection, sink, decode: decodeOptionsOf(options), ...context }).run(signal);
+      },
+    };
   },
 };
 

@@ -1,0 +1,261 @@
+import { chmodSync, cpSync, existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+
+/** The programs as a user starts them: processes, sockets and files, nothing else. */
+const fixtures = resolve("test/fixtures/kpng");
+
+let folder: string;
+const programs: Program[] = [];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-process-"));
+  cpSync(join(fixtures, "input.yaml"), join(folder, "state.yaml"));
+});
+
+afterEach(async () => {
+  for (const program of programs.splice(0)) {
+    program.kill();
+    await program.ended;
+  }
+  rmSync(folder, { recursive: true });
+});
+
+function kpng(args: readonly string[], env: Record<string, string> = {}): Program {
+  return start("services/cli/src/main.ts", args, env);
+}
+
+function start(main: string, args: readonly string[], env: Record<string, string> = {}): Program {
+  const program = startProgram(pathToFileURL(resolve(main)), args, env);
+  programs.push(program);
+  return program;
+}
+
+const at = (name: string): string => join(folder, name);
+const socket = (name = "api.sock"): string => `unix://${at(name)}`;
+
+/** A watcher on state.yaml. */
+async function watcher(...more: string[]): Promise<Program> {
+  const program = kpng(["file", "-i", at("state.yaml"), "to-api", "--listen", socket(), ...more]);
+  await program.said('"msg":"input read"');
+  return program;
+}
+
+function edit(from: string, to: string): void {
+  const text = readFileSync(at("state.yaml"), "utf8");
+  writeFileSync(at("next.yaml"), text.replaceAll(from, to));
+  renameSync(at("next.yaml"), at("state.yaml"));
+}
+
+function lines(program: Program): string[] {
+  return program.stdout().split("\n").filter(Boolean);
+}
+
+const jsonMain = "services/backend-json/src/main.ts";
+
+describe("a watcher and its backends", () => {
+  test("a change of the file reaches every backend, over a relay too", async () => {
+    await watcher();
+    const relay = kpng(["api", "--api", socket(), "to-api", "--listen", socket("relay.sock")]);
+    await relay.said('"msg":"listening"');
+    const backends = [
+      start(jsonMain, ["--api", socket(), "--node-name", "n1"]),
+      kpng(["local", "--api", socket("relay.sock"), "to-json", "--node-name", "n1"]),
+      kpng(["file", "-i", at("state.yaml"), "to-local", "to-json", "--node-name", "n1"]),
+    ];
+    for (const backend of backends) await expect.poll(() => lines(backend).length).toBe(2);
+    expect(new Set(backends.map((backend) => backend.stdout())).size).toBe(1);
+    edit("10.1.0.2", "10.1.0.22");
+    for (const backend of backends) await expect.poll(() => lines(backend).length).toBe(4);
+    expect(lines(backends[0] as Program)[3]).toContain("10.1.0.22");
+    expect(new Set(backends.map((backend) => backend.stdout())).size).toBe(1);
+  });
+
+  test("a watcher's restart without change calls no backend, one with a change calls it once", async () => {
+    const first = await watcher();
+    const backend = start(jsonMain, ["--api", socket(), "--node-name", "n1", "--error-delay", "50ms"]);
+    await expect.poll(() => lines(backend).length).toBe(2);
+    first.kill();
+    await backend.said("stream lost");
+    const second = await watcher();
+    await expect.poll(() => backend.stderr().split("stream in sync").length).toBe(3);
+    expect(lines(backend)).toHaveLength(2);
+    second.kill();
+    await second.ended;
+    edit("10.1.0.2", "10.1.0.22");
+    await watcher();
+    await expect.poll(() => lines(backend).length).toBe(4);
+  });
+
+  test("a relay serves on while its upstream is away", async () => {
+    const upstream = await watcher();
+    const relay = kpng(["api", "--api", socket(), "to-api", "--listen", socket("relay.sock")]);
+    const once = () => kpng(["local", "--api", socket("relay.sock"), "to-json", "--node-name", "n1", "--once"]);
+    const before = once();
+    expect(await before.ended, before.stderr()).toBe(0);
+    upstream.kill();
+    await relay.said("upstream watcher lost");
+    const after = once();
+    expect(await after.ended, after.stderr()).toBe(0);
+    expect(after.stdout()).toBe(before.stdout());
+  });
+
+  test("a killed backend is not noticed by the others", async () => {
+    await watcher();
+    const [doomed, other] = [1, 2].map(() => start(jsonMain, ["--api", socket(), "--node-name", "n1"])) as [
+      Program,
+      Program,
+    ];
+    for (const backend of [doomed, other]) await expect.poll(() => lines(backend).length).toBe(2);
+    doomed.kill();
+    edit("10.1.0.2", "10.1.0.22");
+    await expect.poll(() => lines(other).length).toBe(4);
+  });
+
+  test("a broken file keeps the last good state, says what is wrong where, and is counted", async () => {
+    const program = await watcher("--metrics-bind-address", "127.0.0.1:0", "--log-level", "debug");
+    edit("podname: web-1", "podname: web-1\n    colour: red");
+    await program.said("colour");
+    expect(program.stderr()).toMatch(/state\.yaml:\d+/);
+    const backend = kpng(["local", "--api", socket(), "to-json", "--node-name", "n1", "--once"]);
+    expect(await backend.ended).toBe(0);
+    expect(lines(backend)).toHaveLength(2);
+    edit("\n    colour: red", "");
+    edit("10.1.0.2", "10.1.0.22");
+    const later = start(jsonMain, ["--api", socket(), "--node-name", "n1"]);
+    await expect.poll(() => later.stdout()).toContain("10.1.0.22");
+  });
+
+  test("to-file writes what the original wrote, byte for byte, and reads it again", async () => {
+    const program = kpng(["file", "-i", at("state.yaml"), "to-file", "-o", at("out.yaml")]);
+    await program.said("state written");
+    expect(readFileSync(at("out.yaml"), "utf8")).toBe(readFileSync(join(fixtures, "to-file.yaml"), "utf8"));
+    const again = kpng(["file", "-i", at("out.yaml"), "to-file", "-o", at("again.yaml")]);
+    await again.said("state written");
+    expect(readFileSync(at("again.yaml"), "utf8")).toBe(readFileSync(at("out.yaml"), "utf8"));
+  });
+
+  test("a callout runs a program with the state, again at each change", async () => {
+    await watcher();
+    const program = at("program.sh");
+    writeFileSync(program, "#!/bin/sh\nwc -l\n");
+    chmodSync(program, 0o755);
+    const backend = start("services/backend-callout/src/main.ts", [
+      "--api",
+      socket(),
+      "--node-name",
+      "n1",
+      "--callout",
+      program,
+    ]);
+    await backend.printed("2\n");
+    edit("10.1.0.2", "10.1.0.22");
+    await backend.printed("2\n2\n");
+  });
+});
+
+describe("a program on the PATH is a backend", () => {
+  function install(): Record<string, string> {
+    const text = '#!/bin/sh\necho "$@" > "$(dirname "$0")/arguments"\nexec node "$KPNG_JSON" "$@"\n';
+    writeFileSync(at("kpng-mine"), text);
+    chmodSync(at("kpng-mine"), 0o755);
+    return { PATH: `${folder}:${process.env.PATH}`, KPNG_JSON: resolve(jsonMain) };
+  }
+
+  test("of a watcher elsewhere", async () => {
+    const env = install();
+    await watcher();
+    const backend = kpng(["local", "--api", socket(), "to-mine", "--node-name", "n1", "--once"], env);
+    expect(await backend.ended, backend.stderr()).toBe(0);
+    expect(lines(backend)).toHaveLength(2);
+    expect(readFileSync(at("arguments"), "utf8")).toBe(`--api ${socket()} --node-name n1 --once\n`);
+  });
+
+  test("of a source in the same process", async () => {
+    const env = install();
+    const backend = kpng(["file", "-i", at("state.yaml"), "to-local", "to-mine", "--node-name", "n1", "--once"], env);
+    expect(await backend.ended, backend.stderr()).toBe(0);
+    expect(lines(backend)).toHaveLength(2);
+  });
+
+  test("and where there is none, that is said", async () => {
+    const backend = kpng(["local", "to-nothing"]);
+    expect(await backend.ended).toBe(1);
+    expect(backend.stderr()).toContain("no program kpng-nothing is on the PATH");
+  });
+});
+
+describe("the command line", () => {
+  test.each([
+    [["file", "-i", "/nonexistent.yaml", "to-api"], 1, "[BAD_INPUT]"],
+    [
+      ["file", "to-api", "--listen", "localhost"],
+      1,
+      '[BAD_OPTION] --listen "localhost" is no address: write tcp://host:port or unix:///path',
+    ],
+    [["file", "to-api", "--listen-tls-key", "key.pem"], 1, "missing: --listen-tls-crt, --listen-tls-ca"],
+    [["api", "--api", "host:99999", "to-file"], 1, '[BAD_OPTION] --api "host:99999" is no address'],
+    [
+      ["local", "--api-client-tls-ca", "/nonexistent.pem", "to-json"],
+      1,
+      "[TLS_FILES] --api-client-tls-ca /nonexistent.pem cannot be read",
+    ],
+    [["file", "to-nowhere"], 2, "unknown command 'to-nowhere'"],
+    [["file", "to-api", "--colour"], 2, "unknown option '--colour'"],
+    [["local", "to-json", "--node-name", "x".repeat(254)], 2, "at most 253 characters"],
+  ])("%j ends with %i and says %j", async (args, code, message) => {
+    const program = kpng(args);
+    expect(await program.ended).toBe(code);
+    expect(program.stderr().replaceAll('\\"', '"')).toContain(message);
+    expect(program.stdout()).toBe("");
+  });
+
+  test("every option has an environment name, and the flag wins", async () => {
+    const env = { KPNG_INPUT: at("state.yaml"), KPNG_NODE_NAME: "n1", KPNG_ONCE: "true" };
+    const program = kpng(["file", "to-local", "to-json"], env);
+    expect(await program.ended, program.stderr()).toBe(0);
+    expect(lines(program)).toHaveLength(2);
+    const other = kpng(["file", "-i", "/nonexistent.yaml", "to-local", "to-json"], env);
+    expect(await other.ended).toBe(1);
+  });
+
+  test("options of the source may stand after the sink, as in the original", async () => {
+    const program = kpng(["file", "to-local", "to-json", "--once", "--node-name", "n1", "-i", at("state.yaml")]);
+    expect(await program.ended, program.stderr()).toBe(0);
+  });
+
+  test.each(["SIGTERM", "SIGINT"] as const)(
+    "%s ends a watcher with parked streams cleanly, and its socket is gone",
+    async (signal) => {
+      const program = await watcher();
+      const backend = start(jsonMain, ["--api", socket(), "--node-name", "n1"]);
+      await expect.poll(() => lines(backend).length).toBe(2);
+      program.signal(signal);
+      expect(await program.ended).toBe(0);
+      expect(existsSync(at("api.sock"))).toBe(false);
+    },
+  );
+});
+
+test("5 000 Services with 10 endpoints each arrive whole in the first sync", async () => {
+  const services = Array.from({ length: 5_000 }, (_, index) => {
+    const [a, b] = [index >> 8, index & 255];
+    const endpoints = Array.from(
+      { length: 10 },
+      (__, pod) =>
+        `  - {podname: p${pod}, topology: {node: n${pod}}, endpoint: {ips: {v4: ["10.${128 + (a >> 1)}.${b}.${pod + 1}"]}, portoverrides: [{name: http, port: 8080}]}}`,
+    );
+    return `- service: {name: s${index}, type: ClusterIP, ips: {clusterips: {v4: ["10.0.${a}.${b}"]}}, ports: [{name: http, protocol: 1, port: 80, targetport: 8080}]}\n  endpoints:\n${endpoints.join("\n")}`;
+  });
+  writeFileSync(at("state.yaml"), `services:\n${services.join("\n")}\n`);
+  await watcher();
+  const backend = kpng(["local", "--api", socket(), "to-json", "--node-name", "n1", "--once"]);
+  expect(await backend.ended, backend.stderr()).toBe(0);
+  expect(lines(backend)).toHaveLength(5_000);
+  expect(
+    lines(backend).every((line) => line.split('"Hostname"').length + line.split('"PortOverrides"').length === 12),
+  ).toBe(true);
+});
