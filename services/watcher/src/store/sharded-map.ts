@@ -54,6 +54,24 @@ export class ShardedMap<V> {
     return new ShardedMap(shards, this.size + (value === undefined ? -1 : had ? 0 : 1));
   }
 
+  /**
+   * The keys whose values are not the same object as in `before`, keys of either map that the other lacks included.
+   *
+   * *Cost:* 512 comparisons and the entries of the shards that differ, where the two maps come from one another.
+   */
+  *changedKeys(before: ShardedMap<V>): Iterable<string> {
+    for (const [index, shard] of this.#shards.entries()) {
+      const old = before.#shards[index];
+      if (old === shard || old === undefined) continue;
+      for (const [key, value] of shard) if (old.get(key) !== value) yield key;
+      for (const key of old.keys()) if (!shard.has(key)) yield key;
+    }
+  }
+
+  *keys(): Iterable<string> {
+    for (const shard of this.#shards) yield* shard.keys();
+  }
+
   *values(): Iterable<V> {
     for (const shard of this.#shards) yield* shard.values();
   }

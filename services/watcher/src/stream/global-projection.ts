@@ -1,6 +1,5 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { Service } from "@kpng/model/service.ts";
 import {
   encodeEndpointInfo,
   encodeNodeInfo,
@@ -9,7 +8,7 @@ import {
 } from "@kpng/model/wire/global-message.ts";
 import { formatHash } from "@kpng/model/wire/hash.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import { type Item, type Phase, type Projection, reuseUnit, type Unit, type Units } from "./projection.ts";
+import type { Item, Phase, Projection, Unit, UnitChanges } from "./projection.ts";
 
 const nodes = 0;
 const services = 1;
@@ -33,51 +32,54 @@ const phases: readonly Phase[] = [
  * A subscriber that is not extended is a Go relay, which knows of no proxy names: it gets the Services of `proxyName`
  * alone, with their endpoints.
  */
-export function globalProjection(options: { readonly isExtended: boolean; readonly proxyName: string }): Projection {
-  return { sections, phases, project: (snapshot, previous) => project(snapshot, previous, options) };
+export function globalProjection(options: GlobalOptions): Projection {
+  return { sections, phases, project: (snapshot, before) => project(snapshot, before, options) };
 }
 
-function project(
-  snapshot: Snapshot,
-  previous: Units,
-  { isExtended, proxyName }: { readonly isExtended: boolean; readonly proxyName: string },
-): Units {
-  const units = new Map<string, Unit>();
-  for (const node of snapshot.nodes.values()) {
-    const key = `node ${node.name}`;
-    units.set(
-      key,
-      reuseUnit(previous.get(key), [node], () => [
-        { section: nodes, path: `|${node.name}||`, bytes: encodeNodeInfo(node, isExtended) },
-      ]),
-    );
+export interface GlobalOptions {
+  readonly isExtended: boolean;
+  readonly proxyName: string;
+}
+
+function project(snapshot: Snapshot, before: Snapshot | undefined, options: GlobalOptions): UnitChanges {
+  const { isExtended } = options;
+  const units = new Map<string, Unit | undefined>();
+  for (const name of before === undefined ? snapshot.nodes.keys() : snapshot.nodes.changedKeys(before.nodes)) {
+    const node = snapshot.nodes.get(name);
+    const item = node && { section: nodes, path: `|${name}||`, bytes: encodeNodeInfo(node, isExtended) };
+    units.set(`node ${name}`, item && [item]);
   }
-  const isWanted = (service: Service | undefined): boolean =>
-    isExtended || service === undefined || service.proxyName === proxyName;
-  for (const [key, service] of snapshot.services.entries()) {
-    if (!isWanted(service)) continue;
-    units.set(
-      `service ${key}`,
-      reuseUnit(previous.get(`service ${key}`), [service], () => [
-        {
-          section: services,
-          path: `${service.namespace}|${service.name}||`,
-          bytes: encodeServiceInfo(service, isExtended),
-        },
-      ]),
-    );
+  for (const key of before === undefined ? snapshot.services.keys() : snapshot.services.changedKeys(before.services)) {
+    const service = snapshot.services.get(key);
+    const item = service && {
+      section: services,
+      path: `${service.namespace}|${service.name}||`,
+      bytes: encodeServiceInfo(service, isExtended),
+    };
+    units.set(`service ${key}`, item && isWanted(snapshot, key, options) ? [item] : undefined);
   }
-  for (const [key, slices] of snapshot.slicesByService.entries()) {
-    if (!isWanted(snapshot.services.get(key))) continue;
-    for (const slice of slices) {
-      const unitKey = `slice ${key}/${slice.name}`;
-      units.set(
-        unitKey,
-        reuseUnit(previous.get(unitKey), [slice], () => sliceItems(slice, isExtended)),
-      );
-    }
+  for (const key of changedSlices(snapshot, before)) {
+    const slices = isWanted(snapshot, key, options) ? snapshot.slicesByService.get(key) : undefined;
+    units.set(
+      `slices ${key}`,
+      slices?.flatMap((slice) => sliceItems(slice, isExtended)),
+    );
   }
   return units;
+}
+
+/** Services whose slices may be told differently: a Service that changes its proxy takes its slices along. */
+function changedSlices(snapshot: Snapshot, before: Snapshot | undefined): ReadonlySet<string> {
+  if (before === undefined) return new Set(snapshot.slicesByService.keys());
+  return new Set([
+    ...snapshot.slicesByService.changedKeys(before.slicesByService),
+    ...snapshot.services.changedKeys(before.services),
+  ]);
+}
+
+function isWanted(snapshot: Snapshot, key: string, { isExtended, proxyName }: GlobalOptions): boolean {
+  const service = snapshot.services.get(key);
+  return isExtended || service === undefined || service.proxyName === proxyName;
 }
 
 /**

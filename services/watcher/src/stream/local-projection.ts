@@ -8,7 +8,7 @@ import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode, makeViewNode } from "../view/node.ts";
 import { makeServiceView } from "../view/service-view.ts";
-import { type Item, noUnits, type Phase, type Projection, reuseUnit, type Unit, type Units } from "./projection.ts";
+import type { Item, Phase, Projection, Unit, UnitChanges } from "./projection.ts";
 
 /** What a subscriber of a node's view asked for. */
 export interface LocalRequest {
@@ -41,30 +41,45 @@ const phases: readonly Phase[] = [
 
 /** The view of one node as a stream's items. */
 export function localProjection(request: LocalRequest): Projection {
-  return { sections, phases, project: (snapshot, previous) => project(snapshot, previous, request) };
+  return { sections, phases, project: (snapshot, before) => project(snapshot, before, request) };
 }
 
-function project(snapshot: Snapshot, previous: Units, request: LocalRequest): Units {
-  const units = new Map<string, Unit>();
+/** Key of the node's own unit; Services have a slash in theirs. */
+const nodeUnit = "node";
+
+function project(snapshot: Snapshot, before: Snapshot | undefined, request: LocalRequest): UnitChanges {
+  const units = new Map<string, Unit | undefined>();
   const chooser = choosingNode(snapshot, request.nodeName);
-  const { isExtended } = request;
-  for (const [key, service] of snapshot.services.entries()) {
-    if (service.proxyName !== request.proxyName) continue;
-    const slices = slicesOf(snapshot, serviceKey(service));
-    const inputs = [service, slices.length === 0 ? undefined : slices, chooser.name, chooser.zone, isExtended];
+  // Every Service's endpoints are chosen anew where the node has moved to another zone.
+  const isAll = before === undefined || choosingNode(before, request.nodeName).zone !== chooser.zone;
+  for (const key of isAll ? snapshot.services.keys() : changedServices(snapshot, before)) {
+    const service = snapshot.services.get(key);
+    const isWanted = service !== undefined && service.proxyName === request.proxyName;
     units.set(
       key,
-      reuseUnit(previous.get(key), inputs, () => serviceItems(makeServiceView(service, slices, chooser), isExtended)),
+      isWanted
+        ? serviceItems(makeServiceView(service, slicesOf(snapshot, serviceKey(service)), chooser), request.isExtended)
+        : undefined,
     );
   }
-  if (request.wantsNode) {
-    const inputs = [snapshot.nodes.get(request.nodeName), snapshot.serviceCIDRs];
-    units.set(
-      "",
-      reuseUnit(previous.get(""), inputs, () => nodeItems(snapshot, request.nodeName)),
-    );
+  if (isAll && before !== undefined) {
+    for (const key of before.services.keys()) if (!units.has(key)) units.set(key, undefined);
+  }
+  if (request.wantsNode && (before === undefined || isNodeChanged(snapshot, before, request.nodeName))) {
+    units.set(nodeUnit, nodeItems(snapshot, request.nodeName));
   }
   return units;
+}
+
+function changedServices(snapshot: Snapshot, before: Snapshot): ReadonlySet<string> {
+  return new Set([
+    ...snapshot.services.changedKeys(before.services),
+    ...snapshot.slicesByService.changedKeys(before.slicesByService),
+  ]);
+}
+
+function isNodeChanged(snapshot: Snapshot, before: Snapshot, nodeName: string): boolean {
+  return snapshot.nodes.get(nodeName) !== before.nodes.get(nodeName) || snapshot.serviceCIDRs !== before.serviceCIDRs;
 }
 
 function serviceItems(view: ServiceView, isExtended: boolean): Item[] {
@@ -93,5 +108,5 @@ function nodeItems(snapshot: Snapshot, nodeName: string): Item[] {
 
 /** All items of a node's view, for a reader who wants it once. */
 export function localItems(snapshot: Snapshot, request: LocalRequest): readonly Item[] {
-  return [...project(snapshot, noUnits, request).values()].flatMap((unit) => unit.items);
+  return [...project(snapshot, undefined, request).values()].flatMap((unit) => unit ?? []);
 }

@@ -1,6 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema, RefSchema, ValueSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { ItemChange } from "./diff-units.ts";
+import type { ItemChange } from "./diff-items.ts";
 import type { Projection } from "./projection.ts";
 import type { Batch } from "./subscription.ts";
 

@@ -10,16 +10,10 @@ export interface Item {
 }
 
 /** Items that come from the same objects and therefore change together. */
-export interface Unit {
-  /** The objects that the items were made from: the same objects give the same items. */
-  readonly inputs: readonly unknown[];
-  readonly items: readonly Item[];
-}
+export type Unit = readonly Item[];
 
-/** All that a subscriber should have, by unit. */
-export type Units = ReadonlyMap<string, Unit>;
-
-export const noUnits: Units = new Map();
+/** The units of a view that may differ from those of an earlier one, by key; undefined for one that is gone. */
+export type UnitChanges = ReadonlyMap<string, Unit | undefined>;
 
 /** What a stream shows of a snapshot, and in which order its changes are told. */
 export interface Projection {
@@ -27,17 +21,15 @@ export interface Projection {
   readonly sections: readonly SetName[];
   /** The order of a batch. */
   readonly phases: readonly Phase[];
-  /** Returns all units; those of `previous` whose inputs are the same objects are taken over. */
-  project(snapshot: Snapshot, previous: Units): Units;
+  /**
+   * Returns the units that may differ from those of `before`; all units if `before` is undefined.
+   *
+   * Pure. *Cost:* the units that are returned, not those that there are.
+   */
+  project(snapshot: Snapshot, before: Snapshot | undefined): UnitChanges;
 }
 
 export interface Phase {
   readonly kind: "put" | "delete";
   readonly section: number;
-}
-
-/** Returns `previous` if it was made from the same inputs, else a new unit. */
-export function reuseUnit(previous: Unit | undefined, inputs: readonly unknown[], makeItems: () => Item[]): Unit {
-  if (previous?.inputs.every((input, index) => input === inputs[index])) return previous;
-  return { inputs, items: makeItems() };
 }

@@ -1,7 +1,7 @@
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
-import { diffUnits, type ItemChange } from "./diff-units.ts";
-import { noUnits, type Projection, type Units } from "./projection.ts";
+import { diffItems, type ItemChange } from "./diff-items.ts";
+import type { Item, Projection, Unit, UnitChanges } from "./projection.ts";
 
 /** What a subscriber gets in answer to one request. */
 export interface Batch {
@@ -17,9 +17,9 @@ export interface Batch {
  */
 export class Subscription {
   readonly #store: Store;
+  readonly #held = new Map<string, Unit>();
   #projection: Projection | undefined;
-  #sent: Units = noUnits;
-  #revision = 0;
+  #snapshot: Snapshot | undefined;
 
   constructor(store: Store) {
     this.#store = store;
@@ -33,17 +33,36 @@ export class Subscription {
    */
   async next(projection: Projection, signal: AbortSignal): Promise<Batch | undefined> {
     const isNew = projection !== this.#projection;
-    let after = isNew ? 0 : this.#revision;
     for (;;) {
+      const after = isNew ? 0 : (this.#snapshot?.revision ?? 0);
       const snapshot = await this.#store.next(after, signal);
       if (snapshot === undefined) return undefined;
-      const wanted = projection.project(snapshot, this.#sent);
-      const changes = diffUnits(this.#sent, wanted, projection.phases);
-      after = snapshot.revision;
-      this.#sent = wanted;
-      this.#revision = snapshot.revision;
+      const changes = isNew ? this.#changeTo(projection, snapshot) : this.#advance(projection, snapshot);
       this.#projection = projection;
+      this.#snapshot = snapshot;
       if (isNew || changes.length > 0) return { changes, snapshot };
     }
+  }
+
+  #advance(projection: Projection, snapshot: Snapshot): readonly ItemChange[] {
+    return this.#hold(projection, projection.project(snapshot, this.#snapshot));
+  }
+
+  #changeTo(projection: Projection, snapshot: Snapshot): readonly ItemChange[] {
+    const units = new Map(projection.project(snapshot, undefined));
+    for (const key of this.#held.keys()) if (!units.has(key)) units.set(key, undefined);
+    return this.#hold(projection, units);
+  }
+
+  #hold(projection: Projection, units: UnitChanges): readonly ItemChange[] {
+    const sent: Item[] = [];
+    const wanted: Item[] = [];
+    for (const [key, unit] of units) {
+      sent.push(...(this.#held.get(key) ?? []));
+      wanted.push(...(unit ?? []));
+      if (unit === undefined) this.#held.delete(key);
+      else this.#held.set(key, unit);
+    }
+    return diffItems(sent, wanted, projection.phases);
   }
 }

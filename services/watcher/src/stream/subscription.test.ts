@@ -1,0 +1,114 @@
+import { describe, expect, test } from "vitest";
+import type { ObjectChange } from "../source/source.ts";
+import { Store } from "../store/store.ts";
+import { addresses, draining, endpoint, node, ready, service, slice } from "../testing/build.ts";
+import { globalProjection } from "./global-projection.ts";
+import { localProjection } from "./local-projection.ts";
+import type { Item, Projection } from "./projection.ts";
+import { Subscription } from "./subscription.ts";
+
+/** Mulberry32: small, seeded, good enough to choose. */
+function makeRandom(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+}
+
+function randomChange(random: () => number): ObjectChange {
+  const pick = <T>(...values: readonly T[]): T => values[Math.floor(random() * values.length)] as T;
+  const name = pick("a", "b", "c", "d");
+  switch (pick("service", "service", "slice", "slice", "slice", "node", "gone")) {
+    case "service": {
+      const policy = {
+        internalTrafficPolicy: pick("Cluster", "Local"),
+        externalTrafficPolicy: pick("Cluster", "Local"),
+      } as const;
+      const external = pick({}, { externalIPs: addresses("192.0.2.1") });
+      return { kind: "put-service", service: service({ name, proxyName: pick("", "", "x"), ...policy, ...external }) };
+    }
+    case "slice": {
+      const made = Array.from({ length: pick(0, 1, 3) }, (_, index) =>
+        endpoint(`10.1.0.${index + pick(1, 2)}`, {
+          nodeName: pick("n1", "n2"),
+          podName: pick("", `p${index}`),
+          conditions: pick(ready, ready, draining),
+          hintedZones: pick([], ["z1"], ["z2"]),
+        }),
+      );
+      return { kind: "put-slice", slice: slice(made, { serviceName: name, name: pick("s1", "s2") }) };
+    }
+    case "node":
+      return { kind: "put-node", node: node(pick("n1", "n2"), { zone: pick("z1", "z2", "") }) };
+    default:
+      return pick<ObjectChange>(
+        { kind: "delete-service", key: `ns/${name}` },
+        { kind: "delete-slice", key: `ns/${name}/${pick("s1", "s2")}` },
+        { kind: "delete-node", name: pick("n1", "n2") },
+      );
+  }
+}
+
+const local = (nodeName: string, isExtended: boolean): Projection =>
+  localProjection({ nodeName, proxyName: "", isExtended, wantsNode: isExtended });
+
+const projections: readonly (readonly [string, readonly Projection[]])[] = [
+  ["a node", [local("n1", true)]],
+  ["a node of KPNG's kind", [local("n2", false)]],
+  ["a relay", [globalProjection({ isExtended: true, proxyName: "" })]],
+  ["a relay of KPNG's kind", [globalProjection({ isExtended: false, proxyName: "" })]],
+  ["one that changes its mind", [local("n1", true), local("n2", true), local("n2", false)]],
+];
+
+describe("whatever happens, what a subscriber has put together is what the state shows", () => {
+  test.each(projections)("%s", async (_, choices) => {
+    for (let seed = 1; seed <= 30; seed += 1) await follow(seed, choices);
+  });
+});
+
+async function follow(seed: number, choices: readonly Projection[]): Promise<void> {
+  const random = makeRandom(seed);
+  const store = new Store();
+  store.replace({ services: [], slices: [], nodes: [] });
+  const subscription = new Subscription(store);
+  const held = new Map<string, string>();
+  let last: Projection | undefined;
+  for (let step = 0; step < 40; step += 1) {
+    store.apply(Array.from({ length: Math.floor(random() * 4) }, () => randomChange(random)));
+    const projection = choices[Math.floor(random() * choices.length)] as Projection;
+    // An aborted wait returns at once where nothing is to be told; what is to be told comes all the same.
+    const stop = new AbortController();
+    if (projection === last) setImmediate(() => stop.abort());
+    const batch = await subscription.next(projection, stop.signal);
+    last = projection;
+    for (const change of batch?.changes ?? []) {
+      if (change.kind === "delete")
+        expect(held.delete(`${projection.sections[change.section]} ${change.path}`)).toBe(true);
+      else held.set(keyOf(projection, change.item), Buffer.from(change.item.bytes).toString("hex"));
+    }
+    const shown = [...projection.project(store.snapshot, undefined).values()].flatMap((unit) => unit ?? []);
+    const expected = new Map(shown.map((item) => [keyOf(projection, item), Buffer.from(item.bytes).toString("hex")]));
+    expect(held, `seed ${seed}, step ${step}`).toEqual(expected);
+  }
+}
+
+function keyOf(projection: Projection, item: Item): string {
+  return `${projection.sections[item.section]} ${item.path}`;
+}
+
+test("a change that a subscriber cannot see tells it nothing", async () => {
+  const store = new Store();
+  store.replace({ services: [], slices: [], nodes: [node("n1")] });
+  const subscription = new Subscription(store);
+  const projection = local("n1", false);
+  await subscription.next(projection, new AbortController().signal);
+  const stop = new AbortController();
+  const next = subscription.next(projection, stop.signal);
+  store.apply([{ kind: "put-node", node: node("n2") }]);
+  await new Promise((resolve) => setImmediate(resolve));
+  stop.abort();
+  expect(await next).toBeUndefined();
+});
