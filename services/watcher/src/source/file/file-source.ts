@@ -6,9 +6,9 @@ import { WatcherError } from "../../watcher-error.ts";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import type { InputFilesOptions } from "./input-files.ts";
+import { type InputProblem, type InputResult, showPlace } from "./input-result.ts";
 import { InputWatch, type WatchFolder } from "./input-watch.ts";
 import { loadInput } from "./read-input.ts";
-import { type InputProblem, type InputResult, showPlace } from "./read-texts.ts";
 
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {
   /** Files, folders, or "-" for standard input, which is read once. */

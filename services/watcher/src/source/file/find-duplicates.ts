@@ -1,6 +1,6 @@
 import { sliceKey } from "@kpng/model/endpoint.ts";
 import type { FieldPath } from "../decode/decoded.ts";
-import { type InputProblem, type Locate, type ReadDocument, showPlace } from "./read-texts.ts";
+import { type InputProblem, type Locate, type ReadDocument, showPlace } from "./input-result.ts";
 
 /**
  * A problem for each object that is there twice, with both places: which of the two is meant, nobody can know.

@@ -10,7 +10,7 @@ import {
   parseAllDocuments,
 } from "yaml";
 import type { FieldPath } from "../decode/decoded.ts";
-import type { ParsedDocuments, Position, SourceDocument, TextProblem } from "./parse-documents.ts";
+import type { ParsedDocuments, Position, SourceDocument, TextProblem } from "./source-document.ts";
 
 /**
  * Longest text that package yaml is given, in characters: 8 MiB, 5 s and 0.9 GB. Beyond it the process would run out of

@@ -1,6 +1,7 @@
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import { type InputFilesOptions, listInputFiles, readInputFiles } from "./input-files.ts";
-import { type InputResult, readTexts } from "./read-texts.ts";
+import type { InputResult } from "./input-result.ts";
+import { readTexts } from "./read-texts.ts";
 
 export interface ReadInputOptions extends InputFilesOptions {
   readonly decode: DecodeOptions;

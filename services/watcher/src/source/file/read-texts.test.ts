@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "vitest";
 import { makeDecodeOptions } from "../decode/decode-options.ts";
-import { readTexts, showPlace } from "./read-texts.ts";
+import { showPlace } from "./input-result.ts";
+import { readTexts } from "./read-texts.ts";
 import { seededRandom } from "./testing/seeded-random.ts";
 
 const options = makeDecodeOptions();

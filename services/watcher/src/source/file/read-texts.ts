@@ -1,48 +1,10 @@
 import type { DecodeOptions } from "../decode/decode-options.ts";
-import { type FieldPath, showPath } from "../decode/decoded.ts";
-import type { ClusterObjects } from "../source.ts";
-import type { DocumentContent } from "./document-content.ts";
+import { showPath } from "../decode/decoded.ts";
 import { findDuplicates } from "./find-duplicates.ts";
 import type { InputText } from "./input-files.ts";
-import { parseDocuments, type SourceDocument } from "./parse-documents.ts";
+import type { InputNote, InputProblem, InputResult, Locate, ReadDocument } from "./input-result.ts";
+import { parseDocuments } from "./parse-documents.ts";
 import { readDocument } from "./read-document.ts";
-
-/** A place in the inputs; line and column count from 1 and are absent where the whole file is meant. */
-export interface Place {
-  readonly file: string;
-  readonly line?: number | undefined;
-  readonly column?: number | undefined;
-}
-
-export interface InputProblem extends Place {
-  readonly problem: string;
-}
-
-export interface InputNote extends Place {
-  readonly note: string;
-  /** "debug" for what is in order. */
-  readonly level: "info" | "debug";
-}
-
-/** What the inputs hold: everything, or what is wrong; never a part. */
-export type InputResult =
-  | { readonly kind: "ok"; readonly objects: ClusterObjects; readonly notes: readonly InputNote[] }
-  | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };
-
-/** A document of a file, with what it holds. */
-export interface ReadDocument {
-  readonly file: string;
-  readonly document: SourceDocument;
-  readonly content: DocumentContent;
-}
-
-/** Says where a part of a document is. */
-export type Locate = (document: ReadDocument, path: FieldPath) => Place;
-
-/** *Shape:* `file:line:column`, as far as it is known. */
-export function showPlace({ file, line, column }: Place): string {
-  return [file, line, column].filter((part) => part !== undefined).join(":");
-}
 
 /** Characters that may be parsed again to find lines, for problems (2 s of work) and for notes. */
 const budget = { problems: 100_000_000, notes: 5_000_000 };
