@@ -1,5 +1,13 @@
-/** What can go wrong between a watcher and a backend; each code has a row in docs/errors.md. */
-export type BackendErrorCode = "BAD_STREAM" | "STREAM_LOST";
+/** What can go wrong in what all backends share; the README of this package has a row for each code. */
+export type BackendErrorCode =
+  | "BAD_STREAM"
+  | "STREAM_LOST"
+  | "CONNTRACK_MISSING"
+  | "CONNTRACK_FAILED"
+  | "HEALTH_CHECK_LISTEN"
+  | "STATE_FILE"
+  | "BAD_CONFIG"
+  | "NO_WATCHER_ADDRESS";
 
 /** *Shape of the message:* `[CODE] what happened to what: the tool's own words`. */
 export class BackendError extends Error {

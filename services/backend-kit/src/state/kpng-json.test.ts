@@ -88,11 +88,22 @@ const cases: { name: string; actual: string; json: string }[] = [
     json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","Annotations":{"a":"b"},"IPs":{},"IPFilters":[{"TargetIPs":{"V4":["1.2.3.4"]},"SourceRanges":["10.0.0.0/8"]}],"MapIP":true,"Ports":[{"Name":"p","Protocol":3,"Port":1,"NodePort":2,"TargetPortName":"t"}],"ExternalTrafficToLocal":true,"SessionAffinity":{"ClientIP":{"TimeoutSeconds":10800}},"InternalTrafficToLocal":true,"HealthCheckNodePort":3},"Endpoints":null}',
   },
   {
-    name: "an endpoint in no scope has empty Scopes; the protocol of its ports, which KPNG does not know, is left out",
+    name: "an endpoint in no scope, which KPNG does not know, is left out",
+    actual: line({}, [endpoint]),
+    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","IPs":{},"SessionAffinity":null},"Endpoints":null}',
+  },
+  {
+    name: "the protocol of an endpoint's ports, which KPNG does not know, is left out",
     actual: line({}, [
-      { ...endpoint, hostname: "h", isOnNode: true, ports: [{ name: "", port: 80, protocol: "UDP" }] },
+      {
+        ...endpoint,
+        scopes: { internal: true, external: false },
+        hostname: "h",
+        isOnNode: true,
+        ports: [{ name: "", port: 80, protocol: "UDP" }],
+      },
     ]),
-    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","IPs":{},"SessionAffinity":null},"Endpoints":[{"Hostname":"h","IPs":{},"Local":true,"PortOverrides":[{"Port":80}],"Scopes":{}}]}',
+    json: '{"Service":{"Namespace":"d","Name":"s","Type":"ClusterIP","IPs":{},"SessionAffinity":null},"Endpoints":[{"Hostname":"h","IPs":{},"Local":true,"PortOverrides":[{"Port":80}],"Scopes":{"Internal":true}}]}',
   },
 ];
 

@@ -28,9 +28,11 @@ export function* formatViewLines(view: NodeView): Generator<string, void, void> 
  * *Source:* kpng `examples/pipe-exec`, `fullstate.ServiceEndpoints`.
  */
 export function formatServiceLine({ service, endpoints }: ServiceView): string {
+  // KPNG knows no endpoint without a scope: what kernel backends alone need would be misread as usable.
+  const usable = endpoints.filter(({ scopes }) => scopes.internal || scopes.external);
   return object([
     ["Service", formatService(service)],
-    ["Endpoints", endpoints.length === 0 ? "null" : array(endpoints.map(formatEndpoint))],
+    ["Endpoints", usable.length === 0 ? "null" : array(usable.map(formatEndpoint))],
   ]);
 }
 

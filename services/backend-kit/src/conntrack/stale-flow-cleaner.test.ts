@@ -1,0 +1,83 @@
+import { Registry } from "prom-client";
+import { expect, test } from "vitest";
+import { BackendError } from "../backend-error.ts";
+import { createReadableLog } from "../testing/steps.ts";
+import { endpoint, port, service, view } from "../testing/views.ts";
+import type { ConntrackTool } from "./conntrack-tool.ts";
+import { StaleFlowCleaner } from "./stale-flow-cleaner.ts";
+import type { UdpFlow } from "./udp-flow.ts";
+
+const udp = [port(53, { protocol: "UDP" })];
+const dns = service("a/dns", { ports: udp, endpoints: [endpoint("10.1.0.1")] });
+const web = service("a/web", { ips: ["10.96.0.80"] });
+const never = new AbortController().signal;
+
+/** A table of flows to the cluster IP, by reply source; counts the passes over it. */
+function play(table: string[]) {
+  const passes: string[] = [];
+  let failure: Error | undefined;
+  const tool: ConntrackTool = {
+    visitUdp: async (family, visit) => {
+      passes.push(family);
+      if (failure !== undefined) throw failure;
+      for (const replySource of family === "v4" ? table : []) {
+        visit({ family, destination: "10.96.0.10", destinationPort: 53, replySource, replySourcePort: 53 });
+      }
+    },
+    deleteUdp: async (groups: readonly UdpFlow[]) => {
+      const before = table.length;
+      const isDeleted = (source: string): boolean => groups.some((group) => group.replySource === source);
+      table.splice(0, before, ...table.filter((source) => !isDeleted(source)));
+      return before - table.length;
+    },
+  };
+  const { log, lines } = createReadableLog();
+  const metrics = new Registry();
+  const cleaner = new StaleFlowCleaner({ log, metrics, tool });
+  const clean = (services: readonly (typeof dns)[], changed: "all" | readonly `${string}/${string}`[]) =>
+    cleaner.clean({ view: view(services), changed, isNodePortAddress: () => false }, never);
+  return { passes, lines, metrics, clean, cleaner, fail: (error?: Error) => (failure = error) };
+}
+
+test("nothing is run while no Service with a UDP port changed", async () => {
+  const { passes, clean } = play([]);
+  expect(await clean([web], "all")).toEqual({ kind: "not-needed" });
+  await clean([web, dns], ["a/dns"]);
+  expect(await clean([web, dns], ["a/web"])).toEqual({ kind: "not-needed" });
+  expect(passes).toEqual(["v4"]);
+});
+
+test.each([
+  { name: "loses its last endpoint", services: [service("a/dns", { ports: udp })] },
+  { name: "is deleted", services: [] },
+  { name: "loses its UDP port", services: [service("a/dns")] },
+  { name: "gets another cluster IP", services: [service("a/dns", { ports: udp, ips: ["10.96.0.99"] })] },
+])("the flows of a Service that $name are deleted", async ({ services }) => {
+  const table = ["10.1.0.1"];
+  const { clean } = play(table);
+  expect(await clean([dns], "all")).toEqual({ kind: "cleaned", deletedCount: 0 });
+  expect(await clean(services, ["a/dns"])).toEqual({ kind: "cleaned", deletedCount: 1 });
+  expect(table).toEqual([]);
+});
+
+test("what was seeded from the time before the start counts as known", async () => {
+  const table = ["10.1.0.1"];
+  const { clean, cleaner } = play(table);
+  cleaner.seed(view([dns]));
+  await clean([], "all");
+  expect(table).toEqual([]);
+});
+
+test("a missing program is said once, shows in metrics, and what it could not do is done later", async () => {
+  const table = ["10.1.0.1"];
+  const { clean, fail, lines, metrics } = play(table);
+  await clean([dns], "all");
+  fail(new BackendError("CONNTRACK_MISSING", "there is none"));
+  for (let sync = 0; sync < 3; sync++) expect((await clean([], ["a/dns"])).kind).toBe("failed");
+  expect(lines.filter((line) => line.level === "error")).toMatchObject([{ msg: "stale udp flows stay" }]);
+  expect(await metrics.metrics()).toContain("kpng_backend_conntrack_failures_total 3\n");
+  expect(await metrics.metrics()).toContain("kpng_backend_conntrack_working 0\n");
+  fail();
+  expect(await clean([], [])).toEqual({ kind: "cleaned", deletedCount: 1 });
+  expect(await metrics.metrics()).toContain('kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 1');
+});
