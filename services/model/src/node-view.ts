@@ -21,7 +21,11 @@ export interface ServiceItem {
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }
 
-/** How a node uses an endpoint. */
+/**
+ * How a node uses an endpoint.
+ *
+ * An endpoint in neither set gets no new traffic: it is told because it still answers UDP flows that began earlier.
+ */
 export interface EndpointUse {
   /**
    * In the set for policy Cluster, which also takes what pods and the node itself send to an external address under

@@ -200,6 +200,30 @@ describe("the same endpoint in two slices", () => {
   });
 });
 
+describe("UDP", () => {
+  const ports = [servicePort({ name: "dns", protocol: "UDP", port: 53 })];
+  const dns = [{ name: "dns", port: 53, protocol: "UDP" }] as const;
+
+  test("an endpoint that drains beside a ready one is told, for the flows that it still answers", () => {
+    const old = endpoint("10.1.0.1", { ports: dns, conditions: draining });
+    expect(describeEndpoints(view({ ports }, [slice([old, endpoint("10.1.0.2", { ports: dns })])]))).toEqual([
+      "10.1.0.1 dns=53 here -- -/-",
+      "10.1.0.2 dns=53 here C- int/ext",
+    ]);
+  });
+
+  test("one that no longer serves is not told", () => {
+    const dead = { ready: false, serving: false, terminating: true };
+    const old = endpoint("10.1.0.1", { ports: dns, conditions: dead });
+    expect(view({ ports }, [slice([old, endpoint("10.1.0.2", { ports: dns })])]).endpoints).toHaveLength(1);
+  });
+
+  test("over TCP nothing is cut, so nothing more is told", () => {
+    const old = endpoint("10.1.0.1", { conditions: draining });
+    expect(view({}, [slice([old, endpoint("10.1.0.2")])]).endpoints).toHaveLength(1);
+  });
+});
+
 test("a headless Service gives all its endpoints, without any port as well", () => {
   const made = view({ isHeadless: true, clusterIPs: addresses(), ports: [] }, [
     slice([endpoint("10.1.0.1", { ports: [] })]),

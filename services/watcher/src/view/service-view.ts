@@ -23,7 +23,9 @@ export function makeServiceView(service: Service, slices: readonly EndpointSlice
   for (const [group, facets] of groupFacets(slices)) {
     const choice = chooseEndpoints(facets, node, needed);
     if (choice.hasEndpoints) usableGroups.add(group);
-    for (const [facet, use] of choice.uses) {
+    for (const facet of facets) {
+      const use = choice.uses.get(facet) ?? (mayHaveFlows(service, facet) ? forOldFlows : undefined);
+      if (use === undefined) continue;
       const used = usesByEndpoint.get(facet.endpoint);
       if (used === undefined) usesByEndpoint.set(facet.endpoint, [{ facet, use }]);
       else used.push({ facet, use });
@@ -49,6 +51,19 @@ function neededSets(service: Service): NeededSets {
     cluster: service.internalTrafficPolicy === "Cluster" || isExternallyAccessible(service) || service.isHeadless,
     local: service.internalTrafficPolicy === "Local" || service.externalTrafficPolicy === "Local",
   };
+}
+
+/** In no set: nothing new is sent there. */
+const forOldFlows: EndpointUse = { cluster: false, local: false };
+
+/**
+ * True for an endpoint that still answers UDP although it is in no set: it drains while others are ready, or hints lead
+ * elsewhere. The node must know it to tell the flows that it still answers from those that go nowhere: only the latter
+ * may be cut. Source: kube-proxy `conntrack/cleanup.go`, which keeps the flows of all serving endpoints.
+ */
+function mayHaveFlows(service: Service, { conditions, port }: Facet): boolean {
+  const protocol = port?.protocol ?? service.ports.find(({ name }) => name === (port?.name ?? ""))?.protocol;
+  return protocol === "UDP" && conditions.serving;
 }
 
 interface Used {

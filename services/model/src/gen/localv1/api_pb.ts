@@ -432,7 +432,8 @@ export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
  * In which of a Service's sets this endpoint is, and why it is eligible.
  *
  * Traffic under policy Cluster, and traffic from pods and the node itself to an external address under policy Local,
- * goes to the endpoints with Cluster; all other traffic under policy Local goes to those with Local.
+ * goes to the endpoints with Cluster; all other traffic under policy Local goes to those with Local. An endpoint in
+ * neither set gets no new traffic: it is told because it still answers UDP flows that began earlier.
  *
  * @generated from message localv1.EndpointUse
  */
