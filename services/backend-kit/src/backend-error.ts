@@ -4,7 +4,6 @@ export type BackendErrorCode =
   | "STREAM_LOST"
   | "CONNTRACK_MISSING"
   | "CONNTRACK_FAILED"
-  | "HEALTH_CHECK_LISTEN"
   | "STATE_FILE"
   | "BAD_CONFIG"
   | "NO_WATCHER_ADDRESS";

@@ -1,0 +1,158 @@
+import { Agent, get, type IncomingHttpHeaders } from "node:http";
+import { type AddressInfo, createServer } from "node:net";
+import { Registry } from "prom-client";
+import { expect, test } from "vitest";
+import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
+import { endpoint, service, view } from "../testing/views.ts";
+import { HealthCheckServers, type ListenAddresses } from "./health-check-servers.ts";
+
+const local: ListenAddresses = { v4: { kind: "listed", addresses: ["127.0.0.1"] }, v6: { kind: "all" } };
+
+async function freePort(): Promise<{ readonly port: number; free(): Promise<void> }> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return { port, free: () => new Promise((resolve) => server.close(() => resolve())) };
+}
+
+async function unusedPort(): Promise<number> {
+  const { port, free } = await freePort();
+  await free();
+  return port;
+}
+
+interface Reply {
+  readonly status: number | undefined;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+function ask(port: number, agent?: Agent): Promise<Reply | "refused"> {
+  return new Promise((resolve) => {
+    get({ host: "127.0.0.1", port, path: "/any", agent: agent ?? false }, (response) => {
+      let body = "";
+      response.setEncoding("utf8").on("data", (text: string) => {
+        body += text;
+      });
+      response.once("end", () => resolve({ status: response.statusCode, headers: response.headers, body }));
+    }).once("error", () => resolve("refused"));
+  });
+}
+
+function balanced(healthCheckNodePort: number, ...local: readonly string[]) {
+  const endpoints = local.map((address) => endpoint(address, { isOnNode: true }));
+  const type = "LoadBalancer";
+  return service("a/web", { type, externalTrafficPolicy: "Local", healthCheckNodePort, endpoints });
+}
+
+async function run(steps: (parts: Parts) => Promise<void>): Promise<void> {
+  const { log, lines } = createReadableLog();
+  const metrics = new Registry();
+  const state = { isHealthy: true };
+  const waits = new Mailbox<() => void>();
+  const stop = new AbortController();
+  const servers = new HealthCheckServers({
+    log,
+    metrics,
+    isProxyHealthy: () => state.isHealthy,
+    wait: (_ms, signal) => {
+      const gate = createGate();
+      signal.addEventListener("abort", () => gate.open());
+      waits.put(() => gate.open());
+      return gate.opened;
+    },
+  });
+  const running = servers.run(stop.signal);
+  try {
+    await steps({ servers, lines, metrics, state, waits });
+  } finally {
+    stop.abort();
+    await running;
+  }
+}
+
+interface Parts {
+  readonly servers: HealthCheckServers;
+  readonly lines: readonly Record<string, unknown>[];
+  readonly metrics: Registry;
+  readonly state: { isHealthy: boolean };
+  /** Each next() is a retry's wait; calling it ends the wait. */
+  readonly waits: Mailbox<() => void>;
+}
+
+test("the answer is kube-proxy's", () =>
+  run(async ({ servers, state }) => {
+    const port = await unusedPort();
+    await servers.sync(view([balanced(port, "10.1.0.1", "10.1.0.2")]), local);
+    expect(await ask(port)).toMatchObject({
+      status: 200,
+      headers: {
+        "content-type": "application/json",
+        "x-content-type-options": "nosniff",
+        "x-load-balancing-endpoint-weight": "2",
+      },
+      body: '{\n\t"service": {\n\t\t"namespace": "a",\n\t\t"name": "web"\n\t},\n\t"localEndpoints": 2,\n\t"serviceProxyHealthy": true\n}',
+    });
+    state.isHealthy = false;
+    expect(await ask(port)).toMatchObject({
+      status: 503,
+      headers: { "x-load-balancing-endpoint-weight": "2" },
+      body: expect.stringContaining('"serviceProxyHealthy": false'),
+    });
+    state.isHealthy = true;
+    await servers.sync(view([balanced(port)]), local);
+    expect(await ask(port)).toMatchObject({ status: 503, headers: { "x-load-balancing-endpoint-weight": "0" } });
+  }));
+
+test("an update keeps the server and its connections; another port closes and opens; a delete closes", () =>
+  run(async ({ servers, metrics }) => {
+    const [port, other] = [await unusedPort(), await unusedPort()];
+    await servers.sync(view([balanced(port)]), local);
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    await ask(port, agent);
+    const [socket] = Object.values(agent.freeSockets).flatMap((sockets) => sockets ?? []);
+    await servers.sync(view([balanced(port, "10.1.0.1")]), local);
+    expect(await ask(port, agent)).toMatchObject({ status: 200 });
+    expect(Object.values(agent.freeSockets).flatMap((sockets) => sockets ?? [])[0]).toBe(socket);
+    agent.destroy();
+    await servers.sync(view([balanced(other, "10.1.0.1")]), local);
+    expect(await ask(port)).toBe("refused");
+    expect(await ask(other)).toMatchObject({ status: 200 });
+    await servers.sync(view([]), local);
+    expect(await ask(other)).toBe("refused");
+    expect(await metrics.metrics()).toContain("health_checks_open 0\n");
+  }));
+
+test("a port that another program has is said once, shows in metrics, and is taken once it is free", () =>
+  run(async ({ servers, lines, metrics, waits }) => {
+    const { port, free } = await freePort();
+    const sound = await unusedPort();
+    const world = view([balanced(port, "10.1.0.1"), { ...balanced(sound), ...named(balanced(sound), "b") }]);
+    for (let sync = 0; sync < 2; sync++) await servers.sync(world, local);
+    expect(lines.filter((line) => line.level === "error")).toMatchObject([
+      { msg: "health check cannot listen", service: "a/web", port, reason: expect.stringContaining("EADDRINUSE") },
+    ]);
+    expect(await metrics.metrics()).toContain("health_checks_not_listening 1\n");
+    expect(await ask(sound)).toMatchObject({ status: 503 });
+    await free();
+    (await waits.next())();
+    await waits.next();
+    expect(await ask(port)).toMatchObject({ status: 200 });
+    expect(await metrics.metrics()).toContain("health_checks_not_listening 0\n");
+  }));
+
+test("two Services exchange their ports in one sync", () =>
+  run(async ({ servers, lines }) => {
+    const [one, two] = [await unusedPort(), await unusedPort()];
+    const both = (first: number, second: number) =>
+      view([balanced(first, "10.1.0.1"), { ...balanced(second), ...named(balanced(second), "b") }]);
+    await servers.sync(both(one, two), local);
+    await servers.sync(both(two, one), local);
+    expect(await ask(two)).toMatchObject({ body: expect.stringContaining('"name": "web"') });
+    expect(await ask(one)).toMatchObject({ body: expect.stringContaining('"name": "b"') });
+    expect(lines).toEqual([]);
+  }));
+
+function named({ service: of }: ReturnType<typeof balanced>, name: string) {
+  return { service: { ...of, name } };
+}

@@ -1,0 +1,56 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import type { Health } from "@kpng/process/health.ts";
+import { runWithMain } from "@kpng/process/run-tasks.ts";
+import type { Task } from "@kpng/process/task.ts";
+import type { BackendCommand, BackendContext, ParsedOptions } from "../backend-command.ts";
+import { backendTask } from "../backend-task.ts";
+import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
+import {
+  type NodePortAddressRule,
+  nodePortAddressesOption,
+  parseNodePortAddresses,
+  resolveNodePortAddresses,
+} from "../node-addresses/node-port-addresses.ts";
+import { HealthCheckServers, type ListenAddresses } from "./health-check-servers.ts";
+
+const name = "healthchecks";
+
+/**
+ * Only answers health-check node ports: beside a proxy that does not, or to see what load balancers are told.
+ *
+ * What it says of the proxy is what the other backends in the same process say of themselves.
+ */
+export const healthChecksBackend: BackendCommand = {
+  name,
+  description: "answers the health checks of load balancers with external traffic policy Local",
+  options: [nodePortAddressesOption],
+  examples: `
+Examples:
+  COMMAND --api watcher.kube-system:12090
+  COMMAND --nodeport-addresses primary
+  curl -i http://NODE:HEALTH-CHECK-NODE-PORT/
+`,
+  makeTask,
+};
+
+function makeTask(options: ParsedOptions, context: BackendContext): Task {
+  const { log, metrics, health } = context;
+  const rule = parseNodePortAddresses((options.nodeportAddresses as readonly string[] | undefined) ?? []);
+  const servers = new HealthCheckServers({ log, metrics, isProxyHealthy: () => areOthersHealthy(health) });
+  const main = backendTask({ ...context, name, onState: (view) => servers.sync(view, listenAddresses(rule, view)) });
+  const serving: Task = { name: `backend/${name}/servers`, run: (signal) => servers.run(signal) };
+  return { name: main.name, run: (signal) => runWithMain(main, [serving], signal) };
+}
+
+/** Where health checks are answered on the node of a view, by what its interfaces have now. */
+export function listenAddresses(rule: NodePortAddressRule, { node }: NodeView): ListenAddresses {
+  const addresses = { local: readLocalAddresses(), ofNode: node?.addresses ?? [] };
+  const ofFamily = (family: Family) => resolveNodePortAddresses(rule, family, addresses);
+  return { v4: ofFamily("v4"), v6: ofFamily("v6") };
+}
+
+/** One Service's port that is taken must not take the other Services off this node. */
+function areOthersHealthy(health: Health): boolean {
+  return [...health.parts].every(([part, { isHealthy }]) => part === name || isHealthy);
+}

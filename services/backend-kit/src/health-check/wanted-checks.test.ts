@@ -1,0 +1,39 @@
+import { expect, test } from "vitest";
+import { endpoint, type ServiceParts, service, view } from "../testing/views.ts";
+import { wantedChecks } from "./wanted-checks.ts";
+
+const loadBalancer: ServiceParts = {
+  type: "LoadBalancer",
+  externalTrafficPolicy: "Local",
+  healthCheckNodePort: 31_000,
+  ips: ["10.96.0.10", "fd00::10"],
+};
+const here = { isOnNode: true };
+const draining = { ...here, conditions: { ready: false, serving: true, terminating: true } };
+
+const cases: { name: string; parts: ServiceParts; checks: string[] }[] = [
+  { name: "each family has its check", parts: {}, checks: ["v4:31000 0", "v6:31000 0"] },
+  { name: "a Service of one family has one", parts: { ips: ["10.96.0.10"] }, checks: ["v4:31000 0"] },
+  { name: "no port, no check", parts: { healthCheckNodePort: 0 }, checks: [] },
+  { name: "policy Cluster has none, whatever the field says", parts: { externalTrafficPolicy: "Cluster" }, checks: [] },
+  { name: "only load balancers have one", parts: { type: "NodePort" }, checks: [] },
+  {
+    name: "each address counts once, in its family, if it is on the node and ready",
+    parts: {
+      endpoints: [
+        endpoint("10.1.0.1", here),
+        endpoint("10.1.0.1", { ...here, key: "other-port" }),
+        endpoint("10.1.0.2", here),
+        endpoint("10.1.0.3", draining),
+        endpoint("10.1.0.4"),
+        endpoint("fd00:1::1", here),
+      ],
+    },
+    checks: ["v4:31000 2", "v6:31000 1"],
+  },
+];
+
+test.each(cases)("$name", ({ parts, checks }) => {
+  const wanted = wantedChecks(view([service("a/web", { ...loadBalancer, ...parts })]));
+  expect(wanted.map(({ family, port, localEndpoints }) => `${family}:${port} ${localEndpoints}`)).toEqual(checks);
+});
