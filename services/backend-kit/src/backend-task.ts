@@ -7,7 +7,7 @@ import type { waitMs } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
 import { type BackendMetrics, createBackendMetrics } from "./observe/backend-metrics.ts";
 import { type ConnectionState, followView } from "./receive/follow-view.ts";
-import { type Sync, SyncLoop } from "./sync/sync-loop.ts";
+import { type Sync, SyncLoop, type SyncPace } from "./sync/sync-loop.ts";
 
 /** What a backend does with the view of its node; exactly one of the two. */
 export type BackendCallbacks =
@@ -24,31 +24,32 @@ export type BackendCallbacks =
   | {
       /**
        * The same with what changed since the last call that succeeded, for a backend that does not want to look at
-       * everything each time. After a failure it is up to the backend whether it trusts what it had done: `update.view`
-       * always is the whole view.
+       * everything each time. `update.mode` is "full" where it must: after the start and after a failure nothing that
+       * stands in the kernel is to be trusted. `update.view` always is the whole view.
        */
       readonly onChanges: Sync;
       readonly onState?: undefined;
     };
 
-export type BackendTaskOptions = BackendCallbacks & {
-  /** Of the backend: lower case letters, digits, dashes; e.g. "nft". */
-  readonly name: string;
-  /** Reaches the watcher, in this process or elsewhere. */
-  readonly transport: Transport;
-  readonly nodeName: string;
-  /** Value of the label service.kubernetes.io/service-proxy-name of the Services wanted; "" for the watcher's default. */
-  readonly serviceProxyName?: string | undefined;
-  readonly log: Log;
-  readonly health: Health;
-  readonly metrics: Registry;
-  /** First delay after a lost stream or a failed sync, in milliseconds; it doubles up to 30 s. Default 1000. */
-  readonly errorDelayMs?: number | undefined;
-  /** True to end after the first sync that succeeds. Default false. */
-  readonly isOnce?: boolean | undefined;
-  /** Default {@link waitMs}. */
-  readonly wait?: typeof waitMs | undefined;
-};
+export type BackendTaskOptions = BackendCallbacks &
+  SyncPace & {
+    /** Of the backend: lower case letters, digits, dashes; e.g. "nft". */
+    readonly name: string;
+    /** Reaches the watcher, in this process or elsewhere. */
+    readonly transport: Transport;
+    readonly nodeName: string;
+    /** Value of the label service.kubernetes.io/service-proxy-name of the Services wanted; "" for the watcher's default. */
+    readonly serviceProxyName?: string | undefined;
+    readonly log: Log;
+    readonly health: Health;
+    readonly metrics: Registry;
+    /** First delay after a lost stream or a failed sync, in milliseconds; it doubles up to 30 s. Default 1000. */
+    readonly errorDelayMs?: number | undefined;
+    /** True to end after the first sync that succeeds. Default false. */
+    readonly isOnce?: boolean | undefined;
+    /** Default {@link waitMs}. */
+    readonly wait?: typeof waitMs | undefined;
+  };
 
 /**
  * A backend as a part of a process: follows the view of a node and calls back, until it is aborted.
@@ -65,8 +66,8 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const metrics = createBackendMetrics(options.metrics);
   const onConnection = connectionObserver(options.health, metrics, options.log);
   const sync: Sync = onChanges ?? ((update, stop) => onState(update.view, stop));
-  const { name, log, health, errorDelayMs, isOnce, wait } = options;
-  const loop = new SyncLoop({ name, sync, log, health, metrics, errorDelayMs, isOnce, wait });
+  const { log, errorDelayMs, wait } = options;
+  const loop = new SyncLoop({ ...options, sync, metrics });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
   const receive = async (): Promise<void> => {

@@ -35,4 +35,6 @@ export { type RunBackendOptions, runBackend, runBackendCommand } from "./run-bac
 export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
 export { touchedServices } from "./state/touched-services.ts";
 export { ViewState, type ViewUpdate } from "./state/view-state.ts";
-export type { Sync } from "./sync/sync-loop.ts";
+export { FullSyncRequests } from "./sync/full-sync-requests.ts";
+export type { SyncPace } from "./sync/sync-loop.ts";
+export type { Sync, SyncMode, SyncObserver, SyncUpdate } from "./sync/sync-update.ts";

@@ -3,6 +3,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { diffViews } from "../state/diff-views.ts";
 import { touchedServices } from "../state/touched-services.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
+import type { SyncUpdate } from "./sync-update.ts";
 
 /**
  * Merges the updates that arrive while a backend is busy into one.
@@ -10,14 +11,26 @@ import type { ViewUpdate } from "../state/view-state.ts";
  * Holds the newest view and the keys of the Services that changed since the last success, never a list of updates.
  */
 export class PendingUpdate {
-  #delivered: NodeView | undefined;
+  #delivered: ViewUpdate | undefined;
   #newest: ViewUpdate | undefined;
   #touched = new Set<ServiceKey>();
-  #isRetry = false;
+  /** Why the next delivery is a full one. */
+  #fullReason = "start";
+
+  /** True if something waits, even if it may prove to change nothing. */
+  get isWaiting(): boolean {
+    return this.#newest !== undefined;
+  }
 
   add(update: ViewUpdate): void {
     this.#newest = update;
     for (const key of touchedServices(update.changes)) this.#touched.add(key);
+  }
+
+  /** Makes the next delivery a full one, even of a view that did not change; nothing before there is a view. */
+  requireFull(reason: string): void {
+    if (this.#fullReason === "") this.#fullReason = reason;
+    this.#newest ??= this.#delivered;
   }
 
   /**
@@ -29,33 +42,31 @@ export class PendingUpdate {
   take(): Delivery | undefined {
     const update = this.#newest;
     if (update === undefined) return undefined;
-    const from = this.#delivered ?? { nodeName: update.view.nodeName, services: new Map() };
+    const from: NodeView = this.#delivered?.view ?? { nodeName: update.view.nodeName, services: new Map() };
     const touched = this.#touched;
     const changes = diffViews(from, update.view, touched);
     const isFirst = this.#delivered === undefined;
-    if (changes.length === 0 && !isFirst && !this.#isRetry) {
-      this.#newest = undefined;
-      return undefined;
-    }
+    const fullReason = this.#fullReason;
     this.#newest = undefined;
+    if (changes.length === 0 && fullReason === "") return undefined;
     this.#touched = new Set();
+    this.#fullReason = "";
     return {
-      update: { ...update, changes, isFirst },
+      update: { ...update, changes, isFirst, mode: fullReason === "" ? "partial" : "full", fullReason },
       delivered: () => {
-        this.#delivered = update.view;
-        this.#isRetry = false;
+        this.#delivered = update;
       },
       failed: () => {
         this.#newest ??= update;
         this.#touched = this.#touched.union(touched);
-        this.#isRetry = true;
+        this.#fullReason = "failure";
       },
     };
   }
 }
 
 export interface Delivery {
-  readonly update: ViewUpdate;
+  readonly update: SyncUpdate;
   delivered(): void;
   failed(): void;
 }

@@ -1,15 +1,32 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { Backoff } from "@kpng/process/backoff.ts";
 import type { Health } from "@kpng/process/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { Wakeup, waitMs } from "@kpng/process/wait.ts";
+import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
 import type { BackendMetrics } from "../observe/backend-metrics.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
+import type { FullSyncRequests } from "./full-sync-requests.ts";
+import { Pacer, realClock } from "./pacer.ts";
 import { PendingUpdate } from "./pending-update.ts";
+import type { Sync, SyncObserver, SyncUpdate } from "./sync-update.ts";
 
-/** Makes the world agree with a view. May take its time; resolves when it is done, rejects or throws if it failed. */
-export type Sync = (update: ViewUpdate, signal: AbortSignal) => void | Promise<void>;
+export type { Sync } from "./sync-update.ts";
 
-export interface SyncLoopOptions {
+/** When a sync runs; every field may be left out. */
+export interface SyncPace {
+  /** Shortest time from the end of a sync to the start of the next, in milliseconds; what arrives meanwhile is merged. Default 0. */
+  readonly minIntervalMs?: number | undefined;
+  /** Longest time from the end of a full sync to the next one, in milliseconds; 0 for none. Default 0. */
+  readonly maxIntervalMs?: number | undefined;
+  /** Where the backend itself asks for full syncs. */
+  readonly fullSyncRequests?: FullSyncRequests | undefined;
+  /** Told of each step of the loop. */
+  readonly observers?: readonly SyncObserver[] | undefined;
+  /** Default performance.now. */
+  readonly nowMs?: (() => number) | undefined;
+}
+
+export interface SyncLoopOptions extends SyncPace {
   /** Name of the backend, also among the parts of the process's health. */
   readonly name: string;
   readonly sync: Sync;
@@ -26,35 +43,48 @@ export interface SyncLoopOptions {
 
 /**
  * Calls `sync` with the newest view: never two calls at once, never a queue of more than one, and again with backoff
- * after a failure, by then with what is newest.
+ * after a failure, by then with what is newest and in full.
  */
 export class SyncLoop {
   readonly #options: SyncLoopOptions;
+  readonly #observers: readonly SyncObserver[];
   readonly #pending = new PendingUpdate();
   readonly #arrived = new Wakeup();
 
   constructor(options: SyncLoopOptions) {
     this.#options = options;
+    this.#observers = options.observers ?? [];
     options.health.setWaiting(options.name, "not yet synced");
+    options.fullSyncRequests?.onRequest(() => this.#arrived.wake());
   }
 
   /** Takes an update, merging it with one that still waits. */
   offer(update: ViewUpdate): void {
     this.#pending.add(update);
+    if (update.changes.length > 0) for (const observer of this.#observers) observer.queued?.(update);
     this.#arrived.wake();
   }
 
   /** Runs until `signal` aborts, or after the first success with `isOnce`; lets a call that runs come to its end. */
   async run(signal: AbortSignal): Promise<void> {
-    const { name, isOnce = false, errorDelayMs = 1_000, wait = waitMs, log, health } = this.#options;
+    const { name, isOnce = false, errorDelayMs = 1_000, log, health } = this.#options;
+    const { minIntervalMs = 0, maxIntervalMs = 0, wait = realClock.wait, nowMs = realClock.nowMs } = this.#options;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
+    const pacer = new Pacer(minIntervalMs, maxIntervalMs, { nowMs, wait });
     while (!signal.aborted) {
-      const delivery = this.#pending.take();
-      if (delivery === undefined) {
-        await this.#arrived.wait(signal);
+      this.#requireFull(pacer);
+      if (!this.#pending.isWaiting) {
+        await pacer.waitForWork(this.#arrived, signal);
         continue;
       }
+      await pacer.waitForMin(signal);
+      if (signal.aborted) return;
+      this.#requireFull(pacer);
+      const delivery = this.#pending.take();
+      if (delivery === undefined) continue;
+      if (delivery.update.mode === "full") this.#options.fullSyncRequests?.clear();
       const error = await this.#syncOnce(delivery.update, signal);
+      pacer.ended(error === undefined && delivery.update.mode === "full");
       if (error === undefined) {
         delivery.delivered();
         backoff.reset();
@@ -65,14 +95,24 @@ export class SyncLoop {
       delivery.failed();
       const reason = reasonOf(error.cause);
       health.setFailing(name, reason);
+      for (const observer of this.#observers) observer.failed?.(delivery.update, reason);
       const delayMs = backoff.nextMs();
       log.error("sync failed", { backend: name, revision: Number(delivery.update.revision), reason, delayMs });
       await wait(delayMs, signal);
     }
   }
 
-  async #syncOnce(update: ViewUpdate, signal: AbortSignal): Promise<{ readonly cause: unknown } | undefined> {
+  #requireFull(pacer: Pacer): void {
+    const reason = this.#options.fullSyncRequests?.reason ?? "";
+    if (reason !== "") this.#pending.requireFull(reason);
+    if (pacer.isFullDue) this.#pending.requireFull("interval");
+  }
+
+  async #syncOnce(update: SyncUpdate, signal: AbortSignal): Promise<{ readonly cause: unknown } | undefined> {
     const { name, sync, log, metrics } = this.#options;
+    // Timers and sockets come first: under a stream of changes health must still answer between two syncs.
+    await nextTurn();
+    for (const observer of this.#observers) observer.started?.(update);
     const startMs = performance.now();
     try {
       await sync(update, signal);
@@ -84,8 +124,11 @@ export class SyncLoop {
     metrics.syncs.inc({ result: "ok" });
     metrics.syncSeconds.observe(elapsedMs / 1_000);
     metrics.revision.set(Number(update.revision));
+    for (const observer of this.#observers) observer.succeeded?.(update, elapsedMs);
     log.debug("sync complete", {
       backend: name,
+      mode: update.mode,
+      ...(update.mode === "full" ? { fullReason: update.fullReason } : {}),
       revision: Number(update.revision),
       changes: update.changes.length,
       elapsedMs: Math.round(elapsedMs),
