@@ -1,0 +1,110 @@
+import { createSocket, type Socket as UdpSocket } from "node:dgram";
+import { request } from "node:http";
+import { connect } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Answer, HttpAnswer, Question } from "./question.ts";
+
+type Ask = Extract<Question, { kind: "ask" }>;
+type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;
+
+/** Sends round after round, because whom a packet goes to is chance. */
+export async function ask(question: Ask): Promise<readonly Answer[]> {
+  const { protocol, atOnce, atMost, wanted } = question;
+  const answers: Answer[] = [];
+  const names = new Set<string>();
+  do {
+    const round = Array.from({ length: atOnce }, () => (protocol === "tcp" ? askTcp(question) : askUdp(question)));
+    for (const answer of await Promise.all(round)) {
+      answers.push(answer);
+      if (answer.kind === "answer") names.add(answer.name);
+    }
+    // More packets make no answer out of silence.
+  } while (names.size < wanted && names.size > 0 && answers.length < atMost);
+  return answers;
+}
+
+/** One connection, up to its first line. */
+export function askTcp({ address, port, from, timeoutMs }: Target): Promise<Answer> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: address, port, ...(from === undefined ? {} : { localAddress: from }) });
+    let text = "";
+    const end = (answer: Answer): void => {
+      clearTimeout(timer);
+      // A reset leaves no connection in TIME_WAIT, neither here nor in the node's conntrack.
+      socket.resetAndDestroy();
+      resolve(answer);
+    };
+    const timer = setTimeout(() => end({ kind: "silent" }), timeoutMs);
+    socket.on("data", (data) => {
+      text += String(data);
+      if (text.endsWith("\n")) end(JSON.parse(`{"kind":"answer",${text.slice(1)}`));
+    });
+    socket.on("error", (error: NodeJS.ErrnoException) => end(fromError(error)));
+  });
+}
+
+let nextPort = 10_000;
+
+/**
+ * Returns a socket on a port that was not used for long. A port that the system chooses may be one that the node still
+ * has an entry for from an earlier test, and the datagram would go where that one went.
+ */
+export async function freshUdpSocket(address: string, from: string | undefined): Promise<UdpSocket> {
+  for (;;) {
+    const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
+    nextPort = nextPort >= 60_000 ? 10_000 : nextPort + 1;
+    const isBound = await new Promise<boolean>((resolve) => {
+      socket.once("error", () => resolve(false));
+      socket.bind(nextPort, from, () => resolve(true));
+    });
+    socket.removeAllListeners("error");
+    if (isBound) return socket;
+    socket.close();
+  }
+}
+
+async function askUdp({ address, port, from, timeoutMs }: Target): Promise<Answer> {
+  const socket = await freshUdpSocket(address, from);
+  return new Promise((resolve) => {
+    const end = (answer: Answer): void => {
+      clearTimeout(timer);
+      socket.close();
+      resolve(answer);
+    };
+    const timer = setTimeout(() => end({ kind: "silent" }), timeoutMs);
+    socket.on("error", (error: NodeJS.ErrnoException) => end(fromError(error)));
+    socket.on("message", (data) => end(JSON.parse(`{"kind":"answer",${String(data).slice(1)}`)));
+    // Only a connected socket is told that its datagram was refused.
+    socket.connect(port, address, () => socket.send("who?"));
+  });
+}
+
+/** Returns true once this name answers, false if it does not in time. */
+export async function awaitName(question: Extract<Question, { kind: "await" }>): Promise<boolean> {
+  const deadlineMs = performance.now() + question.timeoutMs;
+  while (performance.now() < deadlineMs) {
+    const answer = await askTcp({ ...question, timeoutMs: 150 });
+    if (answer.kind === "answer" && answer.name === question.name) return true;
+    await sleep(10);
+  }
+  return false;
+}
+
+export function askHttp({ address, port, timeoutMs }: Extract<Question, { kind: "http" }>): Promise<HttpAnswer> {
+  return new Promise((resolve) => {
+    const call = request({ host: address, port, timeout: timeoutMs, agent: false }, (response) => {
+      let body = "";
+      response.setEncoding("utf8").on("data", (text: string) => {
+        body += text;
+      });
+      response.on("end", () => resolve({ status: response.statusCode ?? 0, body }));
+    });
+    call.on("timeout", () => call.destroy(new Error("timeout")));
+    call.on("error", (error) => resolve({ status: 0, body: error.message }));
+    call.end();
+  });
+}
+
+export function fromError(error: NodeJS.ErrnoException): Answer {
+  return error.code === "ECONNREFUSED" ? { kind: "refused" } : { kind: "error", code: error.code ?? error.message };
+}

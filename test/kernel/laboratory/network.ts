@@ -1,0 +1,143 @@
+import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import {
+  type AddressPair,
+  boundAddress,
+  bridgeName,
+  crowdAddresses,
+  gateways,
+  hosts,
+  nodeOf,
+  outsideAddress,
+  type PodName,
+  podCIDRs,
+  strangerAddress,
+} from "../../scenario/places.ts";
+
+const nodeNames = ["n1", "n2"] as const;
+const podNames: readonly PodName[] = ["a", "b", "c", "d"];
+const clientName = "client";
+
+/**
+ * Builds the network of the scenarios: n1, n2 and the client on one switch; on each node a bridge with its pods, with
+ * hairpin on; routes between the nodes. n1 is the client's router, and the client is everybody's default route: what no
+ * proxy concerns itself with ends there, because it forwards nothing.
+ */
+export async function buildNetwork(laboratory: Laboratory): Promise<void> {
+  const names = ["lan", clientName, ...nodeNames, ...podNames];
+  await Promise.all(
+    names.map(async (name) => {
+      await laboratory.add(name);
+      await laboratory.run(name, ["sh", "-c", settings(name)]);
+    }),
+  );
+  const batch = (name: string, lines: readonly string[]) =>
+    laboratory.run(name, ["ip", "-batch", "-"], `${lines.join("\n")}\n`);
+  await Promise.all([
+    batch("lan", lanLinks(laboratory)),
+    ...nodeNames.map((n) => batch(n, bridgeLinks(laboratory, n))),
+  ]);
+  await Promise.all([
+    batch(clientName, clientRoutes()),
+    ...nodeNames.map((node) => batch(node, nodeRoutes(node))),
+    ...podNames.map((pod) => batch(pod, podRoutes(pod))),
+  ]);
+}
+
+/**
+ * Kernel settings of a namespace before it has links.
+ *
+ * Redirects off, or results would depend on which packet came first; no limit on ICMP, or only the first of many refused
+ * datagrams would be told so; duplicate address detection off, because it keeps an IPv6 address from use for a second.
+ */
+function settings(name: string): string {
+  const isRouter = name === "n1" || name === "n2" ? 1 : 0;
+  const values = [
+    `ipv4/ip_forward ${isRouter}`,
+    `ipv6/conf/all/forwarding ${isRouter}`,
+    // What is switched on the nodes' bridges must pass the rules, or a pod's answer to its neighbour keeps its address.
+    `bridge/bridge-nf-call-iptables ${isRouter}`,
+    `bridge/bridge-nf-call-ip6tables ${isRouter}`,
+    "ipv4/icmp_ratelimit 0",
+    "ipv4/icmp_ratemask 0",
+    "ipv6/icmp/ratelimit 0",
+    ...["all", "default"].flatMap((scope) => [
+      `ipv4/conf/${scope}/send_redirects 0`,
+      `ipv4/conf/${scope}/accept_redirects 0`,
+      `ipv4/conf/${scope}/rp_filter 0`,
+      `ipv6/conf/${scope}/accept_redirects 0`,
+      `ipv6/conf/${scope}/accept_dad 0`,
+    ]),
+  ];
+  return values.map((line) => line.replace(/(\S+) (\S+)/, "echo $2 >/proc/sys/net/$1")).join(" && ");
+}
+
+function lanLinks(laboratory: Laboratory): readonly string[] {
+  return [
+    "link add lan0 type bridge mcast_snooping 0",
+    "link set lan0 up",
+    ...[clientName, ...nodeNames].flatMap((name) => [
+      `link add to-${name} type veth peer name eth0 netns ${laboratory.path(name)}`,
+      `link set to-${name} master lan0 up`,
+    ]),
+  ];
+}
+
+function bridgeLinks(laboratory: Laboratory, node: "n1" | "n2"): readonly string[] {
+  return [
+    `link add ${bridgeName} type bridge mcast_snooping 0`,
+    `link set ${bridgeName} up`,
+    ...podNames
+      .filter((pod) => nodeOf[pod] === node)
+      .flatMap((pod) => [
+        `link add veth-${pod} type veth peer name eth0 netns ${laboratory.path(pod)}`,
+        `link set veth-${pod} master ${bridgeName} up`,
+        // A pod that reaches itself through its Service: the bridge sends the frame back where it came from.
+        `link set veth-${pod} type bridge_slave hairpin on`,
+      ]),
+  ];
+}
+
+function nodeRoutes(node: "n1" | "n2"): readonly string[] {
+  const other = node === "n1" ? "n2" : "n1";
+  return [
+    ...addresses("eth0", hosts[node], prefixes(24, 64)),
+    ...addresses(bridgeName, gateways[node], prefixes(24, 64)),
+    "link set eth0 up",
+    `route add ${podCIDRs[other].v4} via ${hosts[other].v4}`,
+    `route add ${podCIDRs[other].v6} via ${hosts[other].v6}`,
+    `route add default via ${outsideAddress.v4}`,
+    `route add default via ${outsideAddress.v6}`,
+    ...(node === "n1" ? addresses("lo", boundAddress, prefixes(32, 128)) : []),
+  ];
+}
+
+function clientRoutes(): readonly string[] {
+  return [
+    ...[outsideAddress, strangerAddress, ...crowdAddresses].flatMap((pair) =>
+      addresses("eth0", pair, prefixes(24, 64)),
+    ),
+    "link set eth0 up",
+    `route add default via ${hosts.n1.v4} src ${outsideAddress.v4}`,
+    `route add default via ${hosts.n1.v6} src ${outsideAddress.v6}`,
+    // To the node itself too: the kernel prefers the last of several IPv6 addresses.
+    `route add ${hosts.n1.v6}/128 dev eth0 src ${outsideAddress.v6}`,
+  ];
+}
+
+function podRoutes(pod: PodName): readonly string[] {
+  const gateway = gateways[nodeOf[pod] === "n1" ? "n1" : "n2"];
+  return [
+    ...addresses("eth0", hosts[pod], prefixes(24, 64)),
+    "link set eth0 up",
+    `route add default via ${gateway.v4}`,
+    `route add default via ${gateway.v6}`,
+  ];
+}
+
+function prefixes(v4: number, v6: number) {
+  return { v4, v6 };
+}
+
+function addresses(link: string, pair: AddressPair, size: { readonly v4: number; readonly v6: number }) {
+  return [`address add ${pair.v4}/${size.v4} dev ${link}`, `address add ${pair.v6}/${size.v6} dev ${link} nodad`];
+}

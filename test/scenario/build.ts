@@ -1,0 +1,199 @@
+import type {
+  EndpointManifest,
+  EndpointSliceManifest,
+  NodeManifest,
+  ServiceManifest,
+  ServicePortManifest,
+  State,
+} from "./manifest.ts";
+import { type AddressPair, type Family, families, type HostName, hosts, nodeOf, podCIDRs } from "./places.ts";
+
+/** One port number of a Service, which it has for both protocols unless told otherwise. */
+export interface PortOptions {
+  readonly port: number;
+  /** Where the pods listen: 8080 (default) or 8443. */
+  readonly targetPort?: 8080 | 8443 | undefined;
+  readonly nodePort?: number | undefined;
+  readonly protocols?: readonly ("tcp" | "udp")[] | undefined;
+}
+
+/** What is special about a Service; by default one of type ClusterIP with port 80 to 8080, TCP and UDP. */
+export interface ServiceOptions {
+  /** Default: NodePort if a port has a node port, LoadBalancer if there is a load-balancer IP, else ClusterIP. */
+  readonly type?: "ClusterIP" | "NodePort" | "LoadBalancer" | undefined;
+  /** Number of its cluster IP: 10.96.0.<number> and fd00:10:96::<number>. Default 11. */
+  readonly number?: number | undefined;
+  readonly ports?: readonly PortOptions[] | undefined;
+  readonly externalIPs?: readonly AddressPair[] | undefined;
+  readonly loadBalancerIPs?: readonly AddressPair[] | undefined;
+  readonly ipMode?: "VIP" | "Proxy" | undefined;
+  readonly sourceRanges?: readonly AddressPair[] | undefined;
+  readonly internal?: "Cluster" | "Local" | undefined;
+  readonly external?: "Cluster" | "Local" | undefined;
+  readonly affinitySeconds?: number | undefined;
+  readonly healthCheckNodePort?: number | undefined;
+  readonly labels?: Readonly<Record<string, string>> | undefined;
+}
+
+/** An endpoint by the name of its host: ready, or in another condition. */
+export type EndpointOption =
+  | HostName
+  | {
+      readonly host: HostName;
+      readonly is: keyof typeof conditions;
+      readonly forZones?: readonly string[] | undefined;
+      readonly forNodes?: readonly string[] | undefined;
+    };
+
+/** Terminating and still serving. */
+export const draining = (host: HostName): EndpointOption => ({ host, is: "draining" });
+/** Neither ready nor terminating. */
+export const unready = (host: HostName): EndpointOption => ({ host, is: "unready" });
+/** Terminating and no longer serving. */
+export const gone = (host: HostName): EndpointOption => ({ host, is: "gone" });
+/** Ready, and meant for clients of the zone "zone-<node>". */
+export const forZoneOf = (node: "n1" | "n2", host: HostName): EndpointOption => ({
+  host,
+  is: "ready",
+  forZones: [`zone-${node}`],
+});
+/** Ready, and meant for clients on one node. */
+export const forNode = (node: "n1" | "n2", host: HostName): EndpointOption => ({ host, is: "ready", forNodes: [node] });
+
+const conditions = {
+  ready: { ready: true, serving: true, terminating: false },
+  unready: { ready: false, serving: false, terminating: false },
+  draining: { ready: false, serving: true, terminating: true },
+  gone: { ready: false, serving: false, terminating: true },
+} as const;
+
+/** Addresses of the outside world that Services may own: 198.51.100.<number> and 2001:db8:100::<number>. */
+export function publicAddress(number: number): AddressPair {
+  return { v4: `198.51.100.${number}`, v6: `2001:db8:100::${number}` };
+}
+
+/** A state of one Service, named "web", and its endpoints. */
+export function web(options: ServiceOptions, endpoints: readonly EndpointOption[]): State {
+  return named("web", options, endpoints);
+}
+
+/** A state of one Service and its endpoints. */
+export function named(name: string, options: ServiceOptions, endpoints: readonly EndpointOption[]): State {
+  const service = makeService(name, options);
+  return { services: [service], slices: families.map((family) => makeSlice(service, family, endpoints)) };
+}
+
+/** The state that has all of these. */
+export function together(...states: readonly State[]): State {
+  return {
+    services: states.flatMap(({ services }) => services),
+    slices: states.flatMap(({ slices }) => slices),
+  };
+}
+
+/** No Service at all. */
+export const nothing: State = { services: [], slices: [] };
+
+function makeService(name: string, options: ServiceOptions): ServiceManifest {
+  const { number = 11, ports = [{ port: 80 }], loadBalancerIPs = [], ipMode = "VIP", affinitySeconds } = options;
+  const hasNodePort = ports.some(({ nodePort }) => nodePort !== undefined);
+  const type = options.type ?? (loadBalancerIPs.length > 0 ? "LoadBalancer" : hasNodePort ? "NodePort" : "ClusterIP");
+  const isExternal = type !== "ClusterIP" || options.externalIPs !== undefined;
+  const clusterIPs = [`10.96.0.${number}`, `fd00:10:96::${number}`];
+  return {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { name, namespace: "default", labels: options.labels ?? {} },
+    spec: {
+      type,
+      clusterIP: clusterIPs[0] ?? "",
+      clusterIPs,
+      ipFamilies: ["IPv4", "IPv6"],
+      ipFamilyPolicy: "RequireDualStack",
+      ports: ports.flatMap(makePorts),
+      internalTrafficPolicy: options.internal ?? "Cluster",
+      ...(isExternal ? { externalTrafficPolicy: options.external ?? "Cluster" } : {}),
+      ...(options.externalIPs === undefined ? {} : { externalIPs: bothFamilies(options.externalIPs) }),
+      ...(options.sourceRanges === undefined ? {} : { loadBalancerSourceRanges: bothFamilies(options.sourceRanges) }),
+      ...(options.healthCheckNodePort === undefined ? {} : { healthCheckNodePort: options.healthCheckNodePort }),
+      sessionAffinity: affinitySeconds === undefined ? "None" : "ClientIP",
+      ...(affinitySeconds === undefined
+        ? {}
+        : { sessionAffinityConfig: { clientIP: { timeoutSeconds: affinitySeconds } } }),
+    },
+    status: {
+      loadBalancer:
+        loadBalancerIPs.length === 0 ? {} : { ingress: bothFamilies(loadBalancerIPs).map((ip) => ({ ip, ipMode })) },
+    },
+  };
+}
+
+function makePorts({ port, targetPort = 8080, nodePort, protocols = ["tcp", "udp"] }: PortOptions) {
+  return protocols.map(
+    (protocol): ServicePortManifest => ({
+      name: `p${port}-${protocol}`,
+      protocol: protocol === "tcp" ? "TCP" : "UDP",
+      port,
+      targetPort,
+      ...(nodePort === undefined ? {} : { nodePort }),
+    }),
+  );
+}
+
+function makeSlice(
+  service: ServiceManifest,
+  family: Family,
+  endpoints: readonly EndpointOption[],
+): EndpointSliceManifest {
+  const { name, namespace } = service.metadata;
+  return {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: {
+      name: `${name}-${family}`,
+      namespace,
+      labels: { "kubernetes.io/service-name": name, "endpointslice.kubernetes.io/managed-by": "kpng-test" },
+    },
+    addressType: family === "v4" ? "IPv4" : "IPv6",
+    ports: service.spec.ports.map(({ name: portName, targetPort, protocol }) => ({
+      name: portName,
+      port: targetPort,
+      protocol,
+    })),
+    endpoints: endpoints.map((endpoint) => makeEndpoint(endpoint, family)),
+  };
+}
+
+function makeEndpoint(option: EndpointOption, family: Family): EndpointManifest {
+  const { host, is, forZones, forNodes } =
+    typeof option === "string"
+      ? { host: option, is: "ready" as const, forZones: undefined, forNodes: undefined }
+      : option;
+  const named = (names: readonly string[] | undefined) => names?.map((name) => ({ name }));
+  const hints = {
+    ...(forZones === undefined ? {} : { forZones: named(forZones) }),
+    ...(forNodes === undefined ? {} : { forNodes: named(forNodes) }),
+  };
+  return {
+    addresses: [hosts[host][family]],
+    nodeName: nodeOf[host],
+    zone: `zone-${nodeOf[host]}`,
+    conditions: conditions[is],
+    ...(forZones === undefined && forNodes === undefined ? {} : { hints }),
+  };
+}
+
+function bothFamilies(pairs: readonly AddressPair[]): readonly string[] {
+  return pairs.flatMap(({ v4, v6 }) => [v4, v6]);
+}
+
+/** The Nodes of every state. */
+export const nodes: readonly NodeManifest[] = (["n1", "n2"] as const).map((name) => ({
+  apiVersion: "v1",
+  kind: "Node",
+  metadata: { name, labels: { "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": `zone-${name}` } },
+  spec: { podCIDR: podCIDRs[name].v4, podCIDRs: [podCIDRs[name].v4, podCIDRs[name].v6] },
+  status: {
+    addresses: families.map((family) => ({ type: "InternalIP" as const, address: hosts[name][family] })),
+  },
+}));

@@ -1,0 +1,122 @@
+import { draining, forNode, forZoneOf, gone, publicAddress, type ServiceOptions, unready, web } from "../build.ts";
+import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../packet.ts";
+import type { Scenario } from "../scenario.ts";
+
+const everywhere: ServiceOptions = {
+  ports: [{ port: 80, nodePort: 30_080 }],
+  loadBalancerIPs: [publicAddress(10)],
+};
+const inside = { from: pod("a"), to: clusterIP("web"), port: 80 } as const;
+const nodePort = { from: outside, to: nodeAddress, port: 30_080 } as const;
+const balancer = { from: outside, to: loadBalancerIP("web"), port: 80 } as const;
+
+/** Which endpoints are used: readiness, termination and hints. */
+export const conditionScenarios: readonly Scenario[] = [
+  {
+    name: "a ready endpoint and others",
+    state: web(everywhere, [unready("a"), "b", draining("c"), gone("d")]),
+    packets: [
+      { ...inside, goesTo: ["b"], source: "kept" },
+      { ...nodePort, goesTo: ["b"], source: "masqueraded" },
+      { ...balancer, goesTo: ["b"], source: "masqueraded" },
+    ],
+  },
+  {
+    name: "terminating endpoints that serve, and none that is ready",
+    state: web(everywhere, [unready("a"), draining("b"), draining("c"), gone("d")]),
+    packets: [
+      { ...inside, goesTo: ["b", "c"], source: "kept" },
+      { ...nodePort, goesTo: ["b", "c"], source: "masqueraded" },
+      { from: n1, to: loadBalancerIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
+    ],
+  },
+  {
+    name: "neither ready nor serving endpoints",
+    state: web(everywhere, [unready("a"), unready("b"), gone("c"), gone("d")]),
+    packets: [
+      { ...inside, verdict: "refused" },
+      { ...nodePort, verdict: "refused" },
+      { ...balancer, verdict: "refused" },
+    ],
+  },
+  {
+    name: "external policy Local, the node's endpoint terminating, one ready elsewhere",
+    state: web({ ...everywhere, external: "Local" }, [draining("b"), "c"]),
+    packets: [
+      { ...inside, goesTo: ["c"], source: "kept" },
+      { ...nodePort, goesTo: ["b"], source: "kept" },
+      { ...balancer, goesTo: ["b"], source: "kept" },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["c"], source: "kept" },
+    ],
+  },
+  {
+    name: "internal policy Local, the node's endpoint terminating, one ready elsewhere",
+    state: web({ ...everywhere, internal: "Local" }, [draining("b"), "c"]),
+    packets: [
+      { ...inside, goesTo: ["b"], source: "kept" },
+      { ...nodePort, goesTo: ["c"], source: "masqueraded" },
+    ],
+  },
+  {
+    name: "policies Local, the node's endpoints ready and terminating",
+    state: web({ ...everywhere, internal: "Local", external: "Local" }, ["a", draining("b"), "c"]),
+    packets: [
+      { from: pod("b"), to: clusterIP("web"), port: 80, goesTo: ["a"], source: "kept" },
+      { ...nodePort, goesTo: ["a"], source: "kept" },
+      { ...balancer, goesTo: ["a"], source: "kept" },
+    ],
+  },
+  {
+    name: "policies Local, the node's endpoints not serving, one ready elsewhere",
+    state: web({ ...everywhere, internal: "Local", external: "Local" }, [unready("a"), gone("b"), "c"]),
+    packets: [
+      { ...inside, verdict: "silent" },
+      { ...nodePort, verdict: "silent" },
+      { ...balancer, verdict: "silent" },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["c"], source: "kept" },
+    ],
+  },
+  {
+    name: "policies Local, none on the node, the others terminating",
+    state: web({ ...everywhere, internal: "Local", external: "Local" }, [draining("c"), draining("d")]),
+    packets: [
+      { ...inside, verdict: "silent" },
+      { ...nodePort, verdict: "silent" },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["c", "d"], source: "kept" },
+    ],
+  },
+  {
+    name: "endpoints that are meant for zones",
+    state: web(everywhere, [forZoneOf("n1", "b"), forZoneOf("n2", "c"), forZoneOf("n1", "d")]),
+    packets: [
+      { ...inside, goesTo: ["b", "d"], source: "kept" },
+      { ...nodePort, goesTo: ["b", "d"], source: "masqueraded" },
+    ],
+  },
+  {
+    name: "endpoints that are meant for zones, one without a zone",
+    state: web(everywhere, [forZoneOf("n1", "b"), forZoneOf("n2", "c"), "d"]),
+    packets: [{ ...inside, goesTo: ["b", "c", "d"], source: "kept" }],
+  },
+  {
+    name: "endpoints that are meant for other zones only",
+    state: web(everywhere, [forZoneOf("n2", "b"), forZoneOf("n2", "c")]),
+    packets: [{ ...inside, goesTo: ["b", "c"], source: "kept" }],
+  },
+  {
+    name: "endpoints that are meant for nodes",
+    state: web(everywhere, [forNode("n1", "b"), forNode("n2", "c")]),
+    packets: [
+      { ...inside, goesTo: ["b"], source: "kept" },
+      { ...balancer, goesTo: ["b"], source: "masqueraded" },
+    ],
+  },
+  {
+    name: "policy Local does not ask for whom endpoints are meant",
+    state: web({ ...everywhere, external: "Local" }, [forZoneOf("n2", "a"), forZoneOf("n1", "c")]),
+    packets: [
+      { ...nodePort, goesTo: ["a"], source: "kept" },
+      { from: pod("b"), to: clusterIP("web"), port: 80, goesTo: ["c"], source: "kept" },
+    ],
+  },
+];

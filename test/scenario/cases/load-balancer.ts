@@ -1,0 +1,105 @@
+import { publicAddress, type ServiceOptions, web } from "../build.ts";
+import { clusterIP, externalIP, loadBalancerIP, n1, nodeAddress, outside, pod, stranger } from "../packet.ts";
+import { boundAddress, hosts, ranges } from "../places.ts";
+import type { Scenario } from "../scenario.ts";
+
+const served = { goesTo: ["b", "c"], source: "masqueraded" } as const;
+const balanced: ServiceOptions = {
+  ports: [{ port: 80, nodePort: 30_080 }],
+  loadBalancerIPs: [publicAddress(10)],
+};
+const balancer = { to: loadBalancerIP("web"), port: 80 } as const;
+
+/** Load-balancer IPs and external IPs. */
+export const loadBalancerScenarios: readonly Scenario[] = [
+  {
+    name: "a load-balancer IP",
+    state: web(balanced, ["b", "c"]),
+    packets: [
+      { from: outside, ...balancer, ...served },
+      { from: stranger, ...balancer, ...served },
+      { from: pod("a"), ...balancer, ...served },
+      { from: n1, ...balancer, ...served },
+      { from: outside, to: nodeAddress, port: 30_080, ...served },
+      { from: outside, to: loadBalancerIP("web"), port: 81, verdict: "untouched" },
+      { from: outside, to: loadBalancerIP("web"), port: 30_080, verdict: "untouched" },
+    ],
+  },
+  {
+    name: "a load-balancer IP for some clients",
+    state: web({ ...balanced, sourceRanges: [ranges.outside] }, ["b", "c"]),
+    packets: [
+      { from: outside, ...balancer, ...served },
+      { from: stranger, ...balancer, verdict: "silent" },
+      { from: pod("a"), ...balancer, verdict: "silent" },
+      { from: n1, ...balancer, verdict: "silent" },
+      { from: stranger, to: nodeAddress, port: 30_080, ...served },
+      { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
+    ],
+  },
+  {
+    name: "a load-balancer IP for everybody and some",
+    state: web({ ...balanced, sourceRanges: [ranges.outside, ranges.everybody] }, ["b", "c"]),
+    packets: [
+      { from: outside, ...balancer, ...served },
+      { from: stranger, ...balancer, ...served },
+      { from: pod("a"), ...balancer, ...served },
+    ],
+  },
+  {
+    name: "a load-balancer IP for the nodes",
+    state: web({ ...balanced, sourceRanges: [ranges.nodes] }, ["b", "c"]),
+    packets: [
+      { from: n1, ...balancer, ...served },
+      { from: outside, ...balancer, verdict: "silent" },
+      { from: pod("a"), ...balancer, verdict: "silent" },
+    ],
+  },
+  {
+    // A node that has the address itself also calls from it.
+    name: "a load-balancer IP for the nodes, bound on the node",
+    state: web({ ...balanced, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.nodes] }, ["b", "c"]),
+    packets: [
+      { from: n1, ...balancer, ...served },
+      { from: outside, ...balancer, verdict: "silent" },
+    ],
+  },
+  {
+    name: "a load-balancer IP for others, bound on the node",
+    state: web({ ...balanced, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.outside] }, ["b", "c"]),
+    packets: [
+      { from: n1, ...balancer, verdict: "silent" },
+      { from: outside, ...balancer, ...served },
+    ],
+  },
+  {
+    name: "a load balancer that forwards to node ports",
+    state: web({ ...balanced, ipMode: "Proxy" }, ["b", "c"]),
+    packets: [
+      { from: outside, ...balancer, verdict: "untouched" },
+      { from: pod("a"), ...balancer, verdict: "untouched" },
+      { from: n1, ...balancer, verdict: "untouched" },
+      { from: outside, to: nodeAddress, port: 30_080, ...served },
+    ],
+  },
+  {
+    name: "external IPs",
+    state: web({ externalIPs: [publicAddress(20)] }, ["b", "c"]),
+    packets: [
+      { from: outside, to: externalIP("web"), port: 80, ...served },
+      { from: pod("a"), to: externalIP("web"), port: 80, ...served },
+      { from: n1, to: externalIP("web"), port: 80, ...served },
+      { from: outside, to: externalIP("web"), port: 81, verdict: "untouched" },
+    ],
+  },
+  {
+    name: "an external IP that is the node's own",
+    state: web({ externalIPs: [hosts.n1] }, ["b", "c"]),
+    packets: [
+      { from: outside, to: externalIP("web"), port: 80, ...served },
+      { from: pod("a"), to: externalIP("web"), port: 80, ...served },
+      { from: n1, to: externalIP("web"), port: 80, ...served },
+      { from: outside, to: nodeAddress, port: 81, verdict: "untouched" },
+    ],
+  },
+];

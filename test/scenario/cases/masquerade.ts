@@ -1,0 +1,91 @@
+import { publicAddress, type ServiceOptions, web } from "../build.ts";
+import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod } from "../packet.ts";
+import type { Scenario, Settings } from "../scenario.ts";
+
+const everywhere: ServiceOptions = {
+  ports: [{ port: 80, nodePort: 30_080 }],
+  loadBalancerIPs: [publicAddress(10)],
+};
+const toBoth = { goesTo: ["a", "b"] } as const;
+
+/** Both endpoints are on the node: a reply to a client whose address is kept must come back through it. */
+function detected(name: string, detectLocal: NonNullable<Settings["detectLocal"]>): Scenario {
+  return {
+    name: `pods are told by ${name}`,
+    settings: { detectLocal },
+    state: web({ ...everywhere, external: "Local" }, ["b", "c"]),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
+      { from: n1, to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
+      { from: outside, to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
+      { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },
+    ],
+  };
+}
+
+const external: readonly Packet[] = [
+  { from: outside, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
+  { from: outside, to: loadBalancerIP("web"), port: 80, ...toBoth, source: "masqueraded" },
+];
+
+/** Who is masqueraded, by masquerade-all and by the ways to tell pods. */
+export const masqueradeScenarios: readonly Scenario[] = [
+  detected("the cluster's CIDR", "ClusterCIDR"),
+  {
+    name: "pods cannot be told",
+    settings: { detectLocal: "none" },
+    state: web(everywhere, ["a", "b"]),
+    packets: [
+      { from: outside, to: clusterIP("web"), port: 80, ...toBoth, source: "kept" },
+      { from: pod("c"), to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
+      ...external,
+    ],
+  },
+  {
+    name: "pods cannot be told, external policy Local",
+    settings: { detectLocal: "none" },
+    state: web({ ...everywhere, external: "Local" }, ["b", "c"]),
+    packets: [
+      { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept" },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },
+      { from: n1, to: loadBalancerIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
+    ],
+  },
+  {
+    name: "pods cannot be told, external policy Local, none on the node",
+    settings: { detectLocal: "none" },
+    state: web({ ...everywhere, external: "Local" }, ["c"]),
+    packets: [
+      { from: outside, to: nodeAddress, port: 30_080, verdict: "silent" },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, verdict: "silent" },
+      { from: n1, to: loadBalancerIP("web"), port: 80, goesTo: ["c"], source: "masqueraded" },
+    ],
+  },
+  detected("the node's CIDR", "NodeCIDR"),
+  detected("the pods' bridge", "BridgeInterface"),
+  detected("the prefix of the pods' links", "InterfaceNamePrefix"),
+  {
+    name: "masquerade all",
+    settings: { masqueradeAll: true },
+    state: web(everywhere, ["a", "b"]),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
+      { from: outside, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
+      { from: n1, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
+      ...external,
+    ],
+  },
+  {
+    name: "masquerade all, policies Local",
+    settings: { masqueradeAll: true },
+    state: web({ ...everywhere, internal: "Local", external: "Local" }, ["b", "c"]),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b"], source: "masqueraded" },
+      // It is about cluster IPs only.
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
+      { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept" },
+      { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },
+    ],
+  },
+];

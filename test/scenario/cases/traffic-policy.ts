@@ -1,0 +1,149 @@
+import { publicAddress, type ServiceOptions, web } from "../build.ts";
+import {
+  clusterIP,
+  externalIP,
+  type Frontend,
+  loadBalancerIP,
+  localhost,
+  n1,
+  nodeAddress,
+  outside,
+  type Packet,
+  pod,
+  stranger,
+} from "../packet.ts";
+import { ranges } from "../places.ts";
+import type { Scenario } from "../scenario.ts";
+
+const everywhere: ServiceOptions = {
+  ports: [{ port: 80, nodePort: 30_080 }],
+  loadBalancerIPs: [publicAddress(10)],
+  externalIPs: [publicAddress(20)],
+};
+
+/** The frontends that the external policy is about. */
+const frontends: readonly { readonly to: Frontend; readonly port: number }[] = [
+  { to: nodeAddress, port: 30_080 },
+  { to: loadBalancerIP("web"), port: 80 },
+  { to: externalIP("web"), port: 80 },
+];
+
+function onEach(make: (frontend: { readonly to: Frontend; readonly port: number }) => readonly Packet[]) {
+  return frontends.flatMap(make);
+}
+
+/** Traffic policy Local, internal and external. */
+export const trafficPolicyScenarios: readonly Scenario[] = [
+  {
+    name: "external policy Local with an endpoint on the node",
+    state: web({ ...everywhere, external: "Local" }, ["b", "c"]),
+    packets: [
+      ...onEach((frontend) => [
+        { from: outside, ...frontend, goesTo: ["b"], source: "kept" },
+        // Pods and the node itself are taken for inside: they get what the cluster IP gives.
+        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept" },
+        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded" },
+      ]),
+      { from: n1, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
+      { from: outside, to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
+    ],
+  },
+  {
+    name: "external policy Local without an endpoint on the node",
+    state: web({ ...everywhere, external: "Local" }, ["c", "d"]),
+    packets: [
+      ...onEach((frontend) => [
+        { from: outside, ...frontend, verdict: "silent" },
+        { from: pod("a"), ...frontend, goesTo: ["c", "d"], source: "kept" },
+        { from: n1, ...frontend, goesTo: ["c", "d"], source: "masqueraded" },
+      ]),
+      { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["c", "d"], source: "kept" },
+    ],
+  },
+  {
+    name: "external policy Local, pods of another node, and a pod that reaches itself",
+    state: web({ ...everywhere, external: "Local" }, ["a", "b"]),
+    packets: [
+      { from: pod("c"), to: nodeAddress, port: 30_080, goesTo: ["a", "b"], source: "kept" },
+      { from: outside, to: nodeAddress, port: 30_080, goesTo: ["a", "b"], source: "kept" },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["a", "b"] },
+    ],
+  },
+  {
+    name: "external policy Local for some clients",
+    state: web({ ...everywhere, external: "Local", sourceRanges: [ranges.outside] }, ["b", "c"]),
+    packets: [
+      { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },
+      { from: stranger, to: loadBalancerIP("web"), port: 80, verdict: "silent" },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, verdict: "silent" },
+      { from: stranger, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept" },
+    ],
+  },
+  {
+    name: "internal policy Local with an endpoint on the node",
+    state: web({ ...everywhere, internal: "Local" }, ["b", "c"]),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b"], source: "kept" },
+      { from: n1, to: clusterIP("web"), port: 80, goesTo: ["b"], source: "masqueraded" },
+      { from: outside, to: clusterIP("web"), port: 80, goesTo: ["b"], source: "masqueraded" },
+      ...onEach((frontend) => [{ from: outside, ...frontend, goesTo: ["b", "c"], source: "masqueraded" }]),
+    ],
+  },
+  {
+    name: "internal policy Local without an endpoint on the node",
+    state: web({ ...everywhere, internal: "Local" }, ["c", "d"]),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent" },
+      { from: n1, to: clusterIP("web"), port: 80, verdict: "silent" },
+      { from: outside, to: clusterIP("web"), port: 80, verdict: "silent" },
+      ...onEach((frontend) => [{ from: outside, ...frontend, goesTo: ["c", "d"], source: "masqueraded" }]),
+    ],
+  },
+  {
+    name: "both policies Local",
+    state: web({ ...everywhere, internal: "Local", external: "Local" }, ["b", "c"]),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b"], source: "kept" },
+      ...onEach((frontend) => [
+        { from: outside, ...frontend, goesTo: ["b"], source: "kept" },
+        { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept" },
+        { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded" },
+      ]),
+    ],
+  },
+  {
+    name: "no endpoint",
+    state: web(everywhere, []),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "refused" },
+      { from: n1, to: clusterIP("web"), port: 80, verdict: "refused" },
+      { from: outside, to: clusterIP("web"), port: 80, verdict: "refused" },
+      ...onEach((frontend) => [
+        { from: outside, ...frontend, verdict: "refused" },
+        { from: pod("a"), ...frontend, verdict: "refused" },
+      ]),
+      { from: n1, to: nodeAddress, port: 30_080, verdict: "refused" },
+      { from: n1, to: localhost, port: 30_080, verdict: "refused" },
+    ],
+  },
+  {
+    name: "no endpoint, with policies Local",
+    state: web({ ...everywhere, internal: "Local", external: "Local" }, []),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "refused" },
+      ...onEach((frontend) => [
+        { from: outside, ...frontend, verdict: "refused" },
+        { from: pod("a"), ...frontend, verdict: "refused" },
+      ]),
+    ],
+  },
+  {
+    name: "no endpoint, and a client outside the source ranges",
+    state: web({ ...everywhere, sourceRanges: [ranges.outside] }, []),
+    packets: [
+      { from: outside, to: loadBalancerIP("web"), port: 80, verdict: "refused" },
+      { from: stranger, to: loadBalancerIP("web"), port: 80, verdict: "refused" },
+    ],
+  },
+];

@@ -1,0 +1,153 @@
+import type { State } from "./manifest.ts";
+import {
+  type AddressPair,
+  boundAddress,
+  type Family,
+  gateways,
+  type HostName,
+  hosts,
+  outsideAddress,
+  type PodName,
+  type Protocol,
+  strangerAddress,
+} from "./places.ts";
+
+/** Who sends: a host of the cluster, or the client outside with one of its addresses. */
+export type Sender =
+  | { readonly kind: "pod"; readonly name: PodName }
+  | { readonly kind: "node"; readonly name: "n1" }
+  | { readonly kind: "outside"; readonly address: AddressPair };
+
+export const pod = (name: PodName): Sender => ({ kind: "pod", name });
+/** A process in the network of n1 itself. */
+export const n1: Sender = { kind: "node", name: "n1" };
+export const outside: Sender = { kind: "outside", address: outsideAddress };
+/** The client outside, calling from an address that source ranges leave out. */
+export const stranger: Sender = { kind: "outside", address: strangerAddress };
+
+/** Where a packet is sent to, by what the address is to the Service. */
+export type Frontend =
+  | { readonly kind: "clusterIP"; readonly service: string }
+  | { readonly kind: "externalIP"; readonly service: string }
+  | { readonly kind: "loadBalancerIP"; readonly service: string }
+  | { readonly kind: "address"; readonly address: AddressPair; readonly isOfNode: boolean; readonly label: string };
+
+export const clusterIP = (service: string): Frontend => ({ kind: "clusterIP", service });
+export const externalIP = (service: string): Frontend => ({ kind: "externalIP", service });
+export const loadBalancerIP = (service: string): Frontend => ({ kind: "loadBalancerIP", service });
+const ofNode = (label: string, address: AddressPair): Frontend => ({ kind: "address", address, isOfNode: true, label });
+/** n1's own address. */
+export const nodeAddress = ofNode("n1", hosts.n1);
+/** n1's address on the bridge of its pods. */
+export const bridgeAddress = ofNode("n1's bridge", gateways.n1);
+export const localhost = ofNode("localhost", { v4: "127.0.0.1", v6: "::1" });
+
+/** What becomes of a packet. */
+export type Outcome =
+  | {
+      /** Each of these answers some of the packets, and nobody else does. */
+      readonly goesTo: readonly HostName[];
+      /** Which address they see: the sender's own or one of n1's. Undefined: not said, where it makes no difference. */
+      readonly source?: "kept" | "masqueraded" | undefined;
+      /** All packets of one client go to one host; different clients are spread over `goesTo`. */
+      readonly isSticky?: boolean | undefined;
+    }
+  | {
+      /**
+       * refused: an answer says at once that nobody is there. silent: nothing comes back. untouched: the proxy does not
+       * concern itself with it: the node itself refuses what is for one of its addresses, the rest goes the way of its
+       * routes, which in the laboratory ends in silence.
+       */
+      readonly verdict: "refused" | "silent" | "untouched";
+    };
+
+/** Packets that have one outcome: sent over each protocol and family that is not left out. */
+export type Packet = Outcome & {
+  readonly from: Sender;
+  readonly to: Frontend;
+  readonly port: number;
+  /** Default: both. */
+  readonly protocol?: Protocol | undefined;
+  /** Default: both. */
+  readonly family?: Family | undefined;
+};
+
+/** One packet of one protocol and family, as it leaves the sender. */
+export interface ConcretePacket {
+  readonly packet: Packet;
+  readonly protocol: Protocol;
+  readonly family: Family;
+  readonly address: string;
+  readonly port: number;
+  /** Port of the pod that must answer; undefined where nobody must. */
+  readonly targetPort: number | undefined;
+}
+
+const protocols: readonly Protocol[] = ["tcp", "udp"];
+const allFamilies: readonly Family[] = ["v4", "v6"];
+
+/** Returns every packet that a packet of the scenario stands for. */
+export function concretePackets(state: State, packet: Packet): readonly ConcretePacket[] {
+  return allFamilies
+    .filter((family) => family === (packet.family ?? family))
+    .flatMap((family) =>
+      protocols
+        .filter((protocol) => protocol === (packet.protocol ?? protocol))
+        .map((protocol) => ({
+          packet,
+          protocol,
+          family,
+          address: addressOf(state, packet.to, family),
+          port: packet.port,
+          targetPort: "goesTo" in packet ? targetPortOf(state, packet, protocol) : undefined,
+        })),
+    );
+}
+
+/** Errors: if the state has no such Service, or the Service no such address. */
+export function addressOf(state: State, frontend: Frontend, family: Family): string {
+  if (frontend.kind === "address") return frontend.address[family];
+  const service = state.services.find(({ metadata }) => metadata.name === frontend.service);
+  if (service === undefined) throw new Error(`the scenario has no Service ${frontend.service}`);
+  const all = {
+    clusterIP: service.spec.clusterIPs,
+    externalIP: service.spec.externalIPs ?? [],
+    loadBalancerIP: (service.status.loadBalancer.ingress ?? []).map(({ ip }) => ip),
+  }[frontend.kind];
+  const found = all.find((address) => address.includes(":") === (family === "v6"));
+  if (found === undefined) throw new Error(`Service ${frontend.service} has no ${frontend.kind} of family ${family}`);
+  return found;
+}
+
+function targetPortOf(state: State, { to, port }: Packet, protocol: Protocol): number {
+  const isNodePort = to.kind === "address" && to.isOfNode;
+  const found = state.services
+    .filter(({ metadata }) => to.kind === "address" || metadata.name === to.service)
+    .flatMap(({ spec }) => spec.ports)
+    .find((each) => each.protocol.toLowerCase() === protocol && (isNodePort ? each.nodePort : each.port) === port);
+  if (found === undefined) throw new Error(`no Service of the scenario has ${protocol} port ${port}`);
+  return found.targetPort;
+}
+
+/** Address of the sender, as far as it is known before routing: a node's depends on the way. */
+export function senderAddress(sender: Sender, family: Family): string {
+  return sender.kind === "outside" ? sender.address[family] : hosts[sender.name][family];
+}
+
+/** All addresses that a masqueraded packet can come from. */
+export function masqueradeAddresses(family: Family): readonly string[] {
+  return [hosts.n1[family], gateways.n1[family], boundAddress[family]];
+}
+
+/** For a test's name and messages, e.g. "pod a → clusterIP of web port 80". */
+export function describePacket({ from, to, port }: Pick<Packet, "from" | "to" | "port">): string {
+  const sender =
+    from.kind === "outside" ? (from === outside ? "outside" : from === stranger ? "stranger" : "client") : from.name;
+  return `${sender} → ${to.kind === "address" ? to.label : `${to.kind} of ${to.service}`} port ${port}`;
+}
+
+export function describeOutcome(outcome: Outcome): string {
+  if ("verdict" in outcome) return outcome.verdict;
+  const { goesTo, source, isSticky } = outcome;
+  return [goesTo.join(" or "), source, isSticky === true ? "sticky" : undefined].filter((part) => part).join(", ");
+}

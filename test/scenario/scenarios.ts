@@ -1,0 +1,26 @@
+import { affinityScenarios } from "./cases/affinity.ts";
+import { clusterIPScenarios } from "./cases/cluster-ip.ts";
+import { conditionScenarios } from "./cases/conditions.ts";
+import { healthCheckScenarios } from "./cases/health-check.ts";
+import { loadBalancerScenarios } from "./cases/load-balancer.ts";
+import { masqueradeScenarios } from "./cases/masquerade.ts";
+import { nodePortScenarios } from "./cases/node-port.ts";
+import { trafficPolicyScenarios } from "./cases/traffic-policy.ts";
+import type { Scenario } from "./scenario.ts";
+
+/** Every scenario, those with the same settings side by side: other settings take a restart of the backend. */
+export const scenarios: readonly Scenario[] = [
+  ...clusterIPScenarios,
+  ...nodePortScenarios,
+  ...loadBalancerScenarios,
+  ...trafficPolicyScenarios,
+  ...conditionScenarios,
+  ...affinityScenarios,
+  ...healthCheckScenarios,
+  ...masqueradeScenarios,
+].toSorted((one, other) => settingsKey(one).localeCompare(settingsKey(other)));
+
+/** Equal for scenarios that one run of a backend can serve. */
+export function settingsKey({ settings = {} }: Pick<Scenario, "settings">): string {
+  return JSON.stringify(Object.entries(settings).filter(([, value]) => value !== undefined));
+}
