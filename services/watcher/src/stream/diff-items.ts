@@ -1,37 +1,32 @@
 import { compareText } from "@kpng/model/text-order.ts";
-import type { Item, Phase } from "./projection.ts";
-
-/** One step of a batch. */
-export type ItemChange =
-  | { readonly kind: "put"; readonly item: Item }
-  | { readonly kind: "delete"; readonly section: number; readonly path: string };
+import { deleteFrame, type Frame } from "./frames.ts";
+import type { Order } from "./order.ts";
+import type { Changes, Item } from "./projection.ts";
 
 /**
- * Returns the changes that lead from `sent` to `wanted`, in the order of `phases`; within a phase puts ascend by path
- * and deletes descend. An item whose bytes are the same makes no change.
+ * Returns the changes that lead from `sent` to `wanted`, in the given order; within a phase puts ascend by path and
+ * deletes descend. An item whose bytes are the same makes no change.
  *
  * Pure; O(sent + wanted).
  */
-export function diffItems(
-  sent: readonly Item[],
-  wanted: readonly Item[],
-  phases: readonly Phase[],
-): readonly ItemChange[] {
-  const gone = new Map(sent.map((item) => [itemKey(item), item]));
+export function diffItems(sent: Iterable<Item>, wanted: Iterable<Item>, { sections, phases }: Order): Changes {
+  const gone = new Map<string, Item>();
+  for (const item of sent) gone.set(itemKey(item), item);
   const puts: Item[] = [];
   for (const item of wanted) {
     const key = itemKey(item);
     const old = gone.get(key);
     gone.delete(key);
-    if (old === undefined || Buffer.compare(old.bytes, item.bytes) !== 0) puts.push(item);
+    if (old === undefined || (old !== item && Buffer.compare(old.frame, item.frame) !== 0)) puts.push(item);
   }
   puts.sort(byPath);
   const deletes = [...gone.values()].sort(byPath).reverse();
-  return phases.flatMap(({ kind, section }): ItemChange[] =>
+  const frames = phases.flatMap(({ kind, section }): Frame[] =>
     kind === "put"
-      ? puts.filter((item) => item.section === section).map((item) => ({ kind, item }))
-      : deletes.filter((item) => item.section === section).map(({ path }) => ({ kind, section, path })),
+      ? puts.filter((item) => item.section === section).map((item) => item.frame)
+      : deletes.filter((item) => item.section === section).map(({ path }) => deleteFrame(sections[section] ?? 0, path)),
   );
+  return { isEmpty: frames.length === 0, frames: () => frames };
 }
 
 function itemKey(item: Item): string {

@@ -8,76 +8,94 @@ import {
 } from "@kpng/model/wire/global-message.ts";
 import { formatHash } from "@kpng/model/wire/hash.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import type { Item, Phase, Projection, Unit, UnitChanges } from "./projection.ts";
+import { diffItems } from "./diff-items.ts";
+import { setFrame } from "./frames.ts";
+import type { Order } from "./order.ts";
+import type { Item, Projection } from "./projection.ts";
 
 const nodes = 0;
 const services = 1;
 const endpoints = 2;
 
-const sections = [SetName.GlobalNodeInfos, SetName.GlobalServiceInfos, SetName.GlobalEndpointInfos];
-
 /** KPNG's order (`store2globaldiff.go:87`). */
-const phases: readonly Phase[] = [
-  { kind: "put", section: nodes },
-  { kind: "put", section: services },
-  { kind: "put", section: endpoints },
-  { kind: "delete", section: endpoints },
-  { kind: "delete", section: services },
-  { kind: "delete", section: nodes },
-];
+const order: Order = {
+  sections: [SetName.GlobalNodeInfos, SetName.GlobalServiceInfos, SetName.GlobalEndpointInfos],
+  phases: [
+    { kind: "put", section: nodes },
+    { kind: "put", section: services },
+    { kind: "put", section: endpoints },
+    { kind: "delete", section: endpoints },
+    { kind: "delete", section: services },
+    { kind: "delete", section: nodes },
+  ],
+};
+
+export interface GlobalRequest {
+  readonly isExtended: boolean;
+  /** Whose Services a subscriber gets that is not extended; one that is gets all. */
+  readonly proxyName: string;
+}
 
 /**
  * The whole cluster state as a stream's items.
  *
- * A subscriber that is not extended is a Go relay, which knows of no proxy names: it gets the Services of `proxyName`
- * alone, with their endpoints.
+ * A subscriber that is not extended is a Go relay, which knows of no proxy names: it gets the Services of one alone,
+ * with their endpoints.
  */
-export function globalProjection(options: GlobalOptions): Projection {
-  return { sections, phases, project: (snapshot, before) => project(snapshot, before, options) };
+export function globalProjection(request: GlobalRequest): Projection {
+  const items = (snapshot: Snapshot, keys: Keys): Iterable<Item> => itemsOf(snapshot, keys, request);
+  return {
+    order,
+    items: (snapshot) => items(snapshot, allKeys(snapshot)),
+    whole: (snapshot) => ({ ...diffItems([], items(snapshot, allKeys(snapshot)), order), isEmpty: false }),
+    between(before, snapshot) {
+      const keys = changedKeys(before, snapshot);
+      return diffItems(items(before, keys), items(snapshot, keys), order);
+    },
+  };
 }
 
-export interface GlobalOptions {
-  readonly isExtended: boolean;
-  readonly proxyName: string;
+/** What of a snapshot is looked at. */
+interface Keys {
+  readonly nodes: Iterable<string>;
+  readonly services: Iterable<string>;
+  /** Services whose slices are looked at. */
+  readonly slices: Iterable<string>;
 }
 
-function project(snapshot: Snapshot, before: Snapshot | undefined, options: GlobalOptions): UnitChanges {
-  const { isExtended } = options;
-  const units = new Map<string, Unit | undefined>();
-  for (const name of before === undefined ? snapshot.nodes.keys() : snapshot.nodes.changedKeys(before.nodes)) {
+function allKeys({ nodes, services, slicesByService }: Snapshot): Keys {
+  return { nodes: nodes.keys(), services: services.keys(), slices: slicesByService.keys() };
+}
+
+function changedKeys(before: Snapshot, snapshot: Snapshot): Keys {
+  const changed = [...snapshot.services.changedKeys(before.services)];
+  const slices = snapshot.slicesByService.changedKeys(before.slicesByService);
+  return {
+    nodes: [...snapshot.nodes.changedKeys(before.nodes)],
+    services: changed,
+    // A Service that changes its proxy takes its slices along.
+    slices: new Set([...slices, ...changed]),
+  };
+}
+
+function* itemsOf(snapshot: Snapshot, keys: Keys, request: GlobalRequest): Iterable<Item> {
+  const { isExtended } = request;
+  for (const name of keys.nodes) {
     const node = snapshot.nodes.get(name);
-    const item = node && { section: nodes, path: `|${name}||`, bytes: encodeNodeInfo(node, isExtended) };
-    units.set(`node ${name}`, item && [item]);
+    if (node !== undefined) yield makeItem(nodes, `|${name}||`, encodeNodeInfo(node, isExtended));
   }
-  for (const key of before === undefined ? snapshot.services.keys() : snapshot.services.changedKeys(before.services)) {
+  for (const key of keys.services) {
     const service = snapshot.services.get(key);
-    const item = service && {
-      section: services,
-      path: `${service.namespace}|${service.name}||`,
-      bytes: encodeServiceInfo(service, isExtended),
-    };
-    units.set(`service ${key}`, item && isWanted(snapshot, key, options) ? [item] : undefined);
+    if (service === undefined || !isWanted(snapshot, key, request)) continue;
+    yield makeItem(services, `${service.namespace}|${service.name}||`, encodeServiceInfo(service, isExtended));
   }
-  for (const key of changedSlices(snapshot, before)) {
-    const slices = isWanted(snapshot, key, options) ? snapshot.slicesByService.get(key) : undefined;
-    units.set(
-      `slices ${key}`,
-      slices?.flatMap((slice) => sliceItems(slice, isExtended)),
-    );
+  for (const key of keys.slices) {
+    if (!isWanted(snapshot, key, request)) continue;
+    for (const slice of snapshot.slicesByService.get(key) ?? []) yield* sliceItems(slice, isExtended);
   }
-  return units;
 }
 
-/** Services whose slices may be told differently: a Service that changes its proxy takes its slices along. */
-function changedSlices(snapshot: Snapshot, before: Snapshot | undefined): ReadonlySet<string> {
-  if (before === undefined) return new Set(snapshot.slicesByService.keys());
-  return new Set([
-    ...snapshot.slicesByService.changedKeys(before.slicesByService),
-    ...snapshot.services.changedKeys(before.services),
-  ]);
-}
-
-function isWanted(snapshot: Snapshot, key: string, { isExtended, proxyName }: GlobalOptions): boolean {
+function isWanted(snapshot: Snapshot, key: string, { isExtended, proxyName }: GlobalRequest): boolean {
   const service = snapshot.services.get(key);
   return isExtended || service === undefined || service.proxyName === proxyName;
 }
@@ -86,14 +104,17 @@ function isWanted(snapshot: Snapshot, key: string, { isExtended, proxyName }: Gl
  * KPNG sends each endpoint a second time at `namespace||slice|hash`, an index of its store that leaked: no reader needs
  * it, and we do not.
  */
-function sliceItems(slice: EndpointSlice, isExtended: boolean): Item[] {
+function sliceItems(slice: EndpointSlice, isExtended: boolean): Iterable<Item> {
   const items = new Map<string, Item>();
   for (const endpoint of slice.endpoints) {
-    const bytes = encodeEndpointInfo(slice, endpoint, isExtended);
     const base = `${slice.namespace}|${slice.serviceName}|${slice.name}|${formatHash(endpointInfoHash(endpoint))}`;
     // Two endpoints that KPNG's hash takes for one (they differ in pod or hints only) both travel.
     const path = items.has(base) ? `${base}-${endpoint.podName}` : base;
-    items.set(path, { section: endpoints, path, bytes });
+    items.set(path, makeItem(endpoints, path, encodeEndpointInfo(slice, endpoint, isExtended)));
   }
-  return [...items.values()];
+  return items.values();
+}
+
+function makeItem(section: number, path: string, bytes: Uint8Array): Item {
+  return { section, path, frame: setFrame(order.sections[section] ?? 0, path, bytes) };
 }

@@ -13,11 +13,11 @@ import {
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { localItems, localProjection } from "./local-projection.ts";
-import { changeOp, resetOp, syncOp } from "./ops.ts";
+import { resetFrame } from "./frames.ts";
+import { localProjection } from "./local-projection.ts";
 import { readLocalRequest } from "./requests.ts";
 import { Subscription } from "./subscription.ts";
-import type { WatchContext } from "./watch.ts";
+import { opsIn, syncOf, type WatchContext } from "./watch.ts";
 
 /** kpng.view.v1.NodeViewService: a node's view for clients without bidirectional streams. */
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
@@ -40,18 +40,21 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       }
       const response = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
       const services = new Map<string, { service: Service; endpoints: Endpoint[] }>();
-      for (const item of localItems(snapshot, local)) {
-        switch (localProjection(local).sections[item.section]) {
+      for (const { Op: op } of [...localProjection(local).whole(snapshot).frames()].flatMap((piece) => [
+        ...opsIn(piece),
+      ])) {
+        if (op.case !== "Set") continue;
+        const { Ref: ref, Bytes: bytes } = op.value;
+        const path = ref?.Path ?? "";
+        switch (ref?.Set) {
           case SetName.NodesSet:
-            response.node = fromBinary(NodeSchema, item.bytes);
+            response.node = fromBinary(NodeSchema, bytes);
             break;
           case SetName.ServicesSet:
-            services.set(item.path, { service: fromBinary(ServiceSchema, item.bytes), endpoints: [] });
+            services.set(path, { service: fromBinary(ServiceSchema, bytes), endpoints: [] });
             break;
           default:
-            services
-              .get(item.path.slice(0, item.path.lastIndexOf("/")))
-              ?.endpoints.push(fromBinary(EndpointSchema, item.bytes));
+            services.get(path.slice(0, path.lastIndexOf("/")))?.endpoints.push(fromBinary(EndpointSchema, bytes));
         }
       }
       const ascending = [...services].sort(([a], [b]) => compareText(a, b));
@@ -66,9 +69,8 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       for (let isFirst = true; ; isFirst = false) {
         const batch = await subscription.next(projection, signal);
         if (batch === undefined) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
-        const changes = batch.changes.map((change) => changeOp(change, projection));
-        const ops = [...(isFirst ? [resetOp] : []), ...changes, syncOp(batch, store.instance, true)];
-        yield create(WatchNodeViewResponseSchema, { ops });
+        const frames = [...(isFirst ? [resetFrame] : []), ...batch.changes.frames(), syncOf(batch, store, true)];
+        yield create(WatchNodeViewResponseSchema, { ops: frames.flatMap((piece) => [...opsIn(piece)]) });
       }
     },
   };

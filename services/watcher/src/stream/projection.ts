@@ -1,35 +1,35 @@
-import type { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Snapshot } from "../store/snapshot.ts";
+import type { Frame } from "./frames.ts";
+import type { Order } from "./order.ts";
 
-/** An item of a stream, encoded. */
+/** An item of a stream. */
 export interface Item {
-  /** Index into the sections of the projection. */
+  /** Index into the projection's sections. */
   readonly section: number;
   readonly path: string;
-  readonly bytes: Uint8Array;
+  /** The operation that puts it. Two items of the same path are equal if these bytes are. */
+  readonly frame: Frame;
 }
 
 /** Items that come from the same objects and therefore change together. */
 export type Unit = readonly Item[];
 
-/** The units of a view that may differ from those of an earlier one, by key; undefined for one that is gone. */
-export type UnitChanges = ReadonlyMap<string, Unit | undefined>;
+/** Frames of a batch without its marker, in their order; shared between subscribers wherever they are the same. */
+export interface Changes {
+  readonly isEmpty: boolean;
+  /** Made while they are read: a whole view is never in memory for a single subscriber. */
+  frames(): Iterable<Frame>;
+}
+
+export const noChanges: Changes = { isEmpty: true, frames: () => [] };
 
 /** What a stream shows of a snapshot, and in which order its changes are told. */
 export interface Projection {
-  /** What a section's items are on the wire, by index. */
-  readonly sections: readonly SetName[];
-  /** The order of a batch. */
-  readonly phases: readonly Phase[];
-  /**
-   * Returns the units that may differ from those of `before`; all units if `before` is undefined.
-   *
-   * Pure. *Cost:* the units that are returned, not those that there are.
-   */
-  project(snapshot: Snapshot, before: Snapshot | undefined): UnitChanges;
-}
-
-export interface Phase {
-  readonly kind: "put" | "delete";
-  readonly section: number;
+  /** All that a snapshot shows, as puts. */
+  whole(snapshot: Snapshot): Changes;
+  /** What leads from one snapshot to another. */
+  between(before: Snapshot, snapshot: Snapshot): Changes;
+  /** All items of a snapshot, in no order. */
+  items(snapshot: Snapshot): Iterable<Item>;
+  readonly order: Order;
 }

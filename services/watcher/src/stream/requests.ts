@@ -1,7 +1,7 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { LocalRequest } from "./local-projection.ts";
+import type { LocalRequest } from "./local-units.ts";
 
 /** Which Services the watcher serves, by the value of their label `service.kubernetes.io/service-proxy-name`. */
 export interface ProxyNames {

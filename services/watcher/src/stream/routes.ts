@@ -7,7 +7,7 @@ import type { Health } from "@kpng/process/health.ts";
 import { healthService } from "./health-service.ts";
 import { nodeViewService } from "./node-view-service.ts";
 import { addReflection } from "./reflection-service.ts";
-import { type WatchContext, watchGlobal, watchLocal } from "./watch.ts";
+import { toOps, type WatchContext, watchGlobalFrames, watchLocalFrames } from "./watch.ts";
 
 export interface RoutesOptions extends WatchContext {
   readonly health: Health;
@@ -23,10 +23,16 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
   const apis = [...(hasLocalApi ? [LocalSets, NodeViewService] : []), ...(hasGlobalApi ? [GlobalSets] : [])];
   return (router) => {
     if (hasLocalApi) {
-      router.service(LocalSets, { watch: watchLocal(options) });
+      router.service(LocalSets, {
+        watch: (requests, { signal }) => toOps(watchLocalFrames(options, requests, signal)),
+      });
       router.service(NodeViewService, nodeViewService(options));
     }
-    if (hasGlobalApi) router.service(GlobalSets, { watch: watchGlobal(options) });
+    if (hasGlobalApi) {
+      router.service(GlobalSets, {
+        watch: (requests, { signal }) => toOps(watchGlobalFrames(options, requests, signal)),
+      });
+    }
     const names = apis.map((api) => api.typeName);
     router.service(HealthService, healthService(options.health, names, stop));
     addReflection(router, [...apis, HealthService]);

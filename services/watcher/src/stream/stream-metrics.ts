@@ -3,7 +3,7 @@ import { Counter, Gauge, type Registry } from "prom-client";
 export interface StreamMetrics {
   readonly subscribers: Gauge<"kind">;
   readonly batches: Counter<"kind">;
-  readonly operations: Counter<"kind">;
+  readonly bytes: Counter<"kind">;
 }
 
 export function makeStreamMetrics(registry: Registry): StreamMetrics {
@@ -22,9 +22,9 @@ export function makeStreamMetrics(registry: Registry): StreamMetrics {
       labelNames,
       registers,
     }),
-    operations: new Counter({
-      name: "kpng_operations_total",
-      help: "Operations sent to subscribers without Reset and Sync, by kind of view",
+    bytes: new Counter({
+      name: "kpng_sent_bytes_total",
+      help: "Bytes of messages sent to subscribers, by kind of view",
       labelNames,
       registers,
     }),

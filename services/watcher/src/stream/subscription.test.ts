@@ -1,11 +1,22 @@
+import { toBinary } from "@bufbuild/protobuf";
+import { EndpointSchema, ServiceSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { describe, expect, test } from "vitest";
 import type { ObjectChange } from "../source/source.ts";
+import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { Store } from "../store/store.ts";
 import { addresses, draining, endpoint, node, ready, service, slice } from "../testing/build.ts";
+import { choosingNode } from "../view/node.ts";
+import { makeServiceView } from "../view/service-view.ts";
+import { setFrame } from "./frames.ts";
 import { globalProjection } from "./global-projection.ts";
 import { localProjection } from "./local-projection.ts";
+import { type LocalRequest, nodeItems } from "./local-units.ts";
 import type { Item, Projection } from "./projection.ts";
 import { Subscription } from "./subscription.ts";
+import { opsIn } from "./watch.ts";
 
 /** Mulberry32: small, seeded, good enough to choose. */
 function makeRandom(seed: number): () => number {
@@ -37,6 +48,7 @@ function randomChange(random: () => number): ObjectChange {
           podName: pick("", `p${index}`),
           conditions: pick(ready, ready, draining),
           hintedZones: pick([], ["z1"], ["z2"]),
+          hintedNodes: pick([], [], ["n1"], ["n2"]),
         }),
       );
       return { kind: "put-slice", slice: slice(made, { serviceName: name, name: pick("s1", "s2") }) };
@@ -52,8 +64,30 @@ function randomChange(random: () => number): ObjectChange {
   }
 }
 
-const local = (nodeName: string, isExtended: boolean): Projection =>
-  localProjection({ nodeName, proxyName: "", isExtended, wantsNode: isExtended });
+const local = (nodeName: string, isExtended: boolean): Projection => {
+  const request = { nodeName, proxyName: "", isExtended, wantsNode: isExtended };
+  return { ...localProjection(request), items: (snapshot) => plainItems(snapshot, request) };
+};
+
+/** A node's items without anything shared or remembered: what the engine must agree with. */
+function* plainItems(snapshot: Snapshot, { nodeName, isExtended, wantsNode }: LocalRequest): Iterable<Item> {
+  if (wantsNode) yield* nodeItems(snapshot, nodeName);
+  for (const service of snapshot.services.values()) {
+    if (service.proxyName !== "") continue;
+    const path = serviceKey(service);
+    const view = makeServiceView(service, slicesOf(snapshot, path), choosingNode(snapshot, nodeName));
+    const bytes = toBinary(ServiceSchema, encodeService(service, isExtended ? view : undefined));
+    yield { section: 1, path, frame: setFrame(SetName.ServicesSet, path, bytes) };
+    for (const endpoint of view.endpoints) {
+      if (!isExtended && !endpoint.scopes.internal) continue;
+      const encode = isExtended ? encodeExtendedEndpoint : encodeKpngEndpoint;
+      const section = endpoint.podName === "" ? 3 : 2;
+      const endpointPath = `${path}/${endpoint.key}`;
+      const encoded = toBinary(EndpointSchema, encode(endpoint, service));
+      yield { section, path: endpointPath, frame: setFrame(SetName.EndpointsSet, endpointPath, encoded) };
+    }
+  }
+}
 
 const projections: readonly (readonly [string, readonly Projection[]])[] = [
   ["a node", [local("n1", true)]],
@@ -84,19 +118,24 @@ async function follow(seed: number, choices: readonly Projection[]): Promise<voi
     if (projection === last) setImmediate(() => stop.abort());
     const batch = await subscription.next(projection, stop.signal);
     last = projection;
-    for (const change of batch?.changes ?? []) {
-      if (change.kind === "delete")
-        expect(held.delete(`${projection.sections[change.section]} ${change.path}`)).toBe(true);
-      else held.set(keyOf(projection, change.item), Buffer.from(change.item.bytes).toString("hex"));
+    for (const piece of batch?.changes.frames() ?? []) {
+      for (const { Op: op } of opsIn(piece)) {
+        if (op.case === "Set") held.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, show(op.value.Bytes));
+        else if (op.case === "Delete") expect(held.delete(`${op.value.Set} ${op.value.Path}`)).toBe(true);
+      }
     }
-    const shown = [...projection.project(store.snapshot, undefined).values()].flatMap((unit) => unit ?? []);
-    const expected = new Map(shown.map((item) => [keyOf(projection, item), Buffer.from(item.bytes).toString("hex")]));
+    const expected = new Map<string, string>();
+    for (const item of projection.items(store.snapshot)) {
+      for (const { Op: op } of opsIn(item.frame)) {
+        if (op.case === "Set") expected.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, show(op.value.Bytes));
+      }
+    }
     expect(held, `seed ${seed}, step ${step}`).toEqual(expected);
   }
 }
 
-function keyOf(projection: Projection, item: Item): string {
-  return `${projection.sections[item.section]} ${item.path}`;
+function show(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString("hex");
 }
 
 test("a change that a subscriber cannot see tells it nothing", async () => {

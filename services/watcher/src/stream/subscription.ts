@@ -1,23 +1,23 @@
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
-import { diffItems, type ItemChange } from "./diff-items.ts";
-import type { Item, Projection, Unit, UnitChanges } from "./projection.ts";
+import { diffItems } from "./diff-items.ts";
+import type { Changes, Projection } from "./projection.ts";
 
 /** What a subscriber gets in answer to one request. */
 export interface Batch {
-  readonly changes: readonly ItemChange[];
+  readonly changes: Changes;
   readonly snapshot: Snapshot;
 }
 
 /**
  * What one subscriber has been sent, and what it must be sent next.
  *
- * Bound: one whole view, as encoded items, per subscriber; changes are not queued at all, because the next batch is the
- * difference between what was sent and what is.
+ * Bound: a reference to the snapshot that it was sent last. Snapshots share what stayed the same, so a subscriber that
+ * lags behind pins what has changed since, once for all that lag; changes are not queued at all, because the next batch
+ * is the difference between what was sent and what is.
  */
 export class Subscription {
   readonly #store: Store;
-  readonly #held = new Map<string, Unit>();
   #projection: Projection | undefined;
   #snapshot: Snapshot | undefined;
 
@@ -32,37 +32,21 @@ export class Subscription {
    * differs; later ones wait for a change that this subscriber can see.
    */
   async next(projection: Projection, signal: AbortSignal): Promise<Batch | undefined> {
-    const isNew = projection !== this.#projection;
     for (;;) {
+      const isNew = projection !== this.#projection;
       const after = isNew ? 0 : (this.#snapshot?.revision ?? 0);
       const snapshot = await this.#store.next(after, signal);
       if (snapshot === undefined) return undefined;
-      const changes = isNew ? this.#changeTo(projection, snapshot) : this.#advance(projection, snapshot);
+      const changes = this.#changesTo(projection, snapshot);
       this.#projection = projection;
       this.#snapshot = snapshot;
-      if (isNew || changes.length > 0) return { changes, snapshot };
+      if (isNew || !changes.isEmpty) return { changes, snapshot };
     }
   }
 
-  #advance(projection: Projection, snapshot: Snapshot): readonly ItemChange[] {
-    return this.#hold(projection, projection.project(snapshot, this.#snapshot));
-  }
-
-  #changeTo(projection: Projection, snapshot: Snapshot): readonly ItemChange[] {
-    const units = new Map(projection.project(snapshot, undefined));
-    for (const key of this.#held.keys()) if (!units.has(key)) units.set(key, undefined);
-    return this.#hold(projection, units);
-  }
-
-  #hold(projection: Projection, units: UnitChanges): readonly ItemChange[] {
-    const sent: Item[] = [];
-    const wanted: Item[] = [];
-    for (const [key, unit] of units) {
-      sent.push(...(this.#held.get(key) ?? []));
-      wanted.push(...(unit ?? []));
-      if (unit === undefined) this.#held.delete(key);
-      else this.#held.set(key, unit);
-    }
-    return diffItems(sent, wanted, projection.phases);
+  #changesTo(projection: Projection, snapshot: Snapshot): Changes {
+    if (this.#projection === undefined || this.#snapshot === undefined) return projection.whole(snapshot);
+    if (this.#projection === projection) return projection.between(this.#snapshot, snapshot);
+    return diffItems(this.#projection.items(this.#snapshot), projection.items(snapshot), projection.order);
   }
 }

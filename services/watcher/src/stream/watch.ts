@@ -1,14 +1,16 @@
-import { Code, ConnectError, type HandlerContext } from "@connectrpc/connect";
+import { fromBinary } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
-import type { OpItem, WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
+import { type OpItem, OpItemSchema, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Store } from "../store/store.ts";
+import { type Frame, frameHeaderBytes, messageIn, resetFrame, syncFrame } from "./frames.ts";
 import { globalProjection } from "./global-projection.ts";
-import { type LocalRequest, localProjection } from "./local-projection.ts";
-import { changeOp, resetOp, syncOp } from "./ops.ts";
+import { localProjection } from "./local-projection.ts";
+import type { LocalRequest } from "./local-units.ts";
 import type { Projection } from "./projection.ts";
 import { isExtended, isSameRequest, type ProxyNames, readLocalRequest } from "./requests.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
-import { Subscription } from "./subscription.ts";
+import { type Batch, Subscription } from "./subscription.ts";
 
 export interface WatchContext {
   readonly store: Store;
@@ -22,35 +24,60 @@ interface Wanted {
   readonly isExtended: boolean;
 }
 
-/** localv1.Sets.Watch: the order of messages is in the proto file. */
-export function watchLocal(context: WatchContext) {
-  return (requests: AsyncIterable<WatchReq>, { signal }: Pick<HandlerContext, "signal">): AsyncIterable<OpItem> => {
-    let last: LocalRequest | undefined;
-    let projection: Projection | undefined;
-    return watch("local", context, requests, signal, (message) => {
-      const request = readLocalRequest(message, context.proxyNames);
-      if (projection === undefined || last === undefined || !isSameRequest(request, last)) {
-        projection = localProjection(request);
-        last = request;
-      }
-      return { projection, isExtended: request.isExtended };
-    });
-  };
+/**
+ * localv1.Sets.Watch as frames: each piece holds whole frames, one or many. The order is in the proto file.
+ *
+ * Errors: ConnectError.
+ */
+export function watchLocalFrames(
+  context: WatchContext,
+  requests: AsyncIterable<WatchReq>,
+  signal: AbortSignal,
+): AsyncIterable<Frame> {
+  let last: LocalRequest | undefined;
+  let projection: Projection | undefined;
+  return watch("local", context, requests, signal, (message) => {
+    const request = readLocalRequest(message, context.proxyNames);
+    if (projection === undefined || last === undefined || !isSameRequest(request, last)) {
+      projection = localProjection(request);
+      last = request;
+    }
+    return { projection, isExtended: request.isExtended };
+  });
 }
 
-/** globalv1.Sets.Watch: the order of messages is in the proto file. */
-export function watchGlobal(context: WatchContext) {
-  return (
-    requests: AsyncIterable<GlobalWatchReq>,
-    { signal }: Pick<HandlerContext, "signal">,
-  ): AsyncIterable<OpItem> => {
-    const make = (extended: boolean): Wanted => ({
-      projection: globalProjection({ isExtended: extended, proxyName: context.proxyNames.standard }),
-      isExtended: extended,
-    });
-    const [plain, extended] = [make(false), make(true)];
-    return watch("global", context, requests, signal, (message) => (isExtended(message) ? extended : plain));
-  };
+/** globalv1.Sets.Watch as frames, like {@link watchLocalFrames}. */
+export function watchGlobalFrames(
+  context: WatchContext,
+  requests: AsyncIterable<GlobalWatchReq>,
+  signal: AbortSignal,
+): AsyncIterable<Frame> {
+  const make = (extended: boolean): Wanted => ({
+    projection: globalProjection({ isExtended: extended, proxyName: context.proxyNames.standard }),
+    isExtended: extended,
+  });
+  const [plain, extended] = [make(false), make(true)];
+  return watch("global", context, requests, signal, (message) => (isExtended(message) ? extended : plain));
+}
+
+/** The same as messages, for the protocols that wrap them in their own way. */
+export async function* toOps(pieces: AsyncIterable<Frame>): AsyncIterable<OpItem> {
+  for await (const piece of pieces) yield* opsIn(piece);
+}
+
+/** The operations of a piece of whole frames. */
+export function* opsIn(piece: Frame): Iterable<OpItem> {
+  const view = new DataView(piece.buffer, piece.byteOffset, piece.byteLength);
+  for (let offset = 0; offset < piece.length; ) {
+    const end = offset + frameHeaderBytes + view.getUint32(offset + 1);
+    yield fromBinary(OpItemSchema, messageIn(piece.subarray(offset, end)));
+    offset = end;
+  }
+}
+
+/** The marker of a batch; to a subscriber that is not extended it says nothing more, as KPNG's. */
+export function syncOf({ snapshot }: Batch, { instance }: Store, toExtended: boolean): Frame {
+  return syncFrame(toExtended ? { revision: snapshot.revision, instance } : undefined);
 }
 
 async function* watch<Request>(
@@ -59,21 +86,30 @@ async function* watch<Request>(
   requests: AsyncIterable<Request>,
   signal: AbortSignal,
   read: (request: Request) => Wanted,
-): AsyncIterable<OpItem> {
+): AsyncIterable<Frame> {
   const subscription = new Subscription(store);
   let isFirst = true;
   metrics.subscribers.inc({ kind });
   try {
     for await (const request of requests) {
       const wanted = read(request);
-      if (isFirst) yield resetOp;
+      if (isFirst) yield resetFrame;
       isFirst = false;
       const batch = await subscription.next(wanted.projection, signal);
       if (batch === undefined) break;
-      for (const change of batch.changes) yield changeOp(change, wanted.projection);
-      yield syncOp(batch, store.instance, wanted.isExtended);
+      let last = syncOf(batch, store, wanted.isExtended);
+      let held: Frame | undefined;
+      let byteCount = last.length;
+      for (const piece of batch.changes.frames()) {
+        if (held !== undefined) yield held;
+        held = piece;
+        byteCount += piece.length;
+      }
+      // Most batches are one short piece: piece and marker leave in one write.
+      if (held !== undefined) last = Buffer.concat([held, last]);
+      yield last;
       metrics.batches.inc({ kind });
-      metrics.operations.inc({ kind }, batch.changes.length);
+      metrics.bytes.inc({ kind }, byteCount);
     }
     if (signal.aborted) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
   } finally {
