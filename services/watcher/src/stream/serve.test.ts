@@ -202,10 +202,10 @@ describe("bad peers do no harm", () => {
   };
 
   test.each([
-    ["bytes that are no message", frame(Buffer.from([0xff, 0xff, 0xff])), true, "13"],
+    ["bytes that are no message", frame(Buffer.from([0xff, 0xff, 0xff])), true, "3"],
     ["a message that ends early", frame(Buffer.from([0x0a]), 100), true, "3"],
     ["a message larger than any request", frame(Buffer.alloc(0), 1 << 30), false, "8"],
-    ["a name that is not UTF-8", frame(Buffer.from([0x0a, 0x02, 0xc3, 0x28])), true, "13"],
+    ["a name that is not UTF-8", frame(Buffer.from([0x0a, 0x02, 0xc3, 0x28])), true, "3"],
   ])("%s", async (_, body, end, status) => {
     await serve();
     const good = new GrpcJsWatch(server.address, "local");

@@ -8,6 +8,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { readServerTls } from "@kpng/process/tls-files.ts";
 import { aborted, waitMs } from "@kpng/process/wait.ts";
+import { makeFastWatch } from "./fast-watch.ts";
 import { type KeepaliveOptions, keepAlive } from "./keepalive.ts";
 import { type ListenAddress, parseListenAddress } from "./listen-address.ts";
 import { makeRequestHandler } from "./request-handler.ts";
@@ -45,7 +46,16 @@ export function serveTask(options: ServeOptions): Task {
 async function serve(options: ServeOptions, signal: AbortSignal): Promise<void> {
   const addresses = options.listen.map(parseListenAddress);
   const stop = new AbortController();
-  const handler = makeRequestHandler({
+  const watchFast = makeFastWatch(
+    {
+      ...options,
+      hasLocalApi: options.hasLocalApi ?? true,
+      hasGlobalApi: options.hasGlobalApi ?? true,
+      maxRequestBytes,
+    },
+    stop.signal,
+  );
+  const route = makeRequestHandler({
     log: options.log,
     routes: makeRoutes(options, stop.signal),
     readMaxBytes: maxRequestBytes,
@@ -53,6 +63,9 @@ async function serve(options: ServeOptions, signal: AbortSignal): Promise<void> 
     // Small messages, many readers: compressing each stream by itself costs eight times the CPU.
     acceptCompression: [],
   });
+  const handler: typeof route = (request, response) => {
+    if (!watchFast(request, response)) route(request, response);
+  };
   const sessions = new Set<ServerHttp2Session>();
   const settings = { maxConcurrentStreams: maxStreamsPerConnection };
   const http1 = createHttp1Server(handler);
