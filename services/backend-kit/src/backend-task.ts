@@ -3,9 +3,13 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
-import type { waitMs } from "@kpng/process/wait.ts";
+import { waitMs } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
-import { type BackendMetrics, createBackendMetrics } from "./observe/backend-metrics.ts";
+import { sinceDisk, startFromDisk } from "./disk/start-from-disk.ts";
+import type { StateOptions } from "./disk/state-folder.ts";
+import { ViewKeeper } from "./disk/view-keeper.ts";
+import { createBackendMetrics } from "./observe/backend-metrics.ts";
+import { ConnectionObserver } from "./observe/connection-observer.ts";
 import { type ConnectionState, followView } from "./receive/follow-view.ts";
 import { type Sync, SyncLoop, type SyncPace } from "./sync/sync-loop.ts";
 
@@ -47,6 +51,8 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly errorDelayMs?: number | undefined;
     /** True to end after the first sync that succeeds. Default false. */
     readonly isOnce?: boolean | undefined;
+    /** Where the last view is kept for a start without watcher. Default nowhere. */
+    readonly state?: StateOptions | undefined;
     /** Default {@link waitMs}. */
     readonly wait?: typeof waitMs | undefined;
   };
@@ -62,49 +68,48 @@ export function backendTask(options: BackendTaskOptions): Task {
 }
 
 async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<void> {
-  const { onState, onChanges, transport, nodeName, serviceProxyName } = options;
+  const { onState, onChanges, log, wait = waitMs } = options;
   const metrics = createBackendMetrics(options.metrics);
-  const onConnection = connectionObserver(options.health, metrics, options.log);
+  const connection = new ConnectionObserver(options.health, metrics, log);
+  const keeper = makeKeeper(options, () => connection.isConnected);
   const sync: Sync = onChanges ?? ((update, stop) => onState(update.view, stop));
-  const { log, errorDelayMs, wait } = options;
-  const loop = new SyncLoop({ ...options, sync, metrics });
+  const observers = [...(options.observers ?? []), ...(keeper === undefined ? [] : [keeper])];
+  const loop = new SyncLoop({ ...options, sync, metrics, observers });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
-  const receive = async (): Promise<void> => {
-    const updates = followView(
-      { transport, nodeName, serviceProxyName, log, errorDelayMs, onConnection, wait },
-      running,
-    );
-    // Read ahead: what arrives during a sync is merged here, and a lost stream is noticed at once.
-    for await (const update of updates) loop.offer(update);
-  };
-  // Whichever ends first, by its work or by a mistake of ours, ends the other.
+  // Whichever ends first, by its work or by a mistake of ours, ends the others.
   const end = (): void => done.abort();
-  await Promise.all([receive().finally(end), loop.run(running).finally(end)]);
+  const answered = new AbortController();
+  let saved: NodeView | undefined;
+  const receive = async (): Promise<void> => {
+    const onConnection = (state: ConnectionState): void => connection.tell(state);
+    // Read ahead: what arrives during a sync is merged here, and a lost stream is noticed at once.
+    for await (const update of followView({ ...options, onConnection, wait }, running)) {
+      answered.abort();
+      metrics.fromDisk.set(0);
+      loop.offer(saved === undefined ? update : sinceDisk(saved, update));
+      saved = undefined;
+    }
+  };
+  const fallBack = async (): Promise<void> => {
+    const { nodeName, serviceProxyName = "", state, isOnce = false } = options;
+    if (state === undefined || isOnce) return;
+    const start = { state, nodeName, serviceProxyName, log, wait };
+    const update = await startFromDisk(start, AbortSignal.any([running, answered.signal]));
+    if (update === undefined) return;
+    saved = update.view;
+    metrics.fromDisk.set(1);
+    loop.offer(update);
+  };
+  // The last view is kept after the last sync.
+  const keeping = new AbortController();
+  const main = Promise.all([receive().finally(end), loop.run(running).finally(end), fallBack()]);
+  await Promise.all([main.finally(() => keeping.abort()), keeper?.run(keeping.signal).finally(end)]);
 }
 
-/** A backend that has synced once serves on without a watcher, so a loss alone does not make it unhealthy or unready. */
-function connectionObserver(health: Health, metrics: BackendMetrics, log: Log): (state: ConnectionState) => void {
-  const part = "stream";
-  let hasSynced = false;
-  let isConnected = false;
-  health.setWaiting(part, "waiting for the watcher's first sync marker");
-  return (state) => {
-    if (state.kind === "lost") {
-      metrics.reconnects.inc();
-      metrics.connected.set(0);
-      isConnected = false;
-      if (hasSynced)
-        health.set(part, { isHealthy: true, isReady: true, reason: `keeping the last view: ${state.reason}` });
-      else health.setWaiting(part, state.reason);
-      return;
-    }
-    metrics.connected.set(1);
-    if (!isConnected) {
-      log.info("stream in sync", { revision: Number(state.revision) });
-      health.setReady(part);
-    }
-    isConnected = true;
-    hasSynced = true;
-  };
+function makeKeeper(options: BackendTaskOptions, isConnected: () => boolean): ViewKeeper | undefined {
+  const { nodeName, serviceProxyName = "", log, metrics, wait } = options;
+  const folder = options.state?.folder;
+  if (folder === undefined) return undefined;
+  return new ViewKeeper({ folder, nodeName, serviceProxyName, log, metrics, isConnected, wait });
 }

@@ -29,6 +29,7 @@ export type { BackendCommand, BackendContext, ParsedOptions } from "./backend-co
 export { BackendError, type BackendErrorCode } from "./backend-error.ts";
 export { backendOptions, connectionOptions, followOptions, readFollowOptions } from "./backend-options.ts";
 export { type BackendCallbacks, type BackendTaskOptions, backendTask } from "./backend-task.ts";
+export { readStateOptions, type StateOptions, stateOptions } from "./disk/state-folder.ts";
 export { type ConnectionState, type FollowOptions, followView } from "./receive/follow-view.ts";
 export { type Batch, type WatchOptions, watchBatches } from "./receive/watch-batches.ts";
 export { type RunBackendOptions, runBackend, runBackendCommand } from "./run-backend.ts";

@@ -12,6 +12,8 @@ export interface BackendMetrics {
   readonly revision: Gauge;
   /** 1 from a sync marker until the stream is lost, else 0. */
   readonly connected: Gauge;
+  /** 1 while the view in force came from this node's disk, because no watcher has answered since the start. */
+  readonly fromDisk: Gauge;
 }
 
 export function createBackendMetrics(registry: Registry): BackendMetrics {
@@ -45,6 +47,11 @@ export function createBackendMetrics(registry: Registry): BackendMetrics {
     connected: new Gauge({
       name: "kpng_backend_stream_connected",
       help: "1 while a stream from the watcher is in sync",
+      registers,
+    }),
+    fromDisk: new Gauge({
+      name: "kpng_backend_view_from_disk",
+      help: "1 while the view in force was read from disk because no watcher has answered since the start",
       registers,
     }),
   };

@@ -18,6 +18,11 @@ export interface ViewUpdate {
   readonly revision: bigint;
   /** Which run of the watcher counts `revision`; "" from a Go watcher. */
   readonly instance: string;
+  /**
+   * True for the view that this node had before, taken from its disk because no watcher answers. Rules that already stand
+   * in the kernel are as new or newer.
+   */
+  readonly isFromDisk?: boolean | undefined;
 }
 
 /** A view as this module holds it. */

@@ -1,4 +1,3 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { Backoff } from "@kpng/process/backoff.ts";
 import type { Health } from "@kpng/process/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
@@ -6,6 +5,7 @@ import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
 import type { BackendMetrics } from "../observe/backend-metrics.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
 import type { FullSyncRequests } from "./full-sync-requests.ts";
+import { nextTurn } from "./next-turn.ts";
 import { Pacer, realClock } from "./pacer.ts";
 import { PendingUpdate } from "./pending-update.ts";
 import type { Sync, SyncObserver, SyncUpdate } from "./sync-update.ts";

@@ -1,0 +1,132 @@
+import { createHash } from "node:crypto";
+import { type FileHandle, open, readFile, rename, rm } from "node:fs/promises";
+import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
+import {
+  EndpointSchema,
+  NodeSchema,
+  OpItemSchema,
+  ServiceSchema,
+  Set as WireSet,
+} from "@kpng/model/gen/localv1/api_pb.ts";
+import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
+import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { encodeExtendedEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { encodeNode } from "@kpng/model/wire/node-message.ts";
+import { encodeService } from "@kpng/model/wire/service-message.ts";
+import { BackendError } from "../backend-error.ts";
+import { nextTurn } from "../sync/next-turn.ts";
+import { decodeHeader, type ViewHeader, viewFormat } from "./view-header.ts";
+
+/**
+ * A view on disk.
+ *
+ * *Shape:* a line of JSON (`ViewHeader`), the operations of a stream that puts the view (each with its length before it),
+ * and 32 bytes: the SHA-256 of all that is before them. The stream's own messages, so that what it means to read an older
+ * file is settled where it is settled for older watchers.
+ */
+export interface SavedView {
+  readonly header: ViewHeader;
+  /** Puts the whole view. */
+  readonly changes: readonly ViewChange[];
+}
+
+const digestBytes = 32;
+const servicesPerTurn = 100;
+
+/**
+ * Writes a view beside `path` and then puts it in its place in one step: a reader finds the old file or the new one, also
+ * after a crash. The event loop turns meanwhile.
+ *
+ * Errors: the file system's; the old file stays.
+ */
+export async function writeViewFile(path: string, header: ViewHeader, view: NodeView): Promise<void> {
+  const draft = `${path}.${process.pid}.tmp`;
+  try {
+    const file = await open(draft, "w", 0o600);
+    try {
+      await writeAll(file, header, view);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    await rename(draft, path);
+  } catch (error) {
+    // A full disk must not keep the half that did fit.
+    await rm(draft, { force: true }).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function writeAll(file: FileHandle, header: ViewHeader, view: NodeView): Promise<void> {
+  const hash = createHash("sha256");
+  const put = async (bytes: Uint8Array): Promise<void> => {
+    hash.update(bytes);
+    await file.writeFile(bytes);
+  };
+  await put(Buffer.from(`${JSON.stringify({ ...viewFormat, ...header })}\n`));
+  let writer = new BinaryWriter();
+  let count = 0;
+  for (const item of encodeItems(view)) {
+    writer.bytes(toBinary(OpItemSchema, create(OpItemSchema, { Op: { case: "Set", value: item } })));
+    if (++count % servicesPerTurn !== 0) continue;
+    await put(writer.finish());
+    writer = new BinaryWriter();
+    await nextTurn();
+  }
+  await put(writer.finish());
+  await file.writeFile(hash.digest());
+}
+
+type Item = MessageInitShape<typeof import("@kpng/model/gen/localv1/api_pb.ts").ValueSchema>;
+
+function* encodeItems({ node, services }: NodeView): Generator<Item, void, void> {
+  if (node !== undefined) {
+    yield { Ref: { Set: WireSet.NodesSet, Path: node.name }, Bytes: toBinary(NodeSchema, encodeNode(node)) };
+  }
+  for (const [path, { service, portHasEndpoints, endpoints }] of services) {
+    const extension = portHasEndpoints === undefined ? undefined : { portHasEndpoints };
+    const bytes = toBinary(ServiceSchema, encodeService(service, extension));
+    yield { Ref: { Set: WireSet.ServicesSet, Path: path }, Bytes: bytes };
+    for (const endpoint of endpoints) {
+      const Ref = { Set: WireSet.EndpointsSet, Path: `${path}/${endpoint.key}` };
+      yield { Ref, Bytes: toBinary(EndpointSchema, encodeExtendedEndpoint(endpoint, service)) };
+    }
+  }
+}
+
+/**
+ * Reads a file of {@link writeViewFile}; undefined if there is none.
+ *
+ * Errors: STATE_FILE for one that cannot be read, is not whole, or is of another format.
+ */
+export async function readViewFile(path: string): Promise<SavedView | undefined> {
+  let bytes: Buffer;
+  try {
+    bytes = await readFile(path);
+  } catch (cause) {
+    if (cause instanceof Error && "code" in cause && cause.code === "ENOENT") return undefined;
+    throw new BackendError("STATE_FILE", `${path} cannot be read`, { cause });
+  }
+  try {
+    return decodeFile(bytes);
+  } catch (cause) {
+    throw new BackendError("STATE_FILE", `${path} (${bytes.length} bytes) is no view`, { cause });
+  }
+}
+
+function decodeFile(bytes: Buffer): SavedView {
+  const content = bytes.subarray(0, Math.max(0, bytes.length - digestBytes));
+  const digest = createHash("sha256").update(content).digest();
+  if (!digest.equals(bytes.subarray(content.length)))
+    throw new Error("its checksum does not fit: it is cut or changed");
+  const headerEnd = content.indexOf("\n");
+  const header = decodeHeader(content.toString("utf8", 0, headerEnd));
+  const changes: ViewChange[] = [];
+  const reader = new BinaryReader(content.subarray(headerEnd + 1));
+  while (reader.pos < reader.len) {
+    const op = decodeLocalOp(fromBinary(OpItemSchema, reader.bytes()));
+    if (op.kind === "change") changes.push(op.change);
+  }
+  return { header, changes };
+}

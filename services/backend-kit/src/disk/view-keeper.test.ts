@@ -1,0 +1,113 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { ManualClock } from "../testing/manual-clock.ts";
+import { createReadableLog } from "../testing/steps.ts";
+import { service, view } from "../testing/views.ts";
+import { readViewFile } from "./view-file.ts";
+import { ViewKeeper } from "./view-keeper.ts";
+
+const second = 1_000;
+const hour = 3_600 * second;
+let folder = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-state-"));
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+function start(inFolder = folder) {
+  const clock = new ManualClock();
+  const state = { isConnected: true };
+  const { log, lines } = createReadableLog();
+  const metrics = new Registry();
+  const { wait, nowMs: now } = clock;
+  const isConnected = () => state.isConnected;
+  const options = { nodeName: "n1", serviceProxyName: "", log, metrics, wait, now, isConnected };
+  const keeper = new ViewKeeper({ ...options, folder: inFolder });
+  const stop = new AbortController();
+  const running = keeper.run(stop.signal);
+  return {
+    clock,
+    state,
+    lines,
+    metrics,
+    synced: (newest: NodeView, isFromDisk = false) =>
+      keeper.succeeded({
+        view: newest,
+        changes: [],
+        isFirst: false,
+        revision: 1n,
+        instance: "",
+        mode: "partial",
+        fullReason: "",
+        isFromDisk,
+      }),
+    end: async () => {
+      stop.abort();
+      await running;
+    },
+  };
+}
+
+async function saved(): Promise<string> {
+  const file = await readViewFile(join(folder, "view")).catch(() => undefined);
+  if (file === undefined) return "none";
+  const keys = file.changes.map((change) => ("key" in change ? change.key : change.kind));
+  return `${file.header.currentAtMs / second}: ${keys.join(" ")}`;
+}
+
+/** Writing takes real time, which the clock of the test does not. */
+const becomes = (expected: string) => vi.waitFor(async () => expect(await saved()).toBe(expected), { timeout: 5_000 });
+
+test("writes come at most every five seconds, and the newest view at the end", async () => {
+  const { clock, synced, end } = start();
+  await clock.advance(second);
+  synced(view([service("a/1")]));
+  await becomes("1: put-node a/1");
+  synced(view([service("a/2")]));
+  await clock.advance(4 * second);
+  expect(await saved()).toBe("1: put-node a/1");
+  synced(view([service("a/3")]));
+  await clock.advance(second);
+  await becomes("6: put-node a/3");
+  synced(view([service("a/4")]));
+  await end();
+  expect(await saved()).toBe("6: put-node a/4");
+});
+
+test("a view that does not change stays young as long as the watcher is there, and ages when it is gone", async () => {
+  const { clock, state, synced, end } = start();
+  synced(view([service("a/1")]));
+  await becomes("0: put-node a/1");
+  await clock.advance(hour + 10 * second);
+  await becomes("3605: put-node a/1");
+  state.isConnected = false;
+  await clock.advance(5 * hour);
+  await end();
+  expect(await saved()).toBe("3605: put-node a/1");
+});
+
+test("a view that came from the disk is not written to it", async () => {
+  const { synced, end } = start();
+  synced(view([service("a/1")]), true);
+  await end();
+  expect(await saved()).toBe("none");
+});
+
+test("a folder that cannot be had is said once, counted, and tried again", async () => {
+  const blocked = join(folder, "blocked");
+  writeFileSync(blocked, "");
+  const { clock, synced, lines, metrics, end } = start(join(blocked, "state"));
+  synced(view([service("a/1")]));
+  const failures = async () => /result="failed"} (\d+)/.exec(await metrics.metrics())?.[1];
+  await vi.waitFor(async () => expect(await failures()).toBe("1"));
+  await clock.advance(5 * second);
+  await vi.waitFor(async () => expect(await failures()).toBe("2"));
+  expect(lines.map((line) => line.msg)).toEqual(["view not saved"]);
+  rmSync(blocked);
+  await end();
+  expect(lines.map((line) => line.msg)).toEqual(["view not saved", "view saved again"]);
+});
