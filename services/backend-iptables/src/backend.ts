@@ -1,0 +1,54 @@
+import type { BackendCommand, BackendContext, ParsedOptions } from "@kpng/backend-kit/backend-command.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { iptablesOptions } from "./backend-options.ts";
+import { cleanUp } from "./cleanup-task.ts";
+import { readSettings } from "./read-settings.ts";
+import { rulesTask } from "./rules-task.ts";
+
+/** Makes this node's iptables rules serve the Services of its view, as kube-proxy's iptables mode does. */
+export const iptablesBackend: BackendCommand = {
+  name: "iptables",
+  description: "serve Services with iptables rules on this node, as kube-proxy does, beside kube-proxy or in its place",
+  options: iptablesOptions,
+  examples: `
+Examples:
+  # as kube-proxy would be started
+  COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16
+
+  # what would be done to this node's rules, without doing it
+  COMMAND --node-name n1 --once --dry-run
+
+  # remove every rule that was ever made
+  COMMAND --cleanup
+
+Rules stay when the program ends: traffic goes on, and the next start changes only what differs.
+`,
+  makeTask,
+};
+
+function makeTask(options: ParsedOptions, context: BackendContext): Task {
+  const settings = readSettings(options, context.serviceProxyName);
+  const limits = {
+    lockSeconds: Math.ceil(Number(options.iptablesLockTimeout ?? 5_000) / 1_000),
+    timeoutMs: Number(options.iptablesTimeout ?? 300_000),
+  };
+  const print = options.dryRun === true ? (text: string) => void process.stdout.write(text) : undefined;
+  if (options.cleanup === true) {
+    const { log } = context;
+    return {
+      name: "backend/iptables/cleanup",
+      run: () => cleanUp({ prefix: settings.names.prefix, ...limits, log, print }),
+    };
+  }
+  const variant =
+    options.iptablesVariant === "nft" || options.iptablesVariant === "legacy" ? options.iptablesVariant : "auto";
+  return rulesTask({
+    settings,
+    context,
+    ...limits,
+    variant,
+    driftMs: Number(options.driftInterval ?? options.iptablesSyncPeriod ?? 30_000),
+    minIntervalMs: Number(options.iptablesMinSyncPeriod ?? 100),
+    print,
+  });
+}

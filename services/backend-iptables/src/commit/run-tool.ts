@@ -1,0 +1,65 @@
+import { spawn } from "node:child_process";
+import { BackendIptablesError } from "../iptables-error.ts";
+
+/** How a tool ended that could be started. */
+export interface ToolResult {
+  readonly exitCode: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface ToolOptions {
+  /** What the tool reads. Default nothing. */
+  readonly input?: string | undefined;
+  /** Longest time that it may take, in milliseconds. */
+  readonly timeoutMs: number;
+}
+
+/** Runs one of the tools to its end; how it ended is the caller's to judge. */
+export type RunTool = (command: readonly string[], options: ToolOptions) => Promise<ToolResult>;
+
+/**
+ * Runs a tool of the iptables family.
+ *
+ * The input goes to stdin: as an argument it would meet the kernel's limit on the length of one argument, 128 KiB.
+ *
+ * Errors: IPTABLES_MISSING if it cannot be started; TOOL_TIMEOUT if it was killed when its time was up, in which case
+ * the kernel holds either all of a table's transaction or nothing of it.
+ */
+export const runTool: RunTool = (command, { input = "", timeoutMs }) => {
+  const [program = "", ...args] = command;
+  return new Promise((resolve, reject) => {
+    const child = spawn(program, args, { env: toolEnvironment(), stdio: ["pipe", "pipe", "pipe"] });
+    const output = { stdout: "", stderr: "" };
+    for (const name of ["stdout", "stderr"] as const) {
+      child[name].setEncoding("utf8").on("data", (text: string) => {
+        output[name] += text;
+      });
+    }
+    let isTimeUp = false;
+    const timer = setTimeout(() => {
+      isTimeUp = true;
+      child.kill("SIGKILL");
+    }, timeoutMs);
+    child.once("error", (cause) => {
+      clearTimeout(timer);
+      reject(new BackendIptablesError("IPTABLES_MISSING", `${program} cannot be started`, { cause }));
+    });
+    child.once("close", (code) => {
+      clearTimeout(timer);
+      const words = output.stderr.trim();
+      if (isTimeUp) {
+        const text = `${program} took longer than ${timeoutMs} ms for ${input.length} bytes and was killed: ${words}`;
+        reject(new BackendIptablesError("TOOL_TIMEOUT", text));
+      } else resolve({ exitCode: code ?? -1, ...output });
+    });
+    // A tool that stops at a bad line does not read the rest; its exit code says so.
+    child.stdin.on("error", () => undefined);
+    child.stdin.end(input);
+  });
+};
+
+/** The C locale, so that messages can be read; and the folders for administrators, which a user's PATH may lack. */
+function toolEnvironment(): NodeJS.ProcessEnv {
+  return { ...process.env, LC_ALL: "C", PATH: `${process.env.PATH ?? "/usr/bin:/bin"}:/usr/sbin:/sbin` };
+}

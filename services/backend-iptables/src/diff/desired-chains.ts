@@ -1,0 +1,150 @@
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import type { RuleList } from "../render/dispatch.ts";
+import type { FixedRules } from "../render/render-fixed-chains.ts";
+import type { RenderedService } from "../render/render-service.ts";
+import { type ChainId, splitChainId } from "../render/table.ts";
+
+/** The rules of a chain as lines of a transaction: `-A CHAIN …\n` each; "" for a chain without rules. */
+export type ChainBody = string;
+
+/** Rules that several Services share a chain for. */
+interface SharedList {
+  /** By who adds them: a Service, or the id of a bucket that the list leads to. */
+  readonly parts: Map<string, readonly string[]>;
+  entry: RuleList["entry"];
+}
+
+/**
+ * The chains that should stand in the kernel, of one family, kept up to date Service by Service.
+ *
+ * What it holds depends on what was put last for each Service, never on the order: two instances with the same Services
+ * have the same text. A put costs what the Service adds, and `takeTouched` the lists that it changed.
+ */
+export class DesiredChains {
+  readonly #fixed: ReadonlyMap<ChainId, FixedRules>;
+  readonly #hairpin: ChainId;
+  readonly #bodies = new Map<ChainId, ChainBody>();
+  readonly #services = new Map<ServiceKey, Contribution>();
+  readonly #lists = new Map<ChainId, SharedList>();
+  readonly #staleLists = new Set<ChainId>();
+  #touched = new Set<ChainId>();
+
+  /** `hairpin` is a list in which several Services may have the same rule, which then stands there once. */
+  constructor(fixed: ReadonlyMap<ChainId, FixedRules>, hairpin: ChainId) {
+    this.#fixed = fixed;
+    this.#hairpin = hairpin;
+    for (const id of fixed.keys()) this.#staleLists.add(id);
+  }
+
+  /** Current after `takeTouched`. */
+  get bodies(): ReadonlyMap<ChainId, ChainBody> {
+    return this.#bodies;
+  }
+
+  /** Keys of the Services that have been put. */
+  services(): ServiceKey[] {
+    return [...this.#services.keys()];
+  }
+
+  /** Service ports that drop for want of an endpoint on the node. */
+  get noLocalEndpoints(): { readonly internal: number; readonly external: number } {
+    const sum = { internal: 0, external: 0 };
+    for (const { noLocalEndpoints } of this.#services.values()) {
+      sum.internal += noLocalEndpoints.internal;
+      sum.external += noLocalEndpoints.external;
+    }
+    return sum;
+  }
+
+  /** Takes what a Service adds; undefined for a Service that is gone. */
+  put(key: ServiceKey, rendered: RenderedService | undefined): void {
+    const before = this.#services.get(key);
+    const after = rendered === undefined ? undefined : contributionOf(rendered);
+    for (const id of before?.chains ?? []) if (after === undefined || !rendered?.chains.has(id)) this.#remove(id);
+    for (const [id, rules] of rendered?.chains ?? []) this.#setBody(id, toBody(id, rules));
+    for (const [id, part] of before?.lists ?? []) {
+      if (after?.lists.has(id) !== true) this.#setPart(part.list, key, undefined);
+    }
+    for (const [, part] of after?.lists ?? []) this.#setPart(part.list, key, part.rules);
+    if (after === undefined) this.#services.delete(key);
+    else this.#services.set(key, after);
+  }
+
+  /** Returns the chains whose rules are no longer what they were at the last call, or that are gone. */
+  takeTouched(): ReadonlySet<ChainId> {
+    // Buckets first: one that appears or ends changes the list that leads to it.
+    for (const id of [...this.#staleLists]) if (!this.#fixed.has(id)) this.#rebuild(id);
+    for (const id of [...this.#staleLists]) this.#rebuild(id);
+    const touched = this.#touched;
+    this.#touched = new Set();
+    return touched;
+  }
+
+  #setPart(list: RuleList, owner: string, rules: readonly string[] | undefined): void {
+    const held = this.#lists.get(list.id) ?? { parts: new Map<string, readonly string[]>(), entry: list.entry };
+    this.#lists.set(list.id, held);
+    const before = held.parts.get(owner);
+    if (before !== undefined && rules !== undefined && sameRules(before, rules)) return;
+    if (before === undefined && rules === undefined) return;
+    if (rules === undefined) held.parts.delete(owner);
+    else held.parts.set(owner, rules);
+    this.#staleLists.add(list.id);
+  }
+
+  #rebuild(id: ChainId): void {
+    this.#staleLists.delete(id);
+    const list = this.#lists.get(id);
+    const fixed = this.#fixed.get(id);
+    const entry = list?.entry;
+    const isEmpty = list === undefined || list.parts.size === 0;
+    if (entry !== undefined) {
+      this.#setPart({ id: entry.parent }, id, isEmpty ? undefined : [entry.rule]);
+    }
+    if (isEmpty && fixed === undefined) {
+      this.#lists.delete(id);
+      this.#remove(id);
+      return;
+    }
+    const owners = [...(list?.parts ?? [])].sort(([a], [b]) => compareText(a, b));
+    const rules = owners.flatMap(([, part]) => part);
+    const distinct = id === this.#hairpin ? [...new Set(rules)].sort(compareText) : rules;
+    this.#setBody(id, toBody(id, [...(fixed?.head ?? []), ...distinct, ...(fixed?.tail ?? [])]));
+  }
+
+  #setBody(id: ChainId, body: ChainBody): void {
+    if (this.#bodies.get(id) === body) return;
+    this.#bodies.set(id, body);
+    this.#touched.add(id);
+  }
+
+  #remove(id: ChainId): void {
+    if (this.#bodies.delete(id)) this.#touched.add(id);
+  }
+}
+
+/** What is remembered of a Service, to take it back. */
+interface Contribution {
+  readonly chains: readonly ChainId[];
+  readonly lists: ReadonlyMap<ChainId, { readonly list: RuleList; readonly rules: string[] }>;
+  readonly noLocalEndpoints: RenderedService["noLocalEndpoints"];
+}
+
+function contributionOf(rendered: RenderedService): Contribution {
+  const lists = new Map<ChainId, { readonly list: RuleList; readonly rules: string[] }>();
+  for (const { list, rule } of rendered.listed) {
+    const held = lists.get(list.id);
+    if (held === undefined) lists.set(list.id, { list, rules: [rule] });
+    else held.rules.push(rule);
+  }
+  return { chains: [...rendered.chains.keys()], lists, noLocalEndpoints: rendered.noLocalEndpoints };
+}
+
+function toBody(id: ChainId, rules: readonly string[]): ChainBody {
+  const { chain } = splitChainId(id);
+  return rules.map((text) => `-A ${chain} ${text}\n`).join("");
+}
+
+function sameRules(a: readonly string[], b: readonly string[]): boolean {
+  return a.length === b.length && a.every((text, at) => text === b[at]);
+}

@@ -1,0 +1,146 @@
+import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Log } from "@kpng/process/log.ts";
+import type { RestoreRules } from "./commit/restore-rules.ts";
+import { type ChainBody, DesiredChains } from "./diff/desired-chains.ts";
+import { diffChains, isEmptyChange, type RulesetChange } from "./diff/diff-chains.ts";
+import { diffJumps } from "./diff/diff-jumps.ts";
+import { transactionText } from "./diff/transaction-text.ts";
+import { adoptChains } from "./read/adopt.ts";
+import { isSameRule } from "./read/canonical-rule.ts";
+import { parseSave } from "./read/parse-save.ts";
+import { renderJumps } from "./render/jumps.ts";
+import { renderFixedChains } from "./render/render-fixed-chains.ts";
+import type { RenderOptions } from "./render/render-options.ts";
+import { renderService } from "./render/render-service.ts";
+import { type ChainId, chainId, tables } from "./render/table.ts";
+
+/** The two doors to the kernel, in one family. */
+export interface Kernel {
+  /** What iptables-save prints. */
+  read(): Promise<string>;
+  readonly restore: RestoreRules;
+}
+
+/** What one sync did. */
+export interface SyncResult {
+  /** "none" if no command that changes rules was run. */
+  readonly mode: "none" | "partial" | "full";
+  readonly change: RulesetChange;
+}
+
+/** After this many Services the event loop gets a turn, so that health answers during a full render. */
+const servicesPerTurn = 100;
+
+/**
+ * The rules of one family: what should stand in the kernel, and what does as far as we know.
+ *
+ * Never two calls at once; the caller sees to that.
+ */
+export class FamilyRules {
+  readonly #kernel: Kernel;
+  readonly #log: Log;
+  #options: { readonly text: string; readonly value: RenderOptions } | undefined;
+  #desired: DesiredChains | undefined;
+  /** Undefined if it must be read: at the start, and after a failure. */
+  #committed: Map<ChainId, ChainBody> | undefined;
+  readonly #accepted = new Map<ChainId, { readonly body: ChainBody; readonly printed: ChainBody }>();
+
+  constructor(kernel: Kernel, log: Log) {
+    this.#kernel = kernel;
+    this.#log = log;
+  }
+
+  /** The chains that should stand; empty before the first sync. */
+  get bodies(): ReadonlyMap<ChainId, ChainBody> {
+    return this.#desired?.bodies ?? new Map();
+  }
+
+  get noLocalEndpoints(): { readonly internal: number; readonly external: number } {
+    return this.#desired?.noLocalEndpoints ?? { internal: 0, external: 0 };
+  }
+
+  /**
+   * Makes the rules agree with the view; `touched` are the Services that may have changed since the last call that
+   * succeeded, and are all that is looked at unless `options` are others than then. "all" looks at everything, also at
+   * what stands in the kernel.
+   *
+   * If it rejects, the next call reads what stands in the kernel and compares everything.
+   */
+  async sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", options: RenderOptions): Promise<SyncResult> {
+    const text = JSON.stringify(options);
+    const held = this.#options?.text === text ? this.#desired : undefined;
+    const isRebuilt = held === undefined;
+    const desired = held ?? newDesiredChains(options);
+    this.#desired = desired;
+    this.#options = { text, value: options };
+    let count = 0;
+    const gone = isRebuilt || touched !== "all" ? [] : desired.services().filter((key) => !view.services.has(key));
+    for (const key of gone) desired.put(key, undefined);
+    for (const key of isRebuilt || touched === "all" ? view.services.keys() : touched) {
+      const service = view.services.get(key);
+      desired.put(key, service === undefined ? undefined : renderService(service, options));
+      if (++count % servicesPerTurn === 0) await new Promise(setImmediate);
+    }
+    const changed = desired.takeTouched();
+    // With other options the jumps may have to be others, and which stand is known to the kernel alone.
+    if (this.#committed === undefined || isRebuilt || touched === "all") return this.#compareAll(desired, options);
+    return this.#commit(this.#committed, diffChains(this.#committed, desired.bodies, changed), "partial");
+  }
+
+  /** Reads what stands in the kernel and repairs what somebody else changed; undefined before the first sync. */
+  async repair(): Promise<SyncResult | undefined> {
+    if (this.#desired === undefined || this.#options === undefined || this.#committed === undefined) return undefined;
+    const { value: options } = this.#options;
+    const result = await this.#compareAll(this.#desired, options);
+    if (result.mode !== "none") await this.#acceptPrinted(this.#desired, options);
+    return result;
+  }
+
+  async #compareAll(desired: DesiredChains, options: RenderOptions): Promise<SyncResult> {
+    this.#committed = undefined;
+    const { chains, jumps } = parseSave(await this.#kernel.read(), options.names.prefix);
+    const committed = adoptChains(chains, desired.bodies);
+    for (const [id, { body, printed }] of this.#accepted) {
+      if (committed.get(id) === printed && desired.bodies.get(id) === body) committed.set(id, body);
+    }
+    const ids = new Set([...committed.keys(), ...desired.bodies.keys()]);
+    const jumpLines = diffJumps(jumps, renderJumps(options), isSameRule);
+    return this.#commit(committed, diffChains(committed, desired.bodies, ids, jumpLines), "full");
+  }
+
+  async #commit(
+    committed: Map<ChainId, ChainBody>,
+    change: RulesetChange,
+    mode: "partial" | "full",
+  ): Promise<SyncResult> {
+    this.#committed = undefined;
+    if (!isEmptyChange(change)) await this.#kernel.restore(transactionText(change));
+    for (const table of tables) {
+      for (const { chain, body } of change[table].puts) committed.set(chainId(table, chain), body);
+      for (const chain of change[table].deletes) committed.delete(chainId(table, chain));
+    }
+    this.#committed = committed;
+    return { mode: isEmptyChange(change) ? "none" : mode, change };
+  }
+
+  /**
+   * Remembers what is printed otherwise than it was written: only our own repair lies between, so it is the same rules
+   * in the words of a version that we do not know. Without this they would be "repaired" for ever.
+   */
+  async #acceptPrinted(desired: DesiredChains, options: RenderOptions): Promise<void> {
+    const { chains } = parseSave(await this.#kernel.read(), options.names.prefix);
+    this.#accepted.clear();
+    for (const [id, printed] of adoptChains(chains, desired.bodies)) {
+      const body = desired.bodies.get(id);
+      if (body !== undefined && body !== printed) this.#accepted.set(id, { body, printed });
+    }
+    if (this.#accepted.size === 0) return;
+    const [example] = this.#accepted;
+    this.#log.info("rules are printed otherwise than written", { chains: this.#accepted.size, example });
+  }
+}
+
+function newDesiredChains(options: RenderOptions): DesiredChains {
+  return new DesiredChains(renderFixedChains(options), chainId("nat", options.names.fixed("HAIRPIN")));
+}

@@ -1,0 +1,5 @@
+#!/usr/bin/env node
+import { runBackendCommand } from "@kpng/backend-kit/run-backend.ts";
+import { iptablesBackend } from "./backend.ts";
+
+await runBackendCommand(iptablesBackend);

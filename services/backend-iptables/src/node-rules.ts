@@ -1,0 +1,110 @@
+import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import { resolveNodePortAddresses } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { conntrackLiberal, readSysctl } from "./commit/sysctl.ts";
+import type { FamilyRules, SyncResult } from "./family-rules.ts";
+import type { Tools } from "./read/find-tools.ts";
+import type { RenderOptions } from "./render/render-options.ts";
+import { localTraffic, nodeAddress, type Settings } from "./render/settings.ts";
+
+/** One family that this node has rules in. */
+export interface FamilyParts {
+  readonly tools: Tools;
+  readonly rules: FamilyRules;
+}
+
+/** What the node's rules need to be told after a sync or a repair, e.g. for metrics. */
+export type OnSynced = (
+  parts: FamilyParts,
+  result: SyncResult | { readonly error: unknown },
+  elapsedMs: number,
+) => void;
+
+/**
+ * The rules of a node, both families: one sync or repair at a time.
+ *
+ * A family that fails does not keep the other from its rules.
+ */
+export class NodeRules {
+  readonly #settings: Settings;
+  readonly #families: readonly FamilyParts[];
+  readonly #onSynced: OnSynced;
+  #view: NodeView | undefined;
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(settings: Settings, families: readonly FamilyParts[], onSynced: OnSynced) {
+    this.#settings = settings;
+    this.#families = families;
+    this.#onSynced = onSynced;
+  }
+
+  /**
+   * Makes the rules agree with a view; "all" also reads what stands in the kernel and repairs it.
+   *
+   * Errors: that of the first family that fails, after the other is done.
+   */
+  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
+    return this.#inTurn(async () => {
+      this.#view = view;
+      await this.#each(async (parts) => {
+        const options = await this.#renderOptions(view, parts.tools.family);
+        return parts.rules.sync(view, touched, options);
+      });
+    });
+  }
+
+  /** Repairs what others changed, and takes in new addresses of the node. Before the first sync it does nothing. */
+  repair(): Promise<void> {
+    return this.#inTurn(async () => {
+      const view = this.#view;
+      if (view === undefined) return;
+      await this.#each(async (parts) => {
+        const synced = await parts.rules.sync(view, new Set(), await this.#renderOptions(view, parts.tools.family));
+        return synced.mode === "none" ? ((await parts.rules.repair()) ?? synced) : synced;
+      });
+    });
+  }
+
+  async #each(work: (parts: FamilyParts) => Promise<SyncResult>): Promise<void> {
+    const results = await Promise.allSettled(
+      this.#families.map(async (parts) => {
+        const startMs = performance.now();
+        try {
+          this.#onSynced(parts, await work(parts), performance.now() - startMs);
+        } catch (error) {
+          this.#onSynced(parts, { error }, performance.now() - startMs);
+          throw error;
+        }
+      }),
+    );
+    for (const result of results) if (result.status === "rejected") throw result.reason;
+  }
+
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const run = this.#last.then(work);
+    this.#last = run.catch(() => undefined);
+    return run;
+  }
+
+  async #renderOptions(view: NodeView, family: Family): Promise<RenderOptions> {
+    const settings = this.#settings;
+    const isLocalhostNodePorts = family === "v4" && settings.isLocalhostNodePorts;
+    const addresses = { local: readLocalAddresses(), ofNode: view.node?.addresses ?? [] };
+    const chosen = resolveNodePortAddresses(settings.nodePortAddresses, family, addresses);
+    const isServed = (address: string): boolean =>
+      address.startsWith("127.") ? isLocalhostNodePorts : address !== "::1" && !address.startsWith("fe80:");
+    return {
+      family,
+      names: settings.names,
+      masqueradeMark: 2 ** settings.masqueradeBit,
+      isMasqueradeAll: settings.isMasqueradeAll,
+      localTraffic: localTraffic(settings, view.node, family),
+      nodePortAddresses: chosen.kind === "all" ? "all" : chosen.addresses.filter(isServed).toSorted(),
+      isLocalhostNodePorts,
+      isConntrackLiberal: ((await readSysctl(conntrackLiberal)) ?? 0) !== 0,
+      nodeAddress: nodeAddress(view.node, family),
+    };
+  }
+}

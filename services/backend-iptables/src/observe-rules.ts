@@ -1,0 +1,77 @@
+import { familyLabels } from "@kpng/backend-kit/observe/family-labels.ts";
+import { Counter, Gauge, type Registry } from "prom-client";
+import { countRules } from "./diff/transaction-text.ts";
+import type { FamilyParts, OnSynced } from "./node-rules.ts";
+import { tables } from "./render/table.ts";
+
+/** What is measured of the rules; names of kube-proxy where it has the same measure. */
+export interface RulesMetrics {
+  readonly onSynced: OnSynced;
+  /** Repairs of what somebody else changed, by family. */
+  readonly repairs: Counter<"ip_family">;
+}
+
+/** `families` is asked at each scrape: to count all rules at each sync would cost more than the sync. */
+export function createRulesMetrics(registry: Registry, families: () => readonly FamilyParts[]): RulesMetrics {
+  const registers = [registry];
+  const labelNames = ["table", "ip_family"] as const;
+  new Gauge({
+    name: "kubeproxy_sync_proxy_rules_iptables_total",
+    help: "Rules that stand in the kernel",
+    labelNames,
+    registers,
+    collect() {
+      for (const { tools, rules } of families()) {
+        for (const table of tables) {
+          const bodies = [...rules.bodies].filter(([id]) => id.startsWith(table)).map(([, body]) => body);
+          this.set({ table, ip_family: familyLabels[tools.family] }, countRules(bodies));
+        }
+      }
+    },
+  });
+  new Gauge({
+    name: "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+    help: "Service ports with policy Local that drop for want of an endpoint on this node",
+    labelNames: ["traffic_policy", "ip_family"] as const,
+    registers,
+    collect() {
+      for (const { tools, rules } of families()) {
+        const ip_family = familyLabels[tools.family];
+        for (const policy of ["internal", "external"] as const) {
+          this.set({ traffic_policy: policy, ip_family }, rules.noLocalEndpoints[policy]);
+        }
+      }
+    },
+  });
+  const last = new Gauge({
+    name: "kubeproxy_sync_proxy_rules_iptables_last",
+    help: "Rules that the last sync wrote",
+    labelNames,
+    registers,
+  });
+  const failures = new Counter({
+    name: "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
+    help: "Syncs that failed; the next one compares everything",
+    labelNames: ["ip_family"] as const,
+    registers,
+  });
+  const repairs = new Counter({
+    name: "kpng_iptables_repairs_total",
+    help: "Times that somebody else's change to our rules was undone",
+    labelNames: ["ip_family"] as const,
+    registers,
+  });
+  return {
+    repairs,
+    onSynced: ({ tools }, result) => {
+      const ip_family = familyLabels[tools.family];
+      if ("error" in result) {
+        failures.inc({ ip_family });
+        return;
+      }
+      for (const table of tables) {
+        last.set({ table, ip_family }, countRules(result.change[table].puts.map(({ body }) => body)));
+      }
+    },
+  };
+}

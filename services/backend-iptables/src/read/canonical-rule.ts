@@ -1,0 +1,53 @@
+/**
+ * Returns a form in which rules that mean the same are mostly the same text, whichever version of iptables printed them.
+ *
+ * Rules are rendered as iptables-save 1.8.9 prints them, so this is needed only where another version differs: order of
+ * the parts, quotes, a probability's last digits, a mask that means nothing, an old name for an option. Two rules
+ * that mean the same but stay different here cost a needless rewrite, never a wrong rule.
+ *
+ * *Shape of the argument:* what follows `-A CHAIN `.
+ */
+export function canonicalRule(text: string): string {
+  const words = splitWords(text);
+  const groups: string[][] = [];
+  for (let at = 0; at < words.length; at++) {
+    const word = words[at] ?? "";
+    const isNegated = word === "!";
+    const option = isNegated ? (words[at + 1] ?? "") : word;
+    // A match with its options, and each of the rest, is a group; options of a match follow its `-m NAME`.
+    const isStart = /^-[a-z]$/.test(option) || groups.length === 0;
+    if (isStart) groups.push([]);
+    const group = groups.at(-1);
+    if (isNegated) group?.push("!");
+    group?.push(option);
+    if (isNegated) at++;
+  }
+  return groups
+    .map((group) => canonicalGroup(group.join(" ")))
+    .filter((group) => group !== "")
+    .sort()
+    .join(" ");
+}
+
+/** True if two rules are the same text, or mean the same. */
+export function isSameRule(a: string, b: string): boolean {
+  return a === b || canonicalRule(a) === canonicalRule(b);
+}
+
+function canonicalGroup(group: string): string {
+  return group
+    .replace(/^-m (tcp|udp|sctp)$/, "")
+    .replace(/(--probability) (\S+)/, (_all, name, value) => `${name} ${Math.round(Number(value) * 2 ** 31)}`)
+    .replace(/ --mask (255\.255\.255\.255|ffff(:ffff){7})/, "")
+    .replace(" --rsource", "")
+    .replace(/--or-mark (0x[0-9a-f]+)/, "--set-xmark $1/$1")
+    .replace(/--xor-mark (0x[0-9a-f]+)/, "--set-xmark $1/0x0")
+    .replace(/^-m state --state/, "-m conntrack --ctstate")
+    .replace(/^((?:! )?-[sd] [\d.]+)$/, "$1/32")
+    .replace(/^((?:! )?-[sd] [0-9a-f:]+)$/, "$1/128");
+}
+
+/** Splits at blanks outside quotes; quotes are removed. */
+function splitWords(text: string): string[] {
+  return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? "");
+}

@@ -1,0 +1,16 @@
+import type { RunTool } from "../commit/run-tool.ts";
+import { BackendIptablesError } from "../iptables-error.ts";
+import type { Tools } from "./find-tools.ts";
+
+/**
+ * Returns what iptables-save prints of all tables that are in use.
+ *
+ * Without `-t`: to ask iptables-legacy for one table loads that table's module, and once loaded it costs each packet.
+ *
+ * Errors: SAVE_FAILED, and those of the run.
+ */
+export async function readRules(tools: Tools, run: RunTool, timeoutMs: number): Promise<string> {
+  const { exitCode, stdout, stderr } = await run([tools.save], { timeoutMs });
+  if (exitCode === 0) return stdout;
+  throw new BackendIptablesError("SAVE_FAILED", `${tools.save} failed (exit ${exitCode}): ${stderr.trim()}`);
+}

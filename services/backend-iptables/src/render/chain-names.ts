@@ -1,0 +1,89 @@
+import { hash } from "node:crypto";
+import type { Protocol } from "@kpng/model/service.ts";
+
+/** The longest name that the kernel takes for a chain: XT_EXTENSION_MAXNAMELEN less its end. */
+export const maxChainNameLength = 28;
+
+/** A prefix longer than this leaves no room for a kind and 16 digits of a hash. */
+export const maxPrefixLength = 8;
+
+const defaultPrefix = "KPNG-";
+
+/** What a chain of a service port is for; see the README for the way of a packet through them. */
+export type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
+
+/**
+ * Names of all chains of one instance.
+ *
+ * Nothing but an instance's own chains begins with its prefix, and no prefix is the beginning of another, because a
+ * prefix ends in its only dash: so each instance can find, and clean up, what is its own.
+ */
+export interface ChainNames {
+  readonly prefix: string;
+  /** A fixed chain: `KPNG-SERVICES`. */
+  fixed(name: FixedChain): string;
+  /** A chain of a service port: `KPNG-SVC-XPGD46QRK7WJZT7O`; the hash is the one that kube-proxy uses. */
+  ofService(kind: ServiceChainKind, servicePortName: string, protocol: Protocol): string;
+  /** The list of clients that stay with an endpoint: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
+  clientList(servicePortName: string, protocol: Protocol, endpoint: string): string;
+  /** One bucket of addresses: `KPNG-IP-172.30.5.0`. */
+  addressBucket(network: string): string;
+  /** One bucket of node ports: `KPNG-NP-TCP-30080`, the first of its ports. */
+  nodePortBucket(protocol: Protocol, firstPort: number): string;
+}
+
+/** Chains that exist whatever the Services are. */
+export type FixedChain =
+  | "SERVICES"
+  | "NODEPORTS"
+  | "MARK-MASQ"
+  | "POSTROUTING"
+  | "HAIRPIN"
+  | "EXTERNAL-SERVICES"
+  | "PROXY-FIREWALL"
+  | "FORWARD"
+  | "LOCALNET";
+
+/**
+ * The prefix of the instance that serves `serviceProxyName`: `KPNG-` for the default one, else four letters and three
+ * digits of a hash, so that instances with different names do not touch each other's chains.
+ */
+export function prefixOf(serviceProxyName: string): string {
+  return serviceProxyName === "" ? defaultPrefix : `KPNG${digest(serviceProxyName).slice(0, 3)}-`;
+}
+
+/** True for 1 to 7 capital letters or digits and a dash. */
+export function isChainPrefix(text: string): boolean {
+  return text.length <= maxPrefixLength && /^[A-Z][A-Z0-9]*-$/.test(text);
+}
+
+export function chainNames(prefix: string): ChainNames {
+  return {
+    prefix,
+    fixed: (name) => `${prefix}${name}`,
+    ofService: (kind, servicePortName, protocol) =>
+      `${prefix}${kind}-${digest(servicePortName + protocol.toLowerCase())}`,
+    clientList: (servicePortName, protocol, endpoint) =>
+      `${prefix}SEP-${digest(servicePortName + protocol.toLowerCase() + endpoint)}`,
+    addressBucket: (network) => `${prefix}IP-${network.includes(":") ? digest(network) : network}`,
+    nodePortBucket: (protocol, firstPort) => `${prefix}NP-${protocol}-${firstPort}`,
+  };
+}
+
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/** The first 16 digits of the RFC 4648 base32 of a SHA-256. Source: kube-proxy `iptables/proxier.go`, portProtoHash. */
+function digest(text: string): string {
+  const bytes = hash("sha256", text, "buffer");
+  let digits = "";
+  for (let half = 0; half < 2; half++) {
+    let value = bytes.readUIntBE(half * 5, 5);
+    let part = "";
+    for (let digit = 0; digit < 8; digit++) {
+      part = `${alphabet[value % 32]}${part}`;
+      value = Math.floor(value / 32);
+    }
+    digits += part;
+  }
+  return digits;
+}

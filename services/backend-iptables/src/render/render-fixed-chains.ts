@@ -1,0 +1,84 @@
+import type { RenderOptions } from "./render-options.ts";
+import { comment, markBits, masquerade, rule } from "./rule.ts";
+import { type ChainId, chainId } from "./table.ts";
+
+/** What stands in a chain whatever the Services are: before and after the rules that they add. */
+export interface FixedRules {
+  readonly head: readonly string[];
+  readonly tail: readonly string[];
+}
+
+/** Renders all chains that exist whatever the Services are. Pure. */
+export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, FixedRules> {
+  const { names, masqueradeMark, isConntrackLiberal } = options;
+  const nat = (name: Parameters<typeof names.fixed>[0]): ChainId => chainId("nat", names.fixed(name));
+  const filter = (name: Parameters<typeof names.fixed>[0]): ChainId => chainId("filter", names.fixed(name));
+  const none: FixedRules = { head: [], tail: [] };
+  const mark = markBits(masqueradeMark);
+  const marked = `-m mark --mark ${mark}`;
+  const unmarked = `-m mark ! --mark ${mark}`;
+  return new Map<ChainId, FixedRules>([
+    [filter("PROXY-FIREWALL"), none],
+    [filter("NODEPORTS"), none],
+    [filter("SERVICES"), none],
+    [filter("EXTERNAL-SERVICES"), none],
+    [
+      filter("FORWARD"),
+      {
+        head: [
+          // A late packet that conntrack does not know leaves with the pod's address, and the client resets.
+          ...(isConntrackLiberal ? [] : ["-m conntrack --ctstate INVALID -j DROP"]),
+          rule(comment("kpng forwarding rules"), marked, "-j ACCEPT"),
+          rule(comment("kpng forwarding conntrack rule"), "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
+        ],
+        tail: [],
+      },
+    ],
+    ...(options.isLocalhostNodePorts && options.family === "v4" ? [[filter("LOCALNET"), localnet] as const] : []),
+    [nat("SERVICES"), { head: [], tail: nodePortJumps(options) }],
+    [nat("NODEPORTS"), none],
+    [nat("MARK-MASQ"), { head: [`-j MARK --set-xmark ${mark}`], tail: [] }],
+    [nat("HAIRPIN"), none],
+    [
+      nat("POSTROUTING"),
+      {
+        head: [
+          rule(unmarked, "-m conntrack --ctstate DNAT", `-j ${names.fixed("HAIRPIN")}`),
+          rule(unmarked, "-j RETURN"),
+          // Without the mark it is not masqueraded again if it comes by a second time, wrapped by IPsec or VXLAN.
+          `-j MARK --set-xmark 0x${masqueradeMark.toString(16)}/0x0`,
+          rule(comment("kpng service traffic requiring SNAT"), masquerade),
+        ],
+        tail: [],
+      },
+    ],
+  ]);
+}
+
+/**
+ * route_localnet, which node ports on 127.0.0.1 need, would let neighbours reach what listens there (CVE-2020-8558).
+ * Source: kube-proxy's and kubelet's KUBE-FIREWALL.
+ */
+const localnet: FixedRules = {
+  head: [
+    rule(
+      "! -s 127.0.0.0/8 -d 127.0.0.0/8",
+      comment("block incoming localnet connections"),
+      "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+    ),
+  ],
+  tail: [],
+};
+
+/** Last in SERVICES: an address of a Service may be one of the node's own, and must win over a node port. */
+function nodePortJumps(options: RenderOptions): readonly string[] {
+  const note = comment("kpng service nodeports; NOTE: this must be the last rule in this chain");
+  const jump = `-j ${options.names.fixed("NODEPORTS")}`;
+  const isV4 = options.family === "v4";
+  if (options.nodePortAddresses === "all") {
+    const isLoopbackServed = isV4 && options.isLocalhostNodePorts;
+    const notLoopback = isLoopbackServed ? "" : `! -d ${isV4 ? "127.0.0.0/8" : "::1/128"}`;
+    return [rule(notLoopback, note, "-m addrtype --dst-type LOCAL", jump)];
+  }
+  return options.nodePortAddresses.map((address) => rule(`-d ${address}/${isV4 ? 32 : 128}`, note, jump));
+}

@@ -1,0 +1,130 @@
+import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
+import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
+import type { SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
+import { families } from "@kpng/model/address.ts";
+import { reasonOf } from "@kpng/process/log.ts";
+import { runWithMain } from "@kpng/process/run-tasks.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { waitMs } from "@kpng/process/wait.ts";
+import { restoreRules } from "./commit/restore-rules.ts";
+import { runTool } from "./commit/run-tool.ts";
+import { ensureSysctl, routeLocalnet } from "./commit/sysctl.ts";
+import { FamilyRules } from "./family-rules.ts";
+import { type FamilyParts, NodeRules } from "./node-rules.ts";
+import { createRulesMetrics } from "./observe-rules.ts";
+import { findTools, type Tools, type Variant } from "./read/find-tools.ts";
+import { readRules } from "./read/read-rules.ts";
+import type { Settings } from "./render/settings.ts";
+
+export interface RulesTaskOptions {
+  readonly settings: Settings;
+  readonly context: BackendContext;
+  readonly variant: Variant | "auto";
+  /** How long the xtables lock is waited for, in seconds. */
+  readonly lockSeconds: number;
+  /** Longest time that one tool may take, in milliseconds. */
+  readonly timeoutMs: number;
+  /** Time between two looks at what stands in the kernel, in milliseconds; 0 for never. */
+  readonly driftMs: number;
+  /** Shortest time between two syncs, in milliseconds. */
+  readonly minIntervalMs: number;
+  /** Takes the transactions instead of the kernel, which is then left as it is. */
+  readonly print?: ((text: string) => void) | undefined;
+}
+
+/**
+ * Follows the view and keeps the node's rules at it.
+ *
+ * Rejects if the node cannot have such rules at all (IPTABLES_MISSING, IPTABLES_TOO_OLD): to wait would not mend it.
+ */
+export function rulesTask(options: RulesTaskOptions): Task {
+  const { context, driftMs, minIntervalMs } = options;
+  const name = "iptables";
+  const parts: FamilyParts[] = [];
+  const metrics = createRulesMetrics(context.metrics, () => parts);
+  const { log } = context;
+  const rules = new NodeRules(options.settings, parts, (family, result, elapsedMs) => {
+    metrics.onSynced(family, result, elapsedMs);
+    if ("error" in result || result.mode === "none") return;
+    const { filter, nat } = result.change;
+    const chains = filter.puts.length + nat.puts.length;
+    const deleted = filter.deletes.length + nat.deletes.length;
+    log.debug("rules committed", { family: family.tools.family, mode: result.mode, chains, deleted, elapsedMs });
+  });
+  const onChanges = async (update: SyncUpdate): Promise<void> => {
+    await rules.sync(update.view, update.mode === "full" ? "all" : touchedServices(update.changes));
+  };
+  const following = backendTask({ ...context, name, onChanges, minIntervalMs });
+  const looking: Task = { name: `backend/${name}/drift`, run: (signal) => repairForEver(rules, driftMs, signal, log) };
+  return {
+    name: following.name,
+    run: async (signal) => {
+      parts.push(...(await openFamilies(options)));
+      await runWithMain(following, driftMs > 0 ? [looking] : [], signal);
+    },
+  };
+}
+
+async function repairForEver(
+  rules: NodeRules,
+  driftMs: number,
+  signal: AbortSignal,
+  log: BackendContext["log"],
+): Promise<void> {
+  let delayMs = driftMs;
+  for (;;) {
+    await waitMs(delayMs, signal);
+    if (signal.aborted) return;
+    const startMs = performance.now();
+    try {
+      await rules.repair();
+    } catch (error) {
+      log.error("rules could not be checked", { reason: reasonOf(error) });
+    }
+    // On a node with very many rules to look takes long; it must not be most of what the node does.
+    delayMs = Math.max(driftMs, 20 * (performance.now() - startMs));
+  }
+}
+
+async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyParts[]> {
+  const { settings, context, variant, timeoutMs, lockSeconds, print } = options;
+  const { log } = context;
+  const parts: FamilyParts[] = [];
+  for (const family of families) {
+    const tools = await findFamily(family, variant, log);
+    if (tools === undefined) continue;
+    const restore = async (transaction: string): Promise<void> => {
+      if (print !== undefined) print(`# ${tools.restore} --noflush\n${transaction}`);
+      else await restoreRules(transaction, { tools, run: runTool, lockSeconds, timeoutMs });
+    };
+    const kernel = { read: () => readRules(tools, runTool, timeoutMs), restore };
+    parts.push({ tools, rules: new FamilyRules(kernel, log.with({ family })) });
+  }
+  if (settings.isLocalhostNodePorts && print === undefined) {
+    await ensureSysctl(routeLocalnet, 1).catch((error: unknown) => {
+      log.error("node ports on localhost will not work", { reason: reasonOf(error) });
+    });
+  }
+  return parts;
+}
+
+/** A node without ip6tables serves IPv4 alone; one without iptables cannot serve. */
+async function findFamily(
+  family: (typeof families)[number],
+  variant: Variant | "auto",
+  log: BackendContext["log"],
+): Promise<Tools | undefined> {
+  try {
+    const tools = await findTools(family, variant, runTool);
+    if (!("missing" in tools)) {
+      log.info("tools found", { family, version: tools.version, variant: tools.variant });
+      return tools;
+    }
+    log.info("no rules in this family", { family, reason: tools.missing });
+  } catch (error) {
+    if (family === "v4") throw error;
+    log.info("no rules in this family", { family, reason: reasonOf(error) });
+  }
+  return undefined;
+}
