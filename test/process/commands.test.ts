@@ -222,6 +222,13 @@ describe("the command line", () => {
     expect(await other.ended).toBe(1);
   });
 
+  test("--service-proxy-name stands at the source, as in the original, and selects Services", async () => {
+    const args = ["file", "-i", at("state.yaml"), "--service-proxy-name", "mine", "to-local", "to-json", "--once"];
+    const program = kpng([...args, "--node-name", "n1"]);
+    expect(await program.ended, program.stderr()).toBe(0);
+    expect(program.stdout()).toBe("");
+  });
+
   test("options of the source may stand after the sink, as in the original", async () => {
     const program = kpng(["file", "to-local", "to-json", "--once", "--node-name", "n1", "-i", at("state.yaml")]);
     expect(await program.ended, program.stderr()).toBe(0);

@@ -22,11 +22,16 @@ export interface SinkCommand {
   make(options: Options, store: Store, context: CommandContext): Task;
 }
 
-const proxyNameOption = repeatable(
+/** Which Services: an option of the source, as in KPNG, because every sink that serves nodes obeys it. */
+export const proxyNameOption = repeatable(
   "--service-proxy-name <name>",
   "serve only Services with this value of the label service.kubernetes.io/service-proxy-name, the first to subscribers " +
     "that name none (default: Services without the label, and any other to who asks for it)",
 );
+
+function proxyNames(options: Options): readonly string[] {
+  return options.serviceProxyName as readonly string[];
+}
 
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   return {
@@ -44,7 +49,6 @@ export const toApi: SinkCommand = {
   description: "serve it to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",
   options: [
     repeatable("--listen <address>", "tcp://host:port, tcp4://…, tcp6://… or unix:///path", defaultListen),
-    proxyNameOption,
     ...tlsOptions("listen-", "the listeners"),
     {
       flags: "--globalv1-api [boolean]",
@@ -68,7 +72,7 @@ Examples:
   make: (options, store, context) => {
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     return serveTask({
-      ...routesOptions(options.serviceProxyName as readonly string[], store, context),
+      ...routesOptions(proxyNames(options), store, context),
       listen: options.listen as readonly string[],
       tls: readServerTls("listen-", { key, crt, ca }),
       hasGlobalApi: options.globalv1Api as boolean,
@@ -95,10 +99,11 @@ export function toLocal(backend: BackendCommand): SinkCommand {
     name: `to-${backend.name}`,
     description: backend.description,
     examples: backend.examples,
-    options: [...backend.options, ...followOptions],
+    // The source's option of that name says it already.
+    options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
     make: (options, store, context) => {
-      const follow = readFollowOptions(options);
-      const names = follow.serviceProxyName === "" ? [] : [follow.serviceProxyName];
+      const names = proxyNames(options);
+      const follow = readFollowOptions({ ...options, serviceProxyName: names[0] ?? "" });
       const stop = new AbortController();
       const routes = makeRoutes({ ...routesOptions(names, store, context) }, stop.signal);
       const task = backend.makeTask(options, { ...context, ...follow, transport: createRouterTransport(routes) });

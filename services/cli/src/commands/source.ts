@@ -6,12 +6,12 @@ import { Store } from "@kpng/watcher/store/store.ts";
 import { Command } from "commander";
 import { type CommonOptions, makeContext, type Options } from "./context.ts";
 import { addExternalBackends, toExternal } from "./external-backend.ts";
-import { type SinkCommand, toApi, toFile, toLocal } from "./sinks.ts";
+import { proxyNameOption, type SinkCommand, toApi, toFile, toLocal } from "./sinks.ts";
 import type { SourceCommand } from "./sources.ts";
 
 /** `kpng SOURCE to-api|to-file|to-local …`: options of the source stand before the sink, or after it. */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
-  const command = addOptions(new Command(source.name), source.options)
+  const command = addOptions(new Command(source.name), [...source.options, proxyNameOption])
     .description(source.description)
     .addHelpText("after", source.examples);
   for (const sink of [toApi, toFile]) command.addCommand(makeSink(source, sink, [], signal));
