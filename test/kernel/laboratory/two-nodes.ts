@@ -11,6 +11,8 @@ export interface TwoNodes {
   readonly laboratory: Laboratory;
   /** The agent that sends for a sender. */
   agentOf(sender: Sender): AgentClient;
+  /** n1's rules that name a Service of the scenarios, for the message of a failing test. */
+  rules(): Promise<string>;
   close(): Promise<void>;
 }
 
@@ -29,6 +31,11 @@ export async function buildTwoNodes(): Promise<TwoNodes> {
         const agent = byName.get(sender.kind === "outside" ? "client" : sender.name);
         if (agent === undefined) throw new Error("no such agent");
         return agent;
+      },
+      rules: async () => {
+        const saved = ["iptables-save", "ip6tables-save"].map((tool) => laboratory.run("n1", [tool]));
+        const lines = (await Promise.all(saved)).join("\n").split("\n");
+        return lines.filter((line) => line.includes("default/") && !line.includes("marker")).join("\n");
       },
       close: () => laboratory.close(),
     };

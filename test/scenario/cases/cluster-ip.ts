@@ -60,7 +60,8 @@ export const clusterIPScenarios: readonly Scenario[] = [
     state: web({}, ["n1", "n2"]),
     packets: [
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["n1", "n2"], source: "kept" },
-      { from: outside, to: clusterIP("web"), port: 80, goesTo: ["n1", "n2"], source: "masqueraded" },
+      // What the node itself receives is not masqueraded: that happens on the way out.
+      { from: outside, to: clusterIP("web"), port: 80, goesTo: ["n1", "n2"] },
       { from: n1, to: clusterIP("web"), port: 80, goesTo: ["n1", "n2"] },
     ],
   },

@@ -1,0 +1,75 @@
+import { isDeepStrictEqual } from "node:util";
+import type { ApiClient, KubeObject } from "../../cluster/api-client.ts";
+import type { EndpointSliceManifest, Manifest, NodeManifest, ServiceManifest, State } from "../../scenario/manifest.ts";
+
+/** Makes an API server hold the states of scenarios, one after the other, with as few calls as that takes. */
+export class ApiState {
+  readonly #api: ApiClient;
+  #held: State = { services: [], slices: [] };
+
+  constructor(api: ApiClient) {
+    this.#api = api;
+  }
+
+  async createNodes(nodes: readonly NodeManifest[]): Promise<void> {
+    for (const { status, ...node } of nodes) {
+      await this.#api.create("/api/v1/nodes", node);
+      await this.#api.patch(`/api/v1/nodes/${node.metadata.name}/status`, { status });
+    }
+  }
+
+  /** Deletes first, so that addresses and node ports are free for who has them next. */
+  async apply(state: State): Promise<void> {
+    const held = new Map([...this.#held.services, ...this.#held.slices].map((object) => [keyOf(object), object]));
+    const wanted = [...state.services, ...state.slices];
+    const keys = new Set(wanted.map(keyOf));
+    const isReplaced = (object: Manifest): boolean => {
+      const old = held.get(keyOf(object));
+      return old?.kind === "Service" && object.kind === "Service" && !canBecome(old, object);
+    };
+    const replaced = new Set(wanted.filter(isReplaced).map(keyOf));
+    const toDelete = [...held.values()].filter((object) => !keys.has(keyOf(object)) || replaced.has(keyOf(object)));
+    await Promise.all(toDelete.map((object) => this.#api.delete(pathOf(object))));
+    const puts = wanted.map((object) => {
+      const old = replaced.has(keyOf(object)) ? undefined : held.get(keyOf(object));
+      return isDeepStrictEqual(old, object) ? undefined : this.#put(object, old);
+    });
+    await Promise.all(puts);
+    this.#held = state;
+  }
+
+  async #put(object: ServiceManifest | EndpointSliceManifest, old: Manifest | undefined): Promise<void> {
+    const path = pathOf(object);
+    if (old === undefined) await this.#api.create(path.slice(0, path.lastIndexOf("/")), toKubeObject(object));
+    else await this.#api.call("PUT", path, object);
+    if (object.kind !== "Service" || object.spec.type !== "LoadBalancer") return;
+    const { ingress } = object.status.loadBalancer;
+    // null is how a merge patch says "none".
+    await this.#api.patch(`${path}/status`, { status: { loadBalancer: { ingress: ingress ?? null } } });
+  }
+}
+
+/** The API server refuses some changes of a Service; others keep what a new Service would not have. */
+function canBecome(old: ServiceManifest, wanted: ServiceManifest): boolean {
+  const fixed = ({ spec }: ServiceManifest) => [spec.type, spec.clusterIPs, spec.healthCheckNodePort];
+  return isDeepStrictEqual(fixed(old), fixed(wanted));
+}
+
+function keyOf({ kind, metadata }: Manifest): string {
+  return `${kind}/${metadata.name}`;
+}
+
+function pathOf({ kind, metadata }: Manifest): string {
+  switch (kind) {
+    case "Service":
+      return `/api/v1/namespaces/default/services/${metadata.name}`;
+    case "EndpointSlice":
+      return `/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/${metadata.name}`;
+    case "Node":
+      return `/api/v1/nodes/${metadata.name}`;
+  }
+}
+
+function toKubeObject(object: ServiceManifest | EndpointSliceManifest): KubeObject {
+  return { ...object };
+}

@@ -1,0 +1,98 @@
+import { findBinaries } from "../../cluster/binaries.ts";
+import { type Cluster, startCluster } from "../../cluster/cluster.ts";
+import { nodes, together } from "../../scenario/build.ts";
+import { bridgeName, podCIDRs } from "../../scenario/places.ts";
+import type { Settings } from "../../scenario/scenario.ts";
+import type { Backend } from "../backends.ts";
+import type { TwoNodes } from "../laboratory/two-nodes.ts";
+import { bringPortToNode } from "./api-reach.ts";
+import { ApiState } from "./api-state.ts";
+import { Marker } from "./marker.ts";
+import { NodeProcess } from "./node-process.ts";
+
+const programs = ["etcd", "kube-apiserver", "kube-proxy"] as const;
+
+/** Why the real kube-proxy cannot run here; undefined if it can. */
+export async function whyNoKubeProxy(): Promise<string | undefined> {
+  const binaries = await findBinaries(programs);
+  return binaries.kind === "missing" ? binaries.reason : undefined;
+}
+
+/**
+ * The oracle: the real kube-proxy in iptables mode on n1, and a real API server to feed it.
+ *
+ * `close` ends both. Cost: four seconds to start.
+ */
+export async function kubeProxy(world: TwoNodes): Promise<Backend & { close(): Promise<void> }> {
+  const binaries = await findBinaries(programs);
+  if (binaries.kind === "missing") throw new Error(binaries.reason);
+  const cluster = await startCluster({ paths: binaries.paths, hasControllers: false });
+  const detach = await bringPortToNode(world.laboratory, Number(new URL(cluster.apiServer.url).port));
+  const api = new ApiState(cluster.api);
+  await api.createNodes(nodes);
+  const marker = new Marker(world);
+  const proxy = new NodeProcess(world.laboratory);
+  let present: Settings = {};
+  const run = (settings: Settings) =>
+    proxy.start([binaries.paths["kube-proxy"] ?? "", ...kubeProxyOptions(cluster, settings)]);
+  let last: Parameters<Backend["apply"]>[0] = { services: [], slices: [] };
+  const apply: Backend["apply"] = async (state) => {
+    last = state;
+    await api.apply(together(state, marker.state));
+    await api.apply(together(state, marker.next()));
+    await marker.wait();
+  };
+  return {
+    name: "kube-proxy",
+    start: async (settings, state) => {
+      present = settings;
+      await proxy.stop();
+      run(settings);
+      await apply(state);
+    },
+    apply,
+    restart: async () => {
+      await proxy.stop();
+      run(present);
+      await apply(last);
+    },
+    stop: () => proxy.stop(),
+    log: () => proxy.log(),
+    close: async () => {
+      await proxy.stop();
+      await detach();
+      await cluster.stop();
+    },
+  };
+}
+
+function kubeProxyOptions(cluster: Cluster, settings: Settings): readonly string[] {
+  return [
+    `--kubeconfig=${cluster.kubeconfig("admin")}`,
+    "--hostname-override=n1",
+    "--proxy-mode=iptables",
+    // Each change is synced at once; a period of a second would make up most of the tests' time.
+    "--iptables-min-sync-period=0s",
+    // Not writable in a network namespace that is not the machine's first.
+    "--conntrack-max-per-core=0",
+    "--conntrack-tcp-timeout-established=0s",
+    "--conntrack-tcp-timeout-close-wait=0s",
+    "--healthz-bind-address=127.0.0.1:10256",
+    ...proxyOptions(settings),
+  ];
+}
+
+/** The settings as options, which kpng-iptables has with the same names. */
+export function proxyOptions(settings: Settings): readonly string[] {
+  const { detectLocal = "ClusterCIDR", nodePortAddresses = [], localhostNodePorts = true, masqueradeAll } = settings;
+  return [
+    ...(detectLocal === "none" ? [] : [`--detect-local-mode=${detectLocal}`]),
+    ...(detectLocal === "ClusterCIDR" ? [`--cluster-cidr=${podCIDRs.cluster.v4},${podCIDRs.cluster.v6}`] : []),
+    ...(detectLocal === "BridgeInterface" ? [`--pod-bridge-interface=${bridgeName}`] : []),
+    // Rules see the bridge, not the link behind it; its name is a prefix of itself and more.
+    ...(detectLocal === "InterfaceNamePrefix" ? [`--pod-interface-name-prefix=${bridgeName.slice(0, 3)}`] : []),
+    ...(masqueradeAll === true ? ["--masquerade-all"] : []),
+    ...(localhostNodePorts ? [] : ["--iptables-localhost-nodeports=false"]),
+    ...(nodePortAddresses.length === 0 ? [] : [`--nodeport-addresses=${nodePortAddresses.join(",")}`]),
+  ];
+}

@@ -1,0 +1,49 @@
+import { named } from "../../scenario/build.ts";
+import type { State } from "../../scenario/manifest.ts";
+import { n1 } from "../../scenario/packet.ts";
+import type { TwoNodes } from "../laboratory/two-nodes.ts";
+
+/**
+ * Tells by packets when a proxy has put a state into the kernel.
+ *
+ * Each state gets a Service of its own port and of another endpoint than the last. A proxy reads Services and
+ * EndpointSlices each in the order of their changes, so once the marker's port is served by the marker's endpoint, all
+ * that came before it is in the kernel too: without a look at rules, logs or metrics, hence the same for every proxy.
+ */
+export class Marker {
+  readonly #world: TwoNodes;
+  #number = 0;
+
+  constructor(world: TwoNodes) {
+    this.#world = world;
+  }
+
+  /** Moves on to the next marker. It must be applied after what it marks, or together with it. */
+  next(): State {
+    this.#number += 1;
+    return this.state;
+  }
+
+  /** The present marker's Service and EndpointSlices. */
+  get state(): State {
+    // TCP, because a change of a UDP Service makes proxies look for stale flows: the marker must not be the reason.
+    const ports = [{ port: 20_000 + this.#number, protocols: ["tcp"] as const }];
+    return named("marker", { number: 255, ports }, [this.#host]);
+  }
+
+  get #host(): "a" | "b" {
+    return this.#number % 2 === 0 ? "a" : "b";
+  }
+
+  /** Errors: the marker is not served in time. */
+  async wait(timeoutMs = 20_000): Promise<void> {
+    const [service] = this.state.services;
+    const agent = this.#world.agentOf(n1);
+    const awaited = (service?.spec.clusterIPs ?? []).map(async (address) => {
+      const port = 20_000 + this.#number;
+      const isServed = await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs });
+      if (!isServed) throw new Error(`not synced within ${timeoutMs} ms: nobody answers ${address} port ${port}`);
+    });
+    await Promise.all(awaited);
+  }
+}

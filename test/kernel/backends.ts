@@ -1,0 +1,16 @@
+import type { State } from "../scenario/manifest.ts";
+import type { Settings } from "../scenario/scenario.ts";
+
+/** A proxy under test, which runs in the network of node n1. */
+export interface Backend {
+  readonly name: string;
+  /** Starts it with these settings on this state; resolves when the kernel has its rules. */
+  start(settings: Settings, state: State): Promise<void>;
+  /** Makes this the state of the cluster; resolves when the kernel has the rules for it. */
+  apply(state: State): Promise<void>;
+  /** Ends the process and starts it again with the same settings; resolves when it has synced. */
+  restart(): Promise<void>;
+  stop(): Promise<void>;
+  /** What it said last, for the message of a failing test. */
+  log(): string;
+}
