@@ -4,6 +4,7 @@ import type { Log } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Registry } from "prom-client";
+import type { ProxyHealth } from "./observe/proxy-health.ts";
 
 /** What a process gives each backend, whether that is its only job or one of several. */
 export interface BackendContext {
@@ -19,6 +20,8 @@ export interface BackendContext {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
+  /** Of a service proxy whose process serves it; `backendTask` fills it. */
+  readonly proxyHealth?: ProxyHealth | undefined;
 }
 
 /**
@@ -32,6 +35,8 @@ export interface BackendCommand {
   readonly options: readonly OptionSpec[];
   /** Shown below the options; `COMMAND` stands for how the backend was called. */
   readonly examples: string;
+  /** Of a backend that is a service proxy: what kube-proxy's /proxyMode would say, e.g. "iptables". */
+  readonly proxyMode?: string | undefined;
   /**
    * Makes the task from the parsed options, under the names that commander gives them (`--callout-arg` is
    * `calloutArg`). Errors: ProcessError BAD_OPTION for values that do not go together.

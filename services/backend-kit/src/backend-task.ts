@@ -10,6 +10,7 @@ import type { StateOptions } from "./disk/state-folder.ts";
 import { ViewKeeper } from "./disk/view-keeper.ts";
 import { createBackendMetrics } from "./observe/backend-metrics.ts";
 import { ConnectionObserver } from "./observe/connection-observer.ts";
+import type { ProxyHealth } from "./observe/proxy-health.ts";
 import { type ConnectionState, followView } from "./receive/follow-view.ts";
 import { type Sync, SyncLoop, type SyncPace } from "./sync/sync-loop.ts";
 
@@ -51,6 +52,8 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly errorDelayMs?: number | undefined;
     /** True to end after the first sync that succeeds. Default false. */
     readonly isOnce?: boolean | undefined;
+    /** Told of all that happens; see `observe/proxy-health.ts`. */
+    readonly proxyHealth?: ProxyHealth | undefined;
     /** Where the last view is kept for a start without watcher. Default nowhere. */
     readonly state?: StateOptions | undefined;
     /** Default {@link waitMs}. */
@@ -73,7 +76,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const connection = new ConnectionObserver(options.health, metrics, log);
   const keeper = makeKeeper(options, () => connection.isConnected);
   const sync: Sync = onChanges ?? ((update, stop) => onState(update.view, stop));
-  const observers = [...(options.observers ?? []), ...(keeper === undefined ? [] : [keeper])];
+  const observers = [...(options.observers ?? []), keeper, options.proxyHealth].filter((one) => one !== undefined);
   const loop = new SyncLoop({ ...options, sync, metrics, observers });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);

@@ -1,17 +1,16 @@
 import { dial } from "@kpng/process/dial.ts";
 import { Health } from "@kpng/process/health.ts";
 import { createLog, type LogLevel } from "@kpng/process/log.ts";
-import { observeTask } from "@kpng/process/observe.ts";
 import { addOptions } from "@kpng/process/options.ts";
 import { runProcess } from "@kpng/process/run-process.ts";
-import { runTasks } from "@kpng/process/run-tasks.ts";
-import type { Task } from "@kpng/process/task.ts";
+import { runWithMain } from "@kpng/process/run-tasks.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
 import { Command } from "commander";
-import { collectDefaultMetrics, Registry } from "prom-client";
+import { Registry } from "prom-client";
 import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
 import { backendOptions, readFollowOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
+import { observeBackend } from "./observe/observe-backend.ts";
 
 export type RunBackendOptions = BackendCallbacks & {
   /** Of the backend: lower case letters, digits, dashes; the program is shown as `kpng-NAME`. */
@@ -59,27 +58,14 @@ async function serveBackend(backend: BackendCommand, options: ParsedOptions, sig
   const log = createLog(options.logLevel as LogLevel);
   const health = new Health();
   const metrics = new Registry();
+  const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
   const transport = dial({
     api: String(options.api),
     tls: readClientTls("", { key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) }),
     maxMessageBytes: Number(options.maxMsgSize),
   });
-  const task = backend.makeTask(options, { transport, log, health, metrics, ...readFollowOptions(options) });
-  await runWithObservers(task, observers(options, health, metrics), signal);
-}
-
-/** The listeners serve as long as the task, which may end by itself (`--once`). */
-async function runWithObservers(task: Task, beside: readonly Task[], signal: AbortSignal): Promise<void> {
-  const done = new AbortController();
-  const main: Task = { name: task.name, run: (stop) => task.run(stop).finally(() => done.abort()) };
-  await runTasks([main, ...beside], AbortSignal.any([signal, done.signal]));
-}
-
-function observers(options: ParsedOptions, health: Health, metrics: Registry): readonly Task[] {
-  const addresses = [options.healthzBindAddress, options.metricsBindAddress].map(text);
-  const distinct = new Set(addresses.filter((address) => address !== undefined));
-  if (distinct.size > 0) collectDefaultMetrics({ register: metrics });
-  return [...distinct].map((address) => observeTask({ address, health, metrics }));
+  const context = { transport, log, health, metrics, proxyHealth, ...readFollowOptions(options) };
+  await runWithMain(backend.makeTask(options, context), tasks, signal);
 }
 
 function text(value: unknown): string | undefined {

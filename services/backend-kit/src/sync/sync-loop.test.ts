@@ -156,10 +156,11 @@ test("a request makes the next sync full, several make one, and none is made bef
   expect(shown).toEqual(["0 full/start put-node a/1", "1 full/flushed"]);
 });
 
-test("observers see each step; an update without changes is none", async () => {
+test("observers see each step; an update without changes is none, and changes that undo each other need no sync", async () => {
   const seen: string[] = [];
   const observer = {
     queued: () => seen.push("queued"),
+    settled: () => seen.push("settled"),
     started: () => seen.push("started"),
     succeeded: () => seen.push("succeeded"),
     failed: () => seen.push("failed"),
@@ -171,8 +172,11 @@ test("observers see each step; an update without changes is none", async () => {
     offer("a/1");
     fail(undefined);
     await clock.advance(minute);
+    offer("a/2");
+    offer("a/1");
+    await clock.settle();
   });
-  expect(seen).toEqual(["queued", "started", "failed", "started", "succeeded"]);
+  expect(seen).toEqual(["queued", "started", "failed", "started", "succeeded", "queued", "queued", "settled"]);
 });
 
 test("a stream of changes leaves the event loop to others", async () => {

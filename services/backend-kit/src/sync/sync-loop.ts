@@ -81,7 +81,10 @@ export class SyncLoop {
       if (signal.aborted) return;
       this.#requireFull(pacer);
       const delivery = this.#pending.take();
-      if (delivery === undefined) continue;
+      if (delivery === undefined) {
+        for (const observer of this.#observers) observer.settled?.();
+        continue;
+      }
       if (delivery.update.mode === "full") this.#options.fullSyncRequests?.clear();
       const error = await this.#syncOnce(delivery.update, signal);
       pacer.ended(error === undefined && delivery.update.mode === "full");

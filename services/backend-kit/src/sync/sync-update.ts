@@ -23,6 +23,8 @@ export type Sync = (update: SyncUpdate, signal: AbortSignal) => void | Promise<v
 export interface SyncObserver {
   /** An update with changes waits to be synced. */
   queued?(update: ViewUpdate): void;
+  /** What was queued proved to change nothing: there is no sync. */
+  settled?(): void;
   started?(update: SyncUpdate): void;
   succeeded?(update: SyncUpdate, elapsedMs: number): void;
   failed?(update: SyncUpdate, reason: string): void;

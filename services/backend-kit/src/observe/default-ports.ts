@@ -1,0 +1,20 @@
+/** Ports for health and for metrics. */
+export interface ObservePorts {
+  readonly healthz: number;
+  readonly metrics: number;
+}
+
+/**
+ * Ports that deployments give to our backends, so that none meets kube-proxy's (10256, 10249), another component's
+ * (kubelet 10248, 10250, 10255; control plane 10257 to 10260) or another backend's on the same node. Nothing listens
+ * there by itself: a backend serves health and metrics where its flags say, and nowhere without them.
+ */
+export const deploymentPorts = {
+  iptables: { healthz: 10_270, metrics: 10_271 },
+  nft: { healthz: 10_272, metrics: 10_273 },
+  ipvs: { healthz: 10_274, metrics: 10_275 },
+  userspace: { healthz: 10_276, metrics: 10_277 },
+  healthchecks: { healthz: 10_278, metrics: 10_279 },
+  callout: { healthz: 10_280, metrics: 10_281 },
+  json: { healthz: 10_282, metrics: 10_283 },
+} as const satisfies Readonly<Record<string, ObservePorts>>;

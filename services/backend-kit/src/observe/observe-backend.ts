@@ -1,0 +1,38 @@
+import { families } from "@kpng/model/address.ts";
+import type { Health } from "@kpng/process/health.ts";
+import { observeTasks } from "@kpng/process/observe.ts";
+import type { Task } from "@kpng/process/task.ts";
+import type { Registry } from "prom-client";
+import type { BackendCommand, ParsedOptions } from "../backend-command.ts";
+import { ProxyHealth } from "./proxy-health.ts";
+import { proxyObserveTasks } from "./serve-proxy-health.ts";
+
+/** What a process serves for the backend that is its job. */
+export interface ObservedBackend {
+  /** For the backend's context; undefined if it is no service proxy. */
+  readonly proxyHealth: ProxyHealth | undefined;
+  /** To be run beside it; none where no address is given. */
+  readonly tasks: readonly Task[];
+}
+
+/**
+ * Returns the listeners that `--healthz-bind-address` and `--metrics-bind-address` ask for: with kube-proxy's health for a
+ * service proxy, with the process's own for other backends.
+ */
+export function observeBackend(
+  { proxyMode }: Pick<BackendCommand, "proxyMode">,
+  options: ParsedOptions,
+  { health, metrics }: { readonly health: Health; readonly metrics: Registry },
+): ObservedBackend {
+  const addresses = {
+    healthzBindAddress: text(options.healthzBindAddress),
+    metricsBindAddress: text(options.metricsBindAddress),
+  };
+  if (proxyMode === undefined) return { proxyHealth: undefined, tasks: observeTasks(addresses, health, metrics) };
+  const proxyHealth = new ProxyHealth({ families });
+  return { proxyHealth, tasks: proxyObserveTasks(addresses, { proxyHealth, health, metrics, mode: proxyMode }) };
+}
+
+function text(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
+}

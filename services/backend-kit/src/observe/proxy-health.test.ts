@@ -1,0 +1,124 @@
+import { expect, test } from "vitest";
+import type { SyncUpdate } from "../sync/sync-update.ts";
+import { view } from "../testing/views.ts";
+import { ProxyHealth } from "./proxy-health.ts";
+
+const update: SyncUpdate = {
+  view: view([]),
+  changes: [],
+  isFirst: false,
+  revision: 1n,
+  instance: "run",
+  mode: "partial",
+  fullReason: "",
+};
+
+type Step = (health: ProxyHealth, advance: (ms: number) => void) => void;
+const queue: Step = (health) => health.queued(update);
+const begin: Step = (health) => health.started();
+const succeed: Step = (health) => health.succeeded(update);
+const settle: Step = (health) => health.settled();
+const fail: Step = (health) => health.failed();
+const pass =
+  (ms: number): Step =>
+  (_health, advance) =>
+    advance(ms);
+const node =
+  (isEligible: boolean | undefined, instance = "run"): Step =>
+  (health) => {
+    const known = view([], { isEligible: isEligible === true });
+    health.queued({ ...update, instance, view: isEligible === undefined ? { ...known, node: undefined } : known });
+  };
+
+interface Case {
+  readonly name: string;
+  readonly steps: readonly Step[];
+  readonly livez: boolean;
+  readonly healthz: boolean;
+}
+
+const synced = [queue, begin, pass(10), succeed];
+
+test.each<Case>([
+  { name: "at the start all is well", steps: [], livez: true, healthz: true },
+  {
+    name: "never synced is no reason, however late",
+    steps: [queue, begin, fail, pass(1e9)],
+    livez: true,
+    healthz: true,
+  },
+  { name: "synced, and the watcher gone for a day", steps: [...synced, pass(864e5)], livez: true, healthz: true },
+  {
+    name: "a change that waits less than the limit",
+    steps: [...synced, queue, pass(59_999)],
+    livez: true,
+    healthz: true,
+  },
+  { name: "a change that waits longer", steps: [...synced, queue, pass(60_000)], livez: true, healthz: false },
+  {
+    name: "later changes do not make it younger",
+    steps: [...synced, queue, pass(40_000), queue, pass(20_000)],
+    livez: true,
+    healthz: false,
+  },
+  {
+    name: "syncs that keep failing",
+    steps: [...synced, queue, begin, fail, pass(30_000), begin, fail, pass(30_000)],
+    livez: true,
+    healthz: false,
+  },
+  {
+    name: "a full sync that fails without a change",
+    steps: [...synced, begin, fail, pass(60_000)],
+    livez: true,
+    healthz: false,
+  },
+  {
+    name: "success after failures",
+    steps: [...synced, queue, begin, fail, pass(1e6), begin, succeed],
+    livez: true,
+    healthz: true,
+  },
+  {
+    name: "what came during a sync waits from then on",
+    steps: [...synced, begin, pass(50_000), queue, pass(50_000), succeed, pass(10_000)],
+    livez: true,
+    healthz: false,
+  },
+  { name: "changes that undid each other", steps: [...synced, queue, settle, pass(1e9)], livez: true, healthz: true },
+  { name: "a sync that hangs", steps: [...synced, queue, begin, pass(600_000)], livez: false, healthz: false },
+  { name: "a node about to go", steps: [...synced, node(false)], livez: true, healthz: false },
+  { name: "a node that stays after all", steps: [...synced, node(false), node(true)], livez: true, healthz: true },
+  { name: "a node that the cluster does not know", steps: [node(undefined)], livez: true, healthz: false },
+  { name: "a Go watcher, which says nothing of nodes", steps: [node(undefined, "")], livez: true, healthz: true },
+])("$name: livez $livez, healthz $healthz", ({ steps, livez, healthz }) => {
+  let nowMs = 1e12;
+  const health = new ProxyHealth({ families: ["v4"], now: () => nowMs });
+  for (const step of steps) {
+    step(health, (ms) => {
+      nowMs += ms;
+    });
+  }
+  expect({ livez: health.livez().isOk, healthz: health.healthz().isOk }, JSON.stringify(health.healthz().body)).toEqual(
+    {
+      livez,
+      healthz,
+    },
+  );
+});
+
+test("the bodies have kube-proxy's fields; while all is well lastUpdated is now", () => {
+  let nowMs = Date.UTC(2026, 0, 1);
+  const health = new ProxyHealth({ families: ["v4", "v6"], now: () => nowMs });
+  health.succeeded(update);
+  nowMs += 3_600_000;
+  const family = { lastUpdated: "2026-01-01T00:00:00.000Z", healthy: true };
+  const common = {
+    lastUpdated: "2026-01-01T01:00:00.000Z",
+    currentTime: "2026-01-01T01:00:00.000Z",
+    healthy: true,
+    status: { IPv4: family, IPv6: family },
+  };
+  expect(health.healthz().body).toEqual({ ...common, nodeEligible: true });
+  expect(health.livez().body).toEqual(common);
+});

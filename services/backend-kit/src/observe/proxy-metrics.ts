@@ -1,0 +1,157 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { ViewChange } from "@kpng/model/node-view.ts";
+import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import type { ViewUpdate } from "../state/view-state.ts";
+import type { SyncMode, SyncObserver, SyncUpdate } from "../sync/sync-update.ts";
+import { familyLabels, shortBuckets } from "./family-labels.ts";
+import { countNoLocalEndpoints } from "./no-local-endpoints.ts";
+
+export interface ProxyMetricsOptions {
+  readonly registry: Registry;
+  /** Those that the backend makes rules for. */
+  readonly families: readonly Family[];
+  /**
+   * True if the backend calls `observeSync` for each family itself; by default each family is given the duration of the
+   * whole sync.
+   */
+  readonly timesFamilies?: boolean | undefined;
+  /** Milliseconds since 1970. Default Date.now. */
+  readonly now?: (() => number) | undefined;
+}
+
+/**
+ * kube-proxy's metrics, under its names and with its buckets, filled from the sync loop: dashboards and alerts that were
+ * made for kube-proxy work.
+ *
+ * An endpoint change is an endpoint that was put or deleted, a service change a Service; kube-proxy counts updates of
+ * EndpointSlices and Services.
+ *
+ * *Source:* kube-proxy `metrics/metrics.go`.
+ */
+export class ProxyMetrics implements SyncObserver {
+  readonly #options: ProxyMetricsOptions;
+  readonly #metrics: ReturnType<typeof createMetrics>;
+
+  constructor(options: ProxyMetricsOptions) {
+    this.#options = options;
+    this.#metrics = createMetrics(options.registry);
+  }
+
+  queued({ changes }: ViewUpdate): void {
+    const services = changes.filter(isServiceChange).length;
+    const endpoints = changes.filter(isEndpointChange).length;
+    this.#metrics.serviceChangesPending.inc(services);
+    this.#metrics.serviceChanges.inc(services);
+    this.#metrics.endpointChangesPending.inc(endpoints);
+    this.#metrics.endpointChanges.inc(endpoints);
+    for (const family of this.#options.families) {
+      this.#metrics.lastQueued.set({ ip_family: familyLabels[family] }, this.#nowSeconds());
+    }
+  }
+
+  /** What is queued from now on waits for the next sync. */
+  started(): void {
+    this.#metrics.serviceChangesPending.set(0);
+    this.#metrics.endpointChangesPending.set(0);
+  }
+
+  settled(): void {
+    this.started();
+  }
+
+  succeeded({ view, mode }: SyncUpdate, elapsedMs: number): void {
+    for (const family of this.#options.families) {
+      if (this.#options.timesFamilies !== true) this.observeSync(family, mode, elapsedMs);
+      const ip_family = familyLabels[family];
+      const { internal, external } = countNoLocalEndpoints(view, family);
+      this.#metrics.noLocalEndpoints.set({ ip_family, traffic_policy: "internal" }, internal);
+      this.#metrics.noLocalEndpoints.set({ ip_family, traffic_policy: "external" }, external);
+    }
+  }
+
+  failed({ changes }: SyncUpdate): void {
+    this.#metrics.serviceChangesPending.inc(changes.filter(isServiceChange).length);
+    this.#metrics.endpointChangesPending.inc(changes.filter(isEndpointChange).length);
+  }
+
+  /** A sync of one family that succeeded. */
+  observeSync(family: Family, mode: SyncMode, elapsedMs: number): void {
+    const labels = { ip_family: familyLabels[family] };
+    this.#metrics.sync.observe(labels, elapsedMs / 1_000);
+    (mode === "full" ? this.#metrics.fullSync : this.#metrics.partialSync).observe(labels, elapsedMs / 1_000);
+    this.#metrics.lastSync.set(labels, this.#nowSeconds());
+  }
+
+  /** The rules now have what was caused at `triggeredAtMs` (milliseconds since 1970). */
+  observeProgrammed(family: Family, triggeredAtMs: number): void {
+    const seconds = Math.max(0, this.#nowSeconds() - triggeredAtMs / 1_000);
+    this.#metrics.networkProgramming.observe({ ip_family: familyLabels[family] }, seconds);
+  }
+
+  #nowSeconds(): number {
+    return (this.#options.now ?? Date.now)() / 1_000;
+  }
+}
+
+function isServiceChange({ kind }: ViewChange): boolean {
+  return kind === "put-service" || kind === "delete-service";
+}
+
+function isEndpointChange({ kind }: ViewChange): boolean {
+  return kind === "put-endpoint" || kind === "delete-endpoint";
+}
+
+/** 0.25, 0.5, 1 to 59 by 1, 60 to 115 by 5, 120 to 300 by 30. *Unit:* seconds. */
+const programmingBuckets: readonly number[] = [
+  0.25,
+  0.5,
+  ...Array.from({ length: 59 }, (_, index) => 1 + index),
+  ...Array.from({ length: 12 }, (_, index) => 60 + 5 * index),
+  ...Array.from({ length: 7 }, (_, index) => 120 + 30 * index),
+];
+
+const prefix = "kubeproxy_sync_";
+
+function createMetrics(registry: Registry) {
+  const registers = [registry];
+  const labelNames = ["ip_family"] as const;
+  const histogram = (name: string, help: string, buckets: readonly number[]) =>
+    new Histogram({ name, help, labelNames, buckets: [...buckets], registers });
+  const gauge = (name: string, help: string) => new Gauge({ name: `${prefix}${name}`, help, registers });
+  const timestamp = (name: string, help: string) =>
+    new Gauge({ name: `${prefix}${name}`, help, labelNames, registers });
+  const counter = (name: string, help: string) => new Counter({ name: `${prefix}${name}`, help, registers });
+  return {
+    sync: histogram(`${prefix}proxy_rules_duration_seconds`, "SyncProxyRules latency in seconds", shortBuckets),
+    fullSync: histogram(
+      `${prefix}full_proxy_rules_duration_seconds`,
+      "SyncProxyRules latency in seconds for full resyncs",
+      shortBuckets,
+    ),
+    partialSync: histogram(
+      `${prefix}partial_proxy_rules_duration_seconds`,
+      "SyncProxyRules latency in seconds for partial resyncs",
+      shortBuckets,
+    ),
+    networkProgramming: histogram(
+      "kubeproxy_network_programming_duration_seconds",
+      "In Cluster Network Programming Latency in seconds",
+      programmingBuckets,
+    ),
+    lastSync: timestamp("proxy_rules_last_timestamp_seconds", "The last time proxy rules were successfully synced"),
+    lastQueued: timestamp(
+      "proxy_rules_last_queued_timestamp_seconds",
+      "The last time a sync of proxy rules was queued",
+    ),
+    endpointChangesPending: gauge("proxy_rules_endpoint_changes_pending", "Pending proxy rules Endpoint changes"),
+    serviceChangesPending: gauge("proxy_rules_service_changes_pending", "Pending proxy rules Service changes"),
+    endpointChanges: counter("proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
+    serviceChanges: counter("proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
+    noLocalEndpoints: new Gauge({
+      name: `${prefix}proxy_rules_no_local_endpoints_total`,
+      help: "Number of services with a Local traffic policy and no endpoints",
+      labelNames: ["traffic_policy", "ip_family"] as const,
+      registers,
+    }),
+  };
+}
