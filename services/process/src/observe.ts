@@ -39,8 +39,8 @@ export function observeTasks(addresses: ObserveAddresses, health: Health, metric
 async function serve({ address, health, metrics }: ObserveOptions, signal: AbortSignal): Promise<void> {
   const { host, port } = parseHostPort(address);
   const server = createServer((request, response) => {
-    const path = new URL(request.url ?? "/", "http://localhost").pathname;
-    switch (path) {
+    // Not by URL, which throws for what any scanner of ports sends ("//"), and would take the process with it.
+    switch (request.url?.split("?", 1)[0]) {
       case "/livez":
         return answer(response, true, health);
       case "/healthz":
