@@ -6,11 +6,12 @@ import {
   createConnectRouter,
 } from "@connectrpc/connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
-import type { Log } from "@kpng/process/log.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
 
-// The package does not export these two by name.
+// The package does not export these by name.
 type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0];
 type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[1];
+type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
 
 export interface HandlerOptions extends ConnectRouterOptions {
   readonly routes: (router: ConnectRouter) => void;
@@ -34,7 +35,17 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
       response.end();
       return;
     }
-    handler(universalRequestFromNodeRequest(request, response, undefined, undefined))
+    let universal: UniversalServerRequest;
+    try {
+      universal = universalRequestFromNodeRequest(request, response, undefined, undefined);
+    } catch (error) {
+      // It throws for a request that does not say what host it is for (HTTP/1.0), or says it badly.
+      log.debug("request refused", { rpc: handler.requestPath, reason: reasonOf(error) });
+      response.writeHead(400);
+      response.end();
+      return;
+    }
+    handler(universal)
       .then((answer) => universalResponseToNodeResponse(answer, response))
       .catch((error: unknown) => {
         const { code, rawMessage } = ConnectError.from(error);
