@@ -10,6 +10,7 @@ import { Registry } from "prom-client";
 import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
 import { backendOptions, readFollowOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
+import { acceptConfigFile } from "./config/config-file.ts";
 import { observeBackend } from "./observe/observe-backend.ts";
 
 export type RunBackendOptions = BackendCallbacks & {
@@ -47,6 +48,8 @@ export function runBackendCommand(backend: BackendCommand, argv?: readonly strin
   return runProcess((signal) => {
     const command = new Command(program).description(backend.description);
     addOptions(command, [...backend.options, ...backendOptions]);
+    const { proxyMode } = backend;
+    if (proxyMode !== undefined) acceptConfigFile(command, { proxyMode, log: createLog() });
     command.addHelpText("after", backend.examples.replaceAll("COMMAND", program));
     command.action((options: ParsedOptions) => serveBackend(backend, options, signal));
     return command;

@@ -1,0 +1,154 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import {
+  addOptions,
+  nodeNameOption,
+  type OptionSpec,
+  observeOptions,
+  parseDurationMs,
+  parseWholeNumber,
+  repeatable,
+} from "@kpng/process/options.ts";
+import { Command } from "commander";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { nodePortAddressesOption } from "../node-addresses/node-port-addresses.ts";
+import { createReadableLog } from "../testing/steps.ts";
+import { acceptConfigFile } from "./config-file.ts";
+
+let folder = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-config-"));
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const options: readonly OptionSpec[] = [
+  nodeNameOption,
+  ...observeOptions,
+  nodePortAddressesOption,
+  repeatable("--cluster-cidr <cidrs>", ""),
+  { flags: "--masquerade-all", description: "" },
+  { flags: "--iptables-masquerade-bit <bit>", description: "", default: 14, parse: parseWholeNumber("bit", 0, 31) },
+  { flags: "--iptables-localhost-nodeports <bool>", description: "", default: true, parse: (text) => text === "true" },
+  { flags: "--iptables-min-sync-period <time>", description: "", default: 1_000, parse: parseDurationMs },
+];
+
+interface Outcome {
+  readonly values: Readonly<Record<string, unknown>>;
+  readonly warnings: readonly string[];
+}
+
+async function run(path: string, ...args: readonly string[]): Promise<Outcome> {
+  const { log, lines } = createReadableLog();
+  const command = addOptions(new Command(), options);
+  acceptConfigFile(command, { proxyMode: "iptables", log });
+  let values: Readonly<Record<string, unknown>> = {};
+  command.action((parsed: Readonly<Record<string, unknown>>) => {
+    values = parsed;
+  });
+  await command.parseAsync(["--config", path, ...args], { from: "user" });
+  return { values, warnings: lines.map(({ field, reason }) => `${field}: ${reason}`) };
+}
+
+function runYaml(yaml: string, ...args: readonly string[]): Promise<Outcome> {
+  const path = join(folder, "config.yaml");
+  writeFileSync(path, `apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n${yaml}`);
+  return run(path, ...args);
+}
+
+test("the file that kubeadm writes sets what it says and leaves the defaults where it says nothing", async () => {
+  const { values, warnings } = await run(
+    fileURLToPath(new URL("testing/kubeadm.yaml", import.meta.url)),
+    "--node-name",
+    "n",
+  );
+  expect({ ...values, config: "" }).toEqual({
+    config: "",
+    nodeName: "n",
+    clusterCidr: ["10.244.0.0/16", "fd00:244::/56"],
+    nodeportAddresses: [],
+    iptablesMasqueradeBit: 14,
+    iptablesLocalhostNodeports: true,
+    iptablesMinSyncPeriod: 1_000,
+  });
+  expect(warnings).toEqual(["clientConnection: nodes talk to the watcher, not to the API server: see --api"]);
+});
+
+test("fields become options; a section of another mode does not", async () => {
+  const { values, warnings } = await runYaml(`
+mode: iptables
+hostnameOverride: node-1
+healthzBindAddress: 0.0.0.0
+metricsBindAddress: "[::1]:9000"
+nodePortAddresses: [primary]
+iptables: {masqueradeAll: true, masqueradeBit: 0, localhostNodePorts: false, minSyncPeriod: 1m30s}
+nftables: {masqueradeBit: 7}
+`);
+  expect(values).toMatchObject({
+    nodeName: "node-1",
+    healthzBindAddress: "0.0.0.0:10256",
+    metricsBindAddress: "[::1]:9000",
+    nodeportAddresses: ["primary"],
+    masqueradeAll: true,
+    iptablesMasqueradeBit: 0,
+    iptablesLocalhostNodeports: false,
+    iptablesMinSyncPeriod: 90_000,
+  });
+  expect(warnings).toEqual([]);
+});
+
+test("the command line and the environment win over the file", async () => {
+  process.env.KPNG_CLUSTER_CIDR = "10.2.0.0/16";
+  try {
+    const yaml = "hostnameOverride: file\nclusterCIDR: 10.1.0.0/16\niptables: {masqueradeBit: 3}";
+    const { values } = await runYaml(yaml, "--node-name", "flag");
+    expect(values).toMatchObject({ nodeName: "flag", clusterCidr: ["10.2.0.0/16"], iptablesMasqueradeBit: 3 });
+  } finally {
+    delete process.env.KPNG_CLUSTER_CIDR;
+  }
+});
+
+test("what is not heeded is said with the reason", async () => {
+  const { warnings } = await runYaml(`
+featureGates: {Foo: true}
+conntrack: {min: 0, tcpBeLiberal: true}
+winkernel: {enableDSR: true}
+oomScoreAdj: -999
+`);
+  expect(warnings).toEqual([
+    "featureGates: kpng has no feature gates",
+    "winkernel.enableDSR: kpng has no Windows backend",
+    "conntrack.min: this backend has no option --conntrack-min",
+    "conntrack.tcpBeLiberal: this backend has no option --conntrack-tcp-be-liberal",
+  ]);
+});
+
+test.each([
+  {
+    name: "unknown fields, all of them",
+    yaml: "clusterCidr: x\niptables: {masqAll: true}\nconstructor: {}",
+    says: "clusterCidr: unknown field; iptables.masqAll: unknown field; constructor: unknown field",
+  },
+  {
+    name: "values of another type",
+    yaml: 'iptables: {masqueradeBit: "x", masqueradeAll: 1}\nnodePortAddresses: primary',
+    says: 'iptables.masqueradeBit: "x" is no whole number; iptables.masqueradeAll: 1 is no true or false; nodePortAddresses: "primary" is no list of texts',
+  },
+  {
+    name: "a value that the option refuses",
+    yaml: "iptables: {masqueradeBit: 32}",
+    says: 'iptables.masqueradeBit "32"',
+  },
+  { name: "another backend's mode", yaml: "mode: nftables", says: "mode is nftables, and this backend is iptables" },
+  { name: "a mode that is none", yaml: "mode: userspace", says: 'mode: "userspace" is none of' },
+  { name: "a field twice", yaml: "mode: iptables\nmode: iptables", says: "Map keys must be unique" },
+  { name: "another kind", yaml: "---\nkind: KubeletConfiguration", says: "" },
+])("$name is refused", async ({ yaml, says }) => {
+  await expect(runYaml(yaml)).rejects.toThrow(/^\[BAD_CONFIG\] --config/);
+  await expect(runYaml(yaml)).rejects.toThrow(says);
+});
+
+test("a file that is not there is refused", async () => {
+  await expect(run(join(folder, "none.yaml"))).rejects.toThrow(/^\[BAD_CONFIG\] .*ENOENT/);
+});

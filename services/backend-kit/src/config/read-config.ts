@@ -1,0 +1,150 @@
+import { BackendError } from "../backend-error.ts";
+import { configFields, type FieldRule, type FieldRules, type FieldType, type ProxyMode } from "./config-fields.ts";
+
+/** A value that the file sets. */
+export interface Setting {
+  /** *Shape:* `iptables.masqueradeAll`. */
+  readonly field: string;
+  readonly flags: readonly string[];
+  /** As it would stand on the command line; "true" or "false" for a boolean. */
+  readonly text: string;
+}
+
+export interface ProxyConfig {
+  /** "" if the file leaves it to the default. */
+  readonly mode: ProxyMode | "";
+  readonly settings: readonly Setting[];
+  /** Fields with a value that is not heeded. */
+  readonly unsupported: readonly { readonly field: string; readonly reason: string }[];
+}
+
+export const configApiVersion = "kubeproxy.config.k8s.io/v1alpha1";
+
+const modes: readonly string[] = ["", "iptables", "ipvs", "nftables", "kernelspace"];
+
+/**
+ * Reads a KubeProxyConfiguration as the YAML parser gives it.
+ *
+ * Zero values (null, "", 0, "0s", false, empty lists) count as absent wherever the API cannot tell them apart: the file
+ * that kubeadm writes names every field. Sections of other modes than `mode` are checked and not used.
+ *
+ * Errors: BAD_CONFIG, which names every field that is unknown or has a value of another type.
+ */
+export function readConfig(document: unknown, mode: string): ProxyConfig {
+  if (!isRecord(document)) throw new BackendError("BAD_CONFIG", "the file holds no object");
+  const { apiVersion, kind } = document;
+  if (apiVersion !== configApiVersion || kind !== "KubeProxyConfiguration") {
+    throw new BackendError(
+      "BAD_CONFIG",
+      `the file is ${String(apiVersion)} ${String(kind)}: expected ${configApiVersion} KubeProxyConfiguration`,
+    );
+  }
+  const asked = document.mode ?? "";
+  const reader = new Reader(mode);
+  if (typeof asked !== "string" || !modes.includes(asked)) {
+    reader.faults.push(`mode: ${JSON.stringify(asked)} is none of iptables, ipvs, nftables`);
+  }
+  reader.read("", document, configFields);
+  if (reader.faults.length > 0) throw new BackendError("BAD_CONFIG", reader.faults.join("; "));
+  return { mode: asked as ProxyMode | "", settings: reader.settings, unsupported: reader.unsupported };
+}
+
+class Reader {
+  readonly settings: Setting[] = [];
+  readonly unsupported: { field: string; reason: string }[] = [];
+  readonly faults: string[] = [];
+  readonly #mode: string;
+
+  constructor(mode: string) {
+    this.#mode = mode;
+  }
+
+  read(path: string, values: Readonly<Record<string, unknown>>, rules: FieldRules): void {
+    for (const [name, value] of Object.entries(values)) {
+      const field = path === "" ? name : `${path}.${name}`;
+      const rule = Object.hasOwn(rules, name) ? rules[name] : undefined;
+      if (rule === undefined) this.faults.push(`${field}: unknown field`);
+      else this.#readField(field, value, rule);
+    }
+  }
+
+  #readField(field: string, value: unknown, rule: FieldRule): void {
+    switch (rule.kind) {
+      case "head":
+        return;
+      case "unsupported":
+        if (!isZero(value) && value !== rule.standard) this.unsupported.push({ field, reason: rule.reason });
+        return;
+      case "section":
+        if (isRecord(value)) this.#readSection(field, value, rule.fields, rule.mode);
+        else if (value !== null) this.faults.push(`${field}: expected fields`);
+        return;
+      case "option":
+        if (value === null || (isZero(value) && rule.isZeroMeant !== true)) return;
+        this.#readOption(field, value, rule.type, rule.flags);
+        return;
+    }
+  }
+
+  #readSection(
+    field: string,
+    value: Readonly<Record<string, unknown>>,
+    fields: FieldRules,
+    mode: ProxyMode | undefined,
+  ): void {
+    const before = this.settings.length;
+    this.read(field, value, fields);
+    if (mode !== undefined && mode !== this.#mode) this.settings.splice(before);
+  }
+
+  #readOption(field: string, value: unknown, type: FieldType, flags: readonly string[]): void {
+    const text = toText(value, type);
+    if (text === undefined) this.faults.push(`${field}: ${JSON.stringify(value)} is no ${described[type]}`);
+    else this.settings.push({ field, flags, text });
+  }
+}
+
+const described: Readonly<Record<FieldType, string>> = {
+  text: "text",
+  boolean: "true or false",
+  number: "whole number",
+  duration: 'duration such as "30s"',
+  texts: "list of texts",
+  "healthz-address": "address",
+  "metrics-address": "address",
+};
+
+function toText(value: unknown, type: FieldType): string | undefined {
+  switch (type) {
+    case "text":
+    case "duration":
+      return typeof value === "string" ? value : undefined;
+    case "boolean":
+      return typeof value === "boolean" ? String(value) : undefined;
+    case "number":
+      return Number.isInteger(value) ? String(value) : undefined;
+    case "texts":
+      return Array.isArray(value) && value.every((item) => typeof item === "string") ? value.join(",") : undefined;
+    case "healthz-address":
+      return typeof value === "string" ? withPort(value, 10_256) : undefined;
+    case "metrics-address":
+      return typeof value === "string" ? withPort(value, 10_249) : undefined;
+  }
+}
+
+/** As kube-proxy: an address without port gets the standard one. */
+function withPort(address: string, port: number): string {
+  if (/^[^:]*:\d+$|\]:\d+$/.test(address)) return address;
+  return address.includes(":") ? `[${address.replace(/^\[|\]$/g, "")}]:${port}` : `${address}:${port}`;
+}
+
+function isZero(value: unknown): boolean {
+  if (value === null || value === false || value === 0) return true;
+  if (typeof value === "string") return value === "" || /^0+(\.0+)?(ns|us|µs|ms|s|m|h)?$/.test(value);
+  if (Array.isArray(value)) return value.length === 0;
+  return isRecord(value) && Object.values(value).every(isZero);
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
