@@ -38,7 +38,7 @@ export interface Flow {
   readonly port: number;
   readonly protocol: Protocol;
   /** Who answers after the change: the same as before, one of these, or nobody any more. */
-  readonly then: "goes on" | { readonly movesTo: readonly HostName[] } | "gets no answer";
+  readonly becomes: "goes on" | { readonly movesTo: readonly HostName[] } | "gets no answer";
   /** Backends that are known to do otherwise, with the reason. */
   readonly knownWrong?: Readonly<Record<string, string>> | undefined;
 }
@@ -49,6 +49,6 @@ export interface Update {
   readonly before: Scenario;
   readonly after: Scenario;
   /** What happens apart from the change of the state. */
-  readonly event?: "restart" | "full sync" | undefined;
+  readonly event?: "restart" | "rules lost" | undefined;
   readonly flows: readonly Flow[];
 }

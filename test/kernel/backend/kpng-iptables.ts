@@ -54,18 +54,19 @@ export async function kpngIptables(world: TwoNodes): Promise<Backend & { close()
     await rename(path, join(folder, "state.json"));
   }
 
+  const log = () => `${backend.log()}\n${said}`;
+
   async function apply(state: State): Promise<void> {
     last = state;
     await write(together(state, marker.next()));
-    await marker.wait();
+    await marker.wait(log);
   }
 
   const run = (settings: Settings) =>
     backend.start([
       process.execPath,
       backendMain,
-      ...["--api", `unix://${socket}`, "--node-name", "n1", "--min-sync-period", "0s"],
-      ...["--state-dir", join(laboratory.folder, "backend-state")],
+      ...["--api", `unix://${socket}`, "--node-name", "n1", "--iptables-min-sync-period", "0s"],
       ...proxyOptions(settings),
     ]);
 
@@ -84,7 +85,7 @@ export async function kpngIptables(world: TwoNodes): Promise<Backend & { close()
       await apply(last);
     },
     stop: () => backend.stop(),
-    log: () => `${backend.log()}\n${said}`,
+    log,
     close: async () => {
       await backend.stop();
       watcher.kill();

@@ -40,7 +40,7 @@ export async function kubeProxy(world: TwoNodes): Promise<Backend & { close(): P
     last = state;
     await api.apply(together(state, marker.state));
     await api.apply(together(state, marker.next()));
-    await marker.wait();
+    await marker.wait(() => proxy.log());
   };
   return {
     name: "kube-proxy",

@@ -35,14 +35,15 @@ export class Marker {
     return this.#number % 2 === 0 ? "a" : "b";
   }
 
-  /** Errors: the marker is not served in time. */
-  async wait(timeoutMs = 20_000): Promise<void> {
+  /** Errors: the marker is not served in time, with what `log` says then. */
+  async wait(log: () => string, timeoutMs = 10_000): Promise<void> {
     const [service] = this.state.services;
     const agent = this.#world.agentOf(n1);
     const awaited = (service?.spec.clusterIPs ?? []).map(async (address) => {
       const port = 20_000 + this.#number;
       const isServed = await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs });
-      if (!isServed) throw new Error(`not synced within ${timeoutMs} ms: nobody answers ${address} port ${port}`);
+      if (!isServed)
+        throw new Error(`not synced within ${timeoutMs} ms: nobody answers ${address} port ${port}\n${log()}`);
     });
     await Promise.all(awaited);
   }

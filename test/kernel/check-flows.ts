@@ -1,0 +1,79 @@
+import { addressOf, describePacket } from "../scenario/packet.ts";
+import type { Family } from "../scenario/places.ts";
+import type { Flow, Update } from "../scenario/scenario.ts";
+import type { FlowState } from "./laboratory/question.ts";
+import type { TwoNodes } from "./laboratory/two-nodes.ts";
+
+/** A flow of an update that runs in the laboratory. */
+interface OpenFlow {
+  readonly flow: Flow;
+  readonly family: Family;
+  /** Who answered before the change. */
+  readonly name: string | undefined;
+  look(): Promise<FlowState>;
+  end(): Promise<unknown>;
+}
+
+let lastId = 0;
+
+/** Starts an update's flows in its first state, over both families; resolves when each is answered as it should be. */
+export async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<readonly OpenFlow[]> {
+  const isServed = before.packets.some((packet) => "goesTo" in packet);
+  return Promise.all(
+    flows.flatMap((flow) =>
+      (["v4", "v6"] as const).map(async (family) => {
+        const agent = world.agentOf(flow.from);
+        lastId += 1;
+        const id = lastId;
+        const address = addressOf(before.state, flow.to, family);
+        const from = flow.from.kind === "outside" ? flow.from.address[family] : undefined;
+        await agent.send({ kind: "open", id, protocol: flow.protocol, address, port: flow.port, from });
+        const look = () => agent.send({ kind: "look", id });
+        let name: string | undefined;
+        // TCP says its name before it answers the first block.
+        const deadlineMs = performance.now() + 3_000;
+        while (isServed && name === undefined && performance.now() < deadlineMs) ({ name } = await look());
+        return { flow, family, name, look, end: () => agent.send({ kind: "end", id }) };
+      }),
+    ),
+  );
+}
+
+/** Returns a line for each flow that does not go as the update says. Waits up to two seconds for what must come. */
+export async function checkFlows(flows: readonly OpenFlow[], backendName: string): Promise<readonly string[]> {
+  const lines = await Promise.all(
+    flows
+      .filter(({ flow }) => flow.knownWrong?.[backendName] === undefined)
+      .map(async (open) => {
+        const wrong = await untilRight(open);
+        const { flow, family } = open;
+        return wrong === undefined ? [] : [`${family} ${flow.protocol} flow ${describePacket(flow)}: ${wrong}`];
+      }),
+  );
+  return lines.flat();
+}
+
+async function untilRight(open: OpenFlow): Promise<string | undefined> {
+  const deadlineMs = performance.now() + 2_000;
+  // Answers that were under way when the change came do not count.
+  await open.look();
+  for (;;) {
+    const state = await after(open, 100);
+    const wrong = wrongIn(open, state);
+    if (wrong === undefined || performance.now() > deadlineMs) return wrong;
+  }
+}
+
+function wrongIn({ flow, name }: OpenFlow, state: FlowState): string | undefined {
+  const said = `${state.answered} answers in 100 ms, the last of ${state.name}${state.ended ? `, ${state.ended}` : ""}`;
+  if (flow.becomes === "gets no answer") return state.answered === 0 ? undefined : `still gets ${said}`;
+  if (state.answered === 0) return `was answered by ${name}, now ${said}`;
+  if (flow.becomes === "goes on") return state.name === name ? undefined : `was answered by ${name}, now ${said}`;
+  const { movesTo } = flow.becomes;
+  return movesTo.some((host) => host === state.name) ? undefined : `should move to ${movesTo.join(" or ")}: ${said}`;
+}
+
+async function after(open: OpenFlow, ms: number): Promise<FlowState> {
+  await new Promise((resolve) => setTimeout(resolve, ms));
+  return open.look();
+}

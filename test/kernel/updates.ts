@@ -1,0 +1,28 @@
+import type { Update } from "../scenario/scenario.ts";
+import type { Backend } from "./backends.ts";
+import { checkFlows, openFlows } from "./check-flows.ts";
+import { checkPackets } from "./check-packets.ts";
+import type { TwoNodes } from "./laboratory/two-nodes.ts";
+
+/** Puts a running backend through an update and returns a line for everything that did not go as it says. */
+export async function checkUpdate(world: TwoNodes, backend: Backend, update: Update): Promise<readonly string[]> {
+  await backend.apply(update.before.state);
+  const wrongBefore = await checkPackets(world, update.before);
+  if (wrongBefore.length > 0) return wrongBefore.map((line) => `before: ${line}`);
+  const flows = await openFlows(world, update);
+  try {
+    await change(world, backend, update);
+    return [...(await checkFlows(flows, backend.name)), ...(await checkPackets(world, update.after))];
+  } finally {
+    await Promise.all(flows.map((flow) => flow.end()));
+  }
+}
+
+async function change(world: TwoNodes, backend: Backend, { event, after }: Update): Promise<void> {
+  if (event === undefined) return backend.apply(after.state);
+  if (event === "rules lost") {
+    // Only nat: the kernel stops to track connections, and to translate them back, with the last rule that asks about them.
+    for (const tool of ["iptables", "ip6tables"]) await world.laboratory.run("n1", [tool, "-t", "nat", "-F"]);
+  }
+  await backend.restart();
+}

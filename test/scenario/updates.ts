@@ -1,0 +1,175 @@
+import { draining, publicAddress, type ServiceOptions, web } from "./build.ts";
+import type { State } from "./manifest.ts";
+import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod } from "./packet.ts";
+import type { Flow, Update } from "./scenario.ts";
+
+const everywhere: ServiceOptions = {
+  ports: [{ port: 80, nodePort: 30_080 }],
+  loadBalancerIPs: [publicAddress(10)],
+};
+const inside = { from: pod("a"), to: clusterIP("web"), port: 80 } as const;
+const nodePort = { from: outside, to: nodeAddress, port: 30_080 } as const;
+const balancer = { from: outside, to: loadBalancerIP("web"), port: 80 } as const;
+
+/** Packets for a Service with external policy Cluster and these endpoints. */
+function goesTo(...hosts: ("b" | "c" | "d")[]): readonly Packet[] {
+  return [
+    { ...inside, goesTo: hosts, source: "kept" },
+    { ...nodePort, goesTo: hosts, source: "masqueraded" },
+    { ...balancer, goesTo: hosts, source: "masqueraded" },
+  ];
+}
+
+const refused: readonly Packet[] = [inside, nodePort, balancer].map((way) => ({ ...way, verdict: "refused" }));
+
+function step(state: State, packets: readonly Packet[]) {
+  return { name: "", state, packets };
+}
+
+/** TCP over every kind of frontend, from everywhere. */
+const transfers: readonly Flow[] = [
+  ...[inside, nodePort, balancer],
+  { from: n1, to: clusterIP("web"), port: 80 } as const,
+  { from: pod("a"), to: nodeAddress, port: 30_080 } as const,
+].map((way) => ({ ...way, protocol: "tcp", becomes: "goes on" }));
+
+/** UDP over every kind of frontend. */
+function datagrams(becomes: Flow["becomes"], knownWrong?: Flow["knownWrong"]): readonly Flow[] {
+  return [inside, nodePort, balancer].map((way) => ({ ...way, protocol: "udp", becomes, knownWrong }));
+}
+
+const staleUdp =
+  "kube-proxy 1.36.3 does not look for stale flows of a Service that has no serving endpoint left (kubernetes 139628)";
+
+/** Changes of the cluster, with packets that flow meanwhile. */
+export const updates: readonly Update[] = [
+  {
+    name: "an endpoint is added",
+    before: step(web(everywhere, ["b"]), goesTo("b")),
+    after: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    flows: [...transfers, ...datagrams("goes on")],
+  },
+  {
+    name: "an endpoint is removed",
+    before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    after: step(web(everywhere, ["c"]), goesTo("c")),
+    // Connections to the pod that is removed are the pod's to end.
+    flows: [...transfers, ...datagrams({ movesTo: ["c"] })],
+  },
+  {
+    name: "the only endpoint is replaced",
+    before: step(web(everywhere, ["b"]), goesTo("b")),
+    after: step(web(everywhere, ["c"]), goesTo("c")),
+    flows: [...transfers, ...datagrams({ movesTo: ["c"] })],
+  },
+  {
+    name: "an endpoint terminates",
+    before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    after: step(web(everywhere, [draining("b"), "c"]), goesTo("c")),
+    flows: [...transfers, ...datagrams("goes on")],
+  },
+  {
+    name: "the last ready endpoint terminates",
+    before: step(web(everywhere, ["b"]), goesTo("b")),
+    after: step(web(everywhere, [draining("b")]), goesTo("b")),
+    flows: [...transfers, ...datagrams("goes on")],
+  },
+  {
+    name: "the last endpoint is removed",
+    before: step(web(everywhere, ["b"]), goesTo("b")),
+    after: step(web(everywhere, []), refused),
+    flows: [...transfers, ...datagrams("gets no answer", { "kube-proxy": staleUdp })],
+  },
+  {
+    name: "the first endpoint comes",
+    before: step(web(everywhere, []), refused),
+    after: step(web(everywhere, ["b"]), goesTo("b")),
+    flows: datagrams({ movesTo: ["b"] }),
+  },
+  {
+    name: "the external policy becomes Local",
+    before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    after: step(web({ ...everywhere, external: "Local" }, ["b", "c"]), [
+      { ...inside, goesTo: ["b", "c"], source: "kept" },
+      { ...nodePort, goesTo: ["b"], source: "kept" },
+      { ...balancer, goesTo: ["b"], source: "kept" },
+    ]),
+    flows: transfers,
+  },
+  {
+    name: "the external policy becomes Cluster",
+    before: step(web({ ...everywhere, external: "Local" }, ["c"]), [
+      { ...inside, goesTo: ["c"], source: "kept" },
+      { ...nodePort, verdict: "silent" },
+      { ...balancer, verdict: "silent" },
+    ]),
+    after: step(web(everywhere, ["c"]), goesTo("c")),
+    flows: [{ ...inside, protocol: "tcp", becomes: "goes on" }],
+  },
+  {
+    name: "the internal policy becomes Local",
+    before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    after: step(web({ ...everywhere, internal: "Local" }, ["b", "c"]), [
+      { ...inside, goesTo: ["b"], source: "kept" },
+      { ...nodePort, goesTo: ["b", "c"], source: "masqueraded" },
+    ]),
+    flows: transfers,
+  },
+  {
+    name: "session affinity is switched on",
+    before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    after: step(web({ ...everywhere, affinitySeconds: 600 }, ["b", "c"]), [
+      { ...nodePort, goesTo: ["b", "c"], isSticky: true, source: "masqueraded" },
+    ]),
+    flows: transfers,
+  },
+  {
+    name: "the endpoint that clients stick to is removed",
+    before: step(web({ ...everywhere, affinitySeconds: 600 }, ["b", "c"]), [
+      { ...nodePort, goesTo: ["b", "c"], isSticky: true, source: "masqueraded" },
+    ]),
+    after: step(web({ ...everywhere, affinitySeconds: 600 }, ["c"]), goesTo("c")),
+    flows: transfers,
+  },
+  {
+    name: "the Service gets another port and another node port",
+    before: step(web(everywhere, ["b"]), goesTo("b")),
+    after: step(web({ ...everywhere, ports: [{ port: 81, nodePort: 30_081 }] }, ["b"]), [
+      { ...inside, port: 81, goesTo: ["b"], source: "kept" },
+      { ...nodePort, port: 30_081, goesTo: ["b"], source: "masqueraded" },
+      { ...inside, verdict: "untouched" },
+      { ...nodePort, verdict: "untouched" },
+      { ...balancer, verdict: "untouched" },
+    ]),
+    flows: transfers,
+  },
+  {
+    name: "the Service is deleted and comes back as another",
+    before: step(web(everywhere, ["b"]), goesTo("b")),
+    after: step(web({ ports: [{ port: 8_000, targetPort: 8443 }], number: 21 }, ["c"]), [
+      { ...inside, port: 8_000, goesTo: ["c"], source: "kept" },
+      { ...nodePort, verdict: "untouched" },
+    ]),
+    flows: transfers,
+  },
+  {
+    name: "the target port changes",
+    before: step(web(everywhere, ["b"]), goesTo("b")),
+    after: step(web({ ...everywhere, ports: [{ port: 80, nodePort: 30_080, targetPort: 8443 }] }, ["b"]), goesTo("b")),
+    flows: transfers,
+  },
+  {
+    name: "the backend restarts",
+    before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    after: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    event: "restart",
+    flows: [...transfers, ...datagrams("goes on")],
+  },
+  {
+    name: "the rules are lost and the backend restarts",
+    before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    after: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
+    event: "rules lost",
+    flows: transfers,
+  },
+];
