@@ -2,7 +2,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { diffItems } from "./diff-items.ts";
 import { getOrMake } from "./get-or-make.ts";
-import { concernedNodes, type LocalRequest, localOrder, noSlices, serviceItems } from "./local-units.ts";
+import { audienceOf, concernedNodes, type LocalRequest, localOrder, noSlices, serviceItems } from "./local-units.ts";
 import { type Changes, noChanges } from "./projection.ts";
 
 /** What changed between two snapshots, worked out once for all subscribers that go from the one to the other. */
@@ -35,8 +35,12 @@ function makeDelta(before: Snapshot, snapshot: Snapshot): LocalDelta {
     ]),
   ];
   const nodes = new Set<string>();
-  for (const { slicesByService } of [before, snapshot]) {
-    for (const key of keys) for (const name of concernedNodes(slicesByService.get(key) ?? noSlices)) nodes.add(name);
+  const proxyNames = new Set<string | undefined>();
+  for (const { services, slicesByService } of [before, snapshot]) {
+    for (const key of keys) {
+      proxyNames.add(services.get(key)?.proxyName);
+      for (const name of concernedNodes(slicesByService.get(key) ?? noSlices)) nodes.add(name);
+    }
   }
   const byAudience = new Map<string, Changes>();
   return {
@@ -44,8 +48,9 @@ function makeDelta(before: Snapshot, snapshot: Snapshot): LocalDelta {
     concernedNodes: nodes,
     changesFor(request, node) {
       if (keys.length === 0) return noChanges;
-      const audience = `${request.isExtended} ${node.zone} ${request.proxyName}`;
-      return getOrMake(byAudience, audience, () => {
+      // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
+      if (!proxyNames.has(request.proxyName)) return noChanges;
+      return getOrMake(byAudience, audienceOf(request, node.zone), () => {
         const stranger = { name: "", zone: node.zone };
         const [sent, wanted] = [before, snapshot].map((one) => serviceItems(one, keys, request, stranger));
         return joined(diffItems(sent ?? [], wanted ?? [], localOrder));

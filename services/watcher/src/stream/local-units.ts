@@ -44,6 +44,15 @@ export interface LocalRequest {
   readonly wantsNode: boolean;
 }
 
+/**
+ * Tells apart the requests that are answered differently about what concerns no node by itself.
+ *
+ * *Shape:* the zone's length comes first, because a zone of a state file may hold any character.
+ */
+export function audienceOf({ isExtended, proxyName }: LocalRequest, zone: string): string {
+  return `${isExtended} ${zone.length} ${zone} ${proxyName}`;
+}
+
 /** What a Service without slices has; always the same object, so that it can be a key. */
 export const noSlices: readonly EndpointSlice[] = [];
 
