@@ -1,4 +1,5 @@
 import type { BackendCommand, BackendContext, ParsedOptions } from "@kpng/backend-kit/backend-command.ts";
+import { readStateOptions, stateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { iptablesOptions } from "./backend-options.ts";
 import { cleanUp } from "./cleanup-task.ts";
@@ -9,7 +10,8 @@ import { rulesTask } from "./rules-task.ts";
 export const iptablesBackend: BackendCommand = {
   name: "iptables",
   description: "serve Services with iptables rules on this node, as kube-proxy does, beside kube-proxy or in its place",
-  options: iptablesOptions,
+  options: [...iptablesOptions, ...stateOptions],
+  proxyMode: "iptables",
   examples: `
 Examples:
   # as kube-proxy would be started
@@ -47,8 +49,10 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
     context,
     ...limits,
     variant,
-    driftMs: Number(options.driftInterval ?? options.iptablesSyncPeriod ?? 30_000),
+    driftMs: print !== undefined ? 0 : Number(options.driftInterval ?? options.iptablesSyncPeriod ?? 30_000),
     minIntervalMs: Number(options.iptablesMinSyncPeriod ?? 100),
     print,
+    state:
+      print === undefined ? readStateOptions("iptables", options, context.log) : { folder: undefined, maxAgeMs: 0 },
   });
 }

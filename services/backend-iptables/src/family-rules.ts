@@ -1,3 +1,4 @@
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
@@ -56,10 +57,6 @@ export class FamilyRules {
     return this.#desired?.bodies ?? new Map();
   }
 
-  get noLocalEndpoints(): { readonly internal: number; readonly external: number } {
-    return this.#desired?.noLocalEndpoints ?? { internal: 0, external: 0 };
-  }
-
   /**
    * Makes the rules agree with the view; `touched` are the Services that may have changed since the last call that
    * succeeded, and are all that is looked at unless `options` are others than then. "all" looks at everything, also at
@@ -80,7 +77,7 @@ export class FamilyRules {
     for (const key of isRebuilt || touched === "all" ? view.services.keys() : touched) {
       const service = view.services.get(key);
       desired.put(key, service === undefined ? undefined : renderService(service, options));
-      if (++count % servicesPerTurn === 0) await new Promise(setImmediate);
+      if (++count % servicesPerTurn === 0) await nextTurn();
     }
     const changed = desired.takeTouched();
     // With other options the jumps may have to be others, and which stand is known to the kernel alone.

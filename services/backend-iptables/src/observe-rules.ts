@@ -29,20 +29,6 @@ export function createRulesMetrics(registry: Registry, families: () => readonly 
       }
     },
   });
-  new Gauge({
-    name: "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
-    help: "Service ports with policy Local that drop for want of an endpoint on this node",
-    labelNames: ["traffic_policy", "ip_family"] as const,
-    registers,
-    collect() {
-      for (const { tools, rules } of families()) {
-        const ip_family = familyLabels[tools.family];
-        for (const policy of ["internal", "external"] as const) {
-          this.set({ traffic_policy: policy, ip_family }, rules.noLocalEndpoints[policy]);
-        }
-      }
-    },
-  });
   const last = new Gauge({
     name: "kubeproxy_sync_proxy_rules_iptables_last",
     help: "Rules that the last sync wrote",

@@ -1,5 +1,7 @@
 import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import type { StateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
+import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
 import type { SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
 import { families } from "@kpng/model/address.ts";
@@ -7,6 +9,7 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
+import { afterSync } from "./after-sync.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import { runTool } from "./commit/run-tool.ts";
 import { ensureSysctl, routeLocalnet } from "./commit/sysctl.ts";
@@ -29,6 +32,8 @@ export interface RulesTaskOptions {
   readonly driftMs: number;
   /** Shortest time between two syncs, in milliseconds. */
   readonly minIntervalMs: number;
+  /** Where the last view is kept. */
+  readonly state: StateOptions;
   /** Takes the transactions instead of the kernel, which is then left as it is. */
   readonly print?: ((text: string) => void) | undefined;
 }
@@ -52,16 +57,22 @@ export function rulesTask(options: RulesTaskOptions): Task {
     const deleted = filter.deletes.length + nat.deletes.length;
     log.debug("rules committed", { family: family.tools.family, mode: result.mode, chains, deleted, elapsedMs });
   });
-  const onChanges = async (update: SyncUpdate): Promise<void> => {
+  const isDry = options.print !== undefined;
+  const after = afterSync(options.settings.nodePortAddresses, context);
+  const onChanges = async (update: SyncUpdate, signal: AbortSignal): Promise<void> => {
     await rules.sync(update.view, update.mode === "full" ? "all" : touchedServices(update.changes));
+    if (!isDry) await after.run(update, signal);
   };
-  const following = backendTask({ ...context, name, onChanges, minIntervalMs });
+  const observers = [new ProxyMetrics({ registry: context.metrics, families })];
+  const { state } = options;
+  const following = backendTask({ ...context, name, onChanges, minIntervalMs, observers, state });
   const looking: Task = { name: `backend/${name}/drift`, run: (signal) => repairForEver(rules, driftMs, signal, log) };
   return {
     name: following.name,
     run: async (signal) => {
       parts.push(...(await openFamilies(options)));
-      await runWithMain(following, driftMs > 0 ? [looking] : [], signal);
+      const beside = [...(driftMs > 0 ? [looking] : []), ...(isDry ? [] : [after.serving])];
+      await runWithMain(following, beside, signal);
     },
   };
 }

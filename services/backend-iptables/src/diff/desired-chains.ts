@@ -47,16 +47,6 @@ export class DesiredChains {
     return [...this.#services.keys()];
   }
 
-  /** Service ports that drop for want of an endpoint on the node. */
-  get noLocalEndpoints(): { readonly internal: number; readonly external: number } {
-    const sum = { internal: 0, external: 0 };
-    for (const { noLocalEndpoints } of this.#services.values()) {
-      sum.internal += noLocalEndpoints.internal;
-      sum.external += noLocalEndpoints.external;
-    }
-    return sum;
-  }
-
   /** Takes what a Service adds; undefined for a Service that is gone. */
   put(key: ServiceKey, rendered: RenderedService | undefined): void {
     const before = this.#services.get(key);
@@ -127,7 +117,6 @@ export class DesiredChains {
 interface Contribution {
   readonly chains: readonly ChainId[];
   readonly lists: ReadonlyMap<ChainId, { readonly list: RuleList; readonly rules: string[] }>;
-  readonly noLocalEndpoints: RenderedService["noLocalEndpoints"];
 }
 
 function contributionOf(rendered: RenderedService): Contribution {
@@ -137,7 +126,7 @@ function contributionOf(rendered: RenderedService): Contribution {
     if (held === undefined) lists.set(list.id, { list, rules: [rule] });
     else held.rules.push(rule);
   }
-  return { chains: [...rendered.chains.keys()], lists, noLocalEndpoints: rendered.noLocalEndpoints };
+  return { chains: [...rendered.chains.keys()], lists };
 }
 
 function toBody(id: ChainId, rules: readonly string[]): ChainBody {

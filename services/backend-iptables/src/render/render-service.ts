@@ -21,8 +21,6 @@ export interface RenderedService {
   /** Rules of each chain that is the Service's own. */
   readonly chains: ReadonlyMap<ChainId, readonly string[]>;
   readonly listed: readonly ListedRule[];
-  /** For kube-proxy's metric sync_proxy_rules_no_local_endpoints_total: service ports that drop for want of a local one. */
-  readonly noLocalEndpoints: { readonly internal: number; readonly external: number };
 }
 
 /** Which chains a service port has; a rule never jumps to one that is not among them. */
@@ -49,7 +47,6 @@ export interface PortPlan {
 export function renderService(view: ServiceView, options: RenderOptions): RenderedService {
   const chains = new Map<ChainId, readonly string[]>();
   const listed: ListedRule[] = [];
-  const noLocalEndpoints = { internal: 0, external: 0 };
   for (const port of servicePorts(view, options.family)) {
     const plan = planPort(port, options);
     const put = (chain: string | undefined, rules: readonly string[]): void => {
@@ -68,15 +65,13 @@ export function renderService(view: ServiceView, options: RenderOptions): Render
       put(plan.firewallChain, renderFirewallChain(port, plan.externalChain, options));
     }
     listed.push(...renderFrontends(port, plan, options));
-    if (port.hasEndpoints && plan.internalChain === undefined) noLocalEndpoints.internal++;
-    if (plan.externalChain !== undefined && plan.outsideChain === undefined) noLocalEndpoints.external++;
   }
   for (const address of hairpinAddresses(view, options)) {
     const list = { id: chainId("nat", options.names.fixed("HAIRPIN")) };
     listed.push({ list, rule: rule(`-s ${address}`, `-d ${address}`, masquerade) });
   }
   listed.push(...renderHealthCheckAccept(view, options));
-  return { chains, listed, noLocalEndpoints };
+  return { chains, listed };
 }
 
 function planPort(port: ServicePortFacts, { names }: RenderOptions): PortPlan {

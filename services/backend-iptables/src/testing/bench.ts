@@ -1,0 +1,96 @@
+import { readFileSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { endpoint, port, service, view } from "@kpng/backend-kit/testing/views.ts";
+import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { restoreRules } from "../commit/restore-rules.ts";
+import { runTool } from "../commit/run-tool.ts";
+import { FamilyRules } from "../family-rules.ts";
+import { NodeRules } from "../node-rules.ts";
+import { findTools } from "../read/find-tools.ts";
+import { readRules } from "../read/read-rules.ts";
+import { readSettings } from "../read-settings.ts";
+
+// Measures this backend in the network namespace that it is started in, so start it in one of its own:
+//   unshare --net node services/backend-iptables/src/testing/bench.ts --services 1000 --variant nft
+
+const { values } = parseArgs({
+  options: {
+    services: { type: "string", default: "1000" },
+    ports: { type: "string", default: "2" },
+    endpoints: { type: "string", default: "10" },
+    variant: { type: "string", default: "nft" },
+  },
+});
+const variant = values.variant === "legacy" ? "legacy" : "nft";
+const [serviceCount, portCount, endpointCount] = [values.services, values.ports, values.endpoints].map(Number) as [
+  number,
+  number,
+  number,
+];
+
+const tools = await findTools("v4", variant, runTool);
+if ("missing" in tools) throw new Error(tools.missing);
+const options = { tools, run: runTool, lockSeconds: 5, timeoutMs: 600_000 };
+const silent = { error() {}, info() {}, debug() {}, with: () => silent };
+const newRules = (): NodeRules => {
+  const kernel = {
+    read: () => readRules(tools, runTool, 600_000),
+    restore: (text: string) => restoreRules(text, options),
+  };
+  const settings = readSettings({ clusterCidr: ["10.0.0.0/8"] }, "");
+  return new NodeRules(settings, [{ tools, rules: new FamilyRules(kernel, silent) }], () => undefined);
+};
+
+const services = Array.from({ length: serviceCount }, (_, at) => makeService(at, endpointCount));
+const first = services[0] as ServiceView;
+const whole = view(services);
+const key = serviceKey(first.service);
+
+const rules = newRules();
+await measure("full sync, nothing stands", 1, () => rules.sync(whole, "all"));
+const changed = new Map(whole.services).set(key, { ...first, endpoints: first.endpoints.slice(1) });
+const views: readonly NodeView[] = [{ ...whole, services: changed }, whole];
+await measure("one endpoint less, then more", 10, async (at) => rules.sync(views[at % 2] as NodeView, new Set([key])));
+const extra = makeService(serviceCount, endpointCount);
+const extraKey = serviceKey(extra.service);
+const grown = { ...whole, services: new Map(whole.services).set(extraKey, extra) };
+await measure("one Service more, then less", 10, async (at) =>
+  rules.sync(at % 2 === 0 ? grown : whole, new Set([extraKey])),
+);
+await measure("look for drift, find none", 3, () => rules.repair());
+const restarted = newRules();
+await measure("restart, all stands", 1, () => restarted.sync(whole, "all"));
+await measure("stop of nothing: same view again", 3, () => rules.sync(whole, new Set()));
+print("memory", `${Math.round(process.memoryUsage().rss / 1e6)} MB resident`);
+
+function makeService(at: number, count: number): ServiceView {
+  const ports = Array.from({ length: portCount }, (_, index) => port(80 + index, { name: `p${index}` }));
+  return service(`ns-${at % 50}/svc-${at}`, {
+    ips: [`172.${30 + (at >> 16)}.${(at * 37) % 256}.${(at >> 8) % 256}`],
+    ports,
+    endpoints: Array.from({ length: count }, (_, index) =>
+      endpoint(`10.${(at * count + index) >> 16}.${((at * count + index) >> 8) % 256}.${(at * count + index) % 256}`, {
+        ports: ports.map(({ name, port: number }) => ({ name, port: 8000 + number })),
+        isOnNode: index === 0 && at % 20 === 0,
+      }),
+    ),
+  });
+}
+
+async function measure(what: string, times: number, run: (at: number) => Promise<void>): Promise<void> {
+  const [startMs, startCpuMs] = [performance.now(), cpuMs()];
+  for (let at = 0; at < times; at++) await run(at);
+  const [wallMs, usedMs] = [(performance.now() - startMs) / times, (cpuMs() - startCpuMs) / times];
+  print(what, `${wallMs.toFixed(wallMs < 100 ? 1 : 0)} ms wall, ${usedMs.toFixed(0)} ms CPU with tools`);
+}
+
+/** Of this process and of all that it waited for, in milliseconds; the kernel counts in hundredths of a second. */
+function cpuMs(): number {
+  const fields = readFileSync("/proc/self/stat", "utf8").split(") ")[1]?.split(" ") ?? [];
+  return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks) * 10, 0);
+}
+
+function print(what: string, figure: string): void {
+  process.stdout.write(`${what.padEnd(34)} ${figure}\n`);
+}
