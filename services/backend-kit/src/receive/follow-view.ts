@@ -3,6 +3,7 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { BackendError } from "../backend-error.ts";
 import { ViewState, type ViewUpdate } from "../state/view-state.ts";
+import { HeldItems } from "./held-items.ts";
 import { type WatchOptions, watchBatches } from "./watch-batches.ts";
 
 export interface FollowOptions extends WatchOptions {
@@ -23,8 +24,8 @@ export type ConnectionState =
  * Yields the view of a node after each sync marker, for ever: a lost stream is opened again, with delays that double and
  * that differ between nodes.
  *
- * A loss changes nothing in what was yielded: the view is held, and the first batch of the next stream is compared with
- * it, so that only what really differs comes out.
+ * A loss changes nothing in what was yielded: the view is held, the next watcher is told what is held and sends what
+ * differs; one that cannot (a Go one) sends everything, which is compared, so that only what really differs comes out.
  *
  * Ends when `signal` aborts; never throws.
  */
@@ -32,12 +33,14 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
   const { log, errorDelayMs = 1_000, onConnection, wait = waitMs } = options;
   const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
   const state = new ViewState(options.nodeName);
+  const held = new HeldItems();
   while (!signal.aborted) {
     try {
       let isFirstOfStream = true;
-      for await (const batch of watchBatches(options, signal)) {
-        // What a stream without Reset builds upon is another stream's end, which this watcher cannot know.
-        if (isFirstOfStream && !batch.isReset) throw new BackendError("BAD_STREAM", "the stream began without Reset");
+      for await (const batch of watchBatches({ ...options, held }, signal)) {
+        if (isFirstOfStream && !batch.isReset && !batch.isResumed) {
+          throw new BackendError("BAD_STREAM", "the stream began without Reset");
+        }
         isFirstOfStream = false;
         const update = state.apply(batch);
         backoff.reset();
@@ -45,6 +48,8 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
         yield update;
       }
     } catch (error) {
+      // What a faulty stream brought is no ground to go on from.
+      if (!(error instanceof BackendError && error.code === "STREAM_LOST")) held.clear();
       const reason = reasonOf(error);
       onConnection?.({ kind: "lost", reason });
       const delayMs = backoff.nextMs();

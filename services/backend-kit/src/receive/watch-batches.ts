@@ -1,11 +1,20 @@
 import { create } from "@bufbuild/protobuf";
 import { type CallOptions, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { assertNever } from "@kpng/model/assert-never.ts";
-import { Feature, type OpItem, Sets, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import {
+  Feature,
+  type OpItem,
+  OpItemSchema,
+  type Ref,
+  Sets,
+  type WatchReq,
+  WatchReqSchema,
+} from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { BackendError } from "../backend-error.ts";
+import type { HeldItems } from "./held-items.ts";
 
 export interface WatchOptions {
   readonly transport: Transport;
@@ -15,12 +24,16 @@ export interface WatchOptions {
   readonly serviceProxyName?: string | undefined;
   /** What this client understands. Default: everything that this library does. */
   readonly features?: readonly Feature[] | undefined;
+  /** What earlier streams brought; the watcher then sends what differs, if it knows how. It is kept up to date. */
+  readonly held?: HeldItems | undefined;
 }
 
 /** The changes up to one sync marker, to be applied together. */
 export interface Batch {
   /** True if all that was received before is to be forgotten: `changes` then is the whole view. */
   readonly isReset: boolean;
+  /** True for the first batch of a stream that goes on from what an earlier one brought. */
+  readonly isResumed?: boolean | undefined;
   readonly changes: readonly ViewChange[];
   /** Revision of the watcher's store; 0 from a Go watcher. */
   readonly revision: bigint;
@@ -48,6 +61,7 @@ const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem];
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
   // Leaving the loop (return, throw) must end the call as well, and with it the stream on the watcher's side.
   const stop = new AbortController();
+  options.held?.discard();
   const requests = new Requests(options);
   const callOptions: CallOptions = { signal: AbortSignal.any([signal, stop.signal]) };
   const ops = createClient(Sets, options.transport)
@@ -56,7 +70,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   try {
     for (let isFirst = true; ; isFirst = false) {
       requests.next();
-      yield await readBatch(ops, isFirst);
+      yield await readBatch(ops, isFirst, options.held);
     }
   } catch (error) {
     if (signal.aborted) return;
@@ -66,18 +80,26 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   }
 }
 
-async function readBatch(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<Batch> {
+async function readBatch(ops: AsyncIterator<OpItem>, isFirst: boolean, held?: HeldItems): Promise<Batch> {
   let isReset = false;
+  let isResumed = false;
   let changes: ViewChange[] = [];
   for (let count = 0; count < maxBatchOps; count++) {
-    const op = decode(await nextOp(ops, isFirst && count === 0));
+    const item = await nextOp(ops, isFirst && count === 0);
+    const op = decode(item);
+    held?.stage(item);
     switch (op.kind) {
+      case "keep":
+        if (!isFirst || held === undefined) throw new BackendError("BAD_STREAM", "the watcher sent Keep unasked");
+        isResumed = true;
+        break;
       case "reset":
         isReset = true;
         changes = [];
         break;
       case "sync":
-        return { isReset, changes, revision: op.revision, instance: op.instance };
+        changes.push(...(held?.commit() ?? []).flatMap(deletionOf));
+        return { isReset, isResumed, changes, revision: op.revision, instance: op.instance };
       case "change":
         changes.push(op.change);
         break;
@@ -116,6 +138,11 @@ function hintOf(error: ConnectError, isFirst: boolean): string {
   return "";
 }
 
+function deletionOf(ref: Ref): readonly ViewChange[] {
+  const op = decode(create(OpItemSchema, { Op: { case: "Delete", value: ref } }));
+  return op.kind === "change" ? [op.change] : [];
+}
+
 function decode(item: OpItem): ReturnType<typeof decodeLocalOp> {
   try {
     return decodeLocalOp(item);
@@ -127,10 +154,13 @@ function decode(item: OpItem): ReturnType<typeof decodeLocalOp> {
 /** Sends one request for each call of `next`. */
 class Requests {
   readonly #request: WatchReq;
+  /** For the first request alone. */
+  #heldDigests: Uint8Array | undefined;
   readonly #wakeup = new Wakeup();
   #due = 0;
 
-  constructor({ nodeName, serviceProxyName = "", features = allFeatures }: WatchOptions) {
+  constructor({ nodeName, serviceProxyName = "", features = allFeatures, held }: WatchOptions) {
+    this.#heldDigests = held?.digests;
     this.#request = create(WatchReqSchema, {
       NodeName: nodeName,
       ServiceProxyName: serviceProxyName,
@@ -147,7 +177,9 @@ class Requests {
     while (!signal.aborted) {
       while (this.#due > 0) {
         this.#due--;
-        yield this.#request;
+        const held = this.#heldDigests;
+        this.#heldDigests = undefined;
+        yield held === undefined ? this.#request : { ...this.#request, HeldDigests: held };
       }
       await this.#wakeup.wait(signal);
     }

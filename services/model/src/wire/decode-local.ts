@@ -18,6 +18,8 @@ import { WireError } from "./wire-error.ts";
 /** One operation of a node's stream in our words. */
 export type LocalOp =
   | { readonly kind: "reset" }
+  /** In place of reset, for a subscriber that said what it holds; see KeepOp. */
+  | { readonly kind: "keep" }
   /** `revision` is 0 and `instance` empty if the watcher is a Go one. */
   | { readonly kind: "sync"; readonly revision: bigint; readonly instance: string }
   | { readonly kind: "change"; readonly change: ViewChange }
@@ -29,6 +31,8 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   switch (op.case) {
     case "Reset":
       return { kind: "reset" };
+    case "Keep":
+      return { kind: "keep" };
     case "Sync":
       return { kind: "sync", revision: op.value.Revision, instance: op.value.Instance };
     case "Set":

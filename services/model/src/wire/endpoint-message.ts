@@ -118,6 +118,23 @@ export function firstToFront(set: AddressSet, first: AddressSet | undefined): Ad
   return ordered;
 }
 
+/**
+ * KPNG's message, and what it does not say but tells endpoints apart: which address is in use, where that is not the
+ * first of the sorted ones, and the protocols of ports, where they are not TCP.
+ */
+function encodeDistinctEndpoint(endpoint: KpngEndpoint, service: Service): EndpointMessage {
+  const message = encodeKpngEndpoint(endpoint, service);
+  const { addresses, ports } = endpoint;
+  if (message.IPs?.V4[0] !== addresses.v4[0] || message.IPs?.V6[0] !== addresses.v6[0]) {
+    setFirstAddresses(message, addresses);
+  }
+  const others = ports.filter(({ protocol }) => protocol !== undefined && protocol !== "TCP");
+  for (const { name, port, protocol = "TCP" } of others) {
+    message.PortOverrides.push({ ...portName(name, port), Protocol: encodeProtocol(protocol) });
+  }
+  return message;
+}
+
 export interface EndpointIdentity {
   readonly podName: string;
   readonly sliceName: string;
@@ -133,13 +150,13 @@ export interface EndpointIdentity {
  *
  * | endpoint | key |
  * |---|---|
- * | no pod | XXH64 of KPNG's message, 16 hex digits or fewer, e.g. "1a8f6a00a703bcd8" (as KPNG) |
+ * | no pod | XXH64 of KPNG's message, 16 hex digits or fewer, e.g. "1a8f6a00a703bcd8" (as KPNG, with two exceptions) |
  * | pod of a state file | the pod's name, e.g. "web-1" (as KPNG) |
  * | pod of an EndpointSlice | name, dot, XXH64 of slice, addresses and ports, e.g. "web-1.86f3c1d9a0b2e475" |
  */
 export function endpointKey(endpoint: KpngEndpoint, service: Service, identity: EndpointIdentity): string {
   if (identity.podName === "") {
-    return formatHash(hashBytes(toBinary(EndpointSchema, encodeKpngEndpoint(endpoint, service))));
+    return formatHash(hashBytes(toBinary(EndpointSchema, encodeDistinctEndpoint(endpoint, service))));
   }
   if (identity.hasPodKey && identity.isWhole) return identity.podName;
   const { addresses, ports } = endpoint;

@@ -17,6 +17,8 @@ const opSync = 1;
 const opSet = 2;
 const opDelete = 3;
 const opReset = 4;
+const opKeep = 100;
+const keepBuckets = 1;
 const valueRef = 1;
 const valueBytes = 2;
 const refSet = 1;
@@ -35,6 +37,12 @@ export function deleteFrame(set: SetName, path: string): Frame {
 export const resetFrame: Frame = frame(
   new BinaryWriter().tag(opReset, WireType.LengthDelimited).bytes(new Uint8Array()),
 );
+
+/** Begins a stream instead of Reset; see KeepOp. */
+export function keepFrame(buckets: Uint8Array): Frame {
+  const writer = new BinaryWriter().tag(opKeep, WireType.LengthDelimited).fork();
+  return frame(writer.tag(keepBuckets, WireType.LengthDelimited).bytes(buckets).join());
+}
 
 /** The marker that closes a batch; without revision and instance it says nothing more, as KPNG's. */
 export function syncFrame(mark?: { readonly revision: number; readonly instance: string }): Frame {

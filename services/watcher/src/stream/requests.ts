@@ -1,6 +1,7 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
+import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import type { LocalRequest } from "./local-units.ts";
 
 /** Which Services the watcher serves, by the value of their label `service.kubernetes.io/service-proxy-name`. */
@@ -24,6 +25,14 @@ export function readLocalRequest(request: WatchReq, names: ProxyNames): LocalReq
     isExtended: request.Features.includes(Feature.Extended),
     wantsNode: request.Features.includes(Feature.NodeItem),
   };
+}
+
+/** What the subscriber holds already; undefined for nothing. Errors: INVALID_ARGUMENT. */
+export function readHeldDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefined {
+  if (bytes.length === 0) return undefined;
+  const held = BucketDigests.fromBytes(bytes);
+  if (held === undefined) throw new ConnectError(`HeldDigests has ${bytes.length} bytes`, Code.InvalidArgument);
+  return held;
 }
 
 export function isExtended(request: GlobalWatchReq): boolean {

@@ -29,23 +29,27 @@ export class Subscription {
    * Waits until the subscriber must be told something and returns it, or returns undefined when `signal` aborts.
    *
    * The first batch, and the first after a change of projection, comes as soon as the store is synced, even if nothing
-   * differs; later ones wait for a change that this subscriber can see.
+   * differs; later ones wait for a change that this subscriber can see. `begin` gives the first one its changes.
    */
-  async next(projection: Projection, signal: AbortSignal): Promise<Batch | undefined> {
+  async next(
+    projection: Projection,
+    signal: AbortSignal,
+    begin: (snapshot: Snapshot) => Changes = projection.whole,
+  ): Promise<Batch | undefined> {
     for (;;) {
       const isNew = projection !== this.#projection;
       const after = isNew ? 0 : (this.#snapshot?.revision ?? 0);
       const snapshot = await this.#store.next(after, signal);
       if (snapshot === undefined) return undefined;
-      const changes = this.#changesTo(projection, snapshot);
+      const changes = this.#changesTo(projection, snapshot, begin);
       this.#projection = projection;
       this.#snapshot = snapshot;
       if (isNew || !changes.isEmpty) return { changes, snapshot };
     }
   }
 
-  #changesTo(projection: Projection, snapshot: Snapshot): Changes {
-    if (this.#projection === undefined || this.#snapshot === undefined) return projection.whole(snapshot);
+  #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {
+    if (this.#projection === undefined || this.#snapshot === undefined) return begin(snapshot);
     if (this.#projection === projection) return projection.between(this.#snapshot, snapshot);
     return diffItems(this.#projection.items(this.#snapshot), projection.items(snapshot), projection.order);
   }

@@ -2,13 +2,15 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { type OpItem, OpItemSchema, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { type Frame, frameHeaderBytes, messageIn, resetFrame, syncFrame } from "./frames.ts";
 import { globalProjection } from "./global-projection.ts";
 import { localProjection } from "./local-projection.ts";
+import { resumeView } from "./local-resume.ts";
 import type { LocalRequest } from "./local-units.ts";
-import type { Projection } from "./projection.ts";
-import { isExtended, isSameRequest, type ProxyNames, readLocalRequest } from "./requests.ts";
+import type { Changes, Projection } from "./projection.ts";
+import { isExtended, isSameRequest, type ProxyNames, readHeldDigests, readLocalRequest } from "./requests.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
 import { type Batch, Subscription } from "./subscription.ts";
 
@@ -21,6 +23,8 @@ export interface WatchContext {
 /** What one request asks for. */
 interface Wanted {
   readonly projection: Projection;
+  /** What the stream begins with in place of Reset and everything; undefined for a subscriber that holds nothing. */
+  readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
   readonly isExtended: boolean;
 }
 
@@ -42,7 +46,9 @@ export function watchLocalFrames(
       projection = localProjection(request);
       last = request;
     }
-    return { projection, isExtended: request.isExtended };
+    const held = readHeldDigests(message);
+    const resume = held && ((snapshot: Snapshot) => resumeView(snapshot, request, held));
+    return { projection, isExtended: request.isExtended, resume };
   });
 }
 
@@ -93,9 +99,9 @@ async function* watch<Request>(
   try {
     for await (const request of requests) {
       const wanted = read(request);
-      if (isFirst) yield resetFrame;
+      if (isFirst && wanted.resume === undefined) yield resetFrame;
       isFirst = false;
-      const batch = await subscription.next(wanted.projection, signal);
+      const batch = await subscription.next(wanted.projection, signal, wanted.resume);
       if (batch === undefined) break;
       let last = syncOf(batch, store, wanted.isExtended);
       let held: Frame | undefined;

@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file localv1/api.proto.
  */
 export const file_localv1_api: GenFile = /*@__PURE__*/
-  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSJaCghXYXRjaFJlcRIQCghOb2RlTmFtZRgBIAEoCRIiCghGZWF0dXJlcxhkIAMoDjIQLmxvY2FsdjEuRmVhdHVyZRIYChBTZXJ2aWNlUHJveHlOYW1lGGUgASgJIpIBCgZPcEl0ZW0SIAoEU3luYxgBIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEiEKBVJlc2V0GAQgASgLMhAubG9jYWx2MS5FbXB0eU9wSAASHQoDU2V0GAIgASgLMg4ubG9jYWx2MS5WYWx1ZUgAEh4KBkRlbGV0ZRgDIAEoCzIMLmxvY2FsdjEuUmVmSABCBAoCT3AiLQoHRW1wdHlPcBIQCghSZXZpc2lvbhhkIAEoBBIQCghJbnN0YW5jZRhlIAEoCSIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLOBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPU2Vzc2lvbkFmZmluaXR5IkMKCElQRmlsdGVyEiEKCVRhcmdldElQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSFAoMU291cmNlUmFuZ2VzGAIgAygJIpABCgpTZXJ2aWNlSVBzEiIKCkNsdXN0ZXJJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EiMKC0V4dGVybmFsSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBInCg9Mb2FkQmFsYW5jZXJJUHMYBCABKAsyDi5sb2NhbHYxLklQU2V0EhAKCEhlYWRsZXNzGAMgASgIIoMCCghFbmRwb2ludBIQCghIb3N0bmFtZRgBIAEoCRIbCgNJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0Eg0KBUxvY2FsGAMgASgIEigKDVBvcnRPdmVycmlkZXMYBCADKAsyES5sb2NhbHYxLlBvcnROYW1lEicKBlNjb3BlcxgFIAEoCzIXLmxvY2FsdjEuRW5kcG9pbnRTY29wZXMSIQoDVXNlGGQgASgLMhQubG9jYWx2MS5FbmRwb2ludFVzZRIgCghGaXJzdElQcxhlIAEoCzIOLmxvY2FsdjEuSVBTZXQSDwoHUG9kTmFtZRhmIAEoCRIQCghOb2RlTmFtZRhnIAEoCSJiCgtFbmRwb2ludFVzZRIPCgdDbHVzdGVyGAEgASgIEg0KBUxvY2FsGAIgASgIEg0KBVJlYWR5GAMgASgIEg8KB1NlcnZpbmcYBCABKAgSEwoLVGVybWluYXRpbmcYBSABKAgiNAoORW5kcG9pbnRTY29wZXMSEAoISW50ZXJuYWwYASABKAgSEAoIRXh0ZXJuYWwYAiABKAgiHwoFSVBTZXQSCgoCVjQYASADKAkSCgoCVjYYAiADKAkiSwoIUG9ydE5hbWUSDAoETmFtZRgBIAEoCRIMCgRQb3J0GAIgASgFEiMKCFByb3RvY29sGGQgASgOMhEubG9jYWx2MS5Qcm90b2NvbCK4AQoLUG9ydE1hcHBpbmcSDAoETmFtZRgBIAEoCRIjCghQcm90b2NvbBgCIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wSDAoEUG9ydBgDIAEoBRIQCghOb2RlUG9ydBgEIAEoBRISCgpUYXJnZXRQb3J0GAUgASgFEhYKDlRhcmdldFBvcnROYW1lGAYgASgJEioKDEhhc0VuZHBvaW50cxhkIAEoCzIULmxvY2FsdjEuRmFtaWx5RmxhZ3MiJQoLRmFtaWx5RmxhZ3MSCgoCVjQYASABKAgSCgoCVjYYAiABKAgiKgoQQ2xpZW50SVBBZmZpbml0eRIWCg5UaW1lb3V0U2Vjb25kcxgBIAEoBSJvCgROb2RlEgwKBE5hbWUYASABKAkSDAoEWm9uZRgCIAEoCRIRCglBZGRyZXNzZXMYAyADKAkSEAoIUG9kQ0lEUnMYBCADKAkSEAoIRWxpZ2libGUYBSABKAgSFAoMU2VydmljZUNJRFJzGAYgAygJKjkKB0ZlYXR1cmUSEgoOVW5rbm93bkZlYXR1cmUQABIMCghFeHRlbmRlZBABEgwKCE5vZGVJdGVtEAIqjAEKA1NldBIOCgpVbmtub3duU2V0EAASDwoLU2VydmljZXNTZXQQARIQCgxFbmRwb2ludHNTZXQQAhIWChJHbG9iYWxTZXJ2aWNlSW5mb3MQChIXChNHbG9iYWxFbmRwb2ludEluZm9zEAsSEwoPR2xvYmFsTm9kZUluZm9zEAwSDAoITm9kZXNTZXQQZCo7CghQcm90b2NvbBITCg9Vbmtub3duUHJvdG9jb2wQABIHCgNUQ1AQARIHCgNVRFAQAhIICgRTQ1RQEAMyNwoEU2V0cxIvCgVXYXRjaBIRLmxvY2FsdjEuV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCHlocc2lncy5rOHMuaW8va3BuZy9hcGkvbG9jYWx2MWIGcHJvdG8z");
+  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSJvCghXYXRjaFJlcRIQCghOb2RlTmFtZRgBIAEoCRIiCghGZWF0dXJlcxhkIAMoDjIQLmxvY2FsdjEuRmVhdHVyZRIYChBTZXJ2aWNlUHJveHlOYW1lGGUgASgJEhMKC0hlbGREaWdlc3RzGGYgASgMIrMBCgZPcEl0ZW0SIAoEU3luYxgBIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEiEKBVJlc2V0GAQgASgLMhAubG9jYWx2MS5FbXB0eU9wSAASHQoDU2V0GAIgASgLMg4ubG9jYWx2MS5WYWx1ZUgAEh4KBkRlbGV0ZRgDIAEoCzIMLmxvY2FsdjEuUmVmSAASHwoES2VlcBhkIAEoCzIPLmxvY2FsdjEuS2VlcE9wSABCBAoCT3AiGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwiLQoHRW1wdHlPcBIQCghSZXZpc2lvbhhkIAEoBBIQCghJbnN0YW5jZRhlIAEoCSIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLOBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPU2Vzc2lvbkFmZmluaXR5IkMKCElQRmlsdGVyEiEKCVRhcmdldElQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSFAoMU291cmNlUmFuZ2VzGAIgAygJIpABCgpTZXJ2aWNlSVBzEiIKCkNsdXN0ZXJJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EiMKC0V4dGVybmFsSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBInCg9Mb2FkQmFsYW5jZXJJUHMYBCABKAsyDi5sb2NhbHYxLklQU2V0EhAKCEhlYWRsZXNzGAMgASgIIoMCCghFbmRwb2ludBIQCghIb3N0bmFtZRgBIAEoCRIbCgNJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0Eg0KBUxvY2FsGAMgASgIEigKDVBvcnRPdmVycmlkZXMYBCADKAsyES5sb2NhbHYxLlBvcnROYW1lEicKBlNjb3BlcxgFIAEoCzIXLmxvY2FsdjEuRW5kcG9pbnRTY29wZXMSIQoDVXNlGGQgASgLMhQubG9jYWx2MS5FbmRwb2ludFVzZRIgCghGaXJzdElQcxhlIAEoCzIOLmxvY2FsdjEuSVBTZXQSDwoHUG9kTmFtZRhmIAEoCRIQCghOb2RlTmFtZRhnIAEoCSJiCgtFbmRwb2ludFVzZRIPCgdDbHVzdGVyGAEgASgIEg0KBUxvY2FsGAIgASgIEg0KBVJlYWR5GAMgASgIEg8KB1NlcnZpbmcYBCABKAgSEwoLVGVybWluYXRpbmcYBSABKAgiNAoORW5kcG9pbnRTY29wZXMSEAoISW50ZXJuYWwYASABKAgSEAoIRXh0ZXJuYWwYAiABKAgiHwoFSVBTZXQSCgoCVjQYASADKAkSCgoCVjYYAiADKAkiSwoIUG9ydE5hbWUSDAoETmFtZRgBIAEoCRIMCgRQb3J0GAIgASgFEiMKCFByb3RvY29sGGQgASgOMhEubG9jYWx2MS5Qcm90b2NvbCK4AQoLUG9ydE1hcHBpbmcSDAoETmFtZRgBIAEoCRIjCghQcm90b2NvbBgCIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wSDAoEUG9ydBgDIAEoBRIQCghOb2RlUG9ydBgEIAEoBRISCgpUYXJnZXRQb3J0GAUgASgFEhYKDlRhcmdldFBvcnROYW1lGAYgASgJEioKDEhhc0VuZHBvaW50cxhkIAEoCzIULmxvY2FsdjEuRmFtaWx5RmxhZ3MiJQoLRmFtaWx5RmxhZ3MSCgoCVjQYASABKAgSCgoCVjYYAiABKAgiKgoQQ2xpZW50SVBBZmZpbml0eRIWCg5UaW1lb3V0U2Vjb25kcxgBIAEoBSJvCgROb2RlEgwKBE5hbWUYASABKAkSDAoEWm9uZRgCIAEoCRIRCglBZGRyZXNzZXMYAyADKAkSEAoIUG9kQ0lEUnMYBCADKAkSEAoIRWxpZ2libGUYBSABKAgSFAoMU2VydmljZUNJRFJzGAYgAygJKjkKB0ZlYXR1cmUSEgoOVW5rbm93bkZlYXR1cmUQABIMCghFeHRlbmRlZBABEgwKCE5vZGVJdGVtEAIqjAEKA1NldBIOCgpVbmtub3duU2V0EAASDwoLU2VydmljZXNTZXQQARIQCgxFbmRwb2ludHNTZXQQAhIWChJHbG9iYWxTZXJ2aWNlSW5mb3MQChIXChNHbG9iYWxFbmRwb2ludEluZm9zEAsSEwoPR2xvYmFsTm9kZUluZm9zEAwSDAoITm9kZXNTZXQQZCo7CghQcm90b2NvbBITCg9Vbmtub3duUHJvdG9jb2wQABIHCgNUQ1AQARIHCgNVRFAQAhIICgRTQ1RQEAMyNwoEU2V0cxIvCgVXYXRjaBIRLmxvY2FsdjEuV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCHlocc2lncy5rOHMuaW8va3BuZy9hcGkvbG9jYWx2MWIGcHJvdG8z");
 
 /**
  * Asks for the next batch.
@@ -45,6 +45,18 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
    * @generated from field: string ServiceProxyName = 101;
    */
   ServiceProxyName: string;
+
+  /**
+   * Only in the first request of a stream: what the subscriber holds of this view from an earlier stream, of this server
+   * or of another replica. 1024 digests of 8 bytes, little-endian, one for each bucket. An item belongs to bucket
+   * XXH64(key) mod 1024, where key is the number of its Set in decimal, a space, and its path; a bucket's digest is the
+   * exclusive or of XXH64(key, a zero byte, the item's bytes) over its items. Absent: it holds nothing.
+   *
+   * The stream then begins with Keep instead of Reset. A server that does not know the field answers with Reset.
+   *
+   * @generated from field: bytes HeldDigests = 102;
+   */
+  HeldDigests: Uint8Array;
 };
 
 /**
@@ -95,6 +107,15 @@ export type OpItem = Message<"localv1.OpItem"> & {
      */
     value: Ref;
     case: "Delete";
+  } | {
+    /**
+     * Instead of Reset, for a subscriber that said what it holds: forget what is not in the buckets named. The batch that
+     * follows puts everything that is in the others.
+     *
+     * @generated from field: localv1.KeepOp Keep = 100;
+     */
+    value: KeepOp;
+    case: "Keep";
   } | { case: undefined; value?: undefined };
 };
 
@@ -104,6 +125,27 @@ export type OpItem = Message<"localv1.OpItem"> & {
  */
 export const OpItemSchema: GenMessage<OpItem> = /*@__PURE__*/
   messageDesc(file_localv1_api, 1);
+
+/**
+ * What a subscriber may keep of an earlier stream.
+ *
+ * @generated from message localv1.KeepOp
+ */
+export type KeepOp = Message<"localv1.KeepOp"> & {
+  /**
+   * One bit for each of the 1024 buckets, the lowest bit of the first byte for bucket 0: 1 for a bucket that is right.
+   *
+   * @generated from field: bytes Buckets = 1;
+   */
+  Buckets: Uint8Array;
+};
+
+/**
+ * Describes the message localv1.KeepOp.
+ * Use `create(KeepOpSchema)` to create a new message.
+ */
+export const KeepOpSchema: GenMessage<KeepOp> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 2);
 
 /**
  * The body of Sync and Reset; empty unless Feature Extended was asked for.
@@ -131,7 +173,7 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
  * Use `create(EmptyOpSchema)` to create a new message.
  */
 export const EmptyOpSchema: GenMessage<EmptyOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 2);
+  messageDesc(file_localv1_api, 3);
 
 /**
  * The address of an item.
@@ -155,7 +197,7 @@ export type Ref = Message<"localv1.Ref"> & {
  * Use `create(RefSchema)` to create a new message.
  */
 export const RefSchema: GenMessage<Ref> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 3);
+  messageDesc(file_localv1_api, 4);
 
 /**
  * An item with its address.
@@ -181,7 +223,7 @@ export type Value = Message<"localv1.Value"> & {
  * Use `create(ValueSchema)` to create a new message.
  */
 export const ValueSchema: GenMessage<Value> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 4);
+  messageDesc(file_localv1_api, 5);
 
 /**
  * A Kubernetes Service as a node needs it.
@@ -289,7 +331,7 @@ export type Service = Message<"localv1.Service"> & {
  * Use `create(ServiceSchema)` to create a new message.
  */
 export const ServiceSchema: GenMessage<Service> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 5);
+  messageDesc(file_localv1_api, 6);
 
 /**
  * Restricts who may use some IPs of a Service.
@@ -317,7 +359,7 @@ export type IPFilter = Message<"localv1.IPFilter"> & {
  * Use `create(IPFilterSchema)` to create a new message.
  */
 export const IPFilterSchema: GenMessage<IPFilter> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 6);
+  messageDesc(file_localv1_api, 7);
 
 /**
  * The addresses on which a Service answers.
@@ -355,7 +397,7 @@ export type ServiceIPs = Message<"localv1.ServiceIPs"> & {
  * Use `create(ServiceIPsSchema)` to create a new message.
  */
 export const ServiceIPsSchema: GenMessage<ServiceIPs> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 7);
+  messageDesc(file_localv1_api, 8);
 
 /**
  * An endpoint that this node may send some of the Service's traffic to.
@@ -426,7 +468,7 @@ export type Endpoint = Message<"localv1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 8);
+  messageDesc(file_localv1_api, 9);
 
 /**
  * In which of a Service's sets this endpoint is, and why it is eligible.
@@ -479,7 +521,7 @@ export type EndpointUse = Message<"localv1.EndpointUse"> & {
  * Use `create(EndpointUseSchema)` to create a new message.
  */
 export const EndpointUseSchema: GenMessage<EndpointUse> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 9);
+  messageDesc(file_localv1_api, 10);
 
 /**
  * For which of a Service's traffic the endpoint may be used.
@@ -507,7 +549,7 @@ export type EndpointScopes = Message<"localv1.EndpointScopes"> & {
  * Use `create(EndpointScopesSchema)` to create a new message.
  */
 export const EndpointScopesSchema: GenMessage<EndpointScopes> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 10);
+  messageDesc(file_localv1_api, 11);
 
 /**
  * Addresses of both families, each sorted bytewise without duplicates.
@@ -531,7 +573,7 @@ export type IPSet = Message<"localv1.IPSet"> & {
  * Use `create(IPSetSchema)` to create a new message.
  */
 export const IPSetSchema: GenMessage<IPSet> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 11);
+  messageDesc(file_localv1_api, 12);
 
 /**
  * A port of an endpoint.
@@ -566,7 +608,7 @@ export type PortName = Message<"localv1.PortName"> & {
  * Use `create(PortNameSchema)` to create a new message.
  */
 export const PortNameSchema: GenMessage<PortName> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 12);
+  messageDesc(file_localv1_api, 13);
 
 /**
  * A port of a Service.
@@ -626,7 +668,7 @@ export type PortMapping = Message<"localv1.PortMapping"> & {
  * Use `create(PortMappingSchema)` to create a new message.
  */
 export const PortMappingSchema: GenMessage<PortMapping> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 13);
+  messageDesc(file_localv1_api, 14);
 
 /**
  * A claim for each address family.
@@ -650,7 +692,7 @@ export type FamilyFlags = Message<"localv1.FamilyFlags"> & {
  * Use `create(FamilyFlagsSchema)` to create a new message.
  */
 export const FamilyFlagsSchema: GenMessage<FamilyFlags> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 14);
+  messageDesc(file_localv1_api, 15);
 
 /**
  * Keeps a client on one endpoint.
@@ -671,7 +713,7 @@ export type ClientIPAffinity = Message<"localv1.ClientIPAffinity"> & {
  * Use `create(ClientIPAffinitySchema)` to create a new message.
  */
 export const ClientIPAffinitySchema: GenMessage<ClientIPAffinity> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 15);
+  messageDesc(file_localv1_api, 16);
 
 /**
  * The node that a view is for.
@@ -725,7 +767,7 @@ export type Node = Message<"localv1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 16);
+  messageDesc(file_localv1_api, 17);
 
 /**
  * What a subscriber understands beyond KPNG.
@@ -880,7 +922,8 @@ export const ProtocolSchema: GenEnum<Protocol> = /*@__PURE__*/
 export const Sets: GenService<{
   /**
    * One request, one batch: the client asks, the server answers with the operations since the last batch, closed by
-   * Sync, as soon as there are any. The first batch of a stream starts with Reset and comes even if the view is empty.
+   * Sync, as soon as there are any. The first batch of a stream starts with Reset (or Keep, for a subscriber that said
+   * what it holds) and comes even if the view is empty.
    * A request with another NodeName or other Features than the one before is answered at once.
    *
    * Order within a batch: node, services (put), anonymous endpoints (delete), named endpoints (put, delete),

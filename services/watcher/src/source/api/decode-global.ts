@@ -14,6 +14,8 @@ export function receiveOp({ Op: op }: OpItem, items: GlobalItems): boolean {
     case "Reset":
       items.clear();
       return false;
+    case "Keep":
+      throw new WireError("a global stream began with Keep, which was not asked for");
     case "Sync":
       return true;
     case "Set":

@@ -1,0 +1,66 @@
+import { create } from "@bufbuild/protobuf";
+import { type OpItem, OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { encodeBuckets, itemDigest } from "@kpng/model/wire/item-digest.ts";
+import { expect, test } from "vitest";
+import { HeldItems } from "./held-items.ts";
+
+function put(path: string, text: string): OpItem {
+  const Set = path.split("/").length === 2 ? SetName.ServicesSet : SetName.EndpointsSet;
+  return create(OpItemSchema, { Op: { case: "Set", value: { Ref: { Set, Path: path }, Bytes: Buffer.from(text) } } });
+}
+
+function del(path: string): OpItem {
+  const Set = path.split("/").length === 2 ? SetName.ServicesSet : SetName.EndpointsSet;
+  return create(OpItemSchema, { Op: { case: "Delete", value: { Set, Path: path } } });
+}
+
+const reset = create(OpItemSchema, { Op: { case: "Reset", value: {} } });
+
+/** Keep for all buckets but those of the paths. */
+function keepWithout(...paths: string[]): OpItem {
+  const lost = paths.map((path) => itemDigest(setOf(path), path, new Uint8Array()).bucket);
+  return create(OpItemSchema, {
+    Op: { case: "Keep", value: { Buckets: encodeBuckets((bucket) => !lost.includes(bucket)) } },
+  });
+}
+
+function setOf(path: string): SetName {
+  return path.split("/").length === 2 ? SetName.ServicesSet : SetName.EndpointsSet;
+}
+
+function held(...batches: OpItem[][]): HeldItems {
+  const items = new HeldItems();
+  for (const batch of batches) {
+    for (const op of batch) items.stage(op);
+    items.commit();
+  }
+  return items;
+}
+
+test("nothing held has no digests", () => {
+  expect(new HeldItems().digests).toBeUndefined();
+  expect(held([reset, put("n/a", "1")], [del("n/a")]).digests).toBeUndefined();
+});
+
+test("the same items have the same digests, however they came", () => {
+  const one = held([reset, put("n/a", "1"), put("n/a/p", "2")], [put("n/b", "3"), put("n/a", "4")]);
+  const other = held([reset, put("n/b", "3"), put("n/a", "4"), put("n/a/p", "2")]);
+  expect(one.digests).toEqual(other.digests);
+  expect(held([reset, put("n/a", "1")]).digests).not.toEqual(held([reset, put("n/a", "2")]).digests);
+});
+
+test("a batch that is not completed changes nothing", () => {
+  const items = held([reset, put("n/a", "1")]);
+  const before = items.digests;
+  items.stage(put("n/b", "2"));
+  items.discard();
+  items.commit();
+  expect(items.digests).toEqual(before);
+});
+
+test("what Keep does not name is gone unless it is put again, endpoints before their Service", () => {
+  const items = held([reset, put("n/a", "1"), put("n/a/p", "2"), put("n/b", "3"), put("n/c", "4")]);
+  for (const op of [keepWithout("n/a", "n/a/p", "n/b"), put("n/b", "5")]) items.stage(op);
+  expect(items.commit().map((ref) => ref.Path)).toEqual(["n/a/p", "n/a"]);
+  expect(items.digests).toEqual(held([reset, put("n/b", "5"), put("n/c", "4")]).digests);
+});

@@ -1,0 +1,85 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
+import type { ViewUpdate } from "@kpng/backend-kit/state/view-state.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
+import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
+import { expect, test } from "vitest";
+
+/** A replica of its own, with the same 500 Services as every other. */
+function makeStore(): Store {
+  const names = Array.from({ length: 500 }, (_, index) => `s${index}`);
+  const store = new Store();
+  store.replace({
+    services: names.map((name) => service({ name })),
+    slices: names.map((name, index) =>
+      slice(
+        Array.from({ length: 10 }, (_, pod) =>
+          endpoint(`10.${index >> 8}.${index & 255}.${pod + 1}`, { podName: `p${pod}`, nodeName: `n${pod}` }),
+        ),
+        { name: `${name}-a`, serviceName: name },
+      ),
+    ),
+    nodes: [node("n1")],
+  });
+  return store;
+}
+
+async function sentBytes(server: TestServer): Promise<number> {
+  return (await server.metrics.getSingleMetric("kpng_sent_bytes_total")?.get())?.values[0]?.value ?? 0;
+}
+
+test("a replica is killed: its node goes on at another one and receives only what it misses", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "kpng-resume-"));
+  const address = `unix://${join(folder, "api.sock")}`;
+  const stop = new AbortController();
+  const servers: TestServer[] = [];
+  const serve = async (store: Store): Promise<TestServer> => {
+    const server = await serveStore(store, { listen: [address] });
+    servers.push(server);
+    return server;
+  };
+  try {
+    const first = await serve(makeStore());
+    const log = createLog("error", () => undefined);
+    const view = followView({ transport: dial({ api: address }), nodeName: "n1", log, errorDelayMs: 20 }, stop.signal);
+    const next = async (): Promise<ViewUpdate> => {
+      const result = await view.next();
+      if (result.done) throw new Error("the view ended");
+      return result.value;
+    };
+    expect((await next()).view.services.size).toBe(500);
+    const whole = await sentBytes(first);
+    const pending = next();
+    await first.stop();
+
+    const other = makeStore();
+    other.apply([
+      { kind: "delete-service", key: "ns/s7" },
+      { kind: "put-service", service: service({ name: "new" }) },
+    ]);
+    const second = await serve(other);
+    const update = await pending;
+    const kinds = update.changes.map((change) => change.kind);
+    // The Service that is gone takes its ten endpoints along.
+    expect(
+      Object.entries(Object.groupBy(kinds, (kind) => kind))
+        .map(([kind, all]) => [kind, all?.length])
+        .sort(),
+    ).toEqual([
+      ["delete-endpoint", 10],
+      ["delete-service", 1],
+      ["put-service", 1],
+    ]);
+    expect(update.view.services.size).toBe(500);
+    expect(await sentBytes(second)).toBeLessThan(whole / 20);
+  } finally {
+    stop.abort();
+    for (const server of servers) await server.stop();
+    rmSync(folder, { recursive: true });
+  }
+});
