@@ -18,9 +18,10 @@ export type FacetGroup = string;
  * Takes the slices of a Service apart into facets and puts those together that answer for the same service port in the
  * same family; an endpoint that two slices name for the same address and port is taken once.
  *
- * Of two that name the same, the one that is ready wins, then the one that serves, then the one that does not terminate,
- * then the first by slice name: a pod that moves between slices is in both for a moment. kube-proxy only promises that
- * a terminating one does not win (`endpointslicecache.go:247`).
+ * Of two that name the same, the one that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
+ * address of a pod that is going may belong to the next pod already, which answers or does not. Then the one that is
+ * ready wins, then the one that serves, then the first by slice name, where kube-proxy takes any: a pod that moves
+ * between slices is in both for a moment.
  *
  * Pure; O(endpoints × ports).
  */
@@ -60,5 +61,5 @@ function addFacet(groups: Map<FacetGroup, Map<string, Facet>>, facet: Facet): vo
 }
 
 function rank({ conditions }: Endpoint): number {
-  return (conditions.ready ? 4 : 0) + (conditions.serving ? 2 : 0) + (conditions.terminating ? 0 : 1);
+  return (conditions.terminating ? 0 : 4) + (conditions.ready ? 2 : 0) + (conditions.serving ? 1 : 0);
 }

@@ -198,6 +198,19 @@ describe("the same endpoint in two slices", () => {
     );
     expect(view({}, slices).endpoints.map((item) => item.conditions.terminating)).toEqual([false]);
   });
+
+  test.each([
+    ["ready", { ready: true, serving: true, terminating: true }],
+    ["serving", draining],
+  ])("a terminating one does not win over the next pod of that address by being %s", (_, conditions) => {
+    const slices = [
+      slice([endpoint("10.1.0.1", { conditions })]),
+      slice([endpoint("10.1.0.1", { conditions: starting })], { name: "web-b" }),
+    ];
+    const made = view({}, slices);
+    expect(made.endpoints).toEqual([]);
+    expect(made.portHasEndpoints).toEqual([{ v4: false, v6: false }]);
+  });
 });
 
 describe("UDP", () => {
