@@ -178,6 +178,16 @@ describe("keys", () => {
     expect(keys([slice([endpoint("10.1.0.1", { podName: "web-1" })], { hasPodKeys: true })])).toEqual(["web-1"]);
   });
 
+  test("what is no pod and differs in the address in use alone keeps both", () => {
+    const there = endpoint(["10.1.0.2", "10.1.0.1"]);
+    expect(keys([slice([endpoint(["10.1.0.1", "10.1.0.2"]), there])])).toHaveLength(2);
+  });
+
+  test("what is no pod and differs in the protocol alone keeps both", () => {
+    const overUdp = endpoint("10.1.0.1", { ports: [{ name: "http", port: 8080, protocol: "UDP" }] });
+    expect(keys([slice([endpoint("10.1.0.1")]), slice([overUdp], { name: "web-b" })])).toHaveLength(2);
+  });
+
   test("what is no pod is named by its content", () => {
     expect(keys([slice([endpoint("10.1.0.1"), endpoint("10.1.0.2")])])).toHaveLength(2);
   });
