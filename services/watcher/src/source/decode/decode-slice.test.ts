@@ -7,7 +7,8 @@ import { showPath } from "./decoded.ts";
 const labels = { "kubernetes.io/service-name": "web" };
 
 function object(parts: object): unknown {
-  return { metadata: { name: "web-a", namespace: "shop", labels }, addressType: "IPv4", ...parts };
+  const ports = [{ name: "http", port: 8080 }];
+  return { metadata: { name: "web-a", namespace: "shop", labels }, addressType: "IPv4", ports, ...parts };
 }
 
 function endpoint(parts: object): unknown {
@@ -16,7 +17,7 @@ function endpoint(parts: object): unknown {
 
 const plain: Endpoint = {
   addresses: { v4: ["10.1.0.1"], v6: [] },
-  ports: [],
+  ports: [{ name: "http", port: 8080, protocol: "TCP" }],
   conditions: { ready: true, serving: true, terminating: false },
   podName: "",
   hostname: "",
@@ -100,6 +101,28 @@ for (const { name, object, is, notes } of endpointTable) {
 for (const empty of [{}, { ports: null, endpoints: null }, { ports: [], endpoints: [] }]) {
   test(`EndpointSlice: ${JSON.stringify(empty)} has no endpoints`, () => {
     assert.deepEqual(decodeSlice(object(empty)), { kind: "ok", value: slice, notes: [] });
+  });
+}
+
+for (const ports of [undefined, [], [{ name: "" }]]) {
+  const parts = { endpoints: [{ addresses: ["10.1.0.1"] }], ports };
+
+  test(`EndpointSlice: with ports ${JSON.stringify(ports)} it has no endpoints that a proxy could use`, () => {
+    const decoded = decodeSlice(object(parts));
+    assert.equal(decoded.kind, "ok");
+    assert.deepEqual(decoded.value, slice);
+    assert.equal(decoded.notes.at(-1), "the endpoints are left out: the slice has no port for them");
+  });
+
+  test(`EndpointSlice: with ports ${JSON.stringify(ports)} it has endpoints if the Service is headless`, () => {
+    const metadata = {
+      name: "web-a",
+      namespace: "shop",
+      labels: { ...labels, "service.kubernetes.io/headless": "" },
+    };
+    const decoded = decodeSlice(object({ ...parts, metadata }));
+    assert.equal(decoded.kind, "ok");
+    assert.deepEqual(decoded.value.endpoints, [{ ...plain, ports: [] }]);
   });
 }
 

@@ -10,6 +10,9 @@ import { metadataShape } from "./metadata.ts";
 /** Label that names a slice's Service. */
 export const serviceNameLabel = "kubernetes.io/service-name";
 
+/** Label that the controllers give to the slices of a headless Service. */
+const headlessLabel = "service.kubernetes.io/headless";
+
 const triggerTimeAnnotation = "endpoints.kubernetes.io/last-change-trigger-time";
 
 const hintShape = z.array(z.object({ name: z.string() })).nullish();
@@ -66,6 +69,9 @@ export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<
   const notes: string[] = [];
   const family = addressType === "IPv4" ? "v4" : "v6";
   const usablePorts = toPorts(ports ?? [], notes);
+  // What names no port answers on the target port where kpng's files and streams say so, and nowhere in a slice: its
+  // controller makes such slices of pods that lack the named target port. A headless Service may have no ports at all.
+  const isReachable = usablePorts.length > 0 || metadata.labels?.[headlessLabel] !== undefined;
   const decoded: Endpoint[] = [];
   for (const [index, endpoint] of (endpoints ?? []).entries()) {
     const addresses = endpoint.addresses ?? [];
@@ -75,8 +81,9 @@ export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<
       return { kind: "bad", path: ["endpoints", index, "addresses", stranger], problem };
     }
     if (addresses.length === 0) notes.push(`endpoint ${index} is left out: it has no address`);
-    else decoded.push(toEndpoint(endpoint, usablePorts));
+    else if (isReachable) decoded.push(toEndpoint(endpoint, usablePorts));
   }
+  if (!isReachable && endpoints?.length) notes.push("the endpoints are left out: the slice has no port for them");
   return ok(
     {
       namespace: metadata.namespace,
