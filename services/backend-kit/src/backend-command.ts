@@ -4,6 +4,7 @@ import type { Log } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Registry } from "prom-client";
+import type { StateOptions } from "./disk/state-folder.ts";
 import type { ProxyHealth } from "./observe/proxy-health.ts";
 
 /** What a process gives each backend, whether that is its only job or one of several. */
@@ -22,6 +23,8 @@ export interface BackendContext {
   readonly metrics: Registry;
   /** Of a service proxy whose process serves it; `backendTask` fills it. */
   readonly proxyHealth?: ProxyHealth | undefined;
+  /** Where a backend that `keepsState` does so; `backendTask` uses it. */
+  readonly state?: StateOptions | undefined;
 }
 
 /**
@@ -37,6 +40,8 @@ export interface BackendCommand {
   readonly examples: string;
   /** Of a backend that is a service proxy: what kube-proxy's /proxyMode would say, e.g. "iptables". */
   readonly proxyMode?: string | undefined;
+  /** True if it has `stateOptions`: the process then reads them, and remembers its watchers there too. */
+  readonly keepsState?: boolean | undefined;
   /**
    * Makes the task from the parsed options, under the names that commander gives them (`--callout-arg` is
    * `calloutArg`). Errors: ProcessError BAD_OPTION for values that do not go together.

@@ -9,12 +9,17 @@ import {
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import type { BackendContext, ParsedOptions } from "./backend-command.ts";
 
+const standardApi = "127.0.0.1:12090";
+
 /** Where the watcher is; for programs that reach it over the network. */
 export const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--api <address>",
-    description: "the watcher: host:port, http://host:port, https://host:port or unix:///path",
-    default: "127.0.0.1:12090",
+    description:
+      "the watcher: host:port, http://host:port, https://host:port or unix:///path; several with commas or repeated",
+    default: standardApi,
+    // One text, as it also stands in the environment.
+    parse: (text, previous) => (previous === standardApi || previous === undefined ? text : `${previous},${text}`),
   },
   {
     flags: "--max-msg-size <bytes>",

@@ -30,6 +30,7 @@ export { BackendError, type BackendErrorCode } from "./backend-error.ts";
 export { backendOptions, connectionOptions, followOptions, readFollowOptions } from "./backend-options.ts";
 export { type BackendCallbacks, type BackendTaskOptions, backendTask } from "./backend-task.ts";
 export { acceptConfigFile, type ConfigFileOptions } from "./config/config-file.ts";
+export { type DialWatchersOptions, dialWatchers } from "./discovery/dial-watchers.ts";
 export { readStateOptions, type StateOptions, stateOptions } from "./disk/state-folder.ts";
 export { deploymentPorts } from "./observe/default-ports.ts";
 export { type ObservedBackend, observeBackend } from "./observe/observe-backend.ts";

@@ -1,4 +1,3 @@
-import { dial } from "@kpng/process/dial.ts";
 import { Health } from "@kpng/process/health.ts";
 import { createLog, type LogLevel } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
@@ -11,6 +10,8 @@ import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
 import { backendOptions, readFollowOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
 import { acceptConfigFile } from "./config/config-file.ts";
+import { dialWatchers } from "./discovery/dial-watchers.ts";
+import { readStateOptions } from "./disk/state-folder.ts";
 import { observeBackend } from "./observe/observe-backend.ts";
 
 export type RunBackendOptions = BackendCallbacks & {
@@ -62,12 +63,15 @@ async function serveBackend(backend: BackendCommand, options: ParsedOptions, sig
   const health = new Health();
   const metrics = new Registry();
   const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
-  const transport = dial({
+  const state = backend.keepsState === true ? readStateOptions(backend.name, options, log) : undefined;
+  const transport = dialWatchers({
     api: String(options.api),
     tls: readClientTls("", { key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) }),
     maxMessageBytes: Number(options.maxMsgSize),
+    log,
+    folder: state?.folder,
   });
-  const context = { transport, log, health, metrics, proxyHealth, ...readFollowOptions(options) };
+  const context = { transport, log, health, metrics, proxyHealth, state, ...readFollowOptions(options) };
   await runWithMain(backend.makeTask(options, context), tasks, signal);
 }
 

@@ -54,7 +54,7 @@ export class ViewState {
    *
    * Errors: BAD_STREAM if it is unsound; what is held is untouched.
    */
-  apply(batch: Batch): ViewUpdate {
+  apply(batch: Pick<Batch, "isReset" | "changes" | "revision" | "instance">): ViewUpdate {
     const before = this.#held;
     const staged = new StagedView(batch.isReset ? emptyView(before.nodeName) : before);
     for (const change of batch.changes) staged.apply(change);

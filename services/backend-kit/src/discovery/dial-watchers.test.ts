@@ -1,0 +1,149 @@
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:http2";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Transport } from "@connectrpc/connect";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
+import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
+import { makeCertificates } from "@kpng/process/testing/certificates.ts";
+import { readClientTls } from "@kpng/process/tls-files.ts";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { type ConnectionState, followView } from "../receive/follow-view.ts";
+import { watchBatches } from "../receive/watch-batches.ts";
+import { reset, sync } from "../testing/ops.ts";
+import { type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
+import { createReadableLog } from "../testing/steps.ts";
+import { dialWatchers } from "./dial-watchers.ts";
+
+let folder = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-watchers-"));
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const play = (instance: string): Promise<PlayedWatcher> =>
+  playWatcher((asked) => (asked.index === 0 ? [reset, sync(1n, instance)] : silence(asked)));
+
+async function firstInstance(transport: Transport): Promise<string> {
+  const stop = new AbortController();
+  try {
+    for await (const { instance } of watchBatches({ transport, nodeName: "n" }, stop.signal)) return instance;
+    return "none";
+  } finally {
+    stop.abort();
+  }
+}
+
+test("when a watcher dies the other one is asked, and when that one breaks the stream, the first again", async () => {
+  const stop = new AbortController();
+  const first = await play("first");
+  await using second = await play("second");
+  const { log } = createReadableLog();
+  // This much of chance leaves the order as it is.
+  const transport = dialWatchers({ api: `${first.address},${second.address}`, log, random: () => 0.99 });
+  const seen: string[] = [];
+  const reasons: string[] = [];
+  const wait = async (): Promise<void> => {
+    if (reasons.length >= 4) stop.abort();
+  };
+  const onConnection = (state: ConnectionState): void => {
+    if (state.kind === "lost") reasons.push(state.reason);
+  };
+  for await (const { instance } of followView({ transport, nodeName: "n", log, wait, onConnection }, stop.signal)) {
+    seen.push(instance);
+    if (instance === "first") await first[Symbol.asyncDispose]();
+    else second.breakConnections();
+  }
+  expect(seen).toEqual(["first", "second", "second"]);
+  // Between the second's two turns the first was asked, which is gone.
+  expect(reasons[2]).toContain(`watcher ${first.address}`);
+});
+
+test("streams go round: no watcher is asked twice in a row while there is another", async () => {
+  await using first = await play("first");
+  await using second = await play("second");
+  const { log } = createReadableLog();
+  const transport = dialWatchers({ api: `${first.address},${second.address}`, log });
+  const seen: string[] = [];
+  for (let count = 0; count < 6; count++) seen.push(await firstInstance(transport));
+  for (let index = 1; index < seen.length; index++) expect(seen[index], seen.join()).not.toBe(seen[index - 1]);
+});
+
+test("names are resolved for each stream, and what is remembered serves when they cannot be", async () => {
+  await using watcher = await play("only");
+  const port = watcher.address.split(":")[1];
+  const { log, lines } = createReadableLog();
+  let asked = 0;
+  const options = { api: `watcher.test:${port}`, log, folder };
+  const resolve = async () => {
+    asked++;
+    return ["127.0.0.1"];
+  };
+  const transport = dialWatchers({ ...options, resolve });
+  await firstInstance(transport);
+  await firstInstance(transport);
+  expect(asked).toBe(2);
+  expect(lines.filter(({ msg }) => msg === "watcher answers")).toMatchObject([{ address: `127.0.0.1:${port}` }]);
+  expect(JSON.parse(readFileSync(join(folder, "watchers.json"), "utf8"))).toEqual({
+    version: 1,
+    lastGood: `127.0.0.1:${port}`,
+    addresses: { "watcher.test": ["127.0.0.1"] },
+  });
+  const fail = () => Promise.reject(new Error("no name server"));
+  expect(await firstInstance(dialWatchers({ ...options, resolve: fail }))).toBe("only");
+  const nowhere = dialWatchers({ api: `watcher.test:${port}`, log, resolve: fail });
+  await expect(firstInstance(nowhere)).rejects.toThrow("[NO_WATCHER_ADDRESS] no address of a watcher: no name server");
+});
+
+test("where it worked last is asked first after a restart", async () => {
+  await using first = await play("first");
+  await using second = await play("second");
+  const { log } = createReadableLog();
+  const options = { api: `${first.address},${second.address}`, log, folder };
+  const worked = await firstInstance(dialWatchers(options));
+  for (let restart = 0; restart < 5; restart++) expect(await firstInstance(dialWatchers(options))).toBe(worked);
+});
+
+test("the certificate is checked against the name, not against the address it was resolved to", async () => {
+  const files = makeCertificates();
+  const { createSecureServer } = await import("node:http2");
+  const server = createSecureServer(
+    { key: readFileSync(files.server.key), cert: readFileSync(files.server.crt) },
+    connectNodeAdapter({
+      routes: (router) =>
+        router.service(Sets, {
+          async *watch() {
+            yield* [reset, sync(1n, "tls")];
+          },
+        }),
+    }),
+  );
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  const { log } = createReadableLog();
+  const tls = readClientTls("", { ca: files.ca });
+  const resolve = async () => ["127.0.0.1"];
+  const ask = (host: string) => firstInstance(dialWatchers({ api: `${host}:${port}`, tls, log, resolve }));
+  try {
+    expect(await ask("localhost")).toBe("tls");
+    await expect(ask("other.test")).rejects.toThrow("other.test");
+  } finally {
+    server.close();
+    files.remove();
+  }
+});
+
+test("a watcher that takes no connection is left for the next one", async () => {
+  await using watcher = await play("alive");
+  const dead = createServer();
+  await new Promise<void>((resolve) => dead.listen(0, "127.0.0.1", resolve));
+  const { port } = dead.address() as AddressInfo;
+  await new Promise((resolve) => dead.close(resolve));
+  const { log } = createReadableLog();
+  const transport = dialWatchers({ api: `127.0.0.1:${port},${watcher.address}`, log });
+  const outcomes = [];
+  for (let count = 0; count < 4; count++) outcomes.push(await firstInstance(transport).catch((error) => error.message));
+  expect(outcomes.filter((outcome) => outcome === "alive").length).toBe(2);
+  expect(outcomes.find((outcome) => outcome !== "alive")).toContain(`watcher 127.0.0.1:${port}`);
+});

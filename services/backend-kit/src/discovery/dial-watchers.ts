@@ -1,0 +1,120 @@
+import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
+import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import type { Log } from "@kpng/process/log.ts";
+import { reasonOf } from "@kpng/process/log.ts";
+import type { TlsFiles } from "@kpng/process/tls-files.ts";
+import { BackendError } from "../backend-error.ts";
+import { PlaceChooser } from "./choose-place.ts";
+import { checkReachable, dialPlace } from "./dial-place.ts";
+import { type KnownWatchers, nothingKnown, readKnownWatchers, writeKnownWatchers } from "./known-watchers.ts";
+import { parseApis, type Resolve, resolveApis, resolveHost, type WatcherPlace } from "./resolve-apis.ts";
+
+export interface DialWatchersOptions {
+  /** One or several addresses or names as `dial` takes them, separated by commas; a name may have several addresses. */
+  readonly api: string;
+  readonly tls?: TlsFiles | undefined;
+  readonly maxMessageBytes?: number | undefined;
+  readonly log: Log;
+  /** Where the watchers are remembered over restarts; undefined for nowhere. */
+  readonly folder?: string | undefined;
+  /** Default {@link resolveHost}. */
+  readonly resolve?: Resolve | undefined;
+  /** Returns a number from 0 up to but not including 1. Default Math.random. */
+  readonly random?: (() => number) | undefined;
+}
+
+/** How long one of several watchers has to take a connection, in milliseconds. */
+const connectLimitMs = 5_000;
+
+/**
+ * Returns a transport to any of several watchers: each stream goes to another one than the stream before it, names are
+ * resolved anew for each, and where a stream worked last is tried first after a restart.
+ *
+ * Errors: BAD_OPTION for an address that is none. A stream fails with NO_WATCHER_ADDRESS if no name can be resolved.
+ */
+export function dialWatchers(options: DialWatchersOptions): Transport {
+  const { api, tls, maxMessageBytes, log } = options;
+  const finder = new WatcherFinder(options, parseApis(api, tls !== undefined));
+  const transports = new Map<string, Transport>();
+  const find = async (signal: AbortSignal | undefined) => {
+    const { place, keys } = await finder.next(signal ?? new AbortController().signal);
+    for (const key of transports.keys()) if (!keys.has(key)) transports.delete(key);
+    const transport = transports.get(place.key) ?? dialPlace(place, tls, maxMessageBytes);
+    transports.set(place.key, transport);
+    return { place, transport };
+  };
+  return {
+    async unary(method, signal, ...rest) {
+      return (await find(signal)).transport.unary(method, signal, ...rest);
+    },
+    async stream(method, signal, ...rest) {
+      const { place, transport } = await find(signal);
+      log.debug("asking watcher", { address: place.key });
+      const response = await transport.stream(method, signal, ...rest);
+      return { ...response, message: tellFirst(response.message, () => finder.worked(place)) };
+    },
+  };
+}
+
+async function* tellFirst<O extends DescMessage>(
+  messages: AsyncIterable<MessageShape<O>>,
+  tell: () => Promise<void>,
+): AsyncGenerator<MessageShape<O>, void, void> {
+  let isFirst = true;
+  for await (const message of messages) {
+    if (isFirst) await tell();
+    isFirst = false;
+    yield message;
+  }
+}
+
+/** Knows where watchers are, and which one is next. */
+class WatcherFinder {
+  readonly #options: DialWatchersOptions;
+  readonly #apis: ReturnType<typeof parseApis>;
+  #known: KnownWatchers | undefined;
+  #chooser: PlaceChooser | undefined;
+  #working = "";
+
+  constructor(options: DialWatchersOptions, apis: ReturnType<typeof parseApis>) {
+    this.#options = options;
+    this.#apis = apis;
+  }
+
+  async next(signal: AbortSignal): Promise<{ readonly place: WatcherPlace; readonly keys: ReadonlySet<string> }> {
+    const { folder, resolve = resolveHost, random, log } = this.#options;
+    const known = this.#known ?? (folder === undefined ? nothingKnown : await readKnownWatchers(folder));
+    this.#chooser ??= new PlaceChooser(known.lastGood, random);
+    const { places, addressesByHost, failures } = await resolveApis(this.#apis, known.addressesByHost, resolve);
+    this.#known = { ...known, addressesByHost: new Map([...known.addressesByHost, ...addressesByHost]) };
+    if (failures.length > 0 && places.length > 0) log.debug("name not resolved, using what is known", { failures });
+    const place = this.#chooser.next(places);
+    if (place === undefined) {
+      throw asConnectError(new BackendError("NO_WATCHER_ADDRESS", `no address of a watcher: ${failures.join("; ")}`));
+    }
+    if (places.length > 1) {
+      await checkReachable(place, connectLimitMs, signal).catch((cause: unknown) => {
+        throw asConnectError(new Error(`watcher ${place.key}: ${reasonOf(cause)}`));
+      });
+    }
+    return { place, keys: new Set(places.map(({ key }) => key)) };
+  }
+
+  async worked({ key }: WatcherPlace): Promise<void> {
+    const { folder, log } = this.#options;
+    if (key === this.#working) return;
+    this.#working = key;
+    const known = { ...(this.#known ?? nothingKnown), lastGood: key };
+    this.#known = known;
+    log.info("watcher answers", { address: key });
+    if (folder === undefined) return;
+    // To remember is a convenience: a disk that is full must not end the stream.
+    await writeKnownWatchers(folder, known).catch((error: unknown) =>
+      log.debug("watchers not remembered", { reason: reasonOf(error) }),
+    );
+  }
+}
+
+function asConnectError(cause: Error): ConnectError {
+  return new ConnectError(cause.message, Code.Unavailable, undefined, undefined, cause);
+}

@@ -1,0 +1,46 @@
+import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+
+/** What a node remembers of its watchers. */
+export interface KnownWatchers {
+  /** The place that worked last; undefined if none has. */
+  readonly lastGood: string | undefined;
+  /** What names were resolved to when that worked last. */
+  readonly addressesByHost: ReadonlyMap<string, readonly string[]>;
+}
+
+export const nothingKnown: KnownWatchers = { lastGood: undefined, addressesByHost: new Map() };
+
+/** Reads what was remembered; nothing if there is none or it cannot be understood: it only makes a start quicker. */
+export async function readKnownWatchers(folder: string): Promise<KnownWatchers> {
+  try {
+    return decode(JSON.parse(await readFile(pathIn(folder), "utf8")));
+  } catch {
+    return nothingKnown;
+  }
+}
+
+/** Replaces what is remembered in one step. Errors: the file system's. */
+export async function writeKnownWatchers(folder: string, known: KnownWatchers): Promise<void> {
+  const { lastGood, addressesByHost } = known;
+  const json = JSON.stringify({ version: 1, lastGood, addresses: Object.fromEntries(addressesByHost) });
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const draft = `${pathIn(folder)}.${process.pid}.tmp`;
+  await writeFile(draft, `${json}\n`, { mode: 0o600 });
+  await rename(draft, pathIn(folder));
+}
+
+function pathIn(folder: string): string {
+  return join(folder, "watchers.json");
+}
+
+function decode(value: unknown): KnownWatchers {
+  if (typeof value !== "object" || value === null || !("version" in value) || value.version !== 1) return nothingKnown;
+  const lastGood = "lastGood" in value && typeof value.lastGood === "string" ? value.lastGood : undefined;
+  const addresses = "addresses" in value && typeof value.addresses === "object" ? (value.addresses ?? {}) : {};
+  const addressesByHost = new Map<string, readonly string[]>();
+  for (const [host, list] of Object.entries(addresses)) {
+    if (Array.isArray(list) && list.every((item) => typeof item === "string")) addressesByHost.set(host, list);
+  }
+  return { lastGood, addressesByHost };
+}
