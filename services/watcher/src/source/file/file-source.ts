@@ -91,16 +91,16 @@ class FileReader {
     const watch = new InputWatch(inputs, watchFolder);
     try {
       await watch.start();
-      const first = await this.#read();
+      const first = await this.#read(signal);
       if (signal.aborted) return;
       if (typeof first === "object" && first.kind === "bad") throw badInput(first.problems);
       while (await watch.changed(pollMs, signal)) {
         await watch.settle(debounceMs, signal);
         if (signal.aborted) return;
-        if ((await this.#read("unless emptied")) !== "emptied") continue;
+        if ((await this.#read(signal, "unless emptied")) !== "emptied") continue;
         await waitMs(emptiedMs, signal);
         if (signal.aborted) return;
-        await this.#read();
+        await this.#read(signal);
       }
     } finally {
       watch.close();
@@ -108,13 +108,13 @@ class FileReader {
   }
 
   /**
-   * Reads the input and hands it on. Undefined if nothing has changed since the last reading; "emptied" if a file has
-   * no bytes and that was to be told instead.
+   * Reads the input and hands it on. Undefined if nothing has changed since the last reading, or the signal has aborted;
+   * "emptied" if a file has no bytes and that was to be told instead.
    */
-  async #read(how?: "unless emptied"): Promise<InputResult | "emptied" | undefined> {
+  async #read(signal: AbortSignal, how?: "unless emptied"): Promise<InputResult | "emptied" | undefined> {
     const { inputs, sink, log, health } = this.#options;
-    const loaded = await loadInput(inputs, { ...this.#options, streams: this.#streams });
-    if (loaded.digest === this.#digest) return undefined;
+    const loaded = await loadInput(inputs, { ...this.#options, streams: this.#streams, signal });
+    if (signal.aborted || loaded.digest === this.#digest) return undefined;
     if (how === "unless emptied" && loaded.hasEmptyFile) return "emptied";
     this.#digest = loaded.digest;
     const result = loaded.read();

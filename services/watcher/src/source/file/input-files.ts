@@ -1,7 +1,9 @@
 import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
+import { constants, createReadStream, openSync } from "node:fs";
 import { readdir, stat } from "node:fs/promises";
+import { Socket } from "node:net";
 import { join } from "node:path";
+import { addAbortSignal, Readable } from "node:stream";
 import { reasonOf } from "@kpng/process/log.ts";
 
 /** Name of standard input among inputs, as in most tools. */
@@ -34,6 +36,8 @@ export interface InputFilesOptions {
   readonly maxBytes?: number | undefined;
   /** Default process.stdin. */
   readonly standardInput?: AsyncIterable<Uint8Array> | undefined;
+  /** Ends the reading of a pipe that nobody writes to, or never stops writing to. */
+  readonly signal?: AbortSignal | undefined;
   /** Contents of the streams that were read before, by file; this reading adds its own. Default none. */
   readonly streams?: Map<string, Uint8Array> | undefined;
 }
@@ -106,7 +110,8 @@ async function readContent({ file, isStream }: InputFile, options: InputFilesOpt
   const maxBytes = options.maxBytes ?? defaultMaxBytes;
   let size = 0;
   // Counted while it is read: the size that stat gives is 0 for a pipe, and old for a file that grows.
-  const stream = file === standardInput ? (options.standardInput ?? process.stdin) : createReadStream(file);
+  const stream = await openInput(file, options);
+  if (options.signal !== undefined) addAbortSignal(options.signal, stream);
   for await (const chunk of stream as AsyncIterable<Uint8Array>) {
     size += chunk.length;
     if (size > maxBytes) throw new Error(`it has more than ${maxBytes} bytes`);
@@ -115,4 +120,15 @@ async function readContent({ file, isStream }: InputFile, options: InputFilesOpt
   const content = Buffer.concat(chunks);
   if (isStream) options.streams?.set(file, content);
   return content;
+}
+
+async function openInput(file: string, options: InputFilesOptions): Promise<Readable> {
+  if (file === standardInput) {
+    const given = options.standardInput ?? process.stdin;
+    return given instanceof Readable ? given : Readable.from(given);
+  }
+  if (!(await stat(file)).isFIFO()) return createReadStream(file);
+  // A file stream waits for a writer in a thread of the process, which cannot end before one comes.
+  const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
+  return new Socket({ fd, readable: true, writable: false });
 }

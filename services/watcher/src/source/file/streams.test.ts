@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { PassThrough } from "node:stream";
+import { afterEach, beforeEach, test } from "vitest";
+import { makeDecodeOptions } from "../decode/decode-options.ts";
+import { readInput } from "./read-input.ts";
+
+const decode = makeDecodeOptions();
+let folder = "";
+let pipe = "";
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "kpng-streams-"));
+  pipe = join(folder, "pipe");
+  execFileSync("mkfifo", [pipe]);
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+test("a pipe is read whenever its writer comes, and read once", async () => {
+  const streams = new Map();
+  const reading = readInput([pipe], { decode, streams });
+  await writeFile(pipe, "nodes: [{name: a}]\n");
+  for (const result of [await reading, await readInput([pipe], { decode, streams })]) {
+    assert.deepEqual(result.kind === "ok" && result.objects.nodes?.map((node) => node.name), ["a"]);
+  }
+});
+
+for (const [name, open] of [
+  ["a pipe without a writer", () => ({ inputs: [pipe] })],
+  ["standard input that stays open", () => ({ inputs: ["-"], standardInput: new PassThrough() })],
+] as const) {
+  test(`${name} is waited for until the signal aborts, no longer`, async () => {
+    const stop = new AbortController();
+    const reading = readInput(open().inputs, { decode, signal: stop.signal, ...open() });
+    stop.abort();
+    assert.equal((await reading).kind, "bad");
+  });
+}
