@@ -59,8 +59,9 @@ export const noSlices: readonly EndpointSlice[] = [];
 /**
  * Returns a Service with its endpoints as a node is told of them.
  *
- * Nodes that have no endpoint of the Service on them, and none meant for them by name, are all told the same but for
- * their zone: they share one unit. It is kept as long as the Service and its slices are what they are.
+ * Nodes that have no endpoint of the Service on them, and none meant for them by name, are all told the same, or all of
+ * a zone where endpoints are meant for zones: they share one unit. It is kept as long as the Service and its slices are
+ * what they are.
  */
 function serviceUnit(
   service: Service,
@@ -69,10 +70,11 @@ function serviceUnit(
   isExtended: boolean,
 ): Unit {
   if (concernedNodes(slices).has(node.name)) return makeUnit(service, slices, node, isExtended);
-  const audience = `${isExtended} ${node.zone}`;
+  const zone = hasZoneHints(slices) ? node.zone : "";
+  const audience = `${isExtended} ${zone}`;
   const byService = getOrMake(sharedUnits, slices, () => new WeakMap<Service, Map<string, Unit>>());
   const byAudience = getOrMake(byService, service, () => new Map<string, Unit>());
-  const stranger = { name: "", zone: node.zone };
+  const stranger = { name: "", zone };
   return getOrMake(byAudience, audience, () => makeUnit(service, slices, stranger, isExtended));
 }
 
@@ -86,6 +88,15 @@ export function concernedNodes(slices: readonly EndpointSlice[]): ReadonlySet<st
     return new Set(names.filter((name) => name !== ""));
   });
 }
+
+/** True if the zone of a node can make a difference. */
+function hasZoneHints(slices: readonly EndpointSlice[]): boolean {
+  return getOrMake(zoneHints, slices, () =>
+    slices.some(({ endpoints }) => endpoints.some(({ hintedZones }) => hintedZones.length > 0)),
+  );
+}
+
+const zoneHints = new WeakMap<readonly EndpointSlice[], boolean>();
 
 const concerned = new WeakMap<readonly EndpointSlice[], ReadonlySet<string>>();
 
