@@ -1,0 +1,147 @@
+import { endpoint, port, service } from "@kpng/backend-kit/testing/views.ts";
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { expect, test } from "vitest";
+import { renderFixedChains } from "../render/render-fixed-chains.ts";
+import { renderService } from "../render/render-service.ts";
+import { type ChainId, chainId } from "../render/table.ts";
+import { renderOptions } from "../testing/options.ts";
+import { type ChainBody, DesiredChains } from "./desired-chains.ts";
+import { diffChains, isEmptyChange } from "./diff-chains.ts";
+import { transactionText } from "./transaction-text.ts";
+
+const options = renderOptions();
+
+function newChains(): DesiredChains {
+  return new DesiredChains(renderFixedChains(options), chainId("nat", "KPNG-HAIRPIN"));
+}
+
+function put(chains: DesiredChains, item: ServiceView): void {
+  chains.put(serviceKey(item.service), renderService(item, options));
+}
+
+const at = (address: string, isOnNode = false) => endpoint(address, { ports: [{ name: "", port: 8080 }], isOnNode });
+const web = (...addresses: readonly string[]) =>
+  service("ns/web", { ips: ["10.96.0.10"], endpoints: addresses.map((address) => at(address)) });
+const api = service("ns/api", { ips: ["10.96.0.11"], endpoints: [at("10.0.0.7", true)] });
+const far = service("ns/far", {
+  ips: ["10.96.7.1"],
+  ports: [port(80, { nodePort: 30_000 })],
+  endpoints: [at("10.0.0.7", true)],
+});
+
+/** What a change names, without hashes: `put nat KPNG-SVC`. */
+function shown(touched: ReadonlySet<ChainId>, chains: DesiredChains): readonly string[] {
+  return [...touched]
+    .map((id) => `${chains.bodies.has(id) ? "put" : "delete"} ${id.replace(/-[A-Z2-7]{16}$/, "")}`)
+    .sort();
+}
+
+test("a changed endpoint touches the chain of its service port and nothing else", () => {
+  const chains = newChains();
+  for (const item of [web("10.0.1.1", "10.0.1.2"), api, far]) put(chains, item);
+  chains.takeTouched();
+  put(chains, web("10.0.1.1", "10.0.1.3"));
+  expect(shown(chains.takeTouched(), chains)).toEqual(["put nat KPNG-SVC"]);
+});
+
+test("a Service put again as it was touches nothing", () => {
+  const chains = newChains();
+  for (const item of [web("10.0.1.1"), api, far]) put(chains, item);
+  chains.takeTouched();
+  for (const item of [far, api, web("10.0.1.1")]) put(chains, item);
+  expect(chains.takeTouched().size).toBe(0);
+});
+
+test("the last endpoint leaving and coming back moves the address between nat and filter", () => {
+  const chains = newChains();
+  for (const item of [web("10.0.1.1"), api]) put(chains, item);
+  chains.takeTouched();
+  put(chains, web());
+  const gone = ["delete nat KPNG-SVC", "put filter KPNG-SERVICES", "put nat KPNG-IP-10.96.0.0"];
+  expect(shown(chains.takeTouched(), chains)).toEqual(gone);
+  put(chains, web("10.0.1.1"));
+  const back = ["put filter KPNG-SERVICES", "put nat KPNG-IP-10.96.0.0", "put nat KPNG-SVC"];
+  expect(shown(chains.takeTouched(), chains)).toEqual(back);
+});
+
+test("a bucket comes with its first Service and goes with its last, and with it the jump to it", () => {
+  const chains = newChains();
+  put(chains, web("10.0.1.1"));
+  chains.takeTouched();
+  put(chains, far);
+  const own = [
+    "KPNG-EXT",
+    "KPNG-HAIRPIN",
+    "KPNG-IP-10.96.7.0",
+    "KPNG-NODEPORTS",
+    "KPNG-NP-TCP-29952",
+    "KPNG-SERVICES",
+    "KPNG-SVC",
+  ];
+  expect(shown(chains.takeTouched(), chains)).toEqual(own.map((chain) => `put nat ${chain}`));
+  chains.put("ns/far", undefined);
+  const lists = ["KPNG-HAIRPIN", "KPNG-NODEPORTS", "KPNG-SERVICES"];
+  expect(shown(chains.takeTouched(), chains)).toEqual([
+    ...own.filter((chain) => !lists.includes(chain)).map((chain) => `delete nat ${chain}`),
+    ...lists.map((chain) => `put nat ${chain}`),
+  ]);
+});
+
+test("a pod behind two Services has one hairpin rule, until the last of them is gone", () => {
+  const chains = newChains();
+  for (const item of [api, far]) put(chains, item);
+  chains.takeTouched();
+  const hairpin = () => chains.bodies.get(chainId("nat", "KPNG-HAIRPIN"));
+  const rule = "-A KPNG-HAIRPIN -s 10.0.0.7/32 -d 10.0.0.7/32 -j MASQUERADE --random-fully\n";
+  expect(hairpin()).toBe(rule);
+  chains.put("ns/api", undefined);
+  chains.takeTouched();
+  expect(hairpin()).toBe(rule);
+  chains.put("ns/far", undefined);
+  chains.takeTouched();
+  expect(hairpin()).toBe("");
+});
+
+// Rules are a pure function of the view: whatever way led there, the same text.
+test("the order of puts leaves no trace", () => {
+  const states: readonly (readonly ServiceView[])[] = [[], [api], [far, web()], [web("10.0.1.1"), api, far]];
+  for (const from of states) {
+    for (const to of states) {
+      const way = newChains();
+      for (const item of from) put(way, item);
+      way.takeTouched();
+      for (const item of from) if (!to.includes(item)) way.put(serviceKey(item.service), undefined);
+      for (const item of to.toReversed()) put(way, item);
+      way.takeTouched();
+      const direct = newChains();
+      for (const item of to) put(direct, item);
+      direct.takeTouched();
+      expect(sorted(way.bodies)).toEqual(sorted(direct.bodies));
+    }
+  }
+});
+
+function sorted(bodies: ReadonlyMap<ChainId, ChainBody>): readonly (readonly [string, string])[] {
+  return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+test("equal chains give no transaction, and a table without a change has no lines", () => {
+  const bodies = new Map<ChainId, ChainBody>([["nat A-B", "-A A-B -j ACCEPT\n"]]);
+  expect(isEmptyChange(diffChains(bodies, bodies, bodies.keys()))).toBe(true);
+  expect(transactionText(diffChains(bodies, bodies, bodies.keys()))).toBe("");
+});
+
+test("a transaction declares first, then fills, then jumps, then deletes", () => {
+  const committed = new Map<ChainId, ChainBody>([["nat A-OLD", "-A A-OLD -j ACCEPT\n"]]);
+  const wanted = new Map<ChainId, ChainBody>([
+    ["nat A-1", "-A A-1 -j A-2\n"],
+    ["nat A-2", ""],
+  ]);
+  const jumps = { filter: [], nat: ["-I OUTPUT 1 -j A-1"] };
+  const change = diffChains(committed, wanted, [...committed.keys(), ...wanted.keys()], jumps);
+  expect(transactionText(change).split("\n")).toEqual([
+    ...["*nat", ":A-1 - [0:0]", ":A-2 - [0:0]", ":A-OLD - [0:0]"],
+    ...["-A A-1 -j A-2", "-I OUTPUT 1 -j A-1", "-X A-OLD", "COMMIT", ""],
+  ]);
+});

@@ -1,0 +1,26 @@
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import type { RenderOptions } from "../render/render-options.ts";
+import { renderService } from "../render/render-service.ts";
+import { renderOptions } from "./options.ts";
+
+/**
+ * The rules that a Service adds, for people: `SVC: rule` for its own chains, `filter SERVICES: rule` for lists, without
+ * prefix, hashes and comments.
+ */
+export function rulesOf(service: ServiceView, parts: Partial<RenderOptions> = {}): readonly string[] {
+  const { chains, listed } = renderService(service, renderOptions(parts));
+  const own = [...chains].flatMap(([id, rules]) => rules.map((rule) => `${id.replace("nat ", "")}: ${rule}`));
+  return [...listed.map(({ list, rule }) => `${list.id}: ${rule}`), ...own].map(plain);
+}
+
+function plain(text: string): string {
+  return text
+    .replace(/ ?-m comment --comment "[^"]*"/g, "")
+    .replace(/KPNG-(SVC|SVL|EXT|FW|SEP)-[A-Z2-7]{16}/g, "$1")
+    .replaceAll("KPNG-", "")
+    .replace(/ -p (tcp|udp|sctp) -m \1 /g, " $1 ")
+    .replace(/: -p (tcp|udp|sctp) -m \1 /g, ": $1 ")
+    .replace(/ --mask \S+ --rsource/g, "")
+    .replace(/ --reject-with \S+/, "")
+    .replace(/: $/, ":");
+}
