@@ -1,0 +1,146 @@
+import { endpoint, port, service, view } from "@kpng/backend-kit/testing/views.ts";
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describePackets } from "../../../test/kernel/describe-packets.ts";
+import { Laboratory } from "../../cli/src/demo/namespaces.ts";
+import { cleanupTransaction } from "./commit/cleanup.ts";
+import { restoreRules } from "./commit/restore-rules.ts";
+import type { Variant } from "./read/find-tools.ts";
+import { chainNames } from "./render/chain-names.ts";
+import { type KernelRules, kernelRules } from "./testing/kernel-rules.ts";
+import { renderOptions } from "./testing/options.ts";
+
+const options = renderOptions();
+const at = (address: string, isOnNode = false) =>
+  endpoint(address, { ports: [{ name: "", port: 8080 }], isOnNode, use: { cluster: true, local: isOnNode } });
+const web = (...addresses: readonly string[]): ServiceView =>
+  service("ns/web", {
+    ips: ["10.96.0.10"],
+    type: "LoadBalancer",
+    loadBalancerIPs: ["5.6.7.8"],
+    ipFilters: [{ sourceRanges: ["203.0.113.0/25"] }],
+    externalTrafficPolicy: "Local",
+    clientIPAffinitySeconds: 60,
+    ports: [port(80, { nodePort: 30_080 })],
+    endpoints: addresses.map((address, index) => at(address, index === 0)),
+  });
+const api = service("ns/api", {
+  ips: ["10.96.3.11"],
+  endpoints: [at("10.0.0.7", true), at("10.0.0.8"), at("10.0.0.9")],
+});
+const whole = view([web("10.0.1.1", "10.0.1.2", "10.0.1.3"), api, service("ns/none", { ips: ["10.96.0.12"] })]);
+
+describePackets("rules in the kernel", () => {
+  let laboratory: Laboratory;
+  let count = 0;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+  });
+  afterAll(() => laboratory.close());
+
+  describe.each<Variant>(["nft", "legacy"])("iptables-%s", (variant) => {
+    let rules: KernelRules;
+    const fresh = async (): Promise<KernelRules> => kernelRules(laboratory, `net${count++}`, variant);
+    beforeAll(async () => {
+      rules = await fresh();
+    });
+    const tool = (what: string): string => `iptables-${variant} -w 5 ${what}`;
+
+    test("a second sync runs no command; a changed endpoint is one transaction of its own chains", async () => {
+      const family = rules.start();
+      expect((await family.sync(whole, "all", options)).mode).toBe("full");
+      expect((await family.sync(whole, new Set(["ns/web", "ns/api"]), options)).mode).toBe("none");
+      expect(rules.restored).toHaveLength(1);
+      const fewer = new Map(whole.services).set("ns/web", web("10.0.1.1", "10.0.1.2"));
+      await family.sync({ ...whole, services: fewer }, new Set(["ns/web"]), options);
+      const lines = (rules.restored[1] ?? "").split("\n").filter((line) => line.startsWith(":"));
+      expect(lines).toEqual([expect.stringMatching(/^:KPNG-SVC-/)]);
+      await family.sync(whole, new Set(["ns/web"]), options);
+      expect((await family.sync(whole, "all", options)).mode).toBe("none");
+    });
+
+    test("what stands is adopted after a restart: nothing is written", async () => {
+      await rules.start().sync(whole, "all", options);
+      const before = rules.restored.length;
+      expect((await rules.start().sync(whole, "all", options)).mode).toBe("none");
+      expect(rules.restored).toHaveLength(before);
+    });
+
+    test("after a restart with another view only what differs is written, what is gone goes", async () => {
+      await rules.start().sync(whole, "all", options);
+      const services = new Map(whole.services);
+      services.delete("ns/web");
+      const { mode, change } = await rules.start().sync({ ...whole, services }, "all", options);
+      expect(mode).toBe("full");
+      expect(change.nat.puts.map(({ chain }) => chain).sort()).toEqual([
+        ...["KPNG-HAIRPIN", "KPNG-NODEPORTS", "KPNG-SERVICES"],
+      ]);
+      expect(change.nat.deletes.map((chain) => chain.replace(/-[A-Z2-7]{16}$/, "")).sort()).toEqual([
+        ...["KPNG-EXT", "KPNG-FW", "KPNG-IP-10.96.0.0", "KPNG-IP-5.6.7.0", "KPNG-NP-TCP-30080", "KPNG-SVC", "KPNG-SVL"],
+      ]);
+      expect((await rules.start().sync({ ...whole, services }, "all", options)).mode).toBe("none");
+    });
+
+    const drifts: readonly { readonly name: string; readonly command: string }[] = [
+      { name: "nat flushed", command: tool("-t nat -F") },
+      { name: "nat flushed and all its chains deleted", command: `${tool("-t nat -F")} && ${tool("-t nat -X")}` },
+      { name: "one rule added", command: tool("-t nat -A KPNG-SERVICES -j RETURN") },
+      { name: "one rule deleted", command: tool("-t nat -D KPNG-HAIRPIN 1") },
+      { name: "one rule replaced", command: tool("-R KPNG-FORWARD 1 -j ACCEPT") },
+      { name: "a jump deleted", command: tool("-D FORWARD 1") },
+      { name: "a chain of ours that nobody wants", command: tool("-t nat -N KPNG-SVC-AAAAAAAAAAAAAAAA") },
+    ];
+    test.each(drifts)("$name: repaired, and found in order after that", async ({ command }) => {
+      const family = rules.start();
+      await family.sync(whole, "all", options);
+      const before = await rules.shown();
+      await rules.run(command);
+      expect((await family.repair())?.mode).toBe("full");
+      expect(await rules.shown()).toEqual(before);
+      expect((await family.repair())?.mode).toBe("none");
+    });
+
+    test("jumps that others put before ours are let be", async () => {
+      const family = rules.start();
+      await family.sync(whole, "all", options);
+      await rules.run(tool("-t nat -I PREROUTING -d 9.9.9.9 -j ACCEPT"));
+      expect((await family.repair())?.mode).toBe("none");
+    });
+
+    test("a cleanup leaves the rules of others, and of another instance, as they were", async () => {
+      const own = await fresh();
+      await own.run(`${tool("-t nat -N KUBE-SERVICES")} && ${tool("-t nat -A PREROUTING -j KUBE-SERVICES")}`);
+      await own.run(tool("-A FORWARD -s 1.2.3.4 -m comment --comment 'by hand' -j DROP"));
+      await own.start().sync(whole, "all", renderOptions({ names: chainNames("KPNGABC-") }));
+      const before = await own.shown();
+      await own.start().sync(whole, "all", options);
+      expect((await own.shown()).length).toBeGreaterThan(before.length);
+      const { tools } = own;
+      const run = (command: readonly string[], { input }: { readonly input?: string | undefined }) =>
+        laboratory.finish(`net${count - 1}`, command, input);
+      const transaction = cleanupTransaction(await own.kernel.read(), "KPNG-");
+      await restoreRules(transaction, { tools, run, lockSeconds: 5, timeoutMs: 30_000 });
+      expect(await own.shown()).toEqual(before);
+    });
+
+    test("a refused transaction names its line, changes nothing, and the next sync mends", async () => {
+      const own = await fresh();
+      const family = own.start();
+      await family.sync(whole, "all", options);
+      const before = await own.shown();
+      // A chain that stands in the way: ours to write, but somebody else's rule holds it.
+      await own.run(`${tool("-t nat -N OTHER")} && ${tool("-t nat -A OTHER -j KPNG-IP-5.6.7.0")}`);
+      const services = new Map(whole.services);
+      services.delete("ns/web");
+      const refused = family.sync({ ...whole, services }, new Set(["ns/web"]), options);
+      await expect(refused).rejects.toMatchObject({ code: "RESTORE_REFUSED" });
+      await expect(refused).rejects.toThrow(/at line \d+ "/);
+      const nat = (lines: readonly string[]) =>
+        lines.filter((line) => /KPNG-(IP|SVC|EXT)/.test(line) && !/OTHER/.test(line));
+      expect(nat(await own.shown())).toEqual(nat(before));
+      await own.run(`${tool("-t nat -F OTHER")} && ${tool("-t nat -X OTHER")}`);
+      expect((await family.sync({ ...whole, services }, new Set(), options)).mode).toBe("full");
+      expect((await family.repair())?.mode).toBe("none");
+    });
+  });
+});

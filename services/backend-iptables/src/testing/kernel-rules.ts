@@ -1,0 +1,44 @@
+import type { Laboratory } from "../../../cli/src/demo/namespaces.ts";
+import { restoreRules } from "../commit/restore-rules.ts";
+import type { RunTool } from "../commit/run-tool.ts";
+import { FamilyRules, type Kernel } from "../family-rules.ts";
+import { findTools, type Tools, type Variant } from "../read/find-tools.ts";
+import { readRules } from "../read/read-rules.ts";
+
+/** Rules of one namespace of a laboratory, with a list of what was run. */
+export interface KernelRules {
+  readonly tools: Tools;
+  readonly kernel: Kernel;
+  /** Transactions that were handed to the kernel. */
+  readonly restored: string[];
+  /** A backend that knows nothing yet, as after a restart. */
+  readonly start: () => FamilyRules;
+  /** What iptables-save prints, rules only. */
+  readonly shown: () => Promise<readonly string[]>;
+  readonly run: (command: string) => Promise<string>;
+}
+
+const silent = { error() {}, info() {}, debug() {}, with: () => silent };
+
+export async function kernelRules(laboratory: Laboratory, name: string, variant: Variant): Promise<KernelRules> {
+  await laboratory.add(name);
+  const run: RunTool = (command, { input }) => laboratory.finish(name, command, input);
+  const tools = await findTools("v4", variant, run);
+  if ("missing" in tools) throw new Error(tools.missing);
+  const restored: string[] = [];
+  const kernel: Kernel = {
+    read: () => readRules(tools, run, 30_000),
+    restore: async (transaction) => {
+      restored.push(transaction);
+      await restoreRules(transaction, { tools, run, lockSeconds: 5, timeoutMs: 30_000 });
+    },
+  };
+  return {
+    tools,
+    kernel,
+    restored,
+    start: () => new FamilyRules(kernel, silent),
+    shown: async () => (await kernel.read()).split("\n").filter((line) => line.startsWith("-A ")),
+    run: (command) => laboratory.run(name, ["sh", "-c", command]),
+  };
+}
