@@ -84,6 +84,30 @@ for (const [name, text] of [
   });
 }
 
+for (const { name, quote, unit } of [
+  { name: "without quotes", quote: "", unit: "x" },
+  { name: "in double quotes", quote: '"', unit: "x" },
+  { name: "in single quotes", quote: "'", unit: "x" },
+]) {
+  test(`documents: a text of 10 MB ${name} is read`, () => {
+    const long = unit.repeat(10_000_000);
+    const [document] = values(`a:\n  b: ${quote}${long}${quote}\n`) as readonly [{ a: { b: string } }];
+    assert.ok(document.a.b === long);
+  });
+}
+
+for (const { name, text } of [
+  { name: "10 MB of escapes", text: `a: "${"\\n".repeat(5_000_000)}"\n` },
+  { name: "10 MB of doubled quotes", text: `a: '${"''".repeat(5_000_000)}'\n` },
+  { name: "a quote that 10 MB later is still open", text: `a: "${"x".repeat(10_000_000)}\n` },
+  { name: "a key of 10 MB", text: `${"x".repeat(10_000_000)}: 1\n` },
+  { name: "a quoted key of 10 MB", text: `"${"x".repeat(10_000_000)}": 1\n` },
+]) {
+  test(`documents: ${name} end in a result`, () => {
+    assert.match(parseDocuments(text).kind, /^(?:ok|bad)$/);
+  });
+}
+
 test("documents: YAML that is not plain is refused above the limit, before it eats the memory", () => {
   const parsed = parseDocuments(`x: 1\n---\n${"- b: 1\n".repeat(2_000_000)}- a: &x 1\n- b: 1\n`);
   assert.equal(parsed.kind, "bad");

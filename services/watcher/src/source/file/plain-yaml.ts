@@ -36,10 +36,12 @@ class NotPlain extends Error {}
 /** Deeper than any object of ours, far less deep than the stack. */
 const maxDepth = 60;
 
-const key = /[A-Za-z_](?:[\w./-]|:(?! |$))*:(?= |$)/my;
+// A repetition of a group takes stack for each round: it needs a limit, or must come once in many characters. What is
+// beyond is not plain.
+const key = /[A-Za-z_](?:[\w./-]|:(?! |$)){0,1000}:(?= |$)/my;
 const quotedKey = /"[\w ./:-]*":(?= |$)/my;
-const doubleQuoted = /"(?:[^"\\\n]|\\["\\nrt])*"/y;
-const singleQuoted = /'(?:[^'\n]|'')*'/y;
+const doubleQuoted = /"[^"\\\n]*(?:\\["\\nrt][^"\\\n]*){0,1000000}"/y;
+const singleQuoted = /'[^'\n]*(?:''[^'\n]*){0,1000000}'/y;
 const plainScalar = /(?:[A-Za-z0-9_./+~$(<=^;]|-(?=[\d.]))[^\n]*/y;
 const endOfLine = /(?: +#[^\n]*| *)$/my;
 const wordsOfOtherTypes = /^(?:~|null|Null|NULL|true|True|TRUE|false|False|FALSE)$/;
