@@ -1,0 +1,61 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { addOptions } from "@kpng/process/options.ts";
+import { Command } from "commander";
+import { expect, test } from "vitest";
+import { createReadableLog } from "../testing/steps.ts";
+import { applySettings } from "./apply-settings.ts";
+import { conntrackOptions, wantedSettings } from "./conntrack-settings.ts";
+
+function wanted(cpuCount: number, ...args: readonly string[]): Readonly<Record<string, number>> {
+  const command = addOptions(new Command(), conntrackOptions).parse([...args], { from: "user" });
+  return Object.fromEntries(wantedSettings(command.opts(), cpuCount).map(({ name, value }) => [name, value]));
+}
+
+const timeouts = { nf_conntrack_tcp_timeout_established: 86_400, nf_conntrack_tcp_timeout_close_wait: 3_600 };
+
+test.each([
+  { name: "few CPUs get the floor", cpus: 2, args: [], settings: { nf_conntrack_max: 131_072, ...timeouts } },
+  { name: "many CPUs get a share each", cpus: 16, args: [], settings: { nf_conntrack_max: 524_288, ...timeouts } },
+  { name: "very many reach the limit", cpus: 256, args: [], settings: { nf_conntrack_max: 1_048_576, ...timeouts } },
+  { name: "0 per CPU leaves the room as it is", cpus: 4, args: ["--conntrack-max-per-core", "0"], settings: timeouts },
+  {
+    name: "each can be set",
+    cpus: 4,
+    args: [
+      ...["--conntrack-max-per-core", "1000", "--conntrack-min", "0"],
+      ...["--conntrack-tcp-timeout-established", "0", "--conntrack-tcp-timeout-close-wait", "0"],
+      ...["--conntrack-tcp-be-liberal", "--conntrack-udp-timeout", "1m", "--conntrack-udp-timeout-stream", "90s"],
+    ],
+    settings: {
+      nf_conntrack_max: 4_000,
+      nf_conntrack_tcp_be_liberal: 1,
+      nf_conntrack_udp_timeout: 60,
+      nf_conntrack_udp_timeout_stream: 90,
+    },
+  },
+])("$name", ({ cpus, args, settings }) => {
+  expect(wanted(cpus, ...args)).toEqual(settings);
+});
+
+test("the kernel gets what it does not have; a room that is larger stays; what cannot be set is said", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "kpng-sysctl-"));
+  const at = (name: string): string => join(folder, name);
+  const setting = (name: string, value: number, isMinimum = false) => ({ name, value, isMinimum });
+  mkdirSync(at("unwritable"));
+  writeFileSync(at("nf_conntrack_max"), "262144\n");
+  writeFileSync(at("hashsize"), "1024\n");
+  writeFileSync(at("timeout"), "30\n");
+  const { log, lines } = createReadableLog();
+  const settings = [setting("nf_conntrack_max", 131_072, true), setting("timeout", 60), setting("unwritable", 1)];
+  await applySettings(settings, log, { settings: folder, hashSize: at("hashsize") });
+  const read = (name: string): string => readFileSync(at(name), "utf8").trim();
+  expect([read("nf_conntrack_max"), read("hashsize"), read("timeout")]).toEqual(["262144", "32768", "60"]);
+  expect(lines.map(({ msg, path }) => `${msg} ${path}`)).toEqual([
+    `kernel setting changed ${at("hashsize")}`,
+    `kernel setting changed ${at("timeout")}`,
+    `kernel setting stays ${at("unwritable")}`,
+  ]);
+  rmSync(folder, { recursive: true });
+});
