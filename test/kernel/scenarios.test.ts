@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { checkRules } from "../conformance/check-rules.ts";
+import type { Scenario } from "../scenario/scenario.ts";
 import { scenarios, settingsKey } from "../scenario/scenarios.ts";
 import { updates } from "../scenario/updates.ts";
 import { backendsUnderTest, type RunningBackend } from "./backends-under-test.ts";
@@ -27,6 +29,18 @@ describePackets("scenarios, with packets", () => {
         await world?.close();
       });
 
+      /**
+       * Fails with all that went wrong. What packets did the tracer must find in the rules too: that is what makes
+       * test/conformance worth something.
+       */
+      async function judge(wrong: readonly string[], scenario: Scenario): Promise<void> {
+        const rules = await world.rules();
+        const traced = checkRules(rules, scenario).map((line) => `tracer: ${line}`);
+        if (wrong.length + traced.length === 0) return;
+        const named = `${rules.v4}${rules.v6}`.split("\n").filter((line) => line.includes("default/web"));
+        expect.fail([...wrong, ...traced, ...named, backend.log()].join("\n"));
+      }
+
       // One process serves all scenarios with the same settings: each is also a test of the way from the one before.
       for (const scenario of scenarios) {
         const { [name]: difference } = scenario.knownWrong ?? {};
@@ -34,8 +48,7 @@ describePackets("scenarios, with packets", () => {
           if (settings === settingsKey(scenario)) await backend.apply(scenario.state);
           else await backend.start(scenario.settings ?? {}, scenario.state);
           settings = settingsKey(scenario);
-          const wrong = await checkPackets(world, scenario);
-          if (wrong.length > 0) expect.fail([...wrong, await world.rules(), backend.log()].join("\n"));
+          await judge(await checkPackets(world, scenario), scenario);
         });
       }
 
@@ -43,8 +56,7 @@ describePackets("scenarios, with packets", () => {
         test(`${update.name}, with packets under way`, async () => {
           if (settings !== settingsKey({})) await backend.start({}, update.before.state);
           settings = settingsKey({});
-          const wrong = await checkUpdate(world, backend, update);
-          if (wrong.length > 0) expect.fail([...wrong, await world.rules(), backend.log()].join("\n"));
+          await judge(await checkUpdate(world, backend, update), update.after);
         });
       }
     });

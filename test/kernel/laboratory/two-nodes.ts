@@ -1,6 +1,6 @@
 import { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
 import type { Sender } from "../../scenario/packet.ts";
-import { type HostName, hosts } from "../../scenario/places.ts";
+import { type Family, type HostName, hosts } from "../../scenario/places.ts";
 import { AgentClient } from "./agent-client.ts";
 import { buildNetwork } from "./network.ts";
 
@@ -11,8 +11,8 @@ export interface TwoNodes {
   readonly laboratory: Laboratory;
   /** The agent that sends for a sender. */
   agentOf(sender: Sender): AgentClient;
-  /** n1's rules that name a Service of the scenarios, for the message of a failing test. */
-  rules(): Promise<string>;
+  /** n1's rules, as iptables-save and ip6tables-save print them. */
+  rules(): Promise<Readonly<Record<Family, string>>>;
   close(): Promise<void>;
 }
 
@@ -33,9 +33,11 @@ export async function buildTwoNodes(): Promise<TwoNodes> {
         return agent;
       },
       rules: async () => {
-        const saved = ["iptables-save", "ip6tables-save"].map((tool) => laboratory.run("n1", [tool]));
-        const lines = (await Promise.all(saved)).join("\n").split("\n");
-        return lines.filter((line) => line.includes("default/") && !line.includes("marker")).join("\n");
+        const [v4, v6] = await Promise.all([
+          laboratory.run("n1", ["iptables-save"]),
+          laboratory.run("n1", ["ip6tables-save"]),
+        ]);
+        return { v4, v6 };
       },
       close: () => laboratory.close(),
     };

@@ -1,0 +1,72 @@
+import {
+  type ConcretePacket,
+  concretePackets,
+  describeOutcome,
+  describePacket,
+  type Packet,
+  type Sender,
+  senderAddress,
+} from "../scenario/packet.ts";
+import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "../scenario/places.ts";
+import type { Scenario } from "../scenario/scenario.ts";
+import { isIn } from "./cidr.ts";
+import { parseRuleset } from "./parse-ruleset.ts";
+import { type TracedNode, type TracedPacket, type TraceOutcome, trace } from "./trace.ts";
+
+/** The rules of n1 as text, one for each family: what iptables-save gives or iptables-restore takes. */
+export type RulesText = Readonly<Record<Family, string>>;
+
+/** Traces a scenario's packets through rules and returns a line for each that does not do as the scenario says. */
+export function checkRules(rules: RulesText, scenario: Scenario): readonly string[] {
+  const rulesets = { v4: parseRuleset(rules.v4), v6: parseRuleset(rules.v6) };
+  const packets = scenario.packets.flatMap((packet) => concretePackets(scenario.state, packet));
+  return packets.flatMap((concrete) => {
+    const { packet, family, protocol, address } = concrete;
+    const outcomes = trace(rulesets[family], nodes[family], tracedPacket(concrete));
+    if (isAsSaid(outcomes, concrete)) return [];
+    const said = `${family} ${protocol} ${describePacket(packet)} (${address})`;
+    return [`${said}: should be ${describeOutcome(packet)}; traced ${JSON.stringify(outcomes)}`];
+  });
+}
+
+/** n1 as the laboratory builds it. */
+const nodes: Readonly<Record<Family, TracedNode>> = { v4: tracedNode("v4"), v6: tracedNode("v6") };
+
+function tracedNode(family: Family): TracedNode {
+  const own = [hosts.n1, gateways.n1, boundAddress].map((pair) => pair[family]);
+  const localCIDRs = [...own, family === "v4" ? "127.0.0.0/8" : "::1"];
+  return {
+    localCIDRs,
+    outInterface: (address) => {
+      if (localCIDRs.some((cidr) => isIn(address, cidr))) return "lo";
+      return isIn(address, podCIDRs.n1[family]) ? bridgeName : "eth0";
+    },
+  };
+}
+
+function tracedPacket({ packet, family, protocol, address, port }: ConcretePacket): TracedPacket {
+  const { from } = packet;
+  const isOwn = nodes[family].localCIDRs.some((cidr) => isIn(address, cidr));
+  // A node calls its own addresses from the address itself.
+  const source = from.kind === "node" && isOwn ? address : senderAddress(from, family);
+  return { protocol, source, destination: address, port, inInterface: inInterface(from, family) };
+}
+
+function inInterface(from: Sender, family: Family): string | undefined {
+  if (from.kind === "node") return undefined;
+  return isIn(senderAddress(from, family), podCIDRs.n1[family]) ? bridgeName : "eth0";
+}
+
+function isAsSaid(outcomes: readonly TraceOutcome[], { packet, family, targetPort }: ConcretePacket): boolean {
+  if ("verdict" in packet) return outcomes.length === 1 && outcomes[0]?.kind === packet.verdict;
+  const reached = outcomes.map((outcome) =>
+    outcome.kind === "to" ? `${outcome.address} ${outcome.port}` : outcome.kind,
+  );
+  const expected = packet.goesTo.map((host) => `${hosts[host][family]} ${targetPort}`);
+  if ([...new Set(reached)].sort().join() !== expected.sort().join()) return false;
+  return outcomes.every((outcome) => outcome.kind === "to" && isSourceAsSaid(outcome.isMasqueraded, packet));
+}
+
+function isSourceAsSaid(isMasqueraded: boolean, packet: Extract<Packet, { goesTo: unknown }>): boolean {
+  return packet.source === undefined || (packet.source === "masqueraded") === isMasqueraded;
+}

@@ -1,0 +1,134 @@
+import type { Match, Rule, Target } from "./rule.ts";
+
+/** What belongs to an option. */
+interface Options {
+  /** The next word, which the option takes. */
+  value(): string;
+  /** True if "!" stands before it. */
+  readonly isNot: boolean;
+}
+
+/**
+ * Parses what follows `-A CHAIN` in the output of iptables-save or the input of iptables-restore.
+ *
+ * Errors: an option that the tracer does not know. It must never guess: a rule that is passed over proves nothing.
+ */
+export function parseRule(text: string): Rule {
+  const words = splitWords(text);
+  const matches: Match[] = [];
+  let target: Target = { kind: "none" };
+  for (let at = 0; at < words.length; ) {
+    const isNot = words[at] === "!";
+    if (isNot) at += 1;
+    const option = words[at] ?? "";
+    at += 1;
+    const value = (): string => {
+      const word = words[at];
+      if (word === undefined) throw new Error(`no value for ${option}: ${text}`);
+      at += 1;
+      return word;
+    };
+    if (option === "-j" || option === "-g") {
+      const name = value();
+      target = parseTarget(name, option === "-g", words.slice(at), text);
+      break;
+    }
+    const match = parseMatch(option, { value, isNot }, text);
+    if (match !== undefined) matches.push(match);
+  }
+  return { matches, target, text };
+}
+
+/** Undefined for options that restrict nothing. */
+function parseMatch(option: string, { value, isNot }: Options, text: string): Match | undefined {
+  switch (option) {
+    case "-s":
+      return { kind: "address", of: "source", cidr: value(), isNot };
+    case "-d":
+      return { kind: "address", of: "destination", cidr: value(), isNot };
+    case "-p":
+      return { kind: "protocol", protocol: value(), isNot };
+    case "--dport": {
+      const [from = "0", to = from] = value().split(":");
+      return { kind: "port", from: Number(from), to: Number(to), isNot };
+    }
+    case "--dst-type":
+    case "--src-type":
+      if (value() !== "LOCAL") throw new Error(`not known to the tracer: ${text}`);
+      return { kind: "localAddress", of: option === "--dst-type" ? "destination" : "source", isNot };
+    case "--mark": {
+      const [number = "0", mask = "0xffffffff"] = value().split("/");
+      return { kind: "mark", value: Number(number), mask: Number(mask), isNot };
+    }
+    case "--ctstate":
+      return { kind: "state", states: value().split(","), isNot };
+    case "--ctorigdst":
+      return { kind: "originalAddress", cidr: value(), isNot };
+    case "--ctorigdstport":
+      return { kind: "originalPort", port: Number(value()), isNot };
+    case "-i":
+    case "-o":
+      return { kind: "interface", of: option === "-i" ? "in" : "out", pattern: value(), isNot };
+    case "--probability":
+    case "--rcheck":
+    case "--update":
+      if (option === "--probability") value();
+      return { kind: "maybe" };
+    // The rest of what these modules take, and modules, comments and counters, restrict nothing that is traced.
+    case "-m":
+    case "--comment":
+    case "--mode":
+    case "--seconds":
+    case "--name":
+    case "--mask":
+    case "--nfacct-name":
+      value();
+      return undefined;
+    case "--set":
+    case "--reap":
+    case "--rsource":
+      return undefined;
+    default:
+      throw new Error(`not known to the tracer: ${option} in ${text}`);
+  }
+}
+
+function parseTarget(name: string, isGoto: boolean, options: readonly string[], text: string): Target {
+  switch (name) {
+    case "RETURN":
+      return { kind: "return" };
+    case "ACCEPT":
+      return { kind: "accept" };
+    case "DROP":
+      return { kind: "drop" };
+    case "REJECT":
+      return { kind: "reject" };
+    case "MASQUERADE":
+      return { kind: "masquerade" };
+    case "DNAT": {
+      const destination = options[options.indexOf("--to-destination") + 1] ?? "";
+      const [, v6, v4, port] = /^(?:\[(.+)\]|([\d.]+))(?::(\d+))?$/.exec(destination) ?? [];
+      const address = v6 ?? v4;
+      if (address === undefined) throw new Error(`not known to the tracer: ${text}`);
+      return { kind: "dnat", address, port: port === undefined ? undefined : Number(port) };
+    }
+    case "MARK":
+      return parseMark(options, text);
+    default:
+      return { kind: "jump", chain: name, isGoto };
+  }
+}
+
+/** --or-mark and --xor-mark are short forms of --set-xmark. */
+function parseMark([option, word = ""]: readonly string[], text: string): Target {
+  const [value = "0", mask = "0xffffffff"] = word.split("/");
+  if (option === "--set-xmark") return { kind: "mark", value: Number(value), mask: Number(mask) };
+  if (option === "--or-mark") return { kind: "mark", value: Number(value), mask: Number(value) };
+  if (option === "--xor-mark") return { kind: "mark", value: Number(value), mask: 0 };
+  throw new Error(`not known to the tracer: ${text}`);
+}
+
+/** Words are separated by blanks; a comment with blanks stands in quotes. */
+function splitWords(text: string): readonly string[] {
+  return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? "");
+}

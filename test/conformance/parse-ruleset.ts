@@ -1,0 +1,33 @@
+import { parseRule } from "./parse-rule.ts";
+import type { Rule, Ruleset } from "./rule.ts";
+
+/**
+ * Parses the output of iptables-save, or the input of iptables-restore for a kernel without rules.
+ *
+ * Understands `*table`, `:CHAIN POLICY`, `-N`, `-A` and `-I`; other lines that change rules are refused. A table that is
+ * left to itself has its built-in chains without rules.
+ */
+export function parseRuleset(text: string): Ruleset {
+  const tables = new Map<string, Map<string, Rule[]>>();
+  let chains = new Map<string, Rule[]>();
+  for (const line of text.split("\n")) {
+    const [word = ""] = line.split(" ", 1);
+    if (line === "" || line.startsWith("#") || line === "COMMIT") continue;
+    if (word.startsWith("*")) {
+      chains = tables.get(word.slice(1)) ?? new Map();
+      tables.set(word.slice(1), chains);
+    } else if (word.startsWith(":")) chains.set(word.slice(1), []);
+    else if (word === "-N") chains.set(line.split(" ")[1] ?? "", []);
+    else if (word === "-A" || word === "-I") addRule(chains, line);
+    else throw new Error(`not known to the tracer: ${line}`);
+  }
+  return tables;
+}
+
+function addRule(chains: Map<string, Rule[]>, line: string): void {
+  const [, option, chain = "", place, text = ""] = /^(-[AI]) (\S+)(?: (\d+))? (.*)$/.exec(line) ?? [];
+  const rules = chains.get(chain) ?? [];
+  chains.set(chain, rules);
+  if (option === "-A") rules.push(parseRule(text));
+  else rules.splice(Number(place ?? 1) - 1, 0, parseRule(text));
+}

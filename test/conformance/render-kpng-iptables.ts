@@ -1,0 +1,93 @@
+import {
+  parseNodePortAddresses,
+  resolveNodePortAddresses,
+} from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
+import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
+import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
+import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
+import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
+import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
+import { decodeSlice } from "@kpng/watcher/source/decode/decode-slice.ts";
+import { type Decoded, showPath } from "@kpng/watcher/source/decode/decoded.ts";
+import { makeServiceView } from "@kpng/watcher/view/service-view.ts";
+import { FamilyRules } from "../../services/backend-iptables/src/family-rules.ts";
+import { readSettings } from "../../services/backend-iptables/src/read-settings.ts";
+import type { RenderOptions } from "../../services/backend-iptables/src/render/render-options.ts";
+import { localTraffic, nodeAddress } from "../../services/backend-iptables/src/render/settings.ts";
+import { nodes } from "../scenario/build.ts";
+import type { State } from "../scenario/manifest.ts";
+import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "../scenario/places.ts";
+import type { Settings } from "../scenario/scenario.ts";
+import type { RulesText } from "./check-rules.ts";
+
+const decodeOptions = makeDecodeOptions();
+const silent = { error() {}, info() {}, debug() {}, with: () => silent };
+
+/** The rules that kpng-iptables would give to a kernel without rules: manifests, view, rules, and no process. */
+export async function renderKpngIptables(state: State, settings: Settings): Promise<RulesText> {
+  const view = makeView(state);
+  return { v4: await renderFamily(view, settings, "v4"), v6: await renderFamily(view, settings, "v6") };
+}
+
+function makeView(state: State): NodeView {
+  const slices = state.slices.map((slice) => decoded(decodeSlice(slice)));
+  const node = decoded(decodeNode(nodes[0], decodeOptions));
+  const services = state.services
+    .map((service) => decoded(decodeService(service, decodeOptions)))
+    .filter(({ proxyName }) => proxyName === "")
+    .map((service): readonly [ServiceKey, ServiceView] => {
+      const own = slices.filter(({ serviceName }) => serviceName === service.name);
+      return [serviceKey(service), makeServiceView(service, own, node)];
+    });
+  return { nodeName: node.name, node: { ...node, serviceCIDRs: [] }, services: new Map(services) };
+}
+
+function decoded<T>(result: Decoded<T>): T {
+  if (result.kind === "ok") return result.value;
+  throw new Error(result.kind === "skip" ? result.note : `${showPath(result.path)}: ${result.problem}`);
+}
+
+async function renderFamily(view: NodeView, settings: Settings, family: Family): Promise<string> {
+  let text = "";
+  const kernel = {
+    read: async () => "",
+    restore: async (transaction: string) => {
+      text += transaction;
+    },
+  };
+  await new FamilyRules(kernel, silent).sync(view, "all", renderOptions(view, settings, family));
+  return text;
+}
+
+/** The options as the process makes them, but for what it reads from the kernel: the node's addresses and sysctls. */
+function renderOptions(view: NodeView, settings: Settings, family: Family): RenderOptions {
+  const { detectLocal = "ClusterCIDR", nodePortAddresses = [], localhostNodePorts = true, masqueradeAll } = settings;
+  const parsed = readSettings(
+    {
+      detectLocalMode: detectLocal === "none" ? "ClusterCIDR" : detectLocal,
+      clusterCidr: detectLocal === "ClusterCIDR" ? Object.values(podCIDRs.cluster) : [],
+      podBridgeInterface: bridgeName,
+      podInterfaceNamePrefix: bridgeName.slice(0, 3),
+      masqueradeAll,
+      iptablesLocalhostNodeports: localhostNodePorts,
+      nodeportAddresses: nodePortAddresses,
+    },
+    "",
+  );
+  const local = (of: Family) => [hosts.n1[of], gateways.n1[of], boundAddress[of], of === "v4" ? "127.0.0.1" : "::1"];
+  const chosen = resolveNodePortAddresses(parseNodePortAddresses(nodePortAddresses), family, {
+    local: { v4: local("v4"), v6: local("v6") },
+    ofNode: Object.values(hosts.n1),
+  });
+  return {
+    family,
+    names: parsed.names,
+    masqueradeMark: 2 ** parsed.masqueradeBit,
+    isMasqueradeAll: parsed.isMasqueradeAll,
+    localTraffic: localTraffic(parsed, view.node, family),
+    nodePortAddresses: chosen.kind === "all" ? "all" : chosen.addresses,
+    isLocalhostNodePorts: family === "v4" && parsed.isLocalhostNodePorts,
+    isConntrackLiberal: false,
+    nodeAddress: nodeAddress(view.node, family),
+  };
+}
