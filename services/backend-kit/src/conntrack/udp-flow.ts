@@ -11,32 +11,27 @@ export interface UdpFlow {
   readonly replySourcePort: number;
 }
 
+const direction = String.raw`\bsrc=(\S+) dst=(\S+) sport=(\d+) dport=(\d+)\b`;
+const flowLine = new RegExp(String.raw`(?:^|\s)udp\s+17\s.*?${direction}.*?${direction}`);
+
 /**
  * Parses a line of `conntrack -L`, or returns undefined for what is no UDP flow.
  *
- * *Shape:* `udp 17 29 src=A dst=B sport=1 dport=2 [UNREPLIED] src=C dst=D sport=3 dport=4 mark=0 use=1`: the first of each
- * name is the original direction, the second the reply. Other fields and their order do not matter; they differ between
- * kernels, while these have stayed the same for as long as the tool exists, and a table of a million entries takes a third
- * of the text that XML takes.
+ * *Shape:* `udp 17 29 src=A dst=B sport=1 dport=2 [UNREPLIED] src=C dst=D sport=3 dport=4 mark=0 use=1`: the original
+ * direction, then the reply. What stands before, between and behind them differs between kernels; these have stayed the
+ * same for as long as the tool exists, and a table of a million entries takes a third of the text that XML takes.
  */
 export function parseFlow(line: string): UdpFlow | undefined {
-  if (!/(?:^|\s)udp\s+17\s/.test(line)) return undefined;
-  const values: Record<"src" | "dst" | "sport" | "dport", string[]> = { src: [], dst: [], sport: [], dport: [] };
-  for (const [, name, value] of line.matchAll(/\b(src|dst|sport|dport)=(\S+)/g)) {
-    values[name as keyof typeof values].push(value ?? "");
-  }
-  const destination = parseAddress(values.dst[0] ?? "");
-  const reply = parseAddress(values.src[1] ?? "");
-  const destinationPort = Number(values.dport[0]);
-  const replySourcePort = Number(values.sport[1]);
-  if (destination === undefined || reply === undefined || !(destinationPort > 0) || !(replySourcePort > 0)) {
-    return undefined;
-  }
+  const match = flowLine.exec(line);
+  if (match === null) return undefined;
+  const destination = parseAddress(match[2] ?? "");
+  const reply = parseAddress(match[5] ?? "");
+  if (destination === undefined || reply === undefined) return undefined;
   return {
     family: destination.family,
     destination: destination.address,
-    destinationPort,
+    destinationPort: Number(match[4]),
     replySource: reply.address,
-    replySourcePort,
+    replySourcePort: Number(match[7]),
   };
 }
