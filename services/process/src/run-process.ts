@@ -3,8 +3,7 @@ import { createLog, type Log, reasonOf } from "./log.ts";
 
 /**
  * Parses the command line, runs the action, and ends the process: 0 when all is done (or what the action left in
- * process.exitCode), 1 after a failure, 2 for a command
- * line that cannot be understood.
+ * process.exitCode), 1 after a failure, 2 for a command line that cannot be understood.
  *
  * The first SIGTERM, SIGINT or SIGHUP aborts `signal`, the second ends the process at once.
  */
@@ -20,7 +19,11 @@ export async function runProcess(
     });
   }
   // The reader of our output has enough (`kpng … | head`): that is an end, not a failure.
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code === "EPIPE") process.exit(0);
+    createLog().error("kpng stops", { reason: `standard output cannot be written: ${reasonOf(error)}` });
+    process.exit(1);
+  });
   try {
     await prepare(makeCommand(stop.signal)).parseAsync([...argv]);
   } catch (error) {
