@@ -47,3 +47,43 @@ describe("told to end while its input has not ended", () => {
     expect(await program.ended).toBe(0);
   });
 });
+
+describe("a value that cannot be meant is refused, before anything is served", () => {
+  const missing = () => at("none/api.sock");
+  test.each([
+    { name: "no input", args: () => ["file", "-i", "", "to-api"], says: "it is empty" },
+    { name: "nowhere to listen", args: () => ["file", "-i", "x", "to-api", "--listen", ""], says: "it is empty" },
+    {
+      name: "a port that is none",
+      args: () => ["file", "-i", "/dev/null", "to-api", "--listen", "tcp://127.0.0.1:99999"],
+      says: '--listen \\"127.0.0.1:99999\\" is not an address',
+    },
+    {
+      name: "health on no address",
+      args: () => ["file", "-i", "/dev/null", "to-api", "--healthz-bind-address", "here"],
+      says: '--metrics-bind-address \\"here\\" is not an address',
+    },
+    { name: "no output file", args: () => ["file", "-i", "x", "to-file", "-o", ""], says: "it is empty" },
+    { name: "no program", args: () => ["local", "to-callout", "--callout", ""], says: "it is empty" },
+    { name: "no time", args: () => ["local", "to-callout", "--timeout", "0"], says: "too short" },
+    { name: "more time than there is", args: () => ["local", "to-callout", "--timeout", "9999h"], says: "too long" },
+    { name: "a socket without a name", args: () => ["local", "--api", "unix://", "to-json"], says: "is no address" },
+  ])("$name", async ({ args, says }) => {
+    const program = kpng(args());
+    expect(await program.ended).toBeGreaterThan(0);
+    expect(program.stderr()).toContain(says);
+    expect(program.stderr()).not.toContain("listening");
+  });
+
+  test("an environment name without a value, too", async () => {
+    const program = kpng(["file", "-i", "/dev/null", "to-api"], { KPNG_LISTEN: "" });
+    expect(await program.ended).toBe(2);
+    expect(program.stderr()).toContain("KPNG_LISTEN");
+  });
+
+  test("a socket in a folder that is not there is a failure that says so", async () => {
+    const program = kpng(["file", "-i", "/dev/null", "to-api", "--listen", `unix://${missing()}`]);
+    expect(await program.ended).toBe(1);
+    expect(program.stderr()).toContain(`there is no folder ${at("none")}`);
+  });
+});

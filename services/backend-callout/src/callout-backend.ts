@@ -2,7 +2,7 @@ import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/state/view-state.ts";
-import { parseDurationMs } from "@kpng/process/options.ts";
+import { parsePositiveDurationMs, parseSomeText } from "@kpng/process/options.ts";
 import { runProgram } from "./commit/run-program.ts";
 
 /** Runs a program with the whole view on its standard input after each sync marker that changed it. */
@@ -15,6 +15,7 @@ export const calloutBackend: BackendCommand = {
       description: "path or name of the program; it reads one JSON object per Service, as kpng-json prints them",
       // KPNG's default: without a program of one's own, one sees what it would read.
       default: "cat",
+      parse: parseSomeText,
       env: "CALLOUT",
     },
     {
@@ -27,7 +28,7 @@ export const calloutBackend: BackendCommand = {
       flags: "--timeout <duration>",
       description: "longest time the program may take; then it is killed with all that it started",
       default: 30_000,
-      parse: parseDurationMs,
+      parse: parsePositiveDurationMs,
     },
   ],
   examples: `

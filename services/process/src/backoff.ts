@@ -1,5 +1,5 @@
 export interface BackoffOptions {
-  /** First delay, in milliseconds. Default 800. */
+  /** First delay, in milliseconds. Default 800; at least 1, because nothing doubled stays nothing. */
   readonly minMs?: number | undefined;
   /** Longest delay, in milliseconds. Default 30 000. */
   readonly maxMs?: number | undefined;
@@ -18,7 +18,7 @@ export class Backoff {
   #stepMs: number;
 
   constructor(options: BackoffOptions = {}) {
-    this.#minMs = options.minMs ?? 800;
+    this.#minMs = Math.max(1, options.minMs ?? 800);
     this.#maxMs = options.maxMs ?? 30_000;
     this.#random = options.random ?? Math.random;
     this.#stepMs = this.#minMs;

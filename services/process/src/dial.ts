@@ -21,12 +21,12 @@ export const standardApiPort = 12_090;
  * | `watcher` | the same at port 12090 |
  * | `tcp://host:port` | as `host:port` |
  * | `http://host:port`, `https://host:port` | TCP without or with TLS |
- * | `unix:///run/kpng.sock` | a unix socket |
+ * | `unix:///run/kpng.sock`, `unix://kpng.sock` | a unix socket |
  *
  * Errors: BAD_OPTION.
  */
 export function parseApiAddress(text: string, hasTlsFiles: boolean): ApiAddress {
-  const unix = /^unix:(?:\/\/)?(\/.+)$/.exec(text);
+  const unix = /^unix:(?:\/\/)?(\/?[^/].*)$/.exec(text);
   if (unix?.[1] !== undefined) return { kind: "unix", path: unix[1] };
   const url = /^(tcp|https?):\/\/(.+?)\/?$/.exec(text);
   const rest = url?.[2] ?? text;

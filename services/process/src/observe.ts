@@ -15,10 +15,11 @@ export interface ObserveOptions {
 /**
  * Serves /livez, /healthz, /readyz (200 or 503, JSON with each part's reason) and /metrics (Prometheus text).
  *
- * Errors: LISTEN_FAILED if the address cannot be had.
+ * Errors: BAD_OPTION at once; LISTEN_FAILED, when it runs, if the address cannot be had.
  */
 export function observeTask(options: ObserveOptions): Task {
-  return { name: "observe", run: (signal) => serve(options, signal) };
+  const target = parseHostPort(options.address, "--healthz-bind-address or --metrics-bind-address");
+  return { name: "observe", run: (signal) => serve(target, options, signal) };
 }
 
 /** Values of `observeOptions`. */
@@ -36,8 +37,11 @@ export function observeTasks(addresses: ObserveAddresses, health: Health, metric
   return [...distinct].map((address) => observeTask({ address, health, metrics }));
 }
 
-async function serve({ address, health, metrics }: ObserveOptions, signal: AbortSignal): Promise<void> {
-  const { host, port } = parseHostPort(address);
+async function serve(
+  { host, port }: ReturnType<typeof parseHostPort>,
+  { address, health, metrics }: ObserveOptions,
+  signal: AbortSignal,
+): Promise<void> {
   const server = createServer((request, response) => {
     // Not by URL, which throws for what any scanner of ports sends ("//"), and would take the process with it.
     switch (request.url?.split("?", 1)[0]) {
@@ -75,17 +79,20 @@ function answer(response: ServerResponse, isOk: boolean, health: Health): void {
 }
 
 /**
- * Splits `host:port`. A missing host means all addresses.
+ * Splits `host:port`, the value of `option`. A missing host means all addresses.
  *
  * Errors: BAD_OPTION.
  */
-export function parseHostPort(address: string): { readonly host: string | undefined; readonly port: number } {
+export function parseHostPort(
+  address: string,
+  option?: string,
+): { readonly host: string | undefined; readonly port: number } {
   const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([^[\]:]*)):(\d{1,5})$/.exec(address);
   const port = Number(match?.[3]);
   if (match === null || port > 65_535) {
     throw new ProcessError(
       "BAD_OPTION",
-      `"${address}" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535`,
+      `${option === undefined ? "" : `${option} `}"${address}" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535`,
     );
   }
   const host = match[1] ?? match[2];

@@ -24,8 +24,24 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
   return command;
 }
 
-/** Parses a Go-like duration ("500ms", "2s", "1m30s", "1h") or bare milliseconds into milliseconds. */
+/** Longest time that a timer of Node.js can wait, 24.8 days; it takes any longer one for 1 ms. */
+const maxTimerMs = 0x7fff_ffff;
+
+/** Parses a Go-like duration ("500ms", "2s", "1m30s", "1h") or bare milliseconds into milliseconds; at most 24 days. */
 export function parseDurationMs(text: string): number {
+  const durationMs = toMs(text);
+  if (durationMs > maxTimerMs) throw new InvalidArgumentError(`"${text}" is too long: at most 24 days (576h)`);
+  return durationMs;
+}
+
+/** The same for a time that cannot be nothing. */
+export function parsePositiveDurationMs(text: string): number {
+  const durationMs = parseDurationMs(text);
+  if (durationMs < 1) throw new InvalidArgumentError(`"${text}" is too short: at least 1ms`);
+  return durationMs;
+}
+
+function toMs(text: string): number {
   if (/^\d+$/.test(text)) return Number(text);
   const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 } as const;
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)];
@@ -56,6 +72,22 @@ export function repeatable(flags: string, description: string, standard: readonl
     ...text.split(",").filter((part) => part !== ""),
   ];
   return { flags, description: `${description}; repeatable`, default: standard, parse };
+}
+
+/** The same for one that must have a value: an empty text, most often of a variable that is not set, is refused. */
+export function repeatableSome(flags: string, description: string, standard: readonly string[]): OptionSpec {
+  const spec = repeatable(flags, description, standard);
+  const parse = (text: string, previous: unknown): unknown => {
+    if (/^,*$/.test(text)) throw new InvalidArgumentError("it is empty");
+    return spec.parse?.(text, previous);
+  };
+  return { ...spec, parse };
+}
+
+/** Refuses an empty text. */
+export function parseSomeText(text: string): string {
+  if (text === "") throw new InvalidArgumentError("it is empty");
+  return text;
 }
 
 export const logLevelOption: OptionSpec = {

@@ -1,7 +1,7 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend-options.ts";
-import { type OptionSpec, repeatable } from "@kpng/process/options.ts";
+import { type OptionSpec, parseSomeText, repeatable, repeatableSome } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
@@ -48,7 +48,7 @@ export const toApi: SinkCommand = {
   name: "to-api",
   description: "serve it to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",
   options: [
-    repeatable("--listen <address>", "tcp://host:port, tcp4://…, tcp6://… or unix:///path", defaultListen),
+    repeatableSome("--listen <address>", "tcp://host:port, tcp4://…, tcp6://… or unix:///path", defaultListen),
     ...tlsOptions("listen-", "the listeners"),
     {
       flags: "--globalv1-api [boolean]",
@@ -85,7 +85,9 @@ Examples:
 export const toFile: SinkCommand = {
   name: "to-file",
   description: "write it to a file, in KPNG's format, whenever it changes",
-  options: [{ flags: "-o, --output <file>", description: "where to write", default: "global-state.yaml" }],
+  options: [
+    { flags: "-o, --output <file>", description: "where to write", default: "global-state.yaml", parse: parseSomeText },
+  ],
   examples: `
 Examples:
   COMMAND -o global-state.yaml

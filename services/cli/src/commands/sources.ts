@@ -1,5 +1,5 @@
 import { dial } from "@kpng/process/dial.ts";
-import { type OptionSpec, repeatable } from "@kpng/process/options.ts";
+import { type OptionSpec, repeatable, repeatableSome } from "@kpng/process/options.ts";
 import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import {
@@ -42,7 +42,7 @@ export const fileCommand: SourceCommand = {
   name: "file",
   description: "serve a cluster from files: Kubernetes manifests, or state files of KPNG",
   options: [
-    repeatable("-i, --input <path>", "file or folder, - for standard input", ["globalv1-state.yaml"]),
+    repeatableSome("-i, --input <path>", "file or folder, - for standard input", ["globalv1-state.yaml"]),
     ...keepOptions,
   ],
   examples: `

@@ -25,7 +25,7 @@ export function parseListenAddress(text: string): ListenAddress {
   }
   const [, protocol, rest] = match;
   if (protocol === "unix") return { kind: "unix", path: rest };
-  const { host, port } = parseHostPort(rest);
+  const { host, port } = parseHostPort(rest, "--listen");
   const anyHost = protocol === "tcp4" ? "0.0.0.0" : protocol === "tcp6" ? "::" : undefined;
   return { kind: "tcp", host: host ?? anyHost, port, isIPv6Only: protocol === "tcp6" };
 }

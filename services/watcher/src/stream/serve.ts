@@ -1,7 +1,8 @@
-import { chmodSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, rmSync, statSync } from "node:fs";
 import { createServer as createHttp1Server } from "node:http";
 import { createServer as createHttp2Server, createSecureServer, type ServerHttp2Session } from "node:http2";
 import { connect, type ListenOptions, type Server } from "node:net";
+import { dirname } from "node:path";
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { Log } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
@@ -37,14 +38,14 @@ const stopGraceMs = 1_000;
 /**
  * Serves gRPC, gRPC-Web and Connect, over HTTP/2 and HTTP/1.1, on every address.
  *
- * Errors: BAD_OPTION, LISTEN_FAILED; nothing is served then.
+ * Errors: BAD_OPTION at once; LISTEN_FAILED when it runs, and nothing is served then.
  */
 export function serveTask(options: ServeOptions): Task {
-  return { name: "stream", run: (signal) => serve(options, signal) };
+  const addresses = options.listen.map(parseListenAddress);
+  return { name: "stream", run: (signal) => serve(addresses, options, signal) };
 }
 
-async function serve(options: ServeOptions, signal: AbortSignal): Promise<void> {
-  const addresses = options.listen.map(parseListenAddress);
+async function serve(addresses: readonly ListenAddress[], options: ServeOptions, signal: AbortSignal): Promise<void> {
   const stop = new AbortController();
   const watchFast = makeFastWatch(
     {
@@ -150,6 +151,9 @@ async function listen(server: Server, address: ListenAddress): Promise<string> {
  * Errors: LISTEN_FAILED.
  */
 async function removeStaleSocket(path: string): Promise<void> {
+  // The kernel's word for it would be "permission denied".
+  if (!existsSync(dirname(path)))
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: there is no folder ${dirname(path)}`);
   const stat = statSync(path, { throwIfNoEntry: false });
   if (stat === undefined) return;
   if (!stat.isSocket())

@@ -1,0 +1,24 @@
+import { expect, test } from "vitest";
+import { Backoff } from "./backoff.ts";
+import { parseDurationMs, parsePositiveDurationMs } from "./options.ts";
+
+test.each([
+  { text: "250", ms: 250 },
+  { text: "500ms", ms: 500 },
+  { text: "1m30s", ms: 90_000 },
+  { text: "1.5h", ms: 5_400_000 },
+  { text: "0", ms: 0 },
+  { text: "576h", ms: 2_073_600_000 },
+])("$text is $ms ms", ({ text, ms }) => {
+  expect(parseDurationMs(text)).toBe(ms);
+});
+
+test.each(["", "-5s", "soon", "1e3", "10000h", "99999999999"])("%j is no time that a timer can wait", (text) => {
+  expect(() => parseDurationMs(text)).toThrow();
+});
+
+test("no time at all is refused where it would mean to go on without a pause", () => {
+  expect(() => parsePositiveDurationMs("0s")).toThrow("at least 1ms");
+  const backoff = new Backoff({ minMs: 0, maxMs: 30_000, random: () => 0.999 });
+  expect(Array.from({ length: 12 }, () => backoff.nextMs()).at(-1)).toBeGreaterThan(1_000);
+});
