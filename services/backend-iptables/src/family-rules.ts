@@ -6,6 +6,7 @@ import type { RestoreRules } from "./commit/restore-rules.ts";
 import { type ChainBody, DesiredChains } from "./diff/desired-chains.ts";
 import { diffChains, isEmptyChange, type RulesetChange } from "./diff/diff-chains.ts";
 import { diffJumps } from "./diff/diff-jumps.ts";
+import { splitChange } from "./diff/split-change.ts";
 import { transactionText } from "./diff/transaction-text.ts";
 import { adoptChains } from "./read/adopt.ts";
 import { isSameRule } from "./read/canonical-rule.ts";
@@ -21,6 +22,8 @@ export interface Kernel {
   /** What iptables-save prints. */
   read(): Promise<string>;
   readonly restore: RestoreRules;
+  /** How many new chains one transaction should make at most; see {@link splitChange}. Default any number. */
+  readonly maxChains?: number | undefined;
 }
 
 /** What one sync did. */
@@ -112,7 +115,10 @@ export class FamilyRules {
     mode: "partial" | "full",
   ): Promise<SyncResult> {
     this.#committed = undefined;
-    if (!isEmptyChange(change)) await this.#kernel.restore(transactionText(change));
+    const { maxChains = Number.POSITIVE_INFINITY } = this.#kernel;
+    const prefix = this.#options?.value.names.prefix ?? "";
+    const pieces = isEmptyChange(change) ? [] : splitChange(change, committed, prefix, maxChains);
+    for (const piece of pieces) await this.#kernel.restore(transactionText(piece));
     for (const table of tables) {
       for (const { chain, body } of change[table].puts) committed.set(chainId(table, chain), body);
       for (const chain of change[table].deletes) committed.delete(chainId(table, chain));

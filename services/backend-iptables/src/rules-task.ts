@@ -16,7 +16,7 @@ import { ensureSysctl, routeLocalnet } from "./commit/sysctl.ts";
 import { FamilyRules } from "./family-rules.ts";
 import { type FamilyParts, NodeRules } from "./node-rules.ts";
 import { createRulesMetrics } from "./observe-rules.ts";
-import { findTools, type Tools, type Variant } from "./read/find-tools.ts";
+import { findTools, maxChainsOf, type Tools, type Variant } from "./read/find-tools.ts";
 import { readRules } from "./read/read-rules.ts";
 import type { Settings } from "./render/settings.ts";
 
@@ -109,7 +109,7 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
       if (print !== undefined) print(`# ${tools.restore} --noflush\n${transaction}`);
       else await restoreRules(transaction, { tools, run: runTool, lockSeconds, timeoutMs });
     };
-    const kernel = { read: () => readRules(tools, runTool, timeoutMs), restore };
+    const kernel = { read: () => readRules(tools, runTool, timeoutMs), restore, maxChains: maxChainsOf(tools) };
     parts.push({ tools, rules: new FamilyRules(kernel, log.with({ family })) });
   }
   if (settings.isLocalhostNodePorts && print === undefined) {

@@ -61,3 +61,8 @@ function isOlder(version: readonly number[], than: readonly number[]): boolean {
   const at = version.findIndex((number, index) => number !== than[index]);
   return at >= 0 && (version[at] ?? 0) < (than[at] ?? 0);
 }
+
+/** How many chains a transaction should make at most; measured with 10 000 chains of 10 rules, 1.8.9. */
+export function maxChainsOf({ variant }: Tools): number {
+  return variant === "nft" ? 1_000 : Number.POSITIVE_INFINITY;
+}

@@ -7,7 +7,7 @@ import { restoreRules } from "../commit/restore-rules.ts";
 import { runTool } from "../commit/run-tool.ts";
 import { FamilyRules } from "../family-rules.ts";
 import { NodeRules } from "../node-rules.ts";
-import { findTools } from "../read/find-tools.ts";
+import { findTools, maxChainsOf } from "../read/find-tools.ts";
 import { readRules } from "../read/read-rules.ts";
 import { readSettings } from "../read-settings.ts";
 
@@ -19,6 +19,7 @@ const { values } = parseArgs({
     services: { type: "string", default: "1000" },
     ports: { type: "string", default: "2" },
     endpoints: { type: "string", default: "10" },
+    chains: { type: "string" },
     variant: { type: "string", default: "nft" },
   },
 });
@@ -37,6 +38,7 @@ const newRules = (): NodeRules => {
   const kernel = {
     read: () => readRules(tools, runTool, 600_000),
     restore: (text: string) => restoreRules(text, options),
+    maxChains: values.chains === undefined ? maxChainsOf(tools) : Number(values.chains),
   };
   const settings = readSettings({ clusterCidr: ["10.0.0.0/8"] }, "");
   return new NodeRules(settings, [{ tools, rules: new FamilyRules(kernel, silent) }], () => undefined);

@@ -1,0 +1,43 @@
+import { expect, test } from "vitest";
+import type { ChainId } from "../render/table.ts";
+import type { RulesetChange, TableChange } from "./diff-chains.ts";
+import { splitChange } from "./split-change.ts";
+
+const table = (...chains: readonly string[]): TableChange => ({
+  puts: chains.map((chain) => ({ chain: `P-${chain}`, body: "" })),
+  deletes: ["P-OLD"],
+  jumps: ["-I OUTPUT 1 -j P-SERVICES"],
+});
+const change: RulesetChange = {
+  filter: table("FORWARD"),
+  nat: table("SERVICES", "FW-1", "EXT-1", "SVC-1", "SVC-2", "SVL-1", "MARK-MASQ", "IP-1"),
+};
+const none = new Map<ChainId, string>();
+
+function shown(pieces: readonly RulesetChange[]): readonly (readonly string[])[] {
+  return pieces.map(({ nat }) => nat.puts.map(({ chain }) => chain));
+}
+
+test("new chains of Services go first, each after those that it jumps to; the last piece makes them count", () => {
+  const pieces = splitChange(change, none, "P-", 2);
+  expect(shown(pieces)).toEqual([
+    ["P-MARK-MASQ", "P-SVC-1"],
+    ["P-SVC-2", "P-SVL-1"],
+    ["P-EXT-1", "P-FW-1"],
+    ["P-SERVICES", "P-IP-1"],
+  ]);
+  const [first, last] = [pieces[0], pieces.at(-1)];
+  expect(first?.filter.puts.length).toBe(0);
+  expect([...(first?.nat.jumps ?? []), ...(first?.nat.deletes ?? [])]).toEqual([]);
+  expect(last?.filter).toBe(change.filter);
+  expect([last?.nat.jumps, last?.nat.deletes]).toEqual([change.nat.jumps, change.nat.deletes]);
+});
+
+test("a chain that stands is rewritten with the last piece, because packets meet it", () => {
+  const standing = new Map<ChainId, string>([["nat P-SVC-1", "-A P-SVC-1 -j ACCEPT\n"]]);
+  expect(shown(splitChange(change, standing, "P-", 2)).at(-1)).toEqual(["P-SERVICES", "P-SVC-1", "P-IP-1"]);
+});
+
+test("a change of few chains is one transaction", () => {
+  expect(splitChange(change, none, "P-", 6)).toEqual([change]);
+});
