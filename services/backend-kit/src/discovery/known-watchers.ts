@@ -25,7 +25,7 @@ export async function writeKnownWatchers(folder: string, known: KnownWatchers): 
   const { lastGood, addressesByHost } = known;
   const json = JSON.stringify({ version: 1, lastGood, addresses: Object.fromEntries(addressesByHost) });
   await mkdir(folder, { recursive: true, mode: 0o700 });
-  const draft = `${pathIn(folder)}.${process.pid}.tmp`;
+  const draft = `${pathIn(folder)}.tmp`;
   await writeFile(draft, `${json}\n`, { mode: 0o600 });
   await rename(draft, pathIn(folder));
 }

@@ -41,7 +41,8 @@ const servicesPerTurn = 100;
  * Errors: the file system's; the old file stays.
  */
 export async function writeViewFile(path: string, header: ViewHeader, view: NodeView): Promise<void> {
-  const draft = `${path}.${process.pid}.tmp`;
+  // One name: a process that is killed leaves one draft, which the next one replaces, and the checksum tells a mixed one.
+  const draft = `${path}.tmp`;
   try {
     const file = await open(draft, "w", 0o600);
     try {

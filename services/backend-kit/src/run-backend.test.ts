@@ -1,0 +1,83 @@
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { putService, reset, sync } from "./testing/ops.ts";
+import { playWatcher, silence } from "./testing/played-watcher.ts";
+import { type Program, startProgram } from "./testing/program.ts";
+
+let folder = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-proxy-"));
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+const main = new URL("testing/proxy-main.ts", import.meta.url);
+
+async function unusedAddress(): Promise<string> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return `127.0.0.1:${port}`;
+}
+
+const play = () =>
+  playWatcher((asked) => (asked.index === 0 ? [reset, putService("a/web"), sync(1n, "run")] : silence(asked)));
+
+async function end(program: Program): Promise<void> {
+  program.stop();
+  expect(await program.ended, program.stderr()).toBe(0);
+}
+
+test("a proxy follows one of several watchers, takes a file, answers as kube-proxy does, and starts again from disk", async () => {
+  const config = join(folder, "config.yaml");
+  writeFileSync(
+    config,
+    "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\niptables: {masqueradeAll: true}\nportRange: 1-2\n",
+  );
+  const observed = await unusedAddress();
+  const state = join(folder, "state");
+  const gone = await unusedAddress();
+  const start = (...api: readonly string[]): Program => {
+    const apis = api.flatMap((address) => ["--api", address]);
+    const serve = ["--metrics-bind-address", observed, "--healthz-bind-address", observed];
+    const args = ["--node-name", "n1", "--config", config, "--state-dir", state, "--error-delay", "50ms"];
+    return startProgram(main, [...apis, ...serve, ...args]);
+  };
+  const ask = async (path: string) => {
+    const response = await fetch(`http://${observed}${path}`);
+    return { status: response.status, text: await response.text() };
+  };
+  {
+    await using watcher = await play();
+    const program = start(gone, watcher.address);
+    await program.printed("full watcher all: a/web\n");
+    expect(program.stderr()).toContain('"field":"portRange","reason":"kube-proxy ignores it too"');
+    const healthz = await ask("/healthz");
+    // The view of this watcher has no Node: the cluster does not know the node.
+    expect(healthz.status).toBe(503);
+    expect(JSON.parse(healthz.text)).toMatchObject({ healthy: true, nodeEligible: false, reason: expect.any(String) });
+    expect((await ask("/livez")).status).toBe(200);
+    expect((await ask("/readyz")).status).toBe(200);
+    expect((await ask("/proxyMode")).text).toBe("iptables");
+    expect((await ask("/metrics")).text).toContain('kubeproxy_proxy_healthz_total{code="503"} 1\n');
+    await end(program);
+  }
+  expect(readdirSync(state)).toEqual(["view", "watchers.json"]);
+  const program = start(gone);
+  await program.printed("full disk all: a/web\n");
+  expect((await ask("/healthz")).status).toBe(200);
+  expect((await ask("/readyz")).status).toBe(503);
+  expect((await ask("/metrics")).text).toContain("kpng_backend_view_from_disk 1\n");
+  await end(program);
+}, 60_000);
+
+test("a file with an unknown field ends the start and names it", async () => {
+  const config = join(folder, "config.yaml");
+  writeFileSync(config, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmodus: x\n");
+  const program = startProgram(main, ["--config", config, "--state-dir", "none"]);
+  expect(await program.ended).toBe(1);
+  expect(program.stderr()).toContain(`[BAD_CONFIG] --config ${config}: modus: unknown field`);
+});

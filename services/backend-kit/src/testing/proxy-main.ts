@@ -1,0 +1,22 @@
+// A service proxy without rules, as a program: all that the kit does for one, for tests.
+import { backendTask } from "../backend-task.ts";
+import { stateOptions } from "../disk/state-folder.ts";
+import { runBackendCommand } from "../run-backend.ts";
+
+await runBackendCommand({
+  name: "test",
+  description: "prints the mode and the Services of each sync",
+  options: [...stateOptions, { flags: "--masquerade-all", description: "is printed" }],
+  examples: "",
+  proxyMode: "iptables",
+  keepsState: true,
+  makeTask: (options, context) =>
+    backendTask({
+      ...context,
+      name: "test",
+      onChanges: ({ mode, view, isFromDisk }) => {
+        const what = [mode, isFromDisk === true ? "disk" : "watcher", options.masqueradeAll === true ? "all" : "some"];
+        process.stdout.write(`${what.join(" ")}: ${[...view.services.keys()].join(" ")}\n`);
+      },
+    }),
+});
