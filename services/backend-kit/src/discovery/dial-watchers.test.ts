@@ -147,3 +147,13 @@ test("a watcher that takes no connection is left for the next one", async () => 
   expect(outcomes.filter((outcome) => outcome === "alive").length).toBe(2);
   expect(outcomes.find((outcome) => outcome !== "alive")).toContain(`watcher 127.0.0.1:${port}`);
 });
+
+test("a watcher that takes the request and says nothing is left for the next one", async () => {
+  await using hung = await playWatcher(silence);
+  await using alive = await play("alive");
+  const { log } = createReadableLog();
+  const api = `${hung.address},${alive.address}`;
+  const transport = dialWatchers({ api, log, random: () => 0.99, answerLimitMs: 300 });
+  await expect(firstInstance(transport)).rejects.toThrow(`watcher ${hung.address}: no answer within 300 ms`);
+  expect(await firstInstance(transport)).toBe("alive");
+});

@@ -17,6 +17,8 @@ export interface DialWatchersOptions {
   readonly log: Log;
   /** Where the watchers are remembered over restarts; undefined for nowhere. */
   readonly folder?: string | undefined;
+  /** How long one of several watchers has to begin to answer, in milliseconds. Default 30 000. */
+  readonly answerLimitMs?: number | undefined;
   /** Default {@link resolveHost}. */
   readonly resolve?: Resolve | undefined;
   /** Returns a number from 0 up to but not including 1. Default Math.random. */
@@ -25,6 +27,9 @@ export interface DialWatchersOptions {
 
 /** How long one of several watchers has to take a connection, in milliseconds. */
 const connectLimitMs = 5_000;
+
+/** How long one of several watchers has to begin to answer, in milliseconds. */
+const answerLimitMs = 30_000;
 
 /**
  * Returns a transport to any of several watchers: each stream goes to another one than the stream before it, names are
@@ -41,30 +46,70 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
     for (const key of transports.keys()) if (!keys.has(key)) transports.delete(key);
     const transport = transports.get(place.key) ?? dialPlace(place, tls, maxMessageBytes);
     transports.set(place.key, transport);
-    return { place, transport };
+    return { place, transport, isOnlyOne: keys.size === 1 };
   };
   return {
     async unary(method, signal, ...rest) {
       return (await find(signal)).transport.unary(method, signal, ...rest);
     },
     async stream(method, signal, ...rest) {
-      const { place, transport } = await find(signal);
+      const { place, transport, isOnlyOne } = await find(signal);
       log.debug("asking watcher", { address: place.key });
-      const response = await transport.stream(method, signal, ...rest);
-      return { ...response, message: tellFirst(response.message, () => finder.worked(place)) };
+      const limit = new AnswerLimit(isOnlyOne ? undefined : (options.answerLimitMs ?? answerLimitMs), place.key);
+      try {
+        const response = await transport.stream(method, limit.with(signal), ...rest);
+        return { ...response, message: tellFirst(response.message, limit, () => finder.worked(place)) };
+      } catch (error) {
+        throw limit.explain(error);
+      }
     },
   };
 }
 
 async function* tellFirst<O extends DescMessage>(
   messages: AsyncIterable<MessageShape<O>>,
+  limit: AnswerLimit,
   tell: () => Promise<void>,
 ): AsyncGenerator<MessageShape<O>, void, void> {
   let isFirst = true;
-  for await (const message of messages) {
-    if (isFirst) await tell();
-    isFirst = false;
-    yield message;
+  try {
+    for await (const message of messages) {
+      limit.keep();
+      if (isFirst) await tell();
+      isFirst = false;
+      yield message;
+    }
+  } catch (error) {
+    throw limit.explain(error);
+  } finally {
+    limit.keep();
+  }
+}
+
+/** Ends a stream that does not begin: its watcher hangs, or has nothing to say yet, and another one may have. */
+class AnswerLimit {
+  readonly #over = new AbortController();
+  readonly #timer: NodeJS.Timeout | undefined;
+  readonly #error: ConnectError;
+
+  constructor(limitMs: number | undefined, key: string) {
+    this.#error = asConnectError(new Error(`watcher ${key}: no answer within ${limitMs} ms`));
+    if (limitMs !== undefined) this.#timer = setTimeout(() => this.#over.abort(), limitMs).unref();
+  }
+
+  with(signal: AbortSignal | undefined): AbortSignal {
+    return signal === undefined ? this.#over.signal : AbortSignal.any([signal, this.#over.signal]);
+  }
+
+  /** It has begun. */
+  keep(): void {
+    clearTimeout(this.#timer);
+  }
+
+  /** Instead of "canceled", which does not say by whom. */
+  explain(error: unknown): unknown {
+    this.keep();
+    return this.#over.signal.aborted ? this.#error : error;
   }
 }
 
