@@ -64,13 +64,13 @@ function isDraining({ conditions }: Candidate): boolean {
 }
 
 /**
- * Returns those that are meant for the node, or all where hints cannot be followed safely: an endpoint without a hint,
- * a node without a zone, or nobody meant for this node each switch them off.
+ * Returns those that are meant for the node, or all where hints cannot be followed safely: an endpoint without a hint
+ * and nobody meant for this node each switch them off. A node without a zone is in the zone "", as in kube-proxy: only
+ * a hint for just that, which the API server takes from people who write it, can mean the node.
  */
 function matchHints<C extends Candidate>(ready: readonly C[], node: ChoosingNode): readonly C[] {
   const forNode = ready.filter((candidate) => candidate.hintedNodes.includes(node.name));
   if (forNode.length > 0 && ready.every((candidate) => candidate.hintedNodes.length > 0)) return forNode;
-  if (node.zone === "") return ready;
   const forZone = ready.filter((candidate) => candidate.hintedZones.includes(node.zone));
   if (forZone.length > 0 && ready.every((candidate) => candidate.hintedZones.length > 0)) return forZone;
   return ready;
