@@ -95,8 +95,8 @@ export const kubeCommand: SourceCommand = {
   options: [
     {
       flags: "--kubeconfig <file>",
-      description: "how to reach the API server (default: in a pod its ServiceAccount, else ~/.kube/config)",
-      env: "KUBECONFIG",
+      description:
+        "how to reach the API server (default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config)",
     },
     { flags: "--server <url>", description: "URL of the API server, in place of the kubeconfig's" },
     ...keepOptions,

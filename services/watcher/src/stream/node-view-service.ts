@@ -1,7 +1,11 @@
 import { create, fromBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import type { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
-import { GetNodeViewResponseSchema, WatchNodeViewResponseSchema } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import {
+  GetNodeViewResponseSchema,
+  ServiceEndpointsSchema,
+  WatchNodeViewResponseSchema,
+} from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import {
   type Endpoint,
   EndpointSchema,
@@ -39,7 +43,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
         throw new ConnectError(`waiting for the first list of ${store.missingKinds.join(", ")}`, Code.Unavailable);
       }
       const response = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
-      const services = new Map<string, { service: Service; endpoints: Endpoint[] }>();
+      const services = new Map<string, { service: Service; endpoints: Map<string, Endpoint> }>();
       for (const { Op: op } of [...localProjection(local).whole(snapshot).frames()].flatMap((piece) => [
         ...opsIn(piece),
       ])) {
@@ -51,17 +55,16 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
             response.node = fromBinary(NodeSchema, bytes);
             break;
           case SetName.ServicesSet:
-            services.set(path, { service: fromBinary(ServiceSchema, bytes), endpoints: [] });
+            services.set(path, { service: fromBinary(ServiceSchema, bytes), endpoints: new Map() });
             break;
           default:
-            services.get(path.slice(0, path.lastIndexOf("/")))?.endpoints.push(fromBinary(EndpointSchema, bytes));
+            services.get(path.slice(0, path.lastIndexOf("/")))?.endpoints.set(path, fromBinary(EndpointSchema, bytes));
         }
       }
-      const ascending = [...services].sort(([a], [b]) => compareText(a, b));
-      return {
-        ...response,
-        items: ascending.map(([, item]) => ({ $typeName: "kpng.view.v1.ServiceEndpoints", ...item })),
-      };
+      const items = ascending(services).map(({ service, endpoints }) =>
+        create(ServiceEndpointsSchema, { service, endpoints: ascending(endpoints) }),
+      );
+      return { ...response, items };
     },
     async *watchNodeView(request, { signal }) {
       const projection = localProjection(read(request));
@@ -74,4 +77,8 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       }
     },
   };
+}
+
+function ascending<V>(map: ReadonlyMap<string, V>): V[] {
+  return [...map].sort(([a], [b]) => compareText(a, b)).map(([, value]) => value);
 }

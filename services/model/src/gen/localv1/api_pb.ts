@@ -275,7 +275,7 @@ export type Service = Message<"localv1.Service"> & {
   IPFilters: IPFilter[];
 
   /**
-   * Never set; kept for KPNG's clients.
+   * KPNG's; no Kubernetes object sets it, a state file may.
    *
    * @generated from field: bool MapIP = 5;
    */

@@ -8,7 +8,7 @@ import { parse } from "yaml";
 import { isRecord } from "./raw-object.ts";
 
 export interface ConnectOptions {
-  /** Path of a kubeconfig. Default: the pod's ServiceAccount, else $KUBECONFIG, else ~/.kube/config. */
+  /** Path of a kubeconfig. Default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config. */
   readonly kubeconfig?: string | undefined;
   /** URL in place of the kubeconfig's; without a kubeconfig, used as it is and without credentials. */
   readonly server?: string | undefined;
@@ -27,9 +27,11 @@ export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
     if (kubeconfig !== undefined) loadFiles(config, [kubeconfig]);
     else if (server !== undefined) {
       config.loadFromClusterAndUser({ name: "server", server, skipTLSVerify: false }, { name: "nobody" });
+    } else if (environmentFiles().length > 0) {
+      loadFiles(config, environmentFiles());
     } else if (process.env.KUBERNETES_SERVICE_HOST !== undefined && existsSync(serviceAccountToken)) {
       config.loadFromCluster();
-    } else loadFiles(config, defaultFiles());
+    } else loadFiles(config, [join(homedir(), ".kube", "config")]);
   } catch (cause) {
     throw new ProcessError("BAD_OPTION", `cannot read the Kubernetes configuration: ${reasonOf(cause)}`, { cause });
   }
@@ -44,9 +46,9 @@ export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
   return config;
 }
 
-function defaultFiles(): readonly string[] {
-  const files = (process.env.KUBECONFIG ?? "").split(delimiter).filter((file) => file !== "");
-  return files.length > 0 ? files : [join(homedir(), ".kube", "config")];
+/** As kubectl: several files are merged. */
+function environmentFiles(): readonly string[] {
+  return (process.env.KUBECONFIG ?? "").split(delimiter).filter((file) => file !== "");
 }
 
 function loadFiles(config: KubeConfig, files: readonly string[]): void {
