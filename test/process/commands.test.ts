@@ -222,6 +222,17 @@ describe("the command line", () => {
     expect(await other.ended).toBe(1);
   });
 
+  test("an environment name that says no switches nothing on", async () => {
+    const env = { KPNG_INPUT: at("state.yaml"), KPNG_ONCE: "false" };
+    const program = kpng(["file", "to-local", "to-json", "--node-name", "n1"], env);
+    await expect.poll(() => lines(program).length).toBe(2);
+    edit("10.1.0.2", "10.1.0.22");
+    await expect.poll(() => lines(program).length).toBe(4);
+    const odd = kpng(["file", "to-local", "to-json"], { KPNG_ONCE: "perhaps" });
+    expect(await odd.ended).not.toBe(0);
+    expect(odd.stderr()).toContain("neither true nor false");
+  });
+
   test("--service-proxy-name stands at the source, as in the original, and selects Services", async () => {
     const args = ["file", "-i", at("state.yaml"), "--service-proxy-name", "mine", "to-local", "to-json", "--once"];
     const program = kpng([...args, "--node-name", "n1"]);

@@ -1,5 +1,6 @@
 import { hostname } from "node:os";
 import { type Command, InvalidArgumentError, Option } from "commander";
+import { ProcessError } from "./process-error.ts";
 
 export interface OptionSpec {
   /** As commander writes it: `--listen <url...>`. */
@@ -18,10 +19,19 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
     const option = new Option(spec.flags, spec.description);
     if (spec.default !== undefined) option.default(spec.default);
     if (spec.parse !== undefined) option.argParser(spec.parse);
-    option.env(spec.env ?? `KPNG_${option.name().replace(/^no-/, "").replaceAll("-", "_").toUpperCase()}`);
+    const name = spec.env ?? `KPNG_${option.name().replace(/^no-/, "").replaceAll("-", "_").toUpperCase()}`;
+    // Commander takes any value for a yes: KPNG_CLEANUP=false would remove all rules.
+    if (!option.isBoolean() || isYes(name, process.env[name])) option.env(name);
     command.addOption(option);
   }
   return command;
+}
+
+/** For an option without a value. Errors: BAD_OPTION for what is neither yes nor no. */
+function isYes(name: string, value: string | undefined): boolean {
+  if (value === undefined || /^(1|true|yes)$/i.test(value)) return true;
+  if (/^(|0|false|no)$/i.test(value)) return false;
+  throw new ProcessError("BAD_OPTION", `${name}="${value}" is neither true nor false`);
 }
 
 /** Longest time that a timer of Node.js can wait, 24.8 days; it takes any longer one for 1 ms. */
