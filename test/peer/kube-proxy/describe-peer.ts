@@ -1,0 +1,51 @@
+import { describe, test } from "vitest";
+import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import { meetRequirements } from "../../../services/cli/src/demo/requirements.ts";
+import { type Binaries, findBinaries } from "../../cluster/binaries.ts";
+
+/** What the tests need of the machine. */
+export interface PeerMachine {
+  readonly paths: Extract<Binaries, { kind: "found" }>["paths"];
+  /** Opens a laboratory; who asks closes it. */
+  openLaboratory(): Promise<Laboratory>;
+}
+
+/**
+ * Describes tests against the real kube-proxy in network namespaces.
+ *
+ * Where the programs, the namespaces or iptables cannot be had the tests are one skipped test that says why; in CI it
+ * fails instead.
+ */
+export async function describePeer(name: string, tests: (machine: PeerMachine) => void): Promise<void> {
+  const machine = await findMachine();
+  if (typeof machine !== "string") {
+    describe(name, () => tests(machine));
+    return;
+  }
+  if (process.env.CI === "true") {
+    return test(name, () => {
+      throw new Error(`CI must be able to run kube-proxy: ${machine}`);
+    });
+  }
+  // vitest's summary counts skipped tests and does not name them.
+  process.stderr.write(`test/peer: skipped "${name}": ${machine}\n`);
+  test.skip(`${name} (skipped: ${machine})`);
+}
+
+/** The machine, or why it is none for these tests. */
+async function findMachine(): Promise<PeerMachine | string> {
+  const open = () => meetRequirements((text) => process.stderr.write(`test/peer: ${text}\n`));
+  const probe = await open();
+  if (probe.kind === "missing") return probe.reason;
+  await probe.laboratory.close();
+  const binaries = await findBinaries(["etcd", "kube-apiserver", "kube-proxy"]);
+  if (binaries.kind === "missing") return binaries.reason;
+  return {
+    paths: binaries.paths,
+    async openLaboratory() {
+      const requirements = await open();
+      if (requirements.kind === "missing") throw new Error(requirements.reason);
+      return requirements.laboratory;
+    },
+  };
+}

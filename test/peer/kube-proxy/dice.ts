@@ -1,0 +1,47 @@
+import { seededRandom } from "@kpng/watcher/source/file/testing/seeded-random.ts";
+
+/** Random decisions that are the same ones for each seed. */
+export class Dice {
+  readonly #below: (below: number) => number;
+
+  constructor(seed: number) {
+    this.#below = seededRandom(seed);
+  }
+
+  /** True in `percent` of a hundred cases. */
+  chance(percent: number): boolean {
+    return this.#below(100) < percent;
+  }
+
+  /** A whole number from `from` to `to`, both included. */
+  number(from: number, to: number): number {
+    return from + this.#below(to - from + 1);
+  }
+
+  pick<T>(choices: readonly [T, ...T[]]): T {
+    return choices[this.#below(choices.length)] ?? choices[0];
+  }
+
+  /** One of the choices, each as likely as its number says. */
+  weigh<const T extends string>(weights: Readonly<Record<T, number>>): T {
+    const entries = Object.entries(weights) as [T, number][];
+    let left = this.#below(entries.reduce((sum, [, weight]) => sum + weight, 0));
+    for (const [choice, weight] of entries) {
+      if (left < weight) return choice;
+      left -= weight;
+    }
+    throw new Error("the weights are empty");
+  }
+
+  /** Each item with the given chance, in their order. */
+  some<T>(items: readonly T[], percent: number): T[] {
+    return items.filter(() => this.chance(percent));
+  }
+
+  shuffle<T>(items: readonly T[]): T[] {
+    return items
+      .map((item) => ({ item, order: this.#below(1 << 30) }))
+      .toSorted((a, b) => a.order - b.order)
+      .map(({ item }) => item);
+  }
+}

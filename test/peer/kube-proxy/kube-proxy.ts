@@ -1,0 +1,123 @@
+import { request } from "node:http";
+import { join } from "node:path";
+import type { Family } from "@kpng/model/address.ts";
+import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import { until } from "../../cluster/until.ts";
+import { nodeAddress, podCidrs } from "./world.ts";
+
+export interface KubeProxyOptions {
+  readonly laboratory: Laboratory;
+  /** Path of the program. */
+  readonly program: string;
+  readonly kubeconfig: string;
+  readonly nodeName: string;
+  /** Port of the loopback address at which the kubeconfig expects the API server. */
+  readonly apiPort: number;
+  /** Unix socket that leads to the API server. */
+  readonly apiSocket: string;
+}
+
+/** What `iptables-save` and `ip6tables-save` print. */
+export type SavedRules = Readonly<Record<Family, string>>;
+
+const metricsPort = 10_249;
+
+/**
+ * Runs the real kube-proxy in a network namespace of its own until it has programmed what it read, and returns its
+ * rules.
+ *
+ * The namespace has no way out: unix sockets, which are files, carry the API in and the metrics out.
+ *
+ * Errors: kube-proxy ends, or `isComplete` does not accept its rules in time, with the end of its log.
+ */
+export async function runKubeProxy(
+  options: KubeProxyOptions,
+  isComplete: (rules: SavedRules) => boolean,
+): Promise<SavedRules> {
+  const { laboratory, nodeName, apiPort, apiSocket } = options;
+  await laboratory.add(nodeName);
+  for (const family of ["v4", "v6"] as const) {
+    const address = `${nodeAddress(nodeName, family)}/${family === "v4" ? 32 : 128}`;
+    await laboratory.run(nodeName, ["ip", "address", "add", address, "dev", "lo"]);
+  }
+  const metricsSocket = join(laboratory.folder, `${nodeName}.metrics`);
+  const relayProgram = join(import.meta.dirname, "relay-main.ts");
+  const places = [apiPort, apiSocket, metricsSocket, metricsPort].map(String);
+  const relay = laboratory.start(nodeName, [process.execPath, relayProgram, ...places]);
+  const proxy = laboratory.start(nodeName, [options.program, ...proxyArguments(options)]);
+  let log = "";
+  for (const stream of [relay.stderr, proxy.stdout, proxy.stderr]) {
+    stream?.on("data", (data) => {
+      log = (log + String(data)).slice(-5000);
+    });
+  }
+  const details = (): string => `kube-proxy on ${nodeName} says:\n${log}`;
+  try {
+    return await until(
+      `kube-proxy on ${nodeName} has programmed its rules`,
+      async () => {
+        // Its log tells why; waiting would not.
+        if (proxy.exitCode !== null) return { kind: "ended" as const };
+        if (!(await hasSynced(metricsSocket))) return undefined;
+        const rules = { v4: await save("iptables-save"), v6: await save("ip6tables-save") };
+        return isComplete(rules) ? { kind: "done" as const, rules } : undefined;
+      },
+      120_000,
+      details,
+    ).then((result) => {
+      if (result.kind === "ended") throw new Error(`kube-proxy on ${nodeName} has ended\n${details()}`);
+      return result.rules;
+    });
+  } finally {
+    proxy.kill();
+    relay.kill();
+  }
+
+  function save(tool: string): Promise<string> {
+    return laboratory.run(nodeName, [tool]);
+  }
+}
+
+function proxyArguments({ kubeconfig, nodeName }: KubeProxyOptions): readonly string[] {
+  return [
+    "--proxy-mode=iptables",
+    `--kubeconfig=${kubeconfig}`,
+    `--hostname-override=${nodeName}`,
+    "--detect-local-mode=ClusterCIDR",
+    `--cluster-cidr=${podCidrs.v4},${podCidrs.v6}`,
+    `--metrics-bind-address=127.0.0.1:${metricsPort}`,
+    "--healthz-bind-address=127.0.0.1:10256",
+    // These belong to the machine, not to the namespace.
+    "--conntrack-max-per-core=0",
+    "--conntrack-tcp-timeout-established=0s",
+    "--conntrack-tcp-timeout-close-wait=0s",
+    "--oom-score-adj=0",
+  ];
+}
+
+/** True if both families have been programmed at least once and nothing waits to be. */
+async function hasSynced(metricsSocket: string): Promise<boolean> {
+  const text = await get(metricsSocket, "/metrics");
+  const gauge = (name: string, family: string): number =>
+    Number(new RegExp(`^kubeproxy_${name}\\{ip_family="${family}"\\} (\\S+)$`, "m").exec(text)?.[1] ?? 0);
+  return ["IPv4", "IPv6"].every((family) => {
+    const lastMs = gauge("sync_proxy_rules_last_timestamp_seconds", family);
+    return lastMs > 0 && lastMs >= gauge("sync_proxy_rules_last_queued_timestamp_seconds", family);
+  });
+}
+
+function get(socketPath: string, path: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const call = request({ socketPath, path, timeout: 5_000 }, (response) => {
+      let text = "";
+      response.setEncoding("utf8").on("data", (chunk: string) => {
+        text += chunk;
+      });
+      response.on("error", reject);
+      response.on("end", () => resolve(text));
+    });
+    call.on("timeout", () => call.destroy(new Error("no answer in 5 s")));
+    call.on("error", reject);
+    call.end();
+  });
+}
