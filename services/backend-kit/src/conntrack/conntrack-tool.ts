@@ -22,31 +22,36 @@ export interface ConntrackTool {
 /** Longest time that one call of the tool may take, in milliseconds: a dump of a million entries takes about 5 s. */
 const timeoutMs = 60_000;
 
-/** The command `conntrack` of conntrack-tools, any version; 1.4.6 and newer delete in one process. */
-export const conntrackCommand: ConntrackTool = {
-  async visitUdp(family, visit, signal) {
-    await run(["-L", "-p", "udp", "-f", familyName[family]], "", signal, (line) => {
-      const flow = parseFlow(line);
-      if (flow !== undefined) visit(flow);
-    });
-  },
-  async deleteUdp(groups, signal) {
-    if (groups.length === 0) return 0;
-    let count = 0;
-    const countLine = (line: string): void => {
-      if (parseFlow(line) !== undefined) count++;
-    };
-    const commands = groups.map(deletion);
-    try {
-      await run(["-R", "-"], commands.map((words) => `${words.join(" ")}\n`).join(""), signal, countLine);
-    } catch (error) {
-      if (!(error instanceof BackendError) || error.code !== "CONNTRACK_FAILED" || signal.aborted) throw error;
-      // Older tools have no -R. They end with 1 if there was nothing to delete, which a flow that timed out explains.
-      for (const words of commands) await run(words, "", signal, countLine, [0, 1]);
-    }
-    return count;
-  },
-};
+/**
+ * The command `conntrack` of conntrack-tools, any version; 1.4.6 and newer delete in one process. `program` is another
+ * name or path of it.
+ */
+export function createConntrackTool(program = "conntrack"): ConntrackTool {
+  return {
+    async visitUdp(family, visit, signal) {
+      await run(program, ["-L", "-p", "udp", "-f", familyName[family]], "", signal, (line) => {
+        const flow = parseFlow(line);
+        if (flow !== undefined) visit(flow);
+      });
+    },
+    async deleteUdp(groups, signal) {
+      if (groups.length === 0) return 0;
+      let count = 0;
+      const countLine = (line: string): void => {
+        if (parseFlow(line) !== undefined) count++;
+      };
+      const commands = groups.map(deletion);
+      try {
+        await run(program, ["-R", "-"], commands.map((words) => `${words.join(" ")}\n`).join(""), signal, countLine);
+      } catch (error) {
+        if (!(error instanceof BackendError) || error.code !== "CONNTRACK_FAILED" || signal.aborted) throw error;
+        // Older tools have no -R. They end with 1 if there was nothing to delete, which a flow that timed out explains.
+        for (const words of commands) await run(program, words, "", signal, countLine, [0, 1]);
+      }
+      return count;
+    },
+  };
+}
 
 const familyName: Readonly<Record<Family, string>> = { v4: "ipv4", v6: "ipv6" };
 
@@ -59,6 +64,7 @@ function deletion(flow: UdpFlow): readonly string[] {
 }
 
 function run(
+  program: string,
   args: readonly string[],
   input: string,
   signal: AbortSignal,
@@ -67,7 +73,7 @@ function run(
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     const env = { ...process.env, LC_ALL: "C", PATH: `${process.env.PATH ?? ""}:/usr/sbin:/sbin` };
-    const child = spawn("conntrack", args, { env, signal, timeout: timeoutMs, killSignal: "SIGKILL" });
+    const child = spawn(program, args, { env, signal, timeout: timeoutMs, killSignal: "SIGKILL" });
     let rest = "";
     let stderr = "";
     child.stdout.setEncoding("utf8").on("data", (text: string) => {
@@ -82,14 +88,14 @@ function run(
     child.stdin.on("error", () => undefined).end(input);
     child.once("error", (cause: NodeJS.ErrnoException) => {
       const isMissing = cause.code === "ENOENT";
-      const message = isMissing ? "there is no command conntrack (Debian package conntrack)" : "cannot run conntrack";
+      const message = isMissing ? `there is no command ${program} (Debian package conntrack)` : `cannot run ${program}`;
       reject(new BackendError(isMissing ? "CONNTRACK_MISSING" : "CONNTRACK_FAILED", message, { cause }));
     });
     child.once("close", (exitCode, killedBy) => {
       if (rest !== "") onLine(rest);
       if (goodExits.includes(exitCode)) return resolve();
       const how = killedBy === null ? `exit ${exitCode}` : `killed by ${killedBy}`;
-      reject(new BackendError("CONNTRACK_FAILED", `conntrack ${args[0]} failed (${how}): ${stderr.trim()}`));
+      reject(new BackendError("CONNTRACK_FAILED", `${program} ${args[0]} failed (${how}): ${stderr.trim()}`));
     });
   });
 }

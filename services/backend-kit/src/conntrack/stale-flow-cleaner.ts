@@ -5,14 +5,14 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { BackendError } from "../backend-error.ts";
 import { familyLabels, shortBuckets } from "../observe/family-labels.ts";
-import { type ConntrackTool, conntrackCommand } from "./conntrack-tool.ts";
+import { type ConntrackTool, createConntrackTool } from "./conntrack-tool.ts";
 import { type Frontends, isStale, StaleGroups } from "./stale-flows.ts";
 import { type FrontendKey, familyOfFrontend, hasUdpPort, udpFrontends } from "./udp-frontends.ts";
 
 export interface StaleFlowCleanerOptions {
   readonly log: Log;
   readonly metrics: Registry;
-  /** Default {@link conntrackCommand}. */
+  /** Default {@link createConntrackTool}. */
   readonly tool?: ConntrackTool | undefined;
 }
 
@@ -41,6 +41,7 @@ export type CleanResult =
  */
 export class StaleFlowCleaner {
   readonly #options: StaleFlowCleanerOptions;
+  readonly #tool: ConntrackTool;
   readonly #metrics: ReturnType<typeof createMetrics>;
   #present: ReadonlySet<FrontendKey> = new Set();
   #udpServices: ReadonlySet<ServiceKey> = new Set();
@@ -51,6 +52,7 @@ export class StaleFlowCleaner {
 
   constructor(options: StaleFlowCleanerOptions) {
     this.#options = options;
+    this.#tool = options.tool ?? createConntrackTool();
     this.#metrics = createMetrics(options.metrics);
   }
 
@@ -72,7 +74,8 @@ export class StaleFlowCleaner {
       }
     } catch (error) {
       this.#isDue = true;
-      return this.#fail(error);
+      // The process ends: whoever comes next looks through the whole table.
+      return signal.aborted ? { kind: "failed", reason: "aborted" } : this.#fail(error);
     }
     this.#isDue = false;
     this.#gone = new Set();
@@ -100,11 +103,11 @@ export class StaleFlowCleaner {
   }
 
   async #cleanFamily(family: Family, frontends: Frontends, signal: AbortSignal): Promise<number> {
-    const { tool = conntrackCommand, log } = this.#options;
+    const { log } = this.#options;
     const startMs = performance.now();
     const stale = new StaleGroups();
-    await tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.add(flow), signal);
-    const deletedCount = await tool.deleteUdp(stale.groups, signal);
+    await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.add(flow), signal);
+    const deletedCount = await this.#tool.deleteUdp(stale.groups, signal);
     const elapsedMs = performance.now() - startMs;
     const labels = { ip_family: familyLabels[family] };
     this.#metrics.seconds.observe(labels, elapsedMs / 1_000);

@@ -5,7 +5,7 @@ import { createSocket, type Socket } from "node:dgram";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { endpoint, port, service, view } from "../../testing/views.ts";
-import { conntrackCommand } from "../conntrack-tool.ts";
+import { createConntrackTool } from "../conntrack-tool.ts";
 import { StaleFlowCleaner } from "../stale-flow-cleaner.ts";
 
 const signal = AbortSignal.timeout(20_000);
@@ -41,7 +41,7 @@ async function send(destination: string, number: number): Promise<void> {
 async function table(): Promise<readonly string[]> {
   const flows: string[] = [];
   for (const family of ["v4", "v6"] as const) {
-    await conntrackCommand.visitUdp(
+    await createConntrackTool().visitUdp(
       family,
       (flow) =>
         flows.push(`${flow.destination} ${flow.destinationPort} -> ${flow.replySource} ${flow.replySourcePort}`),
