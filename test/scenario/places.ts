@@ -58,8 +58,11 @@ export const outsideAddress: AddressPair = { v4: "192.0.2.20", v6: "2001:db8:1::
 /** A second address of the same client, outside every source range but those that name everybody. */
 export const strangerAddress: AddressPair = { v4: "192.0.2.200", v6: "2001:db8:1::200" };
 
-/** More addresses of the client: as many clients as it takes to see that clients are spread. */
-export const crowdAddresses: readonly AddressPair[] = Array.from({ length: 16 }, (_, index) => ({
+/**
+ * More addresses of the client, to see that clients are spread: that all go to one of two endpoints by accident happens
+ * once in eight million times.
+ */
+export const crowdAddresses: readonly AddressPair[] = Array.from({ length: 24 }, (_, index) => ({
   v4: `192.0.2.${100 + index}`,
   v6: `2001:db8:1::${100 + index}`,
 }));

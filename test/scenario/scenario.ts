@@ -27,8 +27,6 @@ export interface Scenario {
   readonly state: State;
   readonly packets: readonly Packet[];
   readonly healthChecks?: readonly HealthCheck[] | undefined;
-  /** Backends that are known to do otherwise, with the reason. */
-  readonly knownWrong?: Readonly<Record<string, string>> | undefined;
 }
 
 /** A connection, or datagrams from one port, that goes on while the state changes. */

@@ -1,4 +1,4 @@
-import { publicAddress, type ServiceOptions, web } from "../build.ts";
+import { named, publicAddress, type ServiceOptions, web } from "../build.ts";
 import { clusterIP, loadBalancerIP, nodeAddress, outside, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
@@ -22,10 +22,11 @@ export const affinityScenarios: readonly Scenario[] = [
   },
   {
     name: "session affinity and external policy Local",
-    state: web({ ...sticky, external: "Local" }, ["a", "b", "c"]),
+    // A name of its own: what the kernel remembers of clients is kept by name, and would decide where they go here.
+    state: named("local", { ...sticky, external: "Local" }, ["a", "b", "c"]),
     packets: [
       { from: outside, to: nodeAddress, port: 30_080, goesTo: ["a", "b"], isSticky: true, source: "kept" },
-      { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["a", "b"], isSticky: true, source: "kept" },
+      { from: outside, to: loadBalancerIP("local"), port: 80, goesTo: ["a", "b"], isSticky: true, source: "kept" },
     ],
   },
   {
