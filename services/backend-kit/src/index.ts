@@ -36,6 +36,7 @@ export { deploymentPorts } from "./observe/default-ports.ts";
 export { type ObservedBackend, observeBackend } from "./observe/observe-backend.ts";
 export { ProxyHealth, type ProxyHealthOptions } from "./observe/proxy-health.ts";
 export { ProxyMetrics, type ProxyMetricsOptions } from "./observe/proxy-metrics.ts";
+export { type PreparedBackend, type ProcessParts, prepareBackend } from "./prepare-backend.ts";
 export { type ConnectionState, type FollowOptions, followView } from "./receive/follow-view.ts";
 export { type Batch, type WatchOptions, watchBatches } from "./receive/watch-batches.ts";
 export { type RunBackendOptions, runBackend, runBackendCommand } from "./run-backend.ts";

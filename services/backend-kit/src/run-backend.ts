@@ -7,12 +7,10 @@ import { readClientTls } from "@kpng/process/tls-files.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
-import { backendOptions, readFollowOptions } from "./backend-options.ts";
+import { backendOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
 import { acceptConfigFile } from "./config/config-file.ts";
-import { dialWatchers } from "./discovery/dial-watchers.ts";
-import { readStateOptions } from "./disk/state-folder.ts";
-import { observeBackend } from "./observe/observe-backend.ts";
+import { prepareBackend } from "./prepare-backend.ts";
 
 export type RunBackendOptions = BackendCallbacks & {
   /** Of the backend: lower case letters, digits, dashes; the program is shown as `kpng-NAME`. */
@@ -62,17 +60,9 @@ async function serveBackend(backend: BackendCommand, options: ParsedOptions, sig
   const log = createLog(options.logLevel as LogLevel);
   const health = new Health();
   const metrics = new Registry();
-  const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
-  const state = backend.keepsState === true ? readStateOptions(backend.name, options, log) : undefined;
-  const transport = dialWatchers({
-    api: String(options.api),
-    tls: readClientTls("", { key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) }),
-    maxMessageBytes: Number(options.maxMsgSize),
-    log,
-    folder: state?.folder,
-  });
-  const context = { transport, log, health, metrics, proxyHealth, state, ...readFollowOptions(options) };
-  await runWithMain(backend.makeTask(options, context), tasks, signal);
+  const tls = readClientTls("", { key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) });
+  const { main, beside } = prepareBackend(backend, options, { log, health, metrics, tls });
+  await runWithMain(main, beside, signal);
 }
 
 function text(value: unknown): string | undefined {

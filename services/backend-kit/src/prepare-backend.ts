@@ -1,0 +1,46 @@
+import type { Health } from "@kpng/process/health.ts";
+import type { Log } from "@kpng/process/log.ts";
+import type { Task } from "@kpng/process/task.ts";
+import type { TlsFiles } from "@kpng/process/tls-files.ts";
+import type { Registry } from "prom-client";
+import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
+import { readFollowOptions } from "./backend-options.ts";
+import { dialWatchers } from "./discovery/dial-watchers.ts";
+import { readStateOptions } from "./disk/state-folder.ts";
+import { observeBackend } from "./observe/observe-backend.ts";
+
+/** What a process has before it has a backend. */
+export interface ProcessParts {
+  readonly log: Log;
+  readonly health: Health;
+  readonly metrics: Registry;
+  /** For the connection to the watcher. */
+  readonly tls?: TlsFiles | undefined;
+}
+
+/** A backend that follows watchers over the network, and what runs beside it. */
+export interface PreparedBackend {
+  readonly main: Task;
+  readonly beside: readonly Task[];
+}
+
+/**
+ * Makes a backend from the parsed values of `connectionOptions`, `followOptions`, `observeOptions` and its own: with the
+ * watchers that it follows, its health and metrics, and its place on disk. Run it with `runWithMain`.
+ *
+ * Errors: BAD_OPTION.
+ */
+export function prepareBackend(backend: BackendCommand, options: ParsedOptions, parts: ProcessParts): PreparedBackend {
+  const { log, health, metrics, tls } = parts;
+  const state = backend.keepsState === true ? readStateOptions(backend.name, options, log) : undefined;
+  const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
+  const transport = dialWatchers({
+    api: String(options.api),
+    tls,
+    maxMessageBytes: Number(options.maxMsgSize),
+    log,
+    folder: state?.folder,
+  });
+  const context = { transport, log, health, metrics, proxyHealth, state, ...readFollowOptions(options) };
+  return { main: backend.makeTask(options, context), beside: tasks };
+}
