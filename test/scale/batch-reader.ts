@@ -1,0 +1,87 @@
+const envelopeBytes = 5;
+
+/** OpItem.Sync, field 1 with a length: the first byte of the operation that closes a batch, and of no other. */
+const syncTag = 0x0a;
+
+/** EmptyOp.Revision, field 100 as varint. */
+const revisionTag = [0xa0, 0x06] as const;
+
+/** What of a message that comes in pieces is kept: enough for the whole of a Sync. */
+const keptBytes = 256;
+
+/**
+ * Finds the ends of batches in a stream of gRPC messages: steps from length to length and looks at one byte of each
+ * message, whatever the messages hold.
+ */
+export class BatchReader {
+  readonly #onSync: (revision: number) => void;
+  /** Beginning of a message that is not complete yet. */
+  #kept: Buffer | undefined;
+  /** How many bytes of that message have come, its envelope included. */
+  #seen = 0;
+
+  /** Calls `onSync` at each end of a batch, with the server's revision, or 0 if it tells none. */
+  constructor(onSync: (revision: number) => void) {
+    this.#onSync = onSync;
+  }
+
+  read(chunk: Buffer, start: number, end: number): void {
+    let at = start;
+    while (at < end) {
+      if (this.#seen === 0 && end - at >= envelopeBytes) {
+        const next = at + envelopeBytes + readLength(chunk, at);
+        if (next <= end) {
+          if (chunk[at + envelopeBytes] === syncTag && next > at + envelopeBytes) {
+            this.#onSync(readRevision(chunk, at + envelopeBytes, next));
+          }
+          at = next;
+          continue;
+        }
+      }
+      at = this.#readPiece(chunk, at, end);
+    }
+  }
+
+  /** Takes what there is of one message, and returns where it ends in the chunk. */
+  #readPiece(chunk: Buffer, start: number, end: number): number {
+    this.#kept ??= Buffer.alloc(keptBytes);
+    let at = start;
+    if (this.#seen < envelopeBytes) {
+      const copied = chunk.copy(this.#kept, this.#seen, at, Math.min(end, at + envelopeBytes - this.#seen));
+      this.#seen += copied;
+      at += copied;
+      if (this.#seen < envelopeBytes) return at;
+    }
+    const total = envelopeBytes + readLength(this.#kept, 0);
+    const taken = Math.min(end - at, total - this.#seen);
+    if (this.#seen < keptBytes) chunk.copy(this.#kept, this.#seen, at, at + taken);
+    this.#seen += taken;
+    if (this.#seen === total) {
+      this.#seen = 0;
+      if (this.#kept[envelopeBytes] === syncTag && total > envelopeBytes) {
+        this.#onSync(readRevision(this.#kept, envelopeBytes, Math.min(total, keptBytes)));
+      }
+    }
+    return at + taken;
+  }
+}
+
+function readLength(chunk: Buffer, at: number): number {
+  if (chunk[at] !== 0) throw new Error(`a compressed message, or no gRPC at all: first byte ${chunk[at]}`);
+  return chunk.readUInt32BE(at + 1);
+}
+
+/** Reads a Sync between `start` and `end`. */
+function readRevision(chunk: Buffer, start: number, end: number): number {
+  let at = start + 2;
+  if (end - at < 3 || chunk[at] !== revisionTag[0] || chunk[at + 1] !== revisionTag[1]) return 0;
+  let revision = 0;
+  let factor = 1;
+  for (at += 2; at < end; at += 1) {
+    const byte = chunk[at] ?? 0;
+    revision += (byte & 0x7f) * factor;
+    factor *= 128;
+    if (byte < 0x80) break;
+  }
+  return revision;
+}

@@ -1,0 +1,72 @@
+import type { ChildProcess } from "node:child_process";
+
+/** What a process can be asked for by the one that started it: functions by name, each with one argument. */
+export type Handlers = Readonly<Record<string, (argument: never) => unknown>>;
+
+interface Call {
+  readonly id: number;
+  readonly name: string;
+  readonly argument: unknown;
+}
+
+type Answer = { readonly id: number; readonly value: unknown } | { readonly id: number; readonly error: string };
+
+/** Answers the calls of the parent process until it is gone. */
+export function answerCalls(handlers: Handlers): void {
+  process.on("message", async (message) => {
+    const { id, name, argument } = message as Call;
+    let answer: Answer;
+    try {
+      const handler = handlers[name] as ((argument: unknown) => unknown) | undefined;
+      if (handler === undefined) throw new Error(`no such call: ${name}`);
+      answer = { id, value: await handler(argument) };
+    } catch (error) {
+      answer = { id, error: error instanceof Error ? (error.stack ?? error.message) : String(error) };
+    }
+    if (process.connected) process.send?.(answer);
+  });
+  process.on("disconnect", () => process.exit(0));
+}
+
+/** Calls what a child process answers with `answerCalls`. */
+export class Caller<H extends Handlers> {
+  readonly child: ChildProcess;
+  readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
+  #lastId = 0;
+  #end: string | undefined;
+
+  constructor(child: ChildProcess, name: string) {
+    this.child = child;
+    child.on("message", (message) => {
+      const answer = message as Answer;
+      const waiting = this.#waiting.get(answer.id);
+      this.#waiting.delete(answer.id);
+      if ("error" in answer) waiting?.reject(new Error(`${name}: ${answer.error}`));
+      else waiting?.resolve(answer.value);
+    });
+    const end = (reason: string): void => {
+      this.#end ??= `${name} ${reason}`;
+      for (const waiting of this.#waiting.values()) waiting.reject(new Error(this.#end));
+      this.#waiting.clear();
+    };
+    child.once("error", (error) => end(`cannot run: ${error.message}`));
+    child.once("exit", (code, signal) => end(`ended with ${signal ?? `exit code ${code}`}`));
+  }
+
+  async call<K extends keyof H & string>(name: K, argument: Parameters<H[K]>[0]): Promise<Awaited<ReturnType<H[K]>>> {
+    if (this.#end !== undefined) throw new Error(this.#end);
+    const id = ++this.#lastId;
+    const waiting = Promise.withResolvers<unknown>();
+    this.#waiting.set(id, waiting);
+    this.child.send({ id, name, argument } satisfies Call);
+    return (await waiting.promise) as Awaited<ReturnType<H[K]>>;
+  }
+
+  /** Ends the process and waits until it is gone. */
+  async stop(): Promise<void> {
+    if (this.#end !== undefined) return;
+    const gone = new Promise((resolve) => this.child.once("exit", resolve));
+    this.child.kill("SIGKILL");
+    await gone;
+  }
+}

@@ -1,0 +1,30 @@
+import { toBinary } from "@bufbuild/protobuf";
+import { EndpointSchema, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { encodeService } from "@kpng/model/wire/service-message.ts";
+import { type Snapshot, slicesOf } from "../../services/watcher/src/store/snapshot.ts";
+import { choosingNode } from "../../services/watcher/src/view/node.ts";
+import { makeServiceView } from "../../services/watcher/src/view/service-view.ts";
+import { digestView, type ViewDigest } from "./held-view.ts";
+
+/**
+ * What a subscriber must hold that has been told all of a snapshot: each Service by itself, without anything that the
+ * streams share or remember.
+ */
+export function expectedView(snapshot: Snapshot, nodeName: string, isExtended: boolean): ViewDigest {
+  const items: (readonly [string, Uint8Array])[] = [];
+  const node = choosingNode(snapshot, nodeName);
+  for (const service of snapshot.services.values()) {
+    const view = makeServiceView(service, slicesOf(snapshot, serviceKey(service)), node);
+    const path = serviceKey(service);
+    items.push([path, toBinary(ServiceSchema, encodeService(service, isExtended ? view : undefined))]);
+    for (const endpoint of view.endpoints) {
+      // A reader that ignores Scopes uses all that it gets for cluster IPs: what must not be used there is left out.
+      if (!isExtended && !endpoint.scopes.internal) continue;
+      const message = isExtended ? encodeExtendedEndpoint(endpoint, service) : encodeKpngEndpoint(endpoint, service);
+      items.push([`${path}/${endpoint.key}`, toBinary(EndpointSchema, message)]);
+    }
+  }
+  return digestView(items);
+}

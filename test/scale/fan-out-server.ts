@@ -1,0 +1,152 @@
+import { monitorEventLoopDelay } from "node:perf_hooks";
+import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
+import { readServerTls } from "@kpng/process/tls-files.ts";
+import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
+import { Store } from "../../services/watcher/src/store/store.ts";
+import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
+import type { MadeChange } from "./batch-log.ts";
+import { answerCalls } from "./calls.ts";
+import { expectedView } from "./expected-view.ts";
+import { monotonicMs } from "./monotonic.ts";
+import { usageOf } from "./proc.ts";
+import { endpointChange, makeScript, type ScriptName } from "./scripts.ts";
+import { makeCluster, makeService, type SyntheticShape } from "./synthetic.ts";
+
+/**
+ * The server under test: a store with a synthetic cluster, and the watcher's own serveTask, in a process of its own.
+ */
+const store = new Store();
+let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
+let changesMade = 0;
+let markersMade = 0;
+let delay: ReturnType<typeof monitorEventLoopDelay> | undefined;
+
+/** What the server's process has used. */
+export interface ServerUsage {
+  /** User and system time so far, all threads, in milliseconds. */
+  readonly cpuMs: number;
+  readonly rssBytes: number;
+  readonly peakRssBytes: number;
+  /** Of JavaScript: heap in use and buffers outside of it. */
+  readonly heapBytes: number;
+}
+
+export interface ScriptResult {
+  readonly changes: readonly MadeChange[];
+  /** Revision before the first change. */
+  readonly sinceRevision: number;
+  /** CPU time when the first step was made. */
+  readonly cpuMs: number;
+  /** How late the last step was made, because the server was busy. */
+  readonly behindMs: number;
+}
+
+function apply(changes: readonly ObjectChange[]): MadeChange {
+  const atMs = monotonicMs();
+  store.apply(changes);
+  return { revision: store.snapshot.revision, atMs };
+}
+
+function cpu(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
+}
+
+/**
+ * A change that every stream is told of, whatever it was told before: changes that cancel each other while a stream is
+ * busy are never told, so their revisions would be waited for in vain.
+ */
+function nextMarker(): ObjectChange {
+  markersMade += 1;
+  const labels = { marker: String(markersMade) };
+  return { kind: "put-service", service: { ...makeService(0), name: "marker", labels } };
+}
+
+const handlers = {
+  async start(options: { readonly shape: SyntheticShape; readonly tls?: Parameters<typeof readServerTls>[1] }) {
+    shape = options.shape;
+    store.replace(makeCluster(shape));
+    const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
+    const server = await serveStore(store, tls === undefined ? {} : { tls });
+    return { address: server.address };
+  },
+
+  /** Changes one endpoint. */
+  change(_: Record<never, never>): MadeChange & { readonly cpuMs: number } {
+    const change = endpointChange(changesMade, shape);
+    changesMade += 1;
+    return { cpuMs: cpu(), ...apply([change]) };
+  },
+
+  /** Returns the revision then. */
+  prepare({ script }: { readonly script: ScriptName }): number {
+    const { before } = makeScript(script, shape);
+    return apply([...before, nextMarker()]).revision;
+  },
+
+  /** Plays the steps of a script at its pace; those that are not made by `timeoutMs` are left out, and a marker ends them. */
+  async play({
+    script,
+    timeoutMs,
+  }: {
+    readonly script: ScriptName;
+    readonly timeoutMs: number;
+  }): Promise<ScriptResult> {
+    const { steps, stepsPerSecond } = makeScript(script, shape);
+    const sinceRevision = store.snapshot.revision;
+    const changes: MadeChange[] = [];
+    const cpuMs = cpu();
+    const startedAtMs = monotonicMs();
+    const dueAtMs = (index: number): number => startedAtMs + (index * 1000) / stepsPerSecond;
+    let behindMs = 0;
+    for (const [index, step] of steps.entries()) {
+      const early = dueAtMs(index) - monotonicMs();
+      // A busy server is late, and must still be let do its work between two steps.
+      await (early > 0 ? sleep(early) : turn());
+      if (monotonicMs() > startedAtMs + timeoutMs) break;
+      behindMs = Math.max(0, monotonicMs() - dueAtMs(index));
+      changes.push(apply(step));
+    }
+    changes.push(apply([nextMarker()]));
+    return { changes, sinceRevision, cpuMs, behindMs };
+  },
+
+  restore({ script }: { readonly script: ScriptName }): number {
+    const { after } = makeScript(script, shape);
+    return apply([...after, nextMarker()]).revision;
+  },
+
+  cpu(_: Record<never, never>): number {
+    return cpu();
+  },
+
+  /** With `settle`, what is not needed any more is given back first, as V8 does by itself after idle seconds. */
+  async usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
+    for (let round = 0; settle && round < 3; round += 1) {
+      await globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "async" });
+      await sleep(100);
+    }
+    const { heapUsed, external, rss } = process.memoryUsage();
+    const { peakRssBytes } = usageOf(process.pid);
+    return { cpuMs: cpu(), rssBytes: rss, peakRssBytes, heapBytes: heapUsed + external };
+  },
+
+  watchDelay(_: Record<never, never>): void {
+    delay = monitorEventLoopDelay({ resolution: 5 });
+    delay.enable();
+  },
+
+  /** Longest time, and its 99th percentile, in milliseconds that the event loop was held up since `watchDelay`. */
+  delay(_: Record<never, never>): { readonly p99: number; readonly max: number } {
+    delay?.disable();
+    return { p99: (delay?.percentile(99) ?? 0) / 1e6, max: (delay?.max ?? 0) / 1e6 };
+  },
+
+  digest({ nodeName, isExtended }: { readonly nodeName: string; readonly isExtended: boolean }) {
+    return expectedView(store.snapshot, nodeName, isExtended);
+  },
+};
+
+export type FanOutServerHandlers = typeof handlers;
+
+answerCalls(handlers);

@@ -1,0 +1,111 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Caller } from "./calls.ts";
+import type { FleetOptions } from "./hollow-fleet.ts";
+import type { HollowNodesHandlers } from "./hollow-nodes.ts";
+import { measureRow, type RowOptions } from "./measure-row.ts";
+import { startCalled } from "./processes.ts";
+import { type OwnServer, startOwnServer } from "./server-under-test.ts";
+
+/**
+ * The benchmark in small: that what it measures is right, and what must hold at every size. No test knows a time: the
+ * machine may be busy with anything.
+ */
+const shape = { services: 100, endpoints: 10, nodes: 50 };
+
+const small: RowOptions = {
+  shape,
+  streams: 50,
+  streamsPerConnection: 1,
+  isExtended: true,
+  tls: undefined,
+  stalled: 0,
+  changes: 20,
+  scripts: [],
+  storms: [],
+  limitMs: 60_000,
+};
+
+/** Measures a row; that rejects if a sampled stream does not hold what the store says. */
+async function measured(options: RowOptions) {
+  const server = await startOwnServer(options.shape, options.tls);
+  try {
+    return await measureRow(server, options, () => undefined);
+  } finally {
+    await server.stop();
+  }
+}
+
+describe("streams hold what the store says they should", () => {
+  const rows: readonly (Partial<RowOptions> & { readonly name: string })[] = [
+    { name: "after changes, a drained node and a mass reconnect", scripts: ["drain"], storms: [0, 100] },
+    { name: "after a rolling update of 1 000 pods", scripts: ["rolling"], streams: 10 },
+    { name: "with what a Go client asks for", isExtended: false },
+    { name: "with hints for zones", shape: { ...shape, hints: "zone" }, changes: 4 },
+    { name: "with hints for nodes", shape: { ...shape, hints: "node" }, changes: 4 },
+    { name: "with policy Local on every other Service", shape: { ...shape, localEvery: 2 } },
+    { name: "with ten streams on each connection", streamsPerConnection: 10 },
+  ];
+
+  test.each(rows)("$name", { timeout: 120_000 }, async ({ name: _, ...fields }) => {
+    const options = { ...small, ...fields };
+    const result = await measured(options);
+    expect(result.checkedStreams).toBe(3);
+    if (options.shape.hints === undefined) {
+      // One batch for each stream and change, when changes come one at a time.
+      expect(result.single.latencies.count).toBe(options.streams * options.changes);
+    }
+  });
+});
+
+describe("readers that stop reading", () => {
+  let server: OwnServer;
+  let load: Caller<HollowNodesHandlers>;
+
+  beforeEach(async () => {
+    server = await startOwnServer(shape, undefined);
+    load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
+  });
+
+  afterEach(async () => {
+    await load.stop();
+    await server.stop();
+  });
+
+  function open(fleet: string, fields: Partial<FleetOptions> = {}) {
+    const options = { address: server.address, streams: 50, firstNode: 0, isExtended: true, ...fields };
+    return load.call("open", { fleet, options, timeoutMs: 60_000 });
+  }
+
+  /** Makes thousands of changes, and returns what each reader was sent and what the server holds more than before. */
+  async function churn() {
+    const before = await server.usage(true);
+    const mark = await load.call("mark", { fleet: "readers" });
+    const { changes, sinceRevision } = await server.calls.call("play", { script: "churn1000", timeoutMs: 60_000 });
+    const revision = changes.at(-1)?.revision ?? 0;
+    await load.call("reachedRevision", { fleet: "readers", revision, timeoutMs: 60_000 });
+    const collected = await load.call("collect", { fleet: "readers", changes, sinceRevision });
+    const after = await server.usage(true);
+    return {
+      bytesPerReader: (collected.receivedBytes - mark.receivedBytes) / 50,
+      grownBytes: after.heapBytes - before.heapBytes,
+    };
+  }
+
+  test("cost neither memory nor anybody else's batches", { timeout: 180_000 }, async () => {
+    await open("readers", { sampled: 5 });
+    const without = await churn();
+    // Streams of one connection share its socket: its buffers in the kernel, which take megabytes, are soon full.
+    await open("deaf", { firstNode: 50, stallAfterBatches: 0, streamsPerConnection: 50 });
+    await open("stuck", { firstNode: 100, stallAfterBatches: 1, streamsPerConnection: 50 });
+    // The first round fills whatever is bounded; what the second adds would be added for ever.
+    await churn();
+    const beside = await churn();
+    expect(beside.bytesPerReader / without.bytesPerReader).toBeGreaterThan(0.5);
+    // A queue for each of them would have grown by what each reader was sent.
+    const queuedBytes = 100 * beside.bytesPerReader;
+    expect(beside.grownBytes / queuedBytes).toBeLessThan(0.25);
+    for (const [nodeName, held] of Object.entries(await load.call("digests", { fleet: "readers" }))) {
+      expect(held, nodeName).toEqual(await server.calls.call("digest", { nodeName, isExtended: true }));
+    }
+  });
+});

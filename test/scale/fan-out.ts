@@ -1,0 +1,233 @@
+import { availableParallelism, cpus, loadavg, totalmem } from "node:os";
+import { parseArgs } from "node:util";
+import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
+import { startKpng } from "./kpng-server.ts";
+import { measureRow, type RowOptions, type RowResult } from "./measure-row.ts";
+import { mebibytes } from "./proc.ts";
+import type { ScriptName } from "./scripts.ts";
+import { startOwnServer } from "./server-under-test.ts";
+import { changesTable, connectTable, type NamedResult, scriptsTable, stalledTable, stormsTable } from "./tables.ts";
+
+/**
+ * The fan-out benchmark: one watcher, many hollow nodes, on one machine.
+ *
+ * Without options it measures the rows of `docs/performance.md`. With any of `--streams`, `--services` and
+ * `--endpoints` it measures one row of that size, with what the other options add.
+ */
+const usage = `node test/scale/fan-out.ts [options]
+
+  --streams <n>       hollow nodes (100)
+  --services <n>      Services (1000)
+  --endpoints <n>     endpoints of each Service (10)
+  --nodes <n>         nodes that the endpoints run on (as many as streams)
+  --changes <n>       single changes that are measured (50)
+  --per-connection <n>  streams on one connection (1)
+  --plain             say what a Go client says, without our features
+  --tls               with client certificates
+  --stalled <n>       readers that stop reading, beside the others
+  --hints zone|node   topology hints on all endpoints
+  --local-every <n>   of every n Services one has externalTrafficPolicy Local
+  --scripts <names>   rolling,drain,churn20,churn1000
+  --storms <ms,ms>    mass reconnects, each spread over so many milliseconds
+  --limit <seconds>   longest time for all to sync, and for one change to reach all (60)
+
+KPNG_BIN      the Go original, or what understands its options; measured as well, on the smallest row
+KPNG_BENCH_NO_PIN  leave it to the kernel which core runs what
+`;
+
+interface Row extends Partial<Omit<RowOptions, "shape">> {
+  readonly name: string;
+  readonly streams: number;
+  readonly shape: { readonly services: number; readonly endpoints: number; readonly nodes?: number };
+  readonly hasTls?: boolean;
+}
+
+const allScripts: readonly ScriptName[] = ["rolling", "drain", "churn20", "churn1000"];
+
+const standardRows: readonly Row[] = [
+  { name: "100 × 1 000 × 10", streams: 100, shape: { services: 1_000, endpoints: 10 }, scripts: allScripts },
+  { name: "100 × 2 000 × 10", streams: 100, shape: { services: 2_000, endpoints: 10 } },
+  {
+    name: "1 000 × 1 000 × 10",
+    streams: 1_000,
+    shape: { services: 1_000, endpoints: 10 },
+    scripts: allScripts,
+    stalled: 50,
+  },
+  {
+    name: "1 000 × 5 000 × 10",
+    streams: 1_000,
+    shape: { services: 5_000, endpoints: 10 },
+    scripts: ["rolling", "churn1000"],
+    storms: [0, 5_000],
+    stalled: 50,
+  },
+  { name: "1 000 × 10 000 × 10", streams: 1_000, shape: { services: 10_000, endpoints: 10 }, changes: 30 },
+  {
+    name: "1 000 × 5 000 × 10, TLS",
+    streams: 1_000,
+    shape: { services: 5_000, endpoints: 10 },
+    hasTls: true,
+    changes: 30,
+  },
+  {
+    name: "5 000 × 5 000 × 10",
+    streams: 5_000,
+    shape: { services: 5_000, endpoints: 10 },
+    changes: 20,
+    limitMs: 90_000,
+    storms: [5_000],
+  },
+];
+
+function say(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+/** Progress, which is not part of the result. */
+function note(line: string): void {
+  process.stderr.write(`  ${line}\n`);
+}
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      streams: { type: "string" },
+      services: { type: "string" },
+      endpoints: { type: "string" },
+      nodes: { type: "string" },
+      changes: { type: "string" },
+      "per-connection": { type: "string" },
+      plain: { type: "boolean" },
+      tls: { type: "boolean" },
+      stalled: { type: "string" },
+      hints: { type: "string" },
+      "local-every": { type: "string" },
+      scripts: { type: "string" },
+      storms: { type: "string" },
+      limit: { type: "string" },
+      help: { type: "boolean" },
+    },
+  });
+  if (values.help) {
+    say(usage);
+    return;
+  }
+  const { streams, services, endpoints } = values;
+  const isOne = [streams, services, endpoints].some((value) => value !== undefined);
+  const common: Partial<RowOptions> = {
+    ...(values.changes === undefined ? {} : { changes: Number(values.changes) }),
+    ...(values.stalled === undefined ? {} : { stalled: Number(values.stalled) }),
+    ...(values.scripts === undefined ? {} : { scripts: values.scripts.split(",").map(readScript) }),
+    ...(values.storms === undefined ? {} : { storms: values.storms.split(",").map(Number) }),
+    ...(values.limit === undefined ? {} : { limitMs: Number(values.limit) * 1_000 }),
+    ...(values["per-connection"] === undefined ? {} : { streamsPerConnection: Number(values["per-connection"]) }),
+    isExtended: values.plain !== true,
+  };
+  const size = {
+    streams: Number(streams ?? 100),
+    services: Number(services ?? 1_000),
+    endpoints: Number(endpoints ?? 10),
+  };
+  const shape = {
+    services: size.services,
+    endpoints: size.endpoints,
+    nodes: Number(values.nodes ?? size.streams),
+    hints: readHints(values.hints),
+    localEvery: Number(values["local-every"] ?? 0),
+  };
+  const rows: readonly Row[] = isOne
+    ? [
+        {
+          name: `${size.streams} × ${size.services} × ${size.endpoints}`,
+          streams: size.streams,
+          shape,
+          hasTls: values.tls === true,
+        },
+      ]
+    : standardRows;
+  await measure(rows.map((row) => ({ ...row, ...common })));
+}
+
+function readScript(name: string): ScriptName {
+  const script = allScripts.find((one) => one === name);
+  if (script === undefined) throw new Error(`no script "${name}"; there are ${allScripts.join(", ")}`);
+  return script;
+}
+
+function readHints(hints: string | undefined): "none" | "zone" | "node" {
+  if (hints === undefined) return "none";
+  if (hints !== "zone" && hints !== "node") throw new Error(`--hints ${hints}: write zone or node`);
+  return hints;
+}
+
+async function measure(rows: readonly Row[]): Promise<void> {
+  const startedAt = Date.now();
+  const [cpu] = cpus();
+  const [load = 0] = loadavg();
+  const machine = `${availableParallelism()} cores (${cpu?.model}), ${mebibytes(totalmem())}`;
+  say(`Node.js ${process.version}, ${machine}, load before: ${load.toFixed(1)}\n`);
+  if (load > 0.5) note("the machine is busy with something else: times are too long, CPU is about right");
+  const results: NamedResult[] = [];
+  const certificates = rows.some((row) => row.hasTls) ? makeCertificates() : undefined;
+  try {
+    for (const row of rows) results.push(await measureOne(row, certificates, undefined));
+    const { KPNG_BIN: program } = process.env;
+    const [first] = rows;
+    if (program !== undefined && first !== undefined) {
+      const alike: Row = { ...first, scripts: [], storms: [], stalled: 0, hasTls: false, isExtended: false };
+      results.push(await measureOne({ ...alike, name: `${first.name}, plain` }, undefined, undefined));
+      results.push(await measureOne({ ...alike, name: `${first.name}, KPNG_BIN` }, undefined, program));
+    }
+  } finally {
+    certificates?.remove();
+  }
+  for (const table of [changesTable, connectTable, scriptsTable, stalledTable, stormsTable]) {
+    const text = table(results);
+    if (text !== undefined) say(`${text}\n`);
+  }
+  for (const { name, result } of results) if (typeof result === "string") say(`${name}: ${result}`);
+  say(`(${Math.round((Date.now() - startedAt) / 1000)} s)`);
+  if (results.some(({ result }) => typeof result === "string")) process.exitCode = 1;
+}
+
+async function measureOne(
+  row: Row,
+  certificates: TestCertificates | undefined,
+  program: string | undefined,
+): Promise<NamedResult> {
+  note(row.name);
+  const { name, hasTls, shape, ...given } = row;
+  const options: RowOptions = {
+    streamsPerConnection: 1,
+    isExtended: true,
+    stalled: 0,
+    changes: 50,
+    scripts: [],
+    storms: [],
+    limitMs: 60_000,
+    ...given,
+    tls: hasTls ? certificates : undefined,
+    shape: { nodes: row.streams, ...shape },
+  };
+  try {
+    return { name, result: await measureWith(options, program) };
+  } catch (error) {
+    // A row that cannot be measured is a result too: the others still are.
+    const reason = error instanceof Error ? error.message : String(error);
+    note(`failed: ${reason}`);
+    return { name, result: reason };
+  }
+}
+
+async function measureWith(options: RowOptions, program: string | undefined): Promise<RowResult> {
+  const server =
+    program === undefined ? await startOwnServer(options.shape, options.tls) : await startKpng(program, options.shape);
+  try {
+    return await measureRow(server, options, note);
+  } finally {
+    await server.stop();
+  }
+}
+
+await main();

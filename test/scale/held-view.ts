@@ -1,0 +1,56 @@
+import { createHash } from "node:crypto";
+import { fromBinary } from "@bufbuild/protobuf";
+import { OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+
+/** Digest of a view: of the paths in ascending order with the bytes of their items. */
+export interface ViewDigest {
+  readonly items: number;
+  readonly digest: string;
+}
+
+export function digestView(items: Iterable<readonly [string, Uint8Array]>): ViewDigest {
+  const sorted = [...items].sort(([a], [b]) => (a < b ? -1 : 1));
+  const hash = createHash("sha256");
+  for (const [path, bytes] of sorted) hash.update(`${path}\0${bytes.length}\0`).update(bytes);
+  return { items: sorted.length, digest: hash.digest("hex").slice(0, 16) };
+}
+
+/** What a subscriber holds that applies all it receives: the check that the streams say the right thing. */
+export class HeldView {
+  readonly #items = new Map<string, Uint8Array>();
+  #rest: Buffer = Buffer.alloc(0);
+
+  read(chunk: Buffer, start: number, end: number): void {
+    let bytes = Buffer.concat([this.#rest, chunk.subarray(start, end)]);
+    while (bytes.length >= 5) {
+      const length = 5 + bytes.readUInt32BE(1);
+      if (bytes.length < length) break;
+      this.#apply(bytes.subarray(5, length));
+      bytes = bytes.subarray(length);
+    }
+    this.#rest = bytes;
+  }
+
+  #apply(message: Uint8Array): void {
+    const { Op: op } = fromBinary(OpItemSchema, message);
+    switch (op.case) {
+      case "Reset":
+        this.#items.clear();
+        return;
+      case "Set":
+        this.#items.set(op.value.Ref?.Path ?? "", Uint8Array.from(op.value.Bytes));
+        return;
+      case "Delete":
+        if (!this.#items.delete(op.value.Path)) throw new Error(`a Delete of ${op.value.Path}, which is not held`);
+        return;
+      case "Sync":
+        return;
+      default:
+        throw new Error("an operation that nobody asked for");
+    }
+  }
+
+  digest(): ViewDigest {
+    return digestView(this.#items);
+  }
+}

@@ -1,0 +1,313 @@
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { Feature, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { BatchLog, type Latencies, type MadeChange, type Quantiles, summarize } from "./batch-log.ts";
+import { BatchReader } from "./batch-reader.ts";
+import { HeldView, type ViewDigest } from "./held-view.ts";
+import { HollowConnection, type HollowTls } from "./hollow-connection.ts";
+import { monotonicMs } from "./monotonic.ts";
+
+export interface FleetOptions {
+  /** `host:port`. */
+  readonly address: string;
+  /** Paths of PEM files; undefined for plaintext. */
+  readonly tls?: { readonly ca: string; readonly key: string; readonly crt: string } | undefined;
+  readonly streams: number;
+  /** Number of the first stream's node: `node-7` for 7. */
+  readonly firstNode: number;
+  /** Default 1, as of real nodes. */
+  readonly streamsPerConnection?: number | undefined;
+  /** Ask for our own fields, as the kit does; false is what a Go client says. */
+  readonly isExtended: boolean;
+  /** How many streams keep what they receive, for `digests`. */
+  readonly sampled?: number | undefined;
+  /** Stop reading for good after so many batches; 0 is before the first byte. Undefined for readers that read. */
+  readonly stallAfterBatches?: number | undefined;
+}
+
+export interface OpenOptions {
+  /** Each connection is opened after a random part of this time. Default 0: all at once. */
+  readonly jitterMs?: number | undefined;
+  readonly timeoutMs: number;
+}
+
+export interface OpenResult {
+  /** From the first dial until the last stream had its first batch complete. */
+  readonly elapsedMs: number;
+  /** From each stream's dial until its first batch was complete. */
+  readonly each: Quantiles;
+  readonly receivedBytes: number;
+  /** How often a connection was refused or lost and dialled again. */
+  readonly retries: number;
+}
+
+interface Slot {
+  readonly firstStream: number;
+  readonly requests: readonly Uint8Array[];
+  connection: HollowConnection | undefined;
+  dialledAtMs: number;
+}
+
+/** Requests that a reader who stalls has sent before: the server may send it as many batches. */
+const requestsOfStalled = 1_000;
+
+/** Connections that may be on their way at a time: more would only fill the listen queue. */
+const maxDialling = 256;
+
+/** Longest wait before a connection that was lost while opening is dialled again. */
+const retryMs = 1_000;
+
+/** Many subscribers that read, check nothing, keep nothing, and note when their batches were complete. */
+export class HollowFleet {
+  readonly log = new BatchLog();
+  readonly #options: FleetOptions;
+  readonly #tls: HollowTls | undefined;
+  readonly #slots: readonly Slot[];
+  readonly #held = new Map<number, HeldView>();
+  /** By stream: batches since it was dialled, and the revision of the last one. */
+  readonly #batches: Uint32Array;
+  readonly #revisions: Float64Array;
+  readonly #firstSyncMs: Float64Array;
+  #due: (() => void)[] = [];
+  #isOpening = false;
+  #retries = 0;
+  #lost: string | undefined;
+  #receivedBefore = 0;
+  #wait: { isMet(stream: number): boolean; left: number; done(error?: Error): void } | undefined;
+
+  constructor(options: FleetOptions) {
+    this.#options = options;
+    const { streams, firstNode, streamsPerConnection = 1, isExtended, sampled = 0, tls } = options;
+    this.#tls = tls && { ca: readFileSync(tls.ca), key: readFileSync(tls.key), cert: readFileSync(tls.crt) };
+    this.#batches = new Uint32Array(streams);
+    this.#revisions = new Float64Array(streams);
+    this.#firstSyncMs = new Float64Array(streams);
+    const Features = isExtended ? [Feature.Extended] : [];
+    const requests = Array.from({ length: streams }, (_, stream) =>
+      toBinary(WatchReqSchema, create(WatchReqSchema, { NodeName: `node-${firstNode + stream}`, Features })),
+    );
+    this.#slots = Array.from({ length: Math.ceil(streams / streamsPerConnection) }, (_, index) => {
+      const firstStream = index * streamsPerConnection;
+      const own = requests.slice(firstStream, firstStream + streamsPerConnection);
+      return { firstStream, requests: own, connection: undefined, dialledAtMs: 0 };
+    });
+    // Spread over all streams, so that every zone and both ends are among them.
+    for (let index = 0; index < Math.min(sampled, streams); index += 1) {
+      this.#held.set(Math.floor((index * streams) / sampled), new HeldView());
+    }
+  }
+
+  get receivedBytes(): number {
+    return this.#slots.reduce((sum, slot) => sum + (slot.connection?.receivedBytes ?? 0), this.#receivedBefore);
+  }
+
+  /** Why a stream was lost that nobody closed; undefined if none was. */
+  get lost(): string | undefined {
+    return this.#lost;
+  }
+
+  /**
+   * Dials all, and resolves when every stream has its first batch, or when stalled readers are connected.
+   *
+   * Rejects after `timeoutMs`, with how many got there.
+   */
+  async open({ jitterMs = 0, timeoutMs }: OpenOptions): Promise<OpenResult> {
+    this.#batches.fill(0);
+    this.#revisions.fill(0);
+    this.#firstSyncMs.fill(Number.NaN);
+    this.#retries = 0;
+    this.#isOpening = true;
+    this.log.clear();
+    const receivedBefore = this.receivedBytes;
+    const startedAtMs = monotonicMs();
+    const isStalled = this.#options.stallAfterBatches !== undefined;
+    const synced = isStalled ? undefined : this.#until((stream) => (this.#batches[stream] ?? 0) > 0, timeoutMs);
+    synced?.catch(() => undefined);
+    await this.#dialAll(jitterMs);
+    await synced;
+    const elapsedMs = monotonicMs() - startedAtMs;
+    this.#isOpening = false;
+    return {
+      elapsedMs,
+      each: summarize(isStalled ? [] : [...this.#firstSyncMs].sort((a, b) => a - b)),
+      receivedBytes: this.receivedBytes - receivedBefore,
+      retries: this.#retries,
+    };
+  }
+
+  /** Drops all connections at once. */
+  drop(): void {
+    this.#receivedBefore = this.receivedBytes;
+    for (const slot of this.#slots) {
+      slot.connection?.close();
+      slot.connection = undefined;
+    }
+    this.#due = [];
+  }
+
+  /** Resolves when all streams know `revision`. Only of servers that tell it. */
+  reachedRevision(revision: number, timeoutMs: number): Promise<void> {
+    return this.#until((stream) => (this.#revisions[stream] ?? 0) >= revision, timeoutMs);
+  }
+
+  /** Resolves when all streams have got `count` batches since they were dialled, their first one included. */
+  reachedBatches(count: number, timeoutMs: number): Promise<void> {
+    return this.#until((stream) => (this.#batches[stream] ?? 0) >= count, timeoutMs);
+  }
+
+  /** The fewest batches that a stream has got since it was dialled. */
+  get batches(): number {
+    return this.#batches.reduce((least, count) => Math.min(least, count), Number.POSITIVE_INFINITY);
+  }
+
+  /** Resolves when no batch has come for a while; rejects if that does not happen within `timeoutMs`. */
+  async quiet(quietMs: number, timeoutMs: number): Promise<void> {
+    const untilMs = monotonicMs() + timeoutMs;
+    for (let length = -1; length !== this.log.length; ) {
+      if (monotonicMs() > untilMs) throw new Error(`after ${timeoutMs} ms batches still come`);
+      length = this.log.length;
+      await sleep(quietMs);
+    }
+  }
+
+  latencies(changes: readonly MadeChange[], sinceRevision: number): Latencies {
+    return this.log.latencies(changes, sinceRevision);
+  }
+
+  digests(): Readonly<Record<string, ViewDigest>> {
+    const { firstNode } = this.#options;
+    return Object.fromEntries([...this.#held].map(([stream, held]) => [`node-${firstNode + stream}`, held.digest()]));
+  }
+
+  async #dialAll(jitterMs: number): Promise<void> {
+    let dialling = 0;
+    let room = Promise.withResolvers<void>();
+    const dial = (slot: Slot): Promise<void> => {
+      dialling += 1;
+      return this.#dial(slot).finally(() => {
+        dialling -= 1;
+        room.resolve();
+      });
+    };
+    const dials: Promise<void>[] = [];
+    for (const slot of this.#slots) {
+      if (jitterMs > 0) {
+        dials.push(sleep(Math.random() * jitterMs).then(() => dial(slot)));
+        continue;
+      }
+      while (dialling >= maxDialling) {
+        room = Promise.withResolvers();
+        await room.promise;
+      }
+      dials.push(dial(slot));
+    }
+    await Promise.all(dials);
+  }
+
+  /** Resolves when the connection is open for the first time. */
+  #dial(slot: Slot): Promise<void> {
+    const { address, stallAfterBatches } = this.#options;
+    const at = address.lastIndexOf(":");
+    const connected = Promise.withResolvers<void>();
+    const readers = slot.requests.map((_, index) => this.#makeReader(slot, slot.firstStream + index));
+    for (const index of slot.requests.keys()) {
+      const stream = slot.firstStream + index;
+      if (this.#held.has(stream)) this.#held.set(stream, new HeldView());
+    }
+    slot.dialledAtMs = monotonicMs();
+    const connection = new HollowConnection({
+      host: address.slice(0, at),
+      port: Number(address.slice(at + 1)),
+      tls: this.#tls,
+      requests: slot.requests,
+      requestsAhead: stallAfterBatches === undefined ? 1 : requestsOfStalled,
+      onConnected: () => {
+        connected.resolve();
+        if (stallAfterBatches === 0) connection.stall();
+      },
+      onData: (index, chunk, start, end) => {
+        this.#held.get(slot.firstStream + index)?.read(chunk, start, end);
+        readers[index]?.read(chunk, start, end);
+      },
+      onLost: (reason) => this.#onLost(slot, reason).then(connected.resolve),
+    });
+    slot.connection = connection;
+    return connected.promise;
+  }
+
+  #makeReader(slot: Slot, stream: number): BatchReader {
+    const { stallAfterBatches } = this.#options;
+    return new BatchReader((revision) => {
+      const atMs = monotonicMs();
+      const wait = this.#wait;
+      const wasMet = wait === undefined || wait.isMet(stream);
+      const batches = (this.#batches[stream] ?? 0) + 1;
+      this.#batches[stream] = batches;
+      this.#revisions[stream] = revision;
+      if (batches === 1) this.#firstSyncMs[stream] = atMs - slot.dialledAtMs;
+      this.log.add(stream, revision, atMs);
+      if (stallAfterBatches !== undefined) {
+        if (batches >= stallAfterBatches) slot.connection?.stall();
+        return;
+      }
+      this.#askNext(slot, stream);
+      if (wait === undefined || wasMet || !wait.isMet(stream)) return;
+      wait.left -= 1;
+      if (wait.left === 0) wait.done();
+    });
+  }
+
+  /**
+   * Sends a stream's next request after everything that has arrived was read: on real nodes each answers by itself, and
+   * here the answer of one must not delay the clock of another.
+   */
+  #askNext(slot: Slot, stream: number): void {
+    const { connection } = slot;
+    if (this.#due.length === 0) {
+      setImmediate(() => {
+        const due = this.#due;
+        this.#due = [];
+        for (const ask of due) ask();
+      });
+    }
+    this.#due.push(() => connection?.request(stream - slot.firstStream));
+  }
+
+  async #onLost(slot: Slot, reason: string): Promise<void> {
+    if (!this.#isOpening) {
+      // A reader that stalls may be cut off; that is for the server to decide.
+      if (this.#options.stallAfterBatches !== undefined) return;
+      this.#lost ??= reason;
+      this.#wait?.done(new Error(`a stream was lost: ${reason}`));
+      return;
+    }
+    this.#retries += 1;
+    if (this.#retries <= 3) process.stderr.write(`hollow nodes: dialled again: ${reason}\n`);
+    await sleep(Math.random() * retryMs);
+    if (this.#isOpening) await this.#dial(slot);
+  }
+
+  #until(isMet: (stream: number) => boolean, timeoutMs: number): Promise<void> {
+    let left = 0;
+    for (let stream = 0; stream < this.#batches.length; stream += 1) if (!isMet(stream)) left += 1;
+    if (this.#lost !== undefined) return Promise.reject(new Error(`a stream was lost: ${this.#lost}`));
+    if (left === 0) return Promise.resolve();
+    return new Promise((resolve, reject) => {
+      const timeout = setTimeout(() => {
+        wait.done(new Error(`after ${timeoutMs} ms ${wait.left} of ${this.#batches.length} streams still wait`));
+      }, timeoutMs);
+      const wait = {
+        isMet,
+        left,
+        done: (error?: Error) => {
+          clearTimeout(timeout);
+          if (this.#wait === wait) this.#wait = undefined;
+          if (error === undefined) resolve();
+          else reject(error);
+        },
+      };
+      this.#wait = wait;
+    });
+  }
+}

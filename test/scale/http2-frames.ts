@@ -1,0 +1,94 @@
+/**
+ * As much of HTTP/2 (RFC 9113) and gRPC as a subscriber needs that wants to cost next to nothing: what it sends is
+ * encoded once, what it receives is walked over where it lies.
+ */
+export const frameType = {
+  data: 0,
+  headers: 1,
+  rstStream: 3,
+  settings: 4,
+  ping: 6,
+  goaway: 7,
+  windowUpdate: 8,
+  continuation: 9,
+} as const;
+
+export const frameHeaderBytes = 9;
+export const flagAck = 0x1;
+export const flagEndStream = 0x1;
+export const flagEndHeaders = 0x4;
+export const flagPadded = 0x8;
+
+/** Largest window that HTTP/2 knows: flow control then never holds the server back, only the socket does. */
+export const largestWindow = 2 ** 31 - 1;
+
+const initialWindow = 65_535;
+
+export function encodeFrame(type: number, flags: number, streamId: number, payload: Uint8Array): Buffer {
+  const frame = Buffer.alloc(frameHeaderBytes + payload.length);
+  frame.writeUIntBE(payload.length, 0, 3);
+  frame[3] = type;
+  frame[4] = flags;
+  frame.writeUInt32BE(streamId, 5);
+  frame.set(payload, frameHeaderBytes);
+  return frame;
+}
+
+export function encodeWindowUpdate(streamId: number, increment: number): Buffer {
+  const payload = Buffer.alloc(4);
+  payload.writeUInt32BE(increment);
+  return encodeFrame(frameType.windowUpdate, 0, streamId, payload);
+}
+
+/** Preface, SETTINGS and the connection's window: what a client says before anything else. */
+export const connectionStart: Buffer = Buffer.concat([
+  Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+  encodeFrame(
+    frameType.settings,
+    0,
+    0,
+    Buffer.concat([
+      // No table that responses could refer to: their headers are not decoded here.
+      encodeSetting(0x1, 0),
+      encodeSetting(0x2, 0),
+      encodeSetting(0x4, largestWindow),
+    ]),
+  ),
+  encodeWindowUpdate(0, largestWindow - initialWindow),
+]);
+
+export const settingsAck: Buffer = encodeFrame(frameType.settings, flagAck, 0, Buffer.alloc(0));
+
+function encodeSetting(id: number, value: number): Buffer {
+  const setting = Buffer.alloc(6);
+  setting.writeUInt16BE(id);
+  setting.writeUInt32BE(value, 2);
+  return setting;
+}
+
+/** HEADERS of a gRPC call, as HPACK literals without indexing (RFC 7541 §6.2.2): the same bytes for every stream. */
+export function encodeRequestHeaders(path: string, authority: string, scheme: "http" | "https"): Buffer {
+  const text = (value: string): Buffer => {
+    const bytes = Buffer.from(value);
+    if (bytes.length > 126) throw new Error(`"${value}" is too long for a header of one length byte`);
+    return Buffer.concat([Buffer.of(bytes.length), bytes]);
+  };
+  const named = (index: number, value: string): Buffer => Buffer.concat([Buffer.of(index), text(value)]);
+  const literal = (name: string, value: string): Buffer => Buffer.concat([Buffer.of(0), text(name), text(value)]);
+  return Buffer.concat([
+    // Static table: 3 is ":method POST", 6 and 7 are ":scheme http" and "https"; 1 and 4 name ":authority" and ":path".
+    Buffer.of(0x83, scheme === "http" ? 0x86 : 0x87),
+    named(4, path),
+    named(1, authority),
+    literal("content-type", "application/grpc"),
+    literal("te", "trailers"),
+  ]);
+}
+
+/** A DATA frame with one gRPC message, uncompressed. */
+export function encodeMessage(streamId: number, message: Uint8Array): Buffer {
+  const payload = Buffer.alloc(5 + message.length);
+  payload.writeUInt32BE(message.length, 1);
+  payload.set(message, 5);
+  return encodeFrame(frameType.data, 0, streamId, payload);
+}

@@ -1,0 +1,123 @@
+import { noAddresses } from "@kpng/model/address.ts";
+import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
+import type { Node } from "@kpng/model/node.ts";
+import type { Service } from "@kpng/model/service.ts";
+
+/** A cluster without API server: Services of equal size, their pods spread evenly over the nodes, three zones. */
+export interface SyntheticShape {
+  readonly services: number;
+  /** Of each Service. */
+  readonly endpoints: number;
+  readonly nodes: number;
+  /** Topology hints of all endpoints. Default none: every node may use every endpoint. */
+  readonly hints?: "none" | "zone" | "node" | undefined;
+  /** Of every so many Services one has node ports and externalTrafficPolicy Local; 0 or undefined for none. */
+  readonly localEvery?: number | undefined;
+}
+
+const zones = 3;
+
+/** As the EndpointSlice controller does by default. */
+const endpointsPerSlice = 100;
+
+export const namespace = "scale";
+
+export interface SyntheticCluster {
+  readonly services: readonly Service[];
+  readonly slices: readonly EndpointSlice[];
+  readonly nodes: readonly Node[];
+}
+
+export function makeCluster(shape: SyntheticShape): SyntheticCluster {
+  const indexes = Array.from({ length: shape.services }, (_, index) => index);
+  return {
+    services: indexes.map((index) => makeService(index, shape)),
+    slices: indexes.flatMap((index) => makeSlices(`service-${index}`, makeEndpoints(index, shape))),
+    nodes: Array.from({ length: shape.nodes }, (_, index) => makeNode(index)),
+  };
+}
+
+export function makeNode(index: number): Node {
+  return {
+    name: `node-${index}`,
+    zone: `zone-${index % zones}`,
+    labels: {},
+    annotations: {},
+    addresses: [`192.168.${(index >> 8) & 255}.${index & 255}`],
+    podCIDRs: [`10.${(index >> 8) & 255}.${index & 255}.0/24`],
+    isEligible: true,
+  };
+}
+
+export function makeService(index: number, { localEvery = 0 }: Pick<SyntheticShape, "localEvery"> = {}): Service {
+  const isLocal = localEvery > 0 && index % localEvery === 0;
+  return {
+    namespace,
+    name: `service-${index}`,
+    type: isLocal ? "NodePort" : "ClusterIP",
+    proxyName: "",
+    labels: {},
+    annotations: {},
+    isHeadless: false,
+    clusterIPs: { v4: [`172.${16 + ((index >> 16) & 15)}.${(index >> 8) & 255}.${index & 255}`], v6: [] },
+    externalIPs: noAddresses,
+    proxyModeLoadBalancerIPs: noAddresses,
+    ipFilters: [],
+    mapIP: false,
+    ports: [
+      {
+        name: "http",
+        protocol: "TCP",
+        port: 80,
+        nodePort: isLocal ? 30_000 + ((index / localEvery) % 2_768) : 0,
+        targetPort: 8080,
+      },
+    ],
+    internalTrafficPolicy: "Cluster",
+    externalTrafficPolicy: isLocal ? "Local" : "Cluster",
+    healthCheckNodePort: 0,
+  };
+}
+
+/** All endpoints of a Service, in their order. */
+export function makeEndpoints(service: number, shape: SyntheticShape): Endpoint[] {
+  return Array.from({ length: shape.endpoints }, (_, index) =>
+    makeEndpoint(`service-${service}-6f7c9b8d4`, service * shape.endpoints + index, shape),
+  );
+}
+
+/** One pod; `number` is unique in the cluster and says address and node. */
+export function makeEndpoint(replicaSet: string, number: number, shape: SyntheticShape): Endpoint {
+  const node = number % shape.nodes;
+  const zone = `zone-${node % zones}`;
+  return {
+    addresses: { v4: [`10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`], v6: [] },
+    ports: [{ name: "http", port: 8080, protocol: "TCP" }],
+    conditions: { ready: true, serving: true, terminating: false },
+    podName: `${replicaSet}-${(number + 46_656).toString(36)}`,
+    hostname: "",
+    nodeName: `node-${node}`,
+    zone,
+    hintedZones: shape.hints === "zone" ? [zone] : [],
+    hintedNodes: shape.hints === "node" ? [`node-${node}`] : [],
+  };
+}
+
+/** Splits a Service's endpoints into slices. */
+export function makeSlices(serviceName: string, endpoints: readonly Endpoint[]): EndpointSlice[] {
+  return Array.from({ length: Math.ceil(endpoints.length / endpointsPerSlice) }, (_, index) => ({
+    namespace,
+    name: `${serviceName}-${index}`,
+    serviceName,
+    endpoints: endpoints.slice(index * endpointsPerSlice, (index + 1) * endpointsPerSlice),
+    hasPodKeys: false,
+  }));
+}
+
+/** The slice with an endpoint that is ready or not. */
+export function withReadiness(slice: EndpointSlice, index: number, ready: boolean): EndpointSlice {
+  const endpoints = slice.endpoints.map((endpoint, other) =>
+    other === index ? { ...endpoint, conditions: { ready, serving: ready, terminating: false } } : endpoint,
+  );
+  return { ...slice, endpoints };
+}
