@@ -5,6 +5,7 @@ import { describePackets } from "../../../test/kernel/describe-packets.ts";
 import { Laboratory } from "../../cli/src/demo/namespaces.ts";
 import { cleanupTransaction } from "./commit/cleanup.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
+import type { RunTool } from "./commit/run-tool.ts";
 import type { Variant } from "./read/find-tools.ts";
 import { chainNames } from "./render/chain-names.ts";
 import { type KernelRules, kernelRules } from "./testing/kernel-rules.ts";
@@ -122,6 +123,27 @@ describePackets("rules in the kernel", () => {
       await restoreRules(transaction, { tools, run, lockSeconds: 5, timeoutMs: 30_000 });
       expect(await own.shown()).toEqual(before);
     });
+
+    // iptables-nft knows no lock.
+    test.runIf(variant === "legacy")(
+      "another program's lock is waited for, and said if that takes too long",
+      async () => {
+        const own = await fresh();
+        const lock = `${laboratory.folder}/xtables.lock`;
+        const name = `net${count - 1}`;
+        const run: RunTool = (command, { input }) =>
+          laboratory.finish(name, ["env", `XTABLES_LOCKFILE=${lock}`, ...command], input);
+        const restore = (lockSeconds: number) =>
+          restoreRules("*nat\n:OWN - [0:0]\nCOMMIT\n", { tools: own.tools, run, lockSeconds, timeoutMs: 30_000 });
+        await restore(1);
+        const holder = laboratory.start(name, ["flock", lock, "sh", "-c", "echo held; read -r line"]);
+        await new Promise((resolve) => holder.stdout?.once("data", resolve));
+        await expect(restore(1)).rejects.toMatchObject({ code: "LOCK_HELD" });
+        const waiting = restore(20);
+        holder.stdin?.end();
+        await waiting;
+      },
+    );
 
     test("a refused transaction names its line, changes nothing, and the next sync mends", async () => {
       const own = await fresh();

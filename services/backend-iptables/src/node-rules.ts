@@ -15,11 +15,15 @@ export interface FamilyParts {
   readonly rules: FamilyRules;
 }
 
-/** What the node's rules need to be told after a sync or a repair, e.g. for metrics. */
+/** Why rules were written: the view changed, or somebody else had changed them. */
+export type Cause = "sync" | "repair";
+
+/** Is told of each sync and repair of a family, for metrics and log. */
 export type OnSynced = (
   parts: FamilyParts,
   result: SyncResult | { readonly error: unknown },
   elapsedMs: number,
+  cause: Cause,
 ) => void;
 
 /**
@@ -51,7 +55,7 @@ export class NodeRules {
       await this.#each(async (parts) => {
         const options = await this.#renderOptions(view, parts.tools.family);
         return parts.rules.sync(view, touched, options);
-      });
+      }, "sync");
     });
   }
 
@@ -63,18 +67,18 @@ export class NodeRules {
       await this.#each(async (parts) => {
         const synced = await parts.rules.sync(view, new Set(), await this.#renderOptions(view, parts.tools.family));
         return synced.mode === "none" ? ((await parts.rules.repair()) ?? synced) : synced;
-      });
+      }, "repair");
     });
   }
 
-  async #each(work: (parts: FamilyParts) => Promise<SyncResult>): Promise<void> {
+  async #each(work: (parts: FamilyParts) => Promise<SyncResult>, cause: Cause): Promise<void> {
     const results = await Promise.allSettled(
       this.#families.map(async (parts) => {
         const startMs = performance.now();
         try {
-          this.#onSynced(parts, await work(parts), performance.now() - startMs);
+          this.#onSynced(parts, await work(parts), performance.now() - startMs, cause);
         } catch (error) {
-          this.#onSynced(parts, { error }, performance.now() - startMs);
+          this.#onSynced(parts, { error }, performance.now() - startMs, cause);
           throw error;
         }
       }),

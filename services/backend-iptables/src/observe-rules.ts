@@ -4,15 +4,12 @@ import { countRules } from "./diff/transaction-text.ts";
 import type { FamilyParts, OnSynced } from "./node-rules.ts";
 import { tables } from "./render/table.ts";
 
-/** What is measured of the rules; names of kube-proxy where it has the same measure. */
-export interface RulesMetrics {
-  readonly onSynced: OnSynced;
-  /** Repairs of what somebody else changed, by family. */
-  readonly repairs: Counter<"ip_family">;
-}
-
-/** `families` is asked at each scrape: to count all rules at each sync would cost more than the sync. */
-export function createRulesMetrics(registry: Registry, families: () => readonly FamilyParts[]): RulesMetrics {
+/**
+ * Measures the rules, under kube-proxy's names where it has the same measure; what is returned must be told of each sync.
+ *
+ * `families` is asked at each scrape: to count all rules at each sync would cost more than the sync.
+ */
+export function createRulesMetrics(registry: Registry, families: () => readonly FamilyParts[]): OnSynced {
   const registers = [registry];
   const labelNames = ["table", "ip_family"] as const;
   new Gauge({
@@ -47,17 +44,18 @@ export function createRulesMetrics(registry: Registry, families: () => readonly 
     labelNames: ["ip_family"] as const,
     registers,
   });
-  return {
-    repairs,
-    onSynced: ({ tools }, result) => {
-      const ip_family = familyLabels[tools.family];
-      if ("error" in result) {
-        failures.inc({ ip_family });
-        return;
-      }
-      for (const table of tables) {
-        last.set({ table, ip_family }, countRules(result.change[table].puts.map(({ body }) => body)));
-      }
-    },
+  return ({ tools }, result, _elapsedMs, cause) => {
+    const ip_family = familyLabels[tools.family];
+    if ("error" in result) {
+      failures.inc({ ip_family });
+      return;
+    }
+    if (cause === "repair") {
+      if (result.mode !== "none") repairs.inc({ ip_family });
+      return;
+    }
+    for (const table of tables) {
+      last.set({ table, ip_family }, countRules(result.change[table].puts.map(({ body }) => body)));
+    }
   };
 }

@@ -13,6 +13,7 @@ import { afterSync } from "./after-sync.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import { runTool } from "./commit/run-tool.ts";
 import { ensureSysctl, routeLocalnet } from "./commit/sysctl.ts";
+import type { RulesetChange } from "./diff/diff-chains.ts";
 import { FamilyRules } from "./family-rules.ts";
 import { type FamilyParts, NodeRules } from "./node-rules.ts";
 import { createRulesMetrics } from "./observe-rules.ts";
@@ -47,15 +48,15 @@ export function rulesTask(options: RulesTaskOptions): Task {
   const { context, driftMs, minIntervalMs } = options;
   const name = "iptables";
   const parts: FamilyParts[] = [];
-  const metrics = createRulesMetrics(context.metrics, () => parts);
+  const measure = createRulesMetrics(context.metrics, () => parts);
   const { log } = context;
-  const rules = new NodeRules(options.settings, parts, (family, result, elapsedMs) => {
-    metrics.onSynced(family, result, elapsedMs);
+  const rules = new NodeRules(options.settings, parts, (of, result, elapsedMs, cause) => {
+    measure(of, result, elapsedMs, cause);
     if ("error" in result || result.mode === "none") return;
-    const { filter, nat } = result.change;
-    const chains = filter.puts.length + nat.puts.length;
-    const deleted = filter.deletes.length + nat.deletes.length;
-    log.debug("rules committed", { family: family.tools.family, mode: result.mode, chains, deleted, elapsedMs });
+    const fields = describeChange(result.change);
+    const { family } = of.tools;
+    if (cause === "repair") log.info("rules repaired", { family, ...fields });
+    else log.debug("rules committed", { family, mode: result.mode, ...fields, elapsedMs: Math.round(elapsedMs) });
   });
   const isDry = options.print !== undefined;
   const after = afterSync(options.settings.nodePortAddresses, context);
@@ -83,7 +84,8 @@ async function repairForEver(
   signal: AbortSignal,
   log: BackendContext["log"],
 ): Promise<void> {
-  let delayMs = driftMs;
+  // Soon after the start for the first time: an iptables-restore of a program that was killed may still have been at work.
+  let delayMs = Math.min(driftMs, 5_000);
   for (;;) {
     await waitMs(delayMs, signal);
     if (signal.aborted) return;
@@ -138,4 +140,14 @@ async function findFamily(
     log.info("no rules in this family", { family, reason: reasonOf(error) });
   }
   return undefined;
+}
+
+function describeChange({ filter, nat }: RulesetChange): Readonly<Record<string, number | string | undefined>> {
+  const puts = [...filter.puts, ...nat.puts];
+  return {
+    chains: puts.length,
+    deleted: filter.deletes.length + nat.deletes.length,
+    jumps: filter.jumps.length + nat.jumps.length,
+    example: puts[0]?.chain,
+  };
 }

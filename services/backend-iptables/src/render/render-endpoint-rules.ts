@@ -7,7 +7,7 @@ import type { ServicePortFacts } from "./service-port.ts";
  *
  * kube-proxy gives each endpoint a chain. Without it iptables-nft loads 26 times as fast; the price is that a rule with
  * affinity names its client list twice. Affinity comes first for all endpoints: a client that has one must meet it
- * before the dice are thrown. The k-th of n rules matches with probability 1/(n−k), the last one always: so each endpoint
+ * before the dice are thrown. The k-th of n rules matches with probability 1/(n−k+1), the last one always: so each endpoint
  * gets 1/n.
  */
 export function renderEndpointRules(

@@ -63,7 +63,7 @@ await measure("one Service more, then less", 10, async (at) =>
 await measure("look for drift, find none", 3, () => rules.repair());
 const restarted = newRules();
 await measure("restart, all stands", 1, () => restarted.sync(whole, "all"));
-await measure("stop of nothing: same view again", 3, () => rules.sync(whole, new Set()));
+await measure("the same view again", 3, () => rules.sync(whole, new Set()));
 print("memory", `${Math.round(process.memoryUsage().rss / 1e6)} MB resident`);
 
 function makeService(at: number, count: number): ServiceView {

@@ -1,0 +1,98 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describePackets } from "../../../test/kernel/describe-packets.ts";
+import { Laboratory } from "../../cli/src/demo/namespaces.ts";
+
+const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
+const main = fileURLToPath(new URL("main.ts", import.meta.url));
+
+const state = [
+  {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { namespace: "a", name: "web" },
+    spec: { clusterIP: "10.96.0.10", clusterIPs: ["10.96.0.10"], ports: [{ name: "http", port: 80, protocol: "TCP" }] },
+  },
+  {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: { namespace: "a", name: "web-1", labels: { "kubernetes.io/service-name": "web" } },
+    addressType: "IPv4",
+    ports: [{ name: "http", port: 8080, protocol: "TCP" }],
+    endpoints: [{ addresses: ["10.0.1.1"], conditions: { ready: true } }],
+  },
+];
+
+describePackets("kpng-iptables as a program", () => {
+  let laboratory: Laboratory;
+  let manifest: string;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+    await laboratory.add("node");
+    manifest = join(laboratory.folder, "state.json");
+    await writeFile(manifest, JSON.stringify({ apiVersion: "v1", kind: "List", items: state }));
+  });
+  afterAll(() => laboratory.close());
+
+  const once = (...options: readonly string[]) =>
+    laboratory.finish("node", [
+      process.execPath,
+      ...[cli, "file", "-i", manifest, "to-local", "to-iptables", "--once", "--node-name", "n1", "--state-dir", "none"],
+      ...options,
+    ]);
+  const own = async (tool: string): Promise<readonly string[]> =>
+    (await laboratory.run("node", [`${tool}-save`])).split("\n").filter((line) => line.includes("KPNG"));
+
+  test("--dry-run prints the rules and makes none", async () => {
+    const { exitCode, stdout } = await once("--dry-run");
+    expect(exitCode).toBe(0);
+    expect(stdout).toContain("# iptables-restore --noflush\n*filter\n");
+    expect(stdout).toMatch(
+      /-A KPNG-SVC-\w+ -p tcp -m comment --comment "a\/web:http" -j DNAT --to-destination 10.0.1.1:8080/,
+    );
+    expect(await own("iptables")).toEqual([]);
+  });
+
+  test("--once makes the rules and ends; --dry-run has nothing to say then; --cleanup leaves nothing", async () => {
+    expect((await once()).exitCode).toBe(0);
+    expect((await own("iptables")).join("\n")).toContain("--to-destination 10.0.1.1:8080");
+    expect((await own("ip6tables")).length).toBeGreaterThan(0);
+    expect((await once("--dry-run")).stdout).toBe("");
+    const { exitCode } = await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
+    expect(exitCode).toBe(0);
+    expect([...(await own("iptables")), ...(await own("ip6tables"))]).toEqual([]);
+  });
+
+  test("an instance for other Services has chains of its own", async () => {
+    expect((await once("--service-proxy-name", "edge")).exitCode).toBe(0);
+    expect((await own("iptables")).every((line) => /KPNG[A-Z2-7]{3}-/.test(line))).toBe(true);
+    await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
+    expect((await own("iptables")).length).toBeGreaterThan(0);
+    await laboratory.finish("node", [process.execPath, main, "--cleanup", "--service-proxy-name", "edge"]);
+    expect(await own("iptables")).toEqual([]);
+  });
+
+  test("without iptables it ends at once and says so", async () => {
+    const { exitCode, stderr } = await once("--iptables-variant", "nft", "--chain-prefix", "X-");
+    expect({ exitCode, stderr: stderr.includes("IPTABLES_MISSING") }).toEqual({ exitCode: 0, stderr: false });
+    const masked = `mount -t tmpfs none /usr/sbin && exec "$@"`;
+    const missing = await laboratory.finish("node", [
+      ...["unshare", "--mount", "sh", "-c", masked, "sh", process.execPath, main, "--once"],
+    ]);
+    expect(missing.exitCode).toBe(1);
+    expect(missing.stderr).toContain("[IPTABLES_MISSING] iptables cannot be started");
+  });
+
+  test.each([
+    { options: ["--detect-local-mode", "BridgeInterface"], reason: "needs --pod-bridge-interface" },
+    { options: ["--cluster-cidr", "10.0.0.0"], reason: "is no CIDR" },
+    { options: ["--chain-prefix", "kube-"], reason: "a chain prefix is capital letters" },
+    { options: ["--iptables-masquerade-bit", "32"], reason: "whole number from 0 to 31" },
+  ])("$options is refused", async ({ options, reason }) => {
+    const { exitCode, stderr } = await once(...options);
+    expect(exitCode).not.toBe(0);
+    expect(stderr).toContain(reason);
+  });
+});
