@@ -5,13 +5,12 @@ import { expect, test } from "vitest";
 import { HeldItems } from "./held-items.ts";
 
 function put(path: string, text: string): OpItem {
-  const Set = path.split("/").length === 2 ? SetName.ServicesSet : SetName.EndpointsSet;
-  return create(OpItemSchema, { Op: { case: "Set", value: { Ref: { Set, Path: path }, Bytes: Buffer.from(text) } } });
+  const value = { Ref: { Set: setOf(path), Path: path }, Bytes: Buffer.from(text) };
+  return create(OpItemSchema, { Op: { case: "Set", value } });
 }
 
 function del(path: string): OpItem {
-  const Set = path.split("/").length === 2 ? SetName.ServicesSet : SetName.EndpointsSet;
-  return create(OpItemSchema, { Op: { case: "Delete", value: { Set, Path: path } } });
+  return create(OpItemSchema, { Op: { case: "Delete", value: { Set: setOf(path), Path: path } } });
 }
 
 const reset = create(OpItemSchema, { Op: { case: "Reset", value: {} } });

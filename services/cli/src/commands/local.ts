@@ -1,7 +1,6 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
-import { connectionOptions, followOptions, readFollowOptions } from "@kpng/backend-kit/backend-options.ts";
-import { dial } from "@kpng/process/dial.ts";
-import { observeTasks } from "@kpng/process/observe.ts";
+import { connectionOptions, followOptions } from "@kpng/backend-kit/backend-options.ts";
+import { prepareBackend } from "@kpng/backend-kit/prepare-backend.ts";
 import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
@@ -50,15 +49,15 @@ Examples:
 }
 
 async function run(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
-  const context = makeContext(options as unknown as CommonOptions);
   const {
-    api,
     apiClientTlsKey: key,
     apiClientTlsCrt: crt,
     apiClientTlsCa: ca,
   } = options as Record<string, string | undefined>;
   const tls = readClientTls("api-client-", { key, crt, ca });
-  const transport = dial({ api: api ?? "", tls, maxMessageBytes: Number(options.maxMsgSize) });
-  const main = backend.makeTask(options, { ...context, ...readFollowOptions(options), transport });
-  await runWithMain(main, observeTasks(options, context.health, context.metrics), signal);
+  const { main, beside } = prepareBackend(backend, options, {
+    ...makeContext(options as unknown as CommonOptions),
+    tls,
+  });
+  await runWithMain(main, beside, signal);
 }
