@@ -24,9 +24,17 @@ export async function ask(question: Ask): Promise<readonly Answer[]> {
 }
 
 /** One connection, up to its first line. */
-export function askTcp({ address, port, from, timeoutMs }: Target): Promise<Answer> {
+export async function askTcp(target: Target): Promise<Answer> {
+  for (;;) {
+    const answer = await askTcpFrom(nextPort(), target);
+    if (answer.kind !== "error" || answer.code !== "EADDRINUSE") return answer;
+  }
+}
+
+function askTcpFrom(localPort: number, { address, port, from, timeoutMs }: Target): Promise<Answer> {
   return new Promise((resolve) => {
-    const socket = connect({ host: address, port, ...(from === undefined ? {} : { localAddress: from }) });
+    const localAddress = from === undefined ? {} : { localAddress: from };
+    const socket = connect({ host: address, port, localPort, ...localAddress });
     let text = "";
     const end = (answer: Answer): void => {
       clearTimeout(timer);
@@ -43,19 +51,24 @@ export function askTcp({ address, port, from, timeoutMs }: Target): Promise<Answ
   });
 }
 
-let nextPort = 10_000;
+let lastPort = 10_000;
 
 /**
- * Returns a socket on a port that was not used for long. A port that the system chooses may be one that the node still
- * has an entry for from an earlier test, and the datagram would go where that one went.
+ * A local port that was not used for long. One that the system chooses may be one that the node still remembers from an
+ * earlier test: a datagram would go where that one went, and a SYN can count as a bad packet of the old connection.
  */
+export function nextPort(): number {
+  lastPort = lastPort >= 60_000 ? 10_000 : lastPort + 1;
+  return lastPort;
+}
+
+/** Returns a socket that is bound to a port of `nextPort`. */
 export async function freshUdpSocket(address: string, from: string | undefined): Promise<UdpSocket> {
   for (;;) {
     const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
-    nextPort = nextPort >= 60_000 ? 10_000 : nextPort + 1;
     const isBound = await new Promise<boolean>((resolve) => {
       socket.once("error", () => resolve(false));
-      socket.bind(nextPort, from, () => resolve(true));
+      socket.bind(nextPort(), from, () => resolve(true));
     });
     socket.removeAllListeners("error");
     if (isBound) return socket;

@@ -1,5 +1,5 @@
 import { connect } from "node:net";
-import { freshUdpSocket } from "./ask.ts";
+import { freshUdpSocket, nextPort } from "./ask.ts";
 import type { FlowState, Question } from "./question.ts";
 
 /** Something that sends every few milliseconds and counts what comes back. */
@@ -18,7 +18,8 @@ export function openFlow(question: Open): Promise<RunningFlow> {
 }
 
 async function openTcp({ address, port, from }: Open): Promise<RunningFlow> {
-  const socket = connect({ host: address, port, noDelay: true, ...(from === undefined ? {} : { localAddress: from }) });
+  const localAddress = from === undefined ? {} : { localAddress: from };
+  const socket = connect({ host: address, port, noDelay: true, localPort: nextPort(), ...localAddress });
   let answered = 0;
   let name: string | undefined;
   let ended: string | undefined;
