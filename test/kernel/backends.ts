@@ -1,5 +1,6 @@
 import type { State } from "../scenario/manifest.ts";
 import type { Settings } from "../scenario/scenario.ts";
+import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** A proxy under test, which runs in the network of node n1. */
 export interface Backend {
@@ -13,4 +14,15 @@ export interface Backend {
   stop(): Promise<void>;
   /** What it said last, for the message of a failing test. */
   log(): string;
+}
+
+/** A backend and what feeds it; `close` ends both. */
+export type RunningBackend = Backend & { close(): Promise<void> };
+
+/** How the tests get a backend. */
+export interface BackendUnderTest {
+  readonly name: string;
+  /** Why it cannot run here; undefined if it can. */
+  readonly whyNot: string | undefined;
+  readonly start: (world: TwoNodes) => Promise<RunningBackend>;
 }

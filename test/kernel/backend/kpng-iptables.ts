@@ -6,7 +6,7 @@ import { type Running, untilListening } from "../../../services/cli/src/demo/pro
 import { nodes, together } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import type { Settings } from "../../scenario/scenario.ts";
-import type { Backend } from "../backends.ts";
+import type { Backend, RunningBackend } from "../backends.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { proxyOptions } from "./kube-proxy.ts";
 import { Marker } from "./marker.ts";
@@ -21,7 +21,7 @@ export function whyNoKpngIptables(): string | undefined {
 }
 
 /** Our backend on n1, and a watcher that reads the state from a file; they share a unix socket only. */
-export async function kpngIptables(world: TwoNodes): Promise<Backend & { close(): Promise<void> }> {
+export async function kpngIptables(world: TwoNodes): Promise<RunningBackend> {
   const { laboratory } = world;
   const folder = join(laboratory.folder, "manifests");
   const socket = join(laboratory.folder, "proxy.sock");

@@ -3,7 +3,7 @@ import { type Cluster, startCluster } from "../../cluster/cluster.ts";
 import { nodes, together } from "../../scenario/build.ts";
 import { bridgeName, podCIDRs } from "../../scenario/places.ts";
 import type { Settings } from "../../scenario/scenario.ts";
-import type { Backend } from "../backends.ts";
+import type { Backend, RunningBackend } from "../backends.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { bringPortToNode } from "./api-reach.ts";
 import { ApiState } from "./api-state.ts";
@@ -23,7 +23,7 @@ export async function whyNoKubeProxy(): Promise<string | undefined> {
  *
  * `close` ends both. Cost: four seconds to start.
  */
-export async function kubeProxy(world: TwoNodes): Promise<Backend & { close(): Promise<void> }> {
+export async function kubeProxy(world: TwoNodes): Promise<RunningBackend> {
   const binaries = await findBinaries(programs);
   if (binaries.kind === "missing") throw new Error(binaries.reason);
   const cluster = await startCluster({ paths: binaries.paths, hasControllers: false });

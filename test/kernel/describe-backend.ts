@@ -1,0 +1,74 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { checkRules } from "../conformance/check-rules.ts";
+import type { Scenario } from "../scenario/scenario.ts";
+import { scenarios, settingsKey } from "../scenario/scenarios.ts";
+import { updates } from "../scenario/updates.ts";
+import type { BackendUnderTest, RunningBackend } from "./backends.ts";
+import { checkPackets } from "./check-packets.ts";
+import { describePackets } from "./describe-packets.ts";
+import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+import { checkUpdate } from "./updates.ts";
+
+/**
+ * Puts a backend through every scenario and every update, with real packets. One process serves all scenarios with the
+ * same settings, so each is also a test of the way from the one before.
+ *
+ * Skipped with the reason where the machine cannot, which is a failure under CI=true.
+ */
+export function describeBackend({ name, whyNot, start }: BackendUnderTest): void {
+  describePackets(`scenarios, with packets: ${name}`, () => {
+    if (whyNot !== undefined) {
+      test.skipIf(process.env.CI !== "true")(`can run (skipped: ${whyNot})`, () => expect.fail(whyNot));
+      return;
+    }
+    let world: TwoNodes;
+    let backend: RunningBackend;
+    let settings: string | undefined;
+    let failures = 0;
+
+    beforeAll(async () => {
+      world = await buildTwoNodes();
+      backend = await start(world);
+    });
+    afterAll(async () => {
+      await backend?.close();
+      await world?.close();
+    });
+
+    /** A backend that does not come to the state of a scenario would let every test after it wait for that. */
+    async function bringTo(scenario: Scenario): Promise<void> {
+      if (failures >= 3) expect.fail("not tried: three times in a row the backend did not come to a scenario's state");
+      failures += 1;
+      if (settings === settingsKey(scenario)) await backend.apply(scenario.state);
+      else await backend.start(scenario.settings ?? {}, scenario.state);
+      settings = settingsKey(scenario);
+      failures = 0;
+    }
+
+    /**
+     * Fails with all that went wrong. What packets did the tracer must find in the rules too: that is what makes
+     * test/conformance worth something.
+     */
+    async function judge(wrong: readonly string[], scenario: Scenario): Promise<void> {
+      const rules = await world.rules();
+      const traced = checkRules(rules, scenario).map((line) => `tracer: ${line}`);
+      if (wrong.length + traced.length === 0) return;
+      const named = `${rules.v4}${rules.v6}`.split("\n").filter((line) => line.includes("default/web"));
+      expect.fail([...wrong, ...traced, ...named, backend.log()].join("\n"));
+    }
+
+    for (const scenario of scenarios) {
+      test(scenario.name, async () => {
+        await bringTo(scenario);
+        await judge(await checkPackets(world, scenario), scenario);
+      });
+    }
+
+    for (const update of updates) {
+      test(`${update.name}, with packets under way`, async () => {
+        await bringTo(update.before);
+        await judge(await checkUpdate(world, backend, update), update.after);
+      });
+    }
+  });
+}
