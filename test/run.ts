@@ -34,7 +34,13 @@ const checks: readonly Check[] = [
   { name: "generated code", command: ["node", "test/generated-code.ts"], remedy: "npx buf generate" },
 ];
 
-const isSlow = ["kernel", "cluster", "peer", "scale", "deploy", "package"].map((folder) => `test/${folder}/**`);
+/** What needs a kernel, a cluster, a registry, containers, or many processes. */
+const slowTests = [
+  ...["kernel", "cluster", "peer/kube-proxy", "scale", "deploy", "package", "process"].map(
+    (folder) => `test/${folder}/**`,
+  ),
+  "services/**/*.kernel.test.ts",
+];
 
 async function main(): Promise<void> {
   const results: Counts[] = [];
@@ -57,7 +63,7 @@ async function runVitest(): Promise<Counts> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-test-"));
   const file = join(folder, "results.json");
   try {
-    const excludes = isQuick ? isSlow.flatMap((glob) => ["--exclude", glob]) : [];
+    const excludes = isQuick ? slowTests.flatMap((glob) => ["--exclude", glob]) : [];
     const code = await run([
       "vitest",
       "run",
