@@ -6,7 +6,7 @@ import { type Running, untilListening } from "../../../services/cli/src/demo/pro
 import { nodes, together } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import type { Settings } from "../../scenario/scenario.ts";
-import type { Backend, RunningBackend } from "../backends.ts";
+import type { RunningBackend } from "../backends.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { proxyOptions } from "./kube-proxy.ts";
 import { Marker } from "./marker.ts";
