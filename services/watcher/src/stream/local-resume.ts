@@ -12,7 +12,15 @@ import { choosingNode } from "../view/node.ts";
 import { diffItems } from "./diff-items.ts";
 import { keepFrame, messageIn } from "./frames.ts";
 import { getOrMake } from "./get-or-make.ts";
-import { concernedNodes, type LocalRequest, localOrder, nodeItems, noSlices, serviceItems } from "./local-units.ts";
+import {
+  audienceOf,
+  concernedNodes,
+  type LocalRequest,
+  localOrder,
+  nodeItems,
+  noSlices,
+  serviceItems,
+} from "./local-units.ts";
 import type { Changes, Item } from "./projection.ts";
 
 /**
@@ -34,12 +42,13 @@ export function resumeView(snapshot: Snapshot, request: LocalRequest, held: Buck
     hidden.add(item);
     digests.toggle(digestOf(item));
   }
-  own.push(...serviceItems(snapshot, concerned, request, node));
+  for (const item of serviceItems(snapshot, concerned, request, node)) own.push(item);
   for (const item of own) digests.toggle(digestOf(item));
   const isRight = (bucket: number): boolean => digests.isSameBucket(held, bucket);
   const wanted = own.filter((item) => !isRight(digestOf(item).bucket));
   for (const [bucket, items] of shared.itemsByBucket.entries()) {
-    if (!isRight(bucket)) wanted.push(...items.filter((item) => !hidden.has(item)));
+    if (isRight(bucket)) continue;
+    for (const item of items) if (!hidden.has(item)) wanted.push(item);
   }
   const opening = keepFrame(encodeBuckets(isRight));
   return { isEmpty: false, frames: () => [opening, ...diffItems([], wanted, localOrder).frames()] };
@@ -54,18 +63,29 @@ const indexes = new WeakMap<Snapshot, Map<string, SharedIndex>>();
 
 /** All items as a node that nothing concerns is told them. */
 function sharedIndex(snapshot: Snapshot, request: LocalRequest, zone: string): SharedIndex {
-  const audience = `${request.isExtended} ${zone} ${request.proxyName}`;
+  // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
+  if (!proxyNamesIn(snapshot).has(request.proxyName)) return makeIndex([]);
   const byAudience = getOrMake(indexes, snapshot, () => new Map<string, SharedIndex>());
-  return getOrMake(byAudience, audience, () => {
-    const digests = new BucketDigests();
-    const itemsByBucket = Array.from({ length: bucketCount }, (): Item[] => []);
-    for (const item of serviceItems(snapshot, snapshot.services.keys(), request, { name: "", zone })) {
-      const digest = digestOf(item);
-      digests.toggle(digest);
-      itemsByBucket[digest.bucket]?.push(item);
-    }
-    return { digests, itemsByBucket };
-  });
+  return getOrMake(byAudience, audienceOf(request, zone), () =>
+    makeIndex(serviceItems(snapshot, snapshot.services.keys(), request, { name: "", zone })),
+  );
+}
+
+function makeIndex(items: Iterable<Item>): SharedIndex {
+  const digests = new BucketDigests();
+  const itemsByBucket = Array.from({ length: bucketCount }, (): Item[] => []);
+  for (const item of items) {
+    const digest = digestOf(item);
+    digests.toggle(digest);
+    itemsByBucket[digest.bucket]?.push(item);
+  }
+  return { digests, itemsByBucket };
+}
+
+const proxyNames = new WeakMap<Snapshot["services"], ReadonlySet<string>>();
+
+function proxyNamesIn({ services }: Snapshot): ReadonlySet<string> {
+  return getOrMake(proxyNames, services, () => new Set([...services.values()].map(({ proxyName }) => proxyName)));
 }
 
 const servicesByNode = new WeakMap<Snapshot, ReadonlyMap<string, readonly string[]>>();

@@ -11,6 +11,7 @@ import {
   EndpointSchema,
   Feature,
   NodeSchema,
+  type OpItem,
   type Service,
   ServiceSchema,
   Set as SetName,
@@ -19,8 +20,10 @@ import {
 import { compareText } from "@kpng/model/text-order.ts";
 import { resetFrame } from "./frames.ts";
 import { localProjection } from "./local-projection.ts";
+import type { Changes } from "./projection.ts";
 import { readLocalRequest } from "./requests.ts";
 import { Subscription } from "./subscription.ts";
+import { inTurns } from "./turns.ts";
 import { opsIn, syncOf, type WatchContext } from "./watch.ts";
 
 /** kpng.view.v1.NodeViewService: a node's view for clients without bidirectional streams. */
@@ -36,7 +39,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       proxyNames,
     );
   return {
-    getNodeView(request) {
+    async getNodeView(request, { signal }) {
       const local = read(request);
       const { snapshot } = store;
       if (!snapshot.isSynced) {
@@ -44,9 +47,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       }
       const response = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
       const services = new Map<string, { service: Service; endpoints: Map<string, Endpoint> }>();
-      for (const { Op: op } of [...localProjection(local).whole(snapshot).frames()].flatMap((piece) => [
-        ...opsIn(piece),
-      ])) {
+      for await (const { Op: op } of opsOf(localProjection(local).whole(snapshot), signal)) {
         if (op.case !== "Set") continue;
         const { Ref: ref, Bytes: bytes } = op.value;
         const path = ref?.Path ?? "";
@@ -72,11 +73,19 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       for (let isFirst = true; ; isFirst = false) {
         const batch = await subscription.next(projection, signal);
         if (batch === undefined) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
-        const frames = [...(isFirst ? [resetFrame] : []), ...batch.changes.frames(), syncOf(batch, store, true)];
-        yield create(WatchNodeViewResponseSchema, { ops: frames.flatMap((piece) => [...opsIn(piece)]) });
+        const ops = isFirst ? [...opsIn(resetFrame)] : [];
+        for await (const op of opsOf(batch.changes, signal)) ops.push(op);
+        if (signal.aborted) continue;
+        ops.push(...opsIn(syncOf(batch, store, true)));
+        yield create(WatchNodeViewResponseSchema, { ops });
       }
     },
   };
+}
+
+/** All operations; fewer when `signal` aborts. */
+async function* opsOf(changes: Changes, signal: AbortSignal): AsyncIterable<OpItem> {
+  for await (const piece of inTurns(changes.frames(), signal)) yield* opsIn(piece);
 }
 
 function ascending<V>(map: ReadonlyMap<string, V>): V[] {

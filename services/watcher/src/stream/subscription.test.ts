@@ -113,9 +113,9 @@ async function follow(seed: number, choices: readonly Projection[]): Promise<voi
   for (let step = 0; step < 40; step += 1) {
     store.apply(Array.from({ length: Math.floor(random() * 4) }, () => randomChange(random)));
     const projection = choices[Math.floor(random() * choices.length)] as Projection;
-    // An aborted wait returns at once where nothing is to be told; what is to be told comes all the same.
+    // An aborted wait returns at once where nothing is to be told; what is to be told comes in the next turn at latest.
     const stop = new AbortController();
-    if (projection === last) setImmediate(() => stop.abort());
+    if (projection === last) setImmediate(() => setImmediate(() => stop.abort()));
     const batch = await subscription.next(projection, stop.signal);
     last = projection;
     for (const piece of batch?.changes.frames() ?? []) {

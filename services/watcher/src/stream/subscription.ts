@@ -2,6 +2,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { diffItems } from "./diff-items.ts";
 import type { Changes, Projection } from "./projection.ts";
+import { turns } from "./turns.ts";
 
 /** What a subscriber gets in answer to one request. */
 export interface Batch {
@@ -39,13 +40,19 @@ export class Subscription {
     for (;;) {
       const isNew = projection !== this.#projection;
       const after = isNew ? 0 : (this.#snapshot?.revision ?? 0);
-      const snapshot = await this.#store.next(after, signal);
-      if (snapshot === undefined) return undefined;
-      const changes = this.#changesTo(projection, snapshot, begin);
-      this.#projection = projection;
-      this.#snapshot = snapshot;
-      if (isNew || !changes.isEmpty) return { changes, snapshot };
+      if ((await this.#store.next(after, signal)) === undefined) return undefined;
+      const batch = await turns.run(() => (signal.aborted ? undefined : this.#advance(projection, begin)));
+      if (batch === undefined || isNew || !batch.changes.isEmpty) return batch;
     }
+  }
+
+  /** To the newest snapshot, which may be newer than the one that was waited for. */
+  #advance(projection: Projection, begin: (snapshot: Snapshot) => Changes): Batch {
+    const { snapshot } = this.#store;
+    const changes = this.#changesTo(projection, snapshot, begin);
+    this.#projection = projection;
+    this.#snapshot = snapshot;
+    return { changes, snapshot };
   }
 
   #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {

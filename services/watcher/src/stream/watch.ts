@@ -13,6 +13,7 @@ import type { Changes, Projection } from "./projection.ts";
 import { isExtended, isSameRequest, type ProxyNames, readHeldDigests, readLocalRequest } from "./requests.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
 import { type Batch, Subscription } from "./subscription.ts";
+import { inTurns } from "./turns.ts";
 
 export interface WatchContext {
   readonly store: Store;
@@ -106,11 +107,12 @@ async function* watch<Request>(
       let last = syncOf(batch, store, wanted.isExtended);
       let held: Frame | undefined;
       let byteCount = last.length;
-      for (const piece of batch.changes.frames()) {
+      for await (const piece of inTurns(batch.changes.frames(), signal)) {
         if (held !== undefined) yield held;
         held = piece;
         byteCount += piece.length;
       }
+      if (signal.aborted) break;
       // Most batches are one short piece: piece and marker leave in one write.
       if (held !== undefined) last = Buffer.concat([held, last]);
       yield last;

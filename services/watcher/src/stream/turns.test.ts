@@ -1,0 +1,95 @@
+import { describe, expect, test } from "vitest";
+import { Store } from "../store/store.ts";
+import type { Projection } from "./projection.ts";
+import { Subscription } from "./subscription.ts";
+import { inTurns, Turns } from "./turns.ts";
+
+/** Work that takes 4 ms by a clock of its own, and notes its name and the turn of the event loop that it was done in. */
+function recorder() {
+  let nowMs = 0;
+  let turn = 0;
+  const done: string[] = [];
+  const turns = new Turns(() => nowMs);
+  const tick = (): void => {
+    turn++;
+    setImmediate(tick).unref();
+  };
+  setImmediate(tick).unref();
+  const work = (name: string) => () => {
+    nowMs += 4;
+    done.push(`${name}@${turn}`);
+    return name;
+  };
+  return { turns, work, done };
+}
+
+describe("turns", () => {
+  test("what is quick is done at once", async () => {
+    const { turns, work, done } = recorder();
+    const result = turns.run(work("a"));
+    expect(done).toEqual(["a@0"]);
+    expect(await result).toBe("a");
+  });
+
+  test("the event loop turns after each 10 ms, and the order is that of the asking", async () => {
+    const { turns, work, done } = recorder();
+    await Promise.all(["a", "b", "c", "d", "e", "f", "g"].map((name) => turns.run(work(name))));
+    const [first, ...others] = [...Map.groupBy(done, (entry) => entry.split("@")[1]).values()];
+    expect([first, ...others].map((entries) => entries?.length)).toEqual([3, 3, 1]);
+    expect(done.map((entry) => entry[0]).join("")).toBe("abcdefg");
+  });
+
+  test("those with much work take turns with each other", async () => {
+    const { turns, work, done } = recorder();
+    const many = async (name: string): Promise<void> => {
+      for (let count = 0; count < 4; count++) await turns.run(work(name));
+    };
+    await Promise.all([many("a"), many("b")]);
+    expect(done.slice(-3).map((entry) => entry[0])).toContain("a");
+    expect(done.slice(-3).map((entry) => entry[0])).toContain("b");
+  });
+
+  test("work that fails fails for who asked, and the next is done", async () => {
+    const { turns, work } = recorder();
+    const failing = turns.run(() => {
+      throw new Error("broken");
+    });
+    await expect(failing).rejects.toThrow("broken");
+    expect(await turns.run(work("a"))).toBe("a");
+  });
+
+  test("items are made one by one, and no more after the abort", async () => {
+    const stop = new AbortController();
+    const made: number[] = [];
+    function* items(): Iterable<number> {
+      for (let index = 0; index < 5; index++) {
+        made.push(index);
+        yield index;
+      }
+    }
+    for await (const item of inTurns(items(), stop.signal)) if (item === 2) stop.abort();
+    expect(made).toEqual([0, 1, 2]);
+  });
+});
+
+test("a client that opens streams and cancels them costs what was done before the cancel was known", async () => {
+  const store = new Store();
+  store.replace({ services: [], slices: [], nodes: [] });
+  let views = 0;
+  const projection: Projection = {
+    whole: () => {
+      views++;
+      const untilMs = performance.now() + 3;
+      while (performance.now() < untilMs);
+      return { isEmpty: false, frames: () => [] };
+    },
+    between: () => ({ isEmpty: true, frames: () => [] }),
+    items: () => [],
+    order: { sections: [], phases: [] },
+  };
+  const stop = new AbortController();
+  const asked = Array.from({ length: 500 }, () => new Subscription(store).next(projection, stop.signal));
+  setImmediate(() => stop.abort());
+  await Promise.all(asked);
+  expect(views).toBeLessThan(50);
+});
