@@ -98,7 +98,8 @@ async function readBatch(ops: AsyncIterator<OpItem>, isFirst: boolean, held?: He
         changes = [];
         break;
       case "sync":
-        changes.push(...(held?.commit() ?? []).flatMap(deletionOf));
+        // One by one: they are as many as the cluster has endpoints, and too many for the arguments of one call.
+        for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
         return { isReset, isResumed, changes, revision: op.revision, instance: op.instance };
       case "change":
         changes.push(op.change);
