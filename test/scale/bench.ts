@@ -1,0 +1,23 @@
+import { spawnSync } from "node:child_process";
+
+/** The benchmarks: `npm run bench` runs all, `npm run bench -- kube-source` one; further arguments go to it. */
+const benchmarks: Readonly<Record<string, readonly string[]>> = {
+  "fan-out": ["node", "test/scale/fan-out.ts"],
+  "kube-source": ["node", "test/scale/kube-source.ts"],
+  // Rules are made in a network namespace of its own.
+  iptables: ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
+};
+
+const [name, ...rest] = process.argv.slice(2);
+const chosen = name === undefined ? Object.keys(benchmarks) : [name];
+for (const one of chosen) {
+  const command = benchmarks[one];
+  if (command === undefined) {
+    process.stderr.write(`there is no benchmark "${one}"; there are ${Object.keys(benchmarks).join(", ")}\n`);
+    process.exit(2);
+  }
+  process.stdout.write(`\n# ${one}\n\n`);
+  const [program = "", ...args] = [...command, ...rest];
+  const { status } = spawnSync(program, args, { stdio: "inherit" });
+  if (status !== 0) process.exitCode = 1;
+}
