@@ -11,6 +11,9 @@ interface Call {
 
 type Answer = { readonly id: number; readonly value: unknown } | { readonly id: number; readonly error: string };
 
+/** Longest time that a process may take to go, which includes writing its profile. */
+const stopMs = 10_000;
+
 /** Answers the calls of the parent process until it is gone. */
 export function answerCalls(handlers: Handlers): void {
   process.on("message", async (message) => {
@@ -62,11 +65,13 @@ export class Caller<H extends Handlers> {
     return (await waiting.promise) as Awaited<ReturnType<H[K]>>;
   }
 
-  /** Ends the process and waits until it is gone. */
+  /** Ends the process and waits until it is gone: it goes by itself when nobody can call it, or is killed. */
   async stop(): Promise<void> {
     if (this.#end !== undefined) return;
     const gone = new Promise((resolve) => this.child.once("exit", resolve));
-    this.child.kill("SIGKILL");
+    const timeout = setTimeout(() => this.child.kill("SIGKILL"), stopMs);
+    if (this.child.connected) this.child.disconnect();
     await gone;
+    clearTimeout(timeout);
   }
 }

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { MadeChange } from "./batch-log.ts";
 import type { Caller } from "./calls.ts";
 import type { FleetOptions } from "./hollow-fleet.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
@@ -25,7 +26,7 @@ const small: RowOptions = {
   limitMs: 60_000,
 };
 
-/** Measures a row; that rejects if a sampled stream does not hold what the store says. */
+/** Measures a row; that fails if a sampled stream does not hold what the store says. */
 async function measured(options: RowOptions) {
   const server = await startOwnServer(options.shape, options.tls);
   try {
@@ -49,6 +50,7 @@ describe("streams hold what the store says they should", () => {
   test.each(rows)("$name", { timeout: 120_000 }, async ({ name: _, ...fields }) => {
     const options = { ...small, ...fields };
     const result = await measured(options);
+    expect(result.failure).toBeUndefined();
     expect(result.checkedStreams).toBe(3);
     if (options.shape.hints === undefined) {
       // One batch for each stream and change, when changes come one at a time.
@@ -76,34 +78,47 @@ describe("readers that stop reading", () => {
     return load.call("open", { fleet, options, timeoutMs: 60_000 });
   }
 
-  /** Makes thousands of changes, and returns what each reader was sent and what the server holds more than before. */
-  async function churn() {
-    const before = await server.usage(true);
+  /** Makes single changes, and returns what one costs a reader in bytes. */
+  async function singleChanges(): Promise<number> {
+    const count = 10;
     const mark = await load.call("mark", { fleet: "readers" });
-    const { changes, sinceRevision } = await server.calls.call("play", { script: "churn1000", timeoutMs: 60_000 });
-    const revision = changes.at(-1)?.revision ?? 0;
-    await load.call("reachedRevision", { fleet: "readers", revision, timeoutMs: 60_000 });
+    const changes: MadeChange[] = [];
+    for (let index = 0; index < count; index += 1) {
+      changes.push(await server.change());
+      await told(changes.at(-1)?.revision ?? 0);
+    }
+    const sinceRevision = (changes[0]?.revision ?? 1) - 1;
     const collected = await load.call("collect", { fleet: "readers", changes, sinceRevision });
+    expect(collected.latencies.count).toBe(count * 50);
+    return (collected.receivedBytes - mark.receivedBytes) / count / 50;
+  }
+
+  async function told(revision: number): Promise<void> {
+    await load.call("reachedRevision", { fleet: "readers", revision, timeoutMs: 60_000 });
+  }
+
+  /** Makes thousands of changes; returns how many, and what the server then holds more than before. */
+  async function churn(): Promise<{ readonly changes: number; readonly grownBytes: number }> {
+    const before = await server.usage(true);
+    const { changes } = await server.calls.call("play", { script: "churn1000", timeoutMs: 60_000 });
+    await told(changes.at(-1)?.revision ?? 0);
     const after = await server.usage(true);
-    return {
-      bytesPerReader: (collected.receivedBytes - mark.receivedBytes) / 50,
-      grownBytes: after.heapBytes - before.heapBytes,
-    };
+    return { changes: changes.length, grownBytes: after.heapBytes - before.heapBytes };
   }
 
   test("cost neither memory nor anybody else's batches", { timeout: 180_000 }, async () => {
     await open("readers", { sampled: 5 });
-    const without = await churn();
+    const without = await singleChanges();
     // Streams of one connection share its socket: its buffers in the kernel, which take megabytes, are soon full.
     await open("deaf", { firstNode: 50, stallAfterBatches: 0, streamsPerConnection: 50 });
     await open("stuck", { firstNode: 100, stallAfterBatches: 1, streamsPerConnection: 50 });
     // The first round fills whatever is bounded; what the second adds would be added for ever.
     await churn();
-    const beside = await churn();
-    expect(beside.bytesPerReader / without.bytesPerReader).toBeGreaterThan(0.5);
-    // A queue for each of them would have grown by what each reader was sent.
-    const queuedBytes = 100 * beside.bytesPerReader;
-    expect(beside.grownBytes / queuedBytes).toBeLessThan(0.25);
+    const { changes, grownBytes } = await churn();
+    const queuedBytes = 100 * changes * without;
+    await told(await server.calls.call("restore", { script: "churn1000" }));
+    expect(grownBytes / queuedBytes).toBeLessThan(0.1);
+    expect((await singleChanges()) / without).toBeLessThan(1.1);
     for (const [nodeName, held] of Object.entries(await load.call("digests", { fleet: "readers" }))) {
       expect(held, nodeName).toEqual(await server.calls.call("digest", { nodeName, isExtended: true }));
     }

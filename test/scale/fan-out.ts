@@ -31,7 +31,8 @@ const usage = `node test/scale/fan-out.ts [options]
   --storms <ms,ms>    mass reconnects, each spread over so many milliseconds
   --limit <seconds>   longest time for all to sync, and for one change to reach all (60)
 
-KPNG_BIN      the Go original, or what understands its options; measured as well, on the smallest row
+KPNG_BIN           the Go original, or what understands its options; measured as well, on the smallest row
+KPNG_BENCH_PROFILE a folder for CPU profiles of server and load
 KPNG_BENCH_NO_PIN  leave it to the kernel which core runs what
 `;
 
@@ -79,6 +80,9 @@ const standardRows: readonly Row[] = [
     storms: [5_000],
   },
 ];
+
+/** No standard row is begun after so long. */
+const budgetMs = 5 * 60_000;
 
 function say(line: string): void {
   process.stdout.write(`${line}\n`);
@@ -171,7 +175,12 @@ async function measure(rows: readonly Row[]): Promise<void> {
   const results: NamedResult[] = [];
   const certificates = rows.some((row) => row.hasTls) ? makeCertificates() : undefined;
   try {
-    for (const row of rows) results.push(await measureOne(row, certificates, undefined));
+    for (const row of rows) {
+      const isLate = rows.length > 1 && Date.now() - startedAt > budgetMs;
+      results.push(
+        isLate ? { name: row.name, result: "left out, out of time" } : await measureOne(row, certificates, undefined),
+      );
+    }
     const { KPNG_BIN: program } = process.env;
     const [first] = rows;
     if (program !== undefined && first !== undefined) {
@@ -186,9 +195,13 @@ async function measure(rows: readonly Row[]): Promise<void> {
     const text = table(results);
     if (text !== undefined) say(`${text}\n`);
   }
-  for (const { name, result } of results) if (typeof result === "string") say(`${name}: ${result}`);
+  for (const { name, result } of results) {
+    const failure = typeof result === "string" ? result : result.failure;
+    if (failure === undefined) continue;
+    process.exitCode = 1;
+    say(`${name}: ${failure.split("\n")[0]}`);
+  }
   say(`(${Math.round((Date.now() - startedAt) / 1000)} s)`);
-  if (results.some(({ result }) => typeof result === "string")) process.exitCode = 1;
 }
 
 async function measureOne(
@@ -214,10 +227,17 @@ async function measureOne(
     return { name, result: await measureWith(options, program) };
   } catch (error) {
     // A row that cannot be measured is a result too: the others still are.
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = reasonOf(error);
     note(`failed: ${reason}`);
     return { name, result: reason };
   }
+}
+
+/** The first lines of an error and of what caused it. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const [reason = ""] = error.message.split("\n");
+  return error.cause === undefined ? reason : `${reason}: ${reasonOf(error.cause)}`;
 }
 
 async function measureWith(options: RowOptions, program: string | undefined): Promise<RowResult> {

@@ -3,6 +3,7 @@ import type { Latencies, MadeChange } from "./batch-log.ts";
 import type { Caller } from "./calls.ts";
 import type { FleetOptions, OpenResult } from "./hollow-fleet.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
+import { mebibytes } from "./proc.ts";
 import { startCalled } from "./processes.ts";
 import type { ScriptName } from "./scripts.ts";
 import type { OwnServer, ServerUnderTest, TlsFilePaths } from "./server-under-test.ts";
@@ -51,6 +52,13 @@ export interface ScriptFigures {
   readonly behindMs: number;
 }
 
+export interface StormFigures extends OpenResult {
+  /** Time over which the connections were spread. */
+  readonly jitterMs: number;
+  readonly serverCpuMs: number;
+  readonly peakRssBytes: number;
+}
+
 export interface RowResult {
   /** With one stream, before the others connect. */
   readonly rssAloneBytes: number;
@@ -67,13 +75,11 @@ export interface RowResult {
   readonly rssAfterBytes: number;
   readonly scripts: readonly ScriptFigures[];
   readonly stalled?: { readonly single: ChangeFigures; readonly rssGrowthBytes: number } | undefined;
-  readonly storms: readonly (OpenResult & {
-    readonly jitterMs: number;
-    readonly serverCpuMs: number;
-    readonly peakRssBytes: number;
-  })[];
+  readonly storms: readonly StormFigures[];
   /** How many sampled streams were compared with what they should hold; undefined where nobody knows. */
   readonly checkedStreams?: number | undefined;
+  /** Why the row ended before all was measured: a limit was passed, a stream was lost or told wrong. */
+  readonly failure?: string | undefined;
 }
 
 const fleet = "readers";
@@ -84,7 +90,7 @@ const warmUpChanges = 10;
 /** Streams that hold what they receive, to be compared at the end. */
 const sampledStreams = 3;
 
-/** Measures one row; the server is the caller's. Rejects where a limit is passed, a stream is lost or told wrong. */
+/** Measures one row; the server is the caller's. Rejects if not even single changes could be measured. */
 export async function measureRow(
   server: ServerUnderTest,
   options: RowOptions,
@@ -125,10 +131,11 @@ class Row {
     });
     const alone = await this.#server.usage(true);
     const loadBefore = await this.#load.call("cpu", {});
-    const open = await this.#load.call("open", {
-      fleet,
-      options: this.#fleet({ streams, firstNode: 0, sampled: sampledStreams }),
-      timeoutMs: limitMs,
+    const options = this.#fleet({ streams, firstNode: 0, sampled: sampledStreams });
+    const open = await this.#load.call("open", { fleet, options, timeoutMs: limitMs }).catch(async (error: unknown) => {
+      const used = await this.#server.usage(false);
+      const cpu = `${((used.cpuMs - alone.cpuMs) / 1000).toFixed(1)} s of CPU, RSS ${mebibytes(used.rssBytes)}`;
+      throw new Error(`not all synced, and ${cpu}`, { cause: error });
     });
     const loadCpuMs = (await this.#load.call("cpu", {})) - loadBefore;
     const after = await this.#server.usage(false);
@@ -142,15 +149,24 @@ class Row {
     const rssAfterBytes = (await this.#server.usage(false)).rssBytes;
     this.#say(`single changes: last node ${single.lastMs.median.toFixed(1)} ms`);
     const scriptFigures: ScriptFigures[] = [];
-    for (const name of scripts) {
-      scriptFigures.push(await this.#script(name));
-      this.#say(`${name} done`);
-    }
-    const stalledFigures = stalled > 0 ? await this.#stalled() : undefined;
-    const stormFigures = [];
-    for (const jitterMs of storms) {
-      stormFigures.push(await this.#storm(jitterMs));
-      this.#say(`storm over ${jitterMs} ms done`);
+    let stalledFigures: RowResult["stalled"];
+    const stormFigures: StormFigures[] = [];
+    let checkedStreams: number | undefined;
+    let failure: string | undefined;
+    try {
+      for (const name of scripts) {
+        scriptFigures.push(await this.#script(name));
+        this.#say(`${name} done`);
+      }
+      if (stalled > 0) stalledFigures = await this.#stalled();
+      for (const jitterMs of storms) {
+        stormFigures.push(await this.#storm(jitterMs));
+        this.#say(`storm over ${jitterMs} ms done`);
+      }
+      checkedStreams = await this.#check();
+    } catch (error) {
+      // What was measured until then still counts.
+      failure = error instanceof Error ? error.message : String(error);
     }
     return {
       rssAloneBytes: alone.rssBytes,
@@ -163,7 +179,8 @@ class Row {
       scripts: scriptFigures,
       stalled: stalledFigures,
       storms: stormFigures,
-      checkedStreams: await this.#check(),
+      checkedStreams,
+      failure,
     };
   }
 
@@ -188,16 +205,17 @@ class Row {
     const mark = await this.#load.call("mark", { fleet });
     const loadBefore = await this.#load.call("cpu", {});
     const changes: MadeChange[] = [];
-    let serverCpuMs = 0;
+    let firstCpuMs: number | undefined;
     const stopAtMs = Date.now() + limitMs;
     // Pairs, so that each endpoint is ready again at the end.
     while (changes.length < count && (Date.now() < stopAtMs || changes.length % 2 === 1)) {
       const { cpuMs, ...change } = await this.#server.change();
+      firstCpuMs ??= cpuMs;
       changes.push(change);
       await this.#reached(change.revision, mark.batches + changes.length);
       await this.#settle();
-      serverCpuMs += (await this.#server.cpu()) - cpuMs;
     }
+    const serverCpuMs = (await this.#server.cpu()) - (firstCpuMs ?? 0);
     const loadCpuMs = (await this.#load.call("cpu", {})) - loadBefore;
     const sinceRevision = (changes[0]?.revision ?? 1) - 1;
     const { latencies, receivedBytes } = await this.#load.call("collect", { fleet, changes, sinceRevision });

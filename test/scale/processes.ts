@@ -12,7 +12,10 @@ export type Place = "server" | "load";
  * Its garbage collection can be forced, and what it prints goes to standard error.
  */
 export function startCalled<H extends Handlers>(file: string, place: Place): Caller<H> {
-  const [command, ...args] = [...pinTo(place), process.execPath, "--expose-gc", join(import.meta.dirname, file)];
+  const { KPNG_BENCH_PROFILE: folder } = process.env;
+  const flags = folder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", folder];
+  const program = [process.execPath, "--expose-gc", ...flags, join(import.meta.dirname, file)];
+  const [command, ...args] = [...pinTo(place), ...program];
   const child = spawn(command ?? "", args, { stdio: ["ignore", "inherit", "inherit", "ipc"] });
   return new Caller<H>(child, file);
 }

@@ -50,11 +50,27 @@ export function endpointChange(index: number, shape: SyntheticShape): ObjectChan
   return { kind: "put-slice", slice: withReadiness(slice, pair % slice.endpoints.length, index % 2 === 1) };
 }
 
+/**
+ * Pods of one Service after the other get another address, as if they had been restarted in place.
+ *
+ * No change undoes an earlier one: a stream that is late and finds two that cancel each other is told of neither, and
+ * the age of its next batch would say nothing.
+ */
 function churn(perSecond: number, shape: SyntheticShape): Script {
-  // An even number, so that the last one makes the last endpoint ready again.
-  const count = 2 * Math.ceil((perSecond * churnSeconds) / 2);
-  const steps = Array.from({ length: count }, (_, index) => [endpointChange(index, shape)]);
-  return { before: [], steps, stepsPerSecond: perSecond, after: [] };
+  const steps: ObjectChange[][] = [];
+  const touched = new Map<string, EndpointSlice>();
+  for (let index = 0; index < perSecond * churnSeconds; index += 1) {
+    const service = (index * stride) % shape.services;
+    const [slice] = makeSlices(`service-${service}`, makeEndpoints(service, shape));
+    const [first, ...others] = slice?.endpoints ?? [];
+    if (slice === undefined || first === undefined) throw new Error("a cluster without endpoints");
+    touched.set(slice.name, slice);
+    const address = `11.${(index >> 16) & 255}.${(index >> 8) & 255}.${index & 255}`;
+    const endpoints = [{ ...first, addresses: { v4: [address], v6: [] } }, ...others];
+    steps.push([{ kind: "put-slice", slice: { ...slice, endpoints } }]);
+  }
+  const after = [...touched.values()].map((slice): ObjectChange => ({ kind: "put-slice", slice }));
+  return { before: [], steps, stepsPerSecond: perSecond, after };
 }
 
 /** A Deployment of 1 000 pods gets a new version: ten pods at a time, each slice by itself, 50 times a second. */
