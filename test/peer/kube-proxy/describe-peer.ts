@@ -37,7 +37,8 @@ async function findMachine(): Promise<PeerMachine | string> {
   const open = () => meetRequirements((text) => process.stderr.write(`test/peer: ${text}\n`));
   const probe = await open();
   if (probe.kind === "missing") return probe.reason;
-  await probe.laboratory.close();
+  const refusal = await tryManyRules(probe.laboratory).finally(() => probe.laboratory.close());
+  if (refusal !== undefined) return refusal;
   const binaries = await findBinaries(["etcd", "kube-apiserver", "kube-proxy"]);
   if (binaries.kind === "missing") return binaries.reason;
   return {
@@ -48,4 +49,17 @@ async function findMachine(): Promise<PeerMachine | string> {
       return requirements.laboratory;
     },
   };
+}
+
+/**
+ * Returns why kube-proxy cannot program many rules here, or undefined if it can: it sends them all as one message, which
+ * for who is not root may not be larger than net.core.wmem_max, some 900 rules.
+ */
+async function tryManyRules(laboratory: Laboratory): Promise<string | undefined> {
+  const rules = Array.from({ length: 10_000 }, () => "-A INPUT -s 192.0.2.1/32 -p tcp -m tcp --dport 80 -j DROP");
+  await laboratory.add("many");
+  const input = ["*filter", ...rules, "COMMIT", ""].join("\n");
+  const { exitCode, stderr } = await laboratory.finish("many", ["iptables-restore"], input);
+  if (exitCode === 0) return undefined;
+  return `iptables cannot set ${rules.length} rules at once, which root may: ${stderr.trim().split("\n")[0]}`;
 }

@@ -15,6 +15,8 @@ export interface RawEndpoint {
   };
 }
 
+type Conditions = NonNullable<RawEndpoint["conditions"]>;
+
 /** What the endpoints of a Service have in common: without it, rules that look at all of them would hardly ever hold. */
 interface Mood {
   readonly condition: "ready" | "mixed" | "unready" | "wild";
@@ -32,11 +34,15 @@ export function makePods(dice: Dice, namespace: string, family: Family): RawEndp
   const count = dice.chance(8) ? 0 : dice.number(1, 5);
   const pods = Array.from({ length: count }, (_, index) => makePod(dice, namespace, family, mood, index));
   const [first, second] = pods;
-  // Two that have the same addresses, in another order: what is in use differs, for only the first one ever is.
-  if (first !== undefined && second !== undefined && dice.chance(20)) {
+  // Two that share addresses: what is in use differs nevertheless, for only the first one ever is.
+  if (first !== undefined && second !== undefined && dice.chance(25)) {
     const [a = "", b = ""] = [first.addresses[0], second.addresses[0]];
-    pods[0] = { ...first, addresses: [a, b] };
-    pods[1] = { ...second, addresses: [b, a] };
+    const [third, fourth] = dice.pick([
+      [b, a],
+      [`${a}9`, `${a}9`],
+    ]);
+    pods[0] = { ...first, addresses: [a, third ?? ""] };
+    pods[1] = { ...second, addresses: [b, fourth ?? ""] };
   }
   return pods;
 }
@@ -60,7 +66,7 @@ function makePod(dice: Dice, namespace: string, family: Family, mood: Mood, inde
   };
 }
 
-const lives: Readonly<Record<string, NonNullable<RawEndpoint["conditions"]>>> = {
+const lives = {
   ready: { ready: true, serving: true, terminating: false },
   starting: { ready: false, serving: false, terminating: false },
   draining: { ready: false, serving: true, terminating: true },
@@ -70,18 +76,27 @@ const lives: Readonly<Record<string, NonNullable<RawEndpoint["conditions"]>>> = 
 function makeConditions(dice: Dice, mood: Mood["condition"]): RawEndpoint["conditions"] {
   switch (mood) {
     case "ready":
-      return dice.chance(25) ? undefined : lives.ready;
+      return dice.chance(25) ? undefined : unsay(dice, lives.ready);
     case "mixed":
-      return lives[dice.weigh({ ready: 50, starting: 15, draining: 25, dead: 10 })];
+      return unsay(dice, lives[dice.weigh({ ready: 50, starting: 15, draining: 25, dead: 10 })]);
     case "unready":
-      return lives[dice.weigh({ starting: 30, draining: 50, dead: 20 })];
+      return unsay(dice, lives[dice.weigh({ starting: 30, draining: 50, dead: 20 })]);
     case "wild":
       return wildConditions(dice);
   }
 }
 
+/** Leaves some conditions out that are then taken to be what they were. */
+function unsay(dice: Dice, conditions: Conditions): Conditions {
+  const defaults: Conditions = { ready: true, serving: true, terminating: false };
+  const entries = Object.entries(conditions).filter(
+    ([name, value]) => value !== defaults[name as keyof Conditions] || !dice.chance(30),
+  );
+  return Object.fromEntries(entries);
+}
+
 /** Any combination, also those that no controller makes. */
-export function wildConditions(dice: Dice): NonNullable<RawEndpoint["conditions"]> {
+export function wildConditions(dice: Dice): Conditions {
   const names = dice.some(["ready", "serving", "terminating"], 67);
   return Object.fromEntries(names.map((name) => [name, dice.chance(50)]));
 }

@@ -29,11 +29,15 @@ export function makeSlices(dice: Dice, target: SliceTarget): KubeObject[] {
       for (const part of dice.shuffle(parts).slice(0, dice.chance(20) ? 2 : 1)) part.push(endpoint);
     }
     const basePorts = makePorts(dice, target.ports);
-    return parts.map((endpoints, index) => {
-      const ports = dice.chance(45) ? basePorts : makePorts(dice, target.ports);
-      const name = `${target.service ?? "nobody"}-${family}-${index}`;
-      return makeSlice(target, name, family, { endpoints, ports });
-    });
+    const contents = parts.map((endpoints) => ({
+      endpoints,
+      ports: dice.chance(45) ? basePorts : makePorts(dice, target.ports),
+    }));
+    const [first] = contents;
+    if (first !== undefined && dice.chance(15)) contents.push({ ...first, ports: first.ports.map(overOther) });
+    return contents.map((content, index) =>
+      makeSlice(target, `${target.service ?? "nobody"}-${family}-${index}`, family, content),
+    );
   });
 }
 
@@ -81,6 +85,11 @@ function terminatingTwin(dice: Dice, pod: RawEndpoint): RawEndpoint {
     conditions: { ...wildConditions(dice), terminating: true },
     nodeName: dice.pick(["n1", "n2", "n4"]),
   };
+}
+
+/** The same port over another protocol, which is another port. */
+function overOther(port: RawSlicePort): RawSlicePort {
+  return { ...port, protocol: port.protocol === "UDP" ? "TCP" : "UDP" };
 }
 
 /** The ports of one slice: numbers of named ports differ, some are missing, some are no use. */

@@ -86,11 +86,19 @@ export const objectFeatures: Features = {
   "slice port that no Service has": ({ slices }) =>
     slices.some(({ ports }) => ports.some(({ name }) => name === "other")),
   "endpoint without conditions": ({ endpoints }) => endpoints.some(({ conditions }) => conditions === undefined),
+  "draining, and nothing said of serving": ({ endpoints }) =>
+    endpoints.some(
+      ({ conditions: said }) => said?.ready === false && said.terminating === true && !("serving" in said),
+    ),
   "endpoint in two slices": ({ endpoints }) => new Set(endpoints).size < endpoints.length,
   "terminating endpoint of the address of another": ({ endpoints }) =>
     endpoints.some((one) => endpoints.some((other) => one.addresses === other.addresses && one !== other)),
   "two endpoints with the same addresses in another order": ({ endpoints }) =>
     endpoints.some((one) => endpoints.some((other) => isReversed(one.addresses, other.addresses))),
+  "two endpoints with the same second address": ({ endpoints }) =>
+    endpoints.some(({ addresses: [a, b] }) => endpoints.some(({ addresses: [c, d] }) => a !== c && b && b === d)),
+  "slices that differ in protocols alone": ({ slices }) =>
+    slices.some((one) => slices.some((other) => one.endpoints === other.endpoints && one.ports !== other.ports)),
   "empty hints": ({ endpoints }) =>
     endpoints.some(({ hints }) => hints !== undefined && Object.keys(hints).length === 0),
   "endpoint that is no pod": ({ endpoints }) => endpoints.some(({ targetRef }) => targetRef === undefined),
