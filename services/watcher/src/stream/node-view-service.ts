@@ -20,9 +20,8 @@ import {
 import { compareText } from "@kpng/model/text-order.ts";
 import { resetFrame } from "./frames.ts";
 import { localProjection } from "./local-projection.ts";
-import type { Changes } from "./projection.ts";
 import { readLocalRequest } from "./requests.ts";
-import { Subscription } from "./subscription.ts";
+import { type Batch, Subscription } from "./subscription.ts";
 import { inTurns } from "./turns.ts";
 import { opsIn, syncOf, type WatchContext } from "./watch.ts";
 
@@ -47,7 +46,8 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       }
       const response = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
       const services = new Map<string, { service: Service; endpoints: Map<string, Endpoint> }>();
-      for await (const { Op: op } of opsOf(localProjection(local).whole(snapshot), signal)) {
+      const changes = localProjection(local).whole(snapshot);
+      for await (const { Op: op } of opsOf({ changes, rank: "begin" }, signal)) {
         if (op.case !== "Set") continue;
         const { Ref: ref, Bytes: bytes } = op.value;
         const path = ref?.Path ?? "";
@@ -74,7 +74,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
         const batch = await subscription.next(projection, signal);
         if (batch === undefined) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
         const ops = isFirst ? [...opsIn(resetFrame)] : [];
-        for await (const op of opsOf(batch.changes, signal)) ops.push(op);
+        for await (const op of opsOf(batch, signal)) ops.push(op);
         if (signal.aborted) continue;
         ops.push(...opsIn(syncOf(batch, store, true)));
         yield create(WatchNodeViewResponseSchema, { ops });
@@ -84,8 +84,8 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
 }
 
 /** All operations; fewer when `signal` aborts. */
-async function* opsOf(changes: Changes, signal: AbortSignal): AsyncIterable<OpItem> {
-  for await (const piece of inTurns(changes.frames(), signal)) yield* opsIn(piece);
+async function* opsOf({ changes, rank }: Pick<Batch, "changes" | "rank">, signal: AbortSignal): AsyncIterable<OpItem> {
+  for await (const piece of inTurns(changes.frames(), rank, signal)) yield* opsIn(piece);
 }
 
 function ascending<V>(map: ReadonlyMap<string, V>): V[] {

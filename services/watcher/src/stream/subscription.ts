@@ -2,11 +2,13 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { diffItems } from "./diff-items.ts";
 import type { Changes, Projection } from "./projection.ts";
-import { turns } from "./turns.ts";
+import { type Rank, turns } from "./turns.ts";
 
 /** What a subscriber gets in answer to one request. */
 export interface Batch {
   readonly changes: Changes;
+  /** "begin" for a view that the subscriber did not have. */
+  readonly rank: Rank;
   readonly snapshot: Snapshot;
 }
 
@@ -41,7 +43,9 @@ export class Subscription {
       const isNew = projection !== this.#projection;
       const after = isNew ? 0 : (this.#snapshot?.revision ?? 0);
       if ((await this.#store.next(after, signal)) === undefined) return undefined;
-      const batch = await turns.run(() => (signal.aborted ? undefined : this.#advance(projection, begin)));
+      const batch = await turns.run(isNew ? "begin" : "update", () =>
+        signal.aborted ? undefined : this.#advance(projection, begin),
+      );
       if (batch === undefined || isNew || !batch.changes.isEmpty) return batch;
     }
   }
@@ -50,9 +54,10 @@ export class Subscription {
   #advance(projection: Projection, begin: (snapshot: Snapshot) => Changes): Batch {
     const { snapshot } = this.#store;
     const changes = this.#changesTo(projection, snapshot, begin);
+    const rank = projection === this.#projection ? "update" : "begin";
     this.#projection = projection;
     this.#snapshot = snapshot;
-    return { changes, snapshot };
+    return { changes, snapshot, rank };
   }
 
   #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {

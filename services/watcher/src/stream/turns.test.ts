@@ -26,36 +26,41 @@ function recorder() {
 describe("turns", () => {
   test("what is quick is done at once", async () => {
     const { turns, work, done } = recorder();
-    const result = turns.run(work("a"));
+    const result = turns.run("begin", work("a"));
     expect(done).toEqual(["a@0"]);
     expect(await result).toBe("a");
   });
 
   test("the event loop turns after each 10 ms, and the order is that of the asking", async () => {
     const { turns, work, done } = recorder();
-    await Promise.all(["a", "b", "c", "d", "e", "f", "g"].map((name) => turns.run(work(name))));
-    const [first, ...others] = [...Map.groupBy(done, (entry) => entry.split("@")[1]).values()];
-    expect([first, ...others].map((entries) => entries?.length)).toEqual([3, 3, 1]);
+    await Promise.all(["a", "b", "c", "d", "e", "f", "g"].map((name) => turns.run("update", work(name))));
+    const perTurn = [...Map.groupBy(done, (entry) => entry.split("@")[1]).values()];
+    expect(perTurn.map((entries) => entries.length)).toEqual([3, 3, 1]);
     expect(done.map((entry) => entry[0]).join("")).toBe("abcdefg");
   });
 
-  test("those with much work take turns with each other", async () => {
+  test("news go first, then the rest of what was begun, then what begins", async () => {
     const { turns, work, done } = recorder();
-    const many = async (name: string): Promise<void> => {
-      for (let count = 0; count < 4; count++) await turns.run(work(name));
+    const view = async (name: string): Promise<void> => {
+      await turns.run("begin", work(name));
+      for (let count = 0; count < 4; count++) await turns.run("continue", work(name));
     };
-    await Promise.all([many("a"), many("b")]);
-    expect(done.slice(-3).map((entry) => entry[0])).toContain("a");
-    expect(done.slice(-3).map((entry) => entry[0])).toContain("b");
+    // Three begin in the first 10 ms.
+    const views = Promise.all(["a", "b", "c", "d", "e", "f"].map(view));
+    setImmediate(() => void turns.run("update", work("!")));
+    await views;
+    const order = done.map((entry) => entry[0]).join("");
+    expect(order.indexOf("!")).toBeLessThan(6);
+    expect(order.replace("!", "").slice(0, 15)).toMatch(/^[abc]+$/);
   });
 
   test("work that fails fails for who asked, and the next is done", async () => {
     const { turns, work } = recorder();
-    const failing = turns.run(() => {
+    const failing = turns.run("update", () => {
       throw new Error("broken");
     });
     await expect(failing).rejects.toThrow("broken");
-    expect(await turns.run(work("a"))).toBe("a");
+    expect(await turns.run("update", work("a"))).toBe("a");
   });
 
   test("items are made one by one, and no more after the abort", async () => {
@@ -67,7 +72,7 @@ describe("turns", () => {
         yield index;
       }
     }
-    for await (const item of inTurns(items(), stop.signal)) if (item === 2) stop.abort();
+    for await (const item of inTurns(items(), "begin", stop.signal)) if (item === 2) stop.abort();
     expect(made).toEqual([0, 1, 2]);
   });
 });

@@ -2,8 +2,15 @@
 const sliceMs = 10;
 
 /**
- * Lets much work of many subscribers share the one thread: the work is done in the order in which it was asked for, and
- * after each 10 ms the event loop turns.
+ * What goes first: news for those who have their view, then the rest of a view that was begun, then another view. So
+ * newcomers delay nobody else, and are served one after the other rather than all at the pace of the last.
+ */
+const ranks = ["update", "continue", "begin"] as const;
+export type Rank = (typeof ranks)[number];
+
+/**
+ * Lets much work of many subscribers share the one thread: it is done by rank, and within a rank in the order in which
+ * it was asked for, and after each 10 ms the event loop turns.
  *
  * Without it, whatever becomes due in one turn of the loop runs in that turn: a thousand nodes that come back after a
  * restart, or a client that opens and cancels streams, would stop health probes, pings and all other subscribers for
@@ -12,7 +19,11 @@ const sliceMs = 10;
  * *Bound:* one waiting piece of work for each subscriber.
  */
 export class Turns {
-  readonly #waiting = new Set<() => void>();
+  readonly #waiting: Readonly<Record<Rank, Set<() => void>>> = {
+    update: new Set(),
+    continue: new Set(),
+    begin: new Set(),
+  };
   readonly #now: () => number;
   #usedMs = 0;
   #isTurning = false;
@@ -22,7 +33,7 @@ export class Turns {
   }
 
   /** Does the work, now or in a later turn; rejects with what it throws. */
-  run<T>(work: () => T): Promise<T> {
+  run<T>(rank: Rank, work: () => T): Promise<T> {
     return new Promise((resolve, reject) => {
       const job = (): void => {
         const startMs = this.#now();
@@ -33,10 +44,19 @@ export class Turns {
         }
         this.#usedMs += this.#now() - startMs;
       };
-      if (this.#waiting.size === 0 && this.#usedMs < sliceMs) job();
-      else this.#waiting.add(job);
+      if (this.#usedMs < sliceMs && this.#next(rank) === undefined) job();
+      else this.#waiting[rank].add(job);
       this.#turn();
     });
+  }
+
+  /** What is to be done next of this rank or one before it. */
+  #next(last: Rank): { readonly job: () => void; readonly rank: Rank } | undefined {
+    for (const rank of ranks) {
+      for (const job of this.#waiting[rank]) return { job, rank };
+      if (rank === last) break;
+    }
+    return undefined;
   }
 
   #turn(): void {
@@ -45,12 +65,15 @@ export class Turns {
     setImmediate(() => {
       this.#isTurning = false;
       this.#usedMs = 0;
-      for (const job of this.#waiting) {
-        if (this.#usedMs >= sliceMs) break;
-        this.#waiting.delete(job);
-        job();
+      for (;;) {
+        const next = this.#next("begin");
+        if (next === undefined) return;
+        this.#waiting[next.rank].delete(next.job);
+        next.job();
+        // Who was just given a piece of a view asks for the next one before anybody else begins.
+        if (next.rank !== "update" || this.#usedMs >= sliceMs) break;
       }
-      if (this.#waiting.size > 0) this.#turn();
+      this.#turn();
     });
   }
 }
@@ -58,11 +81,11 @@ export class Turns {
 /** Those of this process: it has one thread. */
 export const turns = new Turns();
 
-/** The same items, each made in a turn; ends early when `signal` aborts. */
-export async function* inTurns<T>(items: Iterable<T>, signal: AbortSignal): AsyncIterable<T> {
+/** The same items, each made in a turn, the first as `rank`, the others as "continue"; ends early when `signal` aborts. */
+export async function* inTurns<T>(items: Iterable<T>, rank: Rank, signal: AbortSignal): AsyncIterable<T> {
   const iterator = items[Symbol.iterator]();
-  for (;;) {
-    const next = await turns.run(() => (signal.aborted ? undefined : iterator.next()));
+  for (let isFirst = true; ; isFirst = false) {
+    const next = await turns.run(isFirst ? rank : "continue", () => (signal.aborted ? undefined : iterator.next()));
     if (next === undefined || next.done) return;
     yield next.value;
   }

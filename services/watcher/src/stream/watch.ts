@@ -107,7 +107,7 @@ async function* watch<Request>(
       let last = syncOf(batch, store, wanted.isExtended);
       let held: Frame | undefined;
       let byteCount = last.length;
-      for await (const piece of inTurns(batch.changes.frames(), signal)) {
+      for await (const piece of inTurns(batch.changes.frames(), batch.rank, signal)) {
         if (held !== undefined) yield held;
         held = piece;
         byteCount += piece.length;
