@@ -84,6 +84,9 @@ async function answer(
   const { stream } = response;
   const gone = new AbortController();
   stream.once("close", () => gone.abort());
+  // A stream that the client ended without an error, or whose connection it closed, is destroyed only when all is
+  // written that waits to be, and to nobody that never happens: it would be served for ever.
+  stream.once("aborted", () => gone.abort());
   // A broken stream is followed by "close"; without a listener it would end the process.
   stream.on("error", () => undefined);
   const signal = AbortSignal.any([gone.signal, stop]);
@@ -96,6 +99,7 @@ async function answer(
   } catch (error) {
     failure = ConnectError.from(error);
   }
+  if (gone.signal.aborted) stream.destroy();
   if (stream.destroyed) return;
   // With a listener for requests the trailers go through the response; the stream's own would be sent twice.
   response.addTrailers({
