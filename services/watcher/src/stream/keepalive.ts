@@ -13,12 +13,21 @@ export interface KeepaliveOptions {
  */
 export function keepAlive(session: ServerHttp2Session, options: KeepaliveOptions = {}): void {
   const { intervalMs = 30_000, timeoutMs = 20_000 } = options;
+  let timeout: NodeJS.Timeout | undefined;
   const interval = setInterval(() => {
-    if (session.destroyed) return;
-    const timeout = setTimeout(() => session.destroy(), timeoutMs);
-    // An outstanding ping of a peer that is busy reading is answered late, not never: one at a time is enough.
-    if (!session.ping(() => clearTimeout(timeout))) clearTimeout(timeout);
+    // A peer that is busy reading answers late, not never: one ping at a time is enough.
+    if (session.destroyed || timeout !== undefined) return;
+    timeout = setTimeout(() => session.destroy(), timeoutMs).unref();
+    // A ping that cannot be sent or is given up is no answer: a session that is closing may wait for its streams for ever.
+    session.ping((error) => {
+      if (error !== null) return;
+      clearTimeout(timeout);
+      timeout = undefined;
+    });
   }, intervalMs);
   interval.unref();
-  session.once("close", () => clearInterval(interval));
+  session.once("close", () => {
+    clearInterval(interval);
+    clearTimeout(timeout);
+  });
 }

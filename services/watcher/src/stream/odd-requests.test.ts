@@ -1,3 +1,4 @@
+import { connect as connectHttp2 } from "node:http2";
 import { connect } from "node:net";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../store/store.ts";
@@ -8,7 +9,7 @@ let server: TestServer;
 beforeEach(async () => {
   const store = new Store();
   store.replace({ services: [], slices: [], nodes: [] });
-  server = await serveStore(store);
+  server = await serveStore(store, { keepalive: { intervalMs: 20, timeoutMs: 40 } });
 });
 
 afterEach(() => server.stop());
@@ -39,4 +40,19 @@ test.each([
 ])("a request that $name is answered, and the server serves on", async ({ bytes, status }) => {
   expect(await answerTo(bytes)).toContain(`HTTP/1.1 ${status} `);
   expect(await answerTo(`${head}.1\r\nHost: x\r\n${body}`)).toContain("HTTP/1.1 200 ");
+});
+
+test("a connection that answers no ping is closed, one that does is kept", async () => {
+  // The preface and an empty SETTINGS frame, and then nothing any more.
+  expect(await answerTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")).not.toBe("");
+  const session = connectHttp2(`http://${server.address}`);
+  const pinged = new Promise<void>((resolve) => {
+    let count = 0;
+    session.on("ping", () => {
+      if (++count === 5) resolve();
+    });
+  });
+  await pinged;
+  expect(session.destroyed).toBe(false);
+  session.destroy();
 });

@@ -15,7 +15,8 @@ const firstBytesMs = 10_000;
  * Over TLS this is not needed: there ALPN says it.
  */
 export function sniffHttp(http1: Http1Server, http2: Http2Server): Server {
-  return createServer((socket) => {
+  // The kernel's probes are all that finds out about a reader over HTTP/1.1 that lost its power: there are no pings.
+  return createServer({ keepAlive: true, keepAliveInitialDelay: 30_000 }, (socket) => {
     socket.setTimeout(firstBytesMs, () => socket.destroy());
     // A connection that breaks before it has said anything concerns nobody.
     const ignore = (): void => undefined;
