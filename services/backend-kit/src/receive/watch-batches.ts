@@ -134,7 +134,7 @@ function hintOf(error: ConnectError, isFirst: boolean): string {
   if (/larger than configured readMaxBytes/.test(error.message)) return " (raise --max-msg-size)";
   // All that is left of a handshake that the other side did not understand is a connection that was closed.
   if (isFirst && error.code === Code.Canceled) {
-    return " (does only one side use TLS?)";
+    return " (does only one side use TLS? Is a certificate refused there?)";
   }
   return "";
 }

@@ -12,6 +12,7 @@ import { createConnectTransport, createGrpcWebTransport } from "@connectrpc/conn
 import * as grpc from "@grpc/grpc-js";
 import { NodeViewService, type WatchNodeViewResponse } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { createLog } from "@kpng/process/log.ts";
 import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -109,13 +110,15 @@ describe("one port speaks", () => {
     expect(await firstBatch(`unix://${path}`)).toBe(4);
   });
 
-  test("gRPC with client certificates, and nothing without one", async () => {
-    await serve({ tls: tlsOf(certificates) });
+  test("gRPC with client certificates, and nothing without one, which the log says", async () => {
+    const lines: string[] = [];
+    await serve({ tls: tlsOf(certificates), log: createLog("info", (line) => lines.push(line)) });
     const ca = readFileSync(certificates.ca);
     const { key, crt } = certificates.client;
     const known = grpc.credentials.createSsl(ca, readFileSync(key), readFileSync(crt));
     expect(await firstBatch(server.address, known)).toBe(4);
     await expect(firstBatch(server.address, grpc.credentials.createSsl(ca))).rejects.toMatchObject({ code: 14 });
+    await expect.poll(() => lines.join("")).toContain("TLS client refused");
   });
 });
 

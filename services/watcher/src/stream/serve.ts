@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, rmSync, statSync } from "node:fs";
 import { createServer as createHttp1Server } from "node:http";
 import { createServer as createHttp2Server, createSecureServer, type ServerHttp2Session } from "node:http2";
-import { connect, type ListenOptions, type Server } from "node:net";
+import { connect, type ListenOptions, type Server, type Socket } from "node:net";
 import { dirname } from "node:path";
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { Log } from "@kpng/process/log.ts";
@@ -84,6 +84,11 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
           handler,
         )
       : createHttp2Server({ settings }, handler);
+    // All that a client learns is that its connection was closed: why is said here. Port scanners are not worth a line.
+    http2.on("tlsClientError", (error: NodeJS.ErrnoException, socket: Socket) => {
+      const level = error.code === "ECONNRESET" ? "debug" : "info";
+      options.log[level]("TLS client refused", { peer: socket.remoteAddress, reason: error.message.trim() });
+    });
     http2.on("session", (session: ServerHttp2Session) => {
       sessions.add(session);
       session.once("close", () => sessions.delete(session));
