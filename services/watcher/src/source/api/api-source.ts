@@ -74,11 +74,14 @@ async function follow(options: ApiSourceOptions, backoff: Backoff, signal: Abort
     }
   }
   const items = new GlobalItems();
+  let isSynced = false;
   try {
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
       if (!receiveOp(op, items)) continue;
       sink.replace(items.toObjects());
       log.debug("upstream batch applied", { services: items.services.size, nodes: items.nodes.size });
+      if (!isSynced) log.info("upstream watcher in sync");
+      isSynced = true;
       health.setReady(part);
       backoff.reset();
       credit += 1;
