@@ -78,8 +78,11 @@ async function follow(options: ApiSourceOptions, backoff: Backoff, signal: Abort
   try {
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
       if (!receiveOp(op, items)) continue;
-      sink.replace(items.toObjects());
-      log.debug("upstream batch applied", { services: items.services.size, nodes: items.nodes.size });
+      // The first batch replaces what an earlier stream brought; after that a change costs what it changes.
+      if (items.isFresh) sink.replace(items.toObjects());
+      else sink.apply(items.toChanges());
+      items.endBatch();
+      log.debug("upstream batch applied", { services: items.serviceCount, nodes: items.nodeCount });
       if (!isSynced) log.info("upstream watcher in sync");
       isSynced = true;
       health.setReady(part);

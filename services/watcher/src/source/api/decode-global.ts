@@ -34,14 +34,14 @@ export function receiveOp({ Op: op }: OpItem, items: GlobalItems): boolean {
 function put(ref: Ref, bytes: Uint8Array, items: GlobalItems): void {
   switch (ref.Set) {
     case SetName.GlobalServiceInfos:
-      items.services.set(ref.Path, decodeServiceInfo(bytes));
+      items.putService(ref.Path, decodeServiceInfo(bytes));
       break;
     case SetName.GlobalNodeInfos:
-      items.nodes.set(ref.Path, decodeNodeInfo(bytes));
+      items.putNode(ref.Path, decodeNodeInfo(bytes));
       break;
     case SetName.GlobalEndpointInfos: {
       // KPNG sends each endpoint twice; the copy's path names no Service.
-      if (ref.Path.split("|")[1] !== "") items.endpoints.set(ref.Path, decodeEndpointInfo(bytes));
+      if (ref.Path.split("|")[1] !== "") items.putEndpoint(ref.Path, decodeEndpointInfo(bytes));
       break;
     }
     default:

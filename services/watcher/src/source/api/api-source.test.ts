@@ -1,0 +1,112 @@
+import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
+import { afterEach, describe, expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { serveStore, type TestServer } from "../../testing/serve-store.ts";
+import { seededRandom } from "../file/testing/seeded-random.ts";
+import type { ObjectChange } from "../source.ts";
+import { apiSource } from "./api-source.ts";
+import { GlobalItems } from "./global-items.ts";
+
+const byText = (a: unknown, b: unknown): number => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
+
+/** All objects of a store, ordered by what they are, without the slices that have no endpoint: no stream carries them. */
+function contentOf({ snapshot }: Store): unknown {
+  const slices = [...snapshot.slicesByService.values()]
+    .flat()
+    .filter(({ endpoints }) => endpoints.length > 0)
+    .map((one) => ({ ...one, endpoints: [...one.endpoints].sort(byText) }));
+  return [snapshot.services.values(), slices, snapshot.nodes.values()].map((all) =>
+    JSON.parse(JSON.stringify([...all].sort(byText))),
+  );
+}
+
+test("what a batch changes leads to the same state as all that is held", () => {
+  for (let seed = 1; seed <= 50; seed++) {
+    const random = seededRandom(seed);
+    const items = new GlobalItems();
+    const [changed, replaced] = [new Store(), new Store()];
+    for (let batch = 0; batch < 20; batch++) {
+      if (random(8) === 0) items.clear();
+      for (let op = random(8); op > 0; op--) {
+        const name = ["a", "b"][random(2)] ?? "";
+        const path = `ns|${name}|${name}-${random(2)}|${random(3)}`;
+        const { endpoints, ...head } = slice([endpoint(`10.1.0.${random(3)}`)], {
+          name: path.split("|")[2] ?? "",
+          serviceName: name,
+        });
+        const [one] = endpoints;
+        if (one === undefined) throw new Error("no endpoint");
+        const step = [
+          () => items.putService(`ns|${name}||`, service({ name, healthCheckNodePort: random(3) })),
+          () => items.putNode(`|${name}||`, node(name, { zone: `z${random(3)}` })),
+          () => items.putEndpoint(path, { slice: head, endpoint: one }),
+          () => items.delete(SetName.GlobalServiceInfos, `ns|${name}||`),
+          () => items.delete(SetName.GlobalNodeInfos, `|${name}||`),
+          () => items.delete(SetName.GlobalEndpointInfos, path),
+        ][random(6)];
+        step?.();
+      }
+      if (items.isFresh) changed.replace(items.toObjects());
+      else changed.apply(items.toChanges());
+      items.endBatch();
+      replaced.replace(items.toObjects());
+      expect(contentOf(changed), `seed ${seed}, batch ${batch}`).toEqual(contentOf(replaced));
+    }
+  }
+});
+
+describe("a relay", () => {
+  const stop = new AbortController();
+  let running: Promise<void> = Promise.resolve();
+  const servers: TestServer[] = [];
+
+  afterEach(async () => {
+    stop.abort();
+    await running;
+    for (const server of servers.splice(0)) await server.stop();
+  });
+
+  test("holds what its upstream holds, through changes and another upstream with another state", async () => {
+    const upstream = new Store();
+    upstream.replace({
+      services: [service(), service({ name: "other" })],
+      slices: [slice([endpoint("10.1.0.1"), endpoint("10.1.0.2")])],
+      nodes: [node("n1")],
+    });
+    const first = await serveStore(upstream);
+    const store = new Store();
+    const source = apiSource({
+      transport: dial({ api: first.address }),
+      sink: store,
+      log: createLog("error", () => undefined),
+      health: new Health(),
+      metrics: new Registry(),
+      backoff: { minMs: 10, maxMs: 20 },
+    });
+    running = source.run(stop.signal);
+    await expect.poll(() => contentOf(store)).toEqual(contentOf(upstream));
+    const steps: readonly (readonly ObjectChange[])[] = [
+      [{ kind: "put-slice", slice: slice([endpoint("10.1.0.2")]) }],
+      [
+        { kind: "put-node", node: node("n2", { zone: "z" }) },
+        { kind: "delete-service", key: "ns/other" },
+      ],
+      [{ kind: "delete-slice", key: "ns/web/web-a" }],
+      [{ kind: "delete-node", name: "n1" }],
+    ];
+    for (const changes of steps) {
+      upstream.apply(changes);
+      await expect.poll(() => contentOf(store)).toEqual(contentOf(upstream));
+    }
+    await first.stop();
+    const older = new Store();
+    older.replace({ services: [service({ name: "older" })], slices: [], nodes: [] });
+    servers.push(await serveStore(older, { listen: [`tcp://${first.address}`] }));
+    await expect.poll(() => contentOf(store)).toEqual(contentOf(older));
+  });
+});
