@@ -195,6 +195,20 @@ test("a file that is emptied before it is written anew is no empty cluster", asy
   assert.deepEqual(await sink.nextNodes(), ["b"], lines.join(""));
 });
 
+test("a folder that is made anew before it is filled is no empty cluster", async () => {
+  const inner = join(folder, "inner");
+  await mkdir(inner);
+  await writeFile(join(inner, "a.yaml"), node("a"));
+  const { sink, failing } = start([inner], { pollMs: 10 });
+  assert.deepEqual(await sink.nextNodes(), ["a"]);
+  await rm(inner, { recursive: true });
+  await failing;
+  await mkdir(inner);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  await writeFile(join(inner, "a.yaml"), node("b"));
+  assert.deepEqual(await sink.nextNodes(), ["b"]);
+});
+
 test("a file that stays empty is an empty cluster", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));

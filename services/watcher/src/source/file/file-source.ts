@@ -29,8 +29,8 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
 const part = "source/file";
 
 /**
- * Time, in milliseconds, that a file may be without a byte before that counts: many programs, KPNG among them, write in
- * place, and an empty file is an empty cluster.
+ * Time, in milliseconds, that a file may be without a byte, or a folder without a file, before that counts: many programs,
+ * KPNG among them, write in place, a folder is made anew and then filled, and nothing at all is an empty cluster.
  */
 const emptiedMs = 1_000;
 
@@ -115,7 +115,7 @@ class FileReader {
     const { inputs, sink, log, health } = this.#options;
     const loaded = await loadInput(inputs, { ...this.#options, streams: this.#streams, signal });
     if (signal.aborted || loaded.digest === this.#digest) return undefined;
-    if (how === "unless emptied" && loaded.hasEmptyFile) return "emptied";
+    if (how === "unless emptied" && loaded.isEmptied) return "emptied";
     this.#digest = loaded.digest;
     const result = loaded.read();
     this.#metrics.loads.inc({ source: "file", result: result.kind });

@@ -12,7 +12,8 @@ export interface LoadedInput {
   readonly fileCount: number;
   /** The same for the same files with the same content. */
   readonly digest: string;
-  readonly hasEmptyFile: boolean;
+  /** True if a file has no bytes, or there is no file: what is being written often looks so for a moment. */
+  readonly isEmptied: boolean;
   read(): InputResult;
 }
 
@@ -24,7 +25,7 @@ export async function loadInput(inputs: readonly string[], options: ReadInputOpt
   return {
     fileCount: listed.files.length,
     digest: JSON.stringify([loaded.digest, listed.failures]),
-    hasEmptyFile: loaded.texts.some(({ text }) => text === ""),
+    isEmptied: listed.files.length === 0 || loaded.texts.some(({ text }) => text === ""),
     read: () => {
       const result = readTexts(loaded.texts, options.decode);
       if (failures.length === 0) return result;
