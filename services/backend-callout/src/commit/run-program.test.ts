@@ -92,6 +92,12 @@ test("a program that is not there is a failure, by path and by name", async () =
   }
 });
 
+test("a script with the line ends of Windows is a failure that says what is missing", async () => {
+  const program = join(folder, "script");
+  writeFileSync(program, "#!/bin/sh\r\nexit 0\r\n", { mode: 0o755 });
+  expect((await failureOf(runScript("", { program }))).message).toContain("without a CR");
+});
+
 test("a file that cannot be executed is a failure", async () => {
   const program = join(folder, "not-executable");
   writeFileSync(program, "", { mode: 0o644 });

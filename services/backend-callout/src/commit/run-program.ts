@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
 import type { FileHandle } from "node:fs/promises";
 import { CalloutError } from "../callout-error.ts";
 import { fill, openUnlinkedFile, readTail } from "./unlinked-file.ts";
@@ -77,7 +78,7 @@ function start(options: ProgramOptions, input: FileHandle, errors: FileHandle): 
     };
     child.once("error", (cause) => {
       settle();
-      reject(new CalloutError("PROGRAM_MISSING", `${program} cannot be started`, { cause }));
+      reject(new CalloutError("PROGRAM_MISSING", `${program} cannot be started${whyNot(program, cause)}`, { cause }));
     });
     child.once("exit", (exitCode, signal) => {
       settle();
@@ -86,6 +87,14 @@ function start(options: ProgramOptions, input: FileHandle, errors: FileHandle): 
       resolve({ exitCode, signal, isTimeout });
     });
   });
+}
+
+/** What the system's word leaves open. */
+function whyNot(program: string, { code }: NodeJS.ErrnoException): string {
+  if (code === "EACCES") return " (a folder, or not executable)";
+  // A name without a slash was looked up in PATH. Of a script that is there the kernel says this for its interpreter.
+  const isThere = program.includes("/") && existsSync(program);
+  return code === "ENOENT" && isThere ? " (is the interpreter of its first line there, without a CR after it?)" : "";
 }
 
 /** A group whose last process is gone is no error. */
