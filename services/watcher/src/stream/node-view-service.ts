@@ -70,14 +70,19 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
     async *watchNodeView(request, { signal }) {
       const projection = localProjection(read(request));
       const subscription = new Subscription(store);
-      for (let isFirst = true; ; isFirst = false) {
-        const batch = await subscription.next(projection, signal);
-        if (batch === undefined) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
-        const ops = isFirst ? [...opsIn(resetFrame)] : [];
-        for await (const op of opsOf(batch, signal)) ops.push(op);
-        if (signal.aborted) continue;
-        ops.push(...opsIn(syncOf(batch, store, true)));
-        yield create(WatchNodeViewResponseSchema, { ops });
+      context.metrics.subscribers.inc({ kind: "local" });
+      try {
+        for (let isFirst = true; ; isFirst = false) {
+          const batch = await subscription.next(projection, signal);
+          if (batch === undefined) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
+          const ops = isFirst ? [...opsIn(resetFrame)] : [];
+          for await (const op of opsOf(batch, signal)) ops.push(op);
+          if (signal.aborted) continue;
+          ops.push(...opsIn(syncOf(batch, store, true)));
+          yield create(WatchNodeViewResponseSchema, { ops });
+        }
+      } finally {
+        context.metrics.subscribers.dec({ kind: "local" });
       }
     },
   };

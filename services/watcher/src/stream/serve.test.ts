@@ -98,7 +98,11 @@ describe("one port speaks", () => {
         const second = iterator.next();
         store.apply([{ kind: "put-service", service: service({ healthCheckNodePort: 30_000 + index }) }]);
         expect(cases(await second)).toEqual(["Set", "Sync"]);
+        const subscribers = async () =>
+          (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values[0]?.value;
+        expect(await subscribers()).toBe(1);
         stop.abort();
+        await expect.poll(subscribers).toBe(0);
       }
     },
   );
