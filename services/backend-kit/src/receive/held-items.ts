@@ -59,6 +59,7 @@ export class HeldItems {
         case "Delete":
           this.#remove(keyOf(op.value));
           break;
+        case "Batch":
         case "Sync":
         case undefined:
           break;

@@ -39,6 +39,8 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
       return decodeAt(op.value.Ref, (ref) => decodePut(ref, op.value.Bytes));
     case "Delete":
       return decodeAt(op.value, decodeDelete);
+    case "Batch":
+      throw new WireError("packed operations, which were not asked for");
     case undefined:
       return { kind: "ignored" };
     default:

@@ -1,4 +1,4 @@
-import { toBinary } from "@bufbuild/protobuf";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { EmptyOpSchema, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 
@@ -49,11 +49,7 @@ export function syncFrame(mark?: { readonly revision: number; readonly instance:
   const body =
     mark === undefined
       ? new Uint8Array()
-      : toBinary(EmptyOpSchema, {
-          $typeName: "localv1.EmptyOp",
-          Revision: BigInt(mark.revision),
-          Instance: mark.instance,
-        });
+      : toBinary(EmptyOpSchema, create(EmptyOpSchema, { Revision: BigInt(mark.revision), Instance: mark.instance }));
   return frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));
 }
 

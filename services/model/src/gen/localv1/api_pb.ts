@@ -15,10 +15,10 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file localv1/api.proto.
  */
 export const file_localv1_api: GenFile = /*@__PURE__*/
-  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSJvCghXYXRjaFJlcRIQCghOb2RlTmFtZRgBIAEoCRIiCghGZWF0dXJlcxhkIAMoDjIQLmxvY2FsdjEuRmVhdHVyZRIYChBTZXJ2aWNlUHJveHlOYW1lGGUgASgJEhMKC0hlbGREaWdlc3RzGGYgASgMIrMBCgZPcEl0ZW0SIAoEU3luYxgBIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEiEKBVJlc2V0GAQgASgLMhAubG9jYWx2MS5FbXB0eU9wSAASHQoDU2V0GAIgASgLMg4ubG9jYWx2MS5WYWx1ZUgAEh4KBkRlbGV0ZRgDIAEoCzIMLmxvY2FsdjEuUmVmSAASHwoES2VlcBhkIAEoCzIPLmxvY2FsdjEuS2VlcE9wSABCBAoCT3AiGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwiLQoHRW1wdHlPcBIQCghSZXZpc2lvbhhkIAEoBBIQCghJbnN0YW5jZRhlIAEoCSIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLOBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPU2Vzc2lvbkFmZmluaXR5IkMKCElQRmlsdGVyEiEKCVRhcmdldElQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSFAoMU291cmNlUmFuZ2VzGAIgAygJIpABCgpTZXJ2aWNlSVBzEiIKCkNsdXN0ZXJJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EiMKC0V4dGVybmFsSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBInCg9Mb2FkQmFsYW5jZXJJUHMYBCABKAsyDi5sb2NhbHYxLklQU2V0EhAKCEhlYWRsZXNzGAMgASgIIoMCCghFbmRwb2ludBIQCghIb3N0bmFtZRgBIAEoCRIbCgNJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0Eg0KBUxvY2FsGAMgASgIEigKDVBvcnRPdmVycmlkZXMYBCADKAsyES5sb2NhbHYxLlBvcnROYW1lEicKBlNjb3BlcxgFIAEoCzIXLmxvY2FsdjEuRW5kcG9pbnRTY29wZXMSIQoDVXNlGGQgASgLMhQubG9jYWx2MS5FbmRwb2ludFVzZRIgCghGaXJzdElQcxhlIAEoCzIOLmxvY2FsdjEuSVBTZXQSDwoHUG9kTmFtZRhmIAEoCRIQCghOb2RlTmFtZRhnIAEoCSJiCgtFbmRwb2ludFVzZRIPCgdDbHVzdGVyGAEgASgIEg0KBUxvY2FsGAIgASgIEg0KBVJlYWR5GAMgASgIEg8KB1NlcnZpbmcYBCABKAgSEwoLVGVybWluYXRpbmcYBSABKAgiNAoORW5kcG9pbnRTY29wZXMSEAoISW50ZXJuYWwYASABKAgSEAoIRXh0ZXJuYWwYAiABKAgiHwoFSVBTZXQSCgoCVjQYASADKAkSCgoCVjYYAiADKAkiSwoIUG9ydE5hbWUSDAoETmFtZRgBIAEoCRIMCgRQb3J0GAIgASgFEiMKCFByb3RvY29sGGQgASgOMhEubG9jYWx2MS5Qcm90b2NvbCK4AQoLUG9ydE1hcHBpbmcSDAoETmFtZRgBIAEoCRIjCghQcm90b2NvbBgCIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wSDAoEUG9ydBgDIAEoBRIQCghOb2RlUG9ydBgEIAEoBRISCgpUYXJnZXRQb3J0GAUgASgFEhYKDlRhcmdldFBvcnROYW1lGAYgASgJEioKDEhhc0VuZHBvaW50cxhkIAEoCzIULmxvY2FsdjEuRmFtaWx5RmxhZ3MiJQoLRmFtaWx5RmxhZ3MSCgoCVjQYASABKAgSCgoCVjYYAiABKAgiKgoQQ2xpZW50SVBBZmZpbml0eRIWCg5UaW1lb3V0U2Vjb25kcxgBIAEoBSJvCgROb2RlEgwKBE5hbWUYASABKAkSDAoEWm9uZRgCIAEoCRIRCglBZGRyZXNzZXMYAyADKAkSEAoIUG9kQ0lEUnMYBCADKAkSEAoIRWxpZ2libGUYBSABKAgSFAoMU2VydmljZUNJRFJzGAYgAygJKjkKB0ZlYXR1cmUSEgoOVW5rbm93bkZlYXR1cmUQABIMCghFeHRlbmRlZBABEgwKCE5vZGVJdGVtEAIqjAEKA1NldBIOCgpVbmtub3duU2V0EAASDwoLU2VydmljZXNTZXQQARIQCgxFbmRwb2ludHNTZXQQAhIWChJHbG9iYWxTZXJ2aWNlSW5mb3MQChIXChNHbG9iYWxFbmRwb2ludEluZm9zEAsSEwoPR2xvYmFsTm9kZUluZm9zEAwSDAoITm9kZXNTZXQQZCo7CghQcm90b2NvbBITCg9Vbmtub3duUHJvdG9jb2wQABIHCgNUQ1AQARIHCgNVRFAQAhIICgRTQ1RQEAMyNwoEU2V0cxIvCgVXYXRjaBIRLmxvY2FsdjEuV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCHlocc2lncy5rOHMuaW8va3BuZy9hcGkvbG9jYWx2MWIGcHJvdG8z");
+  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSKzAQoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyIisKClN1YnNjcmliZXISDAoETmFtZRgBIAEoCRIPCgdWZXJzaW9uGAIgASgJIlsKA0FjaxIPCgdBcHBsaWVkGAEgASgEEg4KBkZhaWxlZBgCIAEoBBINCgVFcnJvchgDIAEoCRIkCgdUaW1pbmdzGAQgASgLMhMubG9jYWx2MS5BY2tUaW1pbmdzIkwKCkFja1RpbWluZ3MSEgoKV2FpdE1pY3JvcxgBIAEoBBIUCgxSZW5kZXJNaWNyb3MYAiABKAQSFAoMQ29tbWl0TWljcm9zGAMgASgEItYBCgZPcEl0ZW0SIAoEU3luYxgBIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEiEKBVJlc2V0GAQgASgLMhAubG9jYWx2MS5FbXB0eU9wSAASHQoDU2V0GAIgASgLMg4ubG9jYWx2MS5WYWx1ZUgAEh4KBkRlbGV0ZRgDIAEoCzIMLmxvY2FsdjEuUmVmSAASHwoES2VlcBhkIAEoCzIPLmxvY2FsdjEuS2VlcE9wSAASIQoFQmF0Y2gYZSABKAsyEC5sb2NhbHYxLkJhdGNoT3BIAEIECgJPcCJLCgdCYXRjaE9wEiMKCEVuY29kaW5nGAEgASgOMhEubG9jYWx2MS5FbmNvZGluZxINCgVJdGVtcxgCIAEoDBIMCgRTaXplGAMgASgNIikKB09wSXRlbXMSHgoFSXRlbXMYASADKAsyDy5sb2NhbHYxLk9wSXRlbSIZCgZLZWVwT3ASDwoHQnVja2V0cxgBIAEoDCKkAQoHRW1wdHlPcBIQCghSZXZpc2lvbhhkIAEoBBIQCghJbnN0YW5jZRhlIAEoCRIRCglUYWtlc0Fja3MYZiABKAgSEwoGRGlnZXN0GGcgASgGSACIAQESEwoLVHJhY2VwYXJlbnQYaCABKAkSFQoNVHJpZ2dlcmVkQXRNcxhpIAMoAxIWCg5TdG9yZWRBdE1pY3JvcxhqIAEoA0IJCgdfRGlnZXN0Ii4KA1JlZhIZCgNTZXQYASABKA4yDC5sb2NhbHYxLlNldBIMCgRQYXRoGAIgASgJIjEKBVZhbHVlEhkKA1JlZhgBIAEoCzIMLmxvY2FsdjEuUmVmEg0KBUJ5dGVzGAIgASgMIs4ECgdTZXJ2aWNlEhEKCU5hbWVzcGFjZRgBIAEoCRIMCgROYW1lGAIgASgJEgwKBFR5cGUYAyABKAkSLAoGTGFiZWxzGAggAygLMhwubG9jYWx2MS5TZXJ2aWNlLkxhYmVsc0VudHJ5EjYKC0Fubm90YXRpb25zGAkgAygLMiEubG9jYWx2MS5TZXJ2aWNlLkFubm90YXRpb25zRW50cnkSIAoDSVBzGAQgASgLMhMubG9jYWx2MS5TZXJ2aWNlSVBzEiQKCUlQRmlsdGVycxgKIAMoCzIRLmxvY2FsdjEuSVBGaWx0ZXISDQoFTWFwSVAYBSABKAgSIwoFUG9ydHMYBiADKAsyFC5sb2NhbHYxLlBvcnRNYXBwaW5nEh4KFkV4dGVybmFsVHJhZmZpY1RvTG9jYWwYByABKAgSLQoIQ2xpZW50SVAYCyABKAsyGS5sb2NhbHYxLkNsaWVudElQQWZmaW5pdHlIABIeChZJbnRlcm5hbFRyYWZmaWNUb0xvY2FsGAwgASgIEhsKE0hlYWx0aENoZWNrTm9kZVBvcnQYDSABKAUSMAoYUHJveHlNb2RlTG9hZEJhbGFuY2VySVBzGGQgASgLMg4ubG9jYWx2MS5JUFNldBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjIKEEFubm90YXRpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIRCg9TZXNzaW9uQWZmaW5pdHkiQwoISVBGaWx0ZXISIQoJVGFyZ2V0SVBzGAEgASgLMg4ubG9jYWx2MS5JUFNldBIUCgxTb3VyY2VSYW5nZXMYAiADKAkikAEKClNlcnZpY2VJUHMSIgoKQ2x1c3RlcklQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSIwoLRXh0ZXJuYWxJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0EicKD0xvYWRCYWxhbmNlcklQcxgEIAEoCzIOLmxvY2FsdjEuSVBTZXQSEAoISGVhZGxlc3MYAyABKAgigwIKCEVuZHBvaW50EhAKCEhvc3RuYW1lGAEgASgJEhsKA0lQcxgCIAEoCzIOLmxvY2FsdjEuSVBTZXQSDQoFTG9jYWwYAyABKAgSKAoNUG9ydE92ZXJyaWRlcxgEIAMoCzIRLmxvY2FsdjEuUG9ydE5hbWUSJwoGU2NvcGVzGAUgASgLMhcubG9jYWx2MS5FbmRwb2ludFNjb3BlcxIhCgNVc2UYZCABKAsyFC5sb2NhbHYxLkVuZHBvaW50VXNlEiAKCEZpcnN0SVBzGGUgASgLMg4ubG9jYWx2MS5JUFNldBIPCgdQb2ROYW1lGGYgASgJEhAKCE5vZGVOYW1lGGcgASgJImIKC0VuZHBvaW50VXNlEg8KB0NsdXN0ZXIYASABKAgSDQoFTG9jYWwYAiABKAgSDQoFUmVhZHkYAyABKAgSDwoHU2VydmluZxgEIAEoCBITCgtUZXJtaW5hdGluZxgFIAEoCCI0Cg5FbmRwb2ludFNjb3BlcxIQCghJbnRlcm5hbBgBIAEoCBIQCghFeHRlcm5hbBgCIAEoCCIfCgVJUFNldBIKCgJWNBgBIAMoCRIKCgJWNhgCIAMoCSJLCghQb3J0TmFtZRIMCgROYW1lGAEgASgJEgwKBFBvcnQYAiABKAUSIwoIUHJvdG9jb2wYZCABKA4yES5sb2NhbHYxLlByb3RvY29sIrgBCgtQb3J0TWFwcGluZxIMCgROYW1lGAEgASgJEiMKCFByb3RvY29sGAIgASgOMhEubG9jYWx2MS5Qcm90b2NvbBIMCgRQb3J0GAMgASgFEhAKCE5vZGVQb3J0GAQgASgFEhIKClRhcmdldFBvcnQYBSABKAUSFgoOVGFyZ2V0UG9ydE5hbWUYBiABKAkSKgoMSGFzRW5kcG9pbnRzGGQgASgLMhQubG9jYWx2MS5GYW1pbHlGbGFncyIlCgtGYW1pbHlGbGFncxIKCgJWNBgBIAEoCBIKCgJWNhgCIAEoCCIqChBDbGllbnRJUEFmZmluaXR5EhYKDlRpbWVvdXRTZWNvbmRzGAEgASgFIm8KBE5vZGUSDAoETmFtZRgBIAEoCRIMCgRab25lGAIgASgJEhEKCUFkZHJlc3NlcxgDIAMoCRIQCghQb2RDSURScxgEIAMoCRIQCghFbGlnaWJsZRgFIAEoCBIUCgxTZXJ2aWNlQ0lEUnMYBiADKAkqRgoHRmVhdHVyZRISCg5Vbmtub3duRmVhdHVyZRAAEgwKCEV4dGVuZGVkEAESDAoITm9kZUl0ZW0QAhILCgdCYXRjaGVzEAMqjAEKA1NldBIOCgpVbmtub3duU2V0EAASDwoLU2VydmljZXNTZXQQARIQCgxFbmRwb2ludHNTZXQQAhIWChJHbG9iYWxTZXJ2aWNlSW5mb3MQChIXChNHbG9iYWxFbmRwb2ludEluZm9zEAsSEwoPR2xvYmFsTm9kZUluZm9zEAwSDAoITm9kZXNTZXQQZCoiCghFbmNvZGluZxIMCghJZGVudGl0eRAAEggKBFpzdGQQASo7CghQcm90b2NvbBITCg9Vbmtub3duUHJvdG9jb2wQABIHCgNUQ1AQARIHCgNVRFAQAhIICgRTQ1RQEAMyNwoEU2V0cxIvCgVXYXRjaBIRLmxvY2FsdjEuV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCHlocc2lncy5rOHMuaW8va3BuZy9hcGkvbG9jYWx2MWIGcHJvdG8z");
 
 /**
- * Asks for the next batch.
+ * Asks for the next batch; with Ack, says what became of one and asks for nothing.
  *
  * @generated from message localv1.WatchReq
  */
@@ -57,6 +57,21 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
    * @generated from field: bytes HeldDigests = 102;
    */
   HeldDigests: Uint8Array;
+
+  /**
+   * What the subscriber has applied. A request with Ack grants no batch and none of its other fields is read; it may come
+   * at any time after the first Sync. Only for servers whose Sync says TakesAcks: any other would answer it.
+   *
+   * @generated from field: localv1.Ack Ack = 103;
+   */
+  Ack?: Ack | undefined;
+
+  /**
+   * Who asks, for people who look at the server. Read in the first request of a stream.
+   *
+   * @generated from field: localv1.Subscriber Subscriber = 104;
+   */
+  Subscriber?: Subscriber | undefined;
 };
 
 /**
@@ -65,6 +80,111 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
  */
 export const WatchReqSchema: GenMessage<WatchReq> = /*@__PURE__*/
   messageDesc(file_localv1_api, 0);
+
+/**
+ * Who a subscriber is.
+ *
+ * @generated from message localv1.Subscriber
+ */
+export type Subscriber = Message<"localv1.Subscriber"> & {
+  /**
+   * Name of the program, e.g. "kpng-iptables"; at most 100 characters.
+   *
+   * @generated from field: string Name = 1;
+   */
+  Name: string;
+
+  /**
+   * Its version; at most 100 characters.
+   *
+   * @generated from field: string Version = 2;
+   */
+  Version: string;
+};
+
+/**
+ * Describes the message localv1.Subscriber.
+ * Use `create(SubscriberSchema)` to create a new message.
+ */
+export const SubscriberSchema: GenMessage<Subscriber> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 1);
+
+/**
+ * What a subscriber did with what it received. Revisions are those of Sync, of this stream.
+ *
+ * @generated from message localv1.Ack
+ */
+export type Ack = Message<"localv1.Ack"> & {
+  /**
+   * Newest revision that is applied: its rules are committed. 0: none yet.
+   *
+   * @generated from field: uint64 Applied = 1;
+   */
+  Applied: bigint;
+
+  /**
+   * Newest revision that could not be applied. 0: the last attempt succeeded.
+   *
+   * @generated from field: uint64 Failed = 2;
+   */
+  Failed: bigint;
+
+  /**
+   * Why it could not; at most 1000 characters.
+   *
+   * @generated from field: string Error = 3;
+   */
+  Error: string;
+
+  /**
+   * Where the time went that it took to apply, or to fail.
+   *
+   * @generated from field: localv1.AckTimings Timings = 4;
+   */
+  Timings?: AckTimings | undefined;
+};
+
+/**
+ * Describes the message localv1.Ack.
+ * Use `create(AckSchema)` to create a new message.
+ */
+export const AckSchema: GenMessage<Ack> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 2);
+
+/**
+ * The stages between receipt of Sync and the end of the commit, in microseconds. They follow each other without a gap.
+ *
+ * @generated from message localv1.AckTimings
+ */
+export type AckTimings = Message<"localv1.AckTimings"> & {
+  /**
+   * From receipt until the sync began: it waits for the sync before it, and for the minimum interval.
+   *
+   * @generated from field: uint64 WaitMicros = 1;
+   */
+  WaitMicros: bigint;
+
+  /**
+   * Until it was known what to tell the kernel.
+   *
+   * @generated from field: uint64 RenderMicros = 2;
+   */
+  RenderMicros: bigint;
+
+  /**
+   * Until the kernel had it.
+   *
+   * @generated from field: uint64 CommitMicros = 3;
+   */
+  CommitMicros: bigint;
+};
+
+/**
+ * Describes the message localv1.AckTimings.
+ * Use `create(AckTimingsSchema)` to create a new message.
+ */
+export const AckTimingsSchema: GenMessage<AckTimings> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 3);
 
 /**
  * One operation of a batch.
@@ -116,6 +236,14 @@ export type OpItem = Message<"localv1.OpItem"> & {
      */
     value: KeepOp;
     case: "Keep";
+  } | {
+    /**
+     * Many operations in one; only with Feature Batches.
+     *
+     * @generated from field: localv1.BatchOp Batch = 101;
+     */
+    value: BatchOp;
+    case: "Batch";
   } | { case: undefined; value?: undefined };
 };
 
@@ -124,7 +252,61 @@ export type OpItem = Message<"localv1.OpItem"> & {
  * Use `create(OpItemSchema)` to create a new message.
  */
 export const OpItemSchema: GenMessage<OpItem> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 1);
+  messageDesc(file_localv1_api, 4);
+
+/**
+ * Operations of a batch, packed, so that one copy of the bytes serves many subscribers. They count as if each had come by
+ * itself, in their order, but paths need not ascend: of several operations on a path before the next Sync the last one
+ * holds, and an endpoint may come before its Service.
+ *
+ * @generated from message localv1.BatchOp
+ */
+export type BatchOp = Message<"localv1.BatchOp"> & {
+  /**
+   * @generated from field: localv1.Encoding Encoding = 1;
+   */
+  Encoding: Encoding;
+
+  /**
+   * An OpItems message, encoded as Encoding says. Neither Sync nor Batch is in it.
+   *
+   * @generated from field: bytes Items = 2;
+   */
+  Items: Uint8Array;
+
+  /**
+   * Length of the message before it was encoded, in bytes; at most 64 MiB.
+   *
+   * @generated from field: uint32 Size = 3;
+   */
+  Size: number;
+};
+
+/**
+ * Describes the message localv1.BatchOp.
+ * Use `create(BatchOpSchema)` to create a new message.
+ */
+export const BatchOpSchema: GenMessage<BatchOp> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 5);
+
+/**
+ * Operations in a row.
+ *
+ * @generated from message localv1.OpItems
+ */
+export type OpItems = Message<"localv1.OpItems"> & {
+  /**
+   * @generated from field: repeated localv1.OpItem Items = 1;
+   */
+  Items: OpItem[];
+};
+
+/**
+ * Describes the message localv1.OpItems.
+ * Use `create(OpItemsSchema)` to create a new message.
+ */
+export const OpItemsSchema: GenMessage<OpItems> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 6);
 
 /**
  * What a subscriber may keep of an earlier stream.
@@ -145,7 +327,7 @@ export type KeepOp = Message<"localv1.KeepOp"> & {
  * Use `create(KeepOpSchema)` to create a new message.
  */
 export const KeepOpSchema: GenMessage<KeepOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 2);
+  messageDesc(file_localv1_api, 7);
 
 /**
  * The body of Sync and Reset; empty unless Feature Extended was asked for.
@@ -166,6 +348,45 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
    * @generated from field: string Instance = 101;
    */
   Instance: string;
+
+  /**
+   * In Sync: the server takes WatchReq.Ack on this stream.
+   *
+   * @generated from field: bool TakesAcks = 102;
+   */
+  TakesAcks: boolean;
+
+  /**
+   * In Sync: the exclusive or of XXH64(key, a zero byte, the item's bytes) over all items of the view, with keys as in
+   * WatchReq.HeldDigests. A subscriber that finds another one holds something else than the server meant, and opens the
+   * stream again with the digests of what it holds. Absent: not known.
+   *
+   * @generated from field: optional fixed64 Digest = 103;
+   */
+  Digest?: bigint | undefined;
+
+  /**
+   * In Sync: the trace of the newest change in the batch that is traced, as W3C traceparent. Absent: none is.
+   *
+   * @generated from field: string Traceparent = 104;
+   */
+  Traceparent: string;
+
+  /**
+   * In Sync: when the objects changed that the batch tells of, as their annotation
+   * endpoints.kubernetes.io/last-change-trigger-time says, in milliseconds since 1970; at most 100, the newest. Absent in
+   * the first batch of a stream.
+   *
+   * @generated from field: repeated int64 TriggeredAtMs = 105;
+   */
+  TriggeredAtMs: bigint[];
+
+  /**
+   * In Sync: when the server's store had this revision, in microseconds since 1970 by the server's clock.
+   *
+   * @generated from field: int64 StoredAtMicros = 106;
+   */
+  StoredAtMicros: bigint;
 };
 
 /**
@@ -173,7 +394,7 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
  * Use `create(EmptyOpSchema)` to create a new message.
  */
 export const EmptyOpSchema: GenMessage<EmptyOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 3);
+  messageDesc(file_localv1_api, 8);
 
 /**
  * The address of an item.
@@ -197,7 +418,7 @@ export type Ref = Message<"localv1.Ref"> & {
  * Use `create(RefSchema)` to create a new message.
  */
 export const RefSchema: GenMessage<Ref> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 4);
+  messageDesc(file_localv1_api, 9);
 
 /**
  * An item with its address.
@@ -223,7 +444,7 @@ export type Value = Message<"localv1.Value"> & {
  * Use `create(ValueSchema)` to create a new message.
  */
 export const ValueSchema: GenMessage<Value> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 5);
+  messageDesc(file_localv1_api, 10);
 
 /**
  * A Kubernetes Service as a node needs it.
@@ -331,7 +552,7 @@ export type Service = Message<"localv1.Service"> & {
  * Use `create(ServiceSchema)` to create a new message.
  */
 export const ServiceSchema: GenMessage<Service> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 6);
+  messageDesc(file_localv1_api, 11);
 
 /**
  * Restricts who may use some IPs of a Service.
@@ -359,7 +580,7 @@ export type IPFilter = Message<"localv1.IPFilter"> & {
  * Use `create(IPFilterSchema)` to create a new message.
  */
 export const IPFilterSchema: GenMessage<IPFilter> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 7);
+  messageDesc(file_localv1_api, 12);
 
 /**
  * The addresses on which a Service answers.
@@ -397,7 +618,7 @@ export type ServiceIPs = Message<"localv1.ServiceIPs"> & {
  * Use `create(ServiceIPsSchema)` to create a new message.
  */
 export const ServiceIPsSchema: GenMessage<ServiceIPs> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 8);
+  messageDesc(file_localv1_api, 13);
 
 /**
  * An endpoint that this node may send some of the Service's traffic to.
@@ -468,7 +689,7 @@ export type Endpoint = Message<"localv1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 9);
+  messageDesc(file_localv1_api, 14);
 
 /**
  * In which of a Service's sets this endpoint is, and why it is eligible.
@@ -521,7 +742,7 @@ export type EndpointUse = Message<"localv1.EndpointUse"> & {
  * Use `create(EndpointUseSchema)` to create a new message.
  */
 export const EndpointUseSchema: GenMessage<EndpointUse> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 10);
+  messageDesc(file_localv1_api, 15);
 
 /**
  * For which of a Service's traffic the endpoint may be used.
@@ -549,7 +770,7 @@ export type EndpointScopes = Message<"localv1.EndpointScopes"> & {
  * Use `create(EndpointScopesSchema)` to create a new message.
  */
 export const EndpointScopesSchema: GenMessage<EndpointScopes> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 11);
+  messageDesc(file_localv1_api, 16);
 
 /**
  * Addresses of both families, each sorted bytewise without duplicates.
@@ -573,7 +794,7 @@ export type IPSet = Message<"localv1.IPSet"> & {
  * Use `create(IPSetSchema)` to create a new message.
  */
 export const IPSetSchema: GenMessage<IPSet> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 12);
+  messageDesc(file_localv1_api, 17);
 
 /**
  * A port of an endpoint.
@@ -608,7 +829,7 @@ export type PortName = Message<"localv1.PortName"> & {
  * Use `create(PortNameSchema)` to create a new message.
  */
 export const PortNameSchema: GenMessage<PortName> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 13);
+  messageDesc(file_localv1_api, 18);
 
 /**
  * A port of a Service.
@@ -668,7 +889,7 @@ export type PortMapping = Message<"localv1.PortMapping"> & {
  * Use `create(PortMappingSchema)` to create a new message.
  */
 export const PortMappingSchema: GenMessage<PortMapping> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 14);
+  messageDesc(file_localv1_api, 19);
 
 /**
  * A claim for each address family.
@@ -692,7 +913,7 @@ export type FamilyFlags = Message<"localv1.FamilyFlags"> & {
  * Use `create(FamilyFlagsSchema)` to create a new message.
  */
 export const FamilyFlagsSchema: GenMessage<FamilyFlags> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 15);
+  messageDesc(file_localv1_api, 20);
 
 /**
  * Keeps a client on one endpoint.
@@ -713,7 +934,7 @@ export type ClientIPAffinity = Message<"localv1.ClientIPAffinity"> & {
  * Use `create(ClientIPAffinitySchema)` to create a new message.
  */
 export const ClientIPAffinitySchema: GenMessage<ClientIPAffinity> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 16);
+  messageDesc(file_localv1_api, 21);
 
 /**
  * The node that a view is for.
@@ -767,7 +988,7 @@ export type Node = Message<"localv1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 17);
+  messageDesc(file_localv1_api, 22);
 
 /**
  * What a subscriber understands beyond KPNG.
@@ -796,6 +1017,13 @@ export const Feature = {
    * @generated from enum value: NodeItem = 2;
    */
   NodeItem: 2,
+
+  /**
+   * The subscriber understands OpItem.Batch.
+   *
+   * @generated from enum value: Batches = 3;
+   */
+  Batches: 3,
 } as const;
 
 /**
@@ -879,6 +1107,40 @@ export const SetSchema: GenEnum<Set> = /*@__PURE__*/
   enumDesc(file_localv1_api, 1);
 
 /**
+ * How a message is compressed.
+ *
+ * @generated from enum localv1.Encoding
+ */
+export const Encoding = {
+  /**
+   * Not at all.
+   *
+   * @generated from enum value: Identity = 0;
+   */
+  Identity: 0,
+
+  /**
+   * Zstandard (RFC 8878), one frame.
+   *
+   * @generated from enum value: Zstd = 1;
+   */
+  Zstd: 1,
+} as const;
+
+/**
+ * How a message is compressed.
+ *
+ * @generated from enum localv1.Encoding
+ */
+export type Encoding = (typeof Encoding)[keyof typeof Encoding] | UnknownEnum;
+
+/**
+ * Describes the enum localv1.Encoding.
+ */
+export const EncodingSchema: GenEnum<Encoding> = /*@__PURE__*/
+  enumDesc(file_localv1_api, 2);
+
+/**
  * @generated from enum localv1.Protocol
  */
 export const Protocol = {
@@ -912,7 +1174,7 @@ export type Protocol = (typeof Protocol)[keyof typeof Protocol] | UnknownEnum;
  * Describes the enum localv1.Protocol.
  */
 export const ProtocolSchema: GenEnum<Protocol> = /*@__PURE__*/
-  enumDesc(file_localv1_api, 2);
+  enumDesc(file_localv1_api, 3);
 
 /**
  * Serves each node the services and endpoints that concern it.

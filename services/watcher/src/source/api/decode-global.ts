@@ -16,6 +16,8 @@ export function receiveOp({ Op: op }: OpItem, items: GlobalItems): boolean {
       return false;
     case "Keep":
       throw new WireError("a global stream began with Keep, which was not asked for");
+    case "Batch":
+      throw new WireError("a global stream has packed operations, which were not asked for");
     case "Sync":
       return true;
     case "Set":
