@@ -1,3 +1,6 @@
+import { isIn } from "@kpng/backend-iptables/trace/cidr.ts";
+import { parseRuleset } from "@kpng/backend-iptables/trace/parse-ruleset.ts";
+import { type TracedNode, type TracedPacket, type TraceOutcome, trace } from "@kpng/backend-iptables/trace/trace.ts";
 import {
   type ConcretePacket,
   concretePackets,
@@ -9,9 +12,6 @@ import {
 } from "../scenario/packet.ts";
 import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "../scenario/places.ts";
 import type { Scenario } from "../scenario/scenario.ts";
-import { isIn } from "./cidr.ts";
-import { parseRuleset } from "./parse-ruleset.ts";
-import { type TracedNode, type TracedPacket, type TraceOutcome, trace } from "./trace.ts";
 
 /** The rules of n1 as text, one for each family: what iptables-save gives or iptables-restore takes. */
 export type RulesText = Readonly<Record<Family, string>>;
