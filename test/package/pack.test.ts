@@ -97,7 +97,7 @@ function pack(path: string, destination: string): string {
 
 /** A watcher inside another program. */
 const embedded = `
-import { createLog, fileSource, Health, makeDecodeOptions, makeStreamMetrics, proxyNamesOf, runTasks, serveTask, Store } from "@kpng/watcher";
+import { createLog, fileSource, Health, makeDecodeOptions, proxyNamesOf, runTasks, serveTask, Store, Subscribers } from "@kpng/watcher";
 import { Registry } from "prom-client";
 
 const [input = "", socket = ""] = process.argv.slice(2);
@@ -110,7 +110,7 @@ const source = fileSource({ inputs: [input], sink: store, decode: makeDecodeOpti
 const server = serveTask({
   store,
   listen: [\`unix://\${socket}\`],
-  metrics: makeStreamMetrics(metrics),
+  subscribers: new Subscribers(metrics),
   proxyNames: proxyNamesOf([]),
   onListening: () => process.stdout.write("listening\\n"),
   ...shared,

@@ -20,6 +20,6 @@ export { Store } from "./store/store.ts";
 export { type ProxyNames, proxyNamesOf } from "./stream/requests.ts";
 export { makeRoutes, type RoutesOptions } from "./stream/routes.ts";
 export { type ServeOptions, serveTask } from "./stream/serve.ts";
-export { makeStreamMetrics, type StreamMetrics } from "./stream/stream-metrics.ts";
+export { Subscribers } from "./stream/subscribers.ts";
 export { makeServiceView } from "./view/service-view.ts";
 export { WatcherError, type WatcherErrorCode } from "./watcher-error.ts";

@@ -9,7 +9,7 @@ import type { Store } from "@kpng/watcher/store/store.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/requests.ts";
 import { makeRoutes, type RoutesOptions } from "@kpng/watcher/stream/routes.ts";
 import { serveTask } from "@kpng/watcher/stream/serve.ts";
-import { makeStreamMetrics } from "@kpng/watcher/stream/stream-metrics.ts";
+import { Subscribers } from "@kpng/watcher/stream/subscribers.ts";
 import { InvalidArgumentError } from "commander";
 import type { CommandContext, Options } from "./context.ts";
 
@@ -37,7 +37,7 @@ export function routesOptions(proxyNames: readonly string[], store: Store, conte
   return {
     store,
     health: context.health,
-    metrics: makeStreamMetrics(context.metrics),
+    subscribers: new Subscribers(context.metrics),
     proxyNames: proxyNamesOf(proxyNames),
   };
 }

@@ -9,6 +9,8 @@ export interface Snapshot {
   readonly revision: number;
   /** True once every kind has been listed completely. */
   readonly isSynced: boolean;
+  /** When the store had it, in milliseconds since 1970, with fractions; 0 for the empty beginning. */
+  readonly storedAtMs: number;
   readonly services: ShardedMap<Service>;
   /** The slices of each Service, ascending by name; also of Services that do not exist. */
   readonly slicesByService: ShardedMap<readonly EndpointSlice[]>;
@@ -20,6 +22,7 @@ export interface Snapshot {
 export const emptySnapshot: Snapshot = {
   revision: 0,
   isSynced: false,
+  storedAtMs: 0,
   services: ShardedMap.empty(),
   slicesByService: ShardedMap.empty(),
   nodes: ShardedMap.empty(),

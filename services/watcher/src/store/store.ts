@@ -73,7 +73,8 @@ export class Store implements ClusterSink {
 
   #publish(next: Snapshot): void {
     if (next === this.#snapshot) return;
-    this.#snapshot = { ...next, revision: this.#snapshot.revision + 1 };
+    const storedAtMs = performance.timeOrigin + performance.now();
+    this.#snapshot = { ...next, revision: this.#snapshot.revision + 1, storedAtMs };
     this.#changed.wake();
   }
 }

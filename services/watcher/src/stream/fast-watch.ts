@@ -6,7 +6,8 @@ import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_p
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Frame } from "./frames.ts";
 import { readMessages } from "./message-reader.ts";
-import { type WatchContext, watchGlobalFrames, watchLocalFrames } from "./watch.ts";
+import { formatPeer } from "./peer.ts";
+import { type WatchCall, type WatchContext, watchGlobalFrames, watchLocalFrames } from "./watch.ts";
 
 export interface FastWatchOptions extends WatchContext {
   readonly hasLocalApi: boolean;
@@ -15,7 +16,7 @@ export interface FastWatchOptions extends WatchContext {
   readonly log: Log;
 }
 
-type Watch = (requests: AsyncIterable<Uint8Array>, signal: AbortSignal) => AsyncIterable<Frame>;
+type Watch = (call: WatchCall<Uint8Array>) => AsyncIterable<Frame>;
 
 /**
  * Answers Watch over gRPC on HTTP/2 with the shared frames as they are; returns false for any other request, which is
@@ -30,13 +31,13 @@ export function makeFastWatch(
 ): (request: unknown, response: unknown) => boolean {
   const watches = new Map<string, Watch>();
   if (options.hasLocalApi) {
-    watches.set(`/${LocalSets.typeName}/Watch`, (requests, signal) =>
-      watchLocalFrames(options, decode(WatchReqSchema, requests), signal),
+    watches.set(`/${LocalSets.typeName}/Watch`, (call) =>
+      watchLocalFrames(options, { ...call, requests: decode(WatchReqSchema, call.requests) }),
     );
   }
   if (options.hasGlobalApi) {
-    watches.set(`/${GlobalSets.typeName}/Watch`, (requests, signal) =>
-      watchGlobalFrames(options, decode(GlobalWatchReqSchema, requests), signal),
+    watches.set(`/${GlobalSets.typeName}/Watch`, (call) =>
+      watchGlobalFrames(options, { ...call, requests: decode(GlobalWatchReqSchema, call.requests) }),
     );
   }
   return (request, response) => {
@@ -93,7 +94,8 @@ async function answer(
   response.writeHead(200, { "content-type": "application/grpc+proto" });
   let failure: ConnectError | undefined;
   try {
-    for await (const piece of watch(readMessages(request, maxRequestBytes), signal)) {
+    const requests = readMessages(request, maxRequestBytes);
+    for await (const piece of watch({ requests, peer: formatPeer(request.socket), signal })) {
       if (!stream.write(piece)) await drained(stream, gone.signal);
     }
   } catch (error) {

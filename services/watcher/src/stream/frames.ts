@@ -44,12 +44,29 @@ export function keepFrame(buckets: Uint8Array): Frame {
   return frame(writer.tag(keepBuckets, WireType.LengthDelimited).bytes(buckets).join());
 }
 
-/** The marker that closes a batch; without revision and instance it says nothing more, as KPNG's. */
-export function syncFrame(mark?: { readonly revision: number; readonly instance: string }): Frame {
+/** What Sync tells an extended subscriber; see EmptyOp. */
+export interface SyncMark {
+  readonly revision: number;
+  readonly instance: string;
+  readonly storedAtMs: number;
+  readonly triggeredAtMs: readonly number[];
+}
+
+/** The marker that closes a batch; without a mark it says nothing more, as KPNG's. */
+export function syncFrame(mark?: SyncMark): Frame {
   const body =
     mark === undefined
       ? new Uint8Array()
-      : toBinary(EmptyOpSchema, create(EmptyOpSchema, { Revision: BigInt(mark.revision), Instance: mark.instance }));
+      : toBinary(
+          EmptyOpSchema,
+          create(EmptyOpSchema, {
+            Revision: BigInt(mark.revision),
+            Instance: mark.instance,
+            TakesAcks: true,
+            TriggeredAtMs: mark.triggeredAtMs.map(BigInt),
+            StoredAtMicros: BigInt(Math.round(mark.storedAtMs * 1_000)),
+          }),
+        );
   return frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));
 }
 

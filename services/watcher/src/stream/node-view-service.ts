@@ -20,10 +20,12 @@ import {
 import { compareText } from "@kpng/model/text-order.ts";
 import { resetFrame } from "./frames.ts";
 import { localProjection } from "./local-projection.ts";
+import { peerKey } from "./peer.ts";
 import { readLocalRequest } from "./requests.ts";
-import { type Batch, Subscription } from "./subscription.ts";
+import type { Batch } from "./subscription.ts";
+import { syncMarker } from "./sync-marker.ts";
 import { inTurns } from "./turns.ts";
-import { opsIn, syncOf, type WatchContext } from "./watch.ts";
+import { opsIn, type WatchContext } from "./watch.ts";
 
 /** kpng.view.v1.NodeViewService: a node's view for clients without bidirectional streams. */
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
@@ -67,22 +69,27 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       );
       return { ...response, items };
     },
-    async *watchNodeView(request, { signal }) {
-      const projection = localProjection(read(request));
-      const subscription = new Subscription(store);
-      context.metrics.subscribers.inc({ kind: "local" });
+    async *watchNodeView(request, { signal, values }) {
+      const local = read(request);
+      const projection = localProjection(local);
+      const subscriber = context.subscribers.add("local", values.get(peerKey), store);
+      subscriber.nodeName = local.nodeName;
+      subscriber.proxyName = local.proxyName;
       try {
         for (let isFirst = true; ; isFirst = false) {
-          const batch = await subscription.next(projection, signal);
+          const batch = await subscriber.subscription.next(projection, signal);
           if (batch === undefined) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
           const ops = isFirst ? [...opsIn(resetFrame)] : [];
           for await (const op of opsOf(batch, signal)) ops.push(op);
           if (signal.aborted) continue;
-          ops.push(...opsIn(syncOf(batch, store, true)));
+          const marker = syncMarker(batch, store, true);
+          ops.push(...opsIn(marker));
+          const { snapshot, before } = batch;
+          subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, byteCount: marker.length });
           yield create(WatchNodeViewResponseSchema, { ops });
         }
       } finally {
-        context.metrics.subscribers.dec({ kind: "local" });
+        subscriber.close();
       }
     },
   };

@@ -4,9 +4,12 @@ import {
   type ConnectRouter,
   type ConnectRouterOptions,
   createConnectRouter,
+  createContextValues,
 } from "@connectrpc/connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+
+import { formatPeer, peerKey } from "./peer.ts";
 
 // The package does not export these by name.
 type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0];
@@ -37,7 +40,12 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
     }
     let universal: UniversalServerRequest;
     try {
-      universal = universalRequestFromNodeRequest(request, response, undefined, undefined);
+      universal = universalRequestFromNodeRequest(
+        request,
+        response,
+        undefined,
+        createContextValues().set(peerKey, formatPeer(request.socket)),
+      );
     } catch (error) {
       // It throws for a request that does not say what host it is for (HTTP/1.0), or says it badly.
       log.debug("request refused", { rpc: handler.requestPath, reason: reasonOf(error) });

@@ -6,6 +6,7 @@ import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Health } from "@kpng/process/health.ts";
 import { healthService } from "./health-service.ts";
 import { nodeViewService } from "./node-view-service.ts";
+import { peerKey } from "./peer.ts";
 import { addReflection } from "./reflection-service.ts";
 import { toOps, type WatchContext, watchGlobalFrames, watchLocalFrames } from "./watch.ts";
 
@@ -24,13 +25,15 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
   return (router) => {
     if (hasLocalApi) {
       router.service(LocalSets, {
-        watch: (requests, { signal }) => toOps(watchLocalFrames(options, requests, signal)),
+        watch: (requests, { signal, values }) =>
+          toOps(watchLocalFrames(options, { requests, peer: values.get(peerKey), signal })),
       });
       router.service(NodeViewService, nodeViewService(options));
     }
     if (hasGlobalApi) {
       router.service(GlobalSets, {
-        watch: (requests, { signal }) => toOps(watchGlobalFrames(options, requests, signal)),
+        watch: (requests, { signal, values }) =>
+          toOps(watchGlobalFrames(options, { requests, peer: values.get(peerKey), signal })),
       });
     }
     const names = apis.map((api) => api.typeName);

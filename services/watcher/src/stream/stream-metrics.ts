@@ -1,14 +1,37 @@
-import { Counter, Gauge, type Registry } from "prom-client";
+import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import type { Subscriber } from "./subscriber.ts";
 
 export interface StreamMetrics {
   readonly subscribers: Gauge<"kind">;
   readonly batches: Counter<"kind">;
   readonly bytes: Counter<"kind">;
+  readonly applySeconds: Histogram;
+  readonly applyFailures: Counter;
 }
 
-export function makeStreamMetrics(registry: Registry): StreamMetrics {
+/** `open` gives the streams that are open, at each scrape. */
+export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subscriber>): StreamMetrics {
   const registers = [registry];
   const labelNames = ["kind"] as const;
+  new Gauge({
+    name: "kpng_subscribers_failing",
+    help: "Subscribers whose last attempt to apply what they received failed",
+    registers,
+    collect() {
+      this.set(count(open(), (one) => one.failure !== undefined));
+    },
+  });
+  new Gauge({
+    name: "kpng_oldest_unapplied_seconds",
+    help: "For how long the subscriber that is furthest behind has not applied what it was sent; 0 if none is behind",
+    registers,
+    collect() {
+      const nowMs = Date.now();
+      let oldestMs = nowMs;
+      for (const { unappliedSinceMs } of open()) oldestMs = Math.min(oldestMs, unappliedSinceMs ?? nowMs);
+      this.set((nowMs - oldestMs) / 1_000);
+    },
+  });
   return {
     subscribers: new Gauge({
       name: "kpng_subscribers",
@@ -28,5 +51,22 @@ export function makeStreamMetrics(registry: Registry): StreamMetrics {
       labelNames,
       registers,
     }),
+    applySeconds: new Histogram({
+      name: "kpng_apply_seconds",
+      help: "Time from when a subscriber was sent a batch until it said that it has applied it",
+      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
+      registers,
+    }),
+    applyFailures: new Counter({
+      name: "kpng_apply_failures_total",
+      help: "Revisions that a subscriber said it could not apply",
+      registers,
+    }),
   };
+}
+
+function count<T>(items: Iterable<T>, holds: (item: T) => boolean): number {
+  let found = 0;
+  for (const item of items) if (holds(item)) found++;
+  return found;
 }

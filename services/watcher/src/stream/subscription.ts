@@ -10,6 +10,8 @@ export interface Batch {
   /** "begin" for a view that the subscriber did not have. */
   readonly rank: Rank;
   readonly snapshot: Snapshot;
+  /** What the subscriber had before; undefined for a view that it did not have. */
+  readonly before: Snapshot | undefined;
 }
 
 /**
@@ -26,6 +28,11 @@ export class Subscription {
 
   constructor(store: Store) {
     this.#store = store;
+  }
+
+  /** Newest revision of which nothing remains to be told, once the last batch is sent; 0 before the first. */
+  get revision(): number {
+    return this.#snapshot?.revision ?? 0;
   }
 
   /**
@@ -54,10 +61,11 @@ export class Subscription {
   #advance(projection: Projection, begin: (snapshot: Snapshot) => Changes): Batch {
     const { snapshot } = this.#store;
     const changes = this.#changesTo(projection, snapshot, begin);
-    const rank = projection === this.#projection ? "update" : "begin";
+    const isUpdate = projection === this.#projection;
+    const before = isUpdate ? this.#snapshot : undefined;
     this.#projection = projection;
     this.#snapshot = snapshot;
-    return { changes, snapshot, rank };
+    return { changes, snapshot, before, rank: isUpdate ? "update" : "begin" };
   }
 
   #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {

@@ -4,21 +4,31 @@ import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { type OpItem, OpItemSchema, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
-import { type Frame, frameHeaderBytes, messageIn, resetFrame, syncFrame } from "./frames.ts";
+import { type Frame, frameHeaderBytes, messageIn, resetFrame } from "./frames.ts";
 import { globalProjection } from "./global-projection.ts";
 import { localProjection } from "./local-projection.ts";
 import { resumeView } from "./local-resume.ts";
 import type { LocalRequest } from "./local-units.ts";
 import type { Changes, Projection } from "./projection.ts";
 import { isExtended, isSameRequest, type ProxyNames, readHeldDigests, readLocalRequest } from "./requests.ts";
-import type { StreamMetrics } from "./stream-metrics.ts";
-import { type Batch, Subscription } from "./subscription.ts";
+import type { Subscriber, SubscriberKind } from "./subscriber.ts";
+import type { Subscribers } from "./subscribers.ts";
+import { syncMarker } from "./sync-marker.ts";
+import { takeAcks } from "./take-acks.ts";
 import { inTurns } from "./turns.ts";
 
 export interface WatchContext {
   readonly store: Store;
   readonly proxyNames: ProxyNames;
-  readonly metrics: StreamMetrics;
+  readonly subscribers: Subscribers;
+}
+
+/** One call of Watch. */
+export interface WatchCall<Request> {
+  readonly requests: AsyncIterable<Request>;
+  /** Where it comes from; see formatPeer. */
+  readonly peer: string;
+  readonly signal: AbortSignal;
 }
 
 /** What one request asks for. */
@@ -34,19 +44,20 @@ interface Wanted {
  *
  * Errors: ConnectError.
  */
-export function watchLocalFrames(
-  context: WatchContext,
-  requests: AsyncIterable<WatchReq>,
-  signal: AbortSignal,
-): AsyncIterable<Frame> {
+export function watchLocalFrames(context: WatchContext, call: WatchCall<WatchReq>): AsyncIterable<Frame> {
   let last: LocalRequest | undefined;
   let projection: Projection | undefined;
-  return watch("local", context, requests, signal, (message) => {
+  const takeOthers = (requests: AsyncIterable<WatchReq>, subscriber: Subscriber): AsyncIterable<WatchReq> =>
+    takeAcks(requests, (ack) => subscriber.acknowledge(ack));
+  return watch("local", context, call, takeOthers, (message, subscriber) => {
     const request = readLocalRequest(message, context.proxyNames);
     if (projection === undefined || last === undefined || !isSameRequest(request, last)) {
       projection = localProjection(request);
       last = request;
+      subscriber.nodeName = request.nodeName;
+      subscriber.proxyName = request.proxyName;
     }
+    subscriber.introduce(message.Subscriber);
     const held = readHeldDigests(message);
     const resume = held && ((snapshot: Snapshot) => resumeView(snapshot, request, held));
     return { projection, isExtended: request.isExtended, resume };
@@ -54,17 +65,14 @@ export function watchLocalFrames(
 }
 
 /** globalv1.Sets.Watch as frames, like {@link watchLocalFrames}. */
-export function watchGlobalFrames(
-  context: WatchContext,
-  requests: AsyncIterable<GlobalWatchReq>,
-  signal: AbortSignal,
-): AsyncIterable<Frame> {
+export function watchGlobalFrames(context: WatchContext, call: WatchCall<GlobalWatchReq>): AsyncIterable<Frame> {
   const make = (extended: boolean): Wanted => ({
     projection: globalProjection({ isExtended: extended, proxyName: context.proxyNames.standard }),
     isExtended: extended,
   });
   const [plain, extended] = [make(false), make(true)];
-  return watch("global", context, requests, signal, (message) => (isExtended(message) ? extended : plain));
+  const read = (message: GlobalWatchReq): Wanted => (isExtended(message) ? extended : plain);
+  return watch("global", context, call, (requests) => requests, read);
 }
 
 /** The same as messages, for the protocols that wrap them in their own way. */
@@ -82,29 +90,24 @@ export function* opsIn(piece: Frame): Iterable<OpItem> {
   }
 }
 
-/** The marker of a batch; to a subscriber that is not extended it says nothing more, as KPNG's. */
-export function syncOf({ snapshot }: Batch, { instance }: Store, toExtended: boolean): Frame {
-  return syncFrame(toExtended ? { revision: snapshot.revision, instance } : undefined);
-}
-
 async function* watch<Request>(
-  kind: "local" | "global",
-  { store, metrics }: WatchContext,
-  requests: AsyncIterable<Request>,
-  signal: AbortSignal,
-  read: (request: Request) => Wanted,
+  kind: SubscriberKind,
+  { store, subscribers }: WatchContext,
+  { requests, peer, signal }: WatchCall<Request>,
+  takeOthers: (requests: AsyncIterable<Request>, subscriber: Subscriber) => AsyncIterable<Request>,
+  read: (request: Request, subscriber: Subscriber) => Wanted,
 ): AsyncIterable<Frame> {
-  const subscription = new Subscription(store);
+  const subscriber = subscribers.add(kind, peer, store);
   let isFirst = true;
-  metrics.subscribers.inc({ kind });
   try {
-    for await (const request of requests) {
-      const wanted = read(request);
+    for await (const request of takeOthers(requests, subscriber)) {
+      const wanted = read(request, subscriber);
+      subscriber.asked();
       if (isFirst && wanted.resume === undefined) yield resetFrame;
       isFirst = false;
-      const batch = await subscription.next(wanted.projection, signal, wanted.resume);
+      const batch = await subscriber.subscription.next(wanted.projection, signal, wanted.resume);
       if (batch === undefined) break;
-      let last = syncOf(batch, store, wanted.isExtended);
+      let last = syncMarker(batch, store, wanted.isExtended);
       let held: Frame | undefined;
       let byteCount = last.length;
       for await (const piece of inTurns(batch.changes.frames(), batch.rank, signal)) {
@@ -115,12 +118,12 @@ async function* watch<Request>(
       if (signal.aborted) break;
       // Most batches are one short piece: piece and marker leave in one write.
       if (held !== undefined) last = Buffer.concat([held, last]);
+      // Before it is written: the acknowledgement may be here before the writer comes back.
+      subscriber.sent({ after: batch.before?.revision ?? 0, revision: batch.snapshot.revision, byteCount });
       yield last;
-      metrics.batches.inc({ kind });
-      metrics.bytes.inc({ kind }, byteCount);
     }
     if (signal.aborted) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
   } finally {
-    metrics.subscribers.dec({ kind });
+    subscriber.close();
   }
 }

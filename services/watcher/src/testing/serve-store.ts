@@ -4,7 +4,7 @@ import { Registry } from "prom-client";
 import type { Store } from "../store/store.ts";
 import { proxyNamesOf } from "../stream/requests.ts";
 import { type ServeOptions, serveTask } from "../stream/serve.ts";
-import { makeStreamMetrics } from "../stream/stream-metrics.ts";
+import { Subscribers } from "../stream/subscribers.ts";
 
 /** A real server on a store, for tests: on a free port of the loopback unless told otherwise. */
 export interface TestServer {
@@ -23,7 +23,7 @@ export async function serveStore(store: Store, options: Partial<ServeOptions> = 
   const task = serveTask({
     store,
     health,
-    metrics: makeStreamMetrics(registry),
+    subscribers: new Subscribers(registry),
     proxyNames: proxyNamesOf([]),
     listen: ["tcp://127.0.0.1:0"],
     log: createLog("error", () => undefined),

@@ -1,0 +1,189 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import type { Ack, Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { Store } from "../store/store.ts";
+import type { StreamMetrics } from "./stream-metrics.ts";
+import type { DeliveryObserver } from "./subscribers.ts";
+import { Subscription } from "./subscription.ts";
+
+/** Whose view a stream carries: one node's, or the whole cluster's. */
+export type SubscriberKind = "local" | "global";
+
+/** What one batch brought. */
+export interface Delivery {
+  /** Revision that the subscriber had before; 0 for none. */
+  readonly after: number;
+  readonly revision: number;
+  /** Of the messages, frames included. */
+  readonly byteCount: number;
+}
+
+/** Where the time went that a subscriber took to apply what it received, in milliseconds. */
+export interface ApplyTimings {
+  readonly waitMs: number;
+  readonly renderMs: number;
+  readonly commitMs: number;
+}
+
+interface SubscriberOptions {
+  readonly id: number;
+  readonly kind: SubscriberKind;
+  /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" where there is none (a unix socket, this process). */
+  readonly peer: string;
+  readonly store: Store;
+  readonly metrics: StreamMetrics;
+  readonly observers: Iterable<DeliveryObserver>;
+  readonly close: () => void;
+}
+
+const maxNameLength = 100;
+const maxErrorLength = 1_000;
+
+/**
+ * One open stream: what it asked for, what it was sent, what it has applied.
+ *
+ * A batch is sent only where there is something to tell, so a subscriber may hold all of a revision although its last
+ * batch was of an earlier one: {@link upToDateRevision} and {@link appliedRevision} take that into account.
+ */
+export class Subscriber {
+  readonly id: number;
+  readonly kind: SubscriberKind;
+  readonly peer: string;
+  /** Milliseconds since 1970. */
+  readonly openedAtMs = Date.now();
+  readonly subscription: Subscription;
+  readonly #options: SubscriberOptions;
+  nodeName = "";
+  proxyName = "";
+  /** Name and version of its program, if it gave them. */
+  program = "";
+  version = "";
+  #sent = 0;
+  #sentAtMs = 0;
+  #received = 0;
+  #acknowledged = 0;
+  #hasAcknowledged = false;
+  #appliedAtMs = 0;
+  #failed = 0;
+  #error = "";
+  #timings: ApplyTimings | undefined;
+  #unappliedSinceMs: number | undefined;
+
+  constructor(options: SubscriberOptions) {
+    this.#options = options;
+    this.id = options.id;
+    this.kind = options.kind;
+    this.peer = options.peer;
+    this.subscription = new Subscription(options.store);
+    options.metrics.subscribers.inc({ kind: options.kind });
+  }
+
+  close(): void {
+    const { kind, metrics, observers, close } = this.#options;
+    metrics.subscribers.dec({ kind });
+    close();
+    for (const observer of observers) observer.closed?.(this);
+  }
+
+  /** Revision of the last batch; 0 before the first. */
+  get sentRevision(): number {
+    return this.#sent;
+  }
+
+  /** When the last batch went out, in milliseconds since 1970; 0 before the first. */
+  get sentAtMs(): number {
+    return this.#sentAtMs;
+  }
+
+  /** Newest revision of which nothing remains to be sent; 0 before the first batch. */
+  get upToDateRevision(): number {
+    return this.#sent === 0 ? 0 : this.subscription.revision;
+  }
+
+  /** Newest revision that it is known to have received whole: it asked for what comes after. */
+  get receivedRevision(): number {
+    return this.#received === this.#sent ? this.upToDateRevision : this.#received;
+  }
+
+  /** True once it has told what it applied; KPNG's own clients never do. */
+  get hasAcknowledged(): boolean {
+    return this.#hasAcknowledged;
+  }
+
+  /** Newest revision of which it has applied everything; 0 for none, or for one that never says. */
+  get appliedRevision(): number {
+    return this.#acknowledged === this.#sent ? this.upToDateRevision : this.#acknowledged;
+  }
+
+  /** Of the acknowledgement, in milliseconds since 1970; 0 before the first. */
+  get appliedAtMs(): number {
+    return this.#appliedAtMs;
+  }
+
+  /** Newest revision that it could not apply, with the reason; undefined if the last attempt succeeded. */
+  get failure(): { readonly revision: number; readonly error: string } | undefined {
+    return this.#failed === 0 ? undefined : { revision: this.#failed, error: this.#error };
+  }
+
+  /** Of the last acknowledgement. */
+  get timings(): ApplyTimings | undefined {
+    return this.#timings;
+  }
+
+  /** Since when something that was sent waits to be applied, in milliseconds since 1970; undefined if nothing does. */
+  get unappliedSinceMs(): number | undefined {
+    return this.#hasAcknowledged ? this.#unappliedSinceMs : undefined;
+  }
+
+  introduce(message: SubscriberMessage | undefined): void {
+    if (message === undefined) return;
+    this.program = message.Name.slice(0, maxNameLength);
+    this.version = message.Version.slice(0, maxNameLength);
+  }
+
+  /** It asks for what comes after the last batch. */
+  asked(): void {
+    this.#received = this.#sent;
+  }
+
+  /** A batch has been written, with its marker. */
+  sent(delivery: Delivery): void {
+    const { kind, metrics, observers } = this.#options;
+    this.#sent = delivery.revision;
+    this.#sentAtMs = Date.now();
+    this.#unappliedSinceMs ??= this.#sentAtMs;
+    metrics.batches.inc({ kind });
+    metrics.bytes.inc({ kind }, delivery.byteCount);
+    for (const observer of observers) observer.sent?.(this, delivery);
+  }
+
+  /** Errors: INVALID_ARGUMENT for revisions that it was never sent. */
+  acknowledge({ Applied, Failed, Error: error, Timings: timings }: Ack): void {
+    const { metrics, observers } = this.#options;
+    const [applied, failed] = [Number(Applied), Number(Failed)];
+    if (applied > this.#sent || failed > this.#sent) {
+      const newest = Math.max(applied, failed);
+      throw new ConnectError(`Ack names revision ${newest}, the last sent is ${this.#sent}`, Code.InvalidArgument);
+    }
+    const nowMs = Date.now();
+    if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
+    if (applied > this.#acknowledged && this.#unappliedSinceMs !== undefined) {
+      metrics.applySeconds.observe((nowMs - this.#unappliedSinceMs) / 1_000);
+    }
+    this.#hasAcknowledged = true;
+    this.#failed = failed;
+    this.#error = error.slice(0, maxErrorLength);
+    if (applied > this.#acknowledged) {
+      this.#acknowledged = applied;
+      this.#appliedAtMs = nowMs;
+      // Of what was sent after that, the oldest is not known; it is no older than this.
+      this.#unappliedSinceMs = applied === this.#sent ? undefined : nowMs;
+    }
+    if (timings !== undefined) {
+      const [waitMs, renderMs, commitMs] = [timings.WaitMicros, timings.RenderMicros, timings.CommitMicros].map(
+        (micros) => Number(micros) / 1_000,
+      );
+      this.#timings = { waitMs: waitMs ?? 0, renderMs: renderMs ?? 0, commitMs: commitMs ?? 0 };
+    }
+    for (const observer of observers) observer.acknowledged?.(this);
+  }
+}
