@@ -1,0 +1,126 @@
+import {
+  type Context,
+  DiagLogLevel,
+  diag,
+  type Link,
+  ROOT_CONTEXT,
+  type SpanContext,
+  SpanKind,
+  SpanStatusCode,
+  TraceFlags,
+  type Tracer,
+  trace,
+} from "@opentelemetry/api";
+import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-grpc";
+import { defaultResource, detectResources, envDetector, resourceFromAttributes } from "@opentelemetry/resources";
+import {
+  BatchSpanProcessor,
+  ParentBasedSampler,
+  type Sampler,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from "@opentelemetry/sdk-trace";
+import type { Log } from "../log.ts";
+import { waitMs } from "../wait.ts";
+import type { TracedProcess } from "./open-tracing.ts";
+import type { TraceSettings } from "./trace-settings.ts";
+import { formatTraceparent, parseTraceparent } from "./traceparent.ts";
+import type { OpenSpan, SpanEnd, SpanStart, Traceparent, Tracing } from "./tracing.ts";
+
+/** How long ended spans are collected before they are sent, in milliseconds. */
+const exportDelayMs = 1_000;
+
+/** How long the last export may take when the process ends, in milliseconds. */
+const closeLimitMs = 2_000;
+
+/**
+ * Exports spans over OTLP. At most 2 048 wait; what comes while a collector is away or slow is dropped, and the log says
+ * so.
+ */
+export function exportTraces({ name, version }: TracedProcess, settings: TraceSettings, log: Log): Tracing {
+  tellFailures(log);
+  const own = resourceFromAttributes({ "service.name": name, "service.version": version, "service.namespace": "kpng" });
+  const provider = new TracerProvider({
+    sampler: samplerOf(settings),
+    // The environment comes last and wins.
+    resource: defaultResource()
+      .merge(own)
+      .merge(detectResources({ detectors: [envDetector] })),
+    spanProcessors: [
+      new BatchSpanProcessor({ exporter: new OTLPTraceExporter(), scheduledDelayMillis: exportDelayMs }),
+    ],
+  });
+  const tracer = provider.getTracer("kpng", version);
+  log.info("traces are exported", { ratio: settings.ratio });
+  return {
+    begin: (spanName, start) => begin(tracer, spanName, start),
+    close: async () => {
+      const stop = new AbortController();
+      const closed = provider.shutdown().catch(() => undefined);
+      await Promise.race([closed, waitMs(closeLimitMs, stop.signal)]);
+      stop.abort();
+    },
+  };
+}
+
+function samplerOf({ ratio, isParentBased }: TraceSettings): Sampler {
+  const root = new TraceIdRatioBasedSampler(ratio);
+  return isParentBased ? new ParentBasedSampler({ root }) : root;
+}
+
+/** What the SDK has to say is that spans could not be delivered. */
+function tellFailures(log: Log): void {
+  const tell = (message: string): void => log.error("traces are not delivered", { reason: firstWords(message) });
+  const ignore = (): void => undefined;
+  diag.setLogger(
+    { error: tell, warn: tell, info: ignore, debug: ignore, verbose: ignore },
+    { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
+  );
+}
+
+/** The SDK tells an error as JSON with its stack. */
+function firstWords(message: string): string {
+  try {
+    const told: unknown = JSON.parse(message);
+    if (typeof told === "object" && told !== null && "message" in told) return String(told.message);
+  } catch {
+    // Not JSON: it is the message itself.
+  }
+  return message.slice(0, 500);
+}
+
+function begin(tracer: Tracer, name: string, { startMs, kind, parent, links }: SpanStart): OpenSpan | undefined {
+  const span = tracer.startSpan(
+    name,
+    { startTime: startMs, kind: kinds[kind ?? "internal"], links: (links ?? []).flatMap(linkTo) },
+    below(parent),
+  );
+  if (!span.isRecording()) return undefined;
+  return {
+    traceparent: formatTraceparent(span.spanContext()),
+    end: ({ endMs, attributes, error }: SpanEnd) => {
+      for (const [key, value] of Object.entries(attributes ?? {})) {
+        span.setAttribute(key, typeof value === "object" ? [...value] : value);
+      }
+      if (error !== undefined) span.setStatus({ code: SpanStatusCode.ERROR, message: error });
+      span.end(Math.max(startMs, endMs));
+    },
+  };
+}
+
+const kinds = { internal: SpanKind.INTERNAL, producer: SpanKind.PRODUCER, consumer: SpanKind.CONSUMER } as const;
+
+function below(parent: Traceparent | undefined): Context {
+  const context = parent === undefined ? undefined : toContext(parent);
+  return context === undefined ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, context);
+}
+
+function linkTo(traceparent: Traceparent): readonly Link[] {
+  const context = toContext(traceparent);
+  return context === undefined ? [] : [{ context }];
+}
+
+function toContext(traceparent: Traceparent): SpanContext | undefined {
+  const identity = parseTraceparent(traceparent);
+  return identity && { ...identity, traceFlags: TraceFlags.SAMPLED, isRemote: true };
+}

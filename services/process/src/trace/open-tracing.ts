@@ -1,0 +1,38 @@
+import type { Log } from "../log.ts";
+import { readTraceSettings } from "./trace-settings.ts";
+import type { Tracing } from "./tracing.ts";
+
+/** Who this process is to those who look at its traces, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES says it. */
+export interface TracedProcess {
+  /** E.g. "kpng-watcher". */
+  readonly name: string;
+  readonly version: string;
+}
+
+/**
+ * Returns where this process's spans go, or undefined if the environment names no place; see {@link readTraceSettings}.
+ *
+ * The SDK takes 0.15 s and 34 MB to load: only who exports traces pays for it.
+ *
+ * Errors: BAD_OPTION.
+ */
+export async function openTracing(traced: TracedProcess, log: Log): Promise<Tracing | undefined> {
+  const settings = readTraceSettings(process.env);
+  if (settings === undefined) return undefined;
+  const { exportTraces } = await import("./export-traces.ts");
+  return exportTraces(traced, settings, log);
+}
+
+/** Gives `work` what {@link openTracing} returns and closes it afterwards. */
+export async function withTracing(
+  traced: TracedProcess,
+  log: Log,
+  work: (tracing: Tracing | undefined) => Promise<void>,
+): Promise<void> {
+  const tracing = await openTracing(traced, log);
+  try {
+    await work(tracing);
+  } finally {
+    await tracing?.close();
+  }
+}

@@ -1,0 +1,49 @@
+import { ProcessError } from "../process-error.ts";
+
+/** Which traces are begun, of those that no other process began. */
+export interface TraceSettings {
+  /** Share of the traces, 0 to 1. */
+  readonly ratio: number;
+  /** False: also what another process has begun is left to the ratio. */
+  readonly isParentBased: boolean;
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Reads OpenTelemetry's variables; undefined if nothing is to be exported: without an OTLP endpoint, with
+ * OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none. The exporter itself reads the others (endpoint, headers, TLS,
+ * timeout, compression).
+ *
+ * Errors: BAD_OPTION.
+ *
+ * Source: OpenTelemetry, "Environment Variable Specification".
+ */
+export function readTraceSettings(environment: Environment): TraceSettings | undefined {
+  const value = (name: string): string => environment[name]?.trim() ?? "";
+  if (value("OTEL_EXPORTER_OTLP_ENDPOINT") === "" && value("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") === "")
+    return undefined;
+  if (value("OTEL_SDK_DISABLED").toLowerCase() === "true") return undefined;
+  const exporter = value("OTEL_TRACES_EXPORTER") || "otlp";
+  if (exporter === "none") return undefined;
+  if (exporter !== "otlp") throw bad("OTEL_TRACES_EXPORTER", exporter, "otlp or none");
+  const protocol = value("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") || value("OTEL_EXPORTER_OTLP_PROTOCOL") || "grpc";
+  if (protocol !== "grpc") throw bad("OTEL_EXPORTER_OTLP_PROTOCOL", protocol, "grpc");
+  return readSampler(value("OTEL_TRACES_SAMPLER") || "parentbased_always_on", value("OTEL_TRACES_SAMPLER_ARG") || "1");
+}
+
+function readSampler(sampler: string, argument: string): TraceSettings {
+  const [, parent, kind] = /^(parentbased_)?(always_on|always_off|traceidratio)$/.exec(sampler) ?? [];
+  if (kind === undefined) {
+    throw bad("OTEL_TRACES_SAMPLER", sampler, "always_on, always_off or traceidratio, alone or after parentbased_");
+  }
+  const isParentBased = parent !== undefined;
+  if (kind !== "traceidratio") return { ratio: kind === "always_on" ? 1 : 0, isParentBased };
+  const ratio = Number(argument);
+  if (!(ratio >= 0 && ratio <= 1)) throw bad("OTEL_TRACES_SAMPLER_ARG", argument, "a number from 0 to 1");
+  return { ratio, isParentBased };
+}
+
+function bad(name: string, value: string, wanted: string): ProcessError {
+  return new ProcessError("BAD_OPTION", `${name}="${value}": write ${wanted}`);
+}
