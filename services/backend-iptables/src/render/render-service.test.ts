@@ -215,6 +215,11 @@ const external: readonly Row[] = [
       "filter NODEPORTS: tcp --dport 30100 -j ACCEPT",
     ],
   },
+  {
+    name: "a Service of the other family alone has its health checks there",
+    parts: { ...balancer, ips: ["fd00:96::a"], healthCheckNodePort: 30_100, portHasEndpoints: nowhere },
+    rules: [],
+  },
 ];
 
 describe("cluster IPs", () => {

@@ -47,7 +47,8 @@ export interface PortPlan {
 export function renderService(view: ServiceView, options: RenderOptions): RenderedService {
   const chains = new Map<ChainId, readonly string[]>();
   const listed: ListedRule[] = [];
-  for (const port of servicePorts(view, options.family)) {
+  const ports = servicePorts(view, options.family);
+  for (const port of ports) {
     const plan = planPort(port, options);
     const put = (chain: string | undefined, rules: readonly string[]): void => {
       if (chain !== undefined) chains.set(chainId("nat", chain), rules);
@@ -70,7 +71,8 @@ export function renderService(view: ServiceView, options: RenderOptions): Render
     const list = { id: chainId("nat", options.names.fixed("HAIRPIN")) };
     listed.push({ list, rule: rule(`-s ${address}`, `-d ${address}`, masquerade) });
   }
-  listed.push(...renderHealthCheckAccept(view, options));
+  // A Service of the other family alone has its health checks there.
+  if (ports.length > 0) listed.push(...renderHealthCheckAccept(view, options));
   return { chains, listed };
 }
 
