@@ -14,6 +14,7 @@ import { kubeProxyAnswers } from "./kube-proxy-answers.ts";
 import { type OurSide, readViews } from "./read-views.ts";
 import { relay } from "./relay.ts";
 import { knowsZone, writeSentinel } from "./sentinel.ts";
+import { shadowDifferences } from "./shadow-differences.ts";
 import { viewAnswers } from "./view-answers.ts";
 import { watchedNodes } from "./world.ts";
 import { writeNodes, writeStates } from "./write-states.ts";
@@ -75,6 +76,19 @@ await describePeer("our view and what kube-proxy programs", ({ paths, openLabora
     assert.equal(differences.size, 0, `${describeDifferences(differences, seed, states)}\n\nagain: ${again}`);
     // An error of the test itself could make both sides empty.
     for (const [kind, number] of Object.entries(counts)) assert.ok(number > 0, `no question was answered ${kind}`);
+  });
+
+  test.each(watchedNodes)("shadow mode of kpng-iptables finds no difference on node %s", async (nodeName) => {
+    const saved = rules.get(nodeName);
+    const view = ours.views.get(nodeName);
+    assert.ok(saved !== undefined && view !== undefined);
+    for (const family of ["v4", "v6"] as const) {
+      const { differences, packets, services } = await shadowDifferences(saved[family], view, family);
+      say(`${nodeName}: ${packets} packets of ${services} Services traced through both rulesets, ${family}`);
+      const shown = differences.slice(0, 10).map((difference) => JSON.stringify(difference));
+      assert.equal(differences.length, 0, `${differences.length} differ\n${shown.join("\n")}\nagain: ${again}`);
+      assert.ok(packets > states.length && services > states.length / 10, "too little was compared");
+    }
   });
 
   test("and meet every feature that our view depends on", () => {

@@ -11,11 +11,23 @@ interface Options {
 /**
  * Parses what follows `-A CHAIN` in the output of iptables-save or the input of iptables-restore.
  *
- * Errors: an option that the tracer does not know. It must never guess: a rule that is passed over proves nothing.
+ * A rule with an option that the tracer does not know gets a condition `notUnderstood`, behind those that stand before it:
+ * whoever follows a packet to it must not guess, for a rule that is passed over proves nothing.
  */
 export function parseRule(text: string): Rule {
-  const words = splitWords(text);
   const matches: Match[] = [];
+  try {
+    return parseWords(splitWords(text), matches, text);
+  } catch (error) {
+    if (!(error instanceof NotUnderstood)) throw error;
+    return { matches: [...matches, { kind: "notUnderstood", why: error.message }], target: { kind: "none" }, text };
+  }
+}
+
+/** The tracer does not know what a rule says. */
+class NotUnderstood extends Error {}
+
+function parseWords(words: readonly string[], matches: Match[], text: string): Rule {
   let target: Target = { kind: "none" };
   for (let at = 0; at < words.length; ) {
     const isNot = words[at] === "!";
@@ -24,7 +36,7 @@ export function parseRule(text: string): Rule {
     at += 1;
     const value = (): string => {
       const word = words[at];
-      if (word === undefined) throw new Error(`no value for ${option}: ${text}`);
+      if (word === undefined) throw new NotUnderstood(`no value for ${option}: ${text}`);
       at += 1;
       return word;
     };
@@ -36,7 +48,9 @@ export function parseRule(text: string): Rule {
     const match = parseMatch(option, { value, isNot }, text);
     if (match !== undefined) matches.push(match);
   }
-  return { matches, target, text };
+  const isRemembering = words.includes("--rcheck") || words.includes("--update");
+  if (!isRemembering) return { matches, target, text };
+  return { matches, target, text, affinitySeconds: Number(words[words.indexOf("--seconds") + 1] ?? 0) };
 }
 
 /** Undefined for options that restrict nothing. */
@@ -54,7 +68,7 @@ function parseMatch(option: string, { value, isNot }: Options, text: string): Ma
     }
     case "--dst-type":
     case "--src-type":
-      if (value() !== "LOCAL") throw new Error(`not known to the tracer: ${text}`);
+      if (value() !== "LOCAL") throw new NotUnderstood(`not known to the tracer: ${text}`);
       return { kind: "localAddress", of: option === "--dst-type" ? "destination" : "source", isNot };
     case "--mark": {
       const [number = "0", mask = "0xffffffff"] = value().split("/");
@@ -89,7 +103,7 @@ function parseMatch(option: string, { value, isNot }: Options, text: string): Ma
     case "--rsource":
       return undefined;
     default:
-      throw new Error(`not known to the tracer: ${option} in ${text}`);
+      throw new NotUnderstood(`not known to the tracer: ${option} in ${text}`);
   }
 }
 
@@ -109,7 +123,7 @@ function parseTarget(name: string, isGoto: boolean, options: readonly string[], 
       const destination = options[options.indexOf("--to-destination") + 1] ?? "";
       const [, v6, v4, port] = /^(?:\[(.+)\]|([\d.]+))(?::(\d+))?$/.exec(destination) ?? [];
       const address = v6 ?? v4;
-      if (address === undefined) throw new Error(`not known to the tracer: ${text}`);
+      if (address === undefined) throw new NotUnderstood(`not known to the tracer: ${text}`);
       return { kind: "dnat", address, port: port === undefined ? undefined : Number(port) };
     }
     case "MARK":
@@ -125,10 +139,12 @@ function parseMark([option, word = ""]: readonly string[], text: string): Target
   if (option === "--set-xmark") return { kind: "mark", value: Number(value), mask: Number(mask) };
   if (option === "--or-mark") return { kind: "mark", value: Number(value), mask: Number(value) };
   if (option === "--xor-mark") return { kind: "mark", value: Number(value), mask: 0 };
-  throw new Error(`not known to the tracer: ${text}`);
+  throw new NotUnderstood(`not known to the tracer: ${text}`);
 }
 
 /** Words are separated by blanks; a comment with blanks stands in quotes. */
 function splitWords(text: string): readonly string[] {
+  // Most rules have nothing in quotes, and a node may have a hundred thousand.
+  if (!text.includes('"')) return text.split(" ");
   return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? "");
 }

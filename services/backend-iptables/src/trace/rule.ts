@@ -10,7 +10,9 @@ export type Match =
   | { readonly kind: "originalPort"; readonly port: number; readonly isNot: boolean }
   | { readonly kind: "interface"; readonly of: "in" | "out"; readonly pattern: string; readonly isNot: boolean }
   /** May hold and may not: chance, or what the node remembers of the client. */
-  | { readonly kind: "maybe" };
+  | { readonly kind: "maybe" }
+  /** Something that the tracer does not know; a packet that comes to it cannot be traced. */
+  | { readonly kind: "notUnderstood"; readonly why: string };
 
 /** What a rule does when its conditions hold. */
 export type Target =
@@ -23,6 +25,8 @@ export type Target =
 export interface Rule {
   readonly matches: readonly Match[];
   readonly target: Target;
+  /** For how long a client that the rule remembers stays; undefined if it does not ask whom it remembers. */
+  readonly affinitySeconds?: number | undefined;
   /** As it was written, for messages. */
   readonly text: string;
 }

@@ -13,12 +13,8 @@ const packet: TracedPacket = {
   port: 80,
   inInterface: "eth0",
 };
-const to = (address: string, port = 8080, isMasqueraded = false): TraceOutcome => ({
-  kind: "to",
-  address,
-  port,
-  isMasqueraded,
-});
+const to = (address: string, port = 8080, isMasqueraded = false) =>
+  ({ kind: "to", address, port, isMasqueraded }) satisfies TraceOutcome;
 
 interface Case {
   readonly name: string;
@@ -63,7 +59,7 @@ const cases: readonly Case[] = [
     nat: [
       "-A PREROUTING -m recent --rcheck --seconds 600 --reap --name A --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.1.1.11:8080",
     ],
-    outcomes: [to("10.1.1.11"), untouched],
+    outcomes: [{ ...to("10.1.1.11"), affinitySeconds: 600 }, untouched],
   },
   {
     name: "remembering a client does not depend on it",
@@ -164,6 +160,33 @@ describe("the tracer", () => {
       expect(trace(parseRuleset(text), node, { ...packet, ...fields })).toEqual(outcomes);
     });
   }
+
+  test("a rule that is not understood concerns only packets that come to it", () => {
+    const rules = parseRuleset(`*nat\n-A PREROUTING -p udp -m set --match-set A dst -j DROP\n${dnat}\nCOMMIT`);
+    expect(trace(rules, node, packet)).toEqual([to("10.1.1.11")]);
+    expect(() => trace(rules, node, { ...packet, protocol: "udp" })).toThrow(/--match-set/);
+  });
+
+  test("finds the rules of a long chain in their order", () => {
+    const others = Array.from(
+      { length: 100 },
+      (_, at) => `-A PREROUTING -d 10.96.1.${at}/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.9.9.9:1`,
+    );
+    const node30080 = "-A PREROUTING -p tcp -m tcp --dport 30080 -j DNAT --to-destination 10.1.1.12:1";
+    const returning = "-A PREROUTING -s 192.0.2.9/32 -j RETURN";
+    const rules = parseRuleset(["*nat", ...others, returning, dnat, node30080, "COMMIT"].join("\n"));
+    expect(trace(rules, node, packet)).toEqual([to("10.1.1.11")]);
+    expect(trace(rules, node, { ...packet, source: "192.0.2.9" })).toEqual([untouched]);
+    expect(trace(rules, node, { ...packet, destination: "10.96.1.7" })).toEqual([to("10.9.9.9", 1)]);
+    expect(trace(rules, node, { ...packet, destination: "192.0.2.1", port: 30_080 })).toEqual([to("10.1.1.12", 1)]);
+  });
+
+  test("a packet that a rule lets in is told from one that no rule is about", () => {
+    const rules = parseRuleset("*filter\n-A INPUT -p tcp -m tcp --dport 30000 -j ACCEPT\nCOMMIT");
+    const asked = { ...packet, destination: "192.0.2.1", port: 30_000 };
+    expect(trace(rules, node, asked)).toEqual([{ kind: "untouched", isLetIn: true }]);
+    expect(trace(rules, node, { ...asked, port: 30_001 })).toEqual([untouched]);
+  });
 
   const refused: readonly { readonly rule: string; readonly message: RegExp }[] = [
     { rule: "-A PREROUTING -m set --match-set A dst -j DROP", message: /--match-set/ },

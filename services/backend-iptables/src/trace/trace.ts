@@ -22,11 +22,18 @@ export interface TracedNode {
 
 /** One thing that may become of a packet. */
 export type TraceOutcome =
-  | { readonly kind: "to"; readonly address: string; readonly port: number; readonly isMasqueraded: boolean }
+  | {
+      readonly kind: "to";
+      readonly address: string;
+      readonly port: number;
+      readonly isMasqueraded: boolean;
+      /** For how long the client has stayed there, if it goes there because it was remembered. *Unit:* seconds. */
+      readonly affinitySeconds?: number;
+    }
   | { readonly kind: "refused" }
   | { readonly kind: "silent" }
-  /** No rule gave it another destination, none stopped it. */
-  | { readonly kind: "untouched" };
+  /** No rule gave it another destination, none stopped it; `isLetIn` if one said that it may pass. */
+  | { readonly kind: "untouched"; readonly isLetIn?: true };
 
 /**
  * Returns everything that may become of a packet, each once.
@@ -34,7 +41,7 @@ export type TraceOutcome =
  * It follows the kernel's hooks: nat PREROUTING or OUTPUT, then by the new destination filter INPUT or FORWARD (or
  * OUTPUT), then nat POSTROUTING for what leaves. What the node sends to itself passes OUTPUT, POSTROUTING and INPUT.
  *
- * Errors: a chain that does not exist, a loop.
+ * Errors: a chain that does not exist, a loop, a rule on its way that the tracer does not understand.
  */
 export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket): readonly TraceOutcome[] {
   const isLocal = (address: string): boolean => node.localCIDRs.some((cidr) => isIn(address, cidr));
@@ -45,6 +52,8 @@ export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket):
     original: { address: packet.destination, port: packet.port },
     isTranslated: false,
     isMasqueraded: false,
+    isAccepted: false,
+    affinitySeconds: undefined,
     isLocal,
   };
   const hook = (table: string, chain: string) => (branch: Branch) =>
@@ -82,7 +91,8 @@ export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket):
 function toOutcome({ verdict, packet }: Branch): TraceOutcome {
   if (verdict === "reject") return { kind: "refused" };
   if (verdict === "drop") return { kind: "silent" };
-  if (!packet.isTranslated) return { kind: "untouched" };
-  const { destination: address, port, isMasqueraded } = packet;
-  return { kind: "to", address, port, isMasqueraded };
+  if (!packet.isTranslated) return packet.isAccepted ? { kind: "untouched", isLetIn: true } : { kind: "untouched" };
+  const { destination: address, port, isMasqueraded, affinitySeconds } = packet;
+  const outcome = { kind: "to", address, port, isMasqueraded } as const;
+  return affinitySeconds === undefined ? outcome : { ...outcome, affinitySeconds };
 }

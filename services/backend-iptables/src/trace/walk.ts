@@ -1,3 +1,4 @@
+import { candidates } from "./candidates.ts";
 import { isIn } from "./cidr.ts";
 import type { Match, Rule, Ruleset } from "./rule.ts";
 
@@ -14,6 +15,10 @@ export interface Traced {
   readonly original: { readonly address: string; readonly port: number };
   readonly isTranslated: boolean;
   readonly isMasqueraded: boolean;
+  /** A rule said that it may pass; else only no rule said anything. */
+  readonly isAccepted: boolean;
+  /** It got its endpoint because the client was remembered, for so long; undefined if by chance. */
+  readonly affinitySeconds: number | undefined;
   isLocal(address: string): boolean;
 }
 
@@ -48,13 +53,14 @@ function walkChain(ruleset: Ruleset, table: string, chain: string, packet: Trace
   const ended: Step[] = [];
   // The packet as it comes to the next rule: more than one where rules changed its mark in only some of the ways.
   let passing: readonly Traced[] = [packet];
-  for (const rule of rules) {
+  for (const rule of candidates(rules, packet)) {
     const next: Traced[] = [];
     for (const each of passing) {
       const matching = matches(rule, each);
       if (matching !== "yes") next.push(each);
       if (matching === "no") continue;
-      const { stops, passes } = act(ruleset, table, rule, each, depth);
+      const { affinitySeconds = each.affinitySeconds } = rule;
+      const { stops, passes } = act(ruleset, table, rule, { ...each, affinitySeconds }, depth);
       ended.push(...stops);
       next.push(...passes);
     }
@@ -75,6 +81,7 @@ function act(ruleset: Ruleset, table: string, { target }: Rule, packet: Traced, 
     case "return":
       return stop("back");
     case "accept":
+      return stop("accept", { ...packet, isAccepted: true });
     case "drop":
     case "reject":
       return stop(target.kind);
@@ -100,12 +107,13 @@ function matches(rule: Rule, packet: Traced): "yes" | "no" | "maybe" {
   let result: "yes" | "maybe" = "yes";
   for (const match of rule.matches) {
     if (match.kind === "maybe") result = "maybe";
+    else if (match.kind === "notUnderstood") throw new Error(match.why);
     else if (holds(match, packet) === match.isNot) return "no";
   }
   return result;
 }
 
-function holds(match: Exclude<Match, { kind: "maybe" }>, packet: Traced): boolean {
+function holds(match: Exclude<Match, { kind: "maybe" | "notUnderstood" }>, packet: Traced): boolean {
   switch (match.kind) {
     case "address":
       return isIn(packet[match.of], match.cidr);
@@ -133,5 +141,6 @@ function holds(match: Exclude<Match, { kind: "maybe" }>, packet: Traced): boolea
 }
 
 function unique(packets: readonly Traced[]): readonly Traced[] {
+  if (packets.length < 2) return packets;
   return [...new Map(packets.map((packet) => [JSON.stringify(packet), packet])).values()];
 }

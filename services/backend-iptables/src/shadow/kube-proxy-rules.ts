@@ -1,0 +1,38 @@
+/** Chains of kube-proxy's iptables mode, and KUBE-FIREWALL, which it shares with the kubelet. */
+const chainName =
+  /^KUBE-(?:SERVICES|EXTERNAL-SERVICES|NODEPORTS|PROXY-FIREWALL|FIREWALL|FORWARD|POSTROUTING|MARK-MASQ|MARK-DROP|(?:SVC|SVL|XLB|EXT|FW|SEP)-[A-Z2-7]{16})$/;
+
+/** The chain that every version has in nat from its first sync on. */
+const mark = ":KUBE-SERVICES ";
+
+/** True if kube-proxy in iptables mode has made rules here, or has left them. */
+export function hasKubeProxyRules(saved: string): boolean {
+  return saved.includes(`\n${mark}`);
+}
+
+/**
+ * Returns what kube-proxy made of what iptables-save printed: its chains, and the jumps to them in the order in which
+ * packets meet them.
+ *
+ * What others have there (the CNI, a firewall, kpng itself) is left out: shadow mode compares two service proxies, and both
+ * would live with the same others. Without counters and times, so that equal rules are equal text.
+ */
+export function kubeProxyRules(saved: string): string {
+  const lines: string[] = [];
+  for (const line of saved.split("\n")) {
+    if (line.startsWith("*")) lines.push(line);
+    else if (line.startsWith(":KUBE-")) {
+      const chain = line.slice(1, line.indexOf(" "));
+      if (chainName.test(chain)) lines.push(`:${chain} - [0:0]`);
+    } else if (line.startsWith("-A ")) {
+      const chain = line.slice(3, line.indexOf(" ", 3));
+      if (chain.startsWith("KUBE-") ? chainName.test(chain) : isJump(line)) lines.push(line);
+    }
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+function isJump(line: string): boolean {
+  const target = / -[jg] (KUBE-\S+)/.exec(line)?.[1];
+  return target !== undefined && chainName.test(target);
+}

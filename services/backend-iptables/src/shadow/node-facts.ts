@@ -1,0 +1,29 @@
+import { networkInterfaces } from "node:os";
+import type { Family } from "@kpng/model/address.ts";
+import { isIn } from "../trace/cidr.ts";
+import type { TracedNode } from "../trace/trace.ts";
+
+/** What a packet's way depends on besides rules: the addresses of this node, and its links. */
+export interface NodeFacts extends TracedNode {
+  /** Without loopback and link-local ones, in the system's order. */
+  readonly addresses: readonly string[];
+}
+
+/** Reads them for one family. A link that no address tells is `eth0`: rules that look at it are the CNI's, not a proxy's. */
+export function readNodeFacts(family: Family): NodeFacts {
+  const all = Object.entries(networkInterfaces()).flatMap(([link, list = []]) =>
+    list
+      .filter((each) => each.family === (family === "v4" ? "IPv4" : "IPv6"))
+      .map(({ address, cidr }) => ({ link, address, cidr: cidr ?? address })),
+  );
+  const local = all.map(({ address }) => address);
+  const localCIDRs = [...new Set([family === "v4" ? "127.0.0.0/8" : "::1/128", ...local])];
+  return {
+    localCIDRs,
+    addresses: local.filter((address) => !/^(127\.|::1$|fe80:)/.test(address)),
+    outInterface: (address) => {
+      if (localCIDRs.some((cidr) => isIn(address, cidr))) return "lo";
+      return all.find(({ cidr, link }) => link !== "lo" && isIn(address, cidr))?.link ?? "eth0";
+    },
+  };
+}

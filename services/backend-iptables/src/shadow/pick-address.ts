@@ -1,0 +1,45 @@
+import type { Family } from "@kpng/model/address.ts";
+import ipaddr from "ipaddr.js";
+import { isIn } from "../trace/cidr.ts";
+
+/** Addresses for documentation (RFC 5737, RFC 3849) and benchmarks (RFC 2544): nobody has them. */
+const strangers: Readonly<Record<Family, readonly string[]>> = {
+  v4: ["203.0.113.77", "198.51.100.77", "192.0.2.77", "198.18.77.77", "198.19.77.77"],
+  v6: ["2001:db8:7777::77", "2001:db8:77::77", "2001:db8::77", "2001:2:77::77"],
+};
+
+/** Returns an address that is in none of the CIDRs; undefined if they leave none that we know. */
+export function pickStranger(family: Family, cidrs: readonly string[]): string | undefined {
+  return strangers[family].find((address) => !cidrs.some((cidr) => isIn(address, cidr)));
+}
+
+/**
+ * Returns an address of a CIDR that is in none of the `others`, as far as a few tries find one; else one that is.
+ *
+ * Several ranges of clients are told apart so, also where one lies in another.
+ */
+export function pickInside(cidr: string, others: readonly string[]): string {
+  const tries = candidatesIn(cidr);
+  const free = tries.find((address) => !others.some((other) => other !== cidr && isIn(address, other)));
+  return free ?? tries[0] ?? cidr.replace(/\/.*$/, "");
+}
+
+/** From the end, where clusters begin to use addresses last; then the middle and the beginning. */
+function candidatesIn(cidr: string): readonly string[] {
+  if (!cidr.includes("/")) return [cidr];
+  const [network, length] = ipaddr.parseCIDR(cidr);
+  const bytes = network.toByteArray();
+  const bits = bytes.length * 8;
+  if (length >= bits - 1) return [cidr.replace(/\/.*$/, "")];
+  const base = bytes.reduce((value, byte) => (value << 8n) | BigInt(byte), 0n);
+  const size = 1n << BigInt(bits - length);
+  return [size - 2n, size / 2n + 1n, 1n, size / 4n + 1n, (size / 4n) * 3n + 1n].map((offset) =>
+    toAddress(base + offset, bytes.length),
+  );
+}
+
+function toAddress(value: bigint, length: number): string {
+  const bytes = Array.from({ length }, (_, at) => Number((value >> BigInt(8 * (length - 1 - at))) & 255n));
+  const address = ipaddr.fromByteArray(bytes);
+  return address.kind() === "ipv6" ? (address as ipaddr.IPv6).toRFC5952String() : address.toString();
+}

@@ -1,0 +1,43 @@
+import { FamilyRules } from "@kpng/backend-iptables/family-rules.ts";
+import { chainNames } from "@kpng/backend-iptables/render/chain-names.ts";
+import type { RenderOptions } from "@kpng/backend-iptables/render/render-options.ts";
+import { nodeAddress as addressOfNode } from "@kpng/backend-iptables/render/settings.ts";
+import { type Comparison, compareRules } from "@kpng/backend-iptables/shadow/compare-rules.ts";
+import { kubeProxyRules } from "@kpng/backend-iptables/shadow/kube-proxy-rules.ts";
+import { ourRules } from "@kpng/backend-iptables/shadow/our-rules.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import { nodeAddress, podCidrs } from "./world.ts";
+
+const silent = { error() {}, info() {}, debug() {}, with: () => silent };
+
+/** What shadow mode would say on a node: its comparison of kube-proxy's rules with those that we would make of the view. */
+export async function shadowDifferences(saved: string, view: NodeView, family: Family): Promise<Comparison> {
+  const kernel = { read: async () => "", restore: async () => undefined };
+  const rules = new FamilyRules(kernel, silent);
+  const options = renderOptions(view, family);
+  await rules.sync(view, "all", options);
+  const own = nodeAddress(view.nodeName, family);
+  const facts = {
+    localCIDRs: [family === "v4" ? "127.0.0.0/8" : "::1/128", own],
+    addresses: [own],
+    outInterface: () => "eth0",
+  };
+  const world = { family, view, facts, localTraffic: options.localTraffic, nodeAddress: options.nodeAddress };
+  const both = { kubeProxy: kubeProxyRules(saved), kpng: ourRules(rules.bodies, options) };
+  return compareRules(both, world, new AbortController().signal);
+}
+
+function renderOptions(view: NodeView, family: Family): RenderOptions {
+  return {
+    family,
+    names: chainNames("KPNG-"),
+    masqueradeMark: 0x4000,
+    isMasqueradeAll: false,
+    localTraffic: { kind: "source", cidr: podCidrs[family] },
+    nodePortAddresses: "all",
+    isLocalhostNodePorts: family === "v4",
+    isConntrackLiberal: false,
+    nodeAddress: addressOfNode(view.node, family),
+  };
+}
