@@ -5,12 +5,14 @@ import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
+import packageJson from "../package.json" with { type: "json" };
 import { sinceDisk, startFromDisk } from "./disk/start-from-disk.ts";
 import type { StateOptions } from "./disk/state-folder.ts";
 import { ViewKeeper } from "./disk/view-keeper.ts";
 import { createBackendMetrics } from "./observe/backend-metrics.ts";
 import { ConnectionObserver } from "./observe/connection-observer.ts";
 import type { ProxyHealth } from "./observe/proxy-health.ts";
+import { Acknowledgements } from "./receive/acknowledgements.ts";
 import { type ConnectionState, followView } from "./receive/follow-view.ts";
 import { type Sync, SyncLoop, type SyncPace } from "./sync/sync-loop.ts";
 
@@ -76,7 +78,11 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const connection = new ConnectionObserver(options.health, metrics, log);
   const keeper = makeKeeper(options, () => connection.isConnected);
   const sync: Sync = onChanges ?? ((update, stop) => onState(update.view, stop));
-  const observers = [...(options.observers ?? []), keeper, options.proxyHealth].filter((one) => one !== undefined);
+  const acks = new Acknowledgements();
+  const program = { name: `kpng-${options.name}`, version: packageJson.version };
+  const observers = [...(options.observers ?? []), keeper, options.proxyHealth, acks].filter(
+    (one) => one !== undefined,
+  );
   const loop = new SyncLoop({ ...options, sync, metrics, observers });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
@@ -87,7 +93,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const receive = async (): Promise<void> => {
     const onConnection = (state: ConnectionState): void => connection.tell(state);
     // Read ahead: what arrives during a sync is merged here, and a lost stream is noticed at once.
-    for await (const update of followView({ ...options, onConnection, wait }, running)) {
+    for await (const update of followView({ ...options, acks, program, onConnection, wait }, running)) {
       answered.abort();
       metrics.fromDisk.set(0);
       loop.offer(saved === undefined ? update : sinceDisk(saved, update));

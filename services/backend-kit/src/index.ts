@@ -40,9 +40,10 @@ export { type PreparedBackend, type ProcessParts, prepareBackend } from "./prepa
 export { type ConnectionState, type FollowOptions, followView } from "./receive/follow-view.ts";
 export { type Batch, type WatchOptions, watchBatches } from "./receive/watch-batches.ts";
 export { type RunBackendOptions, runBackend, runBackendCommand } from "./run-backend.ts";
+export type { Arrival } from "./state/arrival.ts";
 export { formatServiceLine, formatViewLines } from "./state/kpng-json.ts";
 export { touchedServices } from "./state/touched-services.ts";
 export { ViewState, type ViewUpdate } from "./state/view-state.ts";
 export { FullSyncRequests } from "./sync/full-sync-requests.ts";
 export type { SyncPace } from "./sync/sync-loop.ts";
-export type { Sync, SyncMode, SyncObserver, SyncUpdate } from "./sync/sync-update.ts";
+export type { Sync, SyncMode, SyncObserver, SyncStages, SyncTimes, SyncUpdate } from "./sync/sync-update.ts";

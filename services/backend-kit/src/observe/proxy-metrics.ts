@@ -2,7 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { ViewUpdate } from "../state/view-state.ts";
-import type { SyncMode, SyncObserver, SyncUpdate } from "../sync/sync-update.ts";
+import type { SyncMode, SyncObserver, SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
 import { familyLabels, shortBuckets } from "./family-labels.ts";
 import { countNoLocalEndpoints } from "./no-local-endpoints.ts";
 
@@ -59,9 +59,10 @@ export class ProxyMetrics implements SyncObserver {
     this.started();
   }
 
-  succeeded({ view, mode }: SyncUpdate, elapsedMs: number): void {
+  succeeded({ view, mode, arrival }: SyncUpdate, { startedAtMs, endedAtMs }: SyncTimes): void {
     for (const family of this.#options.families) {
-      if (this.#options.timesFamilies !== true) this.observeSync(family, mode, elapsedMs);
+      if (this.#options.timesFamilies !== true) this.observeSync(family, mode, endedAtMs - startedAtMs);
+      for (const triggeredAtMs of arrival?.triggeredAtMs ?? []) this.observeProgrammed(family, triggeredAtMs);
       const ip_family = familyLabels[family];
       const { internal, external } = countNoLocalEndpoints(view, family);
       this.#metrics.noLocalEndpoints.set({ ip_family, traffic_policy: "internal" }, internal);

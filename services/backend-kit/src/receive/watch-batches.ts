@@ -11,9 +11,12 @@ import {
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
-import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { decodeLocalOp, type SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { BackendError } from "../backend-error.ts";
+import type { Arrival } from "../state/arrival.ts";
+import type { Acknowledgements } from "./acknowledgements.ts";
 import type { HeldItems } from "./held-items.ts";
 
 export interface WatchOptions {
@@ -26,6 +29,10 @@ export interface WatchOptions {
   readonly features?: readonly Feature[] | undefined;
   /** What earlier streams brought; the watcher then sends what differs, if it knows how. It is kept up to date. */
   readonly held?: HeldItems | undefined;
+  /** What was applied, for a watcher that wants to know. */
+  readonly acks?: Acknowledgements | undefined;
+  /** The program, for people who look at the watcher. */
+  readonly program?: { readonly name: string; readonly version: string } | undefined;
 }
 
 /** The changes up to one sync marker, to be applied together. */
@@ -39,6 +46,8 @@ export interface Batch {
   readonly revision: bigint;
   /** Which run of the watcher counts `revision`; "" from a Go watcher. */
   readonly instance: string;
+  /** Absent for what was not received. */
+  readonly arrival?: Arrival | undefined;
 }
 
 /**
@@ -70,7 +79,9 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   try {
     for (let isFirst = true; ; isFirst = false) {
       requests.next();
-      yield await readBatch(ops, isFirst, options.held);
+      const { batch, takesAcks } = await readBatch(ops, isFirst, options.held);
+      if (takesAcks) requests.acknowledgeTo(batch.instance);
+      yield batch;
     }
   } catch (error) {
     if (signal.aborted) return;
@@ -80,7 +91,11 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   }
 }
 
-async function readBatch(ops: AsyncIterator<OpItem>, isFirst: boolean, held?: HeldItems): Promise<Batch> {
+async function readBatch(
+  ops: AsyncIterator<OpItem>,
+  isFirst: boolean,
+  held?: HeldItems,
+): Promise<{ readonly batch: Batch; readonly takesAcks: boolean }> {
   let isReset = false;
   let isResumed = false;
   let changes: ViewChange[] = [];
@@ -100,7 +115,7 @@ async function readBatch(ops: AsyncIterator<OpItem>, isFirst: boolean, held?: He
       case "sync":
         // One by one: they are as many as the cluster has endpoints, and too many for the arguments of one call.
         for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
-        return { isReset, isResumed, changes, revision: op.revision, instance: op.instance };
+        return { batch: { isReset, isResumed, changes, ...batchMark(op.mark) }, takesAcks: op.mark.takesAcks };
       case "change":
         changes.push(op.change);
         break;
@@ -111,6 +126,11 @@ async function readBatch(ops: AsyncIterator<OpItem>, isFirst: boolean, held?: He
     }
   }
   throw new BackendError("BAD_STREAM", `the watcher sent ${maxBatchOps} operations without a sync marker`);
+}
+
+function batchMark({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {
+  const { storedAtMs, triggeredAtMs, traceparents } = mark;
+  return { revision, instance, arrival: { receivedAtMs: wallClockMs(), storedAtMs, triggeredAtMs, traceparents } };
 }
 
 async function nextOp(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<OpItem> {
@@ -152,25 +172,42 @@ function decode(item: OpItem): ReturnType<typeof decodeLocalOp> {
   }
 }
 
-/** Sends one request for each call of `next`. */
+/** Shortest time between two acknowledgements, in milliseconds; what is applied meanwhile is told with the next one. */
+const minAckIntervalMs = 100;
+
+/** Sends one request for each call of `next`, and acknowledgements between them. */
 class Requests {
   readonly #request: WatchReq;
   /** For the first request alone. */
   #heldDigests: Uint8Array | undefined;
+  readonly #acks: Acknowledgements | undefined;
   readonly #wakeup = new Wakeup();
   #due = 0;
+  /** Whose revisions are acknowledged; undefined until the watcher has said that it wants to know. */
+  #ackInstance: string | undefined;
+  #lastAckMs = Number.NEGATIVE_INFINITY;
 
-  constructor({ nodeName, serviceProxyName = "", features = allFeatures, held }: WatchOptions) {
+  constructor({ nodeName, serviceProxyName = "", features = allFeatures, held, acks, program }: WatchOptions) {
     this.#heldDigests = held?.digests;
+    this.#acks = acks;
+    acks?.repeat();
+    acks?.onNews(() => this.#wakeup.wake());
     this.#request = create(WatchReqSchema, {
       NodeName: nodeName,
       ServiceProxyName: serviceProxyName,
       Features: [...features],
+      ...(program === undefined ? {} : { Subscriber: { Name: program.name, Version: program.version } }),
     });
   }
 
   next(): void {
     this.#due++;
+    this.#wakeup.wake();
+  }
+
+  /** The watcher takes acknowledgements of the revisions that `instance` counts. */
+  acknowledgeTo(instance: string): void {
+    this.#ackInstance = instance;
     this.#wakeup.wake();
   }
 
@@ -182,7 +219,21 @@ class Requests {
         this.#heldDigests = undefined;
         yield held === undefined ? this.#request : { ...this.#request, HeldDigests: held };
       }
-      await this.#wakeup.wait(signal);
+      const delayMs = this.#lastAckMs + minAckIntervalMs - performance.now();
+      const ack = delayMs > 0 || this.#ackInstance === undefined ? undefined : this.#acks?.take(this.#ackInstance);
+      if (ack !== undefined) {
+        this.#lastAckMs = performance.now();
+        yield create(WatchReqSchema, { Ack: ack });
+        continue;
+      }
+      await this.#wait(delayMs, signal);
     }
+  }
+
+  /** Until something is to be sent, or may be sent again. */
+  async #wait(delayMs: number, signal: AbortSignal): Promise<void> {
+    const timer = delayMs > 0 ? setTimeout(() => this.#wakeup.wake(), delayMs) : undefined;
+    await this.#wakeup.wait(signal);
+    clearTimeout(timer);
   }
 }

@@ -1,6 +1,7 @@
 import type { NodeView, ServiceView, ViewChange } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Batch } from "../receive/watch-batches.ts";
+import type { Arrival } from "./arrival.ts";
 import { diffViews } from "./diff-views.ts";
 import { sameValue } from "./same-value.ts";
 import { SortedMap } from "./sorted-map.ts";
@@ -23,6 +24,8 @@ export interface ViewUpdate {
    * in the kernel are as new or newer.
    */
   readonly isFromDisk?: boolean | undefined;
+  /** Absent where nothing was received: a view from disk, a full sync of what is in force. */
+  readonly arrival?: Arrival | undefined;
 }
 
 /** A view as this module holds it. */
@@ -54,7 +57,7 @@ export class ViewState {
    *
    * Errors: BAD_STREAM if it is unsound; what is held is untouched.
    */
-  apply(batch: Pick<Batch, "isReset" | "changes" | "revision" | "instance">): ViewUpdate {
+  apply(batch: Pick<Batch, "isReset" | "changes" | "revision" | "instance" | "arrival">): ViewUpdate {
     const before = this.#held;
     const staged = new StagedView(batch.isReset ? emptyView(before.nodeName) : before);
     for (const change of batch.changes) staged.apply(change);
@@ -76,7 +79,8 @@ export class ViewState {
     const isFirst = this.#isFirst;
     this.#held = view;
     this.#isFirst = false;
-    return { view, changes, isFirst, revision: batch.revision, instance: batch.instance };
+    const { revision, instance, arrival } = batch;
+    return { view, changes, isFirst, revision, instance, arrival };
   }
 }
 

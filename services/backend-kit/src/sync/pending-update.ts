@@ -1,5 +1,6 @@
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { mergeArrivals } from "../state/arrival.ts";
 import { diffViews } from "../state/diff-views.ts";
 import { touchedServices } from "../state/touched-services.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
@@ -23,23 +24,24 @@ export class PendingUpdate {
   }
 
   add(update: ViewUpdate): void {
-    this.#newest = update;
+    this.#newest = { ...update, arrival: mergeArrivals(this.#newest?.arrival, update.arrival) };
     for (const key of touchedServices(update.changes)) this.#touched.add(key);
   }
 
   /** Makes the next delivery a full one, even of a view that did not change; nothing before there is a view. */
   requireFull(reason: string): void {
     if (this.#fullReason === "") this.#fullReason = reason;
-    this.#newest ??= this.#delivered;
+    // It is caused by nothing that was received.
+    if (this.#delivered !== undefined) this.#newest ??= { ...this.#delivered, arrival: undefined };
   }
 
   /**
-   * Returns how the newest view differs from the last one that was delivered; undefined if there is nothing to do. After
-   * a failure there is always something, even if the view went back to what it was.
+   * Returns how the newest view differs from the last one that was delivered; undefined if nothing waits. After a failure
+   * there is always something to do, even if the view went back to what it was.
    *
-   * Exactly one of `delivered` and `failed` must follow before the next call.
+   * Exactly one of `delivered` and `failed` must follow a delivery that is one, before the next call.
    */
-  take(): Delivery | undefined {
+  take(): Delivery | Unneeded | undefined {
     const update = this.#newest;
     if (update === undefined) return undefined;
     const from: NodeView = this.#delivered?.view ?? { nodeName: update.view.nodeName, services: new Map() };
@@ -48,16 +50,17 @@ export class PendingUpdate {
     const isFirst = this.#delivered === undefined;
     const fullReason = this.#fullReason;
     this.#newest = undefined;
-    if (changes.length === 0 && fullReason === "") return undefined;
+    if (changes.length === 0 && fullReason === "") return { kind: "unneeded", update };
     this.#touched = new Set();
     this.#fullReason = "";
     return {
+      kind: "delivery",
       update: { ...update, changes, isFirst, mode: fullReason === "" ? "partial" : "full", fullReason },
       delivered: () => {
         this.#delivered = update;
       },
       failed: () => {
-        this.#newest ??= update;
+        this.#newest = { ...(this.#newest ?? update), arrival: mergeArrivals(update.arrival, this.#newest?.arrival) };
         this.#touched = this.#touched.union(touched);
         this.#fullReason = "failure";
       },
@@ -66,7 +69,14 @@ export class PendingUpdate {
 }
 
 export interface Delivery {
+  readonly kind: "delivery";
   readonly update: SyncUpdate;
   delivered(): void;
   failed(): void;
+}
+
+/** What waited changes nothing. */
+export interface Unneeded {
+  readonly kind: "unneeded";
+  readonly update: ViewUpdate;
 }

@@ -8,7 +8,8 @@ import type { FullSyncRequests } from "./full-sync-requests.ts";
 import { nextTurn } from "./next-turn.ts";
 import { Pacer, realClock } from "./pacer.ts";
 import { PendingUpdate } from "./pending-update.ts";
-import type { Sync, SyncObserver, SyncUpdate } from "./sync-update.ts";
+import { StageClock } from "./stage-clock.ts";
+import type { Sync, SyncObserver, SyncTimes, SyncUpdate } from "./sync-update.ts";
 
 export type { Sync } from "./sync-update.ts";
 
@@ -39,6 +40,11 @@ export interface SyncLoopOptions extends SyncPace {
   readonly isOnce?: boolean | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
+}
+
+interface Failure {
+  readonly cause: unknown;
+  readonly times: SyncTimes;
 }
 
 /**
@@ -81,14 +87,15 @@ export class SyncLoop {
       if (signal.aborted) return;
       this.#requireFull(pacer);
       const delivery = this.#pending.take();
-      if (delivery === undefined) {
-        for (const observer of this.#observers) observer.settled?.();
+      if (delivery === undefined) continue;
+      if (delivery.kind === "unneeded") {
+        for (const observer of this.#observers) observer.settled?.(delivery.update);
         continue;
       }
       if (delivery.update.mode === "full") this.#options.fullSyncRequests?.clear();
-      const error = await this.#syncOnce(delivery.update, signal);
-      pacer.ended(error === undefined && delivery.update.mode === "full");
-      if (error === undefined) {
+      const failure = await this.#syncOnce(delivery.update, signal);
+      pacer.ended(failure === undefined && delivery.update.mode === "full");
+      if (failure === undefined) {
         delivery.delivered();
         backoff.reset();
         health.setReady(name);
@@ -96,9 +103,9 @@ export class SyncLoop {
         continue;
       }
       delivery.failed();
-      const reason = reasonOf(error.cause);
+      const reason = reasonOf(failure.cause);
       health.setFailing(name, reason);
-      for (const observer of this.#observers) observer.failed?.(delivery.update, reason);
+      for (const observer of this.#observers) observer.failed?.(delivery.update, reason, failure.times);
       const delayMs = backoff.nextMs();
       log.error("sync failed", { backend: name, revision: Number(delivery.update.revision), reason, delayMs });
       await wait(delayMs, signal);
@@ -111,23 +118,24 @@ export class SyncLoop {
     if (pacer.isFullDue) this.#pending.requireFull("interval");
   }
 
-  async #syncOnce(update: SyncUpdate, signal: AbortSignal): Promise<{ readonly cause: unknown } | undefined> {
+  async #syncOnce(update: SyncUpdate, signal: AbortSignal): Promise<Failure | undefined> {
     const { name, sync, log, metrics } = this.#options;
     // Timers and sockets come first: under a stream of changes health must still answer between two syncs.
     await nextTurn();
     for (const observer of this.#observers) observer.started?.(update);
-    const startMs = performance.now();
+    const stages = new StageClock(update.arrival?.receivedAtMs);
     try {
-      await sync(update, signal);
+      await sync(update, signal, stages);
     } catch (cause) {
       metrics.syncs.inc({ result: "failed" });
-      return { cause };
+      return { cause, times: stages.end() };
     }
-    const elapsedMs = performance.now() - startMs;
+    const times = stages.end();
+    const elapsedMs = times.endedAtMs - times.startedAtMs;
     metrics.syncs.inc({ result: "ok" });
     metrics.syncSeconds.observe(elapsedMs / 1_000);
     metrics.revision.set(Number(update.revision));
-    for (const observer of this.#observers) observer.succeeded?.(update, elapsedMs);
+    for (const observer of this.#observers) observer.succeeded?.(update, times);
     log.debug("sync complete", {
       backend: name,
       mode: update.mode,

@@ -1,6 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { assertNever } from "../assert-never.ts";
 import {
+  type EmptyOp,
   EndpointSchema,
   NodeSchema,
   type OpItem,
@@ -20,11 +21,25 @@ export type LocalOp =
   | { readonly kind: "reset" }
   /** In place of reset, for a subscriber that said what it holds; see KeepOp. */
   | { readonly kind: "keep" }
-  /** `revision` is 0 and `instance` empty if the watcher is a Go one. */
-  | { readonly kind: "sync"; readonly revision: bigint; readonly instance: string }
+  | { readonly kind: "sync"; readonly mark: SyncMark }
   | { readonly kind: "change"; readonly change: ViewChange }
   /** An item of a Set that we do not know: a newer watcher's. */
   | { readonly kind: "ignored" };
+
+/** What closes a batch; see EmptyOp. From a Go watcher all of it is 0, empty or absent. */
+export interface SyncMark {
+  readonly revision: bigint;
+  readonly instance: string;
+  readonly takesAcks: boolean;
+  /** Of the whole view; undefined if the watcher does not know it. */
+  readonly digest: bigint | undefined;
+  /** W3C traceparents, the newest first. */
+  readonly traceparents: readonly string[];
+  /** Milliseconds since 1970. */
+  readonly triggeredAtMs: readonly number[];
+  /** Milliseconds since 1970 by the watcher's clock, with fractions; 0 if not known. */
+  readonly storedAtMs: number;
+}
 
 /** Errors: WireError for a path of another shape or bytes that are no such message. */
 export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
@@ -34,7 +49,7 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
     case "Keep":
       return { kind: "keep" };
     case "Sync":
-      return { kind: "sync", revision: op.value.Revision, instance: op.value.Instance };
+      return { kind: "sync", mark: decodeMark(op.value) };
     case "Set":
       return decodeAt(op.value.Ref, (ref) => decodePut(ref, op.value.Bytes));
     case "Delete":
@@ -46,6 +61,18 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
     default:
       return assertNever(op);
   }
+}
+
+function decodeMark(op: EmptyOp): SyncMark {
+  return {
+    revision: op.Revision,
+    instance: op.Instance,
+    takesAcks: op.TakesAcks,
+    digest: op.Digest,
+    traceparents: op.Traceparents,
+    triggeredAtMs: op.TriggeredAtMs.map(Number),
+    storedAtMs: Number(op.StoredAtMicros) / 1_000,
+  };
 }
 
 function decodeAt(ref: Ref | undefined, decode: (ref: Ref) => ViewChange | undefined): LocalOp {

@@ -5,6 +5,7 @@ import { type EndpointSlice, type SliceKey, serviceKeyOfSlice, sliceKey } from "
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange } from "../source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
@@ -73,8 +74,7 @@ export class Store implements ClusterSink {
 
   #publish(next: Snapshot): void {
     if (next === this.#snapshot) return;
-    const storedAtMs = performance.timeOrigin + performance.now();
-    this.#snapshot = { ...next, revision: this.#snapshot.revision + 1, storedAtMs };
+    this.#snapshot = { ...next, revision: this.#snapshot.revision + 1, storedAtMs: wallClockMs() };
     this.#changed.wake();
   }
 }
