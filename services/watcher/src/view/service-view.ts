@@ -4,7 +4,7 @@ import type { EndpointUse, FamilyFlags, ServiceView, ViewEndpoint } from "@kpng/
 import { isExternallyAccessible, type Service, type ServicePort } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { endpointKey } from "@kpng/model/wire/endpoint-message.ts";
-import { type ChoosingNode, chooseEndpoints, isOnNode, type NeededSets } from "./choose-endpoints.ts";
+import { type Choice, type ChoosingNode, chooseEndpoints, isOnNode, type NeededSets } from "./choose-endpoints.ts";
 import { type Facet, type FacetGroup, groupFacets } from "./merge-slices.ts";
 
 /**
@@ -17,14 +17,12 @@ import { type Facet, type FacetGroup, groupFacets } from "./merge-slices.ts";
  * Pure; O(endpoints of the Service × ports).
  */
 export function makeServiceView(service: Service, slices: readonly EndpointSlice[], node: ChoosingNode): ServiceView {
-  const needed = neededSets(service);
   const usesByEndpoint = new Map<Endpoint, Used[]>();
   const usableGroups = new Set<FacetGroup>();
-  for (const [group, facets] of groupFacets(slices)) {
-    const choice = chooseEndpoints(facets, node, needed);
+  for (const { group, facets, choice, useOf } of chooseFacets(service, slices, node)) {
     if (choice.hasEndpoints) usableGroups.add(group);
     for (const facet of facets) {
-      const use = choice.uses.get(facet) ?? (mayHaveFlows(service, facet) ? forOldFlows : undefined);
+      const use = useOf(facet);
       if (use === undefined) continue;
       const used = usesByEndpoint.get(facet.endpoint);
       if (used === undefined) usesByEndpoint.set(facet.endpoint, [{ facet, use }]);
@@ -40,6 +38,30 @@ export function makeServiceView(service: Service, slices: readonly EndpointSlice
     portHasEndpoints: service.ports.map((port) => flags((family) => hasEndpoints(usableGroups, family, port))),
     endpoints: [...endpoints.values()].sort((a, b) => compareText(a.key, b.key)),
   };
+}
+
+/** What a node does with the facets that answer for one service port in one family. */
+export interface ChosenFacets {
+  readonly group: FacetGroup;
+  readonly facets: readonly Facet[];
+  readonly choice: Choice<Facet>;
+  /** How the node uses a facet; undefined if it is not told of it. */
+  useOf(facet: Facet): EndpointUse | undefined;
+}
+
+/** Chooses among the facets of a Service, as the view of a node and whoever explains it need it. Pure. */
+export function* chooseFacets(
+  service: Service,
+  slices: readonly EndpointSlice[],
+  node: ChoosingNode,
+): Iterable<ChosenFacets> {
+  const needed = neededSets(service);
+  for (const [group, facets] of groupFacets(slices)) {
+    const choice = chooseEndpoints(facets, node, needed);
+    const useOf = (facet: Facet): EndpointUse | undefined =>
+      choice.uses.get(facet) ?? (mayHaveFlows(service, facet) ? forOldFlows : undefined);
+    yield { group, facets, choice, useOf };
+  }
 }
 
 /**
