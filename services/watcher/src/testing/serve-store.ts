@@ -12,6 +12,7 @@ export interface TestServer {
   readonly address: string;
   readonly health: Health;
   readonly metrics: Registry;
+  readonly subscribers: Subscribers;
   stop(): Promise<void>;
 }
 
@@ -19,11 +20,12 @@ export async function serveStore(store: Store, options: Partial<ServeOptions> = 
   const stop = new AbortController();
   const health = new Health();
   const registry = new Registry();
+  const subscribers = new Subscribers(registry);
   const listening = Promise.withResolvers<string>();
   const task = serveTask({
     store,
     health,
-    subscribers: new Subscribers(registry),
+    subscribers,
     proxyNames: proxyNamesOf([]),
     listen: ["tcp://127.0.0.1:0"],
     log: createLog("error", () => undefined),
@@ -36,6 +38,7 @@ export async function serveStore(store: Store, options: Partial<ServeOptions> = 
     address: await listening.promise,
     health,
     metrics: registry,
+    subscribers,
     stop: async () => {
       stop.abort();
       await running;

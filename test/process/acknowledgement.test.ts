@@ -1,0 +1,192 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type BackendCallbacks, backendTask } from "@kpng/backend-kit/backend-task.ts";
+import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import type { Subscriber } from "@kpng/watcher/stream/subscriber.ts";
+import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
+import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
+
+let store: Store;
+let server: TestServer;
+let stop: AbortController;
+let folder: string;
+const running: Promise<void>[] = [];
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-ack-"));
+  stop = new AbortController();
+  store = new Store();
+  store.replace({
+    services: [service()],
+    slices: [slice([endpoint("10.1.0.1", { podName: "web-1" })])],
+    nodes: [node("n1")],
+  });
+  server = await serveStore(store);
+});
+
+afterEach(async () => {
+  stop.abort();
+  await Promise.all(running.splice(0));
+  await server.stop();
+  rmSync(folder, { recursive: true });
+});
+
+function run(callbacks: BackendCallbacks): void {
+  const log = createLog("error", () => undefined);
+  const task = backendTask({
+    ...callbacks,
+    name: "test",
+    transport: dial({ api: server.address }),
+    nodeName: "n1",
+    log,
+    health: new Health(),
+    metrics: new Registry(),
+    errorDelayMs: 10,
+  });
+  running.push(task.run(stop.signal));
+}
+
+/** The only one there is. */
+function subscriber(): Subscriber | undefined {
+  return [...server.subscribers.open][0];
+}
+
+function setAddress(address: string): void {
+  store.apply([{ kind: "put-slice", slice: slice([endpoint(address, { podName: "web-1" })]) }]);
+}
+
+async function metric(name: string): Promise<number | undefined> {
+  const found = await server.metrics.getSingleMetric(name)?.get();
+  return found?.values.find((value) => !("metricName" in value) || value.metricName === name)?.value;
+}
+
+describe("a backend", () => {
+  test("tells the watcher which revision it has applied, and how long each stage took", async () => {
+    run({
+      onChanges: (_update, _signal, stages) => {
+        stages.committing();
+      },
+    });
+    await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
+    expect(subscriber()).toMatchObject({ nodeName: "n1", program: "kpng-test", hasAcknowledged: true });
+    expect(subscriber()?.peer).toMatch(/^127\.0\.0\.1:\d+$/);
+    setAddress("10.1.0.2");
+    await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
+    expect(subscriber()?.failure).toBeUndefined();
+    expect(subscriber()?.unappliedSinceMs).toBeUndefined();
+    const { waitMs = -1, renderMs = -1, commitMs = -1 } = subscriber()?.timings ?? {};
+    expect(Math.min(waitMs, renderMs, commitMs)).toBeGreaterThanOrEqual(0);
+  });
+
+  test("is up to date with a revision that does not concern it", async () => {
+    run({ onState: () => undefined });
+    await expect.poll(() => subscriber()?.hasAcknowledged).toBe(true);
+    const sent = subscriber()?.sentRevision;
+    store.apply([{ kind: "put-node", node: node("n2") }]);
+    await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
+    expect(subscriber()?.sentRevision).toBe(sent);
+  });
+
+  test("is behind while it works, and says what failed", async () => {
+    let release = (): void => undefined;
+    let isBroken = false;
+    run({
+      onState: async () => {
+        if (isBroken) throw new Error("line 7 was refused");
+        await new Promise<void>((resolve) => {
+          release = resolve;
+        });
+      },
+    });
+    await expect.poll(() => subscriber()?.sentRevision).toBe(store.snapshot.revision);
+    expect(subscriber()).toMatchObject({ appliedRevision: 0, hasAcknowledged: false });
+    release();
+    await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
+    const before = store.snapshot.revision;
+    isBroken = true;
+    setAddress("10.1.0.3");
+    await expect
+      .poll(() => subscriber()?.failure)
+      .toEqual({
+        revision: before + 1,
+        error: "line 7 was refused",
+      });
+    expect(subscriber()?.appliedRevision).toBe(before);
+    expect(subscriber()?.receivedRevision).toBe(before + 1);
+    expect(subscriber()?.unappliedSinceMs).toBeGreaterThan(0);
+    expect(await metric("kpng_subscribers_failing")).toBe(1);
+    expect(await metric("kpng_oldest_unapplied_seconds")).toBeGreaterThan(0);
+    isBroken = false;
+    const healed = setInterval(() => release(), 5);
+    await expect.poll(() => subscriber()?.appliedRevision).toBe(before + 1);
+    clearInterval(healed);
+    expect(subscriber()?.failure).toBeUndefined();
+    expect(await metric("kpng_subscribers_failing")).toBe(0);
+    expect(await metric("kpng_apply_failures_total")).toBe(1);
+  });
+
+  test("tells it again on the next stream, and what another watcher counts once it has that", async () => {
+    const address = `unix://${join(folder, "api.sock")}`;
+    await server.stop();
+    server = await serveStore(store, { listen: [address] });
+    run({ onState: () => undefined });
+    await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
+    // The same store goes on counting: nothing is to be applied, and yet it is told.
+    await server.stop();
+    server = await serveStore(store, { listen: [address] });
+    await expect.poll(() => subscriber()?.hasAcknowledged).toBe(true);
+    expect(subscriber()?.appliedRevision).toBe(store.snapshot.revision);
+    await server.stop();
+    const { services, nodes } = store.snapshot;
+    store = new Store();
+    store.replace({ services: [...services.values()], slices: [], nodes: [...nodes.values()] });
+    server = await serveStore(store, { listen: [address] });
+    await expect.poll(() => subscriber()?.hasAcknowledged).toBe(true);
+    await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
+  });
+});
+
+describe("an acknowledgement on the wire", () => {
+  test("is heard while a batch is awaited, and asks for none", async () => {
+    const watch = new GrpcJsWatch(server.address, "local");
+    try {
+      await watch.ask({ NodeName: "n1", Features: [Feature.Extended] });
+      watch.send({ Ack: { Applied: BigInt(store.snapshot.revision) } });
+      await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
+      // Nothing was asked for: the change waits.
+      const { revision } = store.snapshot;
+      setAddress("10.1.0.4");
+      watch.send({ Ack: { Applied: BigInt(revision), Failed: BigInt(revision), Error: "late" } });
+      await expect.poll(() => subscriber()?.failure?.error).toBe("late");
+      expect(subscriber()?.sentRevision).toBe(revision);
+      const ops = await watch.ask({ NodeName: "n1", Features: [Feature.Extended] });
+      expect(ops.map(({ Op: op }) => op.case)).toEqual(["Set", "Delete", "Sync"]);
+      watch.send({ NodeName: "n1", Features: [Feature.Extended] });
+      watch.send({ Ack: { Applied: BigInt(store.snapshot.revision) } });
+      await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
+    } finally {
+      watch.close();
+    }
+  });
+
+  test("of a revision that was never sent ends the stream, and nothing else", async () => {
+    const watch = new GrpcJsWatch(server.address, "local");
+    try {
+      await watch.ask({ NodeName: "n1", Features: [Feature.Extended] });
+      watch.send({ Ack: { Applied: 99n } });
+      watch.send({ NodeName: "n1" });
+      setAddress("10.1.0.5");
+      await expect(watch.next().then(() => watch.next())).rejects.toThrow(/INVALID_ARGUMENT.*Ack names revision 99/);
+    } finally {
+      watch.close();
+    }
+  });
+});
