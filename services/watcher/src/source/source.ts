@@ -24,6 +24,25 @@ export interface ClusterObjects {
   readonly serviceCIDRs?: readonly string[] | undefined;
 }
 
+/** Where changes come from, for whoever follows one on its way. */
+export interface Origin {
+  /** Kind of the source: "kube", "file" or "api". */
+  readonly source: string;
+  /** When the first of them reached this process, in milliseconds since 1970, with fractions. */
+  readonly receivedAtMs: number;
+  /** Of another watcher: what its marker said of their traces. */
+  readonly upstream?: UpstreamTraces | undefined;
+}
+
+/** See Traceparents, TracedNodes and StoredAtMicros of EmptyOp. */
+export interface UpstreamTraces {
+  /** Newest first. */
+  readonly traceparents: readonly string[];
+  readonly tracedNodes: number;
+  /** By the other watcher's clock, in milliseconds since 1970; 0 if it does not say. */
+  readonly storedAtMs: number;
+}
+
 /**
  * Where a source puts what it reads. The store is the only implementation.
  *
@@ -31,9 +50,9 @@ export interface ClusterObjects {
  */
 export interface ClusterSink {
   /** Applies changes in their order. */
-  apply(changes: readonly ObjectChange[]): void;
+  apply(changes: readonly ObjectChange[], origin?: Origin): void;
   /** Makes the given objects the only ones of their kinds, and these kinds synced. */
-  replace(objects: ClusterObjects): void;
+  replace(objects: ClusterObjects, origin?: Origin): void;
 }
 
 /** A task that fills a sink until it is aborted. What it reads is validated before it reaches the sink. */

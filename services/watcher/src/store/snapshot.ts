@@ -17,7 +17,21 @@ export interface Snapshot {
   readonly nodes: ShardedMap<Node>;
   /** CIDRs that cluster IPs are taken from; empty if unknown. */
   readonly serviceCIDRs: readonly string[];
+  /** The last revisions that are traced, oldest first, at most {@link maxTraces}; some may be of long ago. */
+  readonly traces: readonly TracedRevision[];
 }
+
+/** A revision whose way to the nodes is recorded. */
+export interface TracedRevision {
+  readonly revision: number;
+  /** Of the span that stands for the change that made it. */
+  readonly traceparent: string;
+  readonly storedAtMs: number;
+  /** How many nodes may record their part, of all that this watcher's subscribers stand for; may be less than 1. */
+  readonly nodes: number;
+}
+
+export const maxTraces = 16;
 
 export const emptySnapshot: Snapshot = {
   revision: 0,
@@ -27,6 +41,7 @@ export const emptySnapshot: Snapshot = {
   slicesByService: ShardedMap.empty(),
   nodes: ShardedMap.empty(),
   serviceCIDRs: [],
+  traces: [],
 };
 
 export function slicesOf(snapshot: Snapshot, key: ServiceKey): readonly EndpointSlice[] {

@@ -6,9 +6,18 @@ import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { ClusterObjects, ClusterSink, Kind, ObjectChange } from "../source/source.ts";
+import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Origin } from "../source/source.ts";
 import { ShardedMap } from "./sharded-map.ts";
-import { emptySnapshot, type Snapshot } from "./snapshot.ts";
+import { emptySnapshot, maxTraces, type Snapshot, type TracedRevision } from "./snapshot.ts";
+import type { Cause, Update } from "./update.ts";
+
+export interface StoreOptions {
+  /**
+   * Told of each revision before anybody can see it; returns what its trace is, or undefined if it is not traced. Must
+   * not throw.
+   */
+  readonly trace?: ((update: Update) => TracedRevision | undefined) | undefined;
+}
 
 /**
  * The one holder of cluster state.
@@ -22,7 +31,12 @@ export class Store implements ClusterSink {
   readonly instance = randomUUID();
   readonly #changed = new Wakeup();
   readonly #missing = new Set<Kind>(["services", "slices", "nodes"]);
+  readonly #trace: StoreOptions["trace"];
   #snapshot: Snapshot = emptySnapshot;
+
+  constructor({ trace }: StoreOptions = {}) {
+    this.#trace = trace;
+  }
 
   get snapshot(): Snapshot {
     return this.#snapshot;
@@ -47,11 +61,13 @@ export class Store implements ClusterSink {
     return undefined;
   }
 
-  apply(changes: readonly ObjectChange[]): void {
-    this.#publish(changes.reduce(applyChange, this.#snapshot));
+  apply(changes: readonly ObjectChange[], origin?: Origin): void {
+    const beganAtMs = wallClockMs();
+    this.#publish(changes.reduce(applyChange, this.#snapshot), { origin, changes, beganAtMs });
   }
 
-  replace(objects: ClusterObjects): void {
+  replace(objects: ClusterObjects, origin?: Origin): void {
+    const beganAtMs = wallClockMs();
     let next = this.#snapshot;
     if (objects.services !== undefined) {
       next = replaceServices(next, objects.services);
@@ -69,12 +85,15 @@ export class Store implements ClusterSink {
       next = { ...next, serviceCIDRs: objects.serviceCIDRs };
     }
     if (this.#missing.size === 0 && !next.isSynced) next = { ...next, isSynced: true };
-    this.#publish(next);
+    this.#publish(next, { origin, changes: undefined, beganAtMs });
   }
 
-  #publish(next: Snapshot): void {
-    if (next === this.#snapshot) return;
-    this.#snapshot = { ...next, revision: this.#snapshot.revision + 1, storedAtMs: wallClockMs() };
+  #publish(state: Snapshot, update: Cause): void {
+    const before = this.#snapshot;
+    if (state === before) return;
+    const next = { ...state, revision: before.revision + 1, storedAtMs: wallClockMs() };
+    const traced = this.#trace?.({ ...update, before, next, instance: this.instance });
+    this.#snapshot = traced === undefined ? next : { ...next, traces: [...before.traces, traced].slice(-maxTraces) };
     this.#changed.wake();
   }
 }
