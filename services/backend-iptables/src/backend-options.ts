@@ -1,5 +1,11 @@
 import { nodePortAddressesOption } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
-import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import {
+  type OptionSpec,
+  parseDurationMs,
+  parsePositiveDurationMs,
+  parseWholeNumber,
+  repeatable,
+} from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 import { isChainPrefix, maxPrefixLength } from "./render/chain-names.ts";
 import { detectLocalModes } from "./render/settings.ts";
@@ -89,6 +95,29 @@ export const iptablesOptions: readonly OptionSpec[] = [
     },
   },
   { flags: "--dry-run", description: "print what iptables-restore would be given, and change nothing" },
+  {
+    flags: "--shadow",
+    description: "change nothing; tell where kube-proxy's rules on this node treat packets otherwise than ours would",
+  },
+  {
+    flags: "--shadow-interval <duration>",
+    description: "with --shadow: time between two comparisons",
+    default: 10_000,
+    parse: parsePositiveDurationMs,
+  },
+  {
+    flags: "--shadow-settle <duration>",
+    description:
+      "with --shadow: how long a difference must last to be told; one proxy is always the first with a change",
+    default: 5_000,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "-o, --output <format>",
+    description: "with --shadow: table or json",
+    default: "table",
+    parse: oneOf("--output", ["table", "json"]),
+  },
   { flags: "--cleanup", description: "remove all our chains and jumps, of both families, and end" },
 ];
 

@@ -1,10 +1,12 @@
 import type { BackendCommand, BackendContext, ParsedOptions } from "@kpng/backend-kit/backend-command.ts";
 import { readStateOptions, stateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { iptablesOptions } from "./backend-options.ts";
 import { cleanUp } from "./cleanup-task.ts";
 import { readSettings } from "./read-settings.ts";
 import { rulesTask } from "./rules-task.ts";
+import { shadowTask } from "./shadow/shadow-task.ts";
 
 /** Makes this node's iptables rules serve the Services of its view, as kube-proxy's iptables mode does. */
 export const iptablesBackend: BackendCommand = {
@@ -20,6 +22,9 @@ Examples:
   # what would be done to this node's rules, without doing it
   COMMAND --node-name n1 --once --dry-run
 
+  # where kube-proxy, which serves this node, would treat packets otherwise; nothing is changed
+  COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16 --shadow
+
   # remove every rule that was ever made
   COMMAND --cleanup
 
@@ -30,6 +35,8 @@ Rules stay when the program ends: traffic goes on, and the next start changes on
 
 function makeTask(options: ParsedOptions, context: BackendContext): Task {
   const settings = readSettings(options, context.serviceProxyName);
+  const kinds = ["dryRun", "cleanup", "shadow"].filter((name) => options[name] === true);
+  if (kinds.length > 1) throw new ProcessError("BAD_OPTION", "--dry-run, --cleanup and --shadow do not go together");
   const limits = {
     lockSeconds: Math.ceil(Number(options.iptablesLockTimeout ?? 5_000) / 1_000),
     timeoutMs: Number(options.iptablesTimeout ?? 300_000),
@@ -44,6 +51,21 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
   }
   const variant =
     options.iptablesVariant === "nft" || options.iptablesVariant === "legacy" ? options.iptablesVariant : "auto";
+  if (options.shadow === true) {
+    return shadowTask({
+      settings,
+      context,
+      variant,
+      timeoutMs: limits.timeoutMs,
+      intervalMs: Number(options.shadowInterval ?? 10_000),
+      settleMs: Number(options.shadowSettle ?? 5_000),
+      format: options.output === "json" ? "json" : "table",
+      print: (text) => void process.stdout.write(text),
+      onVerdict: (isSame) => {
+        process.exitCode = isSame ? 0 : 1;
+      },
+    });
+  }
   return rulesTask({
     settings,
     context,

@@ -55,6 +55,11 @@ export class FamilyRules {
     this.#log = log;
   }
 
+  /** What the last sync was told; undefined before the first. */
+  get options(): RenderOptions | undefined {
+    return this.#options?.value;
+  }
+
   /** The chains that should stand; empty before the first sync. */
   get bodies(): ReadonlyMap<ChainId, ChainBody> {
     return this.#desired?.bodies ?? new Map();

@@ -6,7 +6,8 @@ export type BackendIptablesErrorCode =
   | "RESTORE_REFUSED"
   | "LOCK_HELD"
   | "TOOL_TIMEOUT"
-  | "SYSCTL_FAILED";
+  | "SYSCTL_FAILED"
+  | "NO_KUBE_PROXY";
 
 /** *Shape of the message:* `[CODE] what happened to what (numbers): the tool's own words`. */
 export class BackendIptablesError extends Error {

@@ -9,18 +9,23 @@ import type { Tools } from "./read/find-tools.ts";
 import type { RenderOptions } from "./render/render-options.ts";
 import { localTraffic, nodeAddress, type Settings } from "./render/settings.ts";
 
-/** One family that this node has rules in. */
-export interface FamilyParts {
-  readonly tools: Tools;
+/** The rules of one family. */
+export interface RulesOfFamily {
+  readonly family: Family;
   readonly rules: FamilyRules;
+}
+
+/** One family that this node has rules in. */
+export interface FamilyParts extends RulesOfFamily {
+  readonly tools: Tools;
 }
 
 /** Why rules were written: the view changed, or somebody else had changed them. */
 export type Cause = "sync" | "repair";
 
 /** Is told of each sync and repair of a family, for metrics and log. */
-export type OnSynced = (
-  parts: FamilyParts,
+export type OnSynced<Parts extends RulesOfFamily = FamilyParts> = (
+  parts: Parts,
   result: SyncResult | { readonly error: unknown },
   elapsedMs: number,
   cause: Cause,
@@ -31,14 +36,14 @@ export type OnSynced = (
  *
  * A family that fails does not keep the other from its rules.
  */
-export class NodeRules {
+export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
   readonly #settings: Settings;
-  readonly #families: readonly FamilyParts[];
-  readonly #onSynced: OnSynced;
+  readonly #families: readonly Parts[];
+  readonly #onSynced: OnSynced<Parts>;
   #view: NodeView | undefined;
   #last: Promise<unknown> = Promise.resolve();
 
-  constructor(settings: Settings, families: readonly FamilyParts[], onSynced: OnSynced) {
+  constructor(settings: Settings, families: readonly Parts[], onSynced: OnSynced<Parts>) {
     this.#settings = settings;
     this.#families = families;
     this.#onSynced = onSynced;
@@ -53,7 +58,7 @@ export class NodeRules {
     return this.#inTurn(async () => {
       this.#view = view;
       await this.#each(async (parts) => {
-        const options = await this.#renderOptions(view, parts.tools.family);
+        const options = await this.#renderOptions(view, parts.family);
         return parts.rules.sync(view, touched, options);
       }, "sync");
     });
@@ -65,13 +70,13 @@ export class NodeRules {
       const view = this.#view;
       if (view === undefined) return;
       await this.#each(async (parts) => {
-        const synced = await parts.rules.sync(view, new Set(), await this.#renderOptions(view, parts.tools.family));
+        const synced = await parts.rules.sync(view, new Set(), await this.#renderOptions(view, parts.family));
         return synced.mode === "none" ? ((await parts.rules.repair()) ?? synced) : synced;
       }, "repair");
     });
   }
 
-  async #each(work: (parts: FamilyParts) => Promise<SyncResult>, cause: Cause): Promise<void> {
+  async #each(work: (parts: Parts) => Promise<SyncResult>, cause: Cause): Promise<void> {
     const results = await Promise.allSettled(
       this.#families.map(async (parts) => {
         const startMs = performance.now();

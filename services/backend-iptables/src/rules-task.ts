@@ -54,7 +54,7 @@ export function rulesTask(options: RulesTaskOptions): Task {
     measure(of, result, elapsedMs, cause);
     if ("error" in result || result.mode === "none") return;
     const fields = describeChange(result.change);
-    const { family } = of.tools;
+    const { family } = of;
     if (cause === "repair") log.info("rules repaired", { family, ...fields });
     else log.debug("rules committed", { family, mode: result.mode, ...fields, elapsedMs: Math.round(elapsedMs) });
   });
@@ -112,7 +112,7 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
       else await restoreRules(transaction, { tools, run: runTool, lockSeconds, timeoutMs });
     };
     const kernel = { read: () => readRules(tools, runTool, timeoutMs), restore, maxChains: maxChainsOf(tools) };
-    parts.push({ tools, rules: new FamilyRules(kernel, log.with({ family })) });
+    parts.push({ family, tools, rules: new FamilyRules(kernel, log.with({ family })) });
   }
   if (settings.isLocalhostNodePorts && print === undefined) {
     await ensureSysctl(routeLocalnet, 1).catch((error: unknown) => {

@@ -7,6 +7,8 @@ import type { TracedNode } from "../trace/trace.ts";
 export interface NodeFacts extends TracedNode {
   /** Without loopback and link-local ones, in the system's order. */
   readonly addresses: readonly string[];
+  /** *Shape:* `cbr0 10.1.1.1/24`. */
+  readonly links: readonly string[];
 }
 
 /** Reads them for one family. A link that no address tells is `eth0`: rules that look at it are the CNI's, not a proxy's. */
@@ -21,6 +23,7 @@ export function readNodeFacts(family: Family): NodeFacts {
   return {
     localCIDRs,
     addresses: local.filter((address) => !/^(127\.|::1$|fe80:)/.test(address)),
+    links: all.map(({ link, cidr }) => `${link} ${cidr}`),
     outInterface: (address) => {
       if (localCIDRs.some((cidr) => isIn(address, cidr))) return "lo";
       return all.find(({ cidr, link }) => link !== "lo" && isIn(address, cidr))?.link ?? "eth0";

@@ -41,7 +41,7 @@ const newRules = (): NodeRules => {
     maxChains: values.chains === undefined ? maxChainsOf(tools) : Number(values.chains),
   };
   const settings = readSettings({ clusterCidr: ["10.0.0.0/8"] }, "");
-  return new NodeRules(settings, [{ tools, rules: new FamilyRules(kernel, silent) }], () => undefined);
+  return new NodeRules(settings, [{ family: "v4", tools, rules: new FamilyRules(kernel, silent) }], () => undefined);
 };
 
 const services = Array.from({ length: serviceCount }, (_, at) => makeService(at, endpointCount));
