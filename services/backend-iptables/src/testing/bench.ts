@@ -6,7 +6,7 @@ import { serviceKey } from "@kpng/model/service.ts";
 import { restoreRules } from "../commit/restore-rules.ts";
 import { runTool } from "../commit/run-tool.ts";
 import { FamilyRules } from "../family-rules.ts";
-import { NodeRules } from "../node-rules.ts";
+import { type FamilyParts, NodeRules } from "../node-rules.ts";
 import { findTools, maxChainsOf } from "../read/find-tools.ts";
 import { readRules } from "../read/read-rules.ts";
 import { readSettings } from "../read-settings.ts";
@@ -41,7 +41,7 @@ const newRules = (): NodeRules => {
     maxChains: values.chains === undefined ? maxChainsOf(tools) : Number(values.chains),
   };
   const settings = readSettings({ clusterCidr: ["10.0.0.0/8"] }, "");
-  return new NodeRules(settings, [{ family: "v4", tools, rules: new FamilyRules(kernel, silent) }], () => undefined);
+  return new NodeRules<FamilyParts>(settings, [{ family: "v4", tools, rules: new FamilyRules(kernel, silent) }], () => undefined);
 };
 
 const services = Array.from({ length: serviceCount }, (_, at) => makeService(at, endpointCount));
