@@ -63,7 +63,7 @@ export class Store implements ClusterSink {
 
   apply(changes: readonly ObjectChange[], origin?: Origin): void {
     const beganAtMs = wallClockMs();
-    this.#publish(changes.reduce(applyChange, this.#snapshot), { origin, changes, beganAtMs });
+    this.#publish(changes.reduce(applyChange, this.#snapshot), { origin, beganAtMs });
   }
 
   replace(objects: ClusterObjects, origin?: Origin): void {
@@ -85,7 +85,7 @@ export class Store implements ClusterSink {
       next = { ...next, serviceCIDRs: objects.serviceCIDRs };
     }
     if (this.#missing.size === 0 && !next.isSynced) next = { ...next, isSynced: true };
-    this.#publish(next, { origin, changes: undefined, beganAtMs });
+    this.#publish(next, { origin, beganAtMs });
   }
 
   #publish(state: Snapshot, update: Cause): void {

@@ -1,11 +1,9 @@
-import type { ObjectChange, Origin } from "../source/source.ts";
+import type { Origin } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** What the store was given. */
 export interface Cause {
   readonly origin: Origin | undefined;
-  /** Undefined where all objects of some kinds were replaced. */
-  readonly changes: readonly ObjectChange[] | undefined;
   /** When the store began with it, in milliseconds since 1970, with fractions. */
   readonly beganAtMs: number;
 }

@@ -1,9 +1,6 @@
-import { assertNever } from "@kpng/model/assert-never.ts";
-import { sliceKey } from "@kpng/model/endpoint.ts";
-import { serviceKey } from "@kpng/model/service.ts";
 import { recordSpan, type SpanAttributes, type Tracing } from "@kpng/process/trace/tracing.ts";
-import type { ObjectChange } from "../source/source.ts";
 import type { TracedRevision } from "../store/snapshot.ts";
+import { triggerTimes } from "../store/trigger-times.ts";
 import type { Update } from "../store/update.ts";
 
 /** How many nodes record their part of a trace: enough to see how they differ, few enough for any collector. */
@@ -43,46 +40,27 @@ export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevi
   };
 }
 
-function describe({ origin, changes, next, instance }: Update): SpanAttributes {
-  const common = {
+/** The objects are those that differ by value: what a list or a file had beside them is no part of the change. */
+function describe({ origin, before, next, instance }: Update): SpanAttributes {
+  const slicesOf = next.slicesByService.changedKeys(before.slicesByService);
+  const services = firstOf([...firstOf(slicesOf), ...firstOf(next.services.changedKeys(before.services))]);
+  const times = firstOf(triggerTimes(before, next)).map((ms) => new Date(ms).toISOString());
+  return {
     "kpng.source": origin?.source ?? "",
     "kpng.instance": instance,
     "kpng.revision": next.revision,
-  };
-  // A list: what differs is all that is known, and it may be everything.
-  if (changes === undefined) return { ...common, "kpng.list": true };
-  return {
-    ...common,
-    "kpng.changes": changes.length,
-    "kpng.objects": changes.slice(0, maxNamed).map(nameObject),
-    ...triggerTimes(changes),
+    "kpng.services": services,
+    "kpng.nodes": firstOf(next.nodes.changedKeys(before.nodes)),
+    ...(times.length === 0 ? {} : { "kpng.last_change_trigger_times": times }),
   };
 }
 
-/** *Shape:* `put slice namespace/service/slice`. */
-function nameObject(change: ObjectChange): string {
-  switch (change.kind) {
-    case "put-service":
-      return `put service ${serviceKey(change.service)}`;
-    case "delete-service":
-      return `delete service ${change.key}`;
-    case "put-slice":
-      return `put slice ${sliceKey(change.slice)}`;
-    case "delete-slice":
-      return `delete slice ${change.key}`;
-    case "put-node":
-      return `put node ${change.node.name}`;
-    case "delete-node":
-      return `delete node ${change.name}`;
-    default:
-      return assertNever(change);
+/** The first that are different. */
+function firstOf<T>(values: Iterable<T>): readonly T[] {
+  const first = new Set<T>();
+  for (const value of values) {
+    if (first.size === maxNamed) break;
+    first.add(value);
   }
-}
-
-/** As the slices' annotations have them, in whole seconds. */
-function triggerTimes(changes: readonly ObjectChange[]): SpanAttributes {
-  const times = changes.flatMap((change) => (change.kind === "put-slice" ? (change.slice.triggeredAtMs ?? []) : []));
-  if (times.length === 0) return {};
-  const texts = [...new Set(times)].slice(0, maxNamed).map((ms) => new Date(ms).toISOString());
-  return { "kpng.last_change_trigger_times": texts };
+  return [...first];
 }

@@ -1,6 +1,7 @@
 import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
 import { WatcherError } from "../../watcher-error.ts";
 import type { DecodeOptions } from "../decode/decode-options.ts";
@@ -91,16 +92,17 @@ class FileReader {
     const watch = new InputWatch(inputs, watchFolder);
     try {
       await watch.start();
-      const first = await this.#read(signal);
+      const first = await this.#read(signal, wallClockMs());
       if (signal.aborted) return;
       if (typeof first === "object" && first.kind === "bad") throw badInput(first.problems);
       while (await watch.changed(pollMs, signal)) {
+        const changedAtMs = wallClockMs();
         await watch.settle(debounceMs, signal);
         if (signal.aborted) return;
-        if ((await this.#read(signal, "unless emptied")) !== "emptied") continue;
+        if ((await this.#read(signal, changedAtMs, "unless emptied")) !== "emptied") continue;
         await waitMs(emptiedMs, signal);
         if (signal.aborted) return;
-        await this.#read(signal);
+        await this.#read(signal, changedAtMs);
       }
     } finally {
       watch.close();
@@ -111,7 +113,11 @@ class FileReader {
    * Reads the input and hands it on. Undefined if nothing has changed since the last reading, or the signal has aborted;
    * "emptied" if a file has no bytes and that was to be told instead.
    */
-  async #read(signal: AbortSignal, how?: "unless emptied"): Promise<InputResult | "emptied" | undefined> {
+  async #read(
+    signal: AbortSignal,
+    receivedAtMs: number,
+    how?: "unless emptied",
+  ): Promise<InputResult | "emptied" | undefined> {
     const { inputs, sink, log, health } = this.#options;
     const loaded = await loadInput(inputs, { ...this.#options, streams: this.#streams, signal });
     if (signal.aborted || loaded.digest === this.#digest) return undefined;
@@ -129,7 +135,7 @@ class FileReader {
       return result;
     }
     for (const { level, note, ...place } of result.notes) log[level]("input note", { at: showPlace(place), note });
-    sink.replace(result.objects);
+    sink.replace(result.objects, { source: "file", receivedAtMs });
     health.setReady(part);
     const { services, slices, nodes } = result.objects;
     log.info("input read", {

@@ -1,3 +1,4 @@
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, ObjectChange } from "../source.ts";
 
 /**
@@ -9,21 +10,26 @@ import type { ClusterObjects, ClusterSink, ObjectChange } from "../source.ts";
 export class ChangeQueue {
   readonly #sink: ClusterSink;
   #waiting: ObjectChange[] = [];
+  /** When the first of them was received. */
+  #receivedAtMs = 0;
   #flush: NodeJS.Immediate | undefined;
 
   constructor(sink: ClusterSink) {
     this.#sink = sink;
   }
 
-  push(changes: readonly ObjectChange[]): void {
+  /** `receivedAtMs` in milliseconds since 1970, with fractions; so below. */
+  push(changes: readonly ObjectChange[], receivedAtMs: number): void {
     if (changes.length === 0) return;
+    if (this.#waiting.length === 0) this.#receivedAtMs = receivedAtMs;
     this.#waiting.push(...changes);
     this.#flush ??= setImmediate(() => this.flush());
   }
 
-  replace(objects: ClusterObjects): void {
+  /** An empty list is received when it is complete. */
+  replace(objects: ClusterObjects, receivedAtMs: number = wallClockMs()): void {
     this.flush();
-    this.#sink.replace(objects);
+    this.#sink.replace(objects, { source: "kube", receivedAtMs });
   }
 
   /** Applies what waits. */
@@ -33,6 +39,6 @@ export class ChangeQueue {
     if (this.#waiting.length === 0) return;
     const changes = this.#waiting;
     this.#waiting = [];
-    this.#sink.apply(changes);
+    this.#sink.apply(changes, { source: "kube", receivedAtMs: this.#receivedAtMs });
   }
 }

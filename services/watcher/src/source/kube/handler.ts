@@ -20,6 +20,9 @@ export interface Braked {
 export interface KindHandler {
   /** Begins a list. One that is never completed leaves no trace. */
   beginList(): ListTaker;
-  /** Puts and deletes of a watch, in their order; bookmarks among them mean nothing here. */
-  apply(events: readonly WatchEvent[]): void;
+  /**
+   * Puts and deletes of a watch, in their order; bookmarks among them mean nothing here. `receivedAtMs` in milliseconds
+   * since 1970, with fractions.
+   */
+  apply(events: readonly WatchEvent[], receivedAtMs: number): void;
 }

@@ -1,3 +1,4 @@
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { showPath } from "../decode/decoded.ts";
 import type { ObjectChange } from "../source.ts";
 import { type BrakeOptions, mustBrake } from "./brake.ts";
@@ -34,8 +35,10 @@ export class HeldObjects<T> implements KindHandler {
 
   beginList(): ListTaker {
     const listed = new Map<string, T>();
+    let receivedAtMs: number | undefined;
     return {
       add: (object) => {
+        receivedAtMs ??= wallClockMs();
         const key = rawMetadata(object)?.key ?? "";
         const value = this.#decode(key, object);
         if (value !== undefined) listed.set(key, value);
@@ -47,14 +50,17 @@ export class HeldObjects<T> implements KindHandler {
           return { kind: "braked", heldCount, deletedCount };
         }
         this.#held = listed;
-        this.#queue.replace(this.#kind.all([...listed.values()]));
+        this.#queue.replace(this.#kind.all([...listed.values()]), receivedAtMs);
         return { kind: "taken" };
       },
     };
   }
 
-  apply(events: readonly WatchEvent[]): void {
-    this.#queue.push(events.flatMap((event) => this.#changesOf(event)));
+  apply(events: readonly WatchEvent[], receivedAtMs: number): void {
+    this.#queue.push(
+      events.flatMap((event) => this.#changesOf(event)),
+      receivedAtMs,
+    );
   }
 
   #changesOf(event: WatchEvent): readonly ObjectChange[] {

@@ -1,4 +1,5 @@
 import { isIP } from "node:net";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ChangeQueue } from "./change-queue.ts";
 import type { KindHandler, ListTaker } from "./handler.ts";
 import { isRecord, rawMetadata } from "./raw-object.ts";
@@ -38,7 +39,7 @@ export class HeldServiceCIDRs implements KindHandler {
   }
 
   #give(): void {
-    this.#queue.replace({ serviceCIDRs: [...new Set([...this.#held.values()].flat())].sort() });
+    this.#queue.replace({ serviceCIDRs: [...new Set([...this.#held.values()].flat())].sort() }, wallClockMs());
   }
 }
 

@@ -48,12 +48,12 @@ test("changes of one turn are applied as one, and before a replace that comes af
     replace: () => calls.push("replace"),
   });
   const gone = (name: string): ObjectChange => ({ kind: "delete-node", name });
-  queue.push([gone("a")]);
-  queue.push([gone("b"), gone("c")]);
+  queue.push([gone("a")], 0);
+  queue.push([gone("b"), gone("c")], 0);
   assert.deepEqual(calls, []);
   await new Promise((next) => setImmediate(next));
   assert.deepEqual(calls, ["apply a,b,c"]);
-  queue.push([gone("d")]);
+  queue.push([gone("d")], 0);
   queue.replace({ nodes: [] });
   await new Promise((next) => setImmediate(next));
   assert.deepEqual(calls, ["apply a,b,c", "apply d", "replace"]);

@@ -144,8 +144,8 @@ export class Reflector {
     const silenceMs = timeoutSeconds * 1_000 + overdueMs;
     const startedMs = performance.now();
     const stop = new AbortController();
-    const take = (events: readonly WatchEvent[]): void => {
-      const isInOrder = this.#take(events);
+    const take = (events: readonly WatchEvent[], receivedAtMs: number): void => {
+      const isInOrder = this.#take(events, receivedAtMs);
       if (!isInOrder) stop.abort();
     };
     const end = await watchOnce(
@@ -158,7 +158,7 @@ export class Reflector {
   }
 
   /** Returns false if the server's state is older than ours: a list is then needed. */
-  #take(events: readonly WatchEvent[]): boolean {
+  #take(events: readonly WatchEvent[], receivedAtMs: number): boolean {
     const { handler, observer } = this.#options;
     const changes: WatchEvent[] = [];
     let isInOrder = true;
@@ -171,7 +171,7 @@ export class Reflector {
     this.#fruitlessCount = 0;
     this.#backoff.reset();
     observer.progressed(changes.length);
-    if (changes.length > 0) handler.apply(changes);
+    if (changes.length > 0) handler.apply(changes, receivedAtMs);
     if (!isInOrder) this.#relist("went-back");
     return isInOrder;
   }

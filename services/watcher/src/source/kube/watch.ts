@@ -1,3 +1,4 @@
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { KubeConnection } from "./connection.ts";
 import { openExchange } from "./exchange.ts";
 import { type Asked, type Failure, failureOfStatus } from "./failure.ts";
@@ -38,8 +39,8 @@ const initialEventsEnd = "k8s.io/initial-events-end";
 export interface WatchTaker {
   /** The server accepted the watch; it may still refuse it by an ERROR event. */
   opened(): void;
-  /** Events that came together, at least one. */
-  take(events: readonly WatchEvent[]): void;
+  /** Events that came together, at least one; `receivedAtMs` in milliseconds since 1970, with fractions. */
+  take(events: readonly WatchEvent[], receivedAtMs: number): void;
 }
 
 /**
@@ -70,6 +71,7 @@ export async function watchOnce(
       const piece = await exchange.next();
       if (signal.aborted || piece.kind === "end") return { kind: "closed" };
       if (piece.kind !== "piece") return piece;
+      const receivedAtMs = wallClockMs();
       const lines = cutter.cut(piece.bytes);
       if (lines === undefined) return { ...asked, kind: "garbled", message: "a line without an end" };
       const events: WatchEvent[] = [];
@@ -83,7 +85,7 @@ export async function watchOnce(
         }
         events.push(event);
       }
-      if (events.length > 0) taker.take(events);
+      if (events.length > 0) taker.take(events, receivedAtMs);
       if (signal.aborted) return { kind: "closed" };
       if (failure !== undefined) return failure;
     }
