@@ -1,6 +1,6 @@
-import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { emptySnapshot, type Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
+import { triggerTimes } from "../store/trigger-times.ts";
 import { type Frame, syncFrame } from "./frames.ts";
 import { getOrMake } from "./get-or-make.ts";
 import type { Batch } from "./subscription.ts";
@@ -24,19 +24,11 @@ export function syncMarker({ snapshot, before }: Batch, { instance }: Store, toE
       revision: snapshot.revision,
       instance,
       storedAtMs: snapshot.storedAtMs,
-      triggeredAtMs: before === undefined ? [] : triggerTimes(before, snapshot),
+      triggeredAtMs: before === undefined ? [] : newest(triggerTimes(before, snapshot)),
     }),
   );
 }
 
-/** Of the slices that changed or came, the newest. */
-function triggerTimes(before: Snapshot, snapshot: Snapshot): readonly number[] {
-  const times: number[] = [];
-  for (const key of snapshot.slicesByService.changedKeys(before.slicesByService)) {
-    const old = new Set<EndpointSlice>(before.slicesByService.get(key));
-    for (const slice of snapshot.slicesByService.get(key) ?? []) {
-      if (slice.triggeredAtMs !== undefined && !old.has(slice)) times.push(slice.triggeredAtMs);
-    }
-  }
-  return times.sort((a, b) => b - a).slice(0, maxTriggers);
+function newest(times: Iterable<number>): readonly number[] {
+  return [...times].sort((a, b) => b - a).slice(0, maxTriggers);
 }
