@@ -59,12 +59,15 @@ export function toAddressSet(texts: readonly string[]): {
   readonly set: AddressSet;
   readonly invalid: readonly string[];
 } {
-  const set = { v4: [] as string[], v6: [] as string[] };
+  const set: Record<Family, readonly string[]> = { ...noAddresses };
   const invalid: string[] = [];
   for (const text of texts) {
     const parsed = parseAddress(text);
     if (parsed === undefined) invalid.push(text);
-    else if (!set[parsed.family].includes(parsed.address)) set[parsed.family].push(parsed.address);
+    // A new array each time: one that is pushed to keeps room for 16 more, and there is one for each endpoint.
+    else if (!set[parsed.family].includes(parsed.address)) {
+      set[parsed.family] = [...set[parsed.family], parsed.address];
+    }
   }
   return { set, invalid };
 }

@@ -1,18 +1,26 @@
 import { assertNever } from "@kpng/model/assert-never.ts";
 import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { BucketDigests, hasBucket, type ItemDigest, itemDigest } from "@kpng/model/wire/item-digest.ts";
+import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
+
+/** What an operation does to the digests; the item itself is not kept. */
+type StagedOp =
+  | { readonly kind: "reset" }
+  | { readonly kind: "keep"; readonly buckets: Uint8Array }
+  | { readonly kind: "put"; readonly set: SetName; readonly path: string; readonly hash: bigint }
+  | { readonly kind: "delete"; readonly set: SetName; readonly path: string };
 
 /**
  * What has been received of a view, as digests, so that the next stream need only bring what differs.
  *
  * Operations are staged until their batch is complete: a stream that breaks inside one changes nothing here.
  *
- * *Bound:* one entry for each item of the view, about 200 bytes.
+ * *Bound:* path and hash of each item of the view, about 150 bytes.
  */
 export class HeldItems {
-  #items = new Map<string, ItemDigest>();
+  /** The hash of each item by its path, apart for each Set. */
+  readonly #items = new Map<SetName, Map<string, bigint>>();
   #digests = new BucketDigests();
-  #staged: OpItem[] = [];
+  #staged: StagedOp[] = [];
 
   /** For the first request of a stream; undefined if nothing is held. */
   get digests(): Uint8Array | undefined {
@@ -21,8 +29,7 @@ export class HeldItems {
 
   /** Forgets everything: what is held elsewhere can no longer be trusted to be this. */
   clear(): void {
-    this.#items = new Map();
-    this.#digests = new BucketDigests();
+    this.#reset();
     this.#staged = [];
   }
 
@@ -31,8 +38,31 @@ export class HeldItems {
     this.#staged = [];
   }
 
-  stage(op: OpItem): void {
-    this.#staged.push(op);
+  stage({ Op: op }: OpItem): void {
+    switch (op.case) {
+      case "Reset":
+        this.#staged = [{ kind: "reset" }];
+        break;
+      case "Keep":
+        this.#staged.push({ kind: "keep", buckets: op.value.Buckets });
+        break;
+      case "Set": {
+        const { Ref: ref, Bytes: bytes } = op.value;
+        if (ref === undefined) break;
+        const { Set: set, Path: path } = ref;
+        this.#staged.push({ kind: "put", set, path, hash: itemDigest(set, path, bytes).hash });
+        break;
+      }
+      case "Delete":
+        this.#staged.push({ kind: "delete", set: op.value.Set, path: op.value.Path });
+        break;
+      case "Batch":
+      case "Sync":
+      case undefined:
+        break;
+      default:
+        assertNever(op);
+    }
   }
 
   /**
@@ -40,64 +70,72 @@ export class HeldItems {
    * nothing put them again: endpoints first.
    */
   commit(): readonly Ref[] {
-    const forgotten = new Map<string, Ref>();
-    for (const { Op: op } of this.#staged) {
-      switch (op.case) {
-        case "Reset":
-          this.#items = new Map();
-          this.#digests = new BucketDigests();
+    const staged = this.#staged;
+    this.#staged = [];
+    const forgotten = new Map<SetName, Set<string>>();
+    for (const op of staged) {
+      switch (op.kind) {
+        case "reset":
+          this.#reset();
           break;
-        case "Keep":
-          for (const [key, { bucket }] of this.#items) {
-            if (!hasBucket(op.value.Buckets, bucket)) forgotten.set(key, refOf(key));
+        case "keep":
+          for (const { set, path } of this.#outside(op.buckets)) {
+            this.#remove(set, path);
+            getOrMake(forgotten, set, () => new Set()).add(path);
           }
-          for (const key of forgotten.keys()) this.#remove(key);
           break;
-        case "Set":
-          if (op.value.Ref !== undefined) forgotten.delete(this.#put(op.value.Ref, op.value.Bytes));
+        case "put":
+          this.#put(op.set, op.path, op.hash);
+          forgotten.get(op.set)?.delete(op.path);
           break;
-        case "Delete":
-          this.#remove(keyOf(op.value));
-          break;
-        case "Batch":
-        case "Sync":
-        case undefined:
+        case "delete":
+          this.#remove(op.set, op.path);
           break;
         default:
           assertNever(op);
       }
     }
-    this.#staged = [];
-    return [...forgotten.values()].sort((a, b) => rank(a) - rank(b));
+    // A Service goes after its endpoints.
+    return [...forgotten]
+      .sort(([a], [b]) => rank(a) - rank(b))
+      .flatMap(([set, paths]) => [...paths].map((path): Ref => ({ $typeName: "localv1.Ref", Set: set, Path: path })));
   }
 
-  #put(ref: Ref, bytes: Uint8Array): string {
-    const key = keyOf(ref);
-    this.#remove(key);
-    const digest = itemDigest(ref.Set, ref.Path, bytes);
-    this.#items.set(key, digest);
-    this.#digests.toggle(digest);
-    return key;
+  #reset(): void {
+    this.#items.clear();
+    this.#digests = new BucketDigests();
   }
 
-  #remove(key: string): void {
-    const digest = this.#items.get(key);
-    if (digest === undefined) return;
-    this.#items.delete(key);
-    this.#digests.toggle(digest);
+  #outside(buckets: Uint8Array): readonly { readonly set: SetName; readonly path: string }[] {
+    return [...this.#items].flatMap(([set, items]) =>
+      [...items.keys()].filter((path) => !hasBucket(buckets, itemBucket(set, path))).map((path) => ({ set, path })),
+    );
+  }
+
+  #put(set: SetName, path: string, hash: bigint): void {
+    this.#remove(set, path);
+    getOrMake(this.#items, set, () => new Map()).set(path, hash);
+    this.#digests.toggle({ bucket: itemBucket(set, path), hash });
+  }
+
+  #remove(set: SetName, path: string): void {
+    const items = this.#items.get(set);
+    const hash = items?.get(path);
+    if (items === undefined || hash === undefined) return;
+    items.delete(path);
+    if (items.size === 0) this.#items.delete(set);
+    this.#digests.toggle({ bucket: itemBucket(set, path), hash });
   }
 }
 
-function keyOf(ref: Ref): string {
-  return `${ref.Set} ${ref.Path}`;
+function rank(set: SetName): number {
+  return set === SetName.EndpointsSet ? 0 : 1;
 }
 
-function refOf(key: string): Ref {
-  const space = key.indexOf(" ");
-  return { $typeName: "localv1.Ref", Set: Number(key.slice(0, space)) as SetName, Path: key.slice(space + 1) };
-}
-
-/** A Service goes after its endpoints. */
-function rank(ref: Ref): number {
-  return ref.Set === SetName.EndpointsSet ? 0 : 1;
+function getOrMake<K, V>(map: Map<K, V>, key: K, make: () => V): V {
+  const held = map.get(key);
+  if (held !== undefined) return held;
+  const made = make();
+  map.set(key, made);
+  return made;
 }

@@ -57,7 +57,8 @@ export class PendingUpdate {
       kind: "delivery",
       update: { ...update, changes, isFirst, mode: fullReason === "" ? "partial" : "full", fullReason },
       delivered: () => {
-        this.#delivered = update;
+        // Without what changed: after the start that is everything, and would be kept until the next change.
+        this.#delivered = { ...update, changes: [] };
       },
       failed: () => {
         this.#newest = { ...(this.#newest ?? update), arrival: mergeArrivals(update.arrival, this.#newest?.arrival) };

@@ -35,6 +35,8 @@ export interface SyncMark {
   readonly digest: bigint | undefined;
   /** W3C traceparents, the newest first. */
   readonly traceparents: readonly string[];
+  /** How many nodes behind this subscriber are to record their part of each trace. */
+  readonly tracedNodes: number;
   /** Milliseconds since 1970. */
   readonly triggeredAtMs: readonly number[];
   /** Milliseconds since 1970 by the watcher's clock, with fractions; 0 if not known. */
@@ -63,13 +65,15 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   }
 }
 
-function decodeMark(op: EmptyOp): SyncMark {
+/** The body of Sync. */
+export function decodeMark(op: EmptyOp): SyncMark {
   return {
     revision: op.Revision,
     instance: op.Instance,
     takesAcks: op.TakesAcks,
     digest: op.Digest,
     traceparents: op.Traceparents,
+    tracedNodes: op.TracedNodes,
     triggeredAtMs: op.TriggeredAtMs.map(Number),
     storedAtMs: Number(op.StoredAtMicros) / 1_000,
   };

@@ -13,6 +13,7 @@ import type { Service } from "../service.ts";
 import { decodeAddresses, encodeAddresses } from "./addresses.ts";
 import { formatHash, hashBytes, hashText } from "./hash.ts";
 import { decodePortNumber, decodeProtocol, encodeProtocol } from "./service-message.ts";
+import { shareConditions, sharePorts, shareScopes, shareText, shareUse } from "./shared-values.ts";
 import { WireError } from "./wire-error.ts";
 
 /** An endpoint as far as KPNG can tell it. */
@@ -78,23 +79,20 @@ function portName(Name: string, Port: number): PortName {
 
 /** Returns an endpoint of a Service in a node's view. Errors: WireError. */
 export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpoint {
-  const { Use: use } = message;
-  const scopes = { internal: message.Scopes?.Internal ?? true, external: message.Scopes?.External ?? true };
+  const { Use: use, Local: isOnNode } = message;
   return {
     key,
     addresses: firstToFront(decodeAddresses(message.IPs) ?? noAddresses, decodeAddresses(message.FirstIPs)),
-    ports: message.PortOverrides.map(decodeEndpointPort),
+    ports: sharePorts(message.PortOverrides.map(decodeEndpointPort)),
     hostname: message.Hostname,
     podName: message.PodName,
-    nodeName: message.NodeName,
-    isOnNode: message.Local,
+    nodeName: shareText(message.NodeName),
+    isOnNode,
     // A Go watcher says no more than Scopes: what it sends for a policy is in that policy's set.
-    use: use === undefined ? { cluster: true, local: message.Local } : { cluster: use.Cluster, local: use.Local },
+    use: use === undefined ? shareUse(true, isOnNode) : shareUse(use.Cluster, use.Local),
     conditions:
-      use === undefined
-        ? { ready: true, serving: true, terminating: false }
-        : { ready: use.Ready, serving: use.Serving, terminating: use.Terminating },
-    scopes,
+      use === undefined ? shareConditions(true, true, false) : shareConditions(use.Ready, use.Serving, use.Terminating),
+    scopes: shareScopes(message.Scopes?.Internal ?? true, message.Scopes?.External ?? true),
   };
 }
 

@@ -1,8 +1,10 @@
 import type { Set as SetName } from "../gen/localv1/api_pb.ts";
-import { hashBytes, hashText } from "./hash.ts";
+import { hashBytes } from "./hash.ts";
 
 /** How many buckets the items of a view are spread over; the proto file gives the number. */
 export const bucketCount = 1024;
+
+const bucketMask = BigInt(bucketCount - 1);
 
 const bytesPerDigest = 8;
 
@@ -15,14 +17,34 @@ export interface ItemDigest {
 
 const encoder = new TextEncoder();
 
+/** Where the bytes are put together that are hashed: the longest so far is kept, for there are very many items. */
+let scratch = new Uint8Array(4_096);
+
 /** See WatchReq.HeldDigests in the proto file. */
 export function itemDigest(set: SetName, path: string, bytes: Uint8Array): ItemDigest {
+  const keyLength = writeKey(set, path, bytes.length + 1);
+  const bucket = bucketOfBytes(keyLength);
+  scratch[keyLength] = 0;
+  scratch.set(bytes, keyLength + 1);
+  return { bucket, hash: hashBytes(scratch.subarray(0, keyLength + 1 + bytes.length)) };
+}
+
+/** The bucket of an item. */
+export function itemBucket(set: SetName, path: string): number {
+  return bucketOfBytes(writeKey(set, path, 0));
+}
+
+/** Writes what tells an item from others, and leaves `room` bytes after it; returns its length. */
+function writeKey(set: SetName, path: string, room: number): number {
   const key = `${set} ${path}`;
-  const head = encoder.encode(`${key}\0`);
-  const content = new Uint8Array(head.length + bytes.length);
-  content.set(head);
-  content.set(bytes, head.length);
-  return { bucket: Number(hashText(key) % BigInt(bucketCount)), hash: hashBytes(content) };
+  // A UTF-16 unit becomes three bytes at most.
+  const most = key.length * 3 + room;
+  if (scratch.length < most) scratch = new Uint8Array(most * 2);
+  return encoder.encodeInto(key, scratch).written;
+}
+
+function bucketOfBytes(keyLength: number): number {
+  return Number(hashBytes(scratch.subarray(0, keyLength)) & bucketMask);
 }
 
 /** One digest for each bucket: equal for equal sets of items, in whatever order they came. */
