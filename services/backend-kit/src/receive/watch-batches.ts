@@ -129,8 +129,9 @@ async function readBatch(
 }
 
 function batchMark({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {
-  const { storedAtMs, triggeredAtMs, traceparents } = mark;
-  return { revision, instance, arrival: { receivedAtMs: wallClockMs(), storedAtMs, triggeredAtMs, traceparents } };
+  const { storedAtMs, triggeredAtMs, traceparents, tracedNodes } = mark;
+  const receivedAtMs = wallClockMs();
+  return { revision, instance, arrival: { receivedAtMs, storedAtMs, triggeredAtMs, traceparents, tracedNodes } };
 }
 
 async function nextOp(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<OpItem> {

@@ -8,6 +8,8 @@ export interface Arrival {
   readonly triggeredAtMs: readonly number[];
   /** Traces of their changes as W3C traceparent, newest first; at most {@link maxTraces}. */
   readonly traceparents: readonly string[];
+  /** The share of the nodes that are to record their part of each trace, from 0; all at 1 and above. */
+  readonly tracedNodes: number;
 }
 
 const maxTriggers = 100;
@@ -21,5 +23,6 @@ export function mergeArrivals(older: Arrival | undefined, newer: Arrival | undef
     storedAtMs: newer.storedAtMs,
     triggeredAtMs: [...newer.triggeredAtMs, ...older.triggeredAtMs].slice(0, maxTriggers),
     traceparents: [...new Set([...newer.traceparents, ...older.traceparents])].slice(0, maxTraces),
+    tracedNodes: Math.max(older.tracedNodes, newer.tracedNodes),
   };
 }

@@ -50,6 +50,8 @@ export interface SyncMark {
   readonly instance: string;
   readonly storedAtMs: number;
   readonly triggeredAtMs: readonly number[];
+  readonly traceparents: readonly string[];
+  readonly tracedNodes: number;
 }
 
 /** The marker that closes a batch; without a mark it says nothing more, as KPNG's. */
@@ -65,6 +67,8 @@ export function syncFrame(mark?: SyncMark): Frame {
             TakesAcks: true,
             TriggeredAtMs: mark.triggeredAtMs.map(BigInt),
             StoredAtMicros: BigInt(Math.round(mark.storedAtMs * 1_000)),
+            Traceparents: [...mark.traceparents],
+            TracedNodes: mark.tracedNodes,
           }),
         );
   return frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));

@@ -82,10 +82,11 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
           const ops = isFirst ? [...opsIn(resetFrame)] : [];
           for await (const op of opsOf(batch, signal)) ops.push(op);
           if (signal.aborted) continue;
-          const marker = syncMarker(batch, store, true);
+          const marker = syncMarker(batch, store, true, context.subscribers.open.size);
           ops.push(...opsIn(marker));
-          const { snapshot, before } = batch;
-          subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, byteCount: marker.length });
+          const { snapshot, before, computedAtMs } = batch;
+          const revisions = { after: before?.revision ?? 0, revision: snapshot.revision };
+          subscriber.sent({ ...revisions, computedAtMs, byteCount: marker.length });
           yield create(WatchNodeViewResponseSchema, { ops });
         }
       } finally {

@@ -13,6 +13,8 @@ export interface Delivery {
   /** Revision that the subscriber had before; 0 for none. */
   readonly after: number;
   readonly revision: number;
+  /** When it was known what to tell, in milliseconds since 1970, with fractions. */
+  readonly computedAtMs: number;
   /** Of the messages, frames included. */
   readonly byteCount: number;
 }

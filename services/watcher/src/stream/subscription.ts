@@ -1,3 +1,4 @@
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { diffItems } from "./diff-items.ts";
@@ -12,6 +13,8 @@ export interface Batch {
   readonly snapshot: Snapshot;
   /** What the subscriber had before; undefined for a view that it did not have. */
   readonly before: Snapshot | undefined;
+  /** When it was known what to tell, in milliseconds since 1970, with fractions; to encode it may come after that. */
+  readonly computedAtMs: number;
 }
 
 /**
@@ -65,7 +68,7 @@ export class Subscription {
     const before = isUpdate ? this.#snapshot : undefined;
     this.#projection = projection;
     this.#snapshot = snapshot;
-    return { changes, snapshot, before, rank: isUpdate ? "update" : "begin" };
+    return { changes, snapshot, before, rank: isUpdate ? "update" : "begin", computedAtMs: wallClockMs() };
   }
 
   #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {

@@ -107,7 +107,7 @@ async function* watch<Request>(
       isFirst = false;
       const batch = await subscriber.subscription.next(wanted.projection, signal, wanted.resume);
       if (batch === undefined) break;
-      let last = syncMarker(batch, store, wanted.isExtended);
+      let last = syncMarker(batch, store, wanted.isExtended, subscribers.open.size);
       let held: Frame | undefined;
       let byteCount = last.length;
       for await (const piece of inTurns(batch.changes.frames(), batch.rank, signal)) {
@@ -119,7 +119,8 @@ async function* watch<Request>(
       // Most batches are one short piece: piece and marker leave in one write.
       if (held !== undefined) last = Buffer.concat([held, last]);
       // Before it is written: the acknowledgement may be here before the writer comes back.
-      subscriber.sent({ after: batch.before?.revision ?? 0, revision: batch.snapshot.revision, byteCount });
+      const { before, snapshot, computedAtMs } = batch;
+      subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
       yield last;
     }
     if (signal.aborted) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);

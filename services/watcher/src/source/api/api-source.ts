@@ -1,13 +1,15 @@
 import { create } from "@bufbuild/protobuf";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
-import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
+import { Feature, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
+import { decodeMark } from "@kpng/model/wire/decode-local.ts";
 import { Backoff, type BackoffOptions } from "@kpng/process/backoff.ts";
 import type { Health } from "@kpng/process/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
-import type { ClusterSink, Source } from "../source.ts";
+import type { ClusterSink, Origin, Source } from "../source.ts";
 import { receiveOp } from "./decode-global.ts";
 import { GlobalItems } from "./global-items.ts";
 
@@ -78,9 +80,10 @@ async function follow(options: ApiSourceOptions, backoff: Backoff, signal: Abort
   try {
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
       if (!receiveOp(op, items)) continue;
+      const origin = originOf(op);
       // The first batch replaces what an earlier stream brought; after that a change costs what it changes.
-      if (items.isFresh) sink.replace(items.toObjects());
-      else sink.apply(items.toChanges());
+      if (items.isFresh) sink.replace(items.toObjects(), origin);
+      else sink.apply(items.toChanges(), origin);
       items.endBatch();
       log.debug("upstream batch applied", { services: items.serviceCount, nodes: items.nodeCount });
       if (!isSynced) log.info("upstream watcher in sync");
@@ -93,4 +96,13 @@ async function follow(options: ApiSourceOptions, backoff: Backoff, signal: Abort
   } finally {
     stop.abort();
   }
+}
+
+/** Of the batch that the marker closes. */
+function originOf({ Op: op }: OpItem): Origin {
+  return {
+    source: "api",
+    receivedAtMs: wallClockMs(),
+    upstream: op.case === "Sync" ? decodeMark(op.value) : undefined,
+  };
 }
