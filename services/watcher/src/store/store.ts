@@ -23,8 +23,8 @@ export interface StoreOptions {
  * The one holder of cluster state.
  *
  * Each call of `apply` or `replace` that changes anything by value makes one new snapshot; readers keep the one that
- * they took for as long as they need it. Nobody is called back: whoever wants the next state waits for it, and finds
- * only the newest.
+ * they took for as long as they need it. Whoever wants the next state waits for it, and finds only the newest; only who
+ * must see each one is called back ({@link observe}).
  */
 export class Store implements ClusterSink {
   /** Tells this run's revisions from those of any other. */
@@ -32,6 +32,7 @@ export class Store implements ClusterSink {
   readonly #changed = new Wakeup();
   readonly #missing = new Set<Kind>(["services", "slices", "nodes"]);
   readonly #trace: StoreOptions["trace"];
+  readonly #observers = new Set<(update: Update) => void>();
   #snapshot: Snapshot = emptySnapshot;
 
   constructor({ trace }: StoreOptions = {}) {
@@ -40,6 +41,11 @@ export class Store implements ClusterSink {
 
   get snapshot(): Snapshot {
     return this.#snapshot;
+  }
+
+  /** `observer` is told of each revision from now on, before anybody can see it. It must be quick and not throw. */
+  observe(observer: (update: Update) => void): void {
+    this.#observers.add(observer);
   }
 
   /** The kinds that no source has listed completely yet. */
@@ -92,7 +98,9 @@ export class Store implements ClusterSink {
     const before = this.#snapshot;
     if (state === before) return;
     const next = { ...state, revision: before.revision + 1, storedAtMs: wallClockMs() };
-    const traced = this.#trace?.({ ...update, before, next, instance: this.instance });
+    const published = { ...update, before, next, instance: this.instance };
+    for (const observer of this.#observers) observer(published);
+    const traced = this.#trace?.(published);
     this.#snapshot = traced === undefined ? next : { ...next, traces: [...before.traces, traced].slice(-maxTraces) };
     this.#changed.wake();
   }

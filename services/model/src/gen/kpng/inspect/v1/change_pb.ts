@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/change.proto.
  */
 export const file_kpng_inspect_v1_change: GenFile = /*@__PURE__*/
-  fileDesc("ChxrcG5nL2luc3BlY3QvdjEvY2hhbmdlLnByb3RvEg9rcG5nLmluc3BlY3QudjEiWwoNQ2hhbmdlZE9iamVjdBIpCgRraW5kGAEgASgOMhsua3BuZy5pbnNwZWN0LnYxLk9iamVjdEtpbmQSCwoDa2V5GAIgASgJEhIKCmlzX2RlbGV0ZWQYAyABKAgiswUKBkNoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBIWCg5yZXZpc2lvbl9jb3VudBgCIAEoBBIvCgdvYmplY3RzGAMgAygLMh4ua3BuZy5pbnNwZWN0LnYxLkNoYW5nZWRPYmplY3QSFAoMb2JqZWN0X2NvdW50GAQgASgEEhUKDWlzX2ZpcnN0X2xpc3QYBSABKAgSMAoMdHJpZ2dlcmVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtyZWNlaXZlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoJc3RvcmVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCg1maXJzdF9zZW50X2F0GAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxsYXN0X3NlbnRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjMKD2xhc3RfYXBwbGllZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKdG9sZF9jb3VudBgMIAEoDRIWCg5yZWNlaXZlZF9jb3VudBgNIAEoDRIVCg1hcHBsaWVkX2NvdW50GA4gASgNEhQKDGZhaWxlZF9jb3VudBgPIAEoDRISCgpsb3N0X2NvdW50GBAgASgNEicKBnN0YWdlcxgRIAEoCzIXLmtwbmcuaW5zcGVjdC52MS5TdGFnZXMSMwoHc2xvd2VzdBgSIAEoCzIiLmtwbmcuaW5zcGVjdC52MS5TbG93ZXN0U3Vic2NyaWJlchIqCghmYWlsdXJlcxgTIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5GYWlsdXJlIp4CCgZTdGFnZXMSKwoEc2VuZBgBIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SLgoHdHJhbnNpdBgCIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SKwoEd2FpdBgDIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SLQoGcmVuZGVyGAQgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkRpc3RyaWJ1dGlvbhItCgZjb21taXQYBSABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEiwKBXRvdGFsGAYgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkRpc3RyaWJ1dGlvbiKVAQoMRGlzdHJpYnV0aW9uEg0KBWNvdW50GAEgASgNEiYKA3A1MBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhImCgNwOTkYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJgoDbWF4GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIuEBChFTbG93ZXN0U3Vic2NyaWJlchIMCgRub2RlGAEgASgJEg8KB3Byb2dyYW0YAiABKAkSJwoEc2VuZBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIqCgd0cmFuc2l0GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi4KB3RpbWluZ3MYBSABKAsyHS5rcG5nLmluc3BlY3QudjEuQXBwbHlUaW1pbmdzEigKBXRvdGFsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjcKB0ZhaWx1cmUSDAoEbm9kZRgBIAEoCRIPCgdwcm9ncmFtGAIgASgJEg0KBWVycm9yGAMgASgJKnMKCk9iamVjdEtpbmQSGwoXT0JKRUNUX0tJTkRfVU5TUEVDSUZJRUQQABIXChNPQkpFQ1RfS0lORF9TRVJWSUNFEAESGQoVT0JKRUNUX0tJTkRfRU5EUE9JTlRTEAISFAoQT0JKRUNUX0tJTkRfTk9ERRADYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
+  fileDesc("ChxrcG5nL2luc3BlY3QvdjEvY2hhbmdlLnByb3RvEg9rcG5nLmluc3BlY3QudjEiWwoNQ2hhbmdlZE9iamVjdBIpCgRraW5kGAEgASgOMhsua3BuZy5pbnNwZWN0LnYxLk9iamVjdEtpbmQSCwoDa2V5GAIgASgJEhIKCmlzX2RlbGV0ZWQYAyABKAgiqwUKBkNoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBIvCgdvYmplY3RzGAIgAygLMh4ua3BuZy5pbnNwZWN0LnYxLkNoYW5nZWRPYmplY3QSFAoMb2JqZWN0X2NvdW50GAMgASgEEhUKDWlzX2ZpcnN0X2xpc3QYBCABKAgSDgoGc291cmNlGAUgASgJEjAKDHRyaWdnZXJlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLcmVjZWl2ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KCXN0b3JlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMQoNZmlyc3Rfc2VudF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoMbGFzdF9zZW50X2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9sYXN0X2FwcGxpZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnRvbGRfY291bnQYDCABKA0SFgoOcmVjZWl2ZWRfY291bnQYDSABKA0SFQoNYXBwbGllZF9jb3VudBgOIAEoDRIUCgxmYWlsZWRfY291bnQYDyABKA0SEgoKbG9zdF9jb3VudBgQIAEoDRInCgZzdGFnZXMYESABKAsyFy5rcG5nLmluc3BlY3QudjEuU3RhZ2VzEjMKB3Nsb3dlc3QYEiABKAsyIi5rcG5nLmluc3BlY3QudjEuU2xvd2VzdFN1YnNjcmliZXISKgoIZmFpbHVyZXMYEyADKAsyGC5rcG5nLmluc3BlY3QudjEuRmFpbHVyZSKeAgoGU3RhZ2VzEisKBHNlbmQYASABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEi4KB3RyYW5zaXQYAiABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEisKBHdhaXQYAyABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEi0KBnJlbmRlchgEIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SLQoGY29tbWl0GAUgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkRpc3RyaWJ1dGlvbhIsCgV0b3RhbBgGIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24ilQEKDERpc3RyaWJ1dGlvbhINCgVjb3VudBgBIAEoDRImCgNwNTAYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJgoDcDk5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiYKA21heBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLhAQoRU2xvd2VzdFN1YnNjcmliZXISDAoEbm9kZRgBIAEoCRIPCgdwcm9ncmFtGAIgASgJEicKBHNlbmQYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoHdHJhbnNpdBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIuCgd0aW1pbmdzGAUgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkFwcGx5VGltaW5ncxIoCgV0b3RhbBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI3CgdGYWlsdXJlEgwKBG5vZGUYASABKAkSDwoHcHJvZ3JhbRgCIAEoCRINCgVlcnJvchgDIAEoCSpzCgpPYmplY3RLaW5kEhsKF09CSkVDVF9LSU5EX1VOU1BFQ0lGSUVEEAASFwoTT0JKRUNUX0tJTkRfU0VSVklDRRABEhkKFU9CSkVDVF9LSU5EX0VORFBPSU5UUxACEhQKEE9CSkVDVF9LSU5EX05PREUQA2IGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
 
 /**
  * An object that came, changed or went.
@@ -60,39 +60,39 @@ export const ChangedObjectSchema: GenMessage<ChangedObject> = /*@__PURE__*/
  */
 export type Change = Message<"kpng.inspect.v1.Change"> & {
   /**
-   * Newest revision of the store that it made.
+   * Revision of the store that it made.
    *
    * @generated from field: uint64 revision = 1;
    */
   revision: bigint;
 
   /**
-   * Revisions that it stands for, at least 1: those that were made before anything could be told are taken together.
-   *
-   * @generated from field: uint64 revision_count = 2;
-   */
-  revisionCount: bigint;
-
-  /**
    * At most 100 of the objects concerned, Services first, then endpoints, then nodes.
    *
-   * @generated from field: repeated kpng.inspect.v1.ChangedObject objects = 3;
+   * @generated from field: repeated kpng.inspect.v1.ChangedObject objects = 2;
    */
   objects: ChangedObject[];
 
   /**
    * How many objects were concerned.
    *
-   * @generated from field: uint64 object_count = 4;
+   * @generated from field: uint64 object_count = 3;
    */
   objectCount: bigint;
 
   /**
-   * The source's first complete list: it is history to nobody, and its times say nothing about the way to the nodes.
+   * Part of the source's first complete list: it is news to nobody, and its times say nothing about the way to the nodes.
    *
-   * @generated from field: bool is_first_list = 5;
+   * @generated from field: bool is_first_list = 4;
    */
   isFirstList: boolean;
+
+  /**
+   * Where it came from: "kube", "file" or "api"; "" if the source does not say.
+   *
+   * @generated from field: string source = 5;
+   */
+  source: string;
 
   /**
    * When the newest of the EndpointSlices concerned was triggered, as the annotation
@@ -103,7 +103,7 @@ export type Change = Message<"kpng.inspect.v1.Change"> & {
   triggeredAt?: Timestamp | undefined;
 
   /**
-   * When the source received it; absent if it does not say.
+   * When the first of it reached the watcher; absent if the source does not say.
    *
    * @generated from field: google.protobuf.Timestamp received_at = 7;
    */
@@ -173,7 +173,7 @@ export type Change = Message<"kpng.inspect.v1.Change"> & {
   lostCount: number;
 
   /**
-   * The stages on the way to those that applied it.
+   * The stages on the way to those that applied it; absent if nobody did.
    *
    * @generated from field: kpng.inspect.v1.Stages stages = 17;
    */
