@@ -15,7 +15,7 @@ import { checkUpdate } from "./updates.ts";
  *
  * Skipped with the reason where the machine cannot, which is a failure under CI=true.
  */
-export function describeBackend({ name, whyNot, start }: BackendUnderTest): void {
+export function describeBackend({ name, whyNot, variant, start }: BackendUnderTest): void {
   describePackets(`scenarios, with packets: ${name}`, () => {
     if (whyNot !== undefined) {
       test.skipIf(process.env.CI !== "true")(
@@ -30,7 +30,7 @@ export function describeBackend({ name, whyNot, start }: BackendUnderTest): void
     let failures = 0;
 
     beforeAll(async () => {
-      world = await buildTwoNodes();
+      world = await buildTwoNodes(variant);
       backend = await start(world);
     });
     afterAll(async () => {

@@ -1,3 +1,5 @@
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -15,41 +17,65 @@ import { NodeProcess } from "./node-process.ts";
 const backendMain = fileURLToPath(new URL("../../../services/backend-iptables/src/main.ts", import.meta.url));
 const watcherMain = fileURLToPath(new URL("../../../services/cli/src/main.ts", import.meta.url));
 
+const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
+
+/** Our backend, and what can happen to its watcher. */
+export type KpngIptables = RunningBackend & {
+  /** Ends the watcher and starts it again: the backend gets a whole view and looks at everything. */
+  restartWatcher(): Promise<void>;
+};
+
 /** Why ours cannot run here; undefined if it can. */
 export function whyNoKpngIptables(): string | undefined {
   return existsSync(backendMain) ? undefined : "services/backend-iptables has no main.ts yet";
 }
 
+/** How one of several instances on the node is told from the others. */
+export interface InstanceOptions {
+  /** A word for its files. Default "kpng". */
+  readonly name?: string | undefined;
+  /** The Services that it serves have this proxy's name. Default: those that name none. */
+  readonly serviceProxyName?: string | undefined;
+  readonly firstMarkerPort?: number | undefined;
+  /** More options of the backend. */
+  readonly args?: readonly string[] | undefined;
+}
+
 /** Our backend on n1, and a watcher that reads the state from a file; they share a unix socket only. */
-export async function kpngIptables(world: TwoNodes): Promise<RunningBackend> {
+export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngIptables> {
   const { laboratory } = world;
-  const folder = join(laboratory.folder, "manifests");
-  const socket = join(laboratory.folder, "proxy.sock");
-  const marker = new Marker(world);
+  const { name = "kpng", serviceProxyName = "", firstMarkerPort, args = [] } = instance;
+  const folder = join(laboratory.folder, `${name}-manifests`);
+  const socket = join(laboratory.folder, `${name}.sock`);
+  const labels: Record<string, string> = serviceProxyName === "" ? {} : { [proxyNameLabel]: serviceProxyName };
+  const whose = serviceProxyName === "" ? [] : ["--service-proxy-name", serviceProxyName];
+  const marker = new Marker(world, firstMarkerPort, labels);
   const backend = new NodeProcess(laboratory);
   let last: State = { services: [], slices: [] };
   let present: Settings = {};
 
   await mkdir(folder);
   await write({ services: [], slices: [] });
-  const watcher = laboratory.start("lan", [
-    process.execPath,
-    watcherMain,
-    ...["file", "-i", folder, "to-api", "--listen", `unix://${socket}`],
-  ]);
   let said = "";
-  for (const stream of [watcher.stdout, watcher.stderr]) {
-    stream?.on("data", (data) => {
-      said = (said + String(data)).slice(-10_000);
-    });
+  let watcher = await startWatcher();
+
+  async function startWatcher(): Promise<ChildProcess> {
+    const to = ["to-api", "--listen", `unix://${socket}`, ...whose];
+    const child = laboratory.start("lan", [process.execPath, watcherMain, "file", "-i", folder, ...to]);
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on("data", (data) => {
+        said = (said + String(data)).slice(-10_000);
+      });
+    }
+    const running: Running = { child, shown: "kpng file to-api", output: () => said };
+    await untilListening(running, socket);
+    return child;
   }
-  const running: Running = { child: watcher, shown: "kpng file to-api", output: () => said };
-  await untilListening(running, socket);
 
   /** One file for all, put in place at once: the watcher sees the whole new state or the whole old one. */
   async function write(state: State): Promise<void> {
     const items = [...nodes, ...state.services, ...state.slices];
-    const path = join(laboratory.folder, "state.json");
+    const path = join(laboratory.folder, `${name}-state.json`);
     await writeFile(path, JSON.stringify({ apiVersion: "v1", kind: "List", items }));
     await rename(path, join(folder, "state.json"));
   }
@@ -67,7 +93,7 @@ export async function kpngIptables(world: TwoNodes): Promise<RunningBackend> {
       process.execPath,
       backendMain,
       ...["--api", `unix://${socket}`, "--node-name", "n1", "--iptables-min-sync-period", "0s"],
-      ...proxyOptions(settings),
+      ...["--state-dir", "none", ...whose, ...proxyOptions(settings), ...args],
     ]);
 
   return {
@@ -79,12 +105,20 @@ export async function kpngIptables(world: TwoNodes): Promise<RunningBackend> {
       await apply(state);
     },
     apply,
-    restart: async () => {
-      await backend.stop();
+    restart: async (signal) => {
+      await backend.stop(signal);
       run(present);
       await apply(last);
     },
-    stop: () => backend.stop(),
+    restartWatcher: async () => {
+      const ended = once(watcher, "close");
+      watcher.kill();
+      await ended;
+      watcher = await startWatcher();
+      await apply(last);
+    },
+    stop: (signal) => backend.stop(signal),
+    cleanUp: () => laboratory.run("n1", [process.execPath, backendMain, "--cleanup", ...whose]),
     log,
     close: async () => {
       await backend.stop();

@@ -23,14 +23,17 @@ export async function whyNoKubeProxy(): Promise<string | undefined> {
  *
  * `close` ends both. Cost: four seconds to start.
  */
-export async function kubeProxy(world: TwoNodes): Promise<RunningBackend> {
+export async function kubeProxy(
+  world: TwoNodes,
+  firstMarkerPort?: number,
+): Promise<RunningBackend & { readonly kubeconfig: string }> {
   const binaries = await findBinaries(programs);
   if (binaries.kind === "missing") throw new Error(binaries.reason);
   const cluster = await startCluster({ paths: binaries.paths, hasControllers: false });
   const detach = await bringPortToNode(world.laboratory, Number(new URL(cluster.apiServer.url).port));
   const api = new ApiState(cluster.api);
   await api.createNodes(nodes);
-  const marker = new Marker(world);
+  const marker = new Marker(world, firstMarkerPort);
   const proxy = new NodeProcess(world.laboratory);
   let present: Settings = {};
   const run = (settings: Settings) =>
@@ -44,6 +47,7 @@ export async function kubeProxy(world: TwoNodes): Promise<RunningBackend> {
   };
   return {
     name: "kube-proxy",
+    kubeconfig: cluster.kubeconfig("admin"),
     start: async (settings, state) => {
       present = settings;
       await proxy.stop();
@@ -51,12 +55,17 @@ export async function kubeProxy(world: TwoNodes): Promise<RunningBackend> {
       await apply(state);
     },
     apply,
-    restart: async () => {
-      await proxy.stop();
+    restart: async (signal) => {
+      await proxy.stop(signal);
       run(present);
       await apply(last);
     },
-    stop: () => proxy.stop(),
+    stop: (signal) => proxy.stop(signal),
+    cleanUp: async () => {
+      // Its exit code is 1 here for want of IPVS in the kernel; what it leaves is what counts.
+      const { stdout, stderr } = await world.laboratory.finish("n1", [binaries.paths["kube-proxy"] ?? "", "--cleanup"]);
+      return stdout + stderr;
+    },
     log: () => proxy.log(),
     close: async () => {
       await proxy.stop();

@@ -12,10 +12,18 @@ import type { TwoNodes } from "../laboratory/two-nodes.ts";
  */
 export class Marker {
   readonly #world: TwoNodes;
+  readonly #firstPort: number;
+  readonly #labels: Readonly<Record<string, string>>;
   #number = 0;
 
-  constructor(world: TwoNodes) {
+  /**
+   * Where two proxies run at a time, each has ports of its own: what one serves says nothing of the other. `labels` are
+   * those of the Services that the proxy serves.
+   */
+  constructor(world: TwoNodes, firstPort = 20_000, labels: Readonly<Record<string, string>> = {}) {
     this.#world = world;
+    this.#firstPort = firstPort;
+    this.#labels = labels;
   }
 
   /** Moves on to the next marker. It must be applied after what it marks, or together with it. */
@@ -27,8 +35,12 @@ export class Marker {
   /** The present marker's Service and EndpointSlices. */
   get state(): State {
     // TCP, because a change of a UDP Service makes proxies look for stale flows: the marker must not be the reason.
-    const ports = [{ port: 20_000 + this.#number, protocols: ["tcp"] as const }];
-    return named("marker", { number: 255, ports }, [this.#host]);
+    const ports = [{ port: this.#port, protocols: ["tcp"] as const }];
+    return named("marker", { number: 255, ports, labels: this.#labels }, [this.#host]);
+  }
+
+  get #port(): number {
+    return this.#firstPort + this.#number;
   }
 
   get #host(): "a" | "b" {
@@ -40,7 +52,7 @@ export class Marker {
     const [service] = this.state.services;
     const agent = this.#world.agentOf(n1);
     const awaited = (service?.spec.clusterIPs ?? []).map(async (address) => {
-      const port = 20_000 + this.#number;
+      const port = this.#port;
       const isServed = await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs });
       if (!isServed)
         throw new Error(`not synced within ${timeoutMs} ms: nobody answers ${address} port ${port}\n${log()}`);

@@ -1,5 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
 
 /** A program that runs on n1 and can be ended and started again. */
@@ -23,14 +24,16 @@ export class NodeProcess {
     this.#child = child;
   }
 
-  /** Asks it to end and resolves when it has. */
-  async stop(): Promise<void> {
+  /** Asks it to end, or kills it, and resolves when it has ended. */
+  async stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     const child = this.#child;
     this.#child = undefined;
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
     // Its outputs close when the program itself is gone, later than the command that brought it into the namespace.
     const closed = once(child, "close");
-    child.kill("SIGTERM");
+    // The command that brought it there stays its parent and would be killed alone.
+    if (signal === "SIGKILL") killChildren(child.pid ?? 0);
+    else child.kill(signal);
     await closed;
   }
 
@@ -42,4 +45,9 @@ export class NodeProcess {
   get output(): string {
     return this.#output;
   }
+}
+
+function killChildren(parent: number): void {
+  const children = readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8").split(" ").filter(Boolean);
+  for (const child of children) process.kill(Number(child), "SIGKILL");
 }

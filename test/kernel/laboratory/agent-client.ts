@@ -2,7 +2,7 @@ import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
-import type { Answer, FlowState, HttpAnswer, Question } from "./question.ts";
+import type { Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals, Question } from "./question.ts";
 
 type ReplyOf<K extends Question["kind"]> = {
   ask: readonly Answer[];
@@ -10,7 +10,10 @@ type ReplyOf<K extends Question["kind"]> = {
   http: HttpAnswer;
   open: boolean;
   look: FlowState;
+  finish: FlowTotals;
   end: boolean;
+  probe: boolean;
+  "stop probe": ProbeTotals;
 }[K];
 
 /** The test's end of an agent in a namespace. */

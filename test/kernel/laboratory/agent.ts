@@ -1,6 +1,7 @@
 import { createInterface } from "node:readline";
 import { ask, askHttp, awaitName } from "./ask.ts";
 import { openFlow, type RunningFlow } from "./flow.ts";
+import { type RunningProbe, startProbe } from "./probe.ts";
 import type { Question } from "./question.ts";
 import { serve } from "./serve.ts";
 
@@ -9,6 +10,7 @@ import { serve } from "./serve.ts";
 // writes `[number, reply]` a line, in the order in which replies come.
 
 const flows = new Map<number, RunningFlow>();
+const probes = new Map<number, RunningProbe>();
 
 async function reply(question: Question): Promise<unknown> {
   switch (question.kind) {
@@ -23,6 +25,13 @@ async function reply(question: Question): Promise<unknown> {
       return true;
     case "look":
       return flows.get(question.id)?.look();
+    case "finish":
+      return flows.get(question.id)?.finish();
+    case "probe":
+      probes.set(question.id, startProbe(question));
+      return true;
+    case "stop probe":
+      return probes.get(question.id)?.stop();
     case "end":
       flows.get(question.id)?.end();
       return flows.delete(question.id);

@@ -76,7 +76,8 @@ export async function freshUdpSocket(address: string, from: string | undefined):
   }
 }
 
-async function askUdp({ address, port, from, timeoutMs }: Target): Promise<Answer> {
+/** One datagram from a port of its own, and what comes back. */
+export async function askUdp({ address, port, from, timeoutMs }: Target): Promise<Answer> {
   const socket = await freshUdpSocket(address, from);
   return new Promise((resolve) => {
     const end = (answer: Answer): void => {

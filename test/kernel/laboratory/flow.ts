@@ -1,14 +1,19 @@
 import { connect } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { freshUdpSocket, nextPort } from "./ask.ts";
-import type { FlowState, Question } from "./question.ts";
+import type { FlowState, FlowTotals, Question } from "./question.ts";
 
 /** Something that sends every few milliseconds and counts what comes back. */
 export interface RunningFlow {
   look(): FlowState;
+  /** Sends no more, and waits for what is still to be answered for as long as anything can be late. */
+  finish(): Promise<FlowTotals>;
   end(): void;
 }
 
 const everyMs = 15;
+/** How long missing answers are waited for; only a flow that has lost some waits for so long. */
+const lateMs = 5_000;
 
 type Open = Extract<Question, { kind: "open" }>;
 
@@ -23,16 +28,24 @@ async function openTcp({ address, port, from }: Open): Promise<RunningFlow> {
   let answered = 0;
   let name: string | undefined;
   let ended: string | undefined;
+  const total = { sent: 0, answered: 0 };
   // A block of 1 KiB each time: a transfer, not a keep-alive.
   const block = Buffer.alloc(1_024, "x");
-  const timer = setInterval(() => socket.write(block), everyMs);
+  const timer = setInterval(() => {
+    total.sent += block.length;
+    socket.write(block);
+  }, everyMs);
   const stop = (reason: string): void => {
     ended ??= reason;
     clearInterval(timer);
   };
   socket.on("data", (data) => {
-    if (name === undefined) name = (JSON.parse(String(data).split("\n")[0] ?? "") as { name: string }).name;
-    else answered += 1;
+    total.answered += data.length;
+    if (name === undefined) {
+      const [line = ""] = String(data).split("\n");
+      ({ name } = JSON.parse(line) as { name: string });
+      total.answered -= Buffer.byteLength(line) + 1;
+    } else answered += 1;
   });
   socket.on("error", (error) => stop(error.message));
   socket.on("close", () => stop("closed"));
@@ -41,6 +54,11 @@ async function openTcp({ address, port, from }: Open): Promise<RunningFlow> {
       const state = { answered, name, ended };
       answered = 0;
       return state;
+    },
+    finish: async () => {
+      clearInterval(timer);
+      await untilAnswered(total, () => ended !== undefined);
+      return { ...total, ended };
     },
     end: () => {
       stop("ended");
@@ -53,22 +71,40 @@ async function openUdp({ address, port, from }: Open): Promise<RunningFlow> {
   const socket = await freshUdpSocket(address, from);
   let answered = 0;
   let name: string | undefined;
+  const total = { sent: 0, answered: 0 };
   socket.on("message", (data) => {
     name = (JSON.parse(String(data)) as { name: string }).name;
     answered += 1;
+    total.answered += 1;
   });
   // Refused datagrams do not end a flow: the next one may be answered.
   socket.on("error", () => undefined);
-  const timer = setInterval(() => socket.send("who?", port, address), everyMs);
+  const timer = setInterval(() => {
+    total.sent += 1;
+    socket.send("who?", port, address);
+  }, everyMs);
   return {
     look: () => {
       const state = { answered, name, ended: undefined };
       answered = 0;
       return state;
     },
+    finish: async () => {
+      clearInterval(timer);
+      await untilAnswered(total, () => false);
+      return { ...total, ended: undefined };
+    },
     end: () => {
       clearInterval(timer);
       socket.close();
     },
   };
+}
+
+async function untilAnswered(
+  total: { readonly sent: number; readonly answered: number },
+  isEnded: () => boolean,
+): Promise<void> {
+  const deadlineMs = performance.now() + lateMs;
+  while (total.answered < total.sent && !isEnded() && performance.now() < deadlineMs) await sleep(10);
 }

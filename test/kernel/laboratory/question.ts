@@ -36,7 +36,20 @@ export type Question =
     }
   /** Says how it goes with what `open` started. */
   | { readonly kind: "look"; readonly id: number }
-  | { readonly kind: "end"; readonly id: number };
+  /** Sends no more, waits for the answers that are missing, and says how much was lost. */
+  | { readonly kind: "finish"; readonly id: number }
+  | { readonly kind: "end"; readonly id: number }
+  /** Makes a new connection, or sends a datagram from a new port, every 50 ms until told to stop. */
+  | {
+      readonly kind: "probe";
+      readonly id: number;
+      readonly protocol: Protocol;
+      readonly address: string;
+      readonly port: number;
+      readonly from?: string | undefined;
+    }
+  /** Ends what `probe` started and says what became of it. */
+  | { readonly kind: "stop probe"; readonly id: number };
 
 /** What became of one packet. */
 export type Answer =
@@ -55,6 +68,21 @@ export interface FlowState {
   readonly name: string | undefined;
   /** Why it ended, if it did. */
   readonly ended: string | undefined;
+}
+
+/** What became of a whole flow: in bytes with TCP, in datagrams with UDP. */
+export interface FlowTotals {
+  readonly sent: number;
+  readonly answered: number;
+  /** Why it ended by itself, if it did. */
+  readonly ended: string | undefined;
+}
+
+/** What became of a series of new connections. */
+export interface ProbeTotals {
+  readonly answered: number;
+  /** One text for each that was not: when it began, in milliseconds since the first, and what came instead. */
+  readonly failures: readonly string[];
 }
 
 export interface HttpAnswer {

@@ -2,6 +2,7 @@ import { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
 import type { Sender } from "../../scenario/packet.ts";
 import { type Family, type HostName, hosts } from "../../scenario/places.ts";
 import { AgentClient } from "./agent-client.ts";
+import { type IptablesVariant, useLegacyTools } from "./legacy-tools.ts";
 import { buildNetwork } from "./network.ts";
 
 const targetPorts = [8080, 8443];
@@ -17,10 +18,11 @@ export interface TwoNodes {
 }
 
 /** Builds it; one to two seconds on two cores. Errors: NoLaboratory where namespaces cannot be had. */
-export async function buildTwoNodes(): Promise<TwoNodes> {
+export async function buildTwoNodes(variant: IptablesVariant = "nft"): Promise<TwoNodes> {
   const laboratory = await Laboratory.open();
   try {
     await buildNetwork(laboratory);
+    if (variant === "legacy") await useLegacyTools(laboratory, "n1");
     const names = Object.keys(hosts) as HostName[];
     const serving = names.map((name) => AgentClient.start(laboratory, name, targetPorts, Object.values(hosts[name])));
     const agents = await Promise.all([...serving, AgentClient.start(laboratory, "client", [], [])]);

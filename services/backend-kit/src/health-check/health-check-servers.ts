@@ -12,7 +12,10 @@ export interface HealthCheckOptions {
   readonly metrics: Registry;
   /** What `serviceProxyHealthy` says; asked at each request. */
   readonly isProxyHealthy: () => boolean;
-  /** Time between tries to open a port that another program has, in milliseconds. Default 15 000. */
+  /**
+   * Time between tries to open a port that another program has, in milliseconds. Default 1 000: while a node moves from
+   * one service proxy to another nobody answers, and a load balancer gives a node up after a few failed checks.
+   */
   readonly retryMs?: number | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
@@ -63,7 +66,7 @@ export class HealthCheckServers {
 
   /** Retries what could not be opened, until `signal` aborts; then closes everything. */
   async run(signal: AbortSignal): Promise<void> {
-    const { retryMs = 15_000, wait = waitMs } = this.#options;
+    const { retryMs = 1_000, wait = waitMs } = this.#options;
     while (!signal.aborted) {
       await wait(retryMs, signal);
       if (!signal.aborted) await this.#next(() => this.#openMissing());

@@ -1,0 +1,23 @@
+import { expect, test } from "vitest";
+import { describePackets } from "./describe-packets.ts";
+import { type IptablesVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts";
+
+/**
+ * Describes tests once with iptables-nft and once with iptables-legacy.
+ *
+ * What cannot run here, also for `whyNot`, is skipped with the reason in its name; under CI=true that is a failure.
+ */
+export function describeVariants(
+  name: string,
+  whyNot: string | undefined,
+  body: (variant: IptablesVariant) => void,
+): void {
+  for (const variant of ["nft", "legacy"] as const) {
+    describePackets(`${name}, iptables-${variant}`, () => {
+      const reason = whyNot ?? (variant === "legacy" ? whyNoLegacy() : undefined);
+      if (reason === undefined) body(variant);
+      else if (process.env.CI === "true") test("can run", () => expect.fail(reason));
+      else test.skip(`can run (skipped: ${reason})`, () => undefined);
+    });
+  }
+}

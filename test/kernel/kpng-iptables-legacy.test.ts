@@ -1,0 +1,10 @@
+import { kpngIptables, whyNoKpngIptables } from "./backend/kpng-iptables.ts";
+import { describeBackend } from "./describe-backend.ts";
+import { whyNoLegacy } from "./laboratory/legacy-tools.ts";
+
+describeBackend({
+  name: "kpng-iptables with iptables-legacy",
+  whyNot: whyNoKpngIptables() ?? whyNoLegacy(),
+  variant: "legacy",
+  start: kpngIptables,
+});

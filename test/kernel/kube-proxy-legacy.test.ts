@@ -1,0 +1,10 @@
+import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
+import { describeBackend } from "./describe-backend.ts";
+import { whyNoLegacy } from "./laboratory/legacy-tools.ts";
+
+describeBackend({
+  name: "kube-proxy with iptables-legacy",
+  whyNot: (await whyNoKubeProxy()) ?? whyNoLegacy(),
+  variant: "legacy",
+  start: kubeProxy,
+});

@@ -1,0 +1,109 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { checkRules } from "../conformance/check-rules.ts";
+import { named, publicAddress, together, web } from "../scenario/build.ts";
+import { clusterIP, loadBalancerIP, nodeAddress, outside, pod } from "../scenario/packet.ts";
+import type { Scenario } from "../scenario/scenario.ts";
+import { scenarios, settingsKey } from "../scenario/scenarios.ts";
+import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
+import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
+import type { RunningBackend } from "./backends.ts";
+import { checkPackets } from "./check-packets.ts";
+import { describeVariants } from "./describe-variants.ts";
+import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+
+describeVariants(
+  "kube-proxy and kpng-iptables on one node, with the same Services",
+  await whyNoKubeProxy(),
+  (variant) => {
+    let world: TwoNodes;
+    let both: readonly RunningBackend[];
+    beforeAll(async () => {
+      world = await buildTwoNodes(variant);
+      both = [await kubeProxy(world, 20_000), await kpngIptables(world, { firstMarkerPort: 30_000 })];
+      for (const backend of both) await backend.start({}, scenarios[0]?.state ?? { services: [], slices: [] });
+    });
+    afterAll(async () => {
+      for (const backend of both ?? []) await backend.close();
+      await world?.close();
+    });
+
+    // The first of the two to see a connection gives it its endpoint; that must do for what the other one's rules ask.
+    for (const scenario of scenarios.filter((each) => settingsKey(each) === settingsKey({}))) {
+      test(scenario.name, async () => {
+        for (const backend of both) await backend.apply(scenario.state);
+        const rules = await world.rules();
+        expect(rules.v4).toContain("-j KUBE-SERVICES");
+        expect(rules.v4).toContain("-j KPNG-SERVICES");
+        const traced = checkRules(rules, scenario);
+        expect({ wrong: await checkPackets(world, scenario), traced }).toEqual({ wrong: [], traced: [] });
+      });
+    }
+  },
+);
+
+const edge = { "service.kubernetes.io/service-proxy-name": "edge" };
+const ports = [{ port: 80, nodePort: 30_080 }];
+const ofDefault = web({ ports, loadBalancerIPs: [publicAddress(10)] }, ["a", "c"]);
+const ofEdge = named(
+  "edge",
+  { number: 12, ports: [{ port: 80, nodePort: 30_081 }], loadBalancerIPs: [publicAddress(12)], labels: edge },
+  ["b", "d"],
+);
+
+/** Which Services are there and served. */
+function instances(isDefault: boolean, isEdge: boolean): Scenario {
+  const way = (
+    name: string,
+    nodePort: number,
+    goesTo: readonly ["a", "c"] | readonly ["b", "d"],
+    isServed: boolean,
+  ) => {
+    const outcome = isServed ? { goesTo } : ({ verdict: "untouched" } as const);
+    return [
+      { from: pod("a"), to: clusterIP(name), port: 80, ...outcome },
+      { from: outside, to: nodeAddress, port: nodePort, ...outcome },
+      { from: outside, to: loadBalancerIP(name), port: 80, ...outcome },
+    ];
+  };
+  return {
+    name: "",
+    state: together(ofDefault, ofEdge),
+    packets: [...way("web", 30_080, ["a", "c"], isDefault), ...way("edge", 30_081, ["b", "d"], isEdge)],
+  };
+}
+
+describeVariants("two instances of kpng-iptables on one node, one with --service-proxy-name", undefined, (variant) => {
+  let world: TwoNodes;
+  let main: KpngIptables;
+  let other: KpngIptables;
+  beforeAll(async () => {
+    world = await buildTwoNodes(variant);
+    main = await kpngIptables(world, { firstMarkerPort: 20_000 });
+    other = await kpngIptables(world, { name: "edge", serviceProxyName: "edge", firstMarkerPort: 30_000 });
+  });
+  afterAll(async () => {
+    await main?.close();
+    await other?.close();
+    await world?.close();
+  });
+
+  async function expectServed(scenario: Scenario): Promise<void> {
+    const traced = checkRules(await world.rules(), scenario);
+    expect({ wrong: await checkPackets(world, scenario), traced }).toEqual({ wrong: [], traced: [] });
+  }
+
+  test("each serves its own Services, and goes without taking anything of the other", async () => {
+    const { state } = instances(true, true);
+    await main.start({}, state);
+    await expectServed(instances(true, false));
+    await other.start({}, state);
+    await expectServed(instances(true, true));
+    await main.stop();
+    await main.cleanUp();
+    await expectServed(instances(false, true));
+    await main.start({}, state);
+    await other.stop();
+    await other.cleanUp();
+    await expectServed(instances(true, false));
+  });
+});

@@ -1,0 +1,138 @@
+import type { State } from "../scenario/manifest.ts";
+import { addressOf, describePacket, type Frontend, type Sender } from "../scenario/packet.ts";
+import { type Family, families, type HostName, type Protocol } from "../scenario/places.ts";
+import type { AgentClient } from "./laboratory/agent-client.ts";
+import type { TwoNodes } from "./laboratory/two-nodes.ts";
+
+/** From where to where traffic goes, over both protocols and both families. */
+export interface Way {
+  readonly from: Sender;
+  readonly to: Frontend;
+  readonly port: number;
+}
+
+/** What `Traffic.check` found. */
+export interface TrafficReport {
+  /** A line for everything that was lost, moved, refused or ended. */
+  readonly wrong: readonly string[];
+  /** New connections and first datagrams that were answered. */
+  readonly answeredProbes: number;
+  /** Bytes and datagrams of the flows that came back. */
+  readonly answeredByFlows: number;
+}
+
+interface Stream {
+  readonly said: string;
+  readonly agent: AgentClient;
+  readonly id: number;
+  name: HostName | string | undefined;
+}
+
+let lastId = 1_000_000;
+
+/**
+ * Traffic of a state that must not notice what is done to the node's rules meanwhile: on each way a transfer over one TCP
+ * connection, datagrams from one UDP port, and every 50 ms a new connection and a datagram from a new port.
+ */
+export class Traffic {
+  readonly #flows: Stream[] = [];
+  readonly #probes: Stream[] = [];
+
+  readonly #world: TwoNodes;
+  #repeatedBefore = 0;
+
+  private constructor(world: TwoNodes) {
+    this.#world = world;
+  }
+
+  /** Resolves when every flow has been answered. Errors: a flow that is not. */
+  static async start(world: TwoNodes, state: State, ways: readonly Way[]): Promise<Traffic> {
+    const traffic = new Traffic(world);
+    const starts = ways.flatMap((way) =>
+      families.flatMap((family) =>
+        (["tcp", "udp"] as const).map((protocol) => traffic.#open(world, state, way, family, protocol)),
+      ),
+    );
+    await Promise.all(starts);
+    traffic.#repeatedBefore = await traffic.#repeatedSyns();
+    return traffic;
+  }
+
+  async #open(world: TwoNodes, state: State, way: Way, family: Family, protocol: Protocol): Promise<void> {
+    const agent = world.agentOf(way.from);
+    const from = way.from.kind === "outside" ? way.from.address[family] : undefined;
+    const target = { protocol, address: addressOf(state, way.to, family), port: way.port, from };
+    lastId += 1;
+    const stream: Stream = { said: `${family} ${protocol} ${describePacket(way)}`, agent, id: lastId, name: undefined };
+    await agent.send({ kind: "open", id: stream.id, ...target });
+    const deadlineMs = performance.now() + 5_000;
+    while (stream.name === undefined) {
+      if (performance.now() > deadlineMs) throw new Error(`${stream.said}: not answered at the start`);
+      stream.name = (await agent.send({ kind: "look", id: stream.id })).name;
+    }
+    this.#flows.push(stream);
+    lastId += 1;
+    const probe = { ...stream, id: lastId };
+    await agent.send({ kind: "probe", ...target, id: probe.id });
+    this.#probes.push(probe);
+  }
+
+  /** Waits until every flow was answered once more, by whom it was before; returns a line for each that is not. */
+  async look(): Promise<readonly string[]> {
+    const lines = await Promise.all(
+      this.#flows.map(async ({ agent, id, said, name }) => {
+        await agent.send({ kind: "look", id });
+        const deadlineMs = performance.now() + 5_000;
+        for (;;) {
+          const state = await agent.send({ kind: "look", id });
+          if (state.ended !== undefined) return [`${said}: ended: ${state.ended}`];
+          if (state.answered > 0) return state.name === name ? [] : [`${said}: went to ${name}, now to ${state.name}`];
+          if (performance.now() > deadlineMs) return [`${said}: no answer any more`];
+        }
+      }),
+    );
+    return lines.flat();
+  }
+
+  /** Ends all of it and says what was lost. */
+  async end(): Promise<TrafficReport> {
+    const wrong: string[] = [...(await this.look())];
+    let answeredProbes = 0;
+    let answeredByFlows = 0;
+    const finished = this.#flows.map(async ({ agent, id, said }) => {
+      const { sent, answered, ended } = await agent.send({ kind: "finish", id });
+      answeredByFlows += answered;
+      if (answered !== sent) wrong.push(`${said}: sent ${sent}, of which ${answered} came back`);
+      if (ended !== undefined) wrong.push(`${said}: ended: ${ended}`);
+      await agent.send({ kind: "end", id });
+    });
+    const stopped = this.#probes.map(async ({ agent, id, said }) => {
+      const { answered, failures } = await agent.send({ kind: "stop probe", id });
+      answeredProbes += answered;
+      if (failures.length > 0) {
+        wrong.push(
+          `${said}: of ${answered + failures.length} new ones ${failures.length} failed: ${failures.slice(0, 5).join("; ")}`,
+        );
+      }
+    });
+    await Promise.all([...finished, ...stopped]);
+    const repeated = (await this.#repeatedSyns()) - this.#repeatedBefore;
+    if (repeated > 0) wrong.push(`${repeated} SYNs had to be sent again`);
+    return { wrong, answeredProbes, answeredByFlows };
+  }
+
+  /**
+   * SYNs that pod a and the client outside sent a second time: a connection of theirs that was only late at a moment
+   * without rules. Not n1's: the markers of backends ask from there before there is anybody to answer.
+   */
+  async #repeatedSyns(): Promise<number> {
+    const counts = ["a", "client"].map(async (name) => {
+      const lines = (await this.#world.laboratory.run(name, ["cat", "/proc/net/netstat"])).split("\n");
+      const [names = [], values = []] = lines
+        .filter((line) => line.startsWith("TcpExt:"))
+        .map((line) => line.split(" "));
+      return Number(values[names.indexOf("TCPSynRetrans")] ?? Number.NaN);
+    });
+    return (await Promise.all(counts)).reduce((sum, count) => sum + count, 0);
+  }
+}
