@@ -3,6 +3,7 @@ import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
+import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
 import type { StateOptions } from "./disk/state-folder.ts";
 import type { ProxyHealth } from "./observe/proxy-health.ts";
@@ -21,6 +22,8 @@ export interface BackendContext {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
+  /** Where traces go; `backendTask` records those of syncs. */
+  readonly tracing?: Tracing | undefined;
   /** Of a service proxy whose process serves it; `backendTask` fills it. */
   readonly proxyHealth?: ProxyHealth | undefined;
   /** Where a backend that `keepsState` does so; `backendTask` uses it. */

@@ -3,6 +3,7 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
+import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
 import packageJson from "../package.json" with { type: "json" };
@@ -12,6 +13,7 @@ import { ViewKeeper } from "./disk/view-keeper.ts";
 import { createBackendMetrics } from "./observe/backend-metrics.ts";
 import { ConnectionObserver } from "./observe/connection-observer.ts";
 import type { ProxyHealth } from "./observe/proxy-health.ts";
+import { TraceSyncs } from "./observe/trace-syncs.ts";
 import { Acknowledgements } from "./receive/acknowledgements.ts";
 import { type ConnectionState, followView } from "./receive/follow-view.ts";
 import { type Sync, SyncLoop, type SyncPace } from "./sync/sync-loop.ts";
@@ -56,6 +58,8 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly isOnce?: boolean | undefined;
     /** Told of all that happens; see `observe/proxy-health.ts`. */
     readonly proxyHealth?: ProxyHealth | undefined;
+    /** Where traces of its syncs go. Default nowhere. */
+    readonly tracing?: Tracing | undefined;
     /** Where the last view is kept for a start without watcher. Default nowhere. */
     readonly state?: StateOptions | undefined;
     /** Default {@link waitMs}. */
@@ -80,7 +84,9 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const sync: Sync = onChanges ?? ((update, stop) => onState(update.view, stop));
   const acks = new Acknowledgements();
   const program = { name: `kpng-${options.name}`, version: packageJson.version };
-  const observers = [...(options.observers ?? []), keeper, options.proxyHealth, acks].filter(
+  const { tracing, nodeName } = options;
+  const tracer = tracing && new TraceSyncs({ tracing, nodeName, backend: options.name });
+  const observers = [...(options.observers ?? []), keeper, options.proxyHealth, acks, tracer].filter(
     (one) => one !== undefined,
   );
   const loop = new SyncLoop({ ...options, sync, metrics, observers });

@@ -2,6 +2,7 @@ import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
+import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
 import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
 import { readFollowOptions } from "./backend-options.ts";
@@ -14,6 +15,7 @@ export interface ProcessParts {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
+  readonly tracing?: Tracing | undefined;
   /** For the connection to the watcher. */
   readonly tls?: TlsFiles | undefined;
 }
@@ -31,7 +33,7 @@ export interface PreparedBackend {
  * Errors: BAD_OPTION.
  */
 export function prepareBackend(backend: BackendCommand, options: ParsedOptions, parts: ProcessParts): PreparedBackend {
-  const { log, health, metrics, tls } = parts;
+  const { log, health, metrics, tracing, tls } = parts;
   const state = backend.keepsState === true ? readStateOptions(backend.name, options, log) : undefined;
   const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
   const transport = dialWatchers({
@@ -41,6 +43,6 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     log,
     folder: state?.folder,
   });
-  const context = { transport, log, health, metrics, proxyHealth, state, ...readFollowOptions(options) };
+  const context = { transport, log, health, metrics, tracing, proxyHealth, state, ...readFollowOptions(options) };
   return { main: backend.makeTask(options, context), beside: tasks };
 }

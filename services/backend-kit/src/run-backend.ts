@@ -4,8 +4,10 @@ import { addOptions } from "@kpng/process/options.ts";
 import { runProcess } from "@kpng/process/run-process.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
+import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
+import packageJson from "../package.json" with { type: "json" };
 import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
 import { backendOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
@@ -61,8 +63,11 @@ async function serveBackend(backend: BackendCommand, options: ParsedOptions, sig
   const health = new Health();
   const metrics = new Registry();
   const tls = readClientTls("", { key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) });
-  const { main, beside } = prepareBackend(backend, options, { log, health, metrics, tls });
-  await runWithMain(main, beside, signal);
+  const traced = { name: `kpng-${backend.name}`, version: packageJson.version };
+  await withTracing(traced, log, async (tracing) => {
+    const { main, beside } = prepareBackend(backend, options, { log, health, metrics, tracing, tls });
+    await runWithMain(main, beside, signal);
+  });
 }
 
 function text(value: unknown): string | undefined {

@@ -1,6 +1,7 @@
 import { Backoff } from "@kpng/process/backoff.ts";
 import type { Health } from "@kpng/process/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { traceFields } from "@kpng/process/trace/traceparent.ts";
 import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
 import type { BackendMetrics } from "../observe/backend-metrics.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
@@ -47,6 +48,12 @@ interface Failure {
   readonly times: SyncTimes;
 }
 
+/** What came of an attempt to sync. */
+type Outcome =
+  | { readonly kind: "nothing" }
+  | { readonly kind: "synced" }
+  | { readonly kind: "failed"; readonly delayMs: number };
+
 /**
  * Calls `sync` with the newest view: never two calls at once, never a queue of more than one, and again with backoff
  * after a failure, by then with what is newest and in full.
@@ -73,7 +80,7 @@ export class SyncLoop {
 
   /** Runs until `signal` aborts, or after the first success with `isOnce`; lets a call that runs come to its end. */
   async run(signal: AbortSignal): Promise<void> {
-    const { name, isOnce = false, errorDelayMs = 1_000, log, health } = this.#options;
+    const { isOnce = false, errorDelayMs = 1_000 } = this.#options;
     const { minIntervalMs = 0, maxIntervalMs = 0, wait = realClock.wait, nowMs = realClock.nowMs } = this.#options;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
     const pacer = new Pacer(minIntervalMs, maxIntervalMs, { nowMs, wait });
@@ -86,30 +93,40 @@ export class SyncLoop {
       await pacer.waitForMin(signal);
       if (signal.aborted) return;
       this.#requireFull(pacer);
-      const delivery = this.#pending.take();
-      if (delivery === undefined) continue;
-      if (delivery.kind === "unneeded") {
-        for (const observer of this.#observers) observer.settled?.(delivery.update);
-        continue;
-      }
-      if (delivery.update.mode === "full") this.#options.fullSyncRequests?.clear();
-      const failure = await this.#syncOnce(delivery.update, signal);
-      pacer.ended(failure === undefined && delivery.update.mode === "full");
-      if (failure === undefined) {
-        delivery.delivered();
-        backoff.reset();
-        health.setReady(name);
-        if (isOnce) return;
-        continue;
-      }
-      delivery.failed();
-      const reason = reasonOf(failure.cause);
-      health.setFailing(name, reason);
-      for (const observer of this.#observers) observer.failed?.(delivery.update, reason, failure.times);
-      const delayMs = backoff.nextMs();
-      log.error("sync failed", { backend: name, revision: Number(delivery.update.revision), reason, delayMs });
-      await wait(delayMs, signal);
+      const outcome = await this.#syncPending(pacer, backoff, signal);
+      if (outcome.kind === "synced" && isOnce) return;
+      if (outcome.kind === "failed") await wait(outcome.delayMs, signal);
     }
+  }
+
+  /**
+   * Syncs what waits. Not in `run`, because a function that waits keeps its variables, and the first update is the whole
+   * view once more.
+   */
+  async #syncPending(pacer: Pacer, backoff: Backoff, signal: AbortSignal): Promise<Outcome> {
+    const { name, log, health } = this.#options;
+    const delivery = this.#pending.take();
+    if (delivery === undefined) return { kind: "nothing" };
+    if (delivery.kind === "unneeded") {
+      for (const observer of this.#observers) observer.settled?.(delivery.update);
+      return { kind: "nothing" };
+    }
+    if (delivery.update.mode === "full") this.#options.fullSyncRequests?.clear();
+    const failure = await this.#syncOnce(delivery.update, signal);
+    pacer.ended(failure === undefined && delivery.update.mode === "full");
+    if (failure === undefined) {
+      delivery.delivered();
+      backoff.reset();
+      health.setReady(name);
+      return { kind: "synced" };
+    }
+    delivery.failed();
+    const reason = reasonOf(failure.cause);
+    health.setFailing(name, reason);
+    for (const observer of this.#observers) observer.failed?.(delivery.update, reason, failure.times);
+    const delayMs = backoff.nextMs();
+    log.error("sync failed", { backend: name, revision: Number(delivery.update.revision), reason, delayMs });
+    return { kind: "failed", delayMs };
   }
 
   #requireFull(pacer: Pacer): void {
@@ -142,7 +159,11 @@ export class SyncLoop {
       ...(update.mode === "full" ? { fullReason: update.fullReason } : {}),
       revision: Number(update.revision),
       changes: update.changes.length,
+      waitMs: Math.round(times.startedAtMs - times.receivedAtMs),
+      renderMs: Math.round(times.renderedAtMs - times.startedAtMs),
+      commitMs: Math.round(times.endedAtMs - times.renderedAtMs),
       elapsedMs: Math.round(elapsedMs),
+      ...traceFields(update.arrival?.traceparents[0]),
     });
     return undefined;
   }
