@@ -64,9 +64,10 @@ export function toAddressSet(texts: readonly string[]): {
   for (const text of texts) {
     const parsed = parseAddress(text);
     if (parsed === undefined) invalid.push(text);
-    // A new array each time: one that is pushed to keeps room for 16 more, and there is one for each endpoint.
     else if (!set[parsed.family].includes(parsed.address)) {
-      set[parsed.family] = [...set[parsed.family], parsed.address];
+      // Not by push, which leaves room for 16 more: there is one for each endpoint, nearly always of one address.
+      const before = set[parsed.family];
+      set[parsed.family] = before.length === 0 ? [parsed.address] : before.concat(parsed.address);
     }
   }
   return { set, invalid };
