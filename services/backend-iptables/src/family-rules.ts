@@ -48,6 +48,7 @@ export class FamilyRules {
   #desired: DesiredChains | undefined;
   /** Undefined if it must be read: at the start, and after a failure. */
   #committed: Map<ChainId, ChainBody> | undefined;
+  #committing: (() => void) | undefined;
   readonly #accepted = new Map<ChainId, { readonly body: ChainBody; readonly printed: ChainBody }>();
 
   constructor(kernel: Kernel, log: Log) {
@@ -70,9 +71,17 @@ export class FamilyRules {
    * succeeded, and are all that is looked at unless `options` are others than then. "all" looks at everything, also at
    * what stands in the kernel.
    *
+   * `committing` is called when it is known what to tell the kernel, and not at all if that is nothing.
+   *
    * If it rejects, the next call reads what stands in the kernel and compares everything.
    */
-  async sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", options: RenderOptions): Promise<SyncResult> {
+  async sync(
+    view: NodeView,
+    touched: ReadonlySet<ServiceKey> | "all",
+    options: RenderOptions,
+    committing?: () => void,
+  ): Promise<SyncResult> {
+    this.#committing = committing;
     const text = JSON.stringify(options);
     const held = this.#options?.text === text ? this.#desired : undefined;
     const isRebuilt = held === undefined;
@@ -95,6 +104,7 @@ export class FamilyRules {
 
   /** Reads what stands in the kernel and repairs what somebody else changed; undefined before the first sync. */
   async repair(): Promise<SyncResult | undefined> {
+    this.#committing = undefined;
     if (this.#desired === undefined || this.#options === undefined || this.#committed === undefined) return undefined;
     const { value: options } = this.#options;
     const result = await this.#compareAll(this.#desired, options);
@@ -123,6 +133,7 @@ export class FamilyRules {
     const { maxChains = Number.POSITIVE_INFINITY } = this.#kernel;
     const prefix = this.#options?.value.names.prefix ?? "";
     const pieces = isEmptyChange(change) ? [] : splitChange(change, committed, prefix, maxChains);
+    if (pieces.length > 0) this.#committing?.();
     for (const piece of pieces) await this.#kernel.restore(transactionText(piece));
     for (const table of tables) {
       for (const { chain, body } of change[table].puts) committed.set(chainId(table, chain), body);

@@ -52,14 +52,16 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
   /**
    * Makes the rules agree with a view; "all" also reads what stands in the kernel and repairs it.
    *
+   * `committing` is called when a family knows what to tell the kernel.
+   *
    * Errors: that of the first family that fails, after the other is done.
    */
-  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
+  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", committing?: () => void): Promise<void> {
     return this.#inTurn(async () => {
       this.#view = view;
       await this.#each(async (parts) => {
         const options = await this.#renderOptions(view, parts.family);
-        return parts.rules.sync(view, touched, options);
+        return parts.rules.sync(view, touched, options, committing);
       }, "sync");
     });
   }

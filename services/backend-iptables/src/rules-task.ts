@@ -3,7 +3,7 @@ import { backendTask } from "@kpng/backend-kit/backend-task.ts";
 import type { StateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
-import type { SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
+import type { SyncStages, SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
 import { families } from "@kpng/model/address.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
@@ -60,8 +60,9 @@ export function rulesTask(options: RulesTaskOptions): Task {
   });
   const isDry = options.print !== undefined;
   const after = afterSync(options.settings.nodePortAddresses, context);
-  const onChanges = async (update: SyncUpdate, signal: AbortSignal): Promise<void> => {
-    await rules.sync(update.view, update.mode === "full" ? "all" : touchedServices(update.changes));
+  const onChanges = async (update: SyncUpdate, signal: AbortSignal, stages: SyncStages): Promise<void> => {
+    const touched = update.mode === "full" ? "all" : touchedServices(update.changes);
+    await rules.sync(update.view, touched, () => stages.committing());
     if (!isDry) await after.run(update, signal);
   };
   const observers = [new ProxyMetrics({ registry: context.metrics, families })];
