@@ -1,0 +1,101 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { checkRules } from "../conformance/check-rules.ts";
+import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
+import { checkPackets } from "./check-packets.ts";
+import { describeVariants } from "./describe-variants.ts";
+import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+import { olderRules } from "./older-rules.ts";
+import { ownRules } from "./rules-text.ts";
+import { served, servedWays } from "./served-state.ts";
+import { Traffic } from "./traffic.ts";
+
+describeVariants("traffic through kpng-iptables goes on", undefined, (variant) => {
+  let world: TwoNodes;
+  let backend: KpngIptables;
+  beforeAll(async () => {
+    world = await buildTwoNodes(variant);
+    backend = await kpngIptables(world, { args: ["--drift-interval", "200ms"] });
+  });
+  afterAll(async () => {
+    await backend?.close();
+    await world?.close();
+  });
+  beforeEach(() => backend.start({}, served.state));
+
+  /** Our rules without those of the marker, which is another Service each time. */
+  async function ourRules(): Promise<readonly string[]> {
+    const rules = await ownRules(world, "KPNG-");
+    const chains = rules.flatMap((line) => (line.includes("default/marker") ? (/KPNG-SVC-\w+/.exec(line) ?? []) : []));
+    return rules.filter((line) => !line.includes("marker") && !chains.some((chain) => line.includes(chain)));
+  }
+
+  /** Lets traffic run while something is done, after which the rules must be what they were and nothing lost. */
+  async function expectUnnoticed(act: () => Promise<void>): Promise<void> {
+    await backend.stop();
+    await backend.cleanUp();
+    await backend.start({}, served.state);
+    const named = (rules: readonly string[]) => rules.filter((line) => /default\/(web|local)/.test(line));
+    const before = named(await ourRules());
+    const traffic = await Traffic.start(world, served.state, servedWays);
+    await act();
+    expect(await checkPackets(world, served)).toEqual([]);
+    const rules = await world.rules();
+    expect(checkRules(rules, served)).toEqual([]);
+    expect(named(await ourRules())).toEqual(before);
+    const { wrong, answeredProbes } = await traffic.end();
+    expect(wrong).toEqual([]);
+    expect(answeredProbes).toBeGreaterThan(0);
+  }
+
+  test("through syncs", () =>
+    expectUnnoticed(async () => {
+      for (let count = 0; count < 5; count++) await backend.apply(served.state);
+    }));
+
+  test("through a restart", () => expectUnnoticed(() => backend.restart("SIGTERM")));
+
+  test("when it is killed and starts again", () => expectUnnoticed(() => backend.restart("SIGKILL")));
+
+  test("through a full resync while it runs, after the watcher has started again", () =>
+    expectUnnoticed(() => backend.restartWatcher()));
+
+  test("while it repairs what somebody else added, changed and deleted", () =>
+    expectUnnoticed(async () => {
+      const before = await ourRules();
+      for (const tool of ["iptables", "ip6tables"]) {
+        const run = (...words: string[]) => world.laboratory.run("n1", [tool, ...words]);
+        await run(
+          "-t",
+          "nat",
+          "-A",
+          "KPNG-SERVICES",
+          "-d",
+          tool === "iptables" ? "9.9.9.9" : "2001:db8:9::9",
+          "-j",
+          "RETURN",
+        );
+        await run("-R", "KPNG-FORWARD", "1", "-j", "RETURN");
+        await run("-D", "FORWARD", "1");
+        await run("-t", "nat", "-N", "KPNG-SVC-AAAAAAAAAAAAAAAA");
+      }
+      expect(await ourRules()).not.toEqual(before);
+      await expect.poll(ourRules).toEqual(before);
+    }));
+
+  test("through an upgrade from rules of another layout, with other names, comments and order", () =>
+    expectUnnoticed(async () => {
+      const before = await ourRules();
+      await backend.stop();
+      for (const tool of ["iptables", "ip6tables"]) {
+        const saved = await world.laboratory.run("n1", [`${tool}-save`]);
+        await world.laboratory.run("n1", [`${tool}-restore`], olderRules(saved));
+      }
+      const older = (await ourRules()).join("\n");
+      expect(older).toContain("KPNG-SEP-");
+      expect(older).toContain("of an older version");
+      // Nobody answers health checks while no backend runs.
+      expect(await checkPackets(world, { ...served, healthChecks: [] })).toEqual([]);
+      await backend.start({}, served.state);
+      await expect.poll(ourRules).toEqual(before);
+    }));
+});
