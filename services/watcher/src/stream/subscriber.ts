@@ -98,7 +98,7 @@ export class Subscriber {
 
   /** Newest revision of which nothing remains to be sent; 0 before the first batch. */
   get upToDateRevision(): number {
-    return this.#sent === 0 ? 0 : this.subscription.revision;
+    return this.#sent === 0 ? 0 : Math.max(this.#sent, this.subscription.quietRevision);
   }
 
   /** Newest revision that it is known to have received whole: it asked for what comes after. */
@@ -144,7 +144,9 @@ export class Subscriber {
 
   /** It asks for what comes after the last batch. */
   asked(): void {
+    if (this.#received === this.#sent) return;
     this.#received = this.#sent;
+    for (const observer of this.#options.observers) observer.received?.(this);
   }
 
   /** A batch has been written, with its marker. */

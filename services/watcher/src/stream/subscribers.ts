@@ -7,6 +7,8 @@ import { type Delivery, Subscriber, type SubscriberKind } from "./subscriber.ts"
 export interface DeliveryObserver {
   /** A batch went out whole; see {@link Subscriber.sent}. */
   sent?(subscriber: Subscriber, delivery: Delivery): void;
+  /** It asks for what comes after the last batch: so it has received that. */
+  received?(subscriber: Subscriber): void;
   /** What the subscriber says of its revisions; not called for those that do not acknowledge. */
   acknowledged?(subscriber: Subscriber): void;
   /** The stream is over; what it had not acknowledged never will be. */

@@ -28,14 +28,15 @@ export class Subscription {
   readonly #store: Store;
   #projection: Projection | undefined;
   #snapshot: Snapshot | undefined;
+  #quietRevision = 0;
 
   constructor(store: Store) {
     this.#store = store;
   }
 
-  /** Newest revision of which nothing remains to be told, once the last batch is sent; 0 before the first. */
-  get revision(): number {
-    return this.#snapshot?.revision ?? 0;
+  /** Newest revision that had nothing to tell beyond the batches given before; 0 for none. */
+  get quietRevision(): number {
+    return this.#quietRevision;
   }
 
   /**
@@ -57,6 +58,7 @@ export class Subscription {
         signal.aborted ? undefined : this.#advance(projection, begin),
       );
       if (batch === undefined || isNew || !batch.changes.isEmpty) return batch;
+      this.#quietRevision = batch.snapshot.revision;
     }
   }
 
