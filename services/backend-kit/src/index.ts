@@ -25,6 +25,8 @@ export { Health, type PartHealth } from "@kpng/process/health.ts";
 export { createLog, type Log, type LogFields, type LogLevel } from "@kpng/process/log.ts";
 export type { OptionSpec } from "@kpng/process/options.ts";
 export type { Task } from "@kpng/process/task.ts";
+export { openTracing, type TracedProcess } from "@kpng/process/trace/open-tracing.ts";
+export type { Tracing } from "@kpng/process/trace/tracing.ts";
 export type { BackendCommand, BackendContext, ParsedOptions } from "./backend-command.ts";
 export { BackendError, type BackendErrorCode } from "./backend-error.ts";
 export { backendOptions, connectionOptions, followOptions, readFollowOptions } from "./backend-options.ts";

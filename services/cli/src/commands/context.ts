@@ -1,7 +1,10 @@
 import { Health } from "@kpng/process/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
 import type { ObserveAddresses } from "@kpng/process/observe.ts";
+import { withTracing } from "@kpng/process/trace/open-tracing.ts";
+import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
+import packageJson from "../../package.json" with { type: "json" };
 
 /** Values of options by the names that commander gives them. */
 export type Options = Readonly<Record<string, unknown>>;
@@ -11,6 +14,8 @@ export interface CommandContext {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
+  /** Where traces go, if they go anywhere. */
+  readonly tracing?: Tracing | undefined;
 }
 
 /** Values of the options that every command that stays has. */
@@ -18,6 +23,17 @@ export interface CommonOptions extends ObserveAddresses {
   readonly logLevel: LogLevel;
 }
 
-export function makeContext(options: CommonOptions): CommandContext {
-  return { log: createLog(options.logLevel), health: new Health(), metrics: new Registry() };
+/**
+ * Makes the context of a process and gives it to `work`. `name` is what the process is called in traces, e.g.
+ * "kpng-watcher".
+ */
+export async function withContext(
+  options: CommonOptions,
+  name: string,
+  work: (context: CommandContext) => Promise<void>,
+): Promise<void> {
+  const log = createLog(options.logLevel);
+  await withTracing({ name, version: packageJson.version }, log, (tracing) =>
+    work({ log, health: new Health(), metrics: new Registry(), tracing }),
+  );
 }

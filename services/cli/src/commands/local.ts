@@ -5,7 +5,7 @@ import { addOptions, logLevelOption, observeOptions } from "@kpng/process/option
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { Command } from "commander";
-import { type CommonOptions, makeContext, type Options } from "./context.ts";
+import { type CommonOptions, type Options, withContext } from "./context.ts";
 import { addExternalBackends, externalBackend } from "./external-backend.ts";
 
 /** `kpng local to-NAME`: a backend for one node, with a watcher elsewhere. */
@@ -55,9 +55,8 @@ async function run(backend: BackendCommand, options: Options, signal: AbortSigna
     apiClientTlsCa: ca,
   } = options as Record<string, string | undefined>;
   const tls = readClientTls("api-client-", { key, crt, ca });
-  const { main, beside } = prepareBackend(backend, options, {
-    ...makeContext(options as unknown as CommonOptions),
-    tls,
+  await withContext(options as unknown as CommonOptions, `kpng-${backend.name}`, async (context) => {
+    const { main, beside } = prepareBackend(backend, options, { ...context, tls });
+    await runWithMain(main, beside, signal);
   });
-  await runWithMain(main, beside, signal);
 }

@@ -10,6 +10,7 @@ import { proxyNamesOf } from "@kpng/watcher/stream/requests.ts";
 import { makeRoutes, type RoutesOptions } from "@kpng/watcher/stream/routes.ts";
 import { serveTask } from "@kpng/watcher/stream/serve.ts";
 import { Subscribers } from "@kpng/watcher/stream/subscribers.ts";
+import { TraceSends } from "@kpng/watcher/trace/trace-sends.ts";
 import { InvalidArgumentError } from "commander";
 import type { CommandContext, Options } from "./context.ts";
 
@@ -34,10 +35,12 @@ function proxyNames(options: Options): readonly string[] {
 }
 
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
+  const subscribers = new Subscribers(context.metrics);
+  if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
   return {
     store,
     health: context.health,
-    subscribers: new Subscribers(context.metrics),
+    subscribers,
     proxyNames: proxyNamesOf(proxyNames),
   };
 }

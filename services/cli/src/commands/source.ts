@@ -3,8 +3,9 @@ import { observeTasks } from "@kpng/process/observe.ts";
 import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
+import { traceRevisions } from "@kpng/watcher/trace/trace-revisions.ts";
 import { Command } from "commander";
-import { type CommonOptions, makeContext, type Options } from "./context.ts";
+import { type CommonOptions, type Options, withContext } from "./context.ts";
 import { addExternalBackends, toExternal } from "./external-backend.ts";
 import { proxyNameOption, type SinkCommand, toApi, toFile, toLocal } from "./sinks.ts";
 import type { SourceCommand } from "./sources.ts";
@@ -31,11 +32,13 @@ function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly strin
     .action((_options: Options, command: Command) => run(source, sink, command.optsWithGlobals(), signal));
 }
 
-async function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
-  const context = makeContext(options as unknown as CommonOptions);
-  const store = new Store();
-  // Both are made before either runs: a wrong option ends the process before anything has happened.
-  const main = sink.make(options, store, context);
-  const beside = [source.make(options, store, context), ...observeTasks(options, context.health, context.metrics)];
-  await runWithMain(main, beside, signal);
+function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
+  return withContext(options as unknown as CommonOptions, "kpng-watcher", async (context) => {
+    const { tracing, health, metrics } = context;
+    const store = new Store({ trace: tracing && traceRevisions(tracing) });
+    // Both are made before either runs: a wrong option ends the process before anything has happened.
+    const main = sink.make(options, store, context);
+    const beside = [source.make(options, store, context), ...observeTasks(options, health, metrics)];
+    await runWithMain(main, beside, signal);
+  });
 }
