@@ -26,10 +26,13 @@ export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Pro
 
 /**
  * Runs `main` with the tasks that serve it, until it resolves, or as {@link runTasks} does: what serves it has no work
- * without it.
+ * without it, and goes on until it has come to its end.
  */
 export async function runWithMain(main: Task, beside: readonly Task[], signal: AbortSignal): Promise<void> {
   const done = new AbortController();
-  const ending: Task = { name: main.name, run: (stop) => main.run(stop).finally(() => done.abort()) };
-  await runTasks([ending, ...beside], AbortSignal.any([signal, done.signal]));
+  const ending: Task = {
+    name: main.name,
+    run: (stop) => main.run(AbortSignal.any([signal, stop])).finally(() => done.abort()),
+  };
+  await runTasks([ending, ...beside], done.signal);
 }

@@ -1,7 +1,7 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend-options.ts";
-import { type OptionSpec, parseSomeText, repeatable, repeatableSome } from "@kpng/process/options.ts";
+import { type OptionSpec, parseDurationMs, parseSomeText, repeatable, repeatableSome } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
@@ -45,6 +45,27 @@ export function routesOptions(proxyNames: readonly string[], store: Store, conte
   };
 }
 
+const connectionOptions: readonly OptionSpec[] = [
+  {
+    flags: "--max-start-wait <duration>",
+    description: "how long a stream may wait for its first batch; more streams are told to come again (0: no limit)",
+    parse: parseDurationMs,
+    default: 10_000,
+  },
+  {
+    flags: "--max-connection-age <duration>",
+    description: "when a client is asked to open a new connection, so that nodes spread over replicas (0: never)",
+    parse: parseDurationMs,
+    default: 1_800_000,
+  },
+  {
+    flags: "--drain-time <duration>",
+    description: "over what time clients are sent elsewhere when the watcher is told to end (0: at once)",
+    parse: parseDurationMs,
+    default: 10_000,
+  },
+];
+
 const defaultListen = ["tcp://127.0.0.1:12090"];
 
 export const toApi: SinkCommand = {
@@ -60,6 +81,7 @@ export const toApi: SinkCommand = {
       default: true,
     },
     { flags: "--local-api [boolean]", description: "serve the views of nodes", parse: parseBoolean, default: true },
+    ...connectionOptions,
   ],
   examples: `
 Examples:
@@ -80,6 +102,10 @@ Examples:
       tls: readServerTls("listen-", { key, crt, ca }),
       hasGlobalApi: options.globalv1Api as boolean,
       hasLocalApi: options.localApi as boolean,
+      maxStartWaitMs: options.maxStartWait as number,
+      maxAgeMs: options.maxConnectionAge as number,
+      drainMs: options.drainTime as number,
+      registry: context.metrics,
       log: context.log,
     });
   },

@@ -28,7 +28,7 @@ type Watch = (call: WatchCall<Uint8Array>) => AsyncIterable<Frame>;
 export function makeFastWatch(
   options: FastWatchOptions,
   stop: AbortSignal,
-): (request: unknown, response: unknown) => boolean {
+): (request: unknown, response: unknown, leave: AbortSignal) => boolean {
   const watches = new Map<string, Watch>();
   if (options.hasLocalApi) {
     watches.set(`/${LocalSets.typeName}/Watch`, (call) =>
@@ -40,11 +40,11 @@ export function makeFastWatch(
       watchGlobalFrames(options, { ...call, requests: decode(GlobalWatchReqSchema, call.requests) }),
     );
   }
-  return (request, response) => {
+  return (request, response, leave) => {
     if (!(request instanceof Http2ServerRequest) || !(response instanceof Http2ServerResponse)) return false;
     const watch = isPlainGrpc(request) ? watches.get(request.url) : undefined;
     if (watch === undefined) return false;
-    answer(watch, request, response, options, stop).catch((error: unknown) =>
+    answer(watch, request, response, options, { stop, leave }).catch((error: unknown) =>
       options.log.debug("client gone", { rpc: request.url, reason: reasonOf(error) }),
     );
     return true;
@@ -80,7 +80,7 @@ async function answer(
   request: Http2ServerRequest,
   response: Http2ServerResponse,
   { maxRequestBytes }: FastWatchOptions,
-  stop: AbortSignal,
+  { stop, leave }: { readonly stop: AbortSignal; readonly leave: AbortSignal },
 ): Promise<void> {
   const { stream } = response;
   const gone = new AbortController();
@@ -95,7 +95,7 @@ async function answer(
   let failure: ConnectError | undefined;
   try {
     const requests = readMessages(request, maxRequestBytes);
-    for await (const piece of watch({ requests, peer: formatPeer(request.socket), signal })) {
+    for await (const piece of watch({ requests, peer: formatPeer(request.socket), signal, leave })) {
       if (!stream.write(piece)) await drained(stream, gone.signal);
     }
   } catch (error) {
@@ -105,6 +105,7 @@ async function answer(
   if (stream.destroyed) return;
   // With a listener for requests the trailers go through the response; the stream's own would be sent twice.
   response.addTrailers({
+    ...Object.fromEntries(failure?.metadata ?? []),
     "grpc-status": String(failure?.code ?? 0),
     ...(failure === undefined ? {} : { "grpc-message": encodeURIComponent(failure.rawMessage) }),
   });

@@ -5,6 +5,7 @@ import {
 } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import type { Health } from "@kpng/process/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
+import { leaveKey } from "./leave.ts";
 
 /**
  * grpc.health.v1: serving means ready, for the process ("") and for each of `services` alike.
@@ -30,14 +31,17 @@ export function healthService(
       const status = health.isReady ? Status.SERVING : Status.NOT_SERVING;
       return { statuses: Object.fromEntries(["", ...services].map((service) => [service, { status }])) };
     },
-    async *watch({ service }, { signal }) {
+    async *watch({ service }, { signal, values }) {
+      const leave = values.get(leaveKey);
+      const idleSignal = AbortSignal.any([signal, leave]);
       let told: Status | undefined;
-      while (!signal.aborted) {
+      while (!idleSignal.aborted) {
         const status = statusOf(service) ?? Status.SERVICE_UNKNOWN;
         if (status !== told) yield { status };
         told = status;
-        await changed.wait(signal);
+        await changed.wait(idleSignal);
       }
+      if (leave.aborted) throw leave.reason;
     },
   };
 }

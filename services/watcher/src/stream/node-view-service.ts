@@ -19,6 +19,7 @@ import {
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { resetFrame } from "./frames.ts";
+import { leaveKey } from "./leave.ts";
 import { localProjection } from "./local-projection.ts";
 import { peerKey } from "./peer.ts";
 import { readLocalRequest } from "./requests.ts";
@@ -72,16 +73,22 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
     async *watchNodeView(request, { signal, values }) {
       const local = read(request);
       const projection = localProjection(local);
+      const leave = values.get(leaveKey);
+      const idleSignal = AbortSignal.any([signal, leave]);
+      const place = context.admission?.enter("whole");
       const subscriber = context.subscribers.add("local", values.get(peerKey), store);
       subscriber.nodeName = local.nodeName;
       subscriber.proxyName = local.proxyName;
       try {
         for (let isFirst = true; ; isFirst = false) {
-          const batch = await subscriber.subscription.next(projection, signal);
+          if (!isFirst) place?.done();
+          const batch = await subscriber.subscription.next(projection, idleSignal);
+          if (batch === undefined && !signal.aborted) throw leave.reason;
           if (batch === undefined) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
           const ops = isFirst ? [...opsIn(resetFrame)] : [];
           for await (const op of opsOf(batch, signal)) ops.push(op);
           if (signal.aborted) continue;
+          place?.wrote();
           const marker = syncMarker(batch, store, true, context.subscribers.open.size);
           ops.push(...opsIn(marker));
           const { snapshot, before, computedAtMs } = batch;
@@ -90,6 +97,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
           yield create(WatchNodeViewResponseSchema, { ops });
         }
       } finally {
+        place?.close();
         subscriber.close();
       }
     },

@@ -7,14 +7,15 @@ import {
   type ServerReflectionRequest as ServerReflectionAlphaRequest,
 } from "@kpng/model/gen/grpc/reflection/v1alpha/reflection_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
+import { endWhen, leaveKey } from "./leave.ts";
 
 /** grpc.reflection v1 and v1alpha, whose messages are alike, over the files of `services`. */
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
   const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
   router.service(ServerReflection, {
-    async *serverReflectionInfo(requests) {
+    async *serverReflectionInfo(requests, { values }) {
       const sent = new Set<DescFile>();
-      for await (const request of requests) {
+      for await (const request of endWhen(values.get(leaveKey), requests)) {
         yield {
           validHost: request.host,
           originalRequest: request,
@@ -24,9 +25,9 @@ export function addReflection(router: ConnectRouter, services: readonly DescServ
     },
   });
   router.service(ServerReflectionAlpha, {
-    async *serverReflectionInfo(requests) {
+    async *serverReflectionInfo(requests, { values }) {
       const sent = new Set<DescFile>();
-      for await (const request of requests) {
+      for await (const request of endWhen(values.get(leaveKey), requests)) {
         yield {
           validHost: request.host,
           originalRequest: request,

@@ -9,6 +9,7 @@ import {
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 
+import { leaveKey } from "./leave.ts";
 import { formatPeer, peerKey } from "./peer.ts";
 
 // The package does not export these by name.
@@ -31,7 +32,7 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
   const router = createConnectRouter(options);
   routes(router);
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
-  return (request: ServerRequest, response: ServerResponse): void => {
+  return (request: ServerRequest, response: ServerResponse, leave: AbortSignal): void => {
     const handler = handlers.get(request.url?.split("?", 1)[0] ?? "");
     if (handler === undefined) {
       response.writeHead(404);
@@ -44,7 +45,7 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
         request,
         response,
         undefined,
-        createContextValues().set(peerKey, formatPeer(request.socket)),
+        createContextValues().set(peerKey, formatPeer(request.socket)).set(leaveKey, leave),
       );
     } catch (error) {
       // It throws for a request that does not say what host it is for (HTTP/1.0), or says it badly.

@@ -5,6 +5,7 @@ import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Health } from "@kpng/process/health.ts";
 import { healthService } from "./health-service.ts";
+import { leaveKey } from "./leave.ts";
 import { nodeViewService } from "./node-view-service.ts";
 import { peerKey } from "./peer.ts";
 import { addReflection } from "./reflection-service.ts";
@@ -26,14 +27,18 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
     if (hasLocalApi) {
       router.service(LocalSets, {
         watch: (requests, { signal, values }) =>
-          toOps(watchLocalFrames(options, { requests, peer: values.get(peerKey), signal })),
+          toOps(
+            watchLocalFrames(options, { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) }),
+          ),
       });
       router.service(NodeViewService, nodeViewService(options));
     }
     if (hasGlobalApi) {
       router.service(GlobalSets, {
         watch: (requests, { signal, values }) =>
-          toOps(watchGlobalFrames(options, { requests, peer: values.get(peerKey), signal })),
+          toOps(
+            watchGlobalFrames(options, { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) }),
+          ),
       });
     }
     const names = apis.map((api) => api.typeName);

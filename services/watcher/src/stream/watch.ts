@@ -4,8 +4,11 @@ import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { type OpItem, OpItemSchema, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
+import type { Admission, Beginning } from "./admission.ts";
+import type { Place } from "./admission-room.ts";
 import { type Frame, frameHeaderBytes, messageIn, resetFrame } from "./frames.ts";
 import { globalProjection } from "./global-projection.ts";
+import { endWhen } from "./leave.ts";
 import { localProjection } from "./local-projection.ts";
 import { resumeView } from "./local-resume.ts";
 import type { LocalRequest } from "./local-units.ts";
@@ -19,6 +22,8 @@ import { inTurns } from "./turns.ts";
 
 export interface WatchContext {
   readonly store: Store;
+  /** Who may wait for a first batch. Default everybody. */
+  readonly admission?: Admission | undefined;
   readonly proxyNames: ProxyNames;
   readonly subscribers: Subscribers;
 }
@@ -29,6 +34,8 @@ export interface WatchCall<Request> {
   /** Where it comes from; see formatPeer. */
   readonly peer: string;
   readonly signal: AbortSignal;
+  /** See leaveKey. */
+  readonly leave: AbortSignal;
 }
 
 /** What one request asks for. */
@@ -92,26 +99,30 @@ export function* opsIn(piece: Frame): Iterable<OpItem> {
 
 async function* watch<Request>(
   kind: SubscriberKind,
-  { store, subscribers }: WatchContext,
-  { requests, peer, signal }: WatchCall<Request>,
+  { store, subscribers, admission }: WatchContext,
+  { requests, peer, signal, leave }: WatchCall<Request>,
   takeOthers: (requests: AsyncIterable<Request>, subscriber: Subscriber) => AsyncIterable<Request>,
   read: (request: Request, subscriber: Subscriber) => Wanted,
 ): AsyncIterable<Frame> {
   const subscriber = subscribers.add(kind, peer, store);
+  const idleSignal = AbortSignal.any([signal, leave]);
   let isFirst = true;
+  let place: Place | undefined;
   try {
-    for await (const request of takeOthers(requests, subscriber)) {
+    for await (const request of takeOthers(endWhen(leave, requests), subscriber)) {
       const wanted = read(request, subscriber);
       subscriber.asked();
+      if (isFirst) place = admission?.enter(beginningOf(kind, wanted));
       if (isFirst && wanted.resume === undefined) yield resetFrame;
       isFirst = false;
-      const batch = await subscriber.subscription.next(wanted.projection, signal, wanted.resume);
+      const batch = await subscriber.subscription.next(wanted.projection, idleSignal, wanted.resume);
       if (batch === undefined) break;
       let last = syncMarker(batch, store, wanted.isExtended, subscribers.open.size);
       let held: Frame | undefined;
       let byteCount = last.length;
       for await (const piece of inTurns(batch.changes.frames(), batch.rank, signal)) {
         if (held !== undefined) yield held;
+        place?.wrote();
         held = piece;
         byteCount += piece.length;
       }
@@ -122,9 +133,17 @@ async function* watch<Request>(
       const { before, snapshot, computedAtMs } = batch;
       subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
       yield last;
+      place?.done();
     }
     if (signal.aborted) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
+    if (leave.aborted) throw leave.reason;
   } finally {
+    place?.close();
     subscriber.close();
   }
+}
+
+function beginningOf(kind: SubscriberKind, { resume }: Wanted): Beginning {
+  if (kind === "global") return "global";
+  return resume === undefined ? "whole" : "resumed";
 }

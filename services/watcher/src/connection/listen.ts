@@ -1,0 +1,62 @@
+import { chmodSync, existsSync, rmSync, statSync } from "node:fs";
+import { connect, type ListenOptions, type Server } from "node:net";
+import { dirname } from "node:path";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import type { ListenAddress } from "./listen-address.ts";
+
+/**
+ * Opens an address and returns how it can be dialled; a port 0 is resolved.
+ *
+ * Errors: LISTEN_FAILED.
+ */
+export async function listen(server: Server, address: ListenAddress): Promise<string> {
+  if (address.kind === "unix") await removeStaleSocket(address.path);
+  const target: ListenOptions =
+    address.kind === "unix"
+      ? { path: address.path }
+      : {
+          port: address.port,
+          ipv6Only: address.isIPv6Only,
+          ...(address.host === undefined ? {} : { host: address.host }),
+        };
+  const text = address.kind === "unix" ? `unix://${address.path}` : `tcp://${address.host ?? ""}:${address.port}`;
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", (cause) => reject(new ProcessError("LISTEN_FAILED", `cannot listen on ${text}`, { cause })));
+    server.listen(target, resolve);
+  });
+  server.on("error", () => undefined);
+  if (address.kind === "unix") {
+    // As the original: the owner and its group, nobody else.
+    chmodSync(address.path, 0o660);
+    return text;
+  }
+  const bound = server.address();
+  const port = typeof bound === "object" && bound !== null ? bound.port : address.port;
+  const host =
+    address.host === undefined || address.host === "0.0.0.0" || address.host === "::" ? "localhost" : address.host;
+  return `${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
+
+/**
+ * Removes the socket that a killed watcher left behind, but not one that somebody serves, and nothing that is no socket.
+ *
+ * Errors: LISTEN_FAILED.
+ */
+async function removeStaleSocket(path: string): Promise<void> {
+  // The kernel's word for it would be "permission denied".
+  if (!existsSync(dirname(path)))
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: there is no folder ${dirname(path)}`);
+  const stat = statSync(path, { throwIfNoEntry: false });
+  if (stat === undefined) return;
+  if (!stat.isSocket())
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: a file is there that is no socket`);
+  const isServed = await new Promise<boolean>((resolve) => {
+    const probe = connect(path, () => {
+      probe.destroy();
+      resolve(true);
+    });
+    probe.once("error", () => resolve(false));
+  });
+  if (isServed) throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: another process serves it`);
+  rmSync(path);
+}
