@@ -10,10 +10,13 @@ import {
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
 import type { SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
 import type { Task } from "@kpng/process/task.ts";
 
 /** What a proxy does once its rules are in force: stale UDP flows are cut, and load balancers are told. */
 export interface AfterSync {
+  /** Takes the view that was in force before this process began. */
+  seed(view: NodeView): void;
   /** Never rejects. */
   run(update: SyncUpdate, signal: AbortSignal): Promise<void>;
   /** Serves health checks; to be run beside the backend. */
@@ -26,6 +29,7 @@ export function afterSync(nodePorts: NodePortAddressRule, context: BackendContex
   const cleaner = new StaleFlowCleaner({ log, metrics });
   const servers = new HealthCheckServers({ log, metrics, isProxyHealthy: () => proxyHealth?.isHealthy ?? true });
   return {
+    seed: (view) => cleaner.seed(view),
     run: async (update, signal) => {
       const { view, mode, changes } = update;
       const addresses = { local: readLocalAddresses(), ofNode: view.node?.addresses ?? [] };

@@ -1,4 +1,6 @@
+import { availableParallelism } from "node:os";
 import type { BackendCommand, BackendContext, ParsedOptions } from "@kpng/backend-kit/backend-command.ts";
+import { conntrackOptions, wantedSettings } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
 import { readStateOptions, stateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -12,8 +14,9 @@ import { shadowTask } from "./shadow/shadow-task.ts";
 export const iptablesBackend: BackendCommand = {
   name: "iptables",
   description: "serve Services with iptables rules on this node, as kube-proxy does, beside kube-proxy or in its place",
-  options: [...iptablesOptions, ...stateOptions],
+  options: [...iptablesOptions, ...conntrackOptions, ...stateOptions],
   proxyMode: "iptables",
+  keepsState: (options) => !isLooking(options),
   examples: `
 Examples:
   # as kube-proxy would be started
@@ -74,7 +77,14 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
     driftMs: print !== undefined ? 0 : Number(options.driftInterval ?? options.iptablesSyncPeriod ?? 30_000),
     minIntervalMs: Number(options.iptablesMinSyncPeriod ?? 100),
     print,
-    state:
-      print === undefined ? readStateOptions("iptables", options, context.log) : { folder: undefined, maxAgeMs: 0 },
+    // A process that does more than this backend has not read the options.
+    state: isLooking(options) ? undefined : (context.state ?? readStateOptions("iptables", options, context.log)),
+    // The table of flows is the node's: the instance that serves most Services sees to it.
+    conntrack: context.serviceProxyName === "" ? wantedSettings(options, availableParallelism()) : [],
   });
+}
+
+/** True if nothing on the node may be changed by a run that serves no Services. */
+function isLooking(options: ParsedOptions): boolean {
+  return options.dryRun === true || options.cleanup === true || options.shadow === true;
 }

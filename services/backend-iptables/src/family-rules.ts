@@ -1,4 +1,5 @@
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import type { SyncMode } from "@kpng/backend-kit/sync/sync-update.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
@@ -11,6 +12,7 @@ import { transactionText } from "./diff/transaction-text.ts";
 import { adoptChains } from "./read/adopt.ts";
 import { isSameRule } from "./read/canonical-rule.ts";
 import { parseSave } from "./read/parse-save.ts";
+import type { ChainNames } from "./render/chain-names.ts";
 import { renderJumps } from "./render/jumps.ts";
 import { renderFixedChains } from "./render/render-fixed-chains.ts";
 import type { RenderOptions } from "./render/render-options.ts";
@@ -51,9 +53,16 @@ export class FamilyRules {
   #committing: (() => void) | undefined;
   readonly #accepted = new Map<ChainId, { readonly body: ChainBody; readonly printed: ChainBody }>();
 
+  #tried: SyncMode = "full";
+
   constructor(kernel: Kernel, log: Log) {
     this.#kernel = kernel;
     this.#log = log;
+  }
+
+  /** How much the last sync or repair looked at, also if it failed. */
+  get tried(): SyncMode {
+    return this.#tried;
   }
 
   /** What the last sync was told; undefined before the first. */
@@ -99,6 +108,7 @@ export class FamilyRules {
     const changed = desired.takeTouched();
     // With other options the jumps may have to be others, and which stand is known to the kernel alone.
     if (this.#committed === undefined || isRebuilt || touched === "all") return this.#compareAll(desired, options);
+    this.#tried = "partial";
     return this.#commit(this.#committed, diffChains(this.#committed, desired.bodies, changed), "partial");
   }
 
@@ -112,7 +122,14 @@ export class FamilyRules {
     return result;
   }
 
+  /** True if the rules of these names are in force: the first of them is there and packets are led to it. */
+  async stand(names: ChainNames): Promise<boolean> {
+    const { chains, jumps } = parseSave(await this.#kernel.read(), names.prefix);
+    return chains.has(chainId("nat", names.fixed("SERVICES"))) && jumps.has(chainId("nat", "PREROUTING"));
+  }
+
   async #compareAll(desired: DesiredChains, options: RenderOptions): Promise<SyncResult> {
+    this.#tried = "full";
     this.#committed = undefined;
     const { chains, jumps } = parseSave(await this.#kernel.read(), options.names.prefix);
     const committed = adoptChains(chains, desired.bodies);

@@ -1,5 +1,6 @@
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { resolveNodePortAddresses } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
+import type { SyncMode } from "@kpng/backend-kit/sync/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -26,7 +27,7 @@ export type Cause = "sync" | "repair";
 /** Is told of each sync and repair of a family, for metrics and log. */
 export type OnSynced<Parts extends RulesOfFamily = FamilyParts> = (
   parts: Parts,
-  result: SyncResult | { readonly error: unknown },
+  result: SyncResult | { readonly error: unknown; readonly mode: SyncMode },
   elapsedMs: number,
   cause: Cause,
 ) => void;
@@ -78,6 +79,14 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
     });
   }
 
+  /** True if rules that an earlier run of this program has made are in force, in all families. */
+  stand(): Promise<boolean> {
+    return this.#inTurn(async () => {
+      const each = await Promise.all(this.#families.map(({ rules }) => rules.stand(this.#settings.names)));
+      return each.length > 0 && each.every((stands) => stands);
+    });
+  }
+
   async #each(work: (parts: Parts) => Promise<SyncResult>, cause: Cause): Promise<void> {
     const results = await Promise.allSettled(
       this.#families.map(async (parts) => {
@@ -85,7 +94,7 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
         try {
           this.#onSynced(parts, await work(parts), performance.now() - startMs, cause);
         } catch (error) {
-          this.#onSynced(parts, { error }, performance.now() - startMs, cause);
+          this.#onSynced(parts, { error, mode: parts.rules.tried }, performance.now() - startMs, cause);
           throw error;
         }
       }),
@@ -93,7 +102,7 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
     for (const result of results) if (result.status === "rejected") throw result.reason;
   }
 
-  #inTurn(work: () => Promise<void>): Promise<void> {
+  #inTurn<Result>(work: () => Promise<Result>): Promise<Result> {
     const run = this.#last.then(work);
     this.#last = run.catch(() => undefined);
     return run;

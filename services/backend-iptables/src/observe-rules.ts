@@ -38,6 +38,12 @@ export function createRulesMetrics(registry: Registry, families: () => readonly 
     labelNames: ["ip_family"] as const,
     registers,
   });
+  const partialFailures = new Counter({
+    name: "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
+    help: "Those of them that looked only at what had changed",
+    labelNames: ["ip_family"] as const,
+    registers,
+  });
   const repairs = new Counter({
     name: "kpng_iptables_repairs_total",
     help: "Times that somebody else's change to our rules was undone",
@@ -48,6 +54,7 @@ export function createRulesMetrics(registry: Registry, families: () => readonly 
     const ip_family = familyLabels[tools.family];
     if ("error" in result) {
       failures.inc({ ip_family });
+      if (result.mode === "partial") partialFailures.inc({ ip_family });
       return;
     }
     if (cause === "repair") {

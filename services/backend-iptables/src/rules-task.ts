@@ -1,5 +1,8 @@
 import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import { applySettings } from "@kpng/backend-kit/conntrack/apply-settings.ts";
+import type { KernelSetting } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
+import { loadView } from "@kpng/backend-kit/disk/load-view.ts";
 import type { StateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
@@ -8,12 +11,12 @@ import { families } from "@kpng/model/address.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { waitMs } from "@kpng/process/wait.ts";
-import { afterSync } from "./after-sync.ts";
+import { type AfterSync, afterSync } from "./after-sync.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import { runTool } from "./commit/run-tool.ts";
 import { ensureSysctl, routeLocalnet } from "./commit/sysctl.ts";
 import type { RulesetChange } from "./diff/diff-chains.ts";
+import { driftTask } from "./drift-task.ts";
 import { FamilyRules } from "./family-rules.ts";
 import { type FamilyParts, NodeRules } from "./node-rules.ts";
 import { createRulesMetrics } from "./observe-rules.ts";
@@ -33,8 +36,10 @@ export interface RulesTaskOptions {
   readonly driftMs: number;
   /** Shortest time between two syncs, in milliseconds. */
   readonly minIntervalMs: number;
-  /** Where the last view is kept. */
-  readonly state: StateOptions;
+  /** Where the last view is kept. Default nowhere. */
+  readonly state?: StateOptions | undefined;
+  /** What the kernel's table of flows is to be; see `conntrack-settings.ts`. */
+  readonly conntrack: readonly KernelSetting[];
   /** Takes the transactions instead of the kernel, which is then left as it is. */
   readonly print?: ((text: string) => void) | undefined;
 }
@@ -60,45 +65,48 @@ export function rulesTask(options: RulesTaskOptions): Task {
   });
   const isDry = options.print !== undefined;
   const after = afterSync(options.settings.nodePortAddresses, context);
+  let isFirst = !isDry;
   const onChanges = async (update: SyncUpdate, signal: AbortSignal, stages: SyncStages): Promise<void> => {
     const touched = update.mode === "full" ? "all" : touchedServices(update.changes);
     await rules.sync(update.view, touched, () => stages.committing());
+    // After the first rules: the kernel loads what the settings are of with the first rule that needs it.
+    if (isFirst) await applySettings(options.conntrack, log);
+    isFirst = false;
     if (!isDry) await after.run(update, signal);
   };
-  const observers = [new ProxyMetrics({ registry: context.metrics, families })];
+  const inUse = () => parts.map(({ family }) => family);
+  const observers = [new ProxyMetrics({ registry: context.metrics, families: inUse })];
+  const hasRules = async () => {
+    try {
+      return await rules.stand();
+    } catch (error) {
+      // Who cannot read cannot write either: the sync that follows fails with the same words, and is repeated.
+      log.debug("rules could not be read", { reason: reasonOf(error) });
+      return false;
+    }
+  };
   const { state } = options;
-  const following = backendTask({ ...context, name, onChanges, minIntervalMs, observers, state });
-  const looking: Task = { name: `backend/${name}/drift`, run: (signal) => repairForEver(rules, driftMs, signal, log) };
+  const following = backendTask({ ...context, name, onChanges, minIntervalMs, observers, state, hasRules });
+  const drift = driftTask({ rules, driftMs, log, health: context.health, metrics: context.metrics });
   return {
     name: following.name,
     run: async (signal) => {
       parts.push(...(await openFamilies(options)));
-      const beside = [...(driftMs > 0 ? [looking] : []), ...(isDry ? [] : [after.serving])];
+      context.proxyHealth?.setFamilies(inUse());
+      await seed(after, options);
+      const beside = [...(driftMs > 0 ? [drift] : []), ...(isDry ? [] : [after.serving])];
       await runWithMain(following, beside, signal);
     },
   };
 }
 
-async function repairForEver(
-  rules: NodeRules,
-  driftMs: number,
-  signal: AbortSignal,
-  log: BackendContext["log"],
-): Promise<void> {
-  // Soon after the start for the first time: an iptables-restore of a program that was killed may still have been at work.
-  let delayMs = Math.min(driftMs, 5_000);
-  for (;;) {
-    await waitMs(delayMs, signal);
-    if (signal.aborted) return;
-    const startMs = performance.now();
-    try {
-      await rules.repair();
-    } catch (error) {
-      log.error("rules could not be checked", { reason: reasonOf(error) });
-    }
-    // On a node with very many rules to look takes long; it must not be most of what the node does.
-    delayMs = Math.max(driftMs, 20 * (performance.now() - startMs));
-  }
+/** Flows of what went while this program was not there are stale too, and only the disk knows what there was. */
+async function seed(after: AfterSync, { state, context }: RulesTaskOptions): Promise<void> {
+  if (state?.folder === undefined) return;
+  const { folder, maxAgeMs } = state;
+  const { nodeName, serviceProxyName } = context;
+  const loaded = await loadView({ folder, maxAgeMs, nodeName, serviceProxyName, nowMs: Date.now() });
+  if (loaded.kind === "view") after.seed(loaded.update.view);
 }
 
 async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyParts[]> {

@@ -43,8 +43,11 @@ export interface BackendCommand {
   readonly examples: string;
   /** Of a backend that is a service proxy: what kube-proxy's /proxyMode would say, e.g. "iptables". */
   readonly proxyMode?: string | undefined;
-  /** True if it has `stateOptions`: the process then reads them, and remembers its watchers there too. */
-  readonly keepsState?: boolean | undefined;
+  /**
+   * True if it has `stateOptions`: the process then reads them, and remembers its watchers there too. A function where
+   * that depends on the other options: who only looks must not write.
+   */
+  readonly keepsState?: boolean | ((options: ParsedOptions) => boolean) | undefined;
   /**
    * Makes the task from the parsed options, under the names that commander gives them (`--callout-arg` is
    * `calloutArg`). Errors: ProcessError BAD_OPTION for values that do not go together.

@@ -62,6 +62,8 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly tracing?: Tracing | undefined;
     /** Where the last view is kept for a start without watcher. Default nowhere. */
     readonly state?: StateOptions | undefined;
+    /** Whether rules of this backend stand already, which then stay until a watcher answers. Default: none do. */
+    readonly hasRules?: (() => Promise<boolean>) | undefined;
     /** Default {@link waitMs}. */
     readonly wait?: typeof waitMs | undefined;
   };
@@ -107,9 +109,9 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     }
   };
   const fallBack = async (): Promise<void> => {
-    const { nodeName, serviceProxyName = "", state, isOnce = false } = options;
+    const { nodeName, serviceProxyName = "", state, hasRules, isOnce = false } = options;
     if (state === undefined || isOnce) return;
-    const start = { state, nodeName, serviceProxyName, log, wait };
+    const start = { state, nodeName, serviceProxyName, log, wait, hasRules };
     const update = await startFromDisk(start, AbortSignal.any([running, answered.signal]));
     if (update === undefined) return;
     saved = update.view;

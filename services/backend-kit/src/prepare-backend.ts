@@ -34,7 +34,9 @@ export interface PreparedBackend {
  */
 export function prepareBackend(backend: BackendCommand, options: ParsedOptions, parts: ProcessParts): PreparedBackend {
   const { log, health, metrics, tracing, tls } = parts;
-  const state = backend.keepsState === true ? readStateOptions(backend.name, options, log) : undefined;
+  const { keepsState = false } = backend;
+  const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
+  const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
   const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
   const transport = dialWatchers({
     api: String(options.api),

@@ -13,7 +13,7 @@ const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 
 /** What shadow mode would say on a node: its comparison of kube-proxy's rules with those that we would make of the view. */
 export async function shadowDifferences(saved: string, view: NodeView, family: Family): Promise<Comparison> {
-  const kernel = { read: async () => "", restore: async () => undefined };
+  const kernel = { read: async () => undefined, restore: async () => undefined };
   const rules = new FamilyRules(kernel, silent);
   const options = renderOptions(view, family);
   await rules.sync(view, "all", options);
@@ -21,6 +21,7 @@ export async function shadowDifferences(saved: string, view: NodeView, family: F
   const facts = {
     localCIDRs: [family === "v4" ? "127.0.0.0/8" : "::1/128", own],
     addresses: [own],
+    links: [],
     outInterface: () => "eth0",
   };
   const world = { family, view, facts, localTraffic: options.localTraffic, nodeAddress: options.nodeAddress };

@@ -55,7 +55,8 @@ export function shadowTask(options: ShadowTaskOptions): Task {
       const opened = await openShadowFamilies(options.variant, options.timeoutMs, log);
       log.info("shadow mode: no rule is changed", { intervalMs: options.intervalMs, settleMs: options.settleMs });
       const shadow = new Shadow(options, opened);
-      const following = backendTask({ ...context, name: "iptables", onChanges: (update) => shadow.sync(update) });
+      const onChanges = (update: SyncUpdate) => shadow.sync(update);
+      const following = backendTask({ ...context, name: "iptables-shadow", state: undefined, onChanges });
       if (context.isOnce) {
         await following.run(signal);
         await shadow.judge(signal);

@@ -19,7 +19,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-function start(address: string) {
+function start(address: string, hasRules = false) {
   const clock = new ManualClock();
   const syncs = new Mailbox<SyncUpdate>();
   const stop = new AbortController();
@@ -34,6 +34,7 @@ function start(address: string) {
     metrics,
     onChanges: (update) => syncs.put(update),
     state: { folder, maxAgeMs: 86_400_000 },
+    hasRules: async () => hasRules,
     wait: clock.wait,
   });
   const running = task.run(stop.signal);
@@ -75,6 +76,19 @@ test("the view of the last run is used if no watcher answers in time, and then w
   expect(saved).toMatchObject({ isFromDisk: true, mode: "full" });
   expect(await metrics.metrics()).toContain("kpng_backend_view_from_disk 1\n");
   expect(lines.map((line) => line.msg)).toContain("no watcher answers: starting with the saved view");
+  await end();
+});
+
+test("rules that stand are newer than the disk: they stay until a watcher answers", async () => {
+  await keepWorld();
+  const gone = await playWatcher(silence);
+  await gone[Symbol.asyncDispose]();
+  const { clock, syncs, metrics, lines, end } = start(gone.address, true);
+  await clock.advance(3_000);
+  await clock.advance(3_600_000);
+  expect(syncs.size).toBe(0);
+  expect(lines.map((line) => line.msg)).toContain("no watcher answers: the rules that stand stay");
+  expect(await metrics.metrics()).toContain("kpng_backend_view_from_disk 0\n");
   await end();
 });
 

@@ -11,6 +11,11 @@ export interface StartFromDiskOptions {
   readonly nodeName: string;
   readonly serviceProxyName: string;
   readonly log: Log;
+  /**
+   * True if rules of this backend stand in the kernel: they are at least as new as the view on disk, which may be old if
+   * the disk could not be written to. They stay as they are then. Default: none do.
+   */
+  readonly hasRules?: (() => Promise<boolean>) | undefined;
   /** How long a watcher has to answer first, in milliseconds. Default 3 000. */
   readonly patienceMs?: number | undefined;
   readonly wait: typeof waitMs;
@@ -20,7 +25,8 @@ export interface StartFromDiskOptions {
  * Gives the view that this node had before to a backend if no watcher answers in time: after a power cut the nodes are back
  * before the watcher is, and until then their Services would not work.
  *
- * Returns undefined if a watcher was faster (`answered` aborts) or there is no fit view, which is said.
+ * Returns undefined if a watcher was faster (`answered` aborts), if rules stand already, or if there is no fit view, which
+ * is said.
  */
 export async function startFromDisk(
   options: StartFromDiskOptions,
@@ -31,6 +37,10 @@ export async function startFromDisk(
   if (folder === undefined) return undefined;
   await wait(patienceMs, answered);
   if (answered.aborted) return undefined;
+  if ((await options.hasRules?.()) === true) {
+    log.info("no watcher answers: the rules that stand stay", { folder });
+    return undefined;
+  }
   const loaded = await loadView({ folder, nodeName, serviceProxyName, maxAgeMs, nowMs: Date.now() });
   if (loaded.kind === "refused") log.error("saved view ignored", { folder, reason: loaded.reason });
   if (loaded.kind !== "view" || answered.aborted) return undefined;

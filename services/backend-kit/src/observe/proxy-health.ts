@@ -4,7 +4,7 @@ import type { SyncObserver, SyncUpdate } from "../sync/sync-update.ts";
 import { familyLabels } from "./family-labels.ts";
 
 export interface ProxyHealthOptions {
-  /** Those that the backend makes rules for. */
+  /** Those that the backend makes rules for, as far as is known before it has begun; see `setFamilies`. */
   readonly families: readonly Family[];
   /** How long a change may wait to be in force, in milliseconds. Default 60 000: twice kube-proxy's syncPeriod. */
   readonly lateMs?: number | undefined;
@@ -40,9 +40,16 @@ export class ProxyHealth implements SyncObserver {
   #lastUpdatedMs: number | undefined;
   #runningSinceMs: number | undefined;
   #isNodeEligible = true;
+  #families: readonly Family[];
 
   constructor(options: ProxyHealthOptions) {
     this.#options = options;
+    this.#families = options.families;
+  }
+
+  /** For a backend that has found out which families the node has: only those are told of. */
+  setFamilies(families: readonly Family[]): void {
+    this.#families = families;
   }
 
   queued({ view, instance, isFromDisk }: ViewUpdate): void {
@@ -98,7 +105,7 @@ export class ProxyHealth implements SyncObserver {
     // kube-proxy's zero time, for what never was.
     const lastUpdated = this.#lastUpdatedMs === undefined ? "0001-01-01T00:00:00Z" : iso(this.#lastUpdatedMs);
     const isHealthy = this.isHealthy;
-    const status = this.#options.families.map((family) => [familyLabels[family], { lastUpdated, healthy: isHealthy }]);
+    const status = this.#families.map((family) => [familyLabels[family], { lastUpdated, healthy: isHealthy }]);
     return {
       // As in kube-proxy: old probers want to see a recent time while all is well.
       lastUpdated: isOk ? iso(nowMs) : lastUpdated,

@@ -8,8 +8,8 @@ import { countNoLocalEndpoints } from "./no-local-endpoints.ts";
 
 export interface ProxyMetricsOptions {
   readonly registry: Registry;
-  /** Those that the backend makes rules for. */
-  readonly families: readonly Family[];
+  /** Those that the backend makes rules for; asked each time, because it may find out after its start. */
+  readonly families: readonly Family[] | (() => readonly Family[]);
   /**
    * True if the backend calls `observeSync` for each family itself; by default each family is given the duration of the
    * whole sync.
@@ -44,7 +44,7 @@ export class ProxyMetrics implements SyncObserver {
     this.#metrics.serviceChanges.inc(services);
     this.#metrics.endpointChangesPending.inc(endpoints);
     this.#metrics.endpointChanges.inc(endpoints);
-    for (const family of this.#options.families) {
+    for (const family of this.#families) {
       this.#metrics.lastQueued.set({ ip_family: familyLabels[family] }, this.#nowSeconds());
     }
   }
@@ -60,7 +60,7 @@ export class ProxyMetrics implements SyncObserver {
   }
 
   succeeded({ view, mode, arrival }: SyncUpdate, { startedAtMs, endedAtMs }: SyncTimes): void {
-    for (const family of this.#options.families) {
+    for (const family of this.#families) {
       if (this.#options.timesFamilies !== true) this.observeSync(family, mode, endedAtMs - startedAtMs);
       for (const triggeredAtMs of arrival?.triggeredAtMs ?? []) this.observeProgrammed(family, triggeredAtMs);
       const ip_family = familyLabels[family];
@@ -87,6 +87,11 @@ export class ProxyMetrics implements SyncObserver {
   observeProgrammed(family: Family, triggeredAtMs: number): void {
     const seconds = Math.max(0, this.#nowSeconds() - triggeredAtMs / 1_000);
     this.#metrics.networkProgramming.observe({ ip_family: familyLabels[family] }, seconds);
+  }
+
+  get #families(): readonly Family[] {
+    const { families } = this.#options;
+    return typeof families === "function" ? families() : families;
   }
 
   #nowSeconds(): number {

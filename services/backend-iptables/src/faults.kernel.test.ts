@@ -1,0 +1,317 @@
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { chmod, copyFile, mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { until } from "../../../test/cluster/until.ts";
+import { describePackets } from "../../../test/kernel/describe-packets.ts";
+import { Laboratory } from "../../cli/src/demo/namespaces.ts";
+
+const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
+const main = fileURLToPath(new URL("main.ts", import.meta.url));
+
+const node = { apiVersion: "v1", kind: "Node", metadata: { name: "n1" }, status: { addresses: [] } };
+
+/** Manifests of Services `a/NAME`, each with an endpoint. */
+function manifests(endpoints: Readonly<Record<string, string>>): readonly unknown[] {
+  return Object.entries(endpoints).flatMap(([name, address], at) => [
+    {
+      apiVersion: "v1",
+      kind: "Service",
+      metadata: { namespace: "a", name },
+      spec: { clusterIP: `10.96.${at}.10`, clusterIPs: [`10.96.${at}.10`], ports: [{ port: 80, protocol: "TCP" }] },
+    },
+    {
+      apiVersion: "discovery.k8s.io/v1",
+      kind: "EndpointSlice",
+      metadata: { namespace: "a", name: `${name}-1`, labels: { "kubernetes.io/service-name": name } },
+      addressType: "IPv4",
+      ports: [{ name: "", port: 8080, protocol: "TCP" }],
+      endpoints: [{ addresses: [address], conditions: { ready: true } }],
+    },
+  ]);
+}
+
+/** A process in the namespace of the node, and what it has said. */
+interface Running {
+  readonly child: ChildProcess;
+  said(): string;
+  /** Resolves when it has said so. */
+  says(pattern: RegExp): Promise<unknown>;
+  stop(): Promise<void>;
+}
+
+describePackets("kpng-iptables as a program, when something fails", () => {
+  let laboratory: Laboratory;
+  let count = 0;
+  let name: string;
+  let folder: string;
+  let running: Running[] = [];
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+  });
+  afterAll(() => laboratory.close());
+  beforeEach(async () => {
+    name = `node${count++}`;
+    await laboratory.add(name);
+    folder = join(laboratory.folder, name);
+    await mkdir(join(folder, "input"), { recursive: true });
+  });
+  afterEach(async () => {
+    for (const each of running) await each.stop();
+    running = [];
+  });
+
+  function start(command: readonly string[]): Running {
+    const child = laboratory.start(name, command);
+    let output = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.setEncoding("utf8").on("data", (text: string) => {
+        output += text;
+      });
+    }
+    const closed = once(child, "close");
+    const started: Running = {
+      child,
+      said: () => output,
+      says: (pattern) =>
+        until(
+          String(pattern),
+          () => pattern.test(output),
+          20_000,
+          () => output.slice(-3_000),
+        ),
+      stop: async () => {
+        child.kill("SIGTERM");
+        await closed;
+      },
+    };
+    running.push(started);
+    return started;
+  }
+
+  async function put(endpoints: Readonly<Record<string, string>>): Promise<void> {
+    const items = [node, ...manifests(endpoints)];
+    await writeFile(join(folder, "state.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+    await rename(join(folder, "state.json"), join(folder, "input", "state.json"));
+  }
+
+  async function startWatcher(): Promise<Running> {
+    const listen = ["to-api", "--listen", `unix://${folder}/sock`];
+    const watcher = start([process.execPath, cli, "file", "-i", join(folder, "input"), ...listen]);
+    await watcher.says(/"listening"/);
+    return watcher;
+  }
+
+  const command = (...options: readonly string[]): readonly string[] => [
+    ...[
+      process.execPath,
+      main,
+      "--api",
+      `unix://${folder}/sock`,
+      "--node-name",
+      "n1",
+      "--iptables-sync-period",
+      "200ms",
+    ],
+    ...["--healthz-bind-address", "127.0.0.1:10270", "--error-delay", "200ms", "--log-level", "debug", ...options],
+  ];
+
+  /** Our rules of both families, without counters. */
+  async function rules(): Promise<string> {
+    const saved = [await laboratory.run(name, ["iptables-save"]), await laboratory.run(name, ["ip6tables-save"])];
+    return saved
+      .flatMap((text) => text.split("\n"))
+      .filter((line) => line.includes("KPNG-") && !line.startsWith(":"))
+      .join("\n");
+  }
+
+  const serves = (address: string) =>
+    until(
+      `a rule for ${address}`,
+      async () => (await rules()).includes(`--to-destination ${address}:8080`),
+      20_000,
+      () => running.map(({ said }) => said().slice(-2_000)).join("\n"),
+    );
+
+  async function ask(path: string): Promise<{ readonly status: number; readonly body: string }> {
+    const fetching = `fetch("http://127.0.0.1:10270${path}").then(async (r) => console.log(r.status + " " + await r.text()))`;
+    const text = await laboratory.run(name, [process.execPath, "-e", fetching]);
+    return { status: Number(text.slice(0, 3)), body: text.slice(4) };
+  }
+
+  const partOf = async (part: string): Promise<Record<string, unknown>> =>
+    JSON.parse((await ask("/readyz")).body).parts[part];
+
+  test("a watcher that is gone changes nothing: rules stay, also from changes by others, and health is good", async () => {
+    await put({ web: "10.0.1.1" });
+    const watcher = await startWatcher();
+    const backend = start(command("--state-dir", "none"));
+    await serves("10.0.1.1");
+    const before = await rules();
+    await watcher.stop();
+    await until("the stream's loss is told", async () => (await partOf("stream")).reason !== "");
+    expect(await rules()).toBe(before);
+    expect((await ask("/livez")).status).toBe(200);
+    expect((await ask("/healthz")).status).toBe(200);
+    // What others break is mended without a watcher, too.
+    await laboratory.run(name, ["iptables", "-t", "nat", "-F"]);
+    await backend.says(/"rules repaired"/);
+    await until("the same rules", async () => (await rules()) === before);
+    expect((await ask("/healthz")).body).toContain('"IPv4"');
+  });
+
+  test("rules that stand are newer than the disk and stay without a watcher; after a reboot the disk has what there was", async () => {
+    await put({ web: "10.0.1.1" });
+    const watcher = await startWatcher();
+    const state = join(folder, "state");
+    const first = start(command("--state-dir", state));
+    await serves("10.0.1.1");
+    await until("the view is saved", () => readFile(join(state, "view")));
+    await copyFile(join(state, "view"), join(folder, "old-view"));
+    await put({ web: "10.0.1.2" });
+    await serves("10.0.1.2");
+    await Promise.all([first.stop(), watcher.stop()]);
+    await copyFile(join(folder, "old-view"), join(state, "view"));
+    const before = await rules();
+    const second = start(command("--state-dir", state));
+    await second.says(/no watcher answers: the rules that stand stay/);
+    expect(await rules()).toBe(before);
+    await second.stop();
+    // A reboot takes the rules.
+    for (const table of ["nat", "filter"]) {
+      await laboratory.run(name, ["iptables", "-t", table, "-F"]);
+      await laboratory.run(name, ["ip6tables", "-t", table, "-F"]);
+    }
+    const third = start(command("--state-dir", state));
+    await third.says(/no watcher answers: starting with the saved view/);
+    await serves("10.0.1.1");
+    expect(await rules()).not.toContain("10.0.1.2");
+  });
+
+  const unfit: readonly { readonly name: string; readonly spoil: (view: Buffer) => Buffer; readonly says: RegExp }[] = [
+    { name: "that is cut", spoil: (view) => view.subarray(0, view.length - 40), says: /its checksum does not fit/ },
+    { name: "that is none", spoil: () => Buffer.from("hello"), says: /is no view/ },
+    { name: "that is empty", spoil: () => Buffer.alloc(0), says: /is no view/ },
+  ];
+  test.each(unfit)("a saved view $name is named and not used; the watcher replaces it", async ({ spoil, says }) => {
+    await put({ web: "10.0.1.1" });
+    const state = join(folder, "state");
+    await saveView(state);
+    const good = await readFile(join(state, "view"));
+    await writeFile(join(state, "view"), spoil(good));
+    const backend = start(command("--state-dir", state));
+    await backend.says(says);
+    expect(await rules()).toBe("");
+    expect((await ask("/readyz")).status).toBe(503);
+    expect((await ask("/livez")).status).toBe(200);
+    await startWatcher();
+    await serves("10.0.1.1");
+    await until(
+      "the view is replaced",
+      async () => (await readFile(join(state, "view"))).length === good.length,
+      20_000,
+    );
+  });
+
+  test("a saved view of another node is refused", async () => {
+    await put({ web: "10.0.1.1" });
+    const state = join(folder, "state");
+    await saveView(state);
+    const backend = start([...command("--state-dir", state), "--node-name", "n2"]);
+    await backend.says(
+      /"saved view ignored".*it is of node n1, this is n2|it is of node n1, this is n2.*"saved view ignored"/,
+    );
+    expect(await rules()).toBe("");
+  });
+
+  /** Runs watcher and backend until there is a saved view, then ends both and removes the rules. */
+  async function saveView(state: string): Promise<void> {
+    const watcher = await startWatcher();
+    const backend = start(command("--state-dir", state));
+    await serves("10.0.1.1");
+    await Promise.all([backend.stop(), watcher.stop()]);
+    await laboratory.run(name, [process.execPath, main, "--cleanup"]);
+  }
+
+  test.each([
+    { name: "full", mount: "size=4k", fill: 'dd if=/dev/zero of="$0/fill" bs=4k count=1 2>/dev/null;' },
+    { name: "read-only", mount: "size=1m,ro", fill: "" },
+  ])("a disk that is $name costs the saved view alone, which is said once", async ({ mount, fill }) => {
+    await put({ web: "10.0.1.1" });
+    await startWatcher();
+    const state = join(folder, "state");
+    await mkdir(state);
+    const script = `mount -t tmpfs -o ${mount} none "$0" && ${fill} exec "$@"`;
+    const backend = start(["unshare", "--mount", "sh", "-c", script, state, ...command("--state-dir", state)]);
+    await serves("10.0.1.1");
+    await backend.says(/"view not saved"/);
+    await put({ web: "10.0.1.2" });
+    await serves("10.0.1.2");
+    expect(backend.said().match(/"view not saved"/g)).toHaveLength(1);
+    expect((await ask("/healthz")).status).toBe(200);
+    expect((await ask("/metrics")).body).toMatch(/kpng_backend_view_writes_total\{result="failed"\} [1-9]/);
+  });
+
+  test("a refused transaction: its line is named, old rules stay, health and metrics say so; then all is looked at", async () => {
+    await put({ web: "10.0.1.1", api: "10.0.2.1" });
+    await startWatcher();
+    const backend = start(command("--state-dir", "none", "--iptables-sync-period", "0"));
+    await serves("10.0.2.1");
+    // A rule of somebody else's holds a chain that is to go.
+    const chain = /^-A KPNG-IP-10\.96\.1\.0 .*-j (KPNG-SVC-\S+)$/m.exec(await rules())?.[1] ?? "";
+    await laboratory.run(name, ["iptables", "-t", "nat", "-N", "OTHER"]);
+    await laboratory.run(name, ["iptables", "-t", "nat", "-A", "OTHER", "-j", chain]);
+    await put({ web: "10.0.1.1" });
+    await backend.says(/"sync failed".*RESTORE_REFUSED|RESTORE_REFUSED.*"sync failed"/);
+    expect(backend.said()).toMatch(
+      /\[RESTORE_REFUSED\] iptables-restore refused \d+ lines \(exit \d+\) at line \d+ \\"/,
+    );
+    expect(await rules()).toContain("--to-destination 10.0.2.1:8080");
+    expect(await partOf("iptables")).toMatchObject({ isHealthy: false, isReady: true });
+    const failures = (await ask("/metrics")).body;
+    expect(failures).toMatch(/_iptables_restore_failures_total\{ip_family="IPv4"\} [1-9]/);
+    expect(failures).toMatch(/_iptables_partial_restore_failures_total\{ip_family="IPv4"\} 1\n/);
+    await laboratory.run(name, ["iptables", "-t", "nat", "-F", "OTHER"]);
+    await backend.says(/"fullReason":"failure"/);
+    await until("the Service is gone", async () => !(await rules()).includes("10.0.2.1"));
+    await until("health is good again", async () => (await partOf("iptables")).isHealthy === true);
+  });
+
+  test("iptables that is too old is named at the start, and the program ends", async () => {
+    const path = join(folder, "iptables");
+    await writeFile(path, "#!/bin/sh\necho 'iptables v1.4.21'\n");
+    await chmod(path, 0o755);
+    const { exitCode, stderr } = await laboratory.finish(name, ["env", `PATH=${folder}:${process.env.PATH}`, ...command()]);
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain("[IPTABLES_TOO_OLD] iptables is 1.4.21, at least 1.6.2 is needed");
+  });
+
+  test("without ip6tables IPv4 is served alone, and only that is told of", async () => {
+    await put({ web: "10.0.1.1" });
+    await startWatcher();
+    const path = join(folder, "ip6tables");
+    await writeFile(path, "#!/bin/sh\nexit 127\n");
+    await chmod(path, 0o755);
+    const backend = start(["env", `PATH=${folder}:${process.env.PATH}`, ...command("--state-dir", "none")]);
+    await serves("10.0.1.1");
+    await backend.says(/"no rules in this family"/);
+    expect(Object.keys(JSON.parse((await ask("/healthz")).body).status)).toEqual(["IPv4"]);
+    expect((await ask("/metrics")).body).not.toContain('ip_family="IPv6"');
+  });
+
+  test("the table of flows is set up with kube-proxy's options, by the instance for all Services alone", async () => {
+    await put({ web: "10.0.1.1" });
+    await startWatcher();
+    const timeout = () => laboratory.run(name, ["cat", "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"]);
+    const set = ["--state-dir", "none", "--conntrack-udp-timeout", "77s"];
+    await laboratory.run(name, command(...set, "--service-proxy-name", "edge", "--once"));
+    expect(await timeout()).not.toBe("77\n");
+    await laboratory.run(name, command(...set, "--once"));
+    expect(await timeout()).toBe("77\n");
+    expect(await laboratory.run(name, ["cat", "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established"])).toBe(
+      "86400\n",
+    );
+  });
+});
