@@ -1,0 +1,218 @@
+import { copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { afterEach, beforeEach, expect, type TestContext, test } from "vitest";
+import { type OtlpReceiver, startOtlpReceiver } from "../trace/otlp-receiver.ts";
+import {
+  backendStages,
+  faultOfWay,
+  orphans,
+  stageNames,
+  type Trace,
+  tracesOf,
+  watcherStages,
+} from "../trace/stages.ts";
+
+/** Traces of the programs as a user starts them, at a collector. */
+let folder: string;
+let receiver: OtlpReceiver;
+const programs: Program[] = [];
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-traces-"));
+  receiver = await startOtlpReceiver();
+  copyFileSync(resolve("test/fixtures/kpng/input.yaml"), at("input.yaml"));
+});
+
+afterEach(async () => {
+  for (const program of programs.splice(0)) {
+    program.kill();
+    await program.ended;
+  }
+  await receiver[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true });
+});
+
+const at = (name: string): string => join(folder, name);
+
+function kpng(args: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
+  const main = pathToFileURL(resolve("services/cli/src/main.ts"));
+  const program = startProgram(main, [...args, "--log-level", "debug"], { ...receiver.environment, ...env });
+  programs.push(program);
+  return program;
+}
+
+async function watch(env: Readonly<Record<string, string>> = {}): Promise<Program> {
+  const program = kpng(["file", "-i", at("input.yaml"), "to-api", "--listen", `unix://${at("api.sock")}`], env);
+  await program.said('"msg":"listening"');
+  return program;
+}
+
+/** A backend that has its view. */
+async function follow(nodeName: string, socket = "api.sock", program = "true"): Promise<Program> {
+  const options = ["--node-name", nodeName, "--error-delay", "50ms", "--callout", program];
+  const backend = kpng(["local", "--api", `unix://${at(socket)}`, "to-callout", ...options]);
+  await backend.said('"msg":"sync complete"');
+  return backend;
+}
+
+/** The pod that no node has by name, and that both are told of, gets another address. */
+function movePod(to: string): void {
+  const text = readFileSync(at("input.yaml"), "utf8").replace(/10\.1\.0\.3\d*|10\.9\.0\.\d+/, to);
+  writeFileSync(at("new"), text);
+  renameSync(at("new"), at("input.yaml"));
+}
+
+/** The newest trace that all of these nodes are in. */
+async function traceOf(
+  nodes: readonly string[],
+  { signal }: TestContext,
+  holds: (trace: Trace) => boolean = () => true,
+) {
+  const newest = (): Trace | undefined =>
+    tracesOf(receiver.spans).findLast((trace) => nodes.every((name) => trace.nodes.includes(name)) && holds(trace));
+  await receiver.until(() => newest() !== undefined, signal);
+  const trace = newest() as Trace;
+  // A parent may come later than what is below it, from another process.
+  await receiver.until(() => orphans(newest() as Trace).length === 0, signal);
+  return newest() ?? trace;
+}
+
+const isSent = (trace: Trace): boolean => trace.spans.some(({ name }) => name === "stream.send");
+
+test("one change is one trace, from the file to both nodes, and its stages add up", async (context) => {
+  await watch();
+  await Promise.all([follow("n1"), follow("n2")]);
+  movePod("10.9.0.1");
+  const trace = await traceOf(["n1", "n2"], context, isSent);
+  expect(stageNames(trace)).toEqual([...backendStages, ...watcherStages].sort());
+  expect(trace.root).toMatchObject({
+    name: "change",
+    attributes: { "kpng.source": "file", "kpng.revision": 2, "kpng.services": ["default/web"], "kpng.nodes": [] },
+    resource: { "service.name": "kpng-watcher", "service.namespace": "kpng" },
+  });
+  for (const node of ["n1", "n2"]) expect(faultOfWay(trace, node)).toBeUndefined();
+  const [stored] = trace.spans.filter(({ name }) => name === "store.apply");
+  for (const span of trace.spans.filter(({ name }) => name === "view.compute" || name === "stream.send")) {
+    expect(span.startMs).toBeGreaterThanOrEqual((stored?.endMs ?? Number.NaN) - 0.001);
+    expect(span.attributes).toMatchObject({ "kpng.subscriber_kind": "local", "kpng.subscribers": 1 });
+  }
+  const zones = trace.spans.filter(({ name }) => name === "stream.send");
+  expect(zones.map(({ attributes }) => attributes["cloud.availability_zone"]).sort()).toEqual(["za", "zb"]);
+  const apply = trace.spans.find(({ name }) => name === "backend.apply");
+  expect(apply).toMatchObject({
+    parentId: trace.root.spanId,
+    attributes: { "kpng.backend": "callout", "kpng.revision": 2, "kpng.changes": 2, "kpng.sync_mode": "partial" },
+    resource: { "service.name": "kpng-callout" },
+  });
+  const line = programs.find((one) => one.stderr().includes(`"trace_id":"${trace.root.traceId}"`));
+  expect(line?.stderr()).toMatch(new RegExp(`"revision":2,.*"trace_id":.*"span_id":"${trace.root.spanId}"`));
+});
+
+test("a change that comes while the watcher is away is traced from the new one's reading to the node", async (context) => {
+  const watcher = await watch();
+  await Promise.all([follow("n1"), follow("n2")]);
+  watcher.stop();
+  expect(await watcher.ended).toBe(0);
+  movePod("10.9.0.2");
+  await watch();
+  const trace = await traceOf(["n1", "n2"], context);
+  expect(trace.root.attributes).toMatchObject({ "kpng.source": "file", "kpng.revision": 1 });
+  for (const node of ["n1", "n2"]) expect(faultOfWay(trace, node)).toBeUndefined();
+});
+
+test("a trace goes on through a relay", async (context) => {
+  await watch();
+  const relay = ["api", "--api", `unix://${at("api.sock")}`, "to-api", "--listen", `unix://${at("relay.sock")}`];
+  await kpng(relay).said('"msg":"upstream watcher in sync"');
+  await Promise.all([follow("n1"), follow("n2", "relay.sock")]);
+  movePod("10.9.0.3");
+  const trace = await traceOf(["n1", "n2"], context);
+  const relayed = trace.spans.find(({ name, parentId }) => name === "change" && parentId === trace.root.spanId);
+  expect(relayed?.attributes).toMatchObject({ "kpng.source": "api", "kpng.services": ["default/web"] });
+  const parents = Object.fromEntries(
+    trace.spans
+      .filter(({ name }) => name === "backend.apply")
+      .map(({ attributes, parentId }) => [attributes["k8s.node.name"], parentId]),
+  );
+  expect(parents).toEqual({ n1: trace.root.spanId, n2: relayed?.spanId });
+  expect(trace.spans.map(({ name }) => name)).toContain("source.receive");
+});
+
+test("a sync that brings several changes into force is in the newest one's trace and linked to the others", async (context) => {
+  await watch();
+  const script = at("script");
+  writeFileSync(script, `#!/bin/sh\nwhile test -e ${at("gate")}; do sleep 0.02; done\n`, { mode: 0o755 });
+  const backend = await follow("n1", "api.sock", script);
+  writeFileSync(at("gate"), "");
+  const until = async (count: number): Promise<void> => {
+    await receiver.until((spans) => tracesOf(spans).length === count, context.signal);
+  };
+  // One is held up in the program, two wait for it.
+  for (let change = 1; change <= 3; change++) {
+    movePod(`10.9.0.${change}`);
+    await until(change + 1);
+    if (change === 1) await backend.said('"revision":1');
+  }
+  rmSync(at("gate"));
+  const [, , second, third] = tracesOf(receiver.spans);
+  const trace = await traceOf(["n1"], context, ({ root }) => root.traceId === third?.root.traceId);
+  const apply = trace.spans.find(({ name }) => name === "backend.apply");
+  expect(apply?.links.map(({ traceId }) => traceId)).toContain(second?.root.traceId);
+  expect(tracesOf(receiver.spans).find(({ root }) => root === second?.root)?.nodes).toEqual([]);
+});
+
+test("what is not sampled at its root is recorded nowhere", async () => {
+  const watcher = await watch({ OTEL_TRACES_SAMPLER: "parentbased_traceidratio", OTEL_TRACES_SAMPLER_ARG: "0" });
+  const backend = await follow("n1");
+  movePod("10.9.0.4");
+  await backend.said('"revision":2');
+  for (const program of [backend, watcher]) {
+    program.stop();
+    expect(await program.ended).toBe(0);
+  }
+  expect(receiver.spans).toEqual([]);
+});
+
+test("headers and names come from OpenTelemetry's variables, and the last spans are sent when the process ends", async (context) => {
+  const watcher = await watch({
+    OTEL_EXPORTER_OTLP_HEADERS: "authorization=Bearer abc",
+    OTEL_SERVICE_NAME: "proxy-control",
+    OTEL_RESOURCE_ATTRIBUTES: "k8s.cluster.name=test",
+  });
+  await watcher.said('"msg":"input read"');
+  watcher.stop();
+  expect(await watcher.ended).toBe(0);
+  await receiver.until((spans) => spans.length >= 3, context.signal);
+  expect(receiver.header("authorization")).toBe("Bearer abc");
+  const [span] = receiver.spans;
+  expect(span?.resource).toMatchObject({ "service.name": "proxy-control", "k8s.cluster.name": "test" });
+});
+
+test.each([
+  ["OTEL_TRACES_SAMPLER", "half"],
+  ["OTEL_TRACES_SAMPLER_ARG", "2"],
+  ["OTEL_TRACES_EXPORTER", "zipkin"],
+  ["OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"],
+])("%s=%s is refused at the start", async (name, value) => {
+  const program = kpng(["file", "-i", at("input.yaml"), "to-api"], {
+    OTEL_TRACES_SAMPLER: "traceidratio",
+    [name]: value,
+  });
+  expect(await program.ended).toBe(1);
+  expect(program.stderr()).toContain(`[BAD_OPTION] ${name}=`);
+});
+
+test.each([{ OTEL_SDK_DISABLED: "true" }, { OTEL_TRACES_EXPORTER: "none" }, { OTEL_EXPORTER_OTLP_ENDPOINT: "" }])(
+  "%o: nothing of it is loaded",
+  async (env) => {
+    const watcher = await watch(env);
+    await watcher.said('"msg":"input read"');
+    watcher.stop();
+    await watcher.ended;
+    expect(watcher.stderr()).not.toContain("traces are exported");
+    expect(receiver.spans).toEqual([]);
+  },
+);
