@@ -50,7 +50,7 @@ function decoded<T>(result: Decoded<T>): T {
 async function renderFamily(view: NodeView, settings: Settings, family: Family): Promise<string> {
   let text = "";
   const kernel = {
-    read: async () => "",
+    read: async () => undefined,
     restore: async (transaction: string) => {
       text += transaction;
     },

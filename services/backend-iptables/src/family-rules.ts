@@ -11,7 +11,8 @@ import { splitChange } from "./diff/split-change.ts";
 import { transactionText } from "./diff/transaction-text.ts";
 import { adoptChains } from "./read/adopt.ts";
 import { isSameRule } from "./read/canonical-rule.ts";
-import { parseSave } from "./read/parse-save.ts";
+import { type StandingRules, StandingRulesReader } from "./read/standing-rules.ts";
+import type { ChainNames } from "./render/chain-names.ts";
 import type { ChainNames } from "./render/chain-names.ts";
 import { renderJumps } from "./render/jumps.ts";
 import { renderFixedChains } from "./render/render-fixed-chains.ts";
@@ -21,8 +22,8 @@ import { type ChainId, chainId, tables } from "./render/table.ts";
 
 /** The two doors to the kernel, in one family. */
 export interface Kernel {
-  /** What iptables-save prints. */
-  read(): Promise<string>;
+  /** Gives `take` what iptables-save prints, in pieces cut anywhere. */
+  read(take: (text: string) => void): Promise<void>;
   readonly restore: RestoreRules;
   /** How many new chains one transaction should make at most; see {@link splitChange}. Default any number. */
   readonly maxChains?: number | undefined;
@@ -131,7 +132,7 @@ export class FamilyRules {
   async #compareAll(desired: DesiredChains, options: RenderOptions): Promise<SyncResult> {
     this.#tried = "full";
     this.#committed = undefined;
-    const { chains, jumps } = parseSave(await this.#kernel.read(), options.names.prefix);
+    const { chains, jumps } = await this.#read(options.names, desired.bodies);
     const committed = adoptChains(chains, desired.bodies);
     for (const [id, { body, printed }] of this.#accepted) {
       if (committed.get(id) === printed && desired.bodies.get(id) === body) committed.set(id, body);
@@ -139,6 +140,12 @@ export class FamilyRules {
     const ids = new Set([...committed.keys(), ...desired.bodies.keys()]);
     const jumpLines = diffJumps(jumps, renderJumps(options), isSameRule);
     return this.#commit(committed, diffChains(committed, desired.bodies, ids, jumpLines), "full");
+  }
+
+  async #read(names: ChainNames, wanted?: ReadonlyMap<ChainId, ChainBody>): Promise<StandingRules> {
+    const reader = new StandingRulesReader(names.prefix, wanted);
+    await this.#kernel.read((text) => reader.take(text));
+    return reader.end();
   }
 
   async #commit(
@@ -165,7 +172,7 @@ export class FamilyRules {
    * in the words of a version that we do not know. Without this they would be "repaired" for ever.
    */
   async #acceptPrinted(desired: DesiredChains, options: RenderOptions): Promise<void> {
-    const { chains } = parseSave(await this.#kernel.read(), options.names.prefix);
+    const { chains } = await this.#read(options.names, desired.bodies);
     this.#accepted.clear();
     for (const [id, printed] of adoptChains(chains, desired.bodies)) {
       const body = desired.bodies.get(id);

@@ -21,7 +21,7 @@ import { FamilyRules } from "./family-rules.ts";
 import { type FamilyParts, NodeRules } from "./node-rules.ts";
 import { createRulesMetrics } from "./observe-rules.ts";
 import { findTools, maxChainsOf, type Tools, type Variant } from "./read/find-tools.ts";
-import { readRules } from "./read/read-rules.ts";
+import { scanRules } from "./read/read-rules.ts";
 import type { Settings } from "./render/settings.ts";
 
 export interface RulesTaskOptions {
@@ -120,7 +120,8 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
       if (print !== undefined) print(`# ${tools.restore} --noflush\n${transaction}`);
       else await restoreRules(transaction, { tools, run: runTool, lockSeconds, timeoutMs });
     };
-    const kernel = { read: () => readRules(tools, runTool, timeoutMs), restore, maxChains: maxChainsOf(tools) };
+    const read = (take: (text: string) => void) => scanRules(tools, runTool, timeoutMs, take);
+    const kernel = { read, restore, maxChains: maxChainsOf(tools) };
     parts.push({ family, tools, rules: new FamilyRules(kernel, log.with({ family })) });
   }
   if (settings.isLocalhostNodePorts && print === undefined) {

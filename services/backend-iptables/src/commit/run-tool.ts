@@ -11,6 +11,8 @@ export interface ToolResult {
 export interface ToolOptions {
   /** What the tool reads. Default nothing. */
   readonly input?: string | undefined;
+  /** Takes what the tool prints, as it comes, in pieces cut anywhere; `stdout` of the result is then empty. */
+  readonly onOutput?: ((text: string) => void) | undefined;
   /** Longest time that it may take, in milliseconds. */
   readonly timeoutMs: number;
 }
@@ -26,16 +28,18 @@ export type RunTool = (command: readonly string[], options: ToolOptions) => Prom
  * Errors: IPTABLES_MISSING if it cannot be started; TOOL_TIMEOUT if it was killed when its time was up, in which case
  * the kernel holds either all of a table's transaction or nothing of it.
  */
-export const runTool: RunTool = (command, { input = "", timeoutMs }) => {
+export const runTool: RunTool = (command, { input = "", timeoutMs, onOutput }) => {
   const [program = "", ...args] = command;
   return new Promise((resolve, reject) => {
     const child = spawn(program, args, { env: toolEnvironment(), stdio: ["pipe", "pipe", "pipe"] });
     const output = { stdout: "", stderr: "" };
-    for (const name of ["stdout", "stderr"] as const) {
-      child[name].setEncoding("utf8").on("data", (text: string) => {
-        output[name] += text;
-      });
-    }
+    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      if (onOutput === undefined) output.stdout += text;
+      else onOutput(text);
+    });
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      output.stderr += text;
+    });
     let isTimeUp = false;
     const timer = setTimeout(() => {
       isTimeUp = true;

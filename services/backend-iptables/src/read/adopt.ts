@@ -8,26 +8,25 @@ import { isSameRule } from "./canonical-rule.ts";
  * So a program that starts where rules stand already rewrites only what differs, and one that looks again finds only what
  * somebody else has changed.
  *
- * Pure; O(rules).
+ * Pure; O(chains + rules of those that are other texts).
  */
 export function adoptChains(
-  standing: ReadonlyMap<ChainId, readonly string[]>,
+  standing: ReadonlyMap<ChainId, ChainBody>,
   wanted: ReadonlyMap<ChainId, ChainBody>,
 ): Map<ChainId, ChainBody> {
-  const adopted = new Map<ChainId, ChainBody>();
-  for (const [id, rules] of standing) {
+  const adopted = new Map(standing);
+  for (const [id, read] of standing) {
     const body = wanted.get(id);
-    const lineStart = `-A ${splitChainId(id).chain} `;
-    const read = rules.map((text) => `${lineStart}${text}\n`).join("");
-    adopted.set(id, body !== undefined && body !== read && isSameBody(rules, body, lineStart) ? body : read);
+    if (body === undefined || body === read) continue;
+    if (isSameBody(read, body, `-A ${splitChainId(id).chain} `.length)) adopted.set(id, body);
   }
   return adopted;
 }
 
-function isSameBody(rules: readonly string[], body: ChainBody, lineStart: string): boolean {
-  const lines = body === "" ? [] : body.slice(0, -1).split("\n");
+function isSameBody(a: ChainBody, b: ChainBody, ruleStart: number): boolean {
+  const [left, right] = [a.split("\n"), b.split("\n")];
   return (
-    lines.length === rules.length &&
-    lines.every((line, at) => isSameRule(line.slice(lineStart.length), rules[at] ?? ""))
+    left.length === right.length &&
+    left.every((line, at) => isSameRule(line.slice(ruleStart), (right[at] ?? "").slice(ruleStart)))
   );
 }

@@ -10,7 +10,23 @@ import type { Tools } from "./find-tools.ts";
  * Errors: SAVE_FAILED, and those of the run.
  */
 export async function readRules(tools: Tools, run: RunTool, timeoutMs: number): Promise<string> {
-  const { exitCode, stdout, stderr } = await run([tools.save], { timeoutMs });
-  if (exitCode === 0) return stdout;
-  throw new BackendIptablesError("SAVE_FAILED", `${tools.save} failed (exit ${exitCode}): ${stderr.trim()}`);
+  let saved = "";
+  await scanRules(tools, run, timeoutMs, (text) => {
+    saved += text;
+  });
+  return saved;
+}
+
+/** The same, given to `take` as it comes, in pieces cut anywhere: of very many rules the text is many megabytes. */
+export async function scanRules(
+  tools: Tools,
+  run: RunTool,
+  timeoutMs: number,
+  take: (text: string) => void,
+): Promise<void> {
+  const { exitCode, stdout, stderr } = await run([tools.save], { timeoutMs, onOutput: take });
+  if (exitCode !== 0) {
+    throw new BackendIptablesError("SAVE_FAILED", `${tools.save} failed (exit ${exitCode}): ${stderr.trim()}`);
+  }
+  if (stdout !== "") take(stdout);
 }

@@ -21,7 +21,7 @@ export async function openShadowFamilies(
   log: Log,
 ): Promise<readonly ShadowFamily[]> {
   const opened: ShadowFamily[] = [];
-  const nowhere = { read: async () => "", restore: async () => undefined };
+  const nowhere = { read: async () => undefined, restore: async () => undefined };
   for (const family of families) {
     const readKubeProxy = await openKubeProxy(family, variant, timeoutMs);
     if (readKubeProxy === undefined) log.info("no rules in this family", { family });

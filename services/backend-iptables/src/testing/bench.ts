@@ -8,7 +8,7 @@ import { runTool } from "../commit/run-tool.ts";
 import { FamilyRules } from "../family-rules.ts";
 import { type FamilyParts, NodeRules } from "../node-rules.ts";
 import { findTools, maxChainsOf } from "../read/find-tools.ts";
-import { readRules } from "../read/read-rules.ts";
+import { scanRules } from "../read/read-rules.ts";
 import { readSettings } from "../read-settings.ts";
 
 // Measures this backend in the network namespace that it is started in, so start it in one of its own:
@@ -36,12 +36,16 @@ const options = { tools, run: runTool, lockSeconds: 5, timeoutMs: 600_000 };
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 const newRules = (): NodeRules => {
   const kernel = {
-    read: () => readRules(tools, runTool, 600_000),
+    read: (take: (text: string) => void) => scanRules(tools, runTool, 600_000, take),
     restore: (text: string) => restoreRules(text, options),
     maxChains: values.chains === undefined ? maxChainsOf(tools) : Number(values.chains),
   };
   const settings = readSettings({ clusterCidr: ["10.0.0.0/8"] }, "");
-  return new NodeRules<FamilyParts>(settings, [{ family: "v4", tools, rules: new FamilyRules(kernel, silent) }], () => undefined);
+  return new NodeRules<FamilyParts>(
+    settings,
+    [{ family: "v4", tools, rules: new FamilyRules(kernel, silent) }],
+    () => undefined,
+  );
 };
 
 const services = Array.from({ length: serviceCount }, (_, at) => makeService(at, endpointCount));

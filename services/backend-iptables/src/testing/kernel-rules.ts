@@ -3,7 +3,7 @@ import { restoreRules } from "../commit/restore-rules.ts";
 import type { RunTool } from "../commit/run-tool.ts";
 import { FamilyRules, type Kernel } from "../family-rules.ts";
 import { findTools, type Tools, type Variant } from "../read/find-tools.ts";
-import { readRules } from "../read/read-rules.ts";
+import { readRules, scanRules } from "../read/read-rules.ts";
 
 /** Rules of one namespace of a laboratory, with a list of what was run. */
 export interface KernelRules {
@@ -13,7 +13,9 @@ export interface KernelRules {
   readonly restored: string[];
   /** A backend that knows nothing yet, as after a restart. */
   readonly start: () => FamilyRules;
-  /** What iptables-save prints, rules only. */
+  /** What iptables-save prints. */
+  readonly saved: () => Promise<string>;
+  /** The same, rules only. */
   readonly shown: () => Promise<readonly string[]>;
   readonly run: (command: string) => Promise<string>;
 }
@@ -27,18 +29,20 @@ export async function kernelRules(laboratory: Laboratory, name: string, variant:
   if ("missing" in tools) throw new Error(tools.missing);
   const restored: string[] = [];
   const kernel: Kernel = {
-    read: () => readRules(tools, run, 30_000),
+    read: (take) => scanRules(tools, run, 30_000, take),
     restore: async (transaction) => {
       restored.push(transaction);
       await restoreRules(transaction, { tools, run, lockSeconds: 5, timeoutMs: 30_000 });
     },
   };
+  const saved = (): Promise<string> => readRules(tools, run, 30_000);
   return {
     tools,
     kernel,
     restored,
     start: () => new FamilyRules(kernel, silent),
-    shown: async () => (await kernel.read()).split("\n").filter((line) => line.startsWith("-A ")),
+    saved,
+    shown: async () => (await saved()).split("\n").filter((line) => line.startsWith("-A ")),
     run: (command) => laboratory.run(name, ["sh", "-c", command]),
   };
 }
