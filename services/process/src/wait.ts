@@ -36,6 +36,15 @@ export class Wakeup {
     });
   }
 
+  /** Calls back once, at the next `wake`, unless cancelled; a callback that waits already waits once. */
+  call(callback: () => void): void {
+    this.#waiting.add(callback);
+  }
+
+  cancel(callback: () => void): void {
+    this.#waiting.delete(callback);
+  }
+
   /** How many wait now. */
   get waitingCount(): number {
     return this.#waiting.size;

@@ -34,6 +34,7 @@ export class Store implements ClusterSink {
   readonly #trace: StoreOptions["trace"];
   readonly #observers = new Set<(update: Update) => void>();
   #snapshot: Snapshot = emptySnapshot;
+  #isWaking = false;
 
   constructor({ trace }: StoreOptions = {}) {
     this.#trace = trace;
@@ -65,6 +66,15 @@ export class Store implements ClusterSink {
       await this.#changed.wait(signal);
     }
     return undefined;
+  }
+
+  /** Calls back once, after the next change, unless cancelled. */
+  callNext(callback: () => void): void {
+    this.#changed.call(callback);
+  }
+
+  cancelNext(callback: () => void): void {
+    this.#changed.cancel(callback);
   }
 
   apply(changes: readonly ObjectChange[], origin?: Origin): void {
@@ -102,7 +112,17 @@ export class Store implements ClusterSink {
     for (const observer of this.#observers) observer(published);
     const traced = this.#trace?.(published);
     this.#snapshot = traced === undefined ? next : { ...next, traces: [...before.traces, traced].slice(-maxTraces) };
-    this.#changed.wake();
+    this.#wake();
+  }
+
+  /** After the call that changed the store: several in a row wake once, and nobody's work delays the source's. */
+  #wake(): void {
+    if (this.#isWaking) return;
+    this.#isWaking = true;
+    queueMicrotask(() => {
+      this.#isWaking = false;
+      this.#changed.wake();
+    });
   }
 }
 

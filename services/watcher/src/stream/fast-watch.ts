@@ -1,13 +1,13 @@
-import { Http2ServerRequest, Http2ServerResponse, type ServerHttp2Stream } from "node:http2";
+import { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import type { Frame } from "./frames.ts";
-import { readMessages } from "./message-reader.ts";
+import { MessageSplitter } from "./message-splitter.ts";
 import { formatPeer } from "./peer.ts";
-import { type WatchCall, type WatchContext, watchGlobalFrames, watchLocalFrames } from "./watch.ts";
+import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "./watch.ts";
+import type { WatchSink, WatchStream } from "./watch-stream.ts";
 
 export interface FastWatchOptions extends WatchContext {
   readonly hasLocalApi: boolean;
@@ -16,7 +16,14 @@ export interface FastWatchOptions extends WatchContext {
   readonly log: Log;
 }
 
-type Watch = (call: WatchCall<Uint8Array>) => AsyncIterable<Frame>;
+/** A Watch whose requests are still encoded. */
+interface Watch {
+  readonly stream: Pick<WatchStream<never>, "isFull" | "finish" | "drained" | "leave" | "abort" | "close">;
+  /** Errors: ConnectError. */
+  take(message: Uint8Array): void;
+}
+
+type Open = (peer: string, sink: WatchSink) => Watch;
 
 /**
  * Answers Watch over gRPC on HTTP/2 with the shared frames as they are; returns false for any other request, which is
@@ -29,24 +36,20 @@ export function makeFastWatch(
   options: FastWatchOptions,
   stop: AbortSignal,
 ): (request: unknown, response: unknown, leave: AbortSignal) => boolean {
-  const watches = new Map<string, Watch>();
-  if (options.hasLocalApi) {
-    watches.set(`/${LocalSets.typeName}/Watch`, (call) =>
-      watchLocalFrames(options, { ...call, requests: decode(WatchReqSchema, call.requests) }),
-    );
-  }
-  if (options.hasGlobalApi) {
-    watches.set(`/${GlobalSets.typeName}/Watch`, (call) =>
-      watchGlobalFrames(options, { ...call, requests: decode(GlobalWatchReqSchema, call.requests) }),
-    );
-  }
+  const opens = new Map<string, Open>();
+  const add = <M extends DescMessage>(api: string, schema: M, open: OpenWatch<MessageShape<M>>): void => {
+    opens.set(`/${api}/Watch`, (peer, sink) => {
+      const stream = open(options, peer, sink);
+      return { stream, take: (message) => stream.take(decode(schema, message)) };
+    });
+  };
+  if (options.hasLocalApi) add(LocalSets.typeName, WatchReqSchema, openLocalWatch);
+  if (options.hasGlobalApi) add(GlobalSets.typeName, GlobalWatchReqSchema, openGlobalWatch);
   return (request, response, leave) => {
     if (!(request instanceof Http2ServerRequest) || !(response instanceof Http2ServerResponse)) return false;
-    const watch = isPlainGrpc(request) ? watches.get(request.url) : undefined;
-    if (watch === undefined) return false;
-    answer(watch, request, response, options, { stop, leave }).catch((error: unknown) =>
-      options.log.debug("client gone", { rpc: request.url, reason: reasonOf(error) }),
-    );
+    const open = isPlainGrpc(request) ? opens.get(request.url) : undefined;
+    if (open === undefined) return false;
+    answer(open, request, response, options, { stop, leave });
     return true;
   };
 }
@@ -62,67 +65,100 @@ function isPlainGrpc({ method, headers }: Http2ServerRequest): boolean {
   );
 }
 
-async function* decode<M extends DescMessage>(
-  schema: M,
-  requests: AsyncIterable<Uint8Array>,
-): AsyncIterable<MessageShape<M>> {
-  for await (const bytes of requests) {
-    try {
-      yield fromBinary(schema, bytes);
-    } catch (cause) {
-      throw new ConnectError("the request is no such message", Code.InvalidArgument, undefined, undefined, cause);
-    }
+function decode<M extends DescMessage>(schema: M, bytes: Uint8Array): MessageShape<M> {
+  try {
+    return fromBinary(schema, bytes);
+  } catch (cause) {
+    throw new ConnectError("the request is no such message", Code.InvalidArgument, undefined, undefined, cause);
   }
 }
 
-async function answer(
-  watch: Watch,
+/**
+ * Joins a stream of HTTP/2 with a Watch. It reads and writes the stream itself, not the request and the response around
+ * it, which would buffer everything once more.
+ */
+function answer(
+  open: Open,
   request: Http2ServerRequest,
   response: Http2ServerResponse,
-  { maxRequestBytes }: FastWatchOptions,
+  { maxRequestBytes, log }: FastWatchOptions,
   { stop, leave }: { readonly stop: AbortSignal; readonly leave: AbortSignal },
-): Promise<void> {
+): void {
   const { stream } = response;
-  const gone = new AbortController();
-  stream.once("close", () => gone.abort());
+  const messages = new MessageSplitter(maxRequestBytes);
+  let isComplete = false;
+  let isOver = false;
+  const takeAll = (): void => {
+    try {
+      while (!isOver && !watch.stream.isFull) {
+        const message = messages.next();
+        if (message !== undefined) {
+          watch.take(message);
+          continue;
+        }
+        if (isComplete) {
+          messages.end();
+          watch.stream.finish();
+        }
+        break;
+      }
+    } catch (error) {
+      watch.stream.abort(ConnectError.from(error));
+    }
+    // What does not fit waits where the client's window is: no more is read than one chunk.
+    if (watch.stream.isFull) stream.pause();
+    else if (stream.isPaused()) stream.resume();
+  };
+  const watch = open(formatPeer(request.socket), {
+    write: (frames) => stream.write(frames),
+    room: () => {
+      // Not from within: the caller is not done yet.
+      if (stream.isPaused()) queueMicrotask(takeAll);
+    },
+    end: (failure) => {
+      forget();
+      if (stream.destroyed) return;
+      // With a listener for requests the trailers go through the response; the stream's own would be sent twice.
+      response.addTrailers({
+        ...Object.fromEntries(failure?.metadata ?? []),
+        "grpc-status": String(failure?.code ?? 0),
+        ...(failure === undefined ? {} : { "grpc-message": encodeURIComponent(failure.rawMessage) }),
+      });
+      response.end();
+      // What the client still sends concerns nobody.
+      stream.resume();
+    },
+  });
+  const onLeave = (): void => watch.stream.leave(ConnectError.from(leave.reason));
+  const onStop = (): void => watch.stream.abort(new ConnectError("the watcher stops", Code.Unavailable));
+  const forget = (): void => {
+    isOver = true;
+    stop.removeEventListener("abort", onStop);
+    leave.removeEventListener("abort", onLeave);
+  };
+  const onGone = (): void => {
+    forget();
+    watch.stream.close();
+    stream.destroy();
+  };
+  stop.addEventListener("abort", onStop, { once: true });
+  leave.addEventListener("abort", onLeave, { once: true });
+  if (stop.aborted) onStop();
+  else if (leave.aborted) onLeave();
+  stream.once("close", onGone);
   // A stream that the client ended without an error, or whose connection it closed, is destroyed only when all is
   // written that waits to be, and to nobody that never happens: it would be served for ever.
-  stream.once("aborted", () => gone.abort());
+  stream.once("aborted", onGone);
   // A broken stream is followed by "close"; without a listener it would end the process.
-  stream.on("error", () => undefined);
-  const signal = AbortSignal.any([gone.signal, stop]);
+  stream.on("error", (error) => log.debug("client gone", { rpc: request.url, reason: reasonOf(error) }));
   response.writeHead(200, { "content-type": "application/grpc+proto" });
-  let failure: ConnectError | undefined;
-  try {
-    const requests = readMessages(request, maxRequestBytes);
-    for await (const piece of watch({ requests, peer: formatPeer(request.socket), signal, leave })) {
-      if (!stream.write(piece)) await drained(stream, gone.signal);
-    }
-  } catch (error) {
-    failure = ConnectError.from(error);
-  }
-  if (gone.signal.aborted) stream.destroy();
-  if (stream.destroyed) return;
-  // With a listener for requests the trailers go through the response; the stream's own would be sent twice.
-  response.addTrailers({
-    ...Object.fromEntries(failure?.metadata ?? []),
-    "grpc-status": String(failure?.code ?? 0),
-    ...(failure === undefined ? {} : { "grpc-message": encodeURIComponent(failure.rawMessage) }),
+  stream.on("drain", () => watch.stream.drained());
+  stream.on("data", (chunk: Uint8Array) => {
+    messages.push(chunk);
+    takeAll();
   });
-  response.end();
-  // What the client still sends concerns nobody.
-  request.resume();
-}
-
-function drained(stream: ServerHttp2Stream, gone: AbortSignal): Promise<void> {
-  if (gone.aborted) return Promise.resolve();
-  return new Promise((resolve) => {
-    const done = (): void => {
-      stream.off("drain", done);
-      gone.removeEventListener("abort", done);
-      resolve();
-    };
-    stream.once("drain", done);
-    gone.addEventListener("abort", done, { once: true });
+  stream.once("end", () => {
+    isComplete = true;
+    takeAll();
   });
 }

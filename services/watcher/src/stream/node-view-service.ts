@@ -15,42 +15,31 @@ import {
   type Service,
   ServiceSchema,
   Set as SetName,
+  type WatchReq,
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { resetFrame } from "./frames.ts";
 import { leaveKey } from "./leave.ts";
 import { localProjection } from "./local-projection.ts";
 import { peerKey } from "./peer.ts";
+import type { Changes } from "./projection.ts";
 import { readLocalRequest } from "./requests.ts";
-import type { Batch } from "./subscription.ts";
-import { syncMarker } from "./sync-marker.ts";
 import { inTurns } from "./turns.ts";
-import { opsIn, type WatchContext } from "./watch.ts";
+import { openLocalWatch, opsIn, type WatchContext, watchOps } from "./watch.ts";
 
 /** kpng.view.v1.NodeViewService: a node's view for clients without bidirectional streams. */
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
   const { store, proxyNames } = context;
-  const read = (request: { nodeName: string; serviceProxyName: string }) =>
-    readLocalRequest(
-      create(WatchReqSchema, {
-        NodeName: request.nodeName,
-        ServiceProxyName: request.serviceProxyName,
-        Features: [Feature.Extended, Feature.NodeItem],
-      }),
-      proxyNames,
-    );
   return {
     async getNodeView(request, { signal }) {
-      const local = read(request);
+      const local = readLocalRequest(toWatchReq(request), proxyNames);
       const { snapshot } = store;
       if (!snapshot.isSynced) {
         throw new ConnectError(`waiting for the first list of ${store.missingKinds.join(", ")}`, Code.Unavailable);
       }
       const response = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
       const services = new Map<string, { service: Service; endpoints: Map<string, Endpoint> }>();
-      const changes = localProjection(local).whole(snapshot);
-      for await (const { Op: op } of opsOf({ changes, rank: "begin" }, signal)) {
+      for await (const { Op: op } of opsOf(localProjection(local).whole(snapshot), signal)) {
         if (op.case !== "Set") continue;
         const { Ref: ref, Bytes: bytes } = op.value;
         const path = ref?.Path ?? "";
@@ -71,42 +60,34 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       return { ...response, items };
     },
     async *watchNodeView(request, { signal, values }) {
-      const local = read(request);
-      const projection = localProjection(local);
-      const leave = values.get(leaveKey);
-      const idleSignal = AbortSignal.any([signal, leave]);
-      const place = context.admission?.enter("whole");
-      const subscriber = context.subscribers.add("local", values.get(peerKey), store);
-      subscriber.nodeName = local.nodeName;
-      subscriber.proxyName = local.proxyName;
-      try {
-        for (let isFirst = true; ; isFirst = false) {
-          if (!isFirst) place?.done();
-          const batch = await subscriber.subscription.next(projection, idleSignal);
-          if (batch === undefined && !signal.aborted) throw leave.reason;
-          if (batch === undefined) throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
-          const ops = isFirst ? [...opsIn(resetFrame)] : [];
-          for await (const op of opsOf(batch, signal)) ops.push(op);
-          if (signal.aborted) continue;
-          place?.wrote();
-          const marker = syncMarker(batch, store, true, context.subscribers.open.size);
-          ops.push(...opsIn(marker));
-          const { snapshot, before, computedAtMs } = batch;
-          const revisions = { after: before?.revision ?? 0, revision: snapshot.revision };
-          subscriber.sent({ ...revisions, computedAtMs, byteCount: marker.length });
-          yield create(WatchNodeViewResponseSchema, { ops });
-        }
-      } finally {
-        place?.close();
-        subscriber.close();
+      const message = toWatchReq(request);
+      // One request for each batch, and no other reason to wait than the reader's.
+      const requests = (async function* asOftenAsWanted() {
+        for (;;) yield message;
+      })();
+      let ops: OpItem[] = [];
+      const call = { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) };
+      for await (const op of watchOps(openLocalWatch, context, call)) {
+        ops.push(op);
+        if (op.Op.case !== "Sync") continue;
+        yield create(WatchNodeViewResponseSchema, { ops });
+        ops = [];
       }
     },
   };
 }
 
+function toWatchReq({ nodeName, serviceProxyName }: { nodeName: string; serviceProxyName: string }): WatchReq {
+  return create(WatchReqSchema, {
+    NodeName: nodeName,
+    ServiceProxyName: serviceProxyName,
+    Features: [Feature.Extended, Feature.NodeItem],
+  });
+}
+
 /** All operations; fewer when `signal` aborts. */
-async function* opsOf({ changes, rank }: Pick<Batch, "changes" | "rank">, signal: AbortSignal): AsyncIterable<OpItem> {
-  for await (const piece of inTurns(changes.frames(), rank, signal)) yield* opsIn(piece);
+async function* opsOf(changes: Changes, signal: AbortSignal): AsyncIterable<OpItem> {
+  for await (const piece of inTurns(changes.frames(), "begin", signal)) yield* opsIn(piece);
 }
 
 function ascending<V>(map: ReadonlyMap<string, V>): V[] {

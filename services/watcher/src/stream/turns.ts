@@ -27,27 +27,42 @@ export class Turns {
   readonly #now: () => number;
   #usedMs = 0;
   #isTurning = false;
+  #isWorking = false;
 
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
   }
 
-  /** Does the work, now or in a later turn; rejects with what it throws. */
+  /** Does the work, now or in a later turn. It must not throw. */
+  schedule(rank: Rank, work: () => void): void {
+    // Work that asks for more work is not nested: it would neither end nor let anybody else go first.
+    if (!this.#isWorking && this.#usedMs < sliceMs && this.#next(rank) === undefined) this.#do(work);
+    else this.#waiting[rank].add(work);
+    this.#turn();
+  }
+
+  /** Likewise; rejects with what the work throws. */
   run<T>(rank: Rank, work: () => T): Promise<T> {
     return new Promise((resolve, reject) => {
-      const job = (): void => {
-        const startMs = this.#now();
+      this.schedule(rank, () => {
         try {
           resolve(work());
         } catch (error) {
           reject(error);
         }
-        this.#usedMs += this.#now() - startMs;
-      };
-      if (this.#usedMs < sliceMs && this.#next(rank) === undefined) job();
-      else this.#waiting[rank].add(job);
-      this.#turn();
+      });
     });
+  }
+
+  #do(work: () => void): void {
+    this.#isWorking = true;
+    const startMs = this.#now();
+    try {
+      work();
+    } finally {
+      this.#usedMs += this.#now() - startMs;
+      this.#isWorking = false;
+    }
   }
 
   /** What is to be done next of this rank or one before it. */
@@ -69,9 +84,9 @@ export class Turns {
         const next = this.#next("begin");
         if (next === undefined) return;
         this.#waiting[next.rank].delete(next.job);
-        next.job();
-        // Who was just given a piece of a view asks for the next one before anybody else begins.
-        if (next.rank !== "update" || this.#usedMs >= sliceMs) break;
+        this.#do(next.job);
+        // Who was just given the first piece of a view asks for the next one before anybody else begins.
+        if (next.rank === "begin" || this.#usedMs >= sliceMs) break;
       }
       this.#turn();
     });

@@ -1,0 +1,269 @@
+import { ConnectError } from "@connectrpc/connect";
+import type { Snapshot } from "../store/snapshot.ts";
+import type { Store } from "../store/store.ts";
+import type { Place } from "./admission-room.ts";
+import { type Frame, resetFrame } from "./frames.ts";
+import type { Changes, Projection } from "./projection.ts";
+import type { Subscriber } from "./subscriber.ts";
+import type { Batch } from "./subscription.ts";
+import { syncMarker } from "./sync-marker.ts";
+import { turns } from "./turns.ts";
+
+/** What one request asks for. */
+export interface Wanted {
+  readonly projection: Projection;
+  /** What the stream begins with in place of Reset and everything; undefined for a subscriber that holds nothing. */
+  readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
+  readonly isExtended: boolean;
+}
+
+/** Where a stream's frames go. Nothing is called after `end`. */
+export interface WatchSink {
+  /** Takes whole frames, one or many; false if it wants no more until it calls {@link WatchStream.drained}. */
+  write(frames: Frame): boolean;
+  /** A request that was not taken because the stream was full may come now. */
+  room(): void;
+  /** The stream is over; `error` says why if that is not for the client to know already. */
+  end(error?: ConnectError): void;
+}
+
+export interface WatchStreamOptions<Request> {
+  readonly store: Store;
+  readonly subscriber: Subscriber;
+  readonly sink: WatchSink;
+  /** Errors: ConnectError. Undefined for a request that asks for nothing. */
+  readonly read: (request: Request) => Wanted | undefined;
+  /** Admits what a stream begins with. Errors: ConnectError. */
+  readonly enter: (wanted: Wanted) => Place | undefined;
+  /** How many streams are open. */
+  readonly openCount: () => number;
+}
+
+/** Pieces up to this size are joined before they are written, in bytes: a write costs more than to copy so much. */
+const joinedBytes = 16 * 1024;
+
+/**
+ * One call of Watch: for each request that asks for one, a batch, as soon as there is something to tell. The order is in
+ * the proto file.
+ *
+ * It is driven from outside, by calls and by the store, and waits without anything but an entry at the store: at thousands
+ * of streams, what a stream costs while nothing happens, and what one more turn of promises costs, is what counts.
+ *
+ * *Bound:* one request ahead, and the pieces of a batch up to {@link joinedBytes}.
+ */
+export class WatchStream<Request> {
+  readonly #options: WatchStreamOptions<Request>;
+  #state: "idle" | "waiting" | "due" | "writing" | "blocked" | "over" = "idle";
+  /** False from a write that filled the sink until it is drained. */
+  #hasRoom = true;
+  #wanted: Wanted | undefined;
+  /** Asked for, but not begun. */
+  #ahead: Wanted | undefined;
+  #isFirst = true;
+  #place: Place | undefined;
+  /** True if no more requests come. */
+  #isFinished = false;
+  /** Why the stream is to end after the batch that is being written. */
+  #leaving: ConnectError | undefined;
+  #batch: Batch | undefined;
+  #pieces: Iterator<Frame> | undefined;
+  /** Pieces that are not written yet. */
+  #held: Frame[] = [];
+  #heldBytes = 0;
+  #byteCount = 0;
+  readonly #onStored = (): void => this.#await();
+
+  constructor(options: WatchStreamOptions<Request>) {
+    this.#options = options;
+  }
+
+  /** True if no further request can be taken now: what comes must wait until the sink is told of room. */
+  get isFull(): boolean {
+    return this.#ahead !== undefined;
+  }
+
+  /** Takes a request; there must be room. */
+  take(request: Request): void {
+    if (this.#state === "over") return;
+    let wanted: Wanted | undefined;
+    try {
+      wanted = this.#options.read(request);
+    } catch (error) {
+      this.#end(ConnectError.from(error));
+      return;
+    }
+    if (wanted === undefined) return;
+    this.#ahead = wanted;
+    this.#beginAhead();
+  }
+
+  /** No more requests come: the stream ends when those that came are answered. */
+  finish(): void {
+    this.#isFinished = true;
+    this.#beginAhead();
+  }
+
+  /** What was written last has gone. */
+  drained(): void {
+    this.#hasRoom = true;
+    if (this.#state === "blocked") this.#goOn();
+    else this.#beginAhead();
+  }
+
+  /** Ends the stream with an error: after the batch that is being written, or now. */
+  leave(error: ConnectError): void {
+    if (this.#state === "writing" || this.#state === "blocked") this.#leaving ??= error;
+    else this.#end(error);
+  }
+
+  /** Ends the stream with an error, now. */
+  abort(error: ConnectError): void {
+    this.#end(error);
+  }
+
+  /** The client is gone. */
+  close(): void {
+    if (this.#state === "over") return;
+    this.#state = "over";
+    this.#options.store.cancelNext(this.#onStored);
+    this.#release();
+    this.#ahead = undefined;
+    this.#place?.close();
+    this.#options.subscriber.close();
+  }
+
+  #end(error?: ConnectError): void {
+    if (this.#state === "over") return;
+    this.close();
+    this.#options.sink.end(error);
+  }
+
+  /** Once what was written before has gone: until then more may change, and then it is one batch. */
+  #beginAhead(): void {
+    if (this.#state !== "idle") return;
+    const wanted = this.#ahead;
+    if (wanted === undefined) {
+      if (this.#isFinished) this.#end();
+      return;
+    }
+    if (!this.#hasRoom) return;
+    const { subscriber, sink, enter } = this.#options;
+    this.#ahead = undefined;
+    this.#wanted = wanted;
+    subscriber.asked();
+    if (this.#isFirst) {
+      this.#isFirst = false;
+      try {
+        this.#place = enter(wanted);
+      } catch (error) {
+        this.#end(ConnectError.from(error));
+        return;
+      }
+      if (wanted.resume === undefined) this.#hasRoom = sink.write(resetFrame);
+    }
+    this.#await();
+    sink.room();
+  }
+
+  /** Until the store has something that this subscriber was not compared with. */
+  #await(): void {
+    const { store, subscriber } = this.#options;
+    const { snapshot } = store;
+    const isNew = this.#wanted?.projection !== subscriber.subscription.projection;
+    if (!snapshot.isSynced || (!isNew && snapshot.revision <= subscriber.subscription.revision)) {
+      this.#state = "waiting";
+      store.callNext(this.#onStored);
+      return;
+    }
+    this.#state = "due";
+    turns.schedule(isNew ? "begin" : "update", () => this.#advance());
+  }
+
+  #advance(): void {
+    const wanted = this.#wanted;
+    if (this.#state !== "due" || wanted === undefined) return;
+    const { subscription } = this.#options.subscriber;
+    try {
+      const batch = subscription.advance(wanted.projection, wanted.resume);
+      if (batch.rank === "update" && batch.changes.isEmpty) {
+        this.#await();
+        return;
+      }
+      this.#batch = batch;
+      this.#pieces = batch.changes.frames()[Symbol.iterator]();
+      this.#byteCount = 0;
+      this.#state = "writing";
+      this.#writeNext();
+    } catch (error) {
+      this.#end(ConnectError.from(error));
+    }
+  }
+
+  #goOn(): void {
+    this.#state = "writing";
+    turns.schedule("continue", () => {
+      if (this.#state !== "writing") return;
+      try {
+        this.#writeNext();
+      } catch (error) {
+        this.#end(ConnectError.from(error));
+      }
+    });
+  }
+
+  /** Writes what is ready of the batch: one large piece, or small ones together. */
+  #writeNext(): void {
+    while (this.#heldBytes < joinedBytes) {
+      const next = this.#pieces?.next();
+      if (next === undefined || next.done === true) {
+        this.#writeLast();
+        return;
+      }
+      this.#held.push(next.value);
+      this.#heldBytes += next.value.length;
+    }
+    this.#writeHeld();
+    if (this.#hasRoom) this.#goOn();
+    else this.#state = "blocked";
+  }
+
+  #writeLast(): void {
+    const { store, subscriber, openCount } = this.#options;
+    const [wanted, batch] = [this.#wanted, this.#batch];
+    if (wanted === undefined || batch === undefined) return;
+    const marker = syncMarker(batch, store, wanted.isExtended, openCount());
+    this.#held.push(marker);
+    this.#heldBytes += marker.length;
+    const { before, snapshot, computedAtMs } = batch;
+    const byteCount = this.#byteCount + this.#heldBytes;
+    // Before it is written: the acknowledgement may be here before the writer comes back.
+    subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
+    this.#writeHeld();
+    this.#place?.done();
+    this.#release();
+    if (this.#leaving !== undefined) {
+      this.#end(this.#leaving);
+      return;
+    }
+    this.#state = "idle";
+    this.#beginAhead();
+  }
+
+  #writeHeld(): void {
+    const [first] = this.#held;
+    const frames = this.#held.length === 1 && first !== undefined ? first : Buffer.concat(this.#held, this.#heldBytes);
+    this.#byteCount += this.#heldBytes;
+    this.#held = [];
+    this.#heldBytes = 0;
+    this.#hasRoom = this.#options.sink.write(frames);
+    this.#place?.wrote();
+  }
+
+  #release(): void {
+    this.#wanted = undefined;
+    this.#batch = undefined;
+    this.#pieces = undefined;
+    this.#held = [];
+    this.#heldBytes = 0;
+  }
+}
