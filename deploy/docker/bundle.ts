@@ -22,6 +22,9 @@ await build({
   platform: "node",
   target: "node24",
   format: "esm",
-  // Packages in the older module format call `require` for the modules of Node.js; an ES module has none by itself.
-  banner: { js: 'import { createRequire } from "node:module";\nconst require = createRequire(import.meta.url);' },
+  // Packages in the older module format call `require` for the modules of Node.js; an ES module has none by itself. The
+  // name is our own: packages in the newer format import createRequire too, and end up in the same file.
+  banner: {
+    js: 'import { createRequire as makeRequire } from "node:module";\nconst require = makeRequire(import.meta.url);',
+  },
 });
