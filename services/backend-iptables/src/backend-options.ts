@@ -96,6 +96,11 @@ export const iptablesOptions: readonly OptionSpec[] = [
   },
   { flags: "--dry-run", description: "print what iptables-restore would be given, and change nothing" },
   {
+    flags: "--diff",
+    description:
+      "print how the rules in the kernel differ from what they should be, change nothing, and end: 1 if they do",
+  },
+  {
     flags: "--shadow",
     description: "change nothing; tell where kube-proxy's rules on this node treat packets otherwise than ours would",
   },
@@ -114,7 +119,7 @@ export const iptablesOptions: readonly OptionSpec[] = [
   },
   {
     flags: "-o, --output <format>",
-    description: "with --shadow: table or json",
+    description: "with --shadow and --diff: table or json",
     default: "table",
     parse: oneOf("--output", ["table", "json"]),
   },

@@ -6,6 +6,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { iptablesOptions } from "./backend-options.ts";
 import { cleanUp } from "./cleanup-task.ts";
+import { diffTask } from "./diff-task.ts";
 import { readSettings } from "./read-settings.ts";
 import { rulesTask } from "./rules-task.ts";
 import { shadowTask } from "./shadow/shadow-task.ts";
@@ -25,6 +26,9 @@ Examples:
   # what would be done to this node's rules, without doing it
   COMMAND --node-name n1 --once --dry-run
 
+  # whether somebody else has changed the rules: exit code 1 if they are not what they should be
+  COMMAND --node-name n1 --diff
+
   # where kube-proxy, which serves this node, would treat packets otherwise; nothing is changed
   COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16 --shadow
 
@@ -38,8 +42,10 @@ Rules stay when the program ends: traffic goes on, and the next start changes on
 
 function makeTask(options: ParsedOptions, context: BackendContext): Task {
   const settings = readSettings(options, context.serviceProxyName);
-  const kinds = ["dryRun", "cleanup", "shadow"].filter((name) => options[name] === true);
-  if (kinds.length > 1) throw new ProcessError("BAD_OPTION", "--dry-run, --cleanup and --shadow do not go together");
+  const kinds = ["dryRun", "cleanup", "shadow", "diff"].filter((name) => options[name] === true);
+  if (kinds.length > 1) {
+    throw new ProcessError("BAD_OPTION", "--dry-run, --cleanup, --shadow and --diff do not go together");
+  }
   const limits = {
     lockSeconds: Math.ceil(Number(options.iptablesLockTimeout ?? 5_000) / 1_000),
     timeoutMs: Number(options.iptablesTimeout ?? 300_000),
@@ -54,20 +60,21 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
   }
   const variant =
     options.iptablesVariant === "nft" || options.iptablesVariant === "legacy" ? options.iptablesVariant : "auto";
+  const looking = {
+    settings,
+    context,
+    variant,
+    timeoutMs: limits.timeoutMs,
+    format: options.output === "json" ? "json" : "table",
+    print: (text: string) => void process.stdout.write(text),
+    onVerdict: (isSame: boolean) => {
+      process.exitCode = isSame ? 0 : 1;
+    },
+  } as const;
+  if (options.diff === true) return diffTask(looking);
   if (options.shadow === true) {
-    return shadowTask({
-      settings,
-      context,
-      variant,
-      timeoutMs: limits.timeoutMs,
-      intervalMs: Number(options.shadowInterval ?? 10_000),
-      settleMs: Number(options.shadowSettle ?? 5_000),
-      format: options.output === "json" ? "json" : "table",
-      print: (text) => void process.stdout.write(text),
-      onVerdict: (isSame) => {
-        process.exitCode = isSame ? 0 : 1;
-      },
-    });
+    const [intervalMs, settleMs] = [Number(options.shadowInterval ?? 10_000), Number(options.shadowSettle ?? 5_000)];
+    return shadowTask({ ...looking, intervalMs, settleMs });
   }
   return rulesTask({
     settings,
@@ -86,5 +93,5 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
 
 /** True if nothing on the node may be changed by a run that serves no Services. */
 function isLooking(options: ParsedOptions): boolean {
-  return options.dryRun === true || options.cleanup === true || options.shadow === true;
+  return [options.dryRun, options.cleanup, options.shadow, options.diff].includes(true);
 }

@@ -13,7 +13,6 @@ import { adoptChains } from "./read/adopt.ts";
 import { isSameRule } from "./read/canonical-rule.ts";
 import { type StandingRules, StandingRulesReader } from "./read/standing-rules.ts";
 import type { ChainNames } from "./render/chain-names.ts";
-import type { ChainNames } from "./render/chain-names.ts";
 import { renderJumps } from "./render/jumps.ts";
 import { renderFixedChains } from "./render/render-fixed-chains.ts";
 import type { RenderOptions } from "./render/render-options.ts";
@@ -125,7 +124,7 @@ export class FamilyRules {
 
   /** True if the rules of these names are in force: the first of them is there and packets are led to it. */
   async stand(names: ChainNames): Promise<boolean> {
-    const { chains, jumps } = parseSave(await this.#kernel.read(), names.prefix);
+    const { chains, jumps } = await this.#read(names);
     return chains.has(chainId("nat", names.fixed("SERVICES"))) && jumps.has(chainId("nat", "PREROUTING"));
   }
 

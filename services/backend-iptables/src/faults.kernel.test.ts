@@ -283,7 +283,11 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     const path = join(folder, "iptables");
     await writeFile(path, "#!/bin/sh\necho 'iptables v1.4.21'\n");
     await chmod(path, 0o755);
-    const { exitCode, stderr } = await laboratory.finish(name, ["env", `PATH=${folder}:${process.env.PATH}`, ...command()]);
+    const { exitCode, stderr } = await laboratory.finish(name, [
+      "env",
+      `PATH=${folder}:${process.env.PATH}`,
+      ...command(),
+    ]);
     expect(exitCode).toBe(1);
     expect(stderr).toContain("[IPTABLES_TOO_OLD] iptables is 1.4.21, at least 1.6.2 is needed");
   });

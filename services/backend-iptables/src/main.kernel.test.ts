@@ -65,6 +65,28 @@ describePackets("kpng-iptables as a program", () => {
     expect([...(await own("iptables")), ...(await own("ip6tables"))]).toEqual([]);
   });
 
+  test("--diff tells what somebody else changed, and changes nothing", async () => {
+    await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
+    const empty = await once("--diff", "--output", "json");
+    expect(empty.exitCode).toBe(1);
+    const kinds = JSON.parse(empty.stdout).differences.map(({ kind }: { readonly kind: string }) => kind);
+    expect(new Set(kinds)).toEqual(new Set(["missing", "jumps"]));
+    expect(await own("iptables")).toEqual([]);
+    await once();
+    expect(await once("--diff")).toMatchObject({ exitCode: 0, stdout: "no difference\n" });
+    await laboratory.run("node", ["iptables", "-t", "nat", "-R", "KPNG-MARK-MASQ", "1", "-j", "RETURN"]);
+    await laboratory.run("node", ["ip6tables", "-D", "FORWARD", "1"]);
+    const before = [await own("iptables"), await own("ip6tables")];
+    const changed = await once("--diff");
+    expect(changed).toMatchObject({ exitCode: 1 });
+    expect(changed.stdout).toContain(
+      "v4 nat KPNG-MARK-MASQ: rules differ\n- -j RETURN\n+ -j MARK --set-xmark 0x4000/0x4000\n",
+    );
+    expect(changed.stdout).toMatch(/v6 filter FORWARD: jumps to our chains differ\n\+ .*-j KPNG-PROXY-FIREWALL\n/);
+    expect([await own("iptables"), await own("ip6tables")]).toEqual(before);
+    await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
+  });
+
   test("an instance for other Services has chains of its own", async () => {
     expect((await once("--service-proxy-name", "edge")).exitCode).toBe(0);
     expect((await own("iptables")).every((line) => /KPNG[A-Z2-7]{3}-/.test(line))).toBe(true);
@@ -79,7 +101,7 @@ describePackets("kpng-iptables as a program", () => {
     expect({ exitCode, stderr: stderr.includes("IPTABLES_MISSING") }).toEqual({ exitCode: 0, stderr: false });
     const masked = `mount -t tmpfs none /usr/sbin && exec "$@"`;
     const missing = await laboratory.finish("node", [
-      ...["unshare", "--mount", "sh", "-c", masked, "sh", process.execPath, main, "--once"],
+      ...["unshare", "--mount", "sh", "-c", masked, "sh", process.execPath, main, "--once", "--state-dir", "none"],
     ]);
     expect(missing.exitCode).toBe(1);
     expect(missing.stderr).toContain("[IPTABLES_MISSING] iptables cannot be started");

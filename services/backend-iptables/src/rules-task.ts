@@ -7,7 +7,6 @@ import type { StateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
 import type { SyncStages, SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
-import { families } from "@kpng/model/address.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -20,7 +19,8 @@ import { driftTask } from "./drift-task.ts";
 import { FamilyRules } from "./family-rules.ts";
 import { type FamilyParts, NodeRules } from "./node-rules.ts";
 import { createRulesMetrics } from "./observe-rules.ts";
-import { findTools, maxChainsOf, type Tools, type Variant } from "./read/find-tools.ts";
+import { maxChainsOf, type Variant } from "./read/find-tools.ts";
+import { openTools } from "./read/open-tools.ts";
 import { scanRules } from "./read/read-rules.ts";
 import type { Settings } from "./render/settings.ts";
 
@@ -113,9 +113,8 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
   const { settings, context, variant, timeoutMs, lockSeconds, print } = options;
   const { log } = context;
   const parts: FamilyParts[] = [];
-  for (const family of families) {
-    const tools = await findFamily(family, variant, log);
-    if (tools === undefined) continue;
+  for (const tools of await openTools(variant, runTool, log)) {
+    const { family } = tools;
     const restore = async (transaction: string): Promise<void> => {
       if (print !== undefined) print(`# ${tools.restore} --noflush\n${transaction}`);
       else await restoreRules(transaction, { tools, run: runTool, lockSeconds, timeoutMs });
@@ -130,26 +129,6 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
     });
   }
   return parts;
-}
-
-/** A node without ip6tables serves IPv4 alone; one without iptables cannot serve. */
-async function findFamily(
-  family: (typeof families)[number],
-  variant: Variant | "auto",
-  log: BackendContext["log"],
-): Promise<Tools | undefined> {
-  try {
-    const tools = await findTools(family, variant, runTool);
-    if (!("missing" in tools)) {
-      log.info("tools found", { family, version: tools.version, variant: tools.variant });
-      return tools;
-    }
-    log.info("no rules in this family", { family, reason: tools.missing });
-  } catch (error) {
-    if (family === "v4") throw error;
-    log.info("no rules in this family", { family, reason: reasonOf(error) });
-  }
-  return undefined;
 }
 
 function describeChange({ filter, nat }: RulesetChange): Readonly<Record<string, number | string | undefined>> {

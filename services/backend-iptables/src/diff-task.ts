@@ -1,0 +1,102 @@
+import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
+import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { runTool } from "./commit/run-tool.ts";
+import { type ChainDifference, listDifferences } from "./diff/list-differences.ts";
+import { FamilyRules } from "./family-rules.ts";
+import { NodeRules, type RulesOfFamily } from "./node-rules.ts";
+import { canonicalRule } from "./read/canonical-rule.ts";
+import type { Variant } from "./read/find-tools.ts";
+import { openTools } from "./read/open-tools.ts";
+import { scanRules } from "./read/read-rules.ts";
+import { standingRules } from "./read/standing-rules.ts";
+import type { Settings } from "./render/settings.ts";
+
+export interface DiffTaskOptions {
+  readonly settings: Settings;
+  readonly context: BackendContext;
+  readonly variant: Variant | "auto";
+  /** Longest time that one tool may take, in milliseconds. */
+  readonly timeoutMs: number;
+  readonly format: "table" | "json";
+  readonly print: (text: string) => void;
+  /** Told whether what stands is what should. */
+  readonly onVerdict: (isSame: boolean) => void;
+}
+
+type FamilyDifference = ChainDifference & { readonly family: Family };
+
+/**
+ * Compares what stands in the kernel with what the view wants, once, prints what a sync would change, and changes nothing.
+ *
+ * Rejects with IPTABLES_MISSING or IPTABLES_TOO_OLD. Waits for a watcher as long as none answers; a look that fails
+ * (SAVE_FAILED) is repeated.
+ */
+export function diffTask(options: DiffTaskOptions): Task {
+  const { settings, context, format, print, onVerdict } = options;
+  return {
+    name: "backend/iptables/diff",
+    run: async (signal) => {
+      const saved = new Map<Family, string>();
+      const families = await openFamilies(options, saved);
+      let found: FamilyDifference[] = [];
+      const rules = new NodeRules<RulesOfFamily>(settings, families, ({ family }, result) => {
+        if ("error" in result) return;
+        const { chains } = standingRules(saved.get(family) ?? "", settings.names.prefix);
+        const listed = listDifferences(result.change, chains, canonicalRule);
+        found.push(...listed.map((difference) => ({ family, ...difference })));
+      });
+      let isDone = false;
+      const onChanges = async ({ view }: { readonly view: Parameters<typeof rules.sync>[0] }): Promise<void> => {
+        found = [];
+        await rules.sync(view, "all");
+        isDone = true;
+      };
+      const following = backendTask({ ...context, name: "iptables-diff", isOnce: true, state: undefined, onChanges });
+      await following.run(signal);
+      if (!isDone) return;
+      print(formatDifferences(format, found));
+      onVerdict(found.length === 0);
+    },
+  };
+}
+
+/** Rules whose kernel is read and never written. */
+async function openFamilies(
+  { variant, timeoutMs, context }: DiffTaskOptions,
+  saved: Map<Family, string>,
+): Promise<readonly RulesOfFamily[]> {
+  return (await openTools(variant, runTool, context.log)).map((tools) => {
+    const read = async (take: (text: string) => void): Promise<void> => {
+      let text = "";
+      await scanRules(tools, runTool, timeoutMs, (part) => {
+        text += part;
+        take(part);
+      });
+      saved.set(tools.family, text);
+    };
+    const kernel = { read, restore: async () => undefined };
+    return { family: tools.family, rules: new FamilyRules(kernel, context.log.with({ family: tools.family })) };
+  });
+}
+
+/** "+" is what a sync would write, "-" what it would take away. */
+function formatDifferences(format: DiffTaskOptions["format"], differences: readonly FamilyDifference[]): string {
+  if (format === "json") return `${JSON.stringify({ differences }, undefined, 2)}\n`;
+  if (differences.length === 0) return "no difference\n";
+  const blocks = differences.flatMap(({ family, table, chain, kind, missing, unwanted }) => [
+    `${family} ${table} ${chain}: ${explain[kind]}`,
+    ...unwanted.map((rule) => `- ${rule}`),
+    ...missing.map((rule) => `+ ${rule}`),
+  ]);
+  return `${blocks.join("\n")}\n`;
+}
+
+const explain: Readonly<Record<ChainDifference["kind"], string>> = {
+  missing: "the chain is missing",
+  unwanted: "nobody wants the chain",
+  changed: "rules differ",
+  order: "the rules stand in another order",
+  jumps: "jumps to our chains differ",
+};

@@ -1,0 +1,26 @@
+import { families } from "@kpng/model/address.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import type { RunTool } from "../commit/run-tool.ts";
+import { findTools, type Tools, type Variant } from "./find-tools.ts";
+
+/**
+ * Returns the tools of each family that this node can have rules in. A node without ip6tables serves IPv4 alone; one
+ * without iptables cannot serve.
+ *
+ * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
+ */
+export async function openTools(variant: Variant | "auto", run: RunTool, log: Log): Promise<readonly Tools[]> {
+  const opened: Tools[] = [];
+  for (const family of families) {
+    const tools = await findTools(family, variant, run).catch((error: unknown) => {
+      if (family === "v4") throw error;
+      return { missing: reasonOf(error) };
+    });
+    if ("missing" in tools) log.info("no rules in this family", { family, reason: tools.missing });
+    else {
+      log.info("tools found", { family, version: tools.version, variant: tools.variant });
+      opened.push(tools);
+    }
+  }
+  return opened;
+}
