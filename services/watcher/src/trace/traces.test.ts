@@ -1,0 +1,125 @@
+import { KeptTracing } from "@kpng/process/testing/kept-tracing.ts";
+import { Registry } from "prom-client";
+import { expect, test } from "vitest";
+import type { Origin } from "../source/source.ts";
+import { maxTraces } from "../store/snapshot.ts";
+import { Store } from "../store/store.ts";
+import { Subscribers } from "../stream/subscribers.ts";
+import { endpoint, node, service, slice } from "../testing/build.ts";
+import { traceRevisions } from "./trace-revisions.ts";
+import { TraceSends } from "./trace-sends.ts";
+
+function makeStore(tracing: KeptTracing): Store {
+  const store = new Store({ trace: traceRevisions(tracing) });
+  store.replace({ services: [service({ name: "web" })], slices: [], nodes: [node("n1")] });
+  return store;
+}
+
+const pod = (address: string, triggeredAtMs?: number) =>
+  slice([endpoint(address)], {
+    name: "web-a",
+    serviceName: "web",
+    ...(triggeredAtMs === undefined ? {} : { triggeredAtMs }),
+  });
+
+test("a revision is one trace: decoded, applied, and what it changed", () => {
+  const tracing = new KeptTracing();
+  const store = makeStore(tracing);
+  tracing.spans.length = 0;
+  const receivedAtMs = Date.now() - 1_000;
+  store.apply([{ kind: "put-slice", slice: pod("10.1.0.1", 5_000) }], { source: "kube", receivedAtMs });
+  const [decode, apply, change] = tracing.spans;
+  expect(tracing.spans.map(({ name }) => name)).toEqual(["source.decode", "store.apply", "change"]);
+  expect(change).toMatchObject({
+    startMs: receivedAtMs,
+    endMs: store.snapshot.storedAtMs,
+    parent: undefined,
+    attributes: {
+      "kpng.source": "kube",
+      "kpng.revision": 2,
+      "kpng.services": ["ns/web"],
+      "kpng.last_change_trigger_times": ["1970-01-01T00:00:05.000Z"],
+    },
+  });
+  expect(decode).toMatchObject({ startMs: receivedAtMs, endMs: apply?.startMs, parent: change?.traceparent });
+  expect(apply).toMatchObject({ endMs: store.snapshot.storedAtMs, parent: change?.traceparent });
+  expect(store.snapshot.traces.at(-1)).toMatchObject({ revision: 2, traceparent: change?.traceparent });
+});
+
+test("what changes nothing by value is no trace", () => {
+  const tracing = new KeptTracing();
+  const store = makeStore(tracing);
+  const count = tracing.spans.length;
+  store.apply([{ kind: "put-service", service: service({ name: "web" }) }]);
+  expect(tracing.spans).toHaveLength(count);
+});
+
+test("a revision that is not sampled leaves nothing behind, and the newest traces are kept", () => {
+  let isSampled = false;
+  const tracing = new KeptTracing(() => isSampled);
+  const store = makeStore(tracing);
+  expect(tracing.spans).toEqual([]);
+  expect(store.snapshot.traces).toEqual([]);
+  isSampled = true;
+  for (let i = 0; i <= maxTraces; i++) store.apply([{ kind: "put-slice", slice: pod(`10.1.0.${i}`) }]);
+  expect(store.snapshot.traces.map(({ revision }) => revision)).toEqual(
+    Array.from({ length: maxTraces }, (_, index) => index + 3),
+  );
+});
+
+test("another watcher's trace goes on, from when that one stored the change, but not into a first list", () => {
+  const tracing = new KeptTracing();
+  const parent = "00-11111111111111111111111111111111-2222222222222222-01";
+  const other = "00-33333333333333333333333333333333-4444444444444444-01";
+  const storedAtMs = Date.now() - 2_000;
+  const origin: Origin = {
+    source: "api",
+    receivedAtMs: Date.now(),
+    upstream: { traceparents: [parent, other], tracedNodes: 5, storedAtMs },
+  };
+  const store = new Store({ trace: traceRevisions(tracing) });
+  store.replace({ services: [], slices: [], nodes: [] }, origin);
+  expect(tracing.spans.at(-1)).toMatchObject({ name: "change", parent: undefined });
+  store.apply([{ kind: "put-service", service: service({ name: "web" }) }], origin);
+  expect(tracing.spans.at(-1)).toMatchObject({ name: "change", parent, links: [other], startMs: storedAtMs });
+  expect(tracing.spans.at(-3)?.name).toBe("source.receive");
+  expect(store.snapshot.traces.at(-1)?.nodes).toBe(5);
+});
+
+test("what is sent is recorded once for each zone, however many nodes are in it", async () => {
+  const tracing = new KeptTracing();
+  const store = new Store({ trace: traceRevisions(tracing) });
+  const zones = { n1: "a", n2: "a", n3: "b" };
+  const nodes = Object.entries(zones).map(([name, zone]) => node(name, { zone }));
+  store.replace({ services: [], slices: [], nodes });
+  store.apply([{ kind: "put-service", service: service({ name: "web" }) }]);
+  const subscribers = new Subscribers(new Registry());
+  subscribers.observe(new TraceSends(store, tracing));
+  tracing.spans.length = 0;
+  const { revision, storedAtMs } = store.snapshot;
+  for (const name of Object.keys(zones)) {
+    const subscriber = subscribers.add("local", "", store);
+    subscriber.nodeName = name;
+    // A whole view, then the change.
+    subscriber.sent({ after: 0, revision: 1, computedAtMs: storedAtMs, byteCount: 1_000 });
+    subscriber.sent({ after: 1, revision, computedAtMs: storedAtMs + 1, byteCount: 10 });
+  }
+  await expect.poll(() => tracing.spans.length).toBe(4);
+  const sends = tracing.spans.filter(({ name }) => name === "stream.send");
+  expect(
+    sends.map(({ attributes }) => [
+      attributes?.["cloud.availability_zone"],
+      attributes?.["kpng.subscribers"],
+      attributes?.["kpng.bytes"],
+    ]),
+  ).toEqual([
+    ["a", 2, 20],
+    ["b", 1, 10],
+  ]);
+  const [computed] = tracing.spans.filter(({ name }) => name === "view.compute");
+  expect(computed).toMatchObject({
+    startMs: storedAtMs,
+    endMs: storedAtMs + 1,
+    parent: store.snapshot.traces.at(-1)?.traceparent,
+  });
+});
