@@ -1,3 +1,4 @@
+import { type Family, families } from "../scenario/places.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** Lines of iptables-save that are of chains with a prefix: the chains, their rules and the jumps to them. */
@@ -12,20 +13,22 @@ export function ownLines(saved: string, prefix: string): readonly string[] {
   return lines;
 }
 
-/** The same of both families; `isSorted` leaves out in which order chains were made, which says nothing. */
+/** The same of both families, comparable between runs. */
 export async function ownRules(world: TwoNodes, prefix: string): Promise<readonly string[]> {
-  const { v4, v6 } = await world.rules();
-  return [...byChain(ownLines(v4, prefix), "v4"), ...byChain(ownLines(v6, prefix), "v6")];
+  return comparableRules(await world.rules(), prefix);
 }
 
 /**
- * Chains are printed in the order in which they were made, or by name, by version and variant. Rules of a chain keep
- * their order: a stable sort by table and chain.
+ * Our rules in a form in which equal rules are equal texts. Chains are printed in the order in which they were made, or
+ * by name, by version and variant, and with counters; the rules of a chain keep their order.
  */
-function byChain(lines: readonly string[], family: string): readonly string[] {
-  const keyOf = (line: string) => line.split(" ").slice(0, 3).join(" ").replace(/ \[.*/, "");
-  return lines
-    .map((line) => ({ key: keyOf(line), line: `${family} ${line}` }))
-    .toSorted((one, other) => (one.key < other.key ? -1 : one.key > other.key ? 1 : 0))
-    .map(({ line }) => line);
+export function comparableRules(saved: Readonly<Record<Family, string>>, prefix: string): readonly string[] {
+  const keyOf = (line: string) => line.split(" ").slice(0, 3).join(" ");
+  return families.flatMap((family) =>
+    ownLines(saved[family], prefix)
+      .map((line) => `${family} ${line.replace(/ \[\d+:\d+\]$/, "")}`)
+      .map((line) => ({ key: keyOf(line.replace(" :", " -A ")), line }))
+      .toSorted((one, other) => (one.key < other.key ? -1 : one.key > other.key ? 1 : 0))
+      .map(({ line }) => line),
+  );
 }
