@@ -97,7 +97,8 @@ export function isDraining({ conditions }: Pick<Candidate, "conditions">): boole
  * a hint for just that, which the API server takes from people who write it, can mean the node.
  */
 function matchHints<C extends Candidate>(ready: readonly C[], node: ChoosingNode): ChosenSet<C> {
-  const forNode = ready.filter((candidate) => candidate.hintedNodes.includes(node.name));
+  // Nothing is meant for a node without a name.
+  const forNode = ready.filter(({ hintedNodes }) => node.name !== "" && hintedNodes.includes(node.name));
   if (forNode.length > 0 && ready.every((candidate) => candidate.hintedNodes.length > 0)) {
     return { rule: "node-hints", members: forNode };
   }

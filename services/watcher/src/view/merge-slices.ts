@@ -9,10 +9,26 @@ export interface Facet extends Candidate {
   readonly family: Family;
   /** Undefined for an endpoint that names no ports. */
   readonly port: EndpointPort | undefined;
+  readonly group: FacetGroup;
 }
 
 /** *Shape:* family, port name and protocol: what endpoints are chosen among. */
 export type FacetGroup = string;
+
+/** An endpoint with what of it can be used. */
+export interface MergedEndpoint {
+  readonly endpoint: Endpoint;
+  readonly slice: EndpointSlice;
+  /** By family and port; undefined where another endpoint with the same address and port is taken in its place. */
+  readonly facets: readonly (Facet | undefined)[];
+}
+
+/** The slices of a Service as one. */
+export interface MergedSlices {
+  /** In the order of the slices. */
+  readonly endpoints: readonly MergedEndpoint[];
+  readonly groups: ReadonlyMap<FacetGroup, readonly Facet[]>;
+}
 
 /**
  * Takes the slices of a Service apart into facets and puts those together that answer for the same service port in the
@@ -25,18 +41,36 @@ export type FacetGroup = string;
  *
  * Pure; O(endpoints × ports).
  */
-export function groupFacets(slices: readonly EndpointSlice[]): ReadonlyMap<FacetGroup, readonly Facet[]> {
-  const groups = new Map<FacetGroup, Map<string, Facet>>();
+export function mergeSlices(slices: readonly EndpointSlice[]): MergedSlices {
+  const groups = new Map<FacetGroup, Map<string, Place>>();
+  const endpoints: MergedEndpoint[] = [];
   for (const slice of slices) {
     for (const endpoint of slice.endpoints) {
-      for (const facet of facetsOf(endpoint, slice)) addFacet(groups, facet);
+      const facets: (Facet | undefined)[] = [...facetsOf(endpoint, slice)];
+      for (const [index, facet] of facets.entries()) if (facet !== undefined) take({ facet, facets, index }, groups);
+      endpoints.push({ endpoint, slice, facets });
     }
   }
-  return new Map([...groups].map(([group, facets]) => [group, [...facets.values()]]));
+  const facetsByGroup = [...groups].map(
+    ([group, places]) => [group, [...places.values()].map(({ facet }) => facet)] as const,
+  );
+  return { endpoints, groups: new Map(facetsByGroup) };
+}
+
+/** What endpoints are chosen among; see {@link mergeSlices}. */
+export function groupFacets(slices: readonly EndpointSlice[]): ReadonlyMap<FacetGroup, readonly Facet[]> {
+  return mergeSlices(slices).groups;
 }
 
 export function facetGroup(family: Family, port: EndpointPort | undefined): FacetGroup {
   return port === undefined ? family : `${family} ${port.protocol ?? ""} ${port.name}`;
+}
+
+/** A facet and where its endpoint has it. */
+interface Place {
+  readonly facet: Facet;
+  readonly facets: (Facet | undefined)[];
+  readonly index: number;
 }
 
 function* facetsOf(endpoint: Endpoint, slice: EndpointSlice): Iterable<Facet> {
@@ -45,19 +79,23 @@ function* facetsOf(endpoint: Endpoint, slice: EndpointSlice): Iterable<Facet> {
   for (const family of families) {
     if (endpoint.addresses[family].length === 0) continue;
     for (const port of ports) {
-      yield { conditions, nodeName, hintedZones, hintedNodes, endpoint, slice, family, port };
+      const group = facetGroup(family, port);
+      yield { conditions, nodeName, hintedZones, hintedNodes, endpoint, slice, family, port, group };
     }
   }
 }
 
-function addFacet(groups: Map<FacetGroup, Map<string, Facet>>, facet: Facet): void {
-  const group = facetGroup(facet.family, facet.port);
-  const facets = groups.get(group) ?? new Map<string, Facet>();
-  groups.set(group, facets);
+/** Puts a facet into its group; of two with the same address and port, one loses its place. */
+function take(place: Place, groups: Map<FacetGroup, Map<string, Place>>): void {
+  const { facet } = place;
+  const places = groups.get(facet.group) ?? new Map<string, Place>();
+  groups.set(facet.group, places);
   // Only the first address of an endpoint is ever used, as in kube-proxy.
   const key = `${facet.endpoint.addresses[facet.family][0]} ${facet.port?.port ?? ""}`;
-  const other = facets.get(key);
-  if (other === undefined || rank(facet.endpoint) > rank(other.endpoint)) facets.set(key, facet);
+  const other = places.get(key);
+  const loser = other !== undefined && rank(facet.endpoint) <= rank(other.facet.endpoint) ? place : other;
+  if (loser !== place) places.set(key, place);
+  if (loser !== undefined) loser.facets[loser.index] = undefined;
 }
 
 function rank({ conditions }: Endpoint): number {

@@ -1,0 +1,68 @@
+import type { AddressSet, Family } from "@kpng/model/address.ts";
+import type { EndpointPort } from "@kpng/model/endpoint.ts";
+import type { EndpointUse, ViewEndpoint } from "@kpng/model/node-view.ts";
+import type { Service } from "@kpng/model/service.ts";
+import { endpointKey } from "@kpng/model/wire/endpoint-message.ts";
+import type { Facet, MergedEndpoint } from "./merge-slices.ts";
+
+/** How each facet of an endpoint is used, in their order; undefined for one that is not. */
+export type Uses = readonly (EndpointUse | undefined)[];
+
+/**
+ * Returns what a node is told of an endpoint that it uses in these ways.
+ *
+ * One that is used in the same way for all of its ports and families stays one item; otherwise each way becomes an item
+ * with the ports and addresses that are used that way.
+ *
+ * Pure; O(facets).
+ */
+export function viewEndpoints(
+  service: Service,
+  { endpoint, slice, facets }: MergedEndpoint,
+  uses: Uses,
+  isOnNode: boolean,
+): ViewEndpoint[] {
+  const used = facets.flatMap((facet, index): Used[] => {
+    const use = uses[index];
+    return facet === undefined || use === undefined ? [] : [{ facet, use }];
+  });
+  const isWhole = used.length === facets.length && used.every(({ use }) => isSameUse(use, used[0]?.use));
+  const parts = isWhole
+    ? [used]
+    : [...Map.groupBy(used, ({ facet, use }) => `${facet.family} ${use.cluster} ${use.local}`).values()];
+  return parts.flatMap((part) => {
+    const sample = part[0];
+    if (sample === undefined) return [];
+    const item = {
+      addresses: isWhole ? endpoint.addresses : onlyFamily(endpoint.addresses, sample.facet.family),
+      ports: isWhole
+        ? endpoint.ports
+        : part.flatMap(({ facet }): EndpointPort[] => (facet.port === undefined ? [] : [facet.port])),
+      hostname: endpoint.hostname,
+      podName: endpoint.podName,
+      nodeName: endpoint.nodeName,
+      isOnNode,
+      use: sample.use,
+      conditions: endpoint.conditions,
+      scopes: {
+        internal: service.internalTrafficPolicy === "Local" ? sample.use.local : sample.use.cluster,
+        external: service.externalTrafficPolicy === "Local" ? sample.use.local : sample.use.cluster,
+      },
+    };
+    const identity = { podName: endpoint.podName, sliceName: slice.name, hasPodKey: slice.hasPodKeys, isWhole };
+    return [{ ...item, key: endpointKey(item, service, identity) }];
+  });
+}
+
+interface Used {
+  readonly facet: Facet;
+  readonly use: EndpointUse;
+}
+
+function isSameUse(a: EndpointUse, b: EndpointUse | undefined): boolean {
+  return a.cluster === b?.cluster && a.local === b.local;
+}
+
+function onlyFamily(addresses: AddressSet, family: Family): AddressSet {
+  return family === "v4" ? { v4: addresses.v4, v6: [] } : { v4: [], v6: addresses.v6 };
+}
