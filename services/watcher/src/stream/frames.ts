@@ -1,6 +1,6 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { EmptyOpSchema, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { EmptyOpSchema, Encoding, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 
 /**
  * Messages of a stream as ready gRPC frames, so that one encoding serves every subscriber.
@@ -18,7 +18,11 @@ const opSet = 2;
 const opDelete = 3;
 const opReset = 4;
 const opKeep = 100;
+const opBatch = 101;
 const keepBuckets = 1;
+const batchEncoding = 1;
+const batchItems = 2;
+const batchSize = 3;
 const valueRef = 1;
 const valueBytes = 2;
 const refSet = 1;
@@ -77,6 +81,34 @@ export function syncFrame(mark?: SyncMark): Frame {
 /** The OpItem in a frame, encoded. */
 export function messageIn(one: Frame): Uint8Array {
   return one.subarray(frameHeaderBytes);
+}
+
+/** Many operations in one: `items` is an OpItems message of `size` bytes, compressed with Zstandard. */
+export function batchFrame(items: Uint8Array, size: number): Frame {
+  const writer = new BinaryWriter().tag(opBatch, WireType.LengthDelimited).fork();
+  writer.tag(batchEncoding, WireType.Varint).int32(Encoding.Zstd);
+  writer.tag(batchItems, WireType.LengthDelimited).bytes(items);
+  return frame(writer.tag(batchSize, WireType.Varint).uint32(size).join());
+}
+
+/** The value in a frame of Set: its last field. */
+export function valueIn(one: Frame): Uint8Array {
+  // The operation's tag and length, then Value's first field, which is as long as it says, then tag and length of the value.
+  const value = skipLength(one, frameHeaderBytes + 1);
+  const ref = skipLength(one, value.end + 1);
+  const bytes = skipLength(one, ref.end + ref.length + 1);
+  return one.subarray(bytes.end, bytes.end + bytes.length);
+}
+
+/** Reads a varint; `end` is where it ends. */
+function skipLength(bytes: Uint8Array, start: number): { readonly length: number; readonly end: number } {
+  let length = 0;
+  let end = start;
+  for (let shift = 0; ; shift += 7, end += 1) {
+    const byte = bytes[end] ?? 0;
+    length |= (byte & 0x7f) << shift;
+    if (byte < 0x80) return { length, end: end + 1 };
+  }
 }
 
 function writeRef(writer: BinaryWriter, set: SetName, path: string): BinaryWriter {

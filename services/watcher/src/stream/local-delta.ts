@@ -1,19 +1,37 @@
 import type { Snapshot } from "../store/snapshot.ts";
-import type { ChoosingNode } from "../view/choose-endpoints.ts";
-import { diffItems } from "./diff-items.ts";
+import { changedServices } from "./derived.ts";
+import { deleteFrame, type Frame } from "./frames.ts";
 import { getOrMake } from "./get-or-make.ts";
-import { audienceOf, concernedNodes, type LocalRequest, localOrder, noSlices, serviceItems } from "./local-units.ts";
-import { type Changes, noChanges } from "./projection.ts";
+import { type Audience, audienceKey, localOrder } from "./local-units.ts";
+import { ownersOf } from "./own-services.ts";
+import { packFrames } from "./packed-frames.ts";
+import { type Changes, type Item, noChanges } from "./projection.ts";
+import { unitAt } from "./service-units.ts";
+import { makeStrip, type PathOp, type Strip } from "./strip.ts";
+import { diffUnits, type UnitDiff } from "./unit.ts";
 
 /** What changed between two snapshots, worked out once for all subscribers that go from the one to the other. */
 export interface LocalDelta {
   /** Services that may be told differently. */
   readonly keys: readonly string[];
-  /** Nodes that are told something of their own about one of them, before or after. */
-  readonly concernedNodes: ReadonlySet<string>;
-  /** The changes for a node that is not concerned: the same object for each node of the zone. */
-  changesFor(request: LocalRequest, node: ChoosingNode): Changes;
+  /** For each node those of them that have endpoints of its own, before or after. */
+  readonly keysByNode: ReadonlyMap<string, readonly string[]>;
+  /** What is told to all who have none of their own. */
+  forAudience(audience: Audience): ClassDelta;
 }
+
+/** The changes of an audience. */
+export interface ClassDelta {
+  /** One for each phase of the order. */
+  readonly strips: readonly Strip[];
+  /** In one piece. */
+  readonly changes: Changes;
+  /** The same, packed; undefined if that would not pay. */
+  packed(): readonly Frame[] | undefined;
+}
+
+/** In bytes; less is not packed: what is saved is not worth that each node unpacks it. */
+const minPackedBytes = 16 * 1024;
 
 /**
  * Subscribers that keep up all go from the same snapshot to the same next one, so the delta is kept by both, as long as
@@ -28,40 +46,55 @@ export function localDelta(before: Snapshot, snapshot: Snapshot): LocalDelta {
 }
 
 function makeDelta(before: Snapshot, snapshot: Snapshot): LocalDelta {
-  const keys = [
-    ...new Set([
-      ...snapshot.services.changedKeys(before.services),
-      ...snapshot.slicesByService.changedKeys(before.slicesByService),
-    ]),
-  ];
-  const nodes = new Set<string>();
+  const keys = changedServices(before, snapshot);
+  const keysByNode = new Map<string, string[]>();
   const proxyNames = new Set<string | undefined>();
-  for (const { services, slicesByService } of [before, snapshot]) {
-    for (const key of keys) {
-      proxyNames.add(services.get(key)?.proxyName);
-      for (const name of concernedNodes(slicesByService.get(key) ?? noSlices)) nodes.add(name);
+  for (const key of keys) {
+    const old = ownersOf(before, key);
+    for (const name of old.keys()) getOrMake(keysByNode, name, () => []).push(key);
+    for (const name of ownersOf(snapshot, key).keys()) {
+      if (!old.has(name)) getOrMake(keysByNode, name, () => []).push(key);
     }
+    for (const { services } of [before, snapshot]) proxyNames.add(services.get(key)?.proxyName);
   }
-  const byAudience = new Map<string, Changes>();
+  const byAudience = new Map<string, ClassDelta>();
   return {
     keys,
-    concernedNodes: nodes,
-    changesFor(request, node) {
-      if (keys.length === 0) return noChanges;
+    keysByNode,
+    forAudience(audience) {
       // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
-      if (!proxyNames.has(request.proxyName)) return noChanges;
-      return getOrMake(byAudience, audienceOf(request, node.zone), () => {
-        const stranger = { name: "", zone: node.zone };
-        const [sent, wanted] = [before, snapshot].map((one) => serviceItems(one, keys, request, stranger));
-        return joined(diffItems(sent ?? [], wanted ?? [], localOrder));
-      });
+      if (!proxyNames.has(audience.proxyName)) return noDelta;
+      return getOrMake(byAudience, audienceKey(audience), () =>
+        classDelta(keys.map((key) => diffUnits(unitAt(before, key, audience), unitAt(snapshot, key, audience)))),
+      );
     },
   };
 }
 
-/** The frames as one piece: one write for each subscriber. */
-function joined(changes: Changes): Changes {
-  if (changes.isEmpty) return noChanges;
-  const piece = Buffer.concat([...changes.frames()]);
-  return { isEmpty: false, frames: () => [piece] };
+const noDelta: ClassDelta = classDelta([]);
+
+function classDelta(diffs: readonly UnitDiff[]): ClassDelta {
+  const puts = diffs.flatMap((diff) => diff.puts);
+  const deletes = diffs.flatMap((diff) => diff.deletes);
+  const strips = localOrder.phases.map(({ kind, section }) => {
+    const inSection = (items: readonly Item[]): readonly Item[] => items.filter((item) => item.section === section);
+    return kind === "put" ? makeStrip(inSection(puts)) : makeStrip(inSection(deletes).map(deletion), true);
+  });
+  const bytes = Buffer.concat(strips.map((strip) => strip.bytes));
+  const changes: Changes = bytes.length === 0 ? noChanges : { isEmpty: false, frames: () => [bytes] };
+  let packed: readonly Frame[] | undefined;
+  return {
+    strips,
+    changes,
+    packed() {
+      if (bytes.length < minPackedBytes) return undefined;
+      packed ??= packFrames(strips.flatMap(({ ops }) => ops.map(({ frame }) => frame)));
+      return packed;
+    },
+  };
+}
+
+/** The operation that deletes an item. */
+export function deletion({ section, path }: Pick<Item, "section" | "path">): PathOp {
+  return { path, frame: deleteFrame(localOrder.sections[section] ?? 0, path) };
 }

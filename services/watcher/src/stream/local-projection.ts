@@ -2,9 +2,11 @@ import type { Snapshot } from "../store/snapshot.ts";
 import { choosingNode } from "../view/node.ts";
 import { diffItems } from "./diff-items.ts";
 import { localDelta } from "./local-delta.ts";
-import { type LocalRequest, localOrder, nodeItems, serviceItems } from "./local-units.ts";
+import { audienceOf, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
 import { wholeView } from "./local-whole.ts";
+import { nodeDelta } from "./node-delta.ts";
 import type { Changes, Item, Projection } from "./projection.ts";
+import { itemsOfUnit, nodeUnit, ownEndpointsOf, serviceFor } from "./service-units.ts";
 
 /** The view of one node as a stream's items. */
 export function localProjection(request: LocalRequest): Projection {
@@ -18,25 +20,24 @@ export function localProjection(request: LocalRequest): Projection {
 
 function between(before: Snapshot, snapshot: Snapshot, request: LocalRequest): Changes {
   const node = choosingNode(snapshot, request.nodeName);
-  const difference = (beforeKeys: Iterable<string>, keys: Iterable<string>): Changes =>
-    diffItems(itemsOf(before, beforeKeys, request), itemsOf(snapshot, keys, request), localOrder);
-  // A node that moved to another zone has every endpoint chosen anew.
-  if (choosingNode(before, node.name).zone !== node.zone) {
-    return difference(before.services.keys(), snapshot.services.keys());
-  }
   const delta = localDelta(before, snapshot);
-  if (delta.concernedNodes.has(node.name) || isNodeChanged(before, snapshot, request)) {
-    return difference(delta.keys, delta.keys);
+  if (before.nodes === snapshot.nodes || choosingNode(before, node.name).zone === node.zone) {
+    return nodeDelta(before, snapshot, request, node, delta);
   }
-  return delta.changesFor(request, node);
-}
-
-function isNodeChanged(before: Snapshot, snapshot: Snapshot, { wantsNode, nodeName }: LocalRequest): boolean {
-  if (!wantsNode) return false;
-  return before.nodes.get(nodeName) !== snapshot.nodes.get(nodeName) || before.serviceCIDRs !== snapshot.serviceCIDRs;
+  // In another zone endpoints are chosen anew where hints for zones are.
+  const keys = new Set(delta.keys);
+  for (const { slicesByService } of [before, snapshot]) {
+    for (const [key, slices] of slicesByService.entries()) if (ownEndpointsOf(slices).hasZoneHints) keys.add(key);
+  }
+  return diffItems(itemsOf(before, keys, request), itemsOf(snapshot, keys, request), localOrder);
 }
 
 function* itemsOf(snapshot: Snapshot, keys: Iterable<string>, request: LocalRequest): Iterable<Item> {
   if (request.wantsNode) yield* nodeItems(snapshot, request.nodeName);
-  yield* serviceItems(snapshot, keys, request, choosingNode(snapshot, request.nodeName));
+  const node = choosingNode(snapshot, request.nodeName);
+  const audience = audienceOf(request, node.zone);
+  for (const key of keys) {
+    const state = serviceFor(snapshot, key, audience);
+    if (state !== undefined) yield* itemsOfUnit(nodeUnit(state, node, request.isExtended, false));
+  }
 }

@@ -1,18 +1,11 @@
 import { toBinary } from "@bufbuild/protobuf";
-import type { EndpointSlice } from "@kpng/model/endpoint.ts";
-import { EndpointSchema, NodeSchema, ServiceSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { Service } from "@kpng/model/service.ts";
-import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { NodeSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { encodeNode } from "@kpng/model/wire/node-message.ts";
-import { encodeService } from "@kpng/model/wire/service-message.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { makeViewNode } from "../view/node.ts";
-import { makeServiceView } from "../view/service-view.ts";
 import { setFrame } from "./frames.ts";
-import { getOrMake } from "./get-or-make.ts";
 import type { Order } from "./order.ts";
-import type { Item, Unit } from "./projection.ts";
+import type { Item } from "./projection.ts";
 
 export const nodeSection = 0;
 export const serviceSection = 1;
@@ -42,91 +35,24 @@ export interface LocalRequest {
   readonly isExtended: boolean;
   /** It wants the node itself. */
   readonly wantsNode: boolean;
+  /** It understands packed operations. Default false. */
+  readonly takesBatches?: boolean | undefined;
 }
 
-/**
- * Tells apart the requests that are answered differently about what concerns no node by itself.
- *
- * *Shape:* the zone's length comes first, because a zone of a state file may hold any character.
- */
-export function audienceOf({ isExtended, proxyName }: LocalRequest, zone: string): string {
+/** Those who are told the same of every Service that has no endpoint of their own node. */
+export interface Audience {
+  readonly isExtended: boolean;
+  readonly proxyName: string;
+  readonly zone: string;
+}
+
+/** *Shape:* the zone's length comes first, because a zone of a state file may hold any character. */
+export function audienceKey({ isExtended, proxyName, zone }: Audience): string {
   return `${isExtended} ${zone.length} ${zone} ${proxyName}`;
 }
 
-/** What a Service without slices has; always the same object, so that it can be a key. */
-export const noSlices: readonly EndpointSlice[] = [];
-
-/**
- * Returns a Service with its endpoints as a node is told of them.
- *
- * Nodes that have no endpoint of the Service on them, and none meant for them by name, are all told the same, or all of
- * a zone where endpoints are meant for zones: they share one unit. It is kept as long as the Service and its slices are
- * what they are.
- */
-function serviceUnit(
-  service: Service,
-  slices: readonly EndpointSlice[],
-  node: ChoosingNode,
-  isExtended: boolean,
-): Unit {
-  if (concernedNodes(slices).has(node.name)) return makeUnit(service, slices, node, isExtended);
-  const zone = hasZoneHints(slices) ? node.zone : "";
-  const audience = `${isExtended} ${zone}`;
-  const byService = getOrMake(sharedUnits, slices, () => new WeakMap<Service, Map<string, Unit>>());
-  const byAudience = getOrMake(byService, service, () => new Map<string, Unit>());
-  const stranger = { name: "", zone };
-  return getOrMake(byAudience, audience, () => makeUnit(service, slices, stranger, isExtended));
-}
-
-const sharedUnits = new WeakMap<readonly EndpointSlice[], WeakMap<Service, Map<string, Unit>>>();
-
-/** The nodes that are told something of their own: those that an endpoint runs on or is meant for by name. */
-export function concernedNodes(slices: readonly EndpointSlice[]): ReadonlySet<string> {
-  return getOrMake(concerned, slices, () => {
-    const names = slices.flatMap(({ endpoints }) => endpoints.flatMap((one) => [one.nodeName, ...one.hintedNodes]));
-    // An endpoint without a node is on no node.
-    return new Set(names.filter((name) => name !== ""));
-  });
-}
-
-/** True if the zone of a node can make a difference. */
-function hasZoneHints(slices: readonly EndpointSlice[]): boolean {
-  return getOrMake(zoneHints, slices, () =>
-    slices.some(({ endpoints }) => endpoints.some(({ hintedZones }) => hintedZones.length > 0)),
-  );
-}
-
-const zoneHints = new WeakMap<readonly EndpointSlice[], boolean>();
-
-const concerned = new WeakMap<readonly EndpointSlice[], ReadonlySet<string>>();
-
-function makeUnit(service: Service, slices: readonly EndpointSlice[], node: ChoosingNode, isExtended: boolean): Unit {
-  const view = makeServiceView(service, slices, node);
-  const path = `${service.namespace}/${service.name}`;
-  const message = encodeService(service, isExtended ? view : undefined);
-  const items = [makeItem(serviceSection, path, toBinary(ServiceSchema, message))];
-  for (const endpoint of view.endpoints) {
-    // A reader that ignores Scopes uses all that it gets for cluster IPs: what must not be used there is left out.
-    if (!isExtended && !endpoint.scopes.internal) continue;
-    const encoded = isExtended ? encodeExtendedEndpoint(endpoint, service) : encodeKpngEndpoint(endpoint, service);
-    const section = endpoint.podName === "" ? anonymousSection : podSection;
-    items.push(makeItem(section, `${path}/${endpoint.key}`, toBinary(EndpointSchema, encoded)));
-  }
-  return items;
-}
-
-/** The items of the Services at `keys` that a request wants; a key that is no Service has none. */
-export function* serviceItems(
-  snapshot: Snapshot,
-  keys: Iterable<string>,
-  { proxyName, isExtended }: Pick<LocalRequest, "proxyName" | "isExtended">,
-  node: ChoosingNode,
-): Iterable<Item> {
-  for (const key of keys) {
-    const service = snapshot.services.get(key);
-    if (service?.proxyName !== proxyName) continue;
-    yield* serviceUnit(service, snapshot.slicesByService.get(key) ?? noSlices, node, isExtended);
-  }
+export function audienceOf({ isExtended, proxyName }: LocalRequest, zone: string): Audience {
+  return { isExtended, proxyName, zone };
 }
 
 /** The node itself; nothing if the cluster does not know it. */
@@ -135,6 +61,6 @@ export function nodeItems(snapshot: Snapshot, nodeName: string): readonly Item[]
   return node === undefined ? [] : [makeItem(nodeSection, nodeName, toBinary(NodeSchema, encodeNode(node)))];
 }
 
-function makeItem(section: number, path: string, bytes: Uint8Array): Item {
+export function makeItem(section: number, path: string, bytes: Uint8Array): Item {
   return { section, path, frame: setFrame(localOrder.sections[section] ?? 0, path, bytes) };
 }

@@ -2,95 +2,96 @@ import { compareText } from "@kpng/model/text-order.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { choosingNode } from "../view/node.ts";
 import type { Frame } from "./frames.ts";
-import { getOrMake } from "./get-or-make.ts";
+import { deletion } from "./local-delta.ts";
+import { type Piece, packedPiece, pieceStrip, piecesByEndpoint, piecesByService } from "./local-pieces.ts";
 import {
+  type Audience,
   anonymousSection,
   audienceOf,
-  concernedNodes,
   type LocalRequest,
   nodeItems,
-  noSlices,
   podSection,
-  serviceItems,
   serviceSection,
 } from "./local-units.ts";
+import { type OwnUnit, ownItems, ownUnits } from "./own-units.ts";
 import type { Changes, Item } from "./projection.ts";
-
-/** Services whose frames make one piece. Smaller pieces are shared more often, larger ones cost fewer writes. */
-const servicesPerPiece = 16;
+import { editStrip } from "./strip.ts";
 
 /**
- * A whole view as puts.
+ * A whole view as puts: the pieces that an audience shares, with the node's own items in place of some of theirs. Told in
+ * order, or packed for a subscriber that understands it.
  *
- * It is written in pieces. A piece without a Service that concerns the node itself is the same bytes for every node of
- * the zone, made once for a snapshot: a thousand nodes that come at once share all but a few pieces.
+ * `onOwn` is told what of it is the node's own, when the first frame is taken.
  *
- * *Bound:* while the frames are taken, the items of the pieces that concern the node.
+ * *Cost:* the node's own endpoints, and a copy of the pieces that they are in; the pieces are made once, as long as
+ * their Services are what they are. *Bound:* while the frames are taken, the node's own items.
  */
-export function wholeView(snapshot: Snapshot, request: LocalRequest): Changes {
+export function wholeView(
+  snapshot: Snapshot,
+  request: LocalRequest,
+  onOwn: (units: readonly OwnUnit[]) => void = () => undefined,
+): Changes {
   return {
     isEmpty: false,
     *frames() {
       const node = choosingNode(snapshot, request.nodeName);
-      // Pieces that concern the node are made for it alone: each Service of them once, not once for each section.
-      const own = new Map<string, readonly Item[]>();
-      const itemsOf = (key: string) => getOrMake(own, key, () => [...serviceItems(snapshot, [key], request, node)]);
+      const units = ownUnits(snapshot, request, node);
+      onOwn(units);
       if (request.wantsNode) for (const item of nodeItems(snapshot, request.nodeName)) yield item.frame;
-      for (const section of [serviceSection, podSection, anonymousSection]) {
-        for (const piece of piecesOf(snapshot, section === serviceSection ? "" : "/")) {
-          const frame = piece.concernedNodes.has(node.name)
-            ? join(piece.keys.flatMap(itemsOf), section)
-            : sharedFrame(snapshot, piece, section, request, node.zone);
-          if (frame.length > 0) yield frame;
-        }
-      }
+      const audience = audienceOf(request, node.zone);
+      if (request.takesBatches) yield* packedFrames(snapshot, audience, units);
+      else yield* orderedFrames(snapshot, audience, units);
     },
   };
 }
 
-interface Piece {
-  readonly keys: readonly string[];
-  readonly concernedNodes: ReadonlySet<string>;
-  /** Of its Services. */
-  readonly proxyNames: ReadonlySet<string>;
-  /** Frames by section and audience. */
-  readonly shared: Map<string, Frame>;
+/** An item that a node has in place of what its audience is told at the path: undefined for none. */
+interface Replacement {
+  readonly section: number;
+  readonly path: string;
+  readonly item: Item | undefined;
 }
 
-const noFrame: Frame = new Uint8Array();
-
-const pieces = new WeakMap<Snapshot, Map<string, readonly Piece[]>>();
-
-/**
- * The Services in the order of their items' paths: "a-b" comes after "a", but "a-b/pod" before "a/pod". `suffix` is what
- * follows the Service's path.
- */
-function piecesOf(snapshot: Snapshot, suffix: "" | "/"): readonly Piece[] {
-  const bySuffix = getOrMake(pieces, snapshot, () => new Map<string, readonly Piece[]>());
-  return getOrMake(bySuffix, suffix, () => {
-    const keys = [...snapshot.services.keys()].sort((a, b) => compareText(a + suffix, b + suffix));
-    return Array.from({ length: Math.ceil(keys.length / servicesPerPiece) }, (_, index) =>
-      makePiece(snapshot, keys.slice(index * servicesPerPiece, (index + 1) * servicesPerPiece)),
-    );
-  });
+function replacements(own: OwnUnit): Replacement[] {
+  const items = ownItems(own);
+  const made = new Map<string, Replacement>();
+  for (const item of items.hidden) made.set(`${item.section} ${item.path}`, { ...item, item: undefined });
+  for (const item of items.own) made.set(`${item.section} ${item.path}`, { ...item, item });
+  return [...made.values()];
 }
 
-function makePiece(snapshot: Snapshot, keys: readonly string[]): Piece {
-  const nodes = keys.flatMap((key) => [...concernedNodes(snapshot.slicesByService.get(key) ?? noSlices)]);
-  const proxyNames = keys.map((key) => snapshot.services.get(key)?.proxyName ?? "");
-  return { keys, concernedNodes: new Set(nodes), proxyNames: new Set(proxyNames), shared: new Map() };
+/** Everybody's pieces, then what is otherwise for this node. */
+function* packedFrames(snapshot: Snapshot, audience: Audience, units: readonly OwnUnit[]): Iterable<Frame> {
+  for (const piece of piecesByEndpoint(snapshot)) yield* packedPiece(piece, audience);
+  const all = units.flatMap(replacements);
+  if (all.length === 0) return;
+  // What moves to another section is deleted there before it is put here.
+  const [drops, puts] = [all.filter(({ item }) => item === undefined), all.filter(({ item }) => item !== undefined)];
+  const kept = new Set(puts.map(({ path }) => path));
+  yield Buffer.concat([
+    ...drops.filter(({ path }) => !kept.has(path)).map((one) => deletion(one).frame),
+    ...puts.flatMap(({ item }) => (item === undefined ? [] : [item.frame])),
+  ]);
 }
 
-function sharedFrame(snapshot: Snapshot, piece: Piece, section: number, request: LocalRequest, zone: string): Frame {
-  // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
-  if (!piece.proxyNames.has(request.proxyName)) return noFrame;
-  const audience = `${section} ${audienceOf(request, zone)}`;
-  const stranger = { name: "", zone };
-  return getOrMake(piece.shared, audience, () => join(serviceItems(snapshot, piece.keys, request, stranger), section));
+function* orderedFrames(snapshot: Snapshot, audience: Audience, units: readonly OwnUnit[]): Iterable<Frame> {
+  const bySection = Map.groupBy(units.flatMap(replacements), ({ section }) => section);
+  for (const section of [serviceSection, podSection, anonymousSection]) {
+    const pieces = section === serviceSection ? piecesByService(snapshot) : piecesByEndpoint(snapshot);
+    const sorted = (bySection.get(section) ?? []).sort((a, b) => compareText(a.path, b.path));
+    let next = 0;
+    for (const [index, piece] of pieces.entries()) {
+      const first = next;
+      const end = pieces[index + 1]?.start;
+      while (next < sorted.length && (end === undefined || (sorted[next]?.path ?? "") < end)) next += 1;
+      const frame = pieceFrame(piece, section, audience, sorted.slice(first, next));
+      if (frame.length > 0) yield frame;
+    }
+  }
 }
 
-function join(items: Iterable<Item>, section: number): Frame {
-  const frames: Frame[] = [];
-  for (const item of items) if (item.section === section) frames.push(item.frame);
-  return Buffer.concat(frames);
+function pieceFrame(piece: Piece, section: number, audience: Audience, own: readonly Replacement[]): Frame {
+  const strip = pieceStrip(piece, section, audience);
+  if (own.length === 0) return strip.bytes;
+  return Buffer.concat(editStrip(strip, new Map(own.map(({ path, item }) => [path, item?.frame]))));
 }

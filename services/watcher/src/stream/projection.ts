@@ -11,9 +11,6 @@ export interface Item {
   readonly frame: Frame;
 }
 
-/** Items that come from the same objects and therefore change together. */
-export type Unit = readonly Item[];
-
 /** Frames of a batch without its marker, in their order; shared between subscribers wherever they are the same. */
 export interface Changes {
   readonly isEmpty: boolean;

@@ -24,6 +24,7 @@ export function readLocalRequest(request: WatchReq, names: ProxyNames): LocalReq
     proxyName: readProxyName(request.ServiceProxyName, names),
     isExtended: request.Features.includes(Feature.Extended),
     wantsNode: request.Features.includes(Feature.NodeItem),
+    takesBatches: request.Features.includes(Feature.Batches),
   };
 }
 
@@ -62,6 +63,7 @@ export function isSameRequest(a: LocalRequest, b: LocalRequest): boolean {
     a.nodeName === b.nodeName &&
     a.proxyName === b.proxyName &&
     a.isExtended === b.isExtended &&
-    a.wantsNode === b.wantsNode
+    a.wantsNode === b.wantsNode &&
+    a.takesBatches === b.takesBatches
   );
 }

@@ -1,33 +1,14 @@
-import { toBinary } from "@bufbuild/protobuf";
-import { EndpointSchema, ServiceSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { serviceKey } from "@kpng/model/service.ts";
-import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
-import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { describe, expect, test } from "vitest";
 import type { ObjectChange } from "../source/source.ts";
-import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { Store } from "../store/store.ts";
 import { addresses, draining, endpoint, node, ready, service, slice } from "../testing/build.ts";
-import { choosingNode } from "../view/node.ts";
-import { makeServiceView } from "../view/service-view.ts";
-import { setFrame } from "./frames.ts";
+import { plainItems } from "../testing/plain-items.ts";
+import { makeRandom } from "../testing/random.ts";
 import { globalProjection } from "./global-projection.ts";
 import { localProjection } from "./local-projection.ts";
-import { type LocalRequest, nodeItems } from "./local-units.ts";
-import type { Item, Projection } from "./projection.ts";
+import type { Projection } from "./projection.ts";
 import { Subscription } from "./subscription.ts";
 import { opsIn } from "./watch.ts";
-
-/** Mulberry32: small, seeded, good enough to choose. */
-function makeRandom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
-}
 
 function randomChange(random: () => number): ObjectChange {
   const pick = <T>(...values: readonly T[]): T => values[Math.floor(random() * values.length)] as T;
@@ -68,26 +49,6 @@ const local = (nodeName: string, isExtended: boolean): Projection => {
   const request = { nodeName, proxyName: "", isExtended, wantsNode: isExtended };
   return { ...localProjection(request), items: (snapshot) => plainItems(snapshot, request) };
 };
-
-/** A node's items without anything shared or remembered: what the engine must agree with. */
-function* plainItems(snapshot: Snapshot, { nodeName, isExtended, wantsNode }: LocalRequest): Iterable<Item> {
-  if (wantsNode) yield* nodeItems(snapshot, nodeName);
-  for (const service of snapshot.services.values()) {
-    if (service.proxyName !== "") continue;
-    const path = serviceKey(service);
-    const view = makeServiceView(service, slicesOf(snapshot, path), choosingNode(snapshot, nodeName));
-    const bytes = toBinary(ServiceSchema, encodeService(service, isExtended ? view : undefined));
-    yield { section: 1, path, frame: setFrame(SetName.ServicesSet, path, bytes) };
-    for (const endpoint of view.endpoints) {
-      if (!isExtended && !endpoint.scopes.internal) continue;
-      const encode = isExtended ? encodeExtendedEndpoint : encodeKpngEndpoint;
-      const section = endpoint.podName === "" ? 3 : 2;
-      const endpointPath = `${path}/${endpoint.key}`;
-      const encoded = toBinary(EndpointSchema, encode(endpoint, service));
-      yield { section, path: endpointPath, frame: setFrame(SetName.EndpointsSet, endpointPath, encoded) };
-    }
-  }
-}
 
 const projections: readonly (readonly [string, readonly Projection[]])[] = [
   ["a node", [local("n1", true)]],

@@ -1,0 +1,34 @@
+import { ShardedMap } from "../store/sharded-map.ts";
+import type { Snapshot } from "../store/snapshot.ts";
+import { changedServices, derived } from "./derived.ts";
+import { getOrMake } from "./get-or-make.ts";
+import { noSlices, ownEndpointsOf } from "./service-units.ts";
+
+const none: ReadonlySet<string> = new Set();
+
+/** The Services that have an endpoint of a node's own, in no order; also of proxies that the node does not ask for. */
+export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<string> {
+  return index(snapshot).get(nodeName) ?? none;
+}
+
+/** By node. *Cost:* the nodes of the Services that changed. */
+const index = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
+  const next = new Map<string, Set<string>>();
+  const edit = (name: string): Set<string> => getOrMake(next, name, () => new Set(byNode.get(name)));
+  for (const key of changedServices(before, snapshot)) {
+    const [old, now] = [ownersOf(before, key), ownersOf(snapshot, key)];
+    for (const name of old.keys()) if (!now.has(name)) edit(name).delete(key);
+    for (const name of now.keys()) if (!old.has(name)) edit(name).add(key);
+  }
+  const entries = [...next].map(([name, keys]) => [name, keys.size === 0 ? undefined : keys] as const);
+  if (byNode.size === 0)
+    return ShardedMap.from(entries.flatMap(([name, keys]) => (keys ? [[name, keys] as const] : [])));
+  return entries.reduce((map, [name, keys]) => map.with(name, keys), byNode);
+});
+
+/** The nodes that have endpoints of their own of a Service. */
+export function ownersOf({ services, slicesByService }: Snapshot, key: string): ReadonlyMap<string, unknown> {
+  return services.get(key) === undefined ? noOwners : ownEndpointsOf(slicesByService.get(key) ?? noSlices).byNode;
+}
+
+const noOwners: ReadonlyMap<string, unknown> = new Map();

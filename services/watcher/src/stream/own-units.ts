@@ -1,0 +1,60 @@
+import type { Snapshot } from "../store/snapshot.ts";
+import type { ChoosingNode } from "../view/choose-endpoints.ts";
+import { audienceOf, type LocalRequest } from "./local-units.ts";
+import { ownServices } from "./own-services.ts";
+import type { Item } from "./projection.ts";
+import { classUnit, itemsOfUnit, type NodeUnit, nodeUnit, serviceFor } from "./service-units.ts";
+import { digestOfItems, type Unit, unitDigest } from "./unit.ts";
+
+/** A Service that has endpoints of a node's own. */
+export interface OwnUnit {
+  /** As the node's audience is told it. */
+  readonly shared: Unit;
+  /** As the node is. */
+  readonly unit: NodeUnit;
+}
+
+/**
+ * Returns what a node is told otherwise than its audience. Nothing of it is remembered: a thousand nodes that come at
+ * once would leave it all behind.
+ *
+ * *Cost:* the node's own endpoints.
+ */
+export function ownUnits(snapshot: Snapshot, request: LocalRequest, node: ChoosingNode): readonly OwnUnit[] {
+  const keys = ownServices(snapshot, node.name);
+  return [...keys].flatMap((key) => ownUnitAt(snapshot, key, request, node, false) ?? []);
+}
+
+/** Undefined if the node is told nothing of what is at the key. */
+export function ownUnitAt(
+  snapshot: Snapshot,
+  key: string,
+  request: LocalRequest,
+  node: ChoosingNode,
+  isKept: boolean,
+): OwnUnit | undefined {
+  const audience = audienceOf(request, node.zone);
+  const state = serviceFor(snapshot, key, audience);
+  if (state === undefined) return undefined;
+  return { shared: classUnit(state, audience), unit: nodeUnit(state, node, request.isExtended, isKept) };
+}
+
+/** What distinguishes the digest of the node's view from that of its audience's. */
+export function ownDigest({ shared, unit: { base, hidden, own } }: OwnUnit): bigint {
+  const bases = base === shared ? 0n : unitDigest(base) ^ unitDigest(shared);
+  return bases ^ digestOfItems(hidden) ^ digestOfItems(own);
+}
+
+/** The items that the audience is told and the node is not, and those that it is told in their place. */
+export function ownItems({ shared, unit }: OwnUnit): {
+  readonly hidden: readonly Item[];
+  readonly own: readonly Item[];
+} {
+  if (unit.base === shared) return unit;
+  const told = new Set(shared.items);
+  const wanted = new Set(itemsOfUnit(unit));
+  return {
+    hidden: shared.items.filter((item) => !wanted.has(item)),
+    own: [...wanted].filter((item) => !told.has(item)),
+  };
+}

@@ -1,0 +1,53 @@
+import { zstdDecompressSync } from "node:zlib";
+import { fromBinary } from "@bufbuild/protobuf";
+import { Encoding, type OpItem, OpItemsSchema, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { hasBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
+import type { Changes } from "../stream/projection.ts";
+import { opsIn } from "../stream/watch.ts";
+
+/** What a subscriber holds: the bytes of items, in hex, by `set path`. */
+export type Held = ReadonlyMap<string, string>;
+
+/** Returns what a subscriber holds that held `before` and applied the changes. */
+export function applied(before: Held, changes: Changes): Held {
+  const held = new Map(before);
+  for (const op of opsOfChanges(changes)) applyOp(held, op);
+  return held;
+}
+
+/** All operations, unpacked. */
+export function* opsOfChanges(changes: Changes): Iterable<OpItem> {
+  for (const piece of changes.frames()) for (const op of opsIn(piece)) yield* unpacked(op);
+}
+
+function* unpacked(item: OpItem): Iterable<OpItem> {
+  const { Op: op } = item;
+  if (op.case !== "Batch") {
+    yield item;
+    return;
+  }
+  const { Items: bytes, Size: size, Encoding: encoding } = op.value;
+  const message = encoding === Encoding.Zstd ? zstdDecompressSync(bytes) : bytes;
+  if (message.length !== size) throw new Error(`${message.length} bytes where ${size} were said`);
+  yield* fromBinary(OpItemsSchema, message).Items;
+}
+
+function applyOp(held: Map<string, string>, { Op: op }: OpItem): void {
+  switch (op.case) {
+    case "Set":
+      held.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, Buffer.from(op.value.Bytes).toString("hex"));
+      return;
+    case "Delete":
+      held.delete(`${op.value.Set} ${op.value.Path}`);
+      return;
+    case "Keep":
+      for (const [key, bytes] of held) {
+        const [set = "", path = ""] = key.split(" ");
+        const { bucket } = itemDigest(Number(set) as SetName, path, Buffer.from(bytes, "hex"));
+        if (!hasBucket(op.value.Buckets, bucket)) held.delete(key);
+      }
+      return;
+    default:
+      throw new Error(`${op.case} among changes`);
+  }
+}

@@ -1,0 +1,39 @@
+import { toBinary } from "@bufbuild/protobuf";
+import { EndpointSchema, ServiceSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { encodeService } from "@kpng/model/wire/service-message.ts";
+import { type Snapshot, slicesOf } from "../store/snapshot.ts";
+import { setFrame } from "../stream/frames.ts";
+import { type LocalRequest, nodeItems } from "../stream/local-units.ts";
+import type { Item } from "../stream/projection.ts";
+import { choosingNode } from "../view/node.ts";
+import { makeServiceView } from "../view/service-view.ts";
+
+/** A node's items without anything shared or remembered: what the engine must agree with. */
+export function* plainItems(
+  snapshot: Snapshot,
+  { nodeName, proxyName, isExtended, wantsNode }: LocalRequest,
+): Iterable<Item> {
+  if (wantsNode) yield* nodeItems(snapshot, nodeName);
+  for (const service of snapshot.services.values()) {
+    if (service.proxyName !== proxyName) continue;
+    const path = serviceKey(service);
+    const node = choosingNode(snapshot, nodeName);
+    const view = makeServiceView(
+      service,
+      slicesOf(snapshot, path),
+      node,
+      ({ scopes }) => isExtended || scopes.internal,
+    );
+    const bytes = toBinary(ServiceSchema, encodeService(service, isExtended ? view : undefined));
+    yield { section: 1, path, frame: setFrame(SetName.ServicesSet, path, bytes) };
+    for (const endpoint of view.endpoints) {
+      const encode = isExtended ? encodeExtendedEndpoint : encodeKpngEndpoint;
+      const section = endpoint.podName === "" ? 3 : 2;
+      const endpointPath = `${path}/${endpoint.key}`;
+      const encoded = toBinary(EndpointSchema, encode(endpoint, service));
+      yield { section, path: endpointPath, frame: setFrame(SetName.EndpointsSet, endpointPath, encoded) };
+    }
+  }
+}
