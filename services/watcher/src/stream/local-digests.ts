@@ -1,12 +1,16 @@
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { emptySnapshot } from "../store/snapshot.ts";
+import { choosingNode } from "../view/node.ts";
 import { changedServices, derived } from "./derived.ts";
 import { getOrMake } from "./get-or-make.ts";
 import { digestOf } from "./item-digests.ts";
-import { type Audience, audienceKey } from "./local-units.ts";
+import { localDelta } from "./local-delta.ts";
+import { type Audience, audienceKey, audienceOf, type LocalRequest, nodeItems } from "./local-units.ts";
+import { isNodeChanged } from "./node-delta.ts";
+import { type OwnUnit, ownDigest, ownUnitAt, ownUnits } from "./own-units.ts";
 import { unitAt } from "./service-units.ts";
-import { diffUnits } from "./unit.ts";
+import { diffUnits, digestOfItems } from "./unit.ts";
 
 /** Digests of all that an audience is told. */
 export interface AudienceDigests {
@@ -60,4 +64,62 @@ const proxyNames = new WeakMap<Snapshot["services"], ReadonlySet<string>>();
 
 function proxyNamesIn({ services }: Snapshot): ReadonlySet<string> {
   return getOrMake(proxyNames, services, () => new Set([...services.values()].map(({ proxyName }) => proxyName)));
+}
+
+/**
+ * The digest of one subscriber's view, from snapshot to snapshot.
+ *
+ * *Bound:* a reference to the snapshot that it was asked for last.
+ */
+export class ViewDigest {
+  readonly #request: LocalRequest;
+  #last:
+    | { readonly snapshot: Snapshot; readonly zone: string; readonly own: bigint; readonly node: bigint }
+    | undefined;
+
+  constructor(request: LocalRequest) {
+    this.#request = request;
+  }
+
+  /** The exclusive or of the digests of all items of the view. *Cost:* the node's own endpoints of what changed. */
+  at(snapshot: Snapshot): bigint {
+    const node = choosingNode(snapshot, this.#request.nodeName);
+    if (this.#last?.snapshot !== snapshot) this.#advance(snapshot);
+    const { own, node: item } = this.#last ?? { own: 0n, node: 0n };
+    return audienceDigests(snapshot, audienceOf(this.#request, node.zone)).total ^ own ^ item;
+  }
+
+  /** Takes over what is known of a snapshot already. */
+  learn(snapshot: Snapshot, units: readonly OwnUnit[]): void {
+    const { zone } = choosingNode(snapshot, this.#request.nodeName);
+    this.#last = { snapshot, zone, own: digestOfOwn(units), node: this.#nodeDigest(snapshot) };
+  }
+
+  #advance(snapshot: Snapshot): void {
+    const last = this.#last;
+    const request = this.#request;
+    const node = choosingNode(snapshot, request.nodeName);
+    if (last?.zone !== node.zone) {
+      this.learn(snapshot, ownUnits(snapshot, request, node));
+      return;
+    }
+    let { own } = last;
+    for (const key of localDelta(last.snapshot, snapshot).keysByNode.get(node.name) ?? []) {
+      for (const side of [last.snapshot, snapshot]) {
+        const unit = ownUnitAt(side, key, request, node, true);
+        if (unit !== undefined) own ^= ownDigest(unit);
+      }
+    }
+    const isChanged = isNodeChanged(last.snapshot, snapshot, node.name);
+    this.#last = { snapshot, zone: node.zone, own, node: isChanged ? this.#nodeDigest(snapshot) : last.node };
+  }
+
+  #nodeDigest(snapshot: Snapshot): bigint {
+    const { wantsNode, nodeName } = this.#request;
+    return wantsNode ? digestOfItems(nodeItems(snapshot, nodeName)) : 0n;
+  }
+}
+
+function digestOfOwn(units: readonly OwnUnit[]): bigint {
+  return units.reduce((digest, unit) => digest ^ ownDigest(unit), 0n);
 }

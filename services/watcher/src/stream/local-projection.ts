@@ -2,6 +2,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import { choosingNode } from "../view/node.ts";
 import { diffItems } from "./diff-items.ts";
 import { localDelta } from "./local-delta.ts";
+import { ViewDigest } from "./local-digests.ts";
 import { audienceOf, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
 import { wholeView } from "./local-whole.ts";
 import { nodeDelta } from "./node-delta.ts";
@@ -10,10 +11,15 @@ import { itemsOfUnit, nodeUnit, ownEndpointsOf, serviceFor } from "./service-uni
 
 /** The view of one node as a stream's items. */
 export function localProjection(request: LocalRequest): Projection {
+  const digest = new ViewDigest(request);
   return {
-    whole: (snapshot) => wholeView(snapshot, request),
+    whole: (snapshot) =>
+      wholeView(snapshot, request, (units) => {
+        if (request.isExtended) digest.learn(snapshot, units);
+      }),
     between: (before, snapshot) => between(before, snapshot, request),
     items: (snapshot) => itemsOf(snapshot, snapshot.services.keys(), request),
+    digest: (snapshot) => digest.at(snapshot),
     order: localOrder,
   };
 }

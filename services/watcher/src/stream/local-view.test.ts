@@ -106,6 +106,9 @@ function checkAt(snapshot: Snapshot, request: LocalRequest, projection = localPr
   expect(bytesOf(diffItems([], projection.items(snapshot), localOrder))).toBe(
     bytesOf(diffItems([], plain, localOrder)),
   );
+  const digest = plain.reduce((sum, item) => sum ^ digestOf(item).hash, 0n);
+  expect(projection.digest?.(snapshot)).toBe(digest);
+  expect(localProjection(request).digest?.(snapshot)).toBe(digest);
 }
 
 function checkBetween(
