@@ -28,6 +28,8 @@ export interface PodOptions {
 export async function createPod(api: ApiClient, options: PodOptions): Promise<void> {
   const { name, namespace = "default", app, node, ip, isReady = true } = options;
   const status = isReady ? "True" : "False";
+  // The controller makes the slice's last-change-trigger-time of it. API times have whole seconds.
+  const lastTransitionTime = new Date().toISOString().replace(/\.\d+Z$/, "Z");
   await api.create(`/api/v1/namespaces/${namespace}/pods`, {
     apiVersion: "v1",
     kind: "Pod",
@@ -43,8 +45,8 @@ export async function createPod(api: ApiClient, options: PodOptions): Promise<vo
       podIP: ip,
       podIPs: [{ ip }],
       conditions: [
-        { type: "Ready", status },
-        { type: "ContainersReady", status },
+        { type: "Ready", status, lastTransitionTime },
+        { type: "ContainersReady", status, lastTransitionTime },
       ],
     },
   });

@@ -5,6 +5,8 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
+import { backendStages, faultOfWay, stageNames, tracesOf } from "../trace/stages.ts";
 import { describePackets } from "./describe-packets.ts";
 
 const main = fileURLToPath(new URL("../../services/cli/src/demo/main.ts", import.meta.url));
@@ -25,8 +27,12 @@ describePackets("the demo", () => {
   afterEach(async () => rm(temporary, { recursive: true, force: true }));
 
   /** Runs the demo; if its output comes to `moment`, sends it the signal, twice, as `npm run` does. */
-  async function run(moment?: string, signalThen: NodeJS.Signals = "SIGINT"): Promise<Ended> {
-    const child = spawn(process.execPath, [main], { env: { ...process.env, TMPDIR: temporary } });
+  async function run(
+    moment?: string,
+    signalThen: NodeJS.Signals = "SIGINT",
+    environment: Readonly<Record<string, string>> = {},
+  ): Promise<Ended> {
+    const child = spawn(process.execPath, [main], { env: { ...process.env, ...environment, TMPDIR: temporary } });
     let output = "";
     for (const stream of [child.stdout, child.stderr]) {
       stream.setEncoding("utf8").on("data", (text: string) => {
@@ -72,6 +78,24 @@ describePackets("the demo", () => {
     }
     expect(output).toContain("-A PREROUTING -j KPNG-ALLIP");
     await expectNothingLeft();
+  });
+
+  test("is followed by traces, each change from the file to the rules of the node", async (context) => {
+    const folder = await mkdtemp(join(tmpdir(), "kpng-demo-traces-"));
+    try {
+      // The watcher of the demo has no network: a socket reaches it.
+      await using receiver = await startOtlpReceiver(`unix:${join(folder, "otlp.sock")}`);
+      const { exitCode, output } = await run(undefined, "SIGINT", receiver.environment);
+      expect(exitCode, output).toBe(0);
+      const whole = () => tracesOf(receiver.spans).filter(({ nodes }) => nodes.length > 0);
+      await receiver.until(() => whole().length > 0, context.signal);
+      for (const trace of whole()) {
+        expect(stageNames(trace)).toEqual(expect.arrayContaining(backendStages));
+        expect(faultOfWay(trace, "n1")).toBeUndefined();
+      }
+    } finally {
+      await rm(folder, { recursive: true });
+    }
   });
 
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
