@@ -17,6 +17,15 @@ export class PlaceChooser {
     if (first !== undefined) this.#round = [first];
   }
 
+  /**
+   * Every place is as good as any other next time, the last one included: of nodes that only left it out, too many would
+   * go to a place that has just come back.
+   */
+  beginAnew(): void {
+    this.#round = [];
+    this.#last = "";
+  }
+
   /** Returns the next place to try; undefined if there is none. */
   next(places: readonly WatcherPlace[]): WatcherPlace | undefined {
     const byKey = new Map(places.map((place) => [place.key, place]));

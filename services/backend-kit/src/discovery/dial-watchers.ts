@@ -2,6 +2,7 @@ import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import type { Log } from "@kpng/process/log.ts";
 import { reasonOf } from "@kpng/process/log.ts";
+import { pushbackOf } from "@kpng/process/retry-pushback.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
 import { BackendError } from "../backend-error.ts";
 import { PlaceChooser } from "./choose-place.ts";
@@ -32,8 +33,9 @@ const connectLimitMs = 5_000;
 const answerLimitMs = 30_000;
 
 /**
- * Returns a transport to any of several watchers: each stream goes to another one than the stream before it, names are
- * resolved anew for each, and where a stream worked last is tried first after a restart.
+ * Returns a transport to any of several watchers: each stream goes to another one than the stream before it, or to any
+ * of them where that one asked to move. One that takes no connection is left for the next one at once. Names are resolved
+ * anew for each stream, and where a stream worked last is tried first after a restart.
  *
  * Errors: BAD_OPTION for an address that is none. A stream fails with NO_WATCHER_ADDRESS if no name can be resolved.
  */
@@ -58,7 +60,7 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
       const limit = new AnswerLimit(isOnlyOne ? undefined : (options.answerLimitMs ?? answerLimitMs), place.key);
       try {
         const response = await transport.stream(method, limit.with(signal), ...rest);
-        return { ...response, message: tellFirst(response.message, limit, () => finder.worked(place)) };
+        return { ...response, message: observe(response.message, limit, finder, place) };
       } catch (error) {
         throw limit.explain(error);
       }
@@ -66,20 +68,22 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
   };
 }
 
-async function* tellFirst<O extends DescMessage>(
+async function* observe<O extends DescMessage>(
   messages: AsyncIterable<MessageShape<O>>,
   limit: AnswerLimit,
-  tell: () => Promise<void>,
+  finder: WatcherFinder,
+  place: WatcherPlace,
 ): AsyncGenerator<MessageShape<O>, void, void> {
   let isFirst = true;
   try {
     for await (const message of messages) {
       limit.keep();
-      if (isFirst) await tell();
+      if (isFirst) await finder.worked(place);
       isFirst = false;
       yield message;
     }
   } catch (error) {
+    if (!isFirst && pushbackOf(error) !== undefined) finder.askedToMove();
     throw limit.explain(error);
   } finally {
     limit.keep();
@@ -133,16 +137,32 @@ class WatcherFinder {
     const { places, addressesByHost, failures } = await resolveApis(this.#apis, known.addressesByHost, resolve);
     this.#known = { ...known, addressesByHost: new Map([...known.addressesByHost, ...addressesByHost]) };
     if (failures.length > 0 && places.length > 0) log.debug("name not resolved, using what is known", { failures });
-    const place = this.#chooser.next(places);
-    if (place === undefined) {
-      throw asConnectError(new BackendError("NO_WATCHER_ADDRESS", `no address of a watcher: ${failures.join("; ")}`));
+    return { place: await this.#reachable(places, failures, signal), keys: new Set(places.map(({ key }) => key)) };
+  }
+
+  /** The next place that takes connections; each is tried once. */
+  async #reachable(places: readonly WatcherPlace[], failures: readonly string[], signal: AbortSignal) {
+    const reasons: string[] = [...failures];
+    for (let tries = 0; tries < Math.max(1, places.length); tries++) {
+      const place = this.#chooser?.next(places);
+      if (place === undefined) {
+        throw asConnectError(new BackendError("NO_WATCHER_ADDRESS", `no address of a watcher: ${reasons.join("; ")}`));
+      }
+      if (places.length === 1) return place;
+      try {
+        await checkReachable(place, connectLimitMs, signal);
+        return place;
+      } catch (cause) {
+        reasons.push(`watcher ${place.key}: ${reasonOf(cause)}`);
+        if (signal.aborted) break;
+      }
     }
-    if (places.length > 1) {
-      await checkReachable(place, connectLimitMs, signal).catch((cause: unknown) => {
-        throw asConnectError(new Error(`watcher ${place.key}: ${reasonOf(cause)}`));
-      });
-    }
-    return { place, keys: new Set(places.map(({ key }) => key)) };
+    throw asConnectError(new Error(reasons.join("; ")));
+  }
+
+  /** The watcher wants its nodes spread anew. */
+  askedToMove(): void {
+    this.#chooser?.beginAnew();
   }
 
   async worked({ key }: WatcherPlace): Promise<void> {

@@ -20,14 +20,16 @@ export class ConnectionObserver {
     health.setWaiting(part, "waiting for the watcher's first sync marker");
   }
 
-  /** True from a sync marker until the stream is lost. */
+  /** True from a sync marker until there is no stream. */
   get isConnected(): boolean {
     return this.#isConnected;
   }
 
   tell(state: ConnectionState): void {
-    if (state.kind === "lost") {
-      this.#metrics.reconnects.inc();
+    // The next stream follows at once, or what goes wrong with it is told.
+    if (state.kind === "moved") return;
+    if (state.kind !== "synced") {
+      if (state.kind === "lost") this.#metrics.reconnects.inc();
       this.#metrics.connected.set(0);
       this.#isConnected = false;
       const reason = `keeping the last view: ${state.reason}`;

@@ -1,4 +1,5 @@
 import { dial } from "@kpng/process/dial.ts";
+import { comeAgain } from "@kpng/process/retry-pushback.ts";
 import { expect, test } from "vitest";
 import type { ViewUpdate } from "../state/view-state.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
@@ -11,6 +12,7 @@ const world = [putService("a/web"), putEndpoint("a/web/x")];
 async function follow(
   watcher: PlayedWatcher,
   steps: (next: () => Promise<ViewUpdate>) => Promise<void>,
+  random?: () => number,
 ): Promise<{ readonly states: ConnectionState[]; readonly delaysMs: readonly number[] }> {
   const stop = new AbortController();
   const states: ConnectionState[] = [];
@@ -22,6 +24,7 @@ async function follow(
       log: createReadableLog().log,
       onConnection: (state) => states.push(state),
       wait,
+      random,
     },
     stop.signal,
   );
@@ -87,15 +90,43 @@ test("delays grow while no sync marker comes, whatever else does, and begin anew
     if (stream < 4 || index > 0) return "end";
     return [reset, sync()];
   };
-  await using watcher = await playWatcher(answer);
-  const { delaysMs } = await follow(watcher, async (next) => {
-    await next();
+  const delays = async (random: () => number): Promise<readonly number[]> => {
+    const twice = async (next: () => Promise<ViewUpdate>): Promise<void> => {
+      await next();
+      await next();
+    };
+    await using watcher = await playWatcher(answer);
+    return (await follow(watcher, twice, random)).delaysMs;
+  };
+  expect(await delays(() => 0)).toEqual([1_000, 2_000, 4_000, 8_000, 1_000]);
+  // All of a delay is left to chance: thousands of nodes lose their watcher in the same moment.
+  expect(await delays(() => 0.999)).toEqual([1, 2, 4, 8, 1]);
+});
+
+test.each([
+  { name: "a busy watcher is asked again when it says", pushbackMs: 17_000, kind: "refused", delayMs: 17_000 },
+  { name: "nobody waits longer than a minute", pushbackMs: 900_000, kind: "refused", delayMs: 60_000 },
+])("$name", async ({ pushbackMs, kind, delayMs }) => {
+  await using watcher = await playWatcher(({ stream, index }) => {
+    if (stream === 0) throw comeAgain("busy", pushbackMs);
+    return index === 0 ? [reset, ...world, sync()] : "end";
+  });
+  const { states, delaysMs } = await follow(watcher, async (next) => {
     await next();
   });
-  const steps = [1_000, 2_000, 4_000, 8_000, 1_000];
-  expect(delaysMs.length).toBe(steps.length);
-  for (const [index, step] of steps.entries()) {
-    expect(delaysMs[index]).toBeGreaterThanOrEqual(step / 2);
-    expect(delaysMs[index]).toBeLessThanOrEqual(step);
-  }
+  expect(states[0]).toMatchObject({ kind, reason: expect.stringContaining("busy") });
+  expect(delaysMs[0]).toBe(delayMs);
+});
+
+test("a watcher that asks to move after each first batch is not followed without a pause", async () => {
+  await using watcher = await playWatcher(({ stream, index }) => {
+    if (index > 0 && stream < 3) throw comeAgain("move", 0);
+    return index === 0 ? [reset, ...world, sync()] : "end";
+  });
+  const all = async (next: () => Promise<ViewUpdate>): Promise<void> => {
+    for (let count = 0; count < 4; count++) await next();
+  };
+  const { states, delaysMs } = await follow(watcher, all, () => 0.5);
+  expect(states.slice(0, 4).map(({ kind }) => kind)).toEqual(["synced", "moved", "synced", "moved"]);
+  expect(delaysMs.slice(0, 3)).toEqual([500, 500, 500]);
 });

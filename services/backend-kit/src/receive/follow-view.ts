@@ -1,5 +1,5 @@
-import { Backoff } from "@kpng/process/backoff.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { Reconnect } from "@kpng/process/reconnect.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { BackendError } from "../backend-error.ts";
 import { ViewState, type ViewUpdate } from "../state/view-state.ts";
@@ -10,19 +10,23 @@ export interface FollowOptions extends WatchOptions {
   readonly log: Log;
   /** First delay before a lost stream is opened again, in milliseconds; it doubles up to 30 s. Default 1000. */
   readonly errorDelayMs?: number | undefined;
-  /** Told of each sync marker, and of each loss with its reason. */
+  /** Told of each sync marker, and of each end of a stream with its reason. */
   readonly onConnection?: ((state: ConnectionState) => void) | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
+  /** Returns a number from 0 up to but not including 1. Default Math.random. */
+  readonly random?: (() => number) | undefined;
 }
 
 export type ConnectionState =
   | { readonly kind: "synced"; readonly revision: bigint }
+  /** A watcher asked to go on elsewhere, or is busy: none of this is a fault. */
+  | { readonly kind: "moved" | "refused"; readonly reason: string }
   | { readonly kind: "lost"; readonly reason: string };
 
 /**
  * Yields the view of a node after each sync marker, for ever: a lost stream is opened again, with delays that double and
- * that differ between nodes.
+ * that differ between nodes, or when the watcher says.
  *
  * A loss changes nothing in what was yielded: the view is held, the next watcher is told what is held and sends what
  * differs; one that cannot (a Go one) sends everything, which is compared, so that only what really differs comes out.
@@ -30,11 +34,12 @@ export type ConnectionState =
  * Ends when `signal` aborts; never throws.
  */
 export async function* followView(options: FollowOptions, signal: AbortSignal): AsyncGenerator<ViewUpdate, void, void> {
-  const { log, errorDelayMs = 1_000, onConnection, wait = waitMs } = options;
-  const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
+  const { log, errorDelayMs = 1_000, onConnection, wait = waitMs, random } = options;
+  const reconnect = new Reconnect({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs), random });
   const state = new ViewState(options.nodeName);
   const held = new HeldItems();
   while (!signal.aborted) {
+    reconnect.opening();
     try {
       let isFirstOfStream = true;
       for await (const batch of watchBatches({ ...options, held }, signal)) {
@@ -43,7 +48,7 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
         }
         isFirstOfStream = false;
         const update = state.apply(batch);
-        backoff.reset();
+        reconnect.progressed();
         onConnection?.({ kind: "synced", revision: batch.revision });
         yield update;
       }
@@ -51,9 +56,9 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
       // What a faulty stream brought is no ground to go on from.
       if (!(error instanceof BackendError && error.code === "STREAM_LOST")) held.clear();
       const reason = reasonOf(error);
-      onConnection?.({ kind: "lost", reason });
-      const delayMs = backoff.nextMs();
-      log.error("stream lost", { reason, delayMs });
+      const { kind, delayMs } = reconnect.ended(error);
+      onConnection?.({ kind, reason });
+      log[kind === "lost" ? "error" : "info"](`stream ${kind}`, { reason, delayMs });
       await wait(delayMs, signal);
     }
   }

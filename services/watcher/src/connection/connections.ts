@@ -1,5 +1,5 @@
 import { IncomingMessage } from "node:http";
-import type { Http2ServerRequest, ServerHttp2Session } from "node:http2";
+import type { Http2ServerRequest, ServerHttp2Session, ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { comeAgain } from "@kpng/process/retry-pushback.ts";
@@ -30,6 +30,9 @@ export interface ConnectionLimits {
 
 /** Longest time between two connections that are told to go when the watcher stops, in milliseconds. */
 const maxDrainStepMs = 50;
+
+/** How long a client may keep a stream open that is answered, in milliseconds. */
+const answeredMs = 1_000;
 
 type ServerRequest = IncomingMessage | Http2ServerRequest;
 
@@ -78,12 +81,13 @@ export class Connections {
   /** A call begins; the result aborts, with the error that the client is to get, when its connection is asked to go. */
   began(request: ServerRequest, response: { once(event: "close", listener: () => void): unknown }): AbortSignal {
     const isHttp1 = request instanceof IncomingMessage;
-    const carrier = isHttp1 ? request.socket : (request as Http2ServerRequest).stream.session;
+    const carrier = isHttp1 ? request.socket : request.stream.session;
     const connection = carrier === undefined ? undefined : this.#byCarrier.get(carrier);
     // It was closed in the moment in which the call came.
     if (connection === undefined) return AbortSignal.abort(comeAgain("the connection is gone", 0));
     connection.callCount++;
     if (connection instanceof Http1Connection && isHttp1) connection.request = request;
+    if (!isHttp1) this.#closeWhenAnswered(request.stream);
     response.once("close", () => {
       connection.callCount--;
       if (connection.leaving.signal.aborted) connection.close();
@@ -156,6 +160,15 @@ export class Connections {
     };
     look(false);
     return () => cancel();
+  }
+
+  /** A client that has its answer and does not end its own side would keep the stream, and with it the connection. */
+  #closeWhenAnswered(stream: ServerHttp2Stream): void {
+    stream.once("finish", () => {
+      // Not at once: a client that finds both together throws the answer's end away.
+      const cancel = this.clock.after(answeredMs, () => stream.close());
+      stream.once("close", cancel);
+    });
   }
 
   #age(connection: Connection): void {

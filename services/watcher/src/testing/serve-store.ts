@@ -26,6 +26,7 @@ export async function serveStore(store: Store, options: Partial<ServeOptions> = 
     store,
     health,
     subscribers,
+    registry,
     proxyNames: proxyNamesOf([]),
     listen: ["tcp://127.0.0.1:0"],
     log: createLog("error", () => undefined),

@@ -3,9 +3,10 @@ import { createClient, type Transport } from "@connectrpc/connect";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { decodeMark } from "@kpng/model/wire/decode-local.ts";
-import { Backoff, type BackoffOptions } from "@kpng/process/backoff.ts";
+import type { BackoffOptions } from "@kpng/process/backoff.ts";
 import type { Health } from "@kpng/process/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { Reconnect } from "@kpng/process/reconnect.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
@@ -43,23 +44,27 @@ async function run(options: ApiSourceOptions, signal: AbortSignal): Promise<void
     help: "Streams from the upstream watcher that ended",
     registers: [options.metrics],
   });
-  const backoff = new Backoff(options.backoff);
+  const reconnect = new Reconnect(options.backoff);
   health.setWaiting(part, "waiting for the upstream watcher");
   while (!signal.aborted) {
+    let failure: unknown = new Error("it ended the stream");
+    reconnect.opening();
     try {
-      await follow(options, backoff, signal);
-      if (!signal.aborted) log.error("upstream watcher ended the stream");
+      await follow(options, reconnect, signal);
     } catch (error) {
-      if (signal.aborted) return;
-      log.error("upstream watcher lost", { reason: reasonOf(error) });
-      if (!health.parts.get(part)?.isReady) health.setWaiting(part, `upstream watcher: ${reasonOf(error)}`);
+      failure = error;
     }
-    losses.inc();
-    await waitMs(backoff.nextMs(), signal);
+    if (signal.aborted) return;
+    const reason = reasonOf(failure);
+    const { kind, delayMs } = reconnect.ended(failure);
+    log[kind === "lost" ? "error" : "info"](`upstream watcher ${kind}`, { reason, delayMs });
+    if (!health.parts.get(part)?.isReady) health.setWaiting(part, `upstream watcher: ${reason}`);
+    if (kind !== "moved") losses.inc();
+    await waitMs(delayMs, signal);
   }
 }
 
-async function follow(options: ApiSourceOptions, backoff: Backoff, signal: AbortSignal): Promise<void> {
+async function follow(options: ApiSourceOptions, reconnect: Reconnect, signal: AbortSignal): Promise<void> {
   const { transport, sink, log, health } = options;
   const stop = new AbortController();
   const streamSignal = AbortSignal.any([signal, stop.signal]);
@@ -89,7 +94,7 @@ async function follow(options: ApiSourceOptions, backoff: Backoff, signal: Abort
       if (!isSynced) log.info("upstream watcher in sync");
       isSynced = true;
       health.setReady(part);
-      backoff.reset();
+      reconnect.progressed();
       credit += 1;
       credited.wake();
     }

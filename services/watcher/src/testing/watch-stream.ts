@@ -1,0 +1,74 @@
+import { type ClientHttp2Session, type ClientHttp2Stream, connect } from "node:http2";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+
+/** A gRPC message in its frame. */
+export function encodeRequest(request: MessageInitShape<typeof WatchReqSchema>): Buffer {
+  const message = toBinary(WatchReqSchema, create(WatchReqSchema, request));
+  const head = Buffer.alloc(5);
+  head.writeUInt32BE(message.length, 1);
+  return Buffer.concat([head, message]);
+}
+
+/** A Watch call on bare HTTP/2: what happens to it can be seen frame by frame. */
+export class WatchStream {
+  readonly session: ClientHttp2Session;
+  readonly stream: ClientHttp2Stream;
+  /** What happened, in order: "goaway", "trailers", "close of stream", "close of session". */
+  readonly events: string[] = [];
+  readonly ended: Promise<void>;
+  trailers: Readonly<Record<string, unknown>> = {};
+  byteCount = 0;
+
+  constructor(session: ClientHttp2Session, request: MessageInitShape<typeof WatchReqSchema> = { NodeName: "n1" }) {
+    this.session = session;
+    const note = (event: string) => () => this.events.push(event);
+    session.on("goaway", note("goaway")).on("close", note("close of session"));
+    session.on("error", () => undefined);
+    this.stream = session.request({
+      ":method": "POST",
+      ":path": `/${Sets.typeName}/Watch`,
+      "content-type": "application/grpc",
+      te: "trailers",
+    });
+    this.stream.on("error", () => undefined);
+    this.stream.on("data", (chunk: Buffer) => {
+      this.byteCount += chunk.length;
+    });
+    const keep = (headers: Record<string, unknown>): void => {
+      this.trailers = headers;
+      this.events.push("trailers");
+    };
+    this.stream.on("trailers", keep);
+    this.ended = new Promise((resolve) => {
+      this.stream.once("close", () => {
+        this.events.push("close of stream");
+        resolve();
+      });
+    });
+    this.stream.write(encodeRequest(request));
+  }
+
+  ask(request: MessageInitShape<typeof WatchReqSchema> = { NodeName: "n1" }): void {
+    this.stream.write(encodeRequest(request));
+  }
+
+  get status(): string {
+    return String(this.trailers["grpc-status"]);
+  }
+
+  get pushback(): string {
+    return String(this.trailers["grpc-retry-pushback-ms"]);
+  }
+
+  /** Resolves at the next byte. */
+  async received(byteCount = 1): Promise<void> {
+    while (this.byteCount < byteCount && !this.stream.closed) await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+export function dialHttp2(address: string): ClientHttp2Session {
+  const session = connect(`http://${address}`);
+  session.on("error", () => undefined);
+  return session;
+}
