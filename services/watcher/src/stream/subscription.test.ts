@@ -1,49 +1,14 @@
 import { describe, expect, test } from "vitest";
-import type { ObjectChange } from "../source/source.ts";
 import { Store } from "../store/store.ts";
-import { addresses, draining, endpoint, node, ready, service, slice } from "../testing/build.ts";
+import { node } from "../testing/build.ts";
 import { plainItems } from "../testing/plain-items.ts";
 import { makeRandom } from "../testing/random.ts";
+import { randomChange } from "../testing/random-change.ts";
 import { globalProjection } from "./global-projection.ts";
 import { localProjection } from "./local-projection.ts";
 import type { Projection } from "./projection.ts";
 import { Subscription } from "./subscription.ts";
 import { opsIn } from "./watch.ts";
-
-function randomChange(random: () => number): ObjectChange {
-  const pick = <T>(...values: readonly T[]): T => values[Math.floor(random() * values.length)] as T;
-  const name = pick("a", "b", "c", "d");
-  switch (pick("service", "service", "slice", "slice", "slice", "node", "gone")) {
-    case "service": {
-      const policy = {
-        internalTrafficPolicy: pick("Cluster", "Local"),
-        externalTrafficPolicy: pick("Cluster", "Local"),
-      } as const;
-      const external = pick({}, { externalIPs: addresses("192.0.2.1") });
-      return { kind: "put-service", service: service({ name, proxyName: pick("", "", "x"), ...policy, ...external }) };
-    }
-    case "slice": {
-      const made = Array.from({ length: pick(0, 1, 3) }, (_, index) =>
-        endpoint(`10.1.0.${index + pick(1, 2)}`, {
-          nodeName: pick("n1", "n2"),
-          podName: pick("", `p${index}`),
-          conditions: pick(ready, ready, draining),
-          hintedZones: pick([], ["z1"], ["z2"]),
-          hintedNodes: pick([], [], ["n1"], ["n2"]),
-        }),
-      );
-      return { kind: "put-slice", slice: slice(made, { serviceName: name, name: pick("s1", "s2") }) };
-    }
-    case "node":
-      return { kind: "put-node", node: node(pick("n1", "n2"), { zone: pick("z1", "z2", "") }) };
-    default:
-      return pick<ObjectChange>(
-        { kind: "delete-service", key: `ns/${name}` },
-        { kind: "delete-slice", key: `ns/${name}/${pick("s1", "s2")}` },
-        { kind: "delete-node", name: pick("n1", "n2") },
-      );
-  }
-}
 
 const local = (nodeName: string, isExtended: boolean): Projection => {
   const request = { nodeName, proxyName: "", isExtended, wantsNode: isExtended };

@@ -1,0 +1,143 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
+import { ViewState, type ViewUpdate } from "@kpng/backend-kit/state/view-state.ts";
+import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
+import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { createLog } from "@kpng/process/log.ts";
+import type { ObjectChange } from "@kpng/watcher/source/source.ts";
+import type { Snapshot } from "@kpng/watcher/store/snapshot.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { opsIn } from "@kpng/watcher/stream/watch.ts";
+import { node } from "@kpng/watcher/testing/build.ts";
+import { plainItems } from "@kpng/watcher/testing/plain-items.ts";
+import { makePick, makeRandom } from "@kpng/watcher/testing/random.ts";
+import { randomChange } from "@kpng/watcher/testing/random-change.ts";
+import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
+import { expect, test } from "vitest";
+
+/** What the engine must agree with: made from nothing but a snapshot. */
+function plainView(snapshot: Snapshot, nodeName: string): NodeView {
+  const changes: ViewChange[] = [];
+  for (const item of plainItems(snapshot, { nodeName, proxyName: "", isExtended: true, wantsNode: true })) {
+    for (const op of opsIn(item.frame)) {
+      const decoded = decodeLocalOp(op);
+      if (decoded.kind === "change") changes.push(decoded.change);
+    }
+  }
+  return new ViewState(nodeName).apply({ isReset: true, changes, revision: 0n, instance: "" }).view;
+}
+
+function show({ node: one, services }: NodeView): unknown {
+  return { node: one, services: [...services] };
+}
+
+/** Leads each connection to one of the targets, and can break them all. */
+async function playNetwork(targets: readonly string[], random: () => number) {
+  const sockets = new Set<Socket>();
+  const server = createServer((client) => {
+    const upstream = connect(makePick(random)(...targets));
+    for (const [from, to] of [
+      [client, upstream],
+      [upstream, client],
+    ] as const) {
+      sockets.add(from);
+      from.on("error", () => undefined);
+      from.on("close", () => {
+        sockets.delete(from);
+        to.destroy();
+      });
+      from.pipe(to);
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  return {
+    api: `127.0.0.1:${typeof address === "object" ? address?.port : ""}`,
+    breakAll: () => {
+      for (const socket of sockets) socket.destroy();
+    },
+    stop: () => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    },
+  };
+}
+
+const nodeNames = ["n1", "n2", "nowhere"];
+
+test("whatever changes, at whatever pace nodes read, and wherever they are reconnected, each marker brings the view of its revision", async () => {
+  const seed = Number(process.env.KPNG_TEST_SEED ?? Math.floor(Math.random() * 1e9));
+  const random = makeRandom(seed);
+  const pick = makePick(random);
+  const folder = mkdtempSync(join(tmpdir(), "kpng-reconstruction-"));
+  const stop = new AbortController();
+  const snapshots = new Map<string, Snapshot>();
+  const stores = [new Store(), new Store()];
+  for (const store of stores) {
+    store.observe(({ next }) => snapshots.set(`${store.instance} ${next.revision}`, next));
+    store.replace({ services: [], slices: [], nodes: [node("n1"), node("n2")] });
+  }
+  const sockets = stores.map((_, index) => join(folder, `${index}.sock`));
+  const servers = await Promise.all(
+    stores.map((store, index) => serveStore(store, { listen: [`unix://${sockets[index]}`] })),
+  );
+  const network = await playNetwork(sockets, random);
+  const log = createLog("error", () => undefined);
+  const latest = new Map<string, ViewUpdate>();
+  let markers = 0;
+  let losses = 0;
+  const follow = async (nodeName: string): Promise<void> => {
+    const options = { transport: dial({ api: network.api }), nodeName, log, errorDelayMs: 1 };
+    const onConnection = ({ kind }: { kind: string }): void => {
+      if (kind === "lost") losses += 1;
+    };
+    for await (const update of followView({ ...options, onConnection }, stop.signal)) {
+      const snapshot = snapshots.get(`${update.instance} ${update.revision}`);
+      if (snapshot === undefined) throw new Error(`no revision ${update.revision} (seed ${seed})`);
+      const context = `seed ${seed}, ${nodeName}, revision ${update.revision}`;
+      expect(show(update.view), context).toEqual(show(plainView(snapshot, nodeName)));
+      latest.set(nodeName, update);
+      markers += 1;
+      // A slow reader: what changes meanwhile comes as one batch.
+      if (random() < 0.3) await sleep(random() * 8);
+    }
+  };
+  const following = Promise.all(nodeNames.map(follow));
+  try {
+    const behind: ObjectChange[][] = [];
+    const drive = async (): Promise<void> => {
+      for (let step = 0; step < 250; step += 1) {
+        const changes = Array.from({ length: pick(0, 1, 1, 3) }, () => randomChange(random));
+        stores[0]?.apply(changes);
+        // The other replica is late.
+        behind.push(changes);
+        while (behind.length > 0 && random() < 0.5) stores[1]?.apply(behind.shift() ?? []);
+        if (random() < 0.04) network.breakAll();
+        if (random() < 0.5) await sleep(random() * 4);
+      }
+      for (const changes of behind) stores[1]?.apply(changes);
+    };
+    await Promise.race([drive(), following]);
+    const last = stores[0]?.snapshot;
+    if (last === undefined) throw new Error("no store");
+    for (const nodeName of nodeNames) {
+      const expected = show(plainView(last, nodeName));
+      await expect
+        .poll(() => latest.has(nodeName) && show(latest.get(nodeName)?.view as NodeView), { timeout: 20_000 })
+        .toEqual(expected);
+    }
+    expect(losses).toBeGreaterThan(3);
+    expect(markers).toBeGreaterThan(50);
+  } finally {
+    stop.abort();
+    await following.catch(() => undefined);
+    network.stop();
+    for (const server of servers) await server.stop();
+    rmSync(folder, { recursive: true });
+  }
+}, 60_000);
