@@ -3,6 +3,7 @@ import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
+import { keepYoungGenerationSmall } from "@kpng/process/young-generation.ts";
 import type { Registry } from "prom-client";
 import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
 import { readFollowOptions } from "./backend-options.ts";
@@ -33,6 +34,7 @@ export interface PreparedBackend {
  * Errors: BAD_OPTION.
  */
 export function prepareBackend(backend: BackendCommand, options: ParsedOptions, parts: ProcessParts): PreparedBackend {
+  keepYoungGenerationSmall();
   const { log, health, metrics, tracing, tls } = parts;
   const { keepsState = false } = backend;
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;

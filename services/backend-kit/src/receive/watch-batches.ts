@@ -18,6 +18,7 @@ import { BackendError } from "../backend-error.ts";
 import type { Arrival } from "../state/arrival.ts";
 import type { Acknowledgements } from "./acknowledgements.ts";
 import type { HeldItems } from "./held-items.ts";
+import { unpackOps } from "./unpack-ops.ts";
 
 export interface WatchOptions {
   readonly transport: Transport;
@@ -25,6 +26,8 @@ export interface WatchOptions {
   readonly nodeName: string;
   /** Which Services; undefined or "" for the watcher's default. */
   readonly serviceProxyName?: string | undefined;
+  /** Most that packed operations may be when they are unpacked, in bytes. Default and at most 64 MiB. */
+  readonly maxMessageBytes?: number | undefined;
   /** What this client understands. Default: everything that this library does. */
   readonly features?: readonly Feature[] | undefined;
   /** What earlier streams brought; the watcher then sends what differs, if it knows how. It is kept up to date. */
@@ -41,6 +44,11 @@ export interface Batch {
   readonly isReset: boolean;
   /** True for the first batch of a stream that goes on from what an earlier one brought. */
   readonly isResumed?: boolean | undefined;
+  /**
+   * True if this whole view is not the one that the watcher says it is: the watcher errs, for there is nothing that could
+   * have been lost before. The stream is not checked any further.
+   */
+  readonly isDoubtful?: boolean | undefined;
   readonly changes: readonly ViewChange[];
   /** Revision of the watcher's store; 0 from a Go watcher. */
   readonly revision: bigint;
@@ -56,7 +64,7 @@ export interface Batch {
  */
 const maxBatchOps = 4_000_000;
 
-const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem];
+const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Feature.Batches];
 
 /**
  * Opens one stream and yields its batches, for ever.
@@ -65,7 +73,7 @@ const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem];
  * merges what changes. At most one batch is held.
  *
  * Ends only by an error or when `signal` aborts. Errors: STREAM_LOST for a stream that cannot be opened or breaks,
- * BAD_STREAM for one that cannot be understood.
+ * BAD_STREAM for one that cannot be understood, VIEW_DIVERGED where what was put together is not what the watcher means.
  */
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
   // Leaving the loop (return, throw) must end the call as well, and with it the stream on the watcher's side.
@@ -73,16 +81,24 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   options.held?.discard();
   const requests = new Requests(options);
   const callOptions: CallOptions = { signal: AbortSignal.any([signal, stop.signal]) };
-  const ops = createClient(Sets, options.transport)
-    .watch(requests.send(stop.signal), callOptions)
-    [Symbol.asyncIterator]();
-  try {
-    for (let isFirst = true; ; isFirst = false) {
-      requests.next();
-      const { batch, takesAcks } = await readBatch(ops, isFirst, options.held);
-      if (takesAcks) requests.acknowledgeTo(batch.instance);
-      yield batch;
+  const received = createClient(Sets, options.transport).watch(requests.send(stop.signal), callOptions);
+  const ops = unpackOps(received, options.maxMessageBytes);
+  let isChecked = true;
+  const nextBatch = async (isFirst: boolean): Promise<Batch> => {
+    requests.next();
+    const { batch, mark } = await readBatch(ops, isFirst, options.held);
+    if (mark.takesAcks) requests.acknowledgeTo(batch.instance);
+    if (!isChecked || !isDiverged(mark, options.held)) return batch;
+    if (!batch.isReset) {
+      const text = `the view at revision ${batch.revision} is not the one that the watcher means`;
+      throw new BackendError("VIEW_DIVERGED", text);
     }
+    isChecked = false;
+    return { ...batch, isDoubtful: true };
+  };
+  try {
+    // Not in a variable here: a generator that waits keeps them, and the first batch is the whole view.
+    for (let isFirst = true; ; isFirst = false) yield await nextBatch(isFirst);
   } catch (error) {
     if (signal.aborted) return;
     throw error;
@@ -95,7 +111,7 @@ async function readBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
   held?: HeldItems,
-): Promise<{ readonly batch: Batch; readonly takesAcks: boolean }> {
+): Promise<{ readonly batch: Batch; readonly mark: SyncMark }> {
   let isReset = false;
   let isResumed = false;
   let changes: ViewChange[] = [];
@@ -115,7 +131,7 @@ async function readBatch(
       case "sync":
         // One by one: they are as many as the cluster has endpoints, and too many for the arguments of one call.
         for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
-        return { batch: { isReset, isResumed, changes, ...batchMark(op.mark) }, takesAcks: op.mark.takesAcks };
+        return { batch: { isReset, isResumed, changes, ...batchMark(op.mark) }, mark: op.mark };
       case "change":
         changes.push(op.change);
         break;
@@ -126,6 +142,10 @@ async function readBatch(
     }
   }
   throw new BackendError("BAD_STREAM", `the watcher sent ${maxBatchOps} operations without a sync marker`);
+}
+
+function isDiverged({ digest }: SyncMark, held: HeldItems | undefined): boolean {
+  return digest !== undefined && held !== undefined && held.digest !== digest;
 }
 
 function batchMark({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {
@@ -139,7 +159,7 @@ async function nextOp(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<OpI
   try {
     result = await ops.next();
   } catch (cause) {
-    throw describeLoss(cause, isFirst);
+    throw cause instanceof BackendError ? cause : describeLoss(cause, isFirst);
   }
   if (result.done === true) throw new BackendError("STREAM_LOST", "the watcher ended the stream");
   return result.value;
