@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 /** The benchmarks: `npm run bench` runs all, `npm run bench -- kube-source` one; further arguments go to it. */
 const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "fan-out": ["node", "test/scale/fan-out.ts"],
+  tracing: ["node", "test/scale/tracing.ts"],
   "kube-source": ["node", "test/scale/kube-source.ts"],
   // Rules are made in a network namespace of its own.
   iptables: ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],

@@ -2,7 +2,6 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
-import { Store } from "../../services/watcher/src/store/store.ts";
 import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
 import type { MadeChange } from "./batch-log.ts";
 import { answerCalls } from "./calls.ts";
@@ -11,11 +10,13 @@ import { monotonicMs } from "./monotonic.ts";
 import { usageOf } from "./proc.ts";
 import { endpointChange, makeScript, type ScriptName } from "./scripts.ts";
 import { makeCluster, makeService, type SyntheticShape } from "./synthetic.ts";
+import { TracedStore } from "./traced-store.ts";
 
 /**
  * The server under test: a store with a synthetic cluster, and the watcher's own serveTask, in a process of its own.
  */
-const store = new Store();
+const traced = new TracedStore();
+const { store, subscribers } = traced;
 let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
 let markersMade = 0;
@@ -67,8 +68,13 @@ const handlers = {
     shape = options.shape;
     store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
-    const server = await serveStore(store, tls === undefined ? {} : { tls });
+    const server = await serveStore(store, tls === undefined ? { subscribers } : { subscribers, tls });
     return { address: server.address };
+  },
+
+  /** Traces this share of the changes from now on; undefined: not at all. */
+  traceAt({ ratio }: { readonly ratio: number | undefined }): void {
+    traced.traceAt(ratio);
   },
 
   /** Changes one endpoint. */

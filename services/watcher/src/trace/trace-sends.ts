@@ -61,7 +61,7 @@ export class TraceSends implements DeliveryObserver {
     }
     const { audiences } = sending;
     const zone = this.#store.snapshot.nodes.get(nodeName)?.zone ?? "";
-    const wanted = JSON.stringify([kind, zone, proxyName]);
+    const wanted = `${kind} ${zone} ${proxyName}`;
     const key = audiences.has(wanted) || audiences.size < maxAudiences ? wanted : "";
     const held = audiences.get(key);
     if (held !== undefined) return held;

@@ -1,0 +1,38 @@
+import { createLog } from "@kpng/process/log.ts";
+import { exportTraces } from "@kpng/process/trace/export-traces.ts";
+import type { Tracing } from "@kpng/process/trace/tracing.ts";
+import { Registry } from "prom-client";
+import { Store } from "../../services/watcher/src/store/store.ts";
+import { Subscribers } from "../../services/watcher/src/stream/subscribers.ts";
+import { traceRevisions } from "../../services/watcher/src/trace/trace-revisions.ts";
+import { TraceSends } from "../../services/watcher/src/trace/trace-sends.ts";
+
+/** A store and its subscribers whose tracing can be changed while they serve, so that one process is its own peer. */
+export class TracedStore {
+  readonly store: Store;
+  readonly subscribers = new Subscribers(new Registry());
+  readonly #tracings = new Map<number, Tracing>();
+  #trace: ReturnType<typeof traceRevisions> | undefined;
+  #sends: TraceSends | undefined;
+
+  constructor() {
+    this.store = new Store({ trace: (update) => this.#trace?.(update) });
+    this.subscribers.observe({ sent: (subscriber, delivery) => this.#sends?.sent(subscriber, delivery) });
+  }
+
+  /** Traces this share of the changes from now on; undefined: not at all, as without a collector. */
+  traceAt(ratio: number | undefined): void {
+    const tracing = ratio === undefined ? undefined : this.#tracingAt(ratio);
+    this.#trace = tracing && traceRevisions(tracing);
+    this.#sends = tracing && new TraceSends(this.store, tracing);
+  }
+
+  #tracingAt(ratio: number): Tracing {
+    const held = this.#tracings.get(ratio);
+    if (held !== undefined) return held;
+    const settings = { ratio, isParentBased: true };
+    const tracing = exportTraces({ name: "kpng-watcher", version: "0.0.0" }, settings, createLog("error"));
+    this.#tracings.set(ratio, tracing);
+    return tracing;
+  }
+}
