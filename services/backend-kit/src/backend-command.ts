@@ -15,6 +15,8 @@ export interface BackendContext {
   readonly nodeName: string;
   /** "" for the watcher's default. */
   readonly serviceProxyName: string;
+  /** Longest message of a watcher, and most that packed operations may be when they are unpacked, in bytes. Default 64 MiB. */
+  readonly maxMessageBytes?: number | undefined;
   /** First delay after a lost stream or a failed sync, in milliseconds. */
   readonly errorDelayMs: number;
   /** True to end after the first sync that succeeds. */

@@ -58,10 +58,11 @@ export const backendOptions: readonly OptionSpec[] = [
 /** The values of {@link followOptions}. */
 export function readFollowOptions(
   options: ParsedOptions,
-): Pick<BackendContext, "nodeName" | "serviceProxyName" | "errorDelayMs" | "isOnce"> {
+): Pick<BackendContext, "nodeName" | "serviceProxyName" | "maxMessageBytes" | "errorDelayMs" | "isOnce"> {
   return {
     nodeName: String(options.nodeName),
     serviceProxyName: String(options.serviceProxyName),
+    maxMessageBytes: Number(options.maxMsgSize),
     errorDelayMs: Number(options.errorDelay),
     isOnce: options.once === true,
   };

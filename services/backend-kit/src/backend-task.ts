@@ -49,6 +49,8 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly nodeName: string;
     /** Value of the label service.kubernetes.io/service-proxy-name of the Services wanted; "" for the watcher's default. */
     readonly serviceProxyName?: string | undefined;
+    /** Most that packed operations may be when they are unpacked, in bytes. Default 64 MiB. */
+    readonly maxMessageBytes?: number | undefined;
     readonly log: Log;
     readonly health: Health;
     readonly metrics: Registry;

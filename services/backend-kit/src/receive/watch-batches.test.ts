@@ -41,7 +41,7 @@ test("the next request goes out when the next batch is asked for, and each names
   expect(watcher.asked[0]?.request).toMatchObject({
     NodeName: "n1",
     ServiceProxyName: "p",
-    Features: [Feature.Extended, Feature.NodeItem],
+    Features: [Feature.Extended, Feature.NodeItem, Feature.Batches],
   });
 });
 

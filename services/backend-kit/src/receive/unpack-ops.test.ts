@@ -1,0 +1,105 @@
+import { zstdCompressSync } from "node:zlib";
+import { create, toBinary, toJson } from "@bufbuild/protobuf";
+import { Encoding, type OpItem, OpItemSchema, OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { expect, test } from "vitest";
+import { deleteEndpoint, putEndpoint, putService, reset, sync } from "../testing/ops.ts";
+import { playWatcher, silence } from "../testing/played-watcher.ts";
+import { HeldItems } from "./held-items.ts";
+import { unpackOps } from "./unpack-ops.ts";
+import { type Batch, watchBatches } from "./watch-batches.ts";
+
+interface Packed {
+  readonly items: Uint8Array;
+  readonly size: number;
+  readonly encoding: Encoding;
+}
+
+function packed(ops: readonly OpItem[], fields: Partial<Packed> = {}): OpItem {
+  const bytes = toBinary(OpItemsSchema, create(OpItemsSchema, { Items: [...ops] }));
+  const { items = zstdCompressSync(bytes), size = bytes.length, encoding = Encoding.Zstd } = fields;
+  return create(OpItemSchema, { Op: { case: "Batch", value: { Encoding: encoding, Items: items, Size: size } } });
+}
+
+async function* each(ops: readonly OpItem[]): AsyncIterable<OpItem> {
+  yield* ops;
+}
+
+async function unpackAll(ops: readonly OpItem[], maxMessageBytes?: number): Promise<OpItem[]> {
+  return Array.fromAsync(unpackOps(each(ops), maxMessageBytes));
+}
+
+async function firstBatch(ops: readonly OpItem[], held: HeldItems): Promise<Batch | undefined> {
+  await using watcher = await playWatcher((asked) => (asked.index === 0 ? ops : silence(asked)));
+  const options = { transport: dial({ api: watcher.address }), nodeName: "n1", held };
+  for await (const batch of watchBatches(options, AbortSignal.timeout(10_000))) return batch;
+  return undefined;
+}
+
+function toText(op: OpItem): string {
+  return JSON.stringify(toJson(OpItemSchema, op));
+}
+
+const some = [putService("a/web"), putEndpoint("a/web/x"), putEndpoint("a/web/y"), deleteEndpoint("a/web/x")];
+
+test.each([Encoding.Zstd, Encoding.Identity])(
+  "packed operations come as if each had come by itself (%s)",
+  async (encoding) => {
+    const bytes = toBinary(OpItemsSchema, create(OpItemsSchema, { Items: some }));
+    const items = encoding === Encoding.Zstd ? zstdCompressSync(bytes) : bytes;
+    const ops = [reset, packed(some, { items, encoding }), packed([]), sync()];
+    expect((await unpackAll(ops)).map(toText)).toEqual([reset, ...some, sync()].map(toText));
+  },
+);
+
+test("what is held is the same, however it came", async () => {
+  const [plain, unpacked] = [new HeldItems(), new HeldItems()];
+  const one = await firstBatch([reset, ...some, sync(1n, "run")], plain);
+  const other = await firstBatch([reset, packed(some.slice(0, 3)), ...some.slice(3), sync(1n, "run")], unpacked);
+  expect(other?.changes).toEqual(one?.changes);
+  expect(unpacked.digests).toEqual(plain.digests);
+});
+
+const large = zstdCompressSync(new Uint8Array(10_000_000));
+
+/** RFC 8878: magic number, no content size, a window of 2 to the power 27, one last raw block of 2 bytes. */
+const wideWindow = Buffer.from("28b52ffd 00 88 110000 0a00".replaceAll(" ", ""), "hex");
+const narrowWindow = Buffer.from("28b52ffd 00 80 110000 0a00".replaceAll(" ", ""), "hex");
+
+test.each([
+  { name: "hold less than they say", op: packed(some, { size: 10_000 }), says: "10000 were said" },
+  { name: "hold more than they say", op: packed(some, { size: 3 }), says: "cannot be unpacked to 3 bytes" },
+  {
+    name: "hold a thousand times what they say",
+    op: packed([], { items: large, size: 10_000 }),
+    says: "unpacked to 10000",
+  },
+  {
+    name: "say more than any message may have",
+    op: packed([], { size: 64 * 1024 * 1024 + 1 }),
+    says: "the limit is 67108864",
+  },
+  { name: "are no Zstandard", op: packed([], { items: Buffer.from("nonsense"), size: 8 }), says: "cannot be unpacked" },
+  { name: "want a window of 128 MiB", op: packed([], { items: wideWindow, size: 2 }), says: "cannot be unpacked" },
+  { name: "are encoded in a way to come", op: packed(some, { encoding: 7 as Encoding }), says: "in way 7" },
+  { name: "hold a sync marker", op: packed([sync()]), says: "hold Sync" },
+  { name: "hold packed ones", op: packed([packed(some)]), says: "hold Batch" },
+  {
+    name: "hold no operations",
+    op: packed([], { items: Buffer.from([0x0a, 0x09, 1]), size: 3, encoding: Encoding.Identity }),
+    says: "cannot be decoded",
+  },
+])("operations that $name end the stream with BAD_STREAM", async ({ op, says }) => {
+  await expect(unpackAll([reset, op, sync()])).rejects.toThrow(new RegExp(`^\\[BAD_STREAM\\].*${says}`));
+  await expect(firstBatch([reset, op, sync()], new HeldItems())).rejects.toThrow("[BAD_STREAM]");
+});
+
+test("a window of 64 MiB is none too large", async () => {
+  expect(await unpackAll([packed([], { items: narrowWindow, size: 2 })])).toHaveLength(1);
+});
+
+test("the longest message that is accepted is also the most that is unpacked", async () => {
+  const op = packed(Array.from({ length: 100 }, (_, index) => putEndpoint(`a/web/${index}`)));
+  await expect(unpackAll([op], 1_000)).rejects.toThrow("raise --max-msg-size");
+  expect(await unpackAll([op], 10_000)).toHaveLength(100);
+});
