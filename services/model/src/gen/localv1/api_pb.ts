@@ -366,7 +366,8 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
   Digest?: bigint | undefined;
 
   /**
-   * In Sync: the traces of the changes in the batch that are sampled, as W3C traceparent, the newest first; at most 16.
+   * In Sync: the traces of the changes in the batch that are sampled, as W3C traceparent, the newest first; at most 16. In
+   * the first batch of a stream those of the last 30 seconds, since it may bring what was missed.
    *
    * @generated from field: repeated string Traceparents = 104;
    */
