@@ -37,18 +37,20 @@ async function buildLibrary(folder: string): Promise<void> {
     throw new Error(`${manifest.name} would need ${internal.join(", ")} from npm: make them devDependencies`);
   }
   rmSync(dist, { recursive: true, force: true });
-  await bundle(manifest, entry, join(dist, "index.js"), dependencies);
+  await bundle(manifest, entry, dist, dependencies);
   emitDeclarations(entry, join(dist, "types"));
   for (const path of Object.values(manifest.exports["."])) {
     if (!existsSync(join(folder, path))) throw new Error(`${manifest.name} exports ${path}, which was not made`);
   }
 }
 
-async function bundle(manifest: Manifest, entry: string, outfile: string, dependencies: string[]): Promise<void> {
+async function bundle(manifest: Manifest, entry: string, dist: string, dependencies: string[]): Promise<void> {
   const result = await build({
-    entryPoints: [entry],
-    outfile,
+    entryPoints: { index: entry },
+    outdir: dist,
     bundle: true,
+    // What is imported when it is needed stays in files of its own: in one file, its packages would be imported at once.
+    splitting: true,
     platform: "node",
     target: "node24",
     format: "esm",
