@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
+import { zstdDecompressSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
-import { OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { type OpItem, OpItemSchema, OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 
 /** Digest of a view: of the paths in ascending order with the bytes of their items. */
 export interface ViewDigest {
@@ -19,20 +20,21 @@ export function digestView(items: Iterable<readonly [string, Uint8Array]>): View
 export class HeldView {
   readonly #items = new Map<string, Uint8Array>();
   #rest: Buffer = Buffer.alloc(0);
+  /** Packed operations came since the last marker: they are for many, and may delete what was never held here. */
+  #isPacked = false;
 
   read(chunk: Buffer, start: number, end: number): void {
     let bytes = Buffer.concat([this.#rest, chunk.subarray(start, end)]);
     while (bytes.length >= 5) {
       const length = 5 + bytes.readUInt32BE(1);
       if (bytes.length < length) break;
-      this.#apply(bytes.subarray(5, length));
+      this.#apply(fromBinary(OpItemSchema, bytes.subarray(5, length)));
       bytes = bytes.subarray(length);
     }
     this.#rest = bytes;
   }
 
-  #apply(message: Uint8Array): void {
-    const { Op: op } = fromBinary(OpItemSchema, message);
+  #apply({ Op: op }: OpItem): void {
     switch (op.case) {
       case "Reset":
         this.#items.clear();
@@ -41,9 +43,16 @@ export class HeldView {
         this.#items.set(op.value.Ref?.Path ?? "", Uint8Array.from(op.value.Bytes));
         return;
       case "Delete":
-        if (!this.#items.delete(op.value.Path)) throw new Error(`a Delete of ${op.value.Path}, which is not held`);
+        if (!this.#items.delete(op.value.Path) && !this.#isPacked) {
+          throw new Error(`a Delete of ${op.value.Path}, which is not held`);
+        }
+        return;
+      case "Batch":
+        this.#isPacked = true;
+        for (const item of fromBinary(OpItemsSchema, zstdDecompressSync(op.value.Items)).Items) this.#apply(item);
         return;
       case "Sync":
+        this.#isPacked = false;
         return;
       default:
         throw new Error("an operation that nobody asked for");

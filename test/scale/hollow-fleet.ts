@@ -83,7 +83,7 @@ export class HollowFleet {
     this.#batches = new Uint32Array(streams);
     this.#revisions = new Float64Array(streams);
     this.#firstSyncMs = new Float64Array(streams);
-    const Features = isExtended ? [Feature.Extended] : [];
+    const Features = isExtended ? [Feature.Extended, Feature.Batches] : [];
     const requests = Array.from({ length: streams }, (_, stream) =>
       toBinary(WatchReqSchema, create(WatchReqSchema, { NodeName: `node-${firstNode + stream}`, Features })),
     );
