@@ -13,7 +13,7 @@ export interface Delivery {
   /** Revision that the subscriber had before; 0 for none. */
   readonly after: number;
   readonly revision: number;
-  /** When it was known what to tell, in milliseconds since 1970, with fractions. */
+  /** When it was known what to tell, in milliseconds since 1970, with fractions; 0 while no revision is traced. */
   readonly computedAtMs: number;
   /** Of the messages, frames included. */
   readonly byteCount: number;

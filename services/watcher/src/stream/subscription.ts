@@ -13,7 +13,10 @@ export interface Batch {
   readonly snapshot: Snapshot;
   /** What the subscriber had before; undefined for a view that it did not have. */
   readonly before: Snapshot | undefined;
-  /** When it was known what to tell, in milliseconds since 1970, with fractions; to encode it may come after that. */
+  /**
+   * When it was known what to tell, in milliseconds since 1970, with fractions; to encode it may come after that. 0 while
+   * no revision is traced.
+   */
   readonly computedAtMs: number;
 }
 
@@ -61,7 +64,8 @@ export class Subscription {
     this.#projection = projection;
     this.#snapshot = snapshot;
     if (isUpdate && changes.isEmpty) this.#quietRevision = snapshot.revision;
-    return { changes, snapshot, before, rank: isUpdate ? "update" : "begin", computedAtMs: wallClockMs() };
+    const computedAtMs = snapshot.traces.length === 0 ? 0 : wallClockMs();
+    return { changes, snapshot, before, rank: isUpdate ? "update" : "begin", computedAtMs };
   }
 
   #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {
