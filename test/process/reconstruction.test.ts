@@ -91,10 +91,12 @@ test("whatever changes, at whatever pace nodes read, and wherever they are recon
   const latest = new Map<string, ViewUpdate>();
   let markers = 0;
   let losses = 0;
+  let divergences = 0;
   const follow = async (nodeName: string): Promise<void> => {
     const options = { transport: dial({ api: network.api }), nodeName, log, errorDelayMs: 1 };
     const onConnection = ({ kind }: { kind: string }): void => {
       if (kind === "lost") losses += 1;
+      if (kind === "diverged") divergences += 1;
     };
     for await (const update of followView({ ...options, onConnection }, stop.signal)) {
       const snapshot = snapshots.get(`${update.instance} ${update.revision}`);
@@ -131,6 +133,7 @@ test("whatever changes, at whatever pace nodes read, and wherever they are recon
         .poll(() => latest.has(nodeName) && show(latest.get(nodeName)?.view as NodeView), { timeout: 20_000 })
         .toEqual(expected);
     }
+    expect(divergences).toBe(0);
     expect(losses).toBeGreaterThan(3);
     expect(markers).toBeGreaterThan(50);
   } finally {

@@ -8,6 +8,8 @@ export interface BackendMetrics {
   readonly syncSeconds: Histogram;
   /** Streams that were lost. */
   readonly reconnects: Counter;
+  /** Views that were not what the watcher meant. */
+  readonly divergences: Counter;
   /** Of the watcher's store, last applied; 0 from a Go watcher. */
   readonly revision: Gauge;
   /** 1 from a sync marker until the stream is lost, else 0. */
@@ -37,6 +39,11 @@ export function createBackendMetrics(registry: Registry): BackendMetrics {
     reconnects: new Counter({
       name: "kpng_backend_reconnects_total",
       help: "Streams from the watcher that were lost and opened again",
+      registers,
+    }),
+    divergences: new Counter({
+      name: "kpng_backend_view_divergences_total",
+      help: "Views that were not what the watcher meant by their digest; each was asked for as a whole",
       registers,
     }),
     revision: new Gauge({

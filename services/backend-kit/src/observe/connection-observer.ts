@@ -28,6 +28,10 @@ export class ConnectionObserver {
   tell(state: ConnectionState): void {
     // The next stream follows at once, or what goes wrong with it is told.
     if (state.kind === "moved") return;
+    if (state.kind === "diverged") {
+      this.#metrics.divergences.inc();
+      return;
+    }
     if (state.kind !== "synced") {
       if (state.kind === "lost") this.#metrics.reconnects.inc();
       this.#metrics.connected.set(0);

@@ -1,11 +1,13 @@
+import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/dial.ts";
 import { comeAgain } from "@kpng/process/retry-pushback.ts";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { ViewUpdate } from "../state/view-state.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { type Answer, type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog } from "../testing/steps.ts";
 import { type ConnectionState, followView } from "./follow-view.ts";
+import { HeldItems } from "./held-items.ts";
 
 const world = [putService("a/web"), putEndpoint("a/web/x")];
 
@@ -129,4 +131,44 @@ test("a watcher that asks to move after each first batch is not followed without
   const { states, delaysMs } = await follow(watcher, all, () => 0.5);
   expect(states.slice(0, 4).map(({ kind }) => kind)).toEqual(["synced", "moved", "synced", "moved"]);
   expect(delaysMs.slice(0, 3)).toEqual([500, 500, 500]);
+});
+
+describe("a view that is not the one that the watcher means by its digest", () => {
+  const digestOf = (...ops: readonly OpItem[]): bigint => {
+    const held = new HeldItems();
+    for (const op of ops) held.stage(op);
+    held.commit();
+    return held.digest;
+  };
+
+  test("is not shown, and asked for as a whole", async () => {
+    const change = putService("a/web", "10.0.0.9");
+    await using watcher = await playWatcher(({ stream, index }) => {
+      if (index === 0) return [reset, ...world, sync(1n, "i", digestOf(...world))];
+      // A Delete was lost on the way.
+      return stream === 0 && index === 1 ? [change, sync(2n, "i", digestOf(change))] : "end";
+    });
+    const { states } = await follow(watcher, async (next) => {
+      await next();
+      const second = await next();
+      expect(second.view.services.get("a/web")?.service.clusterIPs?.v4).toEqual(["10.0.0.1"]);
+    });
+    expect(states.map(({ kind }) => kind)).toEqual(["synced", "diverged", "lost", "synced"]);
+    expect(watcher.asked.filter(({ index }) => index === 0).map(({ request }) => request.HeldDigests.length)).toEqual([
+      0, 0,
+    ]);
+  });
+
+  test("is taken as it is where it is whole: the watcher errs, and it would err again", async () => {
+    const change = putService("a/web", "10.0.0.9");
+    await using watcher = await playWatcher(({ index }) => {
+      if (index === 0) return [reset, ...world, sync(1n, "i", 1n)];
+      return index === 1 ? [change, sync(2n, "i", 2n)] : "end";
+    });
+    const { states } = await follow(watcher, async (next) => {
+      expect((await next()).view.services.size).toBe(1);
+      expect((await next()).view.services.get("a/web")?.service.clusterIPs?.v4).toEqual(["10.0.0.9"]);
+    });
+    expect(states.map(({ kind }) => kind)).toEqual(["diverged", "synced", "synced"]);
+  });
 });

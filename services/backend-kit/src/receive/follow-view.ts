@@ -20,6 +20,8 @@ export interface FollowOptions extends WatchOptions {
 
 export type ConnectionState =
   | { readonly kind: "synced"; readonly revision: bigint }
+  /** The view is not the one that the watcher means: it is asked for as a whole or, if it is whole, taken as it is. */
+  | { readonly kind: "diverged" }
   /** A watcher asked to go on elsewhere, or is busy: none of this is a fault. */
   | { readonly kind: "moved" | "refused"; readonly reason: string }
   | { readonly kind: "lost"; readonly reason: string };
@@ -47,6 +49,10 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
           throw new BackendError("BAD_STREAM", "the stream began without Reset");
         }
         isFirstOfStream = false;
+        if (batch.isDoubtful === true) {
+          onConnection?.({ kind: "diverged" });
+          log.error("the watcher's digest is not that of the view it sent", { revision: Number(batch.revision) });
+        }
         const update = state.apply(batch);
         reconnect.progressed();
         onConnection?.({ kind: "synced", revision: batch.revision });
@@ -55,6 +61,7 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
     } catch (error) {
       // What a faulty stream brought is no ground to go on from.
       if (!(error instanceof BackendError && error.code === "STREAM_LOST")) held.clear();
+      if (error instanceof BackendError && error.code === "VIEW_DIVERGED") onConnection?.({ kind: "diverged" });
       const reason = reasonOf(error);
       const { kind, delayMs } = reconnect.ended(error);
       onConnection?.({ kind, reason });

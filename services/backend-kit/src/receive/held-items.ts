@@ -20,11 +20,17 @@ export class HeldItems {
   /** The hash of each item by its path, apart for each Set. */
   readonly #items = new Map<SetName, Map<string, bigint>>();
   #digests = new BucketDigests();
+  #digest = 0n;
   #staged: StagedOp[] = [];
 
   /** For the first request of a stream; undefined if nothing is held. */
   get digests(): Uint8Array | undefined {
     return this.#items.size === 0 ? undefined : this.#digests.toBytes();
+  }
+
+  /** The exclusive or of the digests of all items; see EmptyOp.Digest. */
+  get digest(): bigint {
+    return this.#digest;
   }
 
   /** Forgets everything: what is held elsewhere can no longer be trusted to be this. */
@@ -104,6 +110,7 @@ export class HeldItems {
   #reset(): void {
     this.#items.clear();
     this.#digests = new BucketDigests();
+    this.#digest = 0n;
   }
 
   #outside(buckets: Uint8Array): readonly { readonly set: SetName; readonly path: string }[] {
@@ -115,6 +122,7 @@ export class HeldItems {
   #put(set: SetName, path: string, hash: bigint): void {
     this.#remove(set, path);
     getOrMake(this.#items, set, () => new Map()).set(path, hash);
+    this.#digest ^= hash;
     this.#digests.toggle({ bucket: itemBucket(set, path), hash });
   }
 
@@ -123,6 +131,7 @@ export class HeldItems {
     const hash = items?.get(path);
     if (items === undefined || hash === undefined) return;
     items.delete(path);
+    this.#digest ^= hash;
     if (items.size === 0) this.#items.delete(set);
     this.#digests.toggle({ bucket: itemBucket(set, path), hash });
   }

@@ -13,8 +13,10 @@ import {
 
 export const reset: OpItem = create(OpItemSchema, { Op: { case: "Reset", value: {} } });
 
-export function sync(revision = 0n, instance = ""): OpItem {
-  return create(OpItemSchema, { Op: { case: "Sync", value: { Revision: revision, Instance: instance } } });
+/** `digest` of the view, if the watcher says it. */
+export function sync(revision = 0n, instance = "", digest?: bigint): OpItem {
+  const mark = { Revision: revision, Instance: instance, ...(digest === undefined ? {} : { Digest: digest }) };
+  return create(OpItemSchema, { Op: { case: "Sync", value: mark } });
 }
 
 /** A Service at `namespace/name` with one cluster IP. */

@@ -1,6 +1,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
-import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { EmptyOpSchema, Encoding, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { getOrMake } from "./get-or-make.ts";
 
 /**
  * Messages of a stream as ready gRPC frames, so that one encoding serves every subscriber.
@@ -18,6 +19,8 @@ const opSet = 2;
 const opDelete = 3;
 const opReset = 4;
 const opKeep = 100;
+const syncDigest = 103;
+const digestBytes = 8;
 const opBatch = 101;
 const keepBuckets = 1;
 const batchEncoding = 1;
@@ -76,6 +79,23 @@ export function syncFrame(mark?: SyncMark): Frame {
           }),
         );
   return frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));
+}
+
+/** The same marker with room for a digest at its end. */
+function makeDigestTemplate(marker: Frame): Frame {
+  const reader = new BinaryReader(messageIn(marker));
+  reader.tag();
+  const body = Buffer.concat([reader.bytes(), new BinaryWriter().tag(syncDigest, WireType.Bit64).fixed64(0).finish()]);
+  return frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));
+}
+
+const digestTemplates = new WeakMap<Frame, Frame>();
+
+/** The same marker with the digest of one subscriber's view. *Cost:* a copy of it. */
+export function withDigest(marker: Frame, digest: bigint): Frame {
+  const copy = Buffer.from(getOrMake(digestTemplates, marker, () => makeDigestTemplate(marker)));
+  copy.writeBigUInt64LE(digest, copy.length - digestBytes);
+  return copy;
 }
 
 /** The OpItem in a frame, encoded. */
