@@ -21,6 +21,7 @@ import {
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
 import type { Log } from "../log.ts";
+import { ProcessError } from "../process-error.ts";
 import { waitMs } from "../wait.ts";
 import type { TracedProcess } from "./open-tracing.ts";
 import type { TraceSettings } from "./trace-settings.ts";
@@ -36,6 +37,8 @@ const closeLimitMs = 2_000;
 /**
  * Exports spans over OTLP. At most 2 048 wait; what comes while a collector is away or slow is dropped, and the log says
  * so.
+ *
+ * Errors: BAD_OPTION.
  */
 export function exportTraces({ name, version }: TracedProcess, settings: TraceSettings, log: Log): Tracing {
   tellFailures(log);
@@ -46,9 +49,7 @@ export function exportTraces({ name, version }: TracedProcess, settings: TraceSe
     resource: defaultResource()
       .merge(own)
       .merge(detectResources({ detectors: [envDetector] })),
-    spanProcessors: [
-      new BatchSpanProcessor({ exporter: new OTLPTraceExporter(), scheduledDelayMillis: exportDelayMs }),
-    ],
+    spanProcessors: [new BatchSpanProcessor({ exporter: makeExporter(), scheduledDelayMillis: exportDelayMs })],
   });
   const tracer = provider.getTracer("kpng", version);
   log.info("traces are exported", { ratio: settings.ratio });
@@ -61,6 +62,15 @@ export function exportTraces({ name, version }: TracedProcess, settings: TraceSe
       stop.abort();
     },
   };
+}
+
+/** It reads its endpoint, headers and certificates from the environment by itself. */
+function makeExporter(): OTLPTraceExporter {
+  try {
+    return new OTLPTraceExporter();
+  } catch (cause) {
+    throw new ProcessError("BAD_OPTION", "OTEL_EXPORTER_OTLP_ENDPOINT cannot be used", { cause });
+  }
 }
 
 function samplerOf({ ratio, isParentBased }: TraceSettings): Sampler {
