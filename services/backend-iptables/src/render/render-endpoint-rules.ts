@@ -9,11 +9,14 @@ import type { ServicePortFacts } from "./service-port.ts";
  * affinity names its client list twice. Affinity comes first for all endpoints: a client that has one must meet it
  * before the dice are thrown. The k-th of n rules matches with probability 1/(n−k+1), the last one always: so each endpoint
  * gets 1/n.
+ *
+ * `isNamed` if a rule before these says whose chain it is.
  */
 export function renderEndpointRules(
   port: ServicePortFacts,
   endpoints: readonly string[],
   options: RenderOptions,
+  isNamed = false,
 ): readonly string[] {
   const protocol = `-p ${protocolName(port.protocol)}`;
   const sticky = endpoints.map((endpoint) => {
@@ -35,8 +38,9 @@ export function renderEndpointRules(
   }
   for (const [at, endpoint] of endpoints.entries()) {
     const remaining = endpoints.length - at;
-    // The first rule says whose chain it is; on each rule a comment would double what iptables-nft has to load.
-    const note = at === 0 ? comment(port.name) : "";
+    // The first rule says whose chain it is. On each rule a comment would double what iptables-nft has to load, and
+    // iptables-legacy, which takes 288 bytes for one, copies all of them at each change.
+    const note = at === 0 && !isNamed ? comment(port.name) : "";
     rules.push(rule(protocol, note, remaining > 1 ? oneIn(remaining) : "", sticky[at]?.set ?? "", target(endpoint)));
   }
   return rules;

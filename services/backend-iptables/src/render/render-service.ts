@@ -58,8 +58,8 @@ export function renderService(view: ServiceView, options: RenderOptions): Render
       [plan.clusterChain, port.clusterEndpoints],
       [plan.localChain, port.localEndpoints],
     ] as const) {
-      const rules = renderEndpointRules(port, endpoints, options);
-      put(chain, chain === plan.internalChain ? [...offCluster, ...rules] : rules);
+      const first = chain === plan.internalChain ? offCluster : [];
+      put(chain, [...first, ...renderEndpointRules(port, endpoints, options, first.length > 0)]);
     }
     put(plan.externalChain, plan.externalChain === undefined ? [] : renderExternalChain(port, plan, options));
     if (plan.externalChain !== undefined && port.loadBalancerIPs.some((ip) => ip.sourceRanges !== undefined)) {
