@@ -15,7 +15,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
 const backendMayImport = ["model", "process", "backend-kit"];
 
 /** The way of a change through the watcher: a folder imports only from its left. */
-const watcherPath = ["source", "store", "view", "connection", "stream"];
+const watcherPath = ["source", "store", "view", "connection", "stream", "inspect"];
 
 interface Import {
   readonly file: string;

@@ -3,8 +3,8 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { isExecutable } from "./executable.ts";
 import { buildMissing } from "./go-build.ts";
 
-/** A program of the control plane. `etcd-3.4` is Debian's, which refuses WatchList. */
-export type Program = "etcd" | "etcd-3.4" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
+/** A program of the control plane, or grpcurl. `etcd-3.4` is Debian's, which refuses WatchList. */
+export type Program = "etcd" | "etcd-3.4" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy" | "grpcurl";
 
 /** Where the programs are, or why they cannot be had here. */
 export type Binaries =

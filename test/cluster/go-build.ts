@@ -7,7 +7,7 @@ import { promisify } from "node:util";
 import { isExecutable } from "./executable.ts";
 import { withLock } from "./lock.ts";
 
-type Built = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
+type Built = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy" | "grpcurl";
 
 const run = promisify(execFile);
 
@@ -35,7 +35,7 @@ export async function buildMissing(programs: readonly Built[]): Promise<Record<s
 async function build(program: Built, folder: string): Promise<void> {
   const startedMs = performance.now();
   say(`building ${program} into ${folder} (minutes the first time, seconds with a warm Go build cache)`);
-  const [module, target] = program === "etcd" ? ["etcd", "."] : ["control-plane", `./${program}`];
+  const [module, target] = sourceOf(program);
   // Built beside its place and moved there: a build that is cut short leaves nothing that looks like a program.
   const unfinished = join(folder, `.${program}.${process.pid}`);
   try {
@@ -50,6 +50,18 @@ async function build(program: Built, folder: string): Promise<void> {
     throw new Error(`cannot build ${program} from its Go module`, { cause });
   }
   say(`built ${program} in ${((performance.now() - startedMs) / 1000).toFixed(1)} s`);
+}
+
+/** A folder beside this file with a Go module, and what to build in it. */
+function sourceOf(program: Built): readonly [string, string] {
+  switch (program) {
+    case "etcd":
+      return ["etcd", "."];
+    case "grpcurl":
+      return ["grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl"];
+    default:
+      return ["control-plane", `./${program}`];
+  }
 }
 
 async function checkGo(): Promise<void> {

@@ -4,8 +4,10 @@ import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend-opti
 import { type OptionSpec, parseDurationMs, parseSomeText, repeatable, repeatableSome } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
+import { observeConvergence } from "@kpng/watcher/stream/convergence.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/requests.ts";
 import { makeRoutes, type RoutesOptions } from "@kpng/watcher/stream/routes.ts";
 import { serveTask } from "@kpng/watcher/stream/serve.ts";
@@ -36,6 +38,7 @@ function proxyNames(options: Options): readonly string[] {
 
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(context.metrics);
+  observeConvergence(store, subscribers, context.metrics);
   if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
   return {
     store,
@@ -81,6 +84,12 @@ export const toApi: SinkCommand = {
       default: true,
     },
     { flags: "--local-api [boolean]", description: "serve the views of nodes", parse: parseBoolean, default: true },
+    {
+      flags: "--inspect-api [boolean]",
+      description: "answer what the watcher holds, and how far each node is (kpng get, explain, trace, top)",
+      parse: parseBoolean,
+      default: true,
+    },
     ...connectionOptions,
   ],
   examples: `
@@ -92,12 +101,15 @@ Examples:
   COMMAND --listen tcp://127.0.0.1:12090 --listen unix:///run/kpng.sock
 
   # then look at it
+  kpng get nodes
   grpcurl -plaintext -d '{"NodeName":"n1"}' 127.0.0.1:12090 localv1.Sets/Watch
 `,
   make: (options, store, context) => {
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
+    const routes = routesOptions(proxyNames(options), store, context);
     return serveTask({
-      ...routesOptions(proxyNames(options), store, context),
+      ...routes,
+      moreServices: options.inspectApi === true ? [inspection(routes)] : [],
       listen: options.listen as readonly string[],
       tls: readServerTls("listen-", { key, crt, ca }),
       hasGlobalApi: options.globalv1Api as boolean,

@@ -1,3 +1,4 @@
+import type { DescService } from "@bufbuild/protobuf";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Health as HealthService } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
@@ -11,18 +12,29 @@ import { peerKey } from "./peer.ts";
 import { addReflection } from "./reflection-service.ts";
 import { openGlobalWatch, openLocalWatch, type WatchContext, watchOps } from "./watch.ts";
 
+/** A service beside those of the streams; health and reflection name it. */
+export interface MoreService {
+  readonly service: DescService;
+  readonly addTo: (router: ConnectRouter) => void;
+}
+
 export interface RoutesOptions extends WatchContext {
   readonly health: Health;
   /** Serve localv1 and kpng.view.v1 (`--local-api`). Default true. */
   readonly hasLocalApi?: boolean | undefined;
   /** Serve globalv1 (`--globalv1-api`). Default true. */
   readonly hasGlobalApi?: boolean | undefined;
+  readonly moreServices?: readonly MoreService[] | undefined;
 }
 
 /** Returns all that a watcher serves; what waits ends when `stop` aborts. */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
-  const { hasLocalApi = true, hasGlobalApi = true } = options;
-  const apis = [...(hasLocalApi ? [LocalSets, NodeViewService] : []), ...(hasGlobalApi ? [GlobalSets] : [])];
+  const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
+  const apis = [
+    ...(hasLocalApi ? [LocalSets, NodeViewService] : []),
+    ...(hasGlobalApi ? [GlobalSets] : []),
+    ...moreServices.map(({ service }) => service),
+  ];
   return (router) => {
     if (hasLocalApi) {
       router.service(LocalSets, {
@@ -47,6 +59,7 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
           }),
       });
     }
+    for (const { addTo } of moreServices) addTo(router);
     const names = apis.map((api) => api.typeName);
     router.service(HealthService, healthService(options.health, names, stop));
     addReflection(router, [...apis, HealthService]);

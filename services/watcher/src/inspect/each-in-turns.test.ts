@@ -1,0 +1,30 @@
+import { expect, test } from "vitest";
+import { turns } from "../stream/turns.ts";
+import { eachInTurns } from "./each-in-turns.ts";
+
+/** Takes a millisecond of the thread. */
+function work(): void {
+  for (const untilMs = performance.now() + 1; performance.now() < untilMs; );
+}
+
+test("news for nodes goes before the rest of a long answer", async () => {
+  const visited: number[] = [];
+  const items = Array.from({ length: 100 }, (_, index) => index);
+  const visit = (item: number): boolean => {
+    work();
+    return visited.push(item) > 0;
+  };
+  const all = eachInTurns(items, visit, new AbortController().signal);
+  const seen = await turns.run("update", () => visited.length);
+  expect(seen).toBeLessThan(items.length);
+  await all;
+  expect(visited).toEqual(items);
+});
+
+test("it ends when it has enough, and when nobody waits for the answer any more", async () => {
+  const visited: number[] = [];
+  await eachInTurns([1, 2, 3], (item) => visited.push(item) < 2, new AbortController().signal);
+  expect(visited).toEqual([1, 2]);
+  await eachInTurns([1, 2, 3], (item) => visited.push(item) > 0, AbortSignal.abort());
+  expect(visited).toEqual([1, 2]);
+});

@@ -1,0 +1,49 @@
+import { create } from "@bufbuild/protobuf";
+import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
+import { type Endpoint as EndpointMessage, EndpointSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { listAddresses, protocolMessage } from "./service-row.ts";
+
+/** Which endpoints somebody asks for; "" stands for all. */
+export interface EndpointFilter {
+  readonly node: string;
+  /** An address, or a pod's name. */
+  readonly endpoint: string;
+}
+
+/** The endpoints of a Service's slices that match, in their order. Pure. */
+export function endpointRows(slices: readonly EndpointSlice[], { node, endpoint: wanted }: EndpointFilter) {
+  return slices.flatMap((slice) =>
+    slice.endpoints
+      .filter((endpoint) => (node === "" || endpoint.nodeName === node) && isNamed(endpoint, wanted))
+      .map((endpoint) => endpointRow(slice, endpoint)),
+  );
+}
+
+/** True if `text` is "", the endpoint's pod or one of its addresses. */
+export function isNamed({ podName, addresses }: Endpoint, text: string): boolean {
+  return text === "" || text === podName || addresses.v4.includes(text) || addresses.v6.includes(text);
+}
+
+/** *Shape:* `namespace/service/slice/address`. */
+export function endpointRowKey({ namespace, service, slice, addresses }: EndpointMessage): string {
+  return `${namespace}/${service}/${slice}/${addresses[0] ?? ""}`;
+}
+
+function endpointRow(slice: EndpointSlice, endpoint: Endpoint): EndpointMessage {
+  const { conditions } = endpoint;
+  return create(EndpointSchema, {
+    namespace: slice.namespace,
+    service: slice.serviceName,
+    slice: slice.name,
+    addresses: listAddresses(endpoint.addresses),
+    ports: endpoint.ports.map(({ name, port, protocol }) => ({ name, port, protocol: protocolMessage(protocol) })),
+    pod: endpoint.podName,
+    node: endpoint.nodeName,
+    zone: endpoint.zone,
+    isReady: conditions.ready,
+    isServing: conditions.serving,
+    isTerminating: conditions.terminating,
+    hintedZones: [...endpoint.hintedZones],
+    hintedNodes: [...endpoint.hintedNodes],
+  });
+}

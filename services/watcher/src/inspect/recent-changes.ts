@@ -1,0 +1,167 @@
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import { triggerTimes } from "../store/trigger-times.ts";
+import type { Update } from "../store/update.ts";
+import type { Delivery, Subscriber } from "../stream/subscriber.ts";
+import type { DeliveryObserver } from "../stream/subscribers.ts";
+import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
+
+/** A batch that a subscriber was sent and has not acknowledged. */
+interface Pending {
+  readonly after: number;
+  readonly revision: number;
+  readonly sentAtMs: number;
+  isReceived: boolean;
+}
+
+/** Most batches of one subscriber that wait for an acknowledgement; those that never acknowledge would pile up. */
+const maxPending = 8;
+
+/**
+ * The last revisions and their way to the nodes.
+ *
+ * A batch counts for each revision that it goes over, and each revision is gone over at most once by a subscriber: so
+ * the work is proportional to what is sent, a few counters for each revision and subscriber.
+ *
+ * *Bound:* `size` records, and 8 batches for each open stream.
+ */
+export class RecentChanges implements DeliveryObserver {
+  readonly #size: number;
+  readonly #now: () => number;
+  /** A revision is at its number modulo the size. */
+  readonly #records: (ChangeRecord | undefined)[];
+  readonly #pending = new Map<Subscriber, Pending[]>();
+  #newest = 0;
+  #version = 0;
+
+  constructor(size = 1_000, now: () => number = wallClockMs) {
+    this.#size = size;
+    this.#now = now;
+    this.#records = new Array<ChangeRecord | undefined>(size);
+  }
+
+  /** Grows with everything that becomes known. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** The newest first. */
+  *newestFirst(): Iterable<ChangeRecord> {
+    for (let revision = this.#newest; revision > this.#newest - this.#size; revision -= 1) {
+      const record = this.at(revision);
+      if (record === undefined) return;
+      yield record;
+    }
+  }
+
+  /** Undefined for a revision that is forgotten, or was made before anybody looked. */
+  at(revision: number): ChangeRecord | undefined {
+    const record = this.#records[revision % this.#size];
+    return record?.facts.revision === revision ? record : undefined;
+  }
+
+  /** For Store.observe. */
+  add({ before, next, origin }: Update): void {
+    const { objects, objectCount } = changedObjects(before, next);
+    let triggeredAtMs: number | undefined;
+    if (before.isSynced) {
+      for (const ms of triggerTimes(before, next)) triggeredAtMs = Math.max(triggeredAtMs ?? 0, ms);
+    }
+    const { revision, storedAtMs } = next;
+    this.#newest = revision;
+    this.#records[revision % this.#size] = new ChangeRecord({
+      revision,
+      objects,
+      objectCount,
+      isFirstList: !before.isSynced,
+      source: origin?.source ?? "",
+      triggeredAtMs,
+      receivedAtMs: origin?.receivedAtMs,
+      storedAtMs,
+    });
+    this.#version += 1;
+  }
+
+  sent(subscriber: Subscriber, { after, revision }: Delivery): void {
+    // A whole view is no news of a change.
+    if (after === 0) return;
+    const nowMs = this.#now();
+    for (const record of this.#between(after, revision)) record.told(nowMs);
+    const pending = this.#pending.get(subscriber) ?? [];
+    if (pending.length === 0) this.#pending.set(subscriber, pending);
+    if (pending.length === maxPending) pending.shift();
+    pending.push({ after, revision, sentAtMs: nowMs, isReceived: false });
+    this.#version += 1;
+  }
+
+  received(subscriber: Subscriber): void {
+    for (const batch of this.#pending.get(subscriber) ?? []) this.#markReceived(batch);
+  }
+
+  acknowledged(subscriber: Subscriber): void {
+    const pending = this.#pending.get(subscriber);
+    if (pending === undefined) return;
+    const nowMs = this.#now();
+    const { appliedRevision, failure, timings } = subscriber;
+    const left: Pending[] = [];
+    for (const batch of pending) {
+      this.#markReceived(batch);
+      if (batch.revision <= appliedRevision) {
+        for (const record of this.#between(batch.after, batch.revision)) {
+          record.applied(subscriber, batch.sentAtMs, nowMs, timings);
+        }
+        continue;
+      }
+      left.push(batch);
+      if (failure !== undefined && batch.revision <= failure.revision) {
+        for (const record of this.#between(batch.after, batch.revision)) record.failed(subscriber, failure.error);
+      }
+    }
+    if (left.length === 0) this.#pending.delete(subscriber);
+    else this.#pending.set(subscriber, left);
+    this.#version += 1;
+  }
+
+  closed(subscriber: Subscriber): void {
+    for (const batch of this.#pending.get(subscriber) ?? []) {
+      // Of one that never says what it applied, more than its receipt is not to be had.
+      if (batch.isReceived && !subscriber.hasAcknowledged) continue;
+      for (const record of this.#between(batch.after, batch.revision)) record.lostCount += 1;
+    }
+    this.#pending.delete(subscriber);
+    this.#version += 1;
+  }
+
+  #markReceived(batch: Pending): void {
+    if (batch.isReceived) return;
+    batch.isReceived = true;
+    for (const record of this.#between(batch.after, batch.revision)) record.receivedCount += 1;
+    this.#version += 1;
+  }
+
+  *#between(after: number, revision: number): Iterable<ChangeRecord> {
+    for (let each = Math.max(after, this.#newest - this.#size) + 1; each <= revision; each += 1) {
+      const record = this.at(each);
+      if (record !== undefined) yield record;
+    }
+  }
+}
+
+function changedObjects(before: Update["before"], next: Update["next"]) {
+  const objects: ChangedObject[] = [];
+  let objectCount = 0;
+  const add = (kind: ChangedObject["kind"], keys: Iterable<string>, has: (key: string) => boolean): void => {
+    for (const key of keys) {
+      objectCount += 1;
+      if (objects.length < maxObjects) objects.push({ kind, key, isDeleted: !has(key) });
+    }
+  };
+  const { services, slicesByService, nodes } = next;
+  add("service", services.changedKeys(before.services), (key) => services.get(key) !== undefined);
+  add(
+    "endpoints",
+    slicesByService.changedKeys(before.slicesByService),
+    (key) => slicesByService.get(key) !== undefined,
+  );
+  add("node", nodes.changedKeys(before.nodes), (key) => nodes.get(key) !== undefined);
+  return { objects, objectCount };
+}

@@ -1,0 +1,17 @@
+import { create } from "@bufbuild/protobuf";
+import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+
+/** A point in time from milliseconds since 1970, to the microsecond. */
+export function timestampOf(ms: number): Timestamp {
+  return create(TimestampSchema, split(ms));
+}
+
+/** A time span from milliseconds, to the microsecond. */
+export function durationOf(ms: number): Duration {
+  return create(DurationSchema, split(Math.max(0, ms)));
+}
+
+function split(ms: number): { readonly seconds: bigint; readonly nanos: number } {
+  const micros = Math.round(ms * 1_000);
+  return { seconds: BigInt(Math.floor(micros / 1_000_000)), nanos: (micros % 1_000_000) * 1_000 };
+}

@@ -1,0 +1,136 @@
+import { type ExplainedPacket, explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
+import type { ProxySettings } from "@kpng/watcher/inspect/packet.ts";
+import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
+import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
+import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
+import { decodeSlice } from "@kpng/watcher/source/decode/decode-slice.ts";
+import { type Decoded, showPath } from "@kpng/watcher/source/decode/decoded.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { describe, expect, test } from "vitest";
+import { nodes } from "../scenario/build.ts";
+import type { State } from "../scenario/manifest.ts";
+import {
+  type ConcretePacket,
+  concretePackets,
+  describeOutcome,
+  describePacket,
+  senderAddress,
+} from "../scenario/packet.ts";
+import { boundAddress, gateways, hosts, podCIDRs } from "../scenario/places.ts";
+import type { Scenario, Settings } from "../scenario/scenario.ts";
+import { scenarios } from "../scenario/scenarios.ts";
+import { updates } from "../scenario/updates.ts";
+
+// What packets do in these scenarios is shown in test/kernel, with the real kube-proxy.
+
+const decodeOptions = makeDecodeOptions();
+
+function decoded<T>(result: Decoded<T>): T {
+  if (result.kind === "ok") return result.value;
+  throw new Error(result.kind === "skip" ? result.note : `${showPath(result.path)}: ${result.problem}`);
+}
+
+function snapshotOf(state: State) {
+  const store = new Store();
+  store.replace({
+    services: state.services.map((service) => decoded(decodeService(service, decodeOptions))),
+    slices: state.slices.map((slice) => decoded(decodeSlice(slice))),
+    nodes: nodes.map((node) => decoded(decodeNode(node, decodeOptions))),
+  });
+  return store.snapshot;
+}
+
+function settingsOf({ detectLocal = "ClusterCIDR", ...settings }: Settings): ProxySettings {
+  const cidrs = {
+    ClusterCIDR: Object.values(podCIDRs.cluster),
+    NodeCIDR: Object.values(podCIDRs.n1),
+    // Who comes in by the bridge of the node's pods has an address of theirs.
+    BridgeInterface: Object.values(podCIDRs.n1),
+    InterfaceNamePrefix: Object.values(podCIDRs.n1),
+    none: "unknown",
+  } as const;
+  return {
+    clusterCIDRs: cidrs[detectLocal],
+    isMasqueradeAll: settings.masqueradeAll ?? false,
+    nodePortAddresses: settings.nodePortAddresses ?? [],
+    isLocalhostNodePorts: settings.localhostNodePorts ?? true,
+    moreNodeAddresses: [...Object.values(gateways.n1), ...Object.values(boundAddress)],
+  };
+}
+
+/** A line for each packet of which something else is said than what becomes of it. */
+function wrongAnswers({ state, packets, settings = {} }: Scenario): readonly string[] {
+  const snapshot = snapshotOf(state);
+  const proxy = settingsOf(settings);
+  const own = (family: "v4" | "v6") => [
+    hosts.n1[family],
+    gateways.n1[family],
+    boundAddress[family],
+    "127.0.0.1",
+    "::1",
+  ];
+  return packets
+    .flatMap((packet) => concretePackets(state, packet))
+    .flatMap((concrete) => {
+      const { packet, family, protocol, address, port } = concrete;
+      const isOwn = own(family).includes(address);
+      const answer = explainPacket(
+        snapshot,
+        "n1",
+        "",
+        {
+          family,
+          protocol: protocol === "tcp" ? "TCP" : "UDP",
+          source: packet.from.kind,
+          // A node calls its own addresses from the address itself.
+          sourceAddress: packet.from.kind === "node" && isOwn ? address : senderAddress(packet.from, family),
+          destination: address,
+          port,
+        },
+        proxy,
+      );
+      if (isAsSaid(answer, concrete)) return [];
+      const said = `${family} ${protocol} ${describePacket(packet)} (${address})`;
+      const steps = answer.steps.map(({ text }) => text).join(" ");
+      return [`${said}: should be ${describeOutcome(packet)}; explained as ${answer.verdict}: ${steps}`];
+    });
+}
+
+function isAsSaid(answer: ExplainedPacket, { packet, family, targetPort }: ConcretePacket): boolean {
+  if ("verdict" in packet) {
+    return answer.verdict === ({ refused: "reject", silent: "drop", untouched: "untouched" } as const)[packet.verdict];
+  }
+  const used = answer.endpoints.filter(({ isUsed }) => isUsed).map((one) => `${one.address} ${one.port}`);
+  const expected = packet.goesTo.map((host) => `${hosts[host][family]} ${targetPort}`);
+  if (answer.verdict !== "forward" || used.sort().join() !== expected.sort().join()) return false;
+  if (packet.source === undefined) return true;
+  const { from } = packet;
+  const isItself = from.kind === "pod" && packet.goesTo.length === 1 && packet.goesTo[0] === from.name;
+  return (packet.source === "masqueraded") === (answer.isMasqueraded || isItself);
+}
+
+describe("Explain says what kube-proxy does", () => {
+  test.each(scenarios.map((scenario) => [scenario.name, scenario] as const))("%s", (_, scenario) => {
+    expect(wrongAnswers(scenario)).toEqual([]);
+  });
+
+  test.each(updates.map(({ name, after }) => [name, after] as const))("after %s", (_, after) => {
+    expect(wrongAnswers(after)).toEqual([]);
+  });
+});
+
+test("a cluster without Services makes every answer wrong that has an endpoint", () => {
+  const answered = scenarios.filter(({ packets }) => packets.some((packet) => "goesTo" in packet));
+  const right = answered.filter(({ packets, state, settings = {} }) => {
+    const snapshot = snapshotOf({ services: [], slices: [] } as unknown as State);
+    return packets
+      .flatMap((packet) => concretePackets(state, packet))
+      .every((concrete) => {
+        const { packet, family, address, port } = concrete;
+        const sent = { family, protocol: "TCP", source: packet.from.kind, sourceAddress: undefined } as const;
+        const answer = explainPacket(snapshot, "n1", "", { ...sent, destination: address, port }, settingsOf(settings));
+        return isAsSaid(answer, concrete);
+      });
+  });
+  expect(right).toEqual([]);
+});

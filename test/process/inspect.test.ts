@@ -1,0 +1,342 @@
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { createClient } from "@connectrpc/connect";
+import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { inspection } from "@kpng/watcher/inspect/inspection.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { proxyNamesOf } from "@kpng/watcher/stream/requests.ts";
+import { Subscribers } from "@kpng/watcher/stream/subscribers.ts";
+import { addresses, draining, endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
+import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { findBinaries } from "../cluster/binaries.ts";
+import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
+
+const run = promisify(execFile);
+
+let store: Store;
+let server: TestServer;
+const nodes: GrpcJsWatch[] = [];
+
+beforeEach(async () => {
+  store = new Store();
+  const subscribers = new Subscribers(new Registry());
+  const proxyNames = proxyNamesOf([]);
+  const moreServices = [inspection({ store, subscribers, proxyNames })];
+  server = await serveStore(store, { subscribers, proxyNames, moreServices });
+});
+
+afterEach(async () => {
+  for (const each of nodes.splice(0)) each.close();
+  await server.stop();
+});
+
+function list(): void {
+  store.replace({
+    services: [service(), service({ name: "dns", clusterIPs: addresses("10.96.0.2"), internalTrafficPolicy: "Local" })],
+    slices: [
+      slice([endpoint("10.1.0.1", { podName: "web-1" }), endpoint("10.1.0.2", { podName: "web-2", nodeName: "n2" })]),
+      slice([endpoint("10.1.0.9", { podName: "dns-1", nodeName: "n2" })], { name: "dns-a", serviceName: "dns" }),
+    ],
+    nodes: [node("n1", { podCIDRs: ["10.1.0.0/24"] }), node("n2"), node("n3")],
+  });
+}
+
+/** A node that has applied what there is. */
+async function join(name: string): Promise<GrpcJsWatch> {
+  const watch = new GrpcJsWatch(server.address, "local");
+  nodes.push(watch);
+  await watch.ask({ NodeName: name, Features: [Feature.Extended], Subscriber: { Name: "kpng-test", Version: "1" } });
+  applied(watch);
+  watch.send({ NodeName: name, Features: [Feature.Extended] });
+  await expect.poll(async () => (await nodeRow(name))?.state).toBe(ApplyState.CURRENT);
+  return watch;
+}
+
+function applied(watch: GrpcJsWatch): void {
+  const Timings = { WaitMicros: 1_000n, RenderMicros: 2_000n, CommitMicros: 3_000n };
+  watch.send({ Ack: { Applied: BigInt(store.snapshot.revision), Timings } });
+}
+
+function change(): void {
+  const terminating = endpoint("10.1.0.2", { podName: "web-2", nodeName: "n2", conditions: draining });
+  store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.1", { podName: "web-1" }), terminating]) }], {
+    source: "kube",
+    receivedAtMs: Date.now(),
+  });
+}
+
+const client = () => createClient(InspectService, dial({ api: server.address }));
+
+async function nodeRow(name: string) {
+  return (await client().listNodes({ name })).nodes[0];
+}
+
+describe("grpcurl alone answers", () => {
+  const grpcurl = async (method: string, request: object = {}): Promise<Record<string, unknown>> => {
+    const binaries = await findBinaries(["grpcurl"]);
+    if (binaries.kind === "missing") throw new Error(binaries.reason);
+    const args = ["-plaintext", "-d", JSON.stringify(request), server.address];
+    const { stdout } = await run(binaries.paths.grpcurl ?? "", [...args, `kpng.inspect.v1.InspectService/${method}`]);
+    return JSON.parse(stdout);
+  };
+
+  beforeEach(async (context) => {
+    const binaries = await findBinaries(["grpcurl"]);
+    if (binaries.kind === "missing" && process.env.CI !== "true") context.skip(`no grpcurl: ${binaries.reason}`);
+  }, 300_000);
+
+  test("which nodes have not applied revision N", async () => {
+    list();
+    const [one, two] = [await join("n1"), await join("n2")];
+    change();
+    await one.batch();
+    applied(one);
+    await two.batch();
+    two.send({ Ack: { Applied: 1n, Failed: 2n, Error: "nft refused line 7" } });
+    await expect.poll(async () => (await nodeRow("n2"))?.state).toBe(ApplyState.FAILING);
+    await expect.poll(async () => (await nodeRow("n1"))?.appliedRevision).toBe(2n);
+    expect(await grpcurl("ListNodes", { notAppliedRevision: 2 })).toMatchObject({
+      revision: "2",
+      nodes: [
+        { name: "n2", state: "APPLY_STATE_FAILING", appliedRevision: "1", error: "nft refused line 7" },
+        { name: "n3", state: "APPLY_STATE_ABSENT" },
+      ],
+    });
+  });
+
+  test("why a node does not send to a pod", async () => {
+    list();
+    change();
+    const request = { nodeName: "n1", endpoint: "web-2" };
+    expect(await grpcurl("ListNodeEndpoints", request)).toMatchObject({
+      decisions: [
+        { service: "web", address: "10.1.0.2", reason: "ENDPOINT_REASON_TERMINATING", text: /others are ready/ },
+      ].map((decision) => ({ ...decision, text: expect.stringMatching(decision.text) })),
+    });
+    expect(await grpcurl("ListNodeEndpoints", { nodeName: "n1", endpoint: "10.1.0.9" })).toMatchObject({
+      decisions: [
+        { pod: "dns-1", reason: "ENDPOINT_REASON_NOT_ON_NODE", clusterReason: "ENDPOINT_REASON_SET_NOT_NEEDED" },
+      ],
+    });
+  });
+
+  test("what there is, by reflection", async () => {
+    const binaries = await findBinaries(["grpcurl"]);
+    const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
+    const described = await run(program, ["-plaintext", server.address, "describe", "kpng.inspect.v1.InspectService"]);
+    expect(described.stdout).toContain("rpc Explain");
+  });
+});
+
+describe("over Connect, as a browser asks", () => {
+  const ask = async (method: string, request: object): Promise<[number, Record<string, unknown>]> => {
+    const response = await fetch(`http://${server.address}/kpng.inspect.v1.InspectService/${method}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(request),
+    });
+    return [response.status, (await response.json()) as Record<string, unknown>];
+  };
+
+  test("a packet is explained", async () => {
+    list();
+    const [, answer] = await ask("Explain", { nodeName: "n1", destination: "ns/web" });
+    expect(answer).toMatchObject({
+      verdict: "VERDICT_FORWARD",
+      service: "web",
+      destinationAddress: "10.96.0.1",
+      frontend: "FRONTEND_KIND_CLUSTER_IP",
+      endpoints: [
+        { address: "10.1.0.1", isUsed: true },
+        { address: "10.1.0.2", isUsed: true },
+      ],
+    });
+    const [, dropped] = await ask("Explain", { nodeName: "n1", destination: "10.96.0.2", port: 80 });
+    expect(dropped).toMatchObject({ verdict: "VERDICT_DROP", endpoints: [{ reason: "ENDPOINT_REASON_NOT_ON_NODE" }] });
+  });
+
+  test("a question may be a link", async () => {
+    list();
+    const url = `http://${server.address}/kpng.inspect.v1.InspectService/GetStatus?connect=v1&encoding=json&message={}`;
+    expect(await (await fetch(url)).json()).toMatchObject({
+      isSynced: true,
+      serviceCount: 2,
+      nodeCount: 3,
+      endpointCount: 3,
+    });
+  });
+
+  test.each([
+    ["ListServices", { pageSize: 9_999 }, /page_size is 9999 and the limit is 5000/],
+    ["ListSubscribers", { pageToken: "x" }, /page_token "x" is none/],
+    ["Explain", { destination: "10.96.0.1" }, /port is 0/],
+    ["Explain", { destination: "ns/none", port: 80 }, /"ns\/none" is neither/],
+    ["Explain", { destination: "10.96.0.1", port: 80, sourceAddress: "fd00::1" }, /different families/],
+    [
+      "Explain",
+      { destination: "10.96.0.1", port: 80, settings: { clusterCidrs: ["x"] } },
+      /cluster_cidrs "x" is no CIDR/,
+    ],
+    ["ListNodeEndpoints", { nodeName: "n".repeat(300) }, /300 characters and the limit is 253/],
+  ])("%s refuses what it does not understand: %j", async (method, request, message) => {
+    list();
+    const [status, answer] = await ask(method, request);
+    expect([status, answer.code]).toEqual([400, "invalid_argument"]);
+    expect(answer.message).toMatch(message);
+  });
+
+  test("before the first list it says what it waits for", async () => {
+    const [status, answer] = await ask("ListServices", {});
+    expect([status, answer.message]).toEqual([503, "waiting for the first list of services, slices, nodes"]);
+    const [, numbers] = await ask("GetStatus", {});
+    expect(numbers.missingKinds).toEqual(["services", "slices", "nodes"]);
+  });
+});
+
+describe("lists", () => {
+  test("come in pages that neither miss nor repeat anything", async () => {
+    list();
+    store.apply(Array.from({ length: 25 }, (_, at) => ({ kind: "put-service", service: service({ name: `s${at}` }) })));
+    const names: string[] = [];
+    for (let pageToken = "", pages = 1; ; pages += 1) {
+      const page = await client().listServices({ pageSize: 10, pageToken });
+      names.push(...page.services.map(({ name }) => name));
+      pageToken = page.nextPageToken;
+      if (pageToken !== "") continue;
+      expect(pages).toBe(3);
+      break;
+    }
+    expect(names).toEqual([...names].sort());
+    expect(new Set(names).size).toBe(27);
+  });
+
+  test("of endpoints and of nodes too", async () => {
+    list();
+    const first = await client().listEndpoints({ pageSize: 1 });
+    expect(first.endpoints.map(({ service: name }) => name)).toEqual(["dns"]);
+    const second = await client().listEndpoints({ pageSize: 1, pageToken: first.nextPageToken });
+    expect(second.endpoints.map(({ pod }) => pod)).toEqual(["web-1", "web-2"]);
+    expect(second.nextPageToken).toBe("");
+    expect((await client().listEndpoints({ node: "n2" })).endpoints.map(({ pod }) => pod)).toEqual(["dns-1", "web-2"]);
+    const nodesPage = await client().listNodes({ pageSize: 2 });
+    expect(nodesPage.nodes.map(({ name }) => name)).toEqual(["n1", "n2"]);
+    const rest = await client().listNodes({ pageSize: 2, pageToken: nodesPage.nextPageToken });
+    expect([rest.nodes.map(({ name }) => name), rest.nextPageToken]).toEqual([["n3"], ""]);
+  });
+
+  test("a node that the cluster does not know is shown if somebody subscribed for it", async () => {
+    list();
+    await join("typo");
+    expect(await nodeRow("typo")).toMatchObject({ isKnown: false, subscriberCount: 1, programs: ["kpng-test"] });
+  });
+
+  test("a subscriber is shown with what it applied", async () => {
+    list();
+    await join("n1");
+    expect((await client().listSubscribers({})).subscribers).toMatchObject([
+      {
+        node: "n1",
+        program: "kpng-test",
+        version: "1",
+        state: ApplyState.CURRENT,
+        appliedRevision: 1n,
+        revisionsBehind: 0n,
+        timings: { wait: { nanos: 1_000_000 }, render: { nanos: 2_000_000 }, commit: { nanos: 3_000_000 } },
+      },
+    ]);
+  });
+
+  test("a change is shown with its way to the nodes", async () => {
+    list();
+    const [one, two] = [await join("n1"), await join("n2")];
+    change();
+    for (const each of [one, two]) {
+      await each.batch();
+      applied(each);
+    }
+    await expect.poll(async () => (await client().listChanges({})).changes[0]?.appliedCount).toBe(2);
+    const [latest] = (await client().listChanges({ service: "web" })).changes;
+    expect(latest).toMatchObject({
+      revision: 2n,
+      source: "kube",
+      toldCount: 2,
+      receivedCount: 2,
+      objects: [{ key: "ns/web", isDeleted: false }],
+      stages: { total: { count: 2 }, commit: { count: 2, max: { nanos: 3_000_000 } } },
+    });
+    expect((await client().listChanges({ service: "dns" })).changes.map(({ isFirstList }) => isFirstList)).toEqual([
+      true,
+    ]);
+    expect((await client().listChanges({ sinceRevision: 2n })).changes).toHaveLength(1);
+  });
+});
+
+describe("watches", () => {
+  const open = new AbortController();
+
+  test("begin with all that there is and go on with what changes", async () => {
+    list();
+    const signal = AbortSignal.any([open.signal]);
+    const services = client().watchServices({}, { signal })[Symbol.asyncIterator]();
+    const endpoints = client().watchEndpoints({ namespace: "ns", service: "web" }, { signal })[Symbol.asyncIterator]();
+    expect((await services.next()).value).toMatchObject({ revision: 1n, isComplete: true, deleted: [] });
+    expect((await endpoints.next()).value.endpoints).toHaveLength(2);
+    change();
+    expect((await endpoints.next()).value.endpoints).toMatchObject([{ pod: "web-2", isTerminating: true }]);
+    expect((await services.next()).value.services).toMatchObject([
+      { name: "web", endpoints: { ready: 1, terminating: 1 } },
+    ]);
+    store.apply([
+      { kind: "delete-service", key: "ns/web" },
+      { kind: "delete-slice", key: "ns/web/web-a" },
+    ]);
+    expect((await services.next()).value).toMatchObject({ services: [], deleted: ["ns/web"] });
+    expect((await endpoints.next()).value.deleted).toEqual(["ns/web/web-a/10.1.0.1", "ns/web/web-a/10.1.0.2"]);
+  });
+
+  test("of nodes, subscribers and changes follow acknowledgements", async () => {
+    list();
+    const watchedNodes = client().watchNodes({}, { signal: open.signal })[Symbol.asyncIterator]();
+    const watchedChanges = client()
+      .watchChanges({ sinceRevision: 2n }, { signal: open.signal })
+      [Symbol.asyncIterator]();
+    const subscribers = client().watchSubscribers({}, { signal: open.signal })[Symbol.asyncIterator]();
+    expect((await watchedNodes.next()).value.nodes).toHaveLength(3);
+    expect((await watchedChanges.next()).value).toMatchObject({ changes: [], isComplete: true });
+    expect((await subscribers.next()).value).toMatchObject({ subscribers: [], isComplete: true });
+    const one = await join("n1");
+    expect((await watchedNodes.next()).value.nodes).toMatchObject([{ name: "n1" }]);
+    expect((await subscribers.next()).value.subscribers).toMatchObject([{ node: "n1" }]);
+    change();
+    await one.batch();
+    applied(one);
+    for (let appliedCount = 0; appliedCount === 0; ) {
+      const { changes } = (await watchedChanges.next()).value;
+      expect(changes).toMatchObject([{ revision: 2n }]);
+      appliedCount = changes[0].appliedCount;
+    }
+    const { id } = (await client().listSubscribers({})).subscribers[0] ?? {};
+    one.close();
+    for (;;) {
+      const { deleted } = (await subscribers.next()).value;
+      if (deleted.length === 0) continue;
+      expect(deleted).toEqual([id]);
+      break;
+    }
+    open.abort();
+  });
+
+  test("end when the watcher stops", async () => {
+    list();
+    const watch = client().watchNodes({})[Symbol.asyncIterator]();
+    await watch.next();
+    const ended = expect(watch.next()).rejects.toThrow(/unavailable/);
+    await server.stop();
+    await ended;
+  });
+});
