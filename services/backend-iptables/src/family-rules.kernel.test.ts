@@ -47,6 +47,17 @@ describePackets("rules in the kernel", () => {
     });
     const tool = (what: string): string => `iptables-${variant} -w 5 ${what}`;
 
+    test("says once when it is known what to tell the kernel, before it is told, and nothing if that is nothing", async () => {
+      const own = await fresh();
+      const family = own.start();
+      const restoredBefore: number[] = [];
+      const sync = () => family.sync(whole, "all", options, () => restoredBefore.push(own.restored.length));
+      await sync();
+      expect(restoredBefore).toEqual([0]);
+      await sync();
+      expect(restoredBefore).toEqual([0]);
+    });
+
     test("a second sync runs no command; a changed endpoint is one transaction of its own chains", async () => {
       const family = rules.start();
       expect((await family.sync(whole, "all", options)).mode).toBe("full");
