@@ -1,6 +1,7 @@
 import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { cleanupTransaction } from "./commit/cleanup.ts";
+import { deleteCounters } from "./commit/packet-counters.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import { type RunTool, runTool } from "./commit/run-tool.ts";
 import { findTools } from "./read/find-tools.ts";
@@ -19,7 +20,7 @@ export interface CleanupOptions {
 
 /**
  * Removes all chains with our prefix and all jumps to them, of both families, from iptables-nft and from iptables-legacy:
- * a node may have changed from one to the other since.
+ * a node may have changed from one to the other since. Then the counters that rules have used.
  *
  * Errors: those of the restore; a kind of tools that is not installed is passed over.
  */
@@ -44,4 +45,5 @@ export async function cleanUp(options: CleanupOptions): Promise<void> {
       }
     }
   }
+  if (print === undefined) await deleteCounters(prefix, run);
 }

@@ -4,6 +4,7 @@ import type { SyncMode } from "@kpng/backend-kit/sync/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import type { PacketCounters } from "./commit/packet-counters.ts";
 import { conntrackLiberal, readSysctl } from "./commit/sysctl.ts";
 import type { FamilyRules, SyncResult } from "./family-rules.ts";
 import type { Tools } from "./read/find-tools.ts";
@@ -14,6 +15,8 @@ import { localTraffic, nodeAddress, type Settings } from "./render/settings.ts";
 export interface RulesOfFamily {
   readonly family: Family;
   readonly rules: FamilyRules;
+  /** What rules may count packets with. Default nothing. */
+  readonly counters?: Pick<PacketCounters, "open" | "names"> | undefined;
 }
 
 /** One family that this node has rules in. */
@@ -61,7 +64,8 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
     return this.#inTurn(async () => {
       this.#view = view;
       await this.#each(async (parts) => {
-        const options = await this.#renderOptions(view, parts.family);
+        if (touched === "all") await parts.counters?.open();
+        const options = await this.#renderOptions(view, parts);
         return parts.rules.sync(view, touched, options, committing);
       }, "sync");
     });
@@ -73,7 +77,7 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
       const view = this.#view;
       if (view === undefined) return;
       await this.#each(async (parts) => {
-        const synced = await parts.rules.sync(view, new Set(), await this.#renderOptions(view, parts.family));
+        const synced = await parts.rules.sync(view, new Set(), await this.#renderOptions(view, parts));
         return synced.mode === "none" ? ((await parts.rules.repair()) ?? synced) : synced;
       }, "repair");
     });
@@ -108,7 +112,7 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
     return run;
   }
 
-  async #renderOptions(view: NodeView, family: Family): Promise<RenderOptions> {
+  async #renderOptions(view: NodeView, { family, counters }: RulesOfFamily): Promise<RenderOptions> {
     const settings = this.#settings;
     const isLocalhostNodePorts = family === "v4" && settings.isLocalhostNodePorts;
     const addresses = { local: readLocalAddresses(), ofNode: view.node?.addresses ?? [] };
@@ -125,6 +129,7 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
       isLocalhostNodePorts,
       isConntrackLiberal: ((await readSysctl(conntrackLiberal)) ?? 0) !== 0,
       nodeAddress: nodeAddress(view.node, family),
+      counters: counters?.names,
     };
   }
 }

@@ -11,6 +11,7 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { type AfterSync, afterSync } from "./after-sync.ts";
+import { PacketCounters } from "./commit/packet-counters.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import { runTool } from "./commit/run-tool.ts";
 import { ensureSysctl, routeLocalnet } from "./commit/sysctl.ts";
@@ -18,6 +19,7 @@ import type { RulesetChange } from "./diff/diff-chains.ts";
 import { driftTask } from "./drift-task.ts";
 import { FamilyRules } from "./family-rules.ts";
 import { type FamilyParts, NodeRules } from "./node-rules.ts";
+import { createCounterMetrics } from "./observe-counters.ts";
 import { createRulesMetrics } from "./observe-rules.ts";
 import { maxChainsOf, type Variant } from "./read/find-tools.ts";
 import { openTools } from "./read/open-tools.ts";
@@ -65,6 +67,13 @@ export function rulesTask(options: RulesTaskOptions): Task {
   });
   const isDry = options.print !== undefined;
   const after = afterSync(options.settings.nodePortAddresses, context);
+  let isObserved = false;
+  const observeCounters = (): void => {
+    const names = parts.map(({ counters }) => counters?.names).find((each) => each !== undefined);
+    if (isObserved || names === undefined) return;
+    isObserved = true;
+    createCounterMetrics(context.metrics, names, runTool);
+  };
   let isFirst = !isDry;
   const onChanges = async (update: SyncUpdate, signal: AbortSignal, stages: SyncStages): Promise<void> => {
     const touched = update.mode === "full" ? "all" : touchedServices(update.changes);
@@ -72,6 +81,7 @@ export function rulesTask(options: RulesTaskOptions): Task {
     // After the first rules: the kernel loads what the settings are of with the first rule that needs it.
     if (isFirst) await applySettings(options.conntrack, log);
     isFirst = false;
+    observeCounters();
     if (!isDry) await after.run(update, signal);
   };
   const inUse = () => parts.map(({ family }) => family);
@@ -121,7 +131,12 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
     };
     const read = (take: (text: string) => void) => scanRules(tools, runTool, timeoutMs, take);
     const kernel = { read, restore, maxChains: maxChainsOf(tools) };
-    parts.push({ family, tools, rules: new FamilyRules(kernel, log.with({ family })) });
+    // Who only prints rules has not asked the kernel what it knows.
+    const counters =
+      print === undefined
+        ? new PacketCounters({ prefix: settings.names.prefix, run: runTool, restore, log })
+        : undefined;
+    parts.push({ family, tools, counters, rules: new FamilyRules(kernel, log.with({ family })) });
   }
   if (settings.isLocalhostNodePorts && print === undefined) {
     await ensureSysctl(routeLocalnet, 1).catch((error: unknown) => {

@@ -52,6 +52,17 @@ test("the martian rule stands only where node ports answer on localhost", () => 
   expect(fixed("filter KPNG-LOCALNET", { family: "v6" })).toBeUndefined();
 });
 
+test("packets are counted where there are counters, each connection once", () => {
+  const counters = { invalidDropped: "kpng_i", localhostAccepted: "kpng_l" };
+  expect(fixed("filter KPNG-FORWARD", { counters })?.[0]).toBe(
+    "-m conntrack --ctstate INVALID -m nfacct --nfacct-name kpng_i -j DROP",
+  );
+  // The mark is gone by the time that the packet of a local endpoint comes in again.
+  expect(fixed("filter KPNG-LOCALNET", { counters })?.[1]).toBe(
+    "-s 127.0.0.0/8 -m conntrack --ctstate NEW -m conntrack --ctstate DNAT --ctorigdst 127.0.0.0/8 -m mark --mark 0x4000/0x4000 -m nfacct --nfacct-name kpng_l",
+  );
+});
+
 test("every jump leads to a chain that exists", () => {
   for (const parts of [{}, { isLocalhostNodePorts: false }, { family: "v6" as const }]) {
     const chains = renderFixedChains(renderOptions(parts));

@@ -27,14 +27,18 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
       {
         head: [
           // A late packet that conntrack does not know leaves with the pod's address, and the client resets.
-          ...(isConntrackLiberal ? [] : ["-m conntrack --ctstate INVALID -j DROP"]),
+          ...(isConntrackLiberal
+            ? []
+            : [rule("-m conntrack --ctstate INVALID", counting(options.counters?.invalidDropped), "-j DROP")]),
           rule(comment("kpng forwarding rules"), marked, "-j ACCEPT"),
           rule(comment("kpng forwarding conntrack rule"), "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"),
         ],
         tail: [],
       },
     ],
-    ...(options.isLocalhostNodePorts && options.family === "v4" ? [[filter("LOCALNET"), localnet] as const] : []),
+    ...(options.isLocalhostNodePorts && options.family === "v4"
+      ? [[filter("LOCALNET"), localnet(options)] as const]
+      : []),
     [nat("SERVICES"), { head: [], tail: nodePortJumps(options) }],
     [nat("NODEPORTS"), none],
     [nat("MARK-MASQ"), { head: [`-j MARK --set-xmark ${mark}`], tail: [] }],
@@ -59,16 +63,28 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
  * route_localnet, which node ports on 127.0.0.1 need, would let neighbours reach what listens there (CVE-2020-8558).
  * Source: kube-proxy's and kubelet's KUBE-FIREWALL.
  */
-const localnet: FixedRules = {
-  head: [
-    rule(
-      "! -s 127.0.0.0/8 -d 127.0.0.0/8",
-      comment("block incoming localnet connections"),
-      "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
-    ),
-  ],
-  tail: [],
-};
+function localnet({ masqueradeMark, counters }: RenderOptions): FixedRules {
+  const drop = rule(
+    "! -s 127.0.0.0/8 -d 127.0.0.0/8",
+    comment("block incoming localnet connections"),
+    "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+  );
+  if (counters === undefined) return { head: [drop], tail: [] };
+  // Counts and does nothing else. nat has given it an endpoint and the mark, as it does with all that comes from localhost.
+  const count = rule(
+    "-s 127.0.0.0/8",
+    comment("connections to node ports on localhost"),
+    "-m conntrack --ctstate NEW -m conntrack --ctstate DNAT --ctorigdst 127.0.0.0/8",
+    `-m mark --mark ${markBits(masqueradeMark)}`,
+    counting(counters.localhostAccepted),
+  );
+  return { head: [drop, count], tail: [] };
+}
+
+/** The rule's packets are counted, if there is a counter. */
+function counting(name: string | undefined): string {
+  return name === undefined ? "" : `-m nfacct --nfacct-name ${name}`;
+}
 
 /** Last in SERVICES: an address of a Service may be one of the node's own, and must win over a node port. */
 function nodePortJumps(options: RenderOptions): readonly string[] {

@@ -6,6 +6,14 @@ export type LocalTraffic =
   /** As iptables writes an interface: `cbr0`, or `veth+` for all that begin so. */
   | { readonly kind: "interface"; readonly pattern: string };
 
+/** Counters of the kernel that rules count packets with; see `commit/packet-counters.ts`. */
+export interface CounterNames {
+  /** Packets dropped as INVALID. */
+  readonly invalidDropped: string;
+  /** First packets of connections to node ports on localhost. */
+  readonly localhostAccepted: string;
+}
+
 /** All that rules of one family depend on besides the Services; equal values give equal rules. */
 export interface RenderOptions {
   readonly family: "v4" | "v6";
@@ -24,4 +32,6 @@ export interface RenderOptions {
   readonly isConntrackLiberal: boolean;
   /** The node's own address in this family, internal before external; undefined if unknown. */
   readonly nodeAddress?: string | undefined;
+  /** Undefined where the kernel or the node has none. */
+  readonly counters?: CounterNames | undefined;
 }

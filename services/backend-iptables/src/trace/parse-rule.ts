@@ -145,6 +145,6 @@ function parseMark([option, word = ""]: readonly string[], text: string): Target
 /** Words are separated by blanks; a comment with blanks stands in quotes. */
 function splitWords(text: string): readonly string[] {
   // Most rules have nothing in quotes, and a node may have a hundred thousand.
-  if (!text.includes('"')) return text.split(" ");
+  if (!text.includes('"')) return text.split(/ +/);
   return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? "");
 }
