@@ -78,6 +78,8 @@ export function rulesTask(options: RulesTaskOptions): Task {
   const onChanges = async (update: SyncUpdate, signal: AbortSignal, stages: SyncStages): Promise<void> => {
     const touched = update.mode === "full" ? "all" : touchedServices(update.changes);
     await rules.sync(update.view, touched, () => stages.committing());
+    // There may have been nothing to tell the kernel.
+    stages.committing();
     // After the first rules: the kernel loads what the settings are of with the first rule that needs it.
     if (isFirst) await applySettings(options.conntrack, log);
     isFirst = false;
