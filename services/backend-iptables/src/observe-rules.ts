@@ -50,6 +50,10 @@ export function createRulesMetrics(registry: Registry, families: () => readonly 
     labelNames: ["ip_family"] as const,
     registers,
   });
+  // A rate over a series that appears with its first event misses that event.
+  for (const ip_family of Object.values(familyLabels)) {
+    for (const counter of [failures, partialFailures, repairs]) counter.inc({ ip_family }, 0);
+  }
   return ({ tools }, result, _elapsedMs, cause) => {
     const ip_family = familyLabels[tools.family];
     if ("error" in result) {

@@ -1,7 +1,8 @@
 import { createServer, type ServerResponse } from "node:http";
-import { collectDefaultMetrics, type Registry } from "prom-client";
+import type { Registry } from "prom-client";
 import type { Health } from "./health.ts";
 import { ProcessError } from "./process-error.ts";
+import { registerProcessMetrics } from "./process-metrics.ts";
 import type { Task } from "./task.ts";
 import { aborted } from "./wait.ts";
 
@@ -33,7 +34,7 @@ export function observeTasks(addresses: ObserveAddresses, health: Health, metric
   const distinct = new Set(
     [addresses.healthzBindAddress, addresses.metricsBindAddress].filter((address) => address !== undefined),
   );
-  if (distinct.size > 0) collectDefaultMetrics({ register: metrics });
+  if (distinct.size > 0) registerProcessMetrics(metrics, health);
   return [...distinct].map((address) => observeTask({ address, health, metrics }));
 }
 

@@ -1,3 +1,4 @@
+import { request } from "node:http";
 import { type AddressInfo, createServer } from "node:net";
 import { Health } from "@kpng/process/health.ts";
 import { Registry } from "prom-client";
@@ -13,6 +14,19 @@ async function unusedPort(): Promise<number> {
   const { port } = server.address() as AddressInfo;
   await new Promise((resolve) => server.close(resolve));
   return port;
+}
+
+/** Asks for a path as it is, which fetch does not do. */
+async function statusOf(address: string, path: string): Promise<number | undefined> {
+  const { hostname, port } = new URL(`http://${address}`);
+  const answer = Promise.withResolvers<number | undefined>();
+  request({ hostname, port, path }, (response) => {
+    response.resume();
+    answer.resolve(response.statusCode);
+  })
+    .on("error", answer.reject)
+    .end();
+  return answer.promise;
 }
 
 test("probes are answered and counted under kube-proxy's names", async () => {
@@ -44,9 +58,13 @@ test("probes are answered and counted under kube-proxy's names", async () => {
   expect((await ask("/livez")).status).toBe(200);
   expect((await ask("/readyz")).status).toBe(503);
   expect((await ask("/proxyMode")).text).toBe("iptables");
+  expect(await statusOf(address, "//")).toBe(404);
+  expect((await ask("/livez?verbose")).status).toBe(200);
   const text = (await ask("/metrics")).text;
   expect(text).toContain('kubeproxy_proxy_healthz_total{code="200"} 1\nkubeproxy_proxy_healthz_total{code="503"} 1\n');
-  expect(text).toContain('kubeproxy_proxy_livez_total{code="200"} 1\n');
+  expect(text).toContain('kubeproxy_proxy_livez_total{code="200"} 2\n');
+  expect(text).toContain('kpng_part_ready{part="iptables"} 0\n');
+  expect(text).toMatch(/^kpng_build_info\{version="\d+\.\d+\.\d+[^"]*",nodejs="v\d+[^"]*"\} 1$/m);
   stop.abort();
   await running;
 });

@@ -2,9 +2,10 @@ import { createServer, type ServerResponse } from "node:http";
 import type { Health } from "@kpng/process/health.ts";
 import { parseHostPort } from "@kpng/process/observe.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { registerProcessMetrics } from "@kpng/process/process-metrics.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
-import { Counter, collectDefaultMetrics, type Registry } from "prom-client";
+import { Counter, type Registry } from "prom-client";
 import type { HealthAnswer, ProxyHealth } from "./proxy-health.ts";
 
 export interface ProxyObserveOptions {
@@ -32,7 +33,7 @@ export function proxyObserveTasks(addresses: ProxyObserveAddresses, options: Pro
   const { healthzBindAddress, metricsBindAddress } = addresses;
   const distinct = new Set([healthzBindAddress, metricsBindAddress].filter((address) => address !== undefined));
   if (distinct.size === 0) return [];
-  collectDefaultMetrics({ register: options.metrics });
+  registerProcessMetrics(options.metrics, options.health);
   const answer = makeAnswer(options);
   return [...distinct].map((address) => ({ name: "observe", run: (signal) => serve(address, answer, signal) }));
 }
@@ -87,7 +88,8 @@ function createCounter(registry: Registry, probe: "healthz" | "livez"): Counter<
 async function serve(address: string, answer: Answer, signal: AbortSignal): Promise<void> {
   const { host, port } = parseHostPort(address);
   const server = createServer((request, response) => {
-    const path = new URL(request.url ?? "/", "http://localhost").pathname;
+    // Not by URL, which throws for what any scanner of ports sends ("//"), and would take the process with it.
+    const path = request.url?.split("?", 1)[0] ?? "/";
     Promise.resolve(answer(path, response)).catch((error: unknown) => response.writeHead(500).end(String(error)));
   });
   await new Promise<void>((resolve, reject) => {

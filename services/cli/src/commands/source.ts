@@ -3,6 +3,7 @@ import { observeTasks } from "@kpng/process/observe.ts";
 import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
+import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { traceRevisions } from "@kpng/watcher/trace/trace-revisions.ts";
 import { Command } from "commander";
 import { type CommonOptions, type Options, withContext } from "./context.ts";
@@ -36,6 +37,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
   return withContext(options as unknown as CommonOptions, "kpng-watcher", async (context) => {
     const { tracing, health, metrics } = context;
     const store = new Store({ trace: tracing && traceRevisions(tracing) });
+    observeStore(store, metrics);
     // Both are made before either runs: a wrong option ends the process before anything has happened.
     const main = sink.make(options, store, context);
     const beside = [source.make(options, store, context), ...observeTasks(options, health, metrics)];

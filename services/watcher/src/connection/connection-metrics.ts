@@ -17,12 +17,12 @@ export function makeConnectionMetrics(registry: Registry, count: () => number): 
       this.set(count());
     },
   });
-  return {
-    ended: new Counter({
-      name: "kpng_connections_ended_total",
-      help: "Connections that the watcher ended, by reason",
-      labelNames: ["reason"],
-      registers,
-    }),
-  };
+  const ended = new Counter({
+    name: "kpng_connections_ended_total",
+    help: "Connections that the watcher ended, by reason",
+    labelNames: ["reason"],
+    registers,
+  });
+  for (const reason of ["age", "drain", "idle", "silent"] satisfies EndReason[]) ended.inc({ reason }, 0);
+  return { ended };
 }

@@ -20,6 +20,7 @@ export interface AdmissionOptions {
 /** Decides who may wait for a first batch, and tells the others when to come again. */
 export class Admission {
   readonly #rooms: Readonly<Record<Beginning, AdmissionRoom>>;
+  readonly #begun: Counter<"view">;
   readonly #refused: Counter<"view">;
   readonly #pushback: Histogram<"view">;
 
@@ -38,6 +39,12 @@ export class Admission {
         for (const [view, { size }] of Object.entries(rooms)) this.set({ view }, size);
       },
     });
+    this.#begun = new Counter({
+      name: "kpng_streams_begun_total",
+      help: "Streams that were admitted, by what they begin with: the whole view, what differs from one that is held, or all",
+      labelNames,
+      registers,
+    });
     this.#refused = new Counter({
       name: "kpng_admission_refused_total",
       help: "Streams that were told to come again later",
@@ -51,13 +58,20 @@ export class Admission {
       buckets: [0.5, 1, 2, 5, 10, 20, 40, 60],
       registers,
     });
+    for (const view of ["whole", "resumed", "global"] satisfies Beginning[]) {
+      this.#begun.inc({ view }, 0);
+      this.#refused.inc({ view }, 0);
+    }
   }
 
   /** Errors: UNAVAILABLE with the time to wait, when there is no room. */
   enter(view: Beginning): Place {
     const room = this.#rooms[view];
     const entry = room.enter();
-    if (entry.kind === "place") return entry.place;
+    if (entry.kind === "place") {
+      this.#begun.inc({ view });
+      return entry.place;
+    }
     this.#refused.inc({ view });
     this.#pushback.observe({ view }, entry.pushbackMs / 1_000);
     throw comeAgain(`${room.size} streams wait for their first batch`, entry.pushbackMs);

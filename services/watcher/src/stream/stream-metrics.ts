@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { Subscriber } from "./subscriber.ts";
+import type { Subscriber, SubscriberKind } from "./subscriber.ts";
 
 export interface StreamMetrics {
   readonly subscribers: Gauge<"kind">;
@@ -22,6 +22,14 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
     },
   });
   new Gauge({
+    name: "kpng_subscribers_behind",
+    help: "Subscribers that have not applied something that they were sent",
+    registers,
+    collect() {
+      this.set(count(open(), (one) => one.unappliedSinceMs !== undefined));
+    },
+  });
+  new Gauge({
     name: "kpng_oldest_unapplied_seconds",
     help: "For how long the subscriber that is furthest behind has not applied what it was sent; 0 if none is behind",
     registers,
@@ -32,25 +40,33 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
       this.set((nowMs - oldestMs) / 1_000);
     },
   });
+  const subscribers = new Gauge({
+    name: "kpng_subscribers",
+    help: "Streams that are open, by kind of view",
+    labelNames,
+    registers,
+  });
+  const batches = new Counter({
+    name: "kpng_batches_total",
+    help: "Batches sent to subscribers, by kind of view",
+    labelNames,
+    registers,
+  });
+  const bytes = new Counter({
+    name: "kpng_sent_bytes_total",
+    help: "Bytes of messages sent to subscribers, by kind of view",
+    labelNames,
+    registers,
+  });
+  for (const kind of ["local", "global"] satisfies SubscriberKind[]) {
+    subscribers.set({ kind }, 0);
+    batches.inc({ kind }, 0);
+    bytes.inc({ kind }, 0);
+  }
   return {
-    subscribers: new Gauge({
-      name: "kpng_subscribers",
-      help: "Streams that are open, by kind of view",
-      labelNames,
-      registers,
-    }),
-    batches: new Counter({
-      name: "kpng_batches_total",
-      help: "Batches sent to subscribers, by kind of view",
-      labelNames,
-      registers,
-    }),
-    bytes: new Counter({
-      name: "kpng_sent_bytes_total",
-      help: "Bytes of messages sent to subscribers, by kind of view",
-      labelNames,
-      registers,
-    }),
+    subscribers,
+    batches,
+    bytes,
     applySeconds: new Histogram({
       name: "kpng_apply_seconds",
       help: "Time from when a subscriber was sent a batch until it said that it has applied it",

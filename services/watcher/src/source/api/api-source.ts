@@ -10,6 +10,7 @@ import { Reconnect } from "@kpng/process/reconnect.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
+import { makeConnectedGauge } from "../connected-gauge.ts";
 import type { ClusterSink, Origin, Source } from "../source.ts";
 import { receiveOp } from "./decode-global.ts";
 import { GlobalItems } from "./global-items.ts";
@@ -44,16 +45,21 @@ async function run(options: ApiSourceOptions, signal: AbortSignal): Promise<void
     help: "Streams from the upstream watcher that ended",
     registers: [options.metrics],
   });
+  const connected = makeConnectedGauge(options.metrics);
+  const setConnected = (isConnected: boolean): void =>
+    connected.set({ source: "api", kind: "all" }, Number(isConnected));
+  setConnected(false);
   const reconnect = new Reconnect(options.backoff);
   health.setWaiting(part, "waiting for the upstream watcher");
   while (!signal.aborted) {
     let failure: unknown = new Error("it ended the stream");
     reconnect.opening();
     try {
-      await follow(options, reconnect, signal);
+      await follow({ ...options, onBatch: () => setConnected(true) }, reconnect, signal);
     } catch (error) {
       failure = error;
     }
+    setConnected(false);
     if (signal.aborted) return;
     const reason = reasonOf(failure);
     const { kind, delayMs } = reconnect.ended(failure);
@@ -64,8 +70,12 @@ async function run(options: ApiSourceOptions, signal: AbortSignal): Promise<void
   }
 }
 
-async function follow(options: ApiSourceOptions, reconnect: Reconnect, signal: AbortSignal): Promise<void> {
-  const { transport, sink, log, health } = options;
+async function follow(
+  options: ApiSourceOptions & { readonly onBatch: () => void },
+  reconnect: Reconnect,
+  signal: AbortSignal,
+): Promise<void> {
+  const { transport, sink, log, health, onBatch } = options;
   const stop = new AbortController();
   const streamSignal = AbortSignal.any([signal, stop.signal]);
   // A request is sent when the batch before it has been applied: that is the whole flow control. Counted, because a
@@ -95,6 +105,7 @@ async function follow(options: ApiSourceOptions, reconnect: Reconnect, signal: A
       isSynced = true;
       health.setReady(part);
       reconnect.progressed();
+      onBatch();
       credit += 1;
       credited.wake();
     }

@@ -1,6 +1,7 @@
 import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
+import { type ConnectedGauge, makeConnectedGauge } from "../connected-gauge.ts";
 import { describeFailure, type Failure } from "./failure.ts";
 import type { Braked } from "./handler.ts";
 import type { KubeKind } from "./kinds.ts";
@@ -18,20 +19,21 @@ export interface KindObserver {
   watchListRefused(failure: Failure): void;
   relisting(reason: RelistReason): void;
   braked(braked: Braked, retryMs: number): void;
-  /** Something came: `eventCount` changes, or 0 with a bookmark or the beginning of a watch. */
-  progressed(eventCount: number): void;
+  /** Something came: changes, or none with a bookmark or the beginning of a watch. */
+  progressed(changes: Readonly<Record<"put" | "delete", number>>): void;
   bad(key: string, problem: string): void;
   passedOver(key: string, note: string): void;
 }
 
 /** Metrics of the source, with label `kind`. */
 export interface SourceMetrics {
-  readonly events: Counter<"source" | "kind">;
+  readonly events: Counter<"source" | "kind" | "verb">;
   readonly lists: Counter<"kind" | "result">;
   readonly watches: Counter<"kind" | "result">;
   readonly relists: Counter<"kind" | "reason">;
   readonly badObjects: Counter<"kind">;
   readonly lastProgress: Gauge<"kind">;
+  readonly connected: ConnectedGauge;
 }
 
 /** Registers the metrics; once per registry. */
@@ -41,7 +43,7 @@ export function makeSourceMetrics(registry: Registry): SourceMetrics {
     events: new Counter({
       name: "kpng_source_events_total",
       help: "Puts and deletes that a source received, first lists not counted.",
-      labelNames: ["source", "kind"],
+      labelNames: ["source", "kind", "verb"],
       registers,
     }),
     lists: new Counter({
@@ -74,7 +76,21 @@ export function makeSourceMetrics(registry: Registry): SourceMetrics {
       labelNames: ["kind"],
       registers,
     }),
+    connected: makeConnectedGauge(registry),
   };
+}
+
+const listResults = ["ok", "refused", "expired", "lost", "silent", "garbled", "braked"] as const;
+const watchResults = ["closed", "refused", "expired", "lost", "silent", "garbled", "watch-list-refused"] as const;
+const relistReasons = ["expired", "silent", "refused", "went-back", "braked"] as const satisfies RelistReason[];
+
+/** A rate over a series that appears with its first event misses that event. */
+function beginSeries({ events, lists, watches, relists, badObjects }: SourceMetrics, kind: KubeKind): void {
+  for (const verb of ["put", "delete"]) events.inc({ source: "kube", kind, verb }, 0);
+  for (const result of listResults) lists.inc({ kind, result }, 0);
+  for (const result of watchResults) watches.inc({ kind, result }, 0);
+  for (const reason of relistReasons) relists.inc({ kind, reason }, 0);
+  badObjects.inc({ kind }, 0);
 }
 
 export interface ObserverOptions {
@@ -92,6 +108,11 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
   const log = parent.with({ source: "kube", kind });
   let isListed = false;
   let isFailing = false;
+  beginSeries(metrics, kind);
+  const setConnected = (isConnected: boolean): void => {
+    if (!isOptional) metrics.connected.set({ source: "kube", kind }, Number(isConnected));
+  };
+  setConnected(false);
   const setReady = (): void => {
     if (isListed && !isOptional) health.setReady(part);
     isFailing = false;
@@ -105,6 +126,7 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
     listed: (objectCount, elapsedMs) => {
       metrics.lists.inc({ kind, result: "ok" });
       metrics.lastProgress.set({ kind }, Date.now() / 1000);
+      setConnected(true);
       log.info("listed", { objectCount, elapsedMs: Math.round(elapsedMs) });
       isListed = true;
       setReady();
@@ -113,6 +135,7 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
     failed: (failure, retryMs) => {
       const counter = failure.verb === "list" ? metrics.lists : metrics.watches;
       counter.inc({ kind, result: failure.kind });
+      setConnected(failure.kind === "expired");
       const reason = describeFailure(failure);
       // Forgotten history is in the order of things: the list that follows mends it.
       if (failure.kind === "expired") return log.info("history is gone", { reason, retryMs });
@@ -135,9 +158,10 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
       log.error("brake: a list is not taken", { reason, retryMs });
       setFailing(reason);
     },
-    progressed: (eventCount) => {
+    progressed: (changes) => {
       metrics.lastProgress.set({ kind }, Date.now() / 1000);
-      if (eventCount > 0) metrics.events.inc({ source: "kube", kind }, eventCount);
+      setConnected(true);
+      for (const verb of ["put", "delete"] as const) metrics.events.inc({ source: "kube", kind, verb }, changes[verb]);
       if (isFailing) {
         log.info("recovered");
         setReady();

@@ -151,7 +151,7 @@ export class Reflector {
     const end = await watchOnce(
       connection,
       { ...resource, query: { resourceVersion }, timeoutSeconds, silenceMs },
-      { opened: () => observer.progressed(0), take },
+      { opened: () => observer.progressed({ put: 0, delete: 0 }), take },
       AbortSignal.any([signal, stop.signal]),
     );
     if (!signal.aborted) await this.#watchEnded(end, performance.now() - startedMs >= livelyMs, signal);
@@ -170,7 +170,8 @@ export class Reflector {
     }
     this.#fruitlessCount = 0;
     this.#backoff.reset();
-    observer.progressed(changes.length);
+    const deletedCount = changes.filter(({ kind }) => kind === "delete").length;
+    observer.progressed({ put: changes.length - deletedCount, delete: deletedCount });
     if (changes.length > 0) handler.apply(changes, receivedAtMs);
     if (!isInOrder) this.#relist("went-back");
     return isInOrder;
