@@ -32,6 +32,13 @@ export interface ServerUsage {
   readonly heapBytes: number;
 }
 
+export interface StartOptions {
+  readonly shape: SyntheticShape;
+  readonly tls?: Parameters<typeof readServerTls>[1];
+  /** See ServeOptions. */
+  readonly maxStartWaitMs?: number | undefined;
+}
+
 export interface ScriptResult {
   readonly changes: readonly MadeChange[];
   /** Revision before the first change. */
@@ -64,11 +71,12 @@ function nextMarker(): ObjectChange {
 }
 
 const handlers = {
-  async start(options: { readonly shape: SyntheticShape; readonly tls?: Parameters<typeof readServerTls>[1] }) {
+  async start(options: StartOptions) {
     shape = options.shape;
     store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
-    const server = await serveStore(store, tls === undefined ? { subscribers } : { subscribers, tls });
+    const { maxStartWaitMs } = options;
+    const server = await serveStore(store, { subscribers, maxStartWaitMs, ...(tls === undefined ? {} : { tls }) });
     return { address: server.address };
   },
 

@@ -1,0 +1,135 @@
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { setImmediate as turn } from "node:timers/promises";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import {
+  connectionStart,
+  encodeFrame,
+  encodeRequestHeaders,
+  flagEndHeaders,
+  frameType,
+} from "../../../../test/scale/http2-frames.ts";
+import { Store } from "../store/store.ts";
+import { node, service } from "../testing/build.ts";
+import { serveStore, type TestServer } from "../testing/serve-store.ts";
+import { dialHttp2, encodeRequest, WatchStream } from "../testing/watch-stream.ts";
+
+let store: Store;
+let server: TestServer;
+let good: WatchStream;
+
+/** A client that behaves is there all the time, and must be served when the other one has had its way. */
+beforeEach(async () => {
+  store = new Store();
+  store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
+  server = await serveStore(store, { drainMs: 0, keepalive: { intervalMs: 50, timeoutMs: 500 } });
+  good = new WatchStream(dialHttp2(server.address));
+  await good.received(40);
+  good.ask();
+});
+
+afterEach(async () => {
+  const { byteCount } = good;
+  store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+  await good.received(byteCount + 1);
+  expect(good.stream.closed).toBe(false);
+  good.session.destroy();
+  await expect.poll(subscribers).toBe(0);
+  await server.stop();
+});
+
+async function subscribers(): Promise<number> {
+  const values = (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values ?? [];
+  return values.reduce((sum, { value }) => sum + value, 0);
+}
+
+const headers = encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "http");
+const rstStream = (id: number): Buffer => encodeFrame(frameType.rstStream, 0, id, Buffer.from([0, 0, 0, 8]));
+const open = (id: number): Buffer => encodeFrame(frameType.headers, flagEndHeaders, id, headers);
+const ask = (id: number): Buffer => encodeFrame(frameType.data, 0, id, encodeRequest({ NodeName: "n1" }));
+
+interface Hostile {
+  readonly socket: Socket;
+  /** Types of the frames that came, with the code of RST_STREAM and GOAWAY: "3:7". */
+  readonly frames: string[];
+}
+
+async function dialHostile(): Promise<Hostile> {
+  const [host, port] = server.address.split(":");
+  const socket = connect(Number(port), host);
+  socket.on("error", () => undefined);
+  await once(socket, "connect");
+  const frames: string[] = [];
+  let rest = Buffer.alloc(0);
+  socket.on("data", (chunk: Buffer) => {
+    rest = Buffer.concat([rest, chunk]);
+    while (rest.length >= 9 && rest.length >= 9 + rest.readUIntBE(0, 3)) {
+      const end = 9 + rest.readUIntBE(0, 3);
+      const type = rest[3];
+      const code =
+        type === frameType.rstStream ? rest.readUInt32BE(9) : type === frameType.goaway ? rest.readUInt32BE(13) : 0;
+      frames.push(`${type}:${code}`);
+      rest = rest.subarray(end);
+    }
+  });
+  socket.write(connectionStart);
+  return { socket, frames };
+}
+
+/** Writes pieces until the server ends the connection; returns how many it took. */
+async function flood({ socket }: Hostile, count: number, piece: (index: number) => Buffer): Promise<number> {
+  let sent = 0;
+  for (; sent < count && !socket.destroyed && !socket.readableEnded; sent++) {
+    if (!socket.write(piece(sent))) await turn();
+    if (sent % 100 === 0) await turn();
+  }
+  return sent;
+}
+
+test("who opens and cancels calls without end is sent away (CVE-2023-44487)", async () => {
+  const hostile = await dialHostile();
+  const sent = await flood(hostile, 50_000, (index) => {
+    const id = 2 * index + 1;
+    return Buffer.concat([open(id), ask(id), rstStream(id)]);
+  });
+  expect(sent).toBeLessThan(50_000);
+  await expect.poll(() => hostile.socket.destroyed || hostile.socket.readableEnded).toBe(true);
+});
+
+test("who opens more calls than a connection may have is refused the rest", async () => {
+  const hostile = await dialHostile();
+  await flood(hostile, 1_200, (index) => Buffer.concat([open(2 * index + 1), ask(2 * index + 1)]));
+  const refused = () => hostile.frames.filter((frame) => frame === `${frameType.rstStream}:7`).length;
+  await expect.poll(refused).toBeGreaterThanOrEqual(100);
+  expect(await subscribers()).toBeLessThanOrEqual(1_001);
+  hostile.socket.destroy();
+});
+
+test("who sends headers without end is sent away (CVE-2024-28182)", async () => {
+  const hostile = await dialHostile();
+  const field = Buffer.concat([Buffer.of(0, 1), Buffer.from("x"), Buffer.of(120), Buffer.alloc(120, "y")]);
+  const block = Buffer.concat(Array.from({ length: 100 }, () => field));
+  hostile.socket.write(encodeFrame(frameType.headers, 0, 1, headers));
+  const sent = await flood(hostile, 10_000, () => encodeFrame(frameType.continuation, 0, 1, block));
+  expect(sent).toBeLessThan(10_000);
+  await expect.poll(() => hostile.socket.destroyed || hostile.socket.readableEnded).toBe(true);
+});
+
+test.each([
+  { name: "pings", frame: encodeFrame(frameType.ping, 0, 0, Buffer.alloc(8)) },
+  { name: "settings", frame: encodeFrame(frameType.settings, 0, 0, Buffer.from([0, 4, 0, 0, 255, 255])) },
+])("who sends $name without end and reads no answer is sent away", async ({ frame }) => {
+  const hostile = await dialHostile();
+  hostile.socket.pause();
+  const many = Buffer.concat(Array.from({ length: 1_000 }, () => frame));
+  let isOver = false;
+  hostile.socket.once("close", () => {
+    isOver = true;
+  });
+  for (let sent = 0; sent < 20_000 && !isOver; sent++) {
+    if (!hostile.socket.write(many)) {
+      await Promise.race([once(hostile.socket, "drain"), once(hostile.socket, "close")]).catch(() => undefined);
+    }
+  }
+  expect(isOver).toBe(true);
+});

@@ -1,0 +1,162 @@
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import { dialWatchers } from "@kpng/backend-kit/discovery/dial-watchers.ts";
+import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { node, service } from "@kpng/watcher/testing/build.ts";
+import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
+import { dialHttp2, WatchStream } from "@kpng/watcher/testing/watch-stream.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { freePorts } from "../cluster/ports.ts";
+
+/** A node whose watcher asks it to go on elsewhere: nothing is lost, and nobody behind it notices. */
+let folder: string;
+const programs: Program[] = [];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-move-"));
+});
+
+afterEach(async () => {
+  for (const program of programs.splice(0)) {
+    program.kill();
+    await program.ended;
+  }
+  rmSync(folder, { recursive: true });
+});
+
+describe("a backend whose connections reach their age", () => {
+  const services = Array.from({ length: 200 }, (_, index) => service({ name: `s${index}` }));
+
+  test("is called when something changed and not when it moved, and receives only what it misses", async () => {
+    const stores = [new Store(), new Store()];
+    const servers: TestServer[] = [];
+    for (const store of stores) {
+      store.replace({ services, slices: [], nodes: [node("n1")] });
+      servers.push(await serveStore(store, { maxAgeMs: 1_500, agePaceMs: 1 }));
+    }
+    const sum = async (name: string): Promise<number> => {
+      const values = await Promise.all(servers.map(({ metrics }) => metrics.getSingleMetric(name)?.get()));
+      return values.flatMap((metric) => metric?.values ?? []).reduce((all, { value }) => all + value, 0);
+    };
+    const lines: string[] = [];
+    const log = createLog("info", (line) => lines.push(line));
+    const metrics = new Registry();
+    const views: NodeView[] = [];
+    const stop = new AbortController();
+    const running = backendTask({
+      name: "test",
+      transport: dialWatchers({ api: servers.map(({ address }) => address).join(","), log }),
+      nodeName: "n1",
+      log,
+      health: new Health(),
+      metrics,
+      onState: (view) => void views.push(view),
+    }).run(stop.signal);
+    try {
+      await expect.poll(() => views.length).toBe(1);
+      const whole = await sum("kpng_sent_bytes_total");
+      await expect.poll(() => lines.filter((line) => line.includes("stream moved")).length).toBeGreaterThan(2);
+      // Three first batches more, and each is a fraction of the first: what a bit for each bucket takes.
+      await expect.poll(() => sum("kpng_batches_total")).toBeGreaterThan(3);
+      const resumed = (await sum("kpng_sent_bytes_total")) - whole;
+      expect(resumed / ((await sum("kpng_batches_total")) - 1)).toBeLessThan(whole / 30);
+      expect(views.length).toBe(1);
+      for (const store of stores) store.apply([{ kind: "put-service", service: service({ name: "new" }) }]);
+      await expect.poll(() => views.length).toBe(2);
+      expect(views[1]?.services.size).toBe(201);
+      expect(lines.filter((line) => line.includes('"level":"error"'))).toEqual([]);
+      expect((await metrics.getSingleMetric("kpng_backend_reconnects_total")?.get())?.values[0]?.value).toBe(0);
+      expect((await metrics.getSingleMetric("kpng_backend_stream_connected")?.get())?.values[0]?.value).toBe(1);
+    } finally {
+      stop.abort();
+      await running;
+      await Promise.all(servers.map((server) => server.stop()));
+    }
+  });
+});
+
+describe("a watcher that is told to end", () => {
+  const state = JSON.stringify({
+    nodes: [],
+    services: Array.from({ length: 2_000 }, (_, index) => ({
+      service: {
+        namespace: "default",
+        name: `s${index}`,
+        type: "ClusterIP",
+        annotations: { text: "x".repeat(500) },
+        ips: { clusterips: { v4: [`10.96.${index >> 8}.${index & 255}`], v6: [] }, headless: false },
+        ports: [{ name: "http", protocol: 1, port: 80, targetport: 8080 }],
+      },
+      endpoints: [],
+    })),
+  });
+
+  async function watcher(...args: string[]): Promise<{ readonly program: Program; readonly address: string }> {
+    const file = join(folder, "state.yaml");
+    writeFileSync(file, state);
+    const program = startProgram(pathToFileURL(resolve("services/cli/src/main.ts")), [
+      ...["file", "-i", file, "to-api", "--listen", "tcp://127.0.0.1:0", ...args],
+    ]);
+    programs.push(program);
+    await program.said('"msg":"listening"');
+    return { program, address: /"addresses":\["([^"]+)"\]/.exec(program.stderr())?.[1] ?? "" };
+  }
+
+  test("sends its nodes to another one, which tells them only what they miss", async () => {
+    const [first, second] = [await watcher(), await watcher()];
+    const api = `${first.address},${second.address}`;
+    const main = pathToFileURL(resolve("services/backend-json/src/main.ts"));
+    const backend = startProgram(main, ["--api", api, "--node-name", "n1"]);
+    programs.push(backend);
+    await backend.said("stream in sync");
+    const asked = (): string => /.*watcher answers.*"address":"([^"]+)"/s.exec(backend.stderr())?.[1] ?? "";
+    const [serving, other] = asked() === first.address ? [first, second] : [second, first];
+    await expect.poll(() => backend.stdout().split("\n").length).toBe(2_001);
+    serving.program.stop();
+    expect(await serving.program.ended).toBe(0);
+    await backend.said("stream moved");
+    await expect.poll(asked).toBe(other.address);
+    expect(backend.stderr()).not.toContain("stream lost");
+    expect(backend.stdout().split("\n").length).toBe(2_001);
+  });
+
+  test("waits for who does not go, but not when it is told twice", async () => {
+    const { program, address } = await watcher("--drain-time", "10m");
+    const stalled = new WatchStream(dialHttp2(address));
+    try {
+      await stalled.received();
+      stalled.stream.pause();
+      program.stop();
+      await new Promise((done) => stalled.session.once("goaway", done));
+      program.stop();
+      expect(await program.ended).toBe(130);
+    } finally {
+      stalled.session.destroy();
+    }
+  });
+
+  test("answers its probes while nodes go: it lives, and is not ready", async () => {
+    const [port = 0] = await freePorts(1);
+    const { program, address } = await watcher("--drain-time", "10m", "--healthz-bind-address", `127.0.0.1:${port}`);
+    const stalled = new WatchStream(dialHttp2(address));
+    try {
+      await stalled.received();
+      stalled.stream.pause();
+      program.stop();
+      await new Promise((done) => stalled.session.once("goaway", done));
+      const status = async (path: string) => (await fetch(`http://127.0.0.1:${port}${path}`)).status;
+      expect([await status("/livez"), await status("/healthz"), await status("/readyz")]).toEqual([200, 200, 503]);
+    } finally {
+      stalled.session.destroy();
+    }
+    expect(await program.ended).toBe(0);
+  });
+});

@@ -1,0 +1,77 @@
+import { dialWatchers } from "@kpng/backend-kit/discovery/dial-watchers.ts";
+import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { node, service } from "@kpng/watcher/testing/build.ts";
+import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
+import { expect, test } from "vitest";
+
+const nodeCount = 300;
+
+/** Three hundred connections on a busy machine take their time. */
+const patience = { timeout: 60_000 };
+
+/** A replica of its own, with the same state as every other. */
+async function serveReplica(listen = "tcp://127.0.0.1:0"): Promise<TestServer> {
+  const store = new Store();
+  store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
+  return serveStore(store, { listen: [listen], maxAgeMs: 2_000, agePaceMs: 5 });
+}
+
+async function subscribers(server: TestServer): Promise<number> {
+  return (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values[0]?.value ?? 0;
+}
+
+async function agedCount(server: TestServer): Promise<number> {
+  const values = (await server.metrics.getSingleMetric("kpng_connections_ended_total")?.get())?.values ?? [];
+  return values.find(({ labels }) => labels.reason === "age")?.value ?? 0;
+}
+
+test("a replica that comes back has its share of the nodes after an age, and no node lost anything", {
+  timeout: 180_000,
+}, async () => {
+  const [a, b, gone] = [await serveReplica(), await serveReplica(), await serveReplica()];
+  await gone.stop();
+  const servers = [a, b];
+  const stop = new AbortController();
+  const log = createLog("error", () => undefined);
+  const api = [a, b, gone].map(({ address }) => address).join(",");
+  let syncedCount = 0;
+  const faults: string[] = [];
+  const follow = async (): Promise<void> => {
+    const transport = dialWatchers({ api, log });
+    let isFirst = true;
+    const onConnection = ({ kind }: { readonly kind: string }): void => {
+      if (kind === "lost" || kind === "refused") faults.push(kind);
+    };
+    for await (const { changes } of followView({ transport, nodeName: "n1", log, onConnection }, stop.signal)) {
+      if (isFirst) syncedCount++;
+      else if (changes.length > 0) faults.push("changes");
+      isFirst = false;
+    }
+  };
+  const nodes = Promise.all(Array.from({ length: nodeCount }, follow));
+  try {
+    await expect.poll(() => syncedCount, patience).toBe(nodeCount);
+    expect((await subscribers(a)) + (await subscribers(b))).toBe(nodeCount);
+    const back = await serveReplica(`tcp://${gone.address}`);
+    servers.push(back);
+    const agedBefore = (await agedCount(a)) + (await agedCount(b));
+    // Each that was there has moved once.
+    await expect
+      .poll(async () => (await agedCount(a)) + (await agedCount(b)) - agedBefore, patience)
+      .toBeGreaterThan(nodeCount);
+    // A third, but for five standard deviations.
+    const shares = async (): Promise<boolean> => {
+      const counts = await Promise.all(servers.map(subscribers));
+      const sum = counts.reduce((all, count) => all + count, 0);
+      return sum === nodeCount && counts.every((count) => Math.abs(count - nodeCount / 3) < 41);
+    };
+    await expect.poll(shares, patience).toBe(true);
+    expect(faults).toEqual([]);
+  } finally {
+    stop.abort();
+    await nodes;
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+});

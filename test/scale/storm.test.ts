@@ -1,0 +1,38 @@
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { Caller } from "./calls.ts";
+import type { FanOutServerHandlers } from "./fan-out-server.ts";
+import type { HollowNodesHandlers } from "./hollow-nodes.ts";
+import { startCalled } from "./processes.ts";
+
+/** All nodes come at once to a watcher that lets few of them wait. They know nothing of being told when to come again. */
+const streams = 1_000;
+const timeoutMs = 120_000;
+
+let server: Caller<FanOutServerHandlers>;
+let load: Caller<HollowNodesHandlers>;
+
+beforeEach(() => {
+  server = startCalled<FanOutServerHandlers>("fan-out-server.ts", "server");
+  load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
+});
+
+afterEach(async () => {
+  await load.stop();
+  await server.stop();
+});
+
+test("1 000 nodes that come back at once to a small limit all have their views", { timeout: 300_000 }, async () => {
+  const shape = { services: 200, endpoints: 10, nodes: streams };
+  const { address } = await server.call("start", { shape, maxStartWaitMs: 1 });
+  const options = { address, streams, firstNode: 0, isExtended: true, sampled: 5 };
+  const opened = await load.call("open", { fleet: "nodes", options, timeoutMs });
+  expect(opened.retries).toBeGreaterThan(0);
+  const storm = await load.call("storm", { fleet: "nodes", timeoutMs });
+  expect(storm.retries).toBeGreaterThan(0);
+  const { revision } = await server.call("change", {});
+  await load.call("reachedRevision", { fleet: "nodes", revision, timeoutMs });
+  const digests = await load.call("digests", { fleet: "nodes" });
+  for (const [nodeName, digest] of Object.entries(digests)) {
+    expect(digest).toEqual(await server.call("digest", { nodeName, isExtended: true }));
+  }
+});
