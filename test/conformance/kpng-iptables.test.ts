@@ -14,7 +14,7 @@ describe("kpng-iptables' rules, traced", () => {
 
   for (const scenario of scenarios) {
     test(scenario.name, async () => {
-      const rules = await renderKpngIptables(scenario.state, scenario.settings ?? {});
+      const rules = await renderKpngIptables(scenario.state, scenario.settings ?? {}, scenario.firewall);
       const wrong = checkRules(rules, scenario);
       if (wrong.length > 0) expect.fail([...wrong, rules.v4].join("\n"));
     });

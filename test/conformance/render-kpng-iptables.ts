@@ -15,18 +15,28 @@ import { readSettings } from "../../services/backend-iptables/src/read-settings.
 import type { RenderOptions } from "../../services/backend-iptables/src/render/render-options.ts";
 import { localTraffic, nodeAddress } from "../../services/backend-iptables/src/render/settings.ts";
 import { nodes } from "../scenario/build.ts";
+import { firewallText } from "../scenario/firewall.ts";
 import type { State } from "../scenario/manifest.ts";
 import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "../scenario/places.ts";
-import type { Settings } from "../scenario/scenario.ts";
+import type { Firewall, Settings } from "../scenario/scenario.ts";
 import type { RulesText } from "./check-rules.ts";
 
 const decodeOptions = makeDecodeOptions();
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 
-/** The rules that kpng-iptables would give to a kernel without rules: manifests, view, rules, and no process. */
-export async function renderKpngIptables(state: State, settings: Settings): Promise<RulesText> {
+/**
+ * The rules that kpng-iptables would give to a kernel without rules but those of a firewall: manifests, view, rules, and
+ * no process.
+ */
+export async function renderKpngIptables(
+  state: State,
+  settings: Settings,
+  firewall: Firewall = { drops: [] },
+): Promise<RulesText> {
   const view = makeView(state);
-  return { v4: await renderFamily(view, settings, "v4"), v6: await renderFamily(view, settings, "v6") };
+  const render = async (family: Family) =>
+    firewallText(firewall, family) + (await renderFamily(view, settings, family));
+  return { v4: await render("v4"), v6: await render("v6") };
 }
 
 function makeView(state: State): NodeView {

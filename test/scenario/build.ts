@@ -6,7 +6,16 @@ import type {
   ServicePortManifest,
   State,
 } from "./manifest.ts";
-import { type AddressPair, type Family, families, type HostName, hosts, nodeOf, podCIDRs } from "./places.ts";
+import {
+  type AddressPair,
+  type Family,
+  families,
+  type HostName,
+  hosts,
+  nodeOf,
+  type Protocol,
+  podCIDRs,
+} from "./places.ts";
 
 /** One port number of a Service, which it has for both protocols unless told otherwise. */
 export interface PortOptions {
@@ -14,7 +23,7 @@ export interface PortOptions {
   /** Where the pods listen: 8080 (default) or 8443. */
   readonly targetPort?: 8080 | 8443 | undefined;
   readonly nodePort?: number | undefined;
-  readonly protocols?: readonly ("tcp" | "udp")[] | undefined;
+  readonly protocols?: readonly Protocol[] | undefined;
 }
 
 /** What is special about a Service; by default one of type ClusterIP with port 80 to 8080, TCP and UDP. */
@@ -128,11 +137,13 @@ function makeService(name: string, options: ServiceOptions): ServiceManifest {
   };
 }
 
+const protocolNames = { tcp: "TCP", udp: "UDP", sctp: "SCTP" } as const;
+
 function makePorts({ port, targetPort = 8080, nodePort, protocols = ["tcp", "udp"] }: PortOptions) {
   return protocols.map(
     (protocol): ServicePortManifest => ({
       name: `p${port}-${protocol}`,
-      protocol: protocol === "tcp" ? "TCP" : "UDP",
+      protocol: protocolNames[protocol],
       port,
       targetPort,
       ...(nodePort === undefined ? {} : { nodePort }),

@@ -2,7 +2,7 @@
 
 export interface ServicePortManifest {
   readonly name: string;
-  readonly protocol: "TCP" | "UDP";
+  readonly protocol: "TCP" | "UDP" | "SCTP";
   readonly port: number;
   readonly targetPort: number;
   readonly nodePort?: number | undefined;
@@ -58,7 +58,11 @@ export interface EndpointSliceManifest {
     readonly labels: Readonly<Record<string, string>>;
   };
   readonly addressType: "IPv4" | "IPv6";
-  readonly ports: readonly { readonly name: string; readonly port: number; readonly protocol: "TCP" | "UDP" }[];
+  readonly ports: readonly {
+    readonly name: string;
+    readonly port: number;
+    readonly protocol: "TCP" | "UDP" | "SCTP";
+  }[];
   readonly endpoints: readonly EndpointManifest[];
 }
 

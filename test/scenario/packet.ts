@@ -6,6 +6,7 @@ import {
   gateways,
   type HostName,
   hosts,
+  neighbourAddress,
   outsideAddress,
   type PodName,
   type Protocol,
@@ -16,12 +17,15 @@ import {
 export type Sender =
   | { readonly kind: "pod"; readonly name: PodName }
   | { readonly kind: "node"; readonly name: "n1" }
-  | { readonly kind: "outside"; readonly address: AddressPair };
+  | { readonly kind: "outside"; readonly address: AddressPair }
+  /** A host next to the nodes that wants what listens on n1's loopback address. */
+  | { readonly kind: "neighbour" };
 
 export const pod = (name: PodName): Sender => ({ kind: "pod", name });
 /** A process in the network of n1 itself. */
 export const n1: Sender = { kind: "node", name: "n1" };
 export const outside: Sender = { kind: "outside", address: outsideAddress };
+export const neighbour: Sender = { kind: "neighbour" };
 /** The client outside, calling from an address that source ranges leave out. */
 export const stranger: Sender = { kind: "outside", address: strangerAddress };
 
@@ -51,6 +55,8 @@ export type Outcome =
       readonly source?: "kept" | "masqueraded" | undefined;
       /** All packets of one client go to one host; different clients are spread over `goesTo`. */
       readonly isSticky?: boolean | undefined;
+      /** After so many seconds without a new connection of a client it may go to another of them. */
+      readonly forgottenAfterSeconds?: number | undefined;
     }
   | {
       /**
@@ -66,7 +72,7 @@ export type Packet = Outcome & {
   readonly from: Sender;
   readonly to: Frontend;
   readonly port: number;
-  /** Default: both. */
+  /** Default: TCP and UDP. */
   readonly protocol?: Protocol | undefined;
   /** Default: both. */
   readonly family?: Family | undefined;
@@ -83,7 +89,7 @@ export interface ConcretePacket {
   readonly targetPort: number | undefined;
 }
 
-const protocols: readonly Protocol[] = ["tcp", "udp"];
+const defaultProtocols: readonly Protocol[] = ["tcp", "udp"];
 const allFamilies: readonly Family[] = ["v4", "v6"];
 
 /** Returns every packet that a packet of the scenario stands for. */
@@ -91,16 +97,14 @@ export function concretePackets(state: State, packet: Packet): readonly Concrete
   return allFamilies
     .filter((family) => family === (packet.family ?? family))
     .flatMap((family) =>
-      protocols
-        .filter((protocol) => protocol === (packet.protocol ?? protocol))
-        .map((protocol) => ({
-          packet,
-          protocol,
-          family,
-          address: addressOf(state, packet.to, family),
-          port: packet.port,
-          targetPort: "goesTo" in packet ? targetPortOf(state, packet, protocol) : undefined,
-        })),
+      (packet.protocol === undefined ? defaultProtocols : [packet.protocol]).map((protocol) => ({
+        packet,
+        protocol,
+        family,
+        address: addressOf(state, packet.to, family),
+        port: packet.port,
+        targetPort: "goesTo" in packet ? targetPortOf(state, packet, protocol) : undefined,
+      })),
     );
 }
 
@@ -131,7 +135,14 @@ function targetPortOf(state: State, { to, port }: Packet, protocol: Protocol): n
 
 /** Address of the sender, as far as it is known before routing: a node's depends on the way. */
 export function senderAddress(sender: Sender, family: Family): string {
-  return sender.kind === "outside" ? sender.address[family] : hosts[sender.name][family];
+  switch (sender.kind) {
+    case "outside":
+      return sender.address[family];
+    case "neighbour":
+      return neighbourAddress[family];
+    default:
+      return hosts[sender.name][family];
+  }
 }
 
 /** All addresses that a masqueraded packet can come from. */
@@ -142,7 +153,15 @@ export function masqueradeAddresses(family: Family): readonly string[] {
 /** For a test's name and messages, e.g. "pod a → clusterIP of web port 80". */
 export function describePacket({ from, to, port }: Pick<Packet, "from" | "to" | "port">): string {
   const sender =
-    from.kind === "outside" ? (from === outside ? "outside" : from === stranger ? "stranger" : "client") : from.name;
+    from.kind === "outside"
+      ? from === outside
+        ? "outside"
+        : from === stranger
+          ? "stranger"
+          : "client"
+      : from.kind === "neighbour"
+        ? "neighbour"
+        : from.name;
   return `${sender} → ${to.kind === "address" ? to.label : `${to.kind} of ${to.service}`} port ${port}`;
 }
 

@@ -5,7 +5,7 @@ export type Family = "v4" | "v6";
 export const families: readonly Family[] = ["v4", "v6"];
 
 /** A protocol that packets are sent with; upper case in manifests. */
-export type Protocol = "tcp" | "udp";
+export type Protocol = "tcp" | "udp" | "sctp";
 
 /** One address of each family. */
 export type AddressPair = Readonly<Record<Family, string>>;
@@ -69,6 +69,9 @@ export const crowdAddresses: readonly AddressPair[] = Array.from({ length: 24 },
 
 /** An address outside the cluster that n1 has on its loopback device, as MetalLB and others bind load-balancer IPs. */
 export const boundAddress: AddressPair = { v4: "198.51.100.99", v6: "2001:db8:100::99" };
+
+/** Another host on the nodes' network, which sends what is for 127.0.0.0/8 to n1. */
+export const neighbourAddress: AddressPair = { v4: "192.0.2.30", v6: "2001:db8:1::30" };
 
 /** Ranges of client addresses, with what they contain. */
 export const ranges = {

@@ -13,6 +13,14 @@ export interface Settings {
   readonly localhostNodePorts?: boolean | undefined;
 }
 
+/**
+ * A firewall of the node's own, of both families. `policy`: what happens to packets that no rule names, chain by chain.
+ * With INPUT "DROP" what belongs to connections of the node, its loopback device and ICMPv6 are let in, as everywhere.
+ */
+export interface Firewall {
+  readonly drops: readonly ("INPUT" | "FORWARD")[];
+}
+
 /** What the server of a health-check node port on n1 says. */
 export interface HealthCheck {
   readonly port: number;
@@ -24,6 +32,8 @@ export interface HealthCheck {
 export interface Scenario {
   readonly name: string;
   readonly settings?: Settings | undefined;
+  /** What the node's administrator set. Default: nothing. */
+  readonly firewall?: Firewall | undefined;
   readonly state: State;
   readonly packets: readonly Packet[];
   readonly healthChecks?: readonly HealthCheck[] | undefined;

@@ -1,10 +1,13 @@
 import { affinityScenarios } from "./cases/affinity.ts";
 import { clusterIPScenarios } from "./cases/cluster-ip.ts";
 import { conditionScenarios } from "./cases/conditions.ts";
+import { firewallScenarios } from "./cases/firewall.ts";
 import { healthCheckScenarios } from "./cases/health-check.ts";
 import { loadBalancerScenarios } from "./cases/load-balancer.ts";
+import { loopbackScenarios } from "./cases/loopback.ts";
 import { masqueradeScenarios } from "./cases/masquerade.ts";
 import { nodePortScenarios } from "./cases/node-port.ts";
+import { sctpScenarios } from "./cases/sctp.ts";
 import { trafficPolicyScenarios } from "./cases/traffic-policy.ts";
 import type { Scenario } from "./scenario.ts";
 
@@ -18,6 +21,9 @@ export const scenarios: readonly Scenario[] = [
   ...affinityScenarios,
   ...healthCheckScenarios,
   ...masqueradeScenarios,
+  ...loopbackScenarios,
+  ...sctpScenarios,
+  ...firewallScenarios,
 ].toSorted((one, other) => settingsKey(one).localeCompare(settingsKey(other)));
 
 /** Equal for scenarios that one run of a backend can serve. */

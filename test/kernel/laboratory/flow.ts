@@ -2,6 +2,7 @@ import { connect } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { freshUdpSocket, nextPort } from "./ask.ts";
 import type { FlowState, FlowTotals, Question } from "./question.ts";
+import { goOn } from "./serve.ts";
 
 /** Something that sends every few milliseconds and counts what comes back. */
 export interface RunningFlow {
@@ -22,7 +23,7 @@ export function openFlow(question: Open): Promise<RunningFlow> {
   return question.protocol === "tcp" ? openTcp(question) : openUdp(question);
 }
 
-async function openTcp({ address, port, from }: Open): Promise<RunningFlow> {
+async function openTcp({ address, port, from, isServerSending = false }: Open): Promise<RunningFlow> {
   const localAddress = from === undefined ? {} : { localAddress: from };
   const socket = connect({ host: address, port, noDelay: true, localPort: nextPort(), ...localAddress });
   let answered = 0;
@@ -31,7 +32,9 @@ async function openTcp({ address, port, from }: Open): Promise<RunningFlow> {
   const total = { sent: 0, answered: 0 };
   // A block of 1 KiB each time: a transfer, not a keep-alive.
   const block = Buffer.alloc(1_024, "x");
+  if (isServerSending) socket.write(goOn);
   const timer = setInterval(() => {
+    if (isServerSending) return;
     total.sent += block.length;
     socket.write(block);
   }, everyMs);

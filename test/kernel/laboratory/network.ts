@@ -6,6 +6,7 @@ import {
   crowdAddresses,
   gateways,
   hosts,
+  neighbourAddress,
   nodeOf,
   outsideAddress,
   type PodName,
@@ -16,6 +17,7 @@ import {
 const nodeNames = ["n1", "n2"] as const;
 const podNames: readonly PodName[] = ["a", "b", "c", "d"];
 const clientName = "client";
+const neighbourName = "neighbour";
 
 /**
  * Builds the network of the scenarios: n1, n2 and the client on one switch; on each node a bridge with its pods, with
@@ -23,7 +25,7 @@ const clientName = "client";
  * proxy concerns itself with ends there, because it forwards nothing.
  */
 export async function buildNetwork(laboratory: Laboratory): Promise<void> {
-  const names = ["lan", clientName, ...nodeNames, ...podNames];
+  const names = ["lan", clientName, neighbourName, ...nodeNames, ...podNames];
   await Promise.all(
     names.map(async (name) => {
       await laboratory.add(name);
@@ -38,6 +40,7 @@ export async function buildNetwork(laboratory: Laboratory): Promise<void> {
   ]);
   await Promise.all([
     batch(clientName, clientRoutes()),
+    batch(neighbourName, neighbourRoutes()),
     ...nodeNames.map((node) => batch(node, nodeRoutes(node))),
     ...podNames.map((pod) => batch(pod, podRoutes(pod))),
   ]);
@@ -51,6 +54,8 @@ export async function buildNetwork(laboratory: Laboratory): Promise<void> {
  */
 function settings(name: string): string {
   const isRouter = name === "n1" || name === "n2" ? 1 : 0;
+  // On nodes it is the service proxy's to set.
+  const takesLoopback = name === neighbourName ? ["ipv4/conf/all/route_localnet 1"] : [];
   const values = [
     `ipv4/ip_forward ${isRouter}`,
     `ipv6/conf/all/forwarding ${isRouter}`,
@@ -60,6 +65,7 @@ function settings(name: string): string {
     "ipv4/icmp_ratelimit 0",
     "ipv4/icmp_ratemask 0",
     "ipv6/icmp/ratelimit 0",
+    ...takesLoopback,
     ...["all", "default"].flatMap((scope) => [
       `ipv4/conf/${scope}/send_redirects 0`,
       `ipv4/conf/${scope}/accept_redirects 0`,
@@ -75,7 +81,7 @@ function lanLinks(laboratory: Laboratory): readonly string[] {
   return [
     "link add lan0 type bridge mcast_snooping 0",
     "link set lan0 up",
-    ...[clientName, ...nodeNames].flatMap((name) => [
+    ...[clientName, neighbourName, ...nodeNames].flatMap((name) => [
       `link add to-${name} type veth peer name eth0 netns ${laboratory.path(name)}`,
       `link set to-${name} master lan0 up`,
     ]),
@@ -121,6 +127,18 @@ function clientRoutes(): readonly string[] {
     `route add default via ${hosts.n1.v6} src ${outsideAddress.v6}`,
     // To the node itself too: the kernel prefers the last of several IPv6 addresses.
     `route add ${hosts.n1.v6}/128 dev eth0 src ${outsideAddress.v6}`,
+  ];
+}
+
+/** It takes n1 for the way to 127.0.0.0/8, as an attacker on the nodes' network would (CVE-2020-8558). */
+function neighbourRoutes(): readonly string[] {
+  return [
+    ...addresses("eth0", neighbourAddress, prefixes(24, 64)),
+    "link set eth0 up",
+    "address delete 127.0.0.1/8 dev lo",
+    `route add 127.0.0.0/8 via ${hosts.n1.v4} src ${neighbourAddress.v4}`,
+    `route add default via ${hosts.n1.v4}`,
+    `route add default via ${hosts.n1.v6}`,
   ];
 }
 

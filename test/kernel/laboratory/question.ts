@@ -33,6 +33,8 @@ export type Question =
       readonly address: string;
       readonly port: number;
       readonly from?: string | undefined;
+      /** The server sends, and the client is silent. Of TCP. */
+      readonly isServerSending?: boolean | undefined;
     }
   /** Says how it goes with what `open` started. */
   | { readonly kind: "look"; readonly id: number }

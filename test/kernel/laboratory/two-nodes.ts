@@ -25,12 +25,17 @@ export async function buildTwoNodes(variant: IptablesVariant = "nft"): Promise<T
     if (variant === "legacy") await useLegacyTools(laboratory, "n1");
     const names = Object.keys(hosts) as HostName[];
     const serving = names.map((name) => AgentClient.start(laboratory, name, targetPorts, Object.values(hosts[name])));
-    const agents = await Promise.all([...serving, AgentClient.start(laboratory, "client", [], [])]);
+    const agents = await Promise.all([
+      ...serving,
+      ...["client", "neighbour"].map((name) => AgentClient.start(laboratory, name, [], [])),
+    ]);
     const byName = new Map(agents.map((agent) => [agent.name, agent]));
     return {
       laboratory,
       agentOf: (sender) => {
-        const agent = byName.get(sender.kind === "outside" ? "client" : sender.name);
+        const agent = byName.get(
+          sender.kind === "outside" ? "client" : sender.kind === "neighbour" ? "neighbour" : sender.name,
+        );
         if (agent === undefined) throw new Error("no such agent");
         return agent;
       },

@@ -30,6 +30,13 @@ export const affinityScenarios: readonly Scenario[] = [
     ],
   },
   {
+    name: "session affinity that ends",
+    state: named("brief", { ports: [{ port: 80, nodePort: 30_080 }], affinitySeconds: 2 }, ["b", "c"]),
+    packets: [
+      { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b", "c"], isSticky: true, forgottenAfterSeconds: 2 },
+    ],
+  },
+  {
     name: "session affinity and a pod that reaches itself",
     state: web({ affinitySeconds: 600 }, ["a"]),
     packets: [{ from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["a"], isSticky: true, source: "masqueraded" }],

@@ -71,6 +71,14 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     ],
   },
   {
+    name: "external policy Local, and a pod of another node that reaches itself by way of this one",
+    state: web({ ...everywhere, external: "Local" }, ["c"]),
+    packets: [
+      // From its own address the answer would never leave the pod.
+      { from: pod("c"), to: nodeAddress, port: 30_080, goesTo: ["c"], source: "masqueraded" },
+    ],
+  },
+  {
     name: "external policy Local for some clients",
     state: web({ ...everywhere, external: "Local", sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [

@@ -139,6 +139,8 @@ const external: readonly Row[] = [
       "filter EXTERNAL-SERVICES: -d 5.6.7.8/32 tcp --dport 80 -j DROP",
       "nat NP-TCP-30080: tcp --dport 30081 -j EXT",
       "filter EXTERNAL-SERVICES: -p tcp -m addrtype --dst-type LOCAL -m tcp --dport 30081 -j DROP",
+      // It may come here by the node port and be given itself.
+      "nat HAIRPIN: -s 10.0.1.1/32 -d 10.0.1.1/32 -j MASQUERADE --random-fully",
       ...svc,
       ...shortCircuit,
     ],

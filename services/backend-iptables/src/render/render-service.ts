@@ -67,7 +67,11 @@ export function renderService(view: ServiceView, options: RenderOptions): Render
     }
     listed.push(...renderFrontends(port, plan, options));
   }
-  for (const address of hairpinAddresses(view, options)) {
+  // With external policy Local a pod of another node that comes to this one gets any endpoint, and keeps its address.
+  const isForeign =
+    options.localTraffic !== undefined &&
+    ports.some((port) => port.isExternalLocal && planPort(port, options).externalChain !== undefined);
+  for (const address of hairpinAddresses(view, options, isForeign)) {
     const list = { id: chainId("nat", options.names.fixed("HAIRPIN")) };
     listed.push({ list, rule: rule(`-s ${address}`, `-d ${address}`, masquerade) });
   }
@@ -116,13 +120,20 @@ function renderClusterIPMasquerade(port: ServicePortFacts, options: RenderOption
   );
 }
 
-/** Addresses of endpoints on this node, which may reach themselves through a Service. */
-function hairpinAddresses({ service, endpoints }: ServiceView, { family }: RenderOptions): ReadonlySet<string> {
+/**
+ * Addresses of endpoints that may reach themselves through a Service by way of this node: those on it, and with
+ * `isForeign` those on others too.
+ */
+function hairpinAddresses(
+  { service, endpoints }: ServiceView,
+  { family }: RenderOptions,
+  isForeign: boolean,
+): ReadonlySet<string> {
   const addresses = new Set<string>();
   if (service.isHeadless || service.type === "ExternalName") return addresses;
   for (const { isOnNode, use, addresses: own } of endpoints) {
     const address = own[family][0];
-    if (!isOnNode || !(use.cluster || use.local) || address === undefined) continue;
+    if (!(isOnNode || isForeign) || !(use.cluster || use.local) || address === undefined) continue;
     if (parseAddress(address)?.family === family) addresses.add(host(family, address));
   }
   return addresses;

@@ -16,7 +16,7 @@ export function parseRuleset(text: string): Ruleset {
     if (word.startsWith("*")) {
       chains = tables.get(word.slice(1)) ?? new Map();
       tables.set(word.slice(1), chains);
-    } else if (word.startsWith(":")) chains.set(word.slice(1), []);
+    } else if (word.startsWith(":")) chains.set(word.slice(1), policyRules(line));
     else if (word === "-N") chains.set(line.split(" ")[1] ?? "", []);
     else if (word === "-A" || word === "-I") addRule(chains, line);
     else throw new Error(`not known to the tracer: ${line}`);
@@ -24,10 +24,16 @@ export function parseRuleset(text: string): Ruleset {
   return tables;
 }
 
+/** A policy other than ACCEPT is the last rule of its chain. */
+function policyRules(line: string): Rule[] {
+  const isDrop = line.split(" ")[1] === "DROP";
+  return isDrop ? [{ matches: [], target: { kind: "drop" }, isPolicy: true, text: "policy DROP" }] : [];
+}
+
 function addRule(chains: Map<string, Rule[]>, line: string): void {
   const [, option, chain = "", place, text = ""] = /^(-[AI]) (\S+)(?: (\d+))? (.*)$/.exec(line) ?? [];
   const rules = chains.get(chain) ?? [];
   chains.set(chain, rules);
-  if (option === "-A") rules.push(parseRule(text));
+  if (option === "-A") rules.splice(rules.at(-1)?.isPolicy === true ? -1 : rules.length, 0, parseRule(text));
   else rules.splice(Number(place ?? 1) - 1, 0, parseRule(text));
 }

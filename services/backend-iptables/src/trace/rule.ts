@@ -27,6 +27,8 @@ export interface Rule {
   readonly target: Target;
   /** For how long a client that the rule remembers stays; undefined if it does not ask whom it remembers. */
   readonly affinitySeconds?: number | undefined;
+  /** It stands for what a built-in chain does with whoever comes to its end. */
+  readonly isPolicy?: true | undefined;
   /** As it was written, for messages. */
   readonly text: string;
 }

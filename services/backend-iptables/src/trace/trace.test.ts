@@ -33,6 +33,28 @@ const cases: readonly Case[] = [
   { name: "another port does not match", nat: [dnat], packet: { port: 81 }, outcomes: [untouched] },
   { name: "another protocol does not match", nat: [dnat], packet: { protocol: "udp" }, outcomes: [untouched] },
   {
+    name: "a chain's policy is for whoever comes to its end or is sent back",
+    filter: [":FORWARD DROP [0:0]", "-A FORWARD -p tcp -m tcp --dport 81 -j ACCEPT", "-A FORWARD -j RETURN"],
+    outcomes: [{ kind: "silent" }],
+  },
+  {
+    name: "a rule comes before the policy",
+    filter: [":FORWARD DROP [0:0]", "-A FORWARD -p tcp -m tcp --dport 80 -j ACCEPT"],
+    outcomes: [{ kind: "untouched", isLetIn: true }],
+  },
+  {
+    name: "a packet of no known connection is not seen by nat",
+    nat: [dnat],
+    filter: ["-A FORWARD -m conntrack --ctstate INVALID -j DROP"],
+    packet: { state: "INVALID" },
+    outcomes: [{ kind: "silent" }],
+  },
+  {
+    name: "a new connection is not INVALID",
+    filter: ["-A FORWARD -m conntrack --ctstate INVALID -j DROP"],
+    outcomes: [untouched],
+  },
+  {
     name: "what the node sends does not pass PREROUTING",
     nat: [dnat],
     packet: { inInterface: undefined },

@@ -2,7 +2,7 @@ import { isIn } from "./cidr.ts";
 import type { Ruleset } from "./rule.ts";
 import { type Branch, type Traced, walk } from "./walk.ts";
 
-/** The first packet of a connection, as it arrives at the node or leaves a process on it. */
+/** A packet as it arrives at the node or leaves a process on it. */
 export interface TracedPacket {
   readonly protocol: string;
   readonly source: string;
@@ -10,6 +10,11 @@ export interface TracedPacket {
   readonly port: number;
   /** The link that it comes in by; undefined if the node itself sends it. */
   readonly inInterface: string | undefined;
+  /**
+   * What the kernel takes it for: the first of a connection, which is the default, or INVALID, of no connection that it
+   * knows, which no rule of nat gets to see.
+   */
+  readonly state?: "NEW" | "INVALID" | undefined;
 }
 
 /** What the tracer must know about a node besides its rules. */
@@ -48,6 +53,7 @@ export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket):
   const start: Traced = {
     ...packet,
     outInterface: undefined,
+    state: packet.state ?? "NEW",
     mark: 0,
     original: { address: packet.destination, port: packet.port },
     isTranslated: false,
@@ -57,7 +63,9 @@ export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket):
     isLocal,
   };
   const hook = (table: string, chain: string) => (branch: Branch) =>
-    branch.verdict === "accept" ? walk(ruleset, table, chain, branch.packet) : [branch];
+    branch.verdict !== "accept" || (table === "nat" && branch.packet.state === "INVALID")
+      ? [branch]
+      : walk(ruleset, table, chain, branch.packet);
   const leave = (branch: Branch): Branch => ({
     ...branch,
     packet: { ...branch.packet, outInterface: node.outInterface(branch.packet.destination) },

@@ -10,6 +10,7 @@ export interface Traced {
   readonly port: number;
   readonly inInterface: string | undefined;
   readonly outInterface: string | undefined;
+  readonly state: "NEW" | "INVALID";
   readonly mark: number;
   /** Destination at the start. */
   readonly original: { readonly address: string; readonly port: number };
@@ -37,12 +38,14 @@ interface Step {
 /** More jumps inside one another than any ruleset has. */
 const maxDepth = 32;
 
-/** Follows a packet through a built-in chain; whoever comes to its end is accepted. */
+/** Follows a packet through a built-in chain; whoever comes to its end, or is sent back from it, meets its policy. */
 export function walk(ruleset: Ruleset, table: string, chain: string, packet: Traced): readonly Branch[] {
-  if (ruleset.get(table)?.has(chain) !== true) return [{ packet, verdict: "accept" }];
+  const rules = ruleset.get(table)?.get(chain);
+  if (rules === undefined) return [{ packet, verdict: "accept" }];
+  const policy = rules.at(-1)?.isPolicy === true ? "drop" : "accept";
   return walkChain(ruleset, table, chain, packet, 0).map((step) => ({
     ...step,
-    verdict: step.verdict === "back" ? "accept" : step.verdict,
+    verdict: step.verdict === "back" ? policy : step.verdict,
   }));
 }
 
@@ -126,8 +129,8 @@ function holds(match: Exclude<Match, { kind: "maybe" | "notUnderstood" }>, packe
     case "mark":
       return (packet.mark & match.mask) >>> 0 === match.value;
     case "state":
-      // Only first packets are traced: they are new, and after a rule gave them another destination also DNAT.
-      return match.states.includes("NEW") || (packet.isTranslated && match.states.includes("DNAT"));
+      // First packets are new, and after a rule gave them another destination also DNAT.
+      return match.states.includes(packet.state) || (packet.isTranslated && match.states.includes("DNAT"));
     case "originalAddress":
       return isIn(packet.original.address, match.cidr);
     case "originalPort":

@@ -1,0 +1,30 @@
+import { publicAddress, web } from "../build.ts";
+import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../packet.ts";
+import type { Scenario } from "../scenario.ts";
+
+const ports = [{ port: 80, nodePort: 30_080, protocols: ["sctp", "tcp"] as const }];
+const sctp = { protocol: "sctp", goesTo: ["b", "c"] } as const;
+
+/** SCTP, which is like TCP to a service proxy. Node.js does not speak it: only rules tell, see test/kernel. */
+export const sctpScenarios: readonly Scenario[] = [
+  {
+    name: "SCTP beside TCP on one port",
+    state: web({ ports, loadBalancerIPs: [publicAddress(10)] }, ["b", "c"]),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, ...sctp, source: "kept" },
+      { from: n1, to: clusterIP("web"), port: 80, ...sctp, source: "masqueraded" },
+      { from: outside, to: nodeAddress, port: 30_080, ...sctp, source: "masqueraded" },
+      { from: outside, to: loadBalancerIP("web"), port: 80, ...sctp, source: "masqueraded" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "udp", verdict: "untouched" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "tcp", goesTo: ["b", "c"], source: "kept" },
+    ],
+  },
+  {
+    name: "SCTP without an endpoint",
+    state: web({ ports }, []),
+    packets: [
+      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "sctp", verdict: "refused" },
+      { from: outside, to: nodeAddress, port: 30_080, protocol: "sctp", verdict: "refused" },
+    ],
+  },
+];
