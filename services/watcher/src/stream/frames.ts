@@ -32,9 +32,20 @@ const refSet = 1;
 const refPath = 2;
 
 export function setFrame(set: SetName, path: string, bytes: Uint8Array): Frame {
-  const writer = new BinaryWriter().tag(opSet, WireType.LengthDelimited).fork();
-  writeRef(writer.tag(valueRef, WireType.LengthDelimited).fork(), set, path).join();
-  return frame(writer.tag(valueBytes, WireType.LengthDelimited).bytes(bytes).join());
+  const pathLength = Buffer.byteLength(path);
+  const refLength = 1 + lengthOfVarint(set) + 1 + lengthOfVarint(pathLength) + pathLength;
+  const valueLength = 1 + lengthOfVarint(refLength) + refLength + 1 + lengthOfVarint(bytes.length) + bytes.length;
+  // Written by hand: these are most of what is ever sent, and a writer costs as much as all the rest of an item.
+  const one = emptyFrame(1 + lengthOfVarint(valueLength) + valueLength);
+  let end = writeLength(one, frameHeaderBytes, opSet, valueLength);
+  end = writeLength(one, end, valueRef, refLength);
+  one[end] = tagOf(refSet, WireType.Varint);
+  end = writeVarint(one, end + 1, set);
+  end = writeLength(one, end, refPath, pathLength);
+  end += one.write(path, end);
+  end = writeLength(one, end, valueBytes, bytes.length);
+  one.set(bytes, end);
+  return one;
 }
 
 export function deleteFrame(set: SetName, path: string): Frame {
@@ -138,9 +149,37 @@ function writeRef(writer: BinaryWriter, set: SetName, path: string): BinaryWrite
 
 function frame(writer: BinaryWriter): Frame {
   const message = writer.finish();
-  const bytes = Buffer.allocUnsafeSlow(frameHeaderBytes + message.length);
-  bytes[0] = 0;
-  bytes.writeUInt32BE(message.length, 1);
+  const bytes = emptyFrame(message.length);
   bytes.set(message, frameHeaderBytes);
   return bytes;
+}
+
+function emptyFrame(length: number): Buffer {
+  const bytes = Buffer.allocUnsafeSlow(frameHeaderBytes + length);
+  bytes[0] = 0;
+  bytes.writeUInt32BE(length, 1);
+  return bytes;
+}
+
+function tagOf(field: number, type: WireType): number {
+  return (field << 3) | type;
+}
+
+/** Writes the beginning of a field that has a length; returns where its content begins. */
+function writeLength(bytes: Uint8Array, start: number, field: number, length: number): number {
+  bytes[start] = tagOf(field, WireType.LengthDelimited);
+  return writeVarint(bytes, start + 1, length);
+}
+
+/** Writes a number from 0 to 2^31 − 1; returns where it ends. */
+export function writeVarint(bytes: Uint8Array, start: number, value: number): number {
+  let end = start;
+  for (let rest = value; ; rest >>>= 7) {
+    bytes[end++] = rest < 0x80 ? rest : (rest & 0x7f) | 0x80;
+    if (rest < 0x80) return end;
+  }
+}
+
+function lengthOfVarint(value: number): number {
+  return value < 0x80 ? 1 : value < 0x4000 ? 2 : value < 0x20_0000 ? 3 : value < 0x1000_0000 ? 4 : 5;
 }

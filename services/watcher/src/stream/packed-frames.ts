@@ -1,5 +1,5 @@
 import { constants, zstdCompressSync } from "node:zlib";
-import { batchFrame, type Frame, messageIn } from "./frames.ts";
+import { batchFrame, type Frame, messageIn, writeVarint } from "./frames.ts";
 
 /**
  * Most bytes of operations that are packed into one, as far as one operation is no longer than that: larger ones save
@@ -38,11 +38,8 @@ function itemsMessage(frames: readonly Frame[]): Uint8Array {
   let end = 0;
   for (const frame of frames) {
     const message = messageIn(frame);
-    bytes[end++] = 0x0a;
-    for (let length = message.length; ; length >>>= 7) {
-      bytes[end++] = length < 0x80 ? length : (length & 0x7f) | 0x80;
-      if (length < 0x80) break;
-    }
+    bytes[end] = 0x0a;
+    end = writeVarint(bytes, end + 1, message.length);
     bytes.set(message, end);
     end += message.length;
   }
