@@ -71,6 +71,20 @@ describe("revisions", () => {
     expect(store.snapshot.services.get("ns/web")).toBe(before.services.get("ns/web"));
   });
 
+  test("an endpoint that a changed slice brings again stays the object that it was", () => {
+    const store = new Store();
+    const made = () => [endpoint("10.1.0.1"), endpoint("10.1.0.2"), endpoint("10.1.0.3")];
+    store.replace({ ...empty, slices: [slice(made())] });
+    const [before] = slicesOf(store.snapshot, "ns/web");
+    const [, second, third] = made();
+    const changed = { ...endpoint("10.1.0.3"), nodeName: "n9" };
+    store.apply([{ kind: "put-slice", slice: slice([third ?? changed, endpoint("10.1.0.4"), second ?? changed]) }]);
+    const [now] = slicesOf(store.snapshot, "ns/web");
+    expect(now?.endpoints.map((one) => before?.endpoints.indexOf(one))).toEqual([2, -1, 1]);
+    store.apply([{ kind: "put-slice", slice: slice([changed]) }]);
+    expect(slicesOf(store.snapshot, "ns/web")[0]?.endpoints).toEqual([changed]);
+  });
+
   test("a list deletes what it does not name", () => {
     const store = synced();
     store.replace(empty);

@@ -7,6 +7,7 @@ import { compareText } from "@kpng/model/text-order.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Origin } from "../source/source.ts";
+import { withKeptEndpoints } from "./kept-endpoints.ts";
 import { ShardedMap } from "./sharded-map.ts";
 import { emptySnapshot, maxTraces, type Snapshot, type TracedRevision } from "./snapshot.ts";
 import type { Cause, Update } from "./update.ts";
@@ -162,7 +163,8 @@ function putSlice(snapshot: Snapshot, slice: EndpointSlice): Snapshot {
     return snapshot;
   }
   const others = before.filter((other) => other !== old);
-  return withSlices(snapshot, service, [...others, slice].sort(byName));
+  const next = old === undefined ? slice : withKeptEndpoints(old, slice);
+  return withSlices(snapshot, service, [...others, next].sort(byName));
 }
 
 function deleteSlice(snapshot: Snapshot, key: SliceKey): Snapshot {
