@@ -9,55 +9,64 @@ import { localDelta } from "./local-delta.ts";
 import { type Audience, audienceKey, audienceOf, type LocalRequest, nodeItems } from "./local-units.ts";
 import { isNodeChanged } from "./node-delta.ts";
 import { type OwnUnit, ownDigest, ownUnitAt, ownUnits } from "./own-units.ts";
+import type { Item } from "./projection.ts";
 import { unitAt } from "./service-units.ts";
 import { diffUnits, digestOfItems } from "./unit.ts";
 
-/** Digests of all that an audience is told. */
-export interface AudienceDigests {
-  readonly audience: Audience;
-  readonly buckets: BucketDigests;
-  /** The exclusive or of them all. */
-  readonly total: bigint;
-}
+/**
+ * The exclusive or of the digests of all that an audience is told of a snapshot.
+ *
+ * *Cost:* what changed since it was asked for last; everything, for an audience that is new.
+ */
+export const audienceDigest = ofAudiences(
+  () => 0n,
+  (digest, changed) => changed.reduce((sum, item) => sum ^ digestOf(item).hash, digest),
+);
+
+/** The same for each bucket by itself. *Bound:* 8 KiB for each audience. */
+export const audienceBuckets = ofAudiences(
+  () => new BucketDigests(),
+  (digests, changed) => {
+    const next = digests.copy();
+    for (const item of changed) next.toggle(digestOf(item));
+    return next;
+  },
+);
 
 /**
- * Returns the digests of what an audience is told of a snapshot.
+ * Something that is made of all items of an audience by toggling them one by one: `toggle` is given those that came, went
+ * or were replaced, and must not change what it is given.
  *
- * *Cost:* what changed since they were asked for last; everything, for an audience that is new. *Bound:* 8 KiB for each
- * zone that nodes have had and each proxy name that Services have.
+ * *Bound:* one for each zone that nodes have had and each proxy name that Services have.
  */
-export function audienceDigests(snapshot: Snapshot, audience: Audience): AudienceDigests {
-  // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
-  if (!proxyNamesIn(snapshot).has(audience.proxyName)) return emptyDigests(audience);
-  return getOrMake(digestsOf(snapshot), audienceKey(audience), () =>
-    evolve(emptyDigests(audience), emptySnapshot, snapshot),
+function ofAudiences<T>(
+  makeEmpty: () => T,
+  toggle: (value: T, items: readonly Item[]) => T,
+): (snapshot: Snapshot, audience: Audience) => T {
+  const evolve = (value: T, audience: Audience, before: Snapshot, snapshot: Snapshot): T => {
+    const changed = changedServices(before, snapshot).flatMap((key) => {
+      const { puts, deletes, replaced } = diffUnits(unitAt(before, key, audience), unitAt(snapshot, key, audience));
+      return [...puts, ...deletes, ...replaced];
+    });
+    return changed.length === 0 ? value : toggle(value, changed);
+  };
+  // Each audience that anybody asked for goes on with the next snapshot, as long as there are Services for it.
+  const valuesOf = derived(
+    new Map<string, { readonly audience: Audience; readonly value: T }>(),
+    (all, before, snapshot) => {
+      const proxyNames = proxyNamesIn(snapshot);
+      const kept = [...all].filter(([, { audience }]) => proxyNames.has(audience.proxyName));
+      return new Map(
+        kept.map(([key, { audience, value }]) => [key, { audience, value: evolve(value, audience, before, snapshot) }]),
+      );
+    },
   );
-}
-
-/** Each audience that anybody asked for goes on with the next snapshot, as long as there are Services for it. */
-const digestsOf = derived(new Map<string, AudienceDigests>(), (all, before, snapshot) => {
-  const proxyNames = proxyNamesIn(snapshot);
-  const kept = [...all].filter(([, { audience }]) => proxyNames.has(audience.proxyName));
-  return new Map(kept.map(([key, digests]) => [key, evolve(digests, before, snapshot)]));
-});
-
-function emptyDigests(audience: Audience): AudienceDigests {
-  return { audience, buckets: new BucketDigests(), total: 0n };
-}
-
-function evolve({ audience, buckets, total }: AudienceDigests, before: Snapshot, snapshot: Snapshot): AudienceDigests {
-  const next = { audience, buckets: buckets.copy(), total };
-  for (const key of changedServices(before, snapshot)) {
-    const diff = diffUnits(unitAt(before, key, audience), unitAt(snapshot, key, audience));
-    for (const items of [diff.puts, diff.deletes, diff.replaced]) {
-      for (const item of items) {
-        const digest = digestOf(item);
-        next.buckets.toggle(digest);
-        next.total ^= digest.hash;
-      }
-    }
-  }
-  return next;
+  return (snapshot, audience) => {
+    // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
+    if (!proxyNamesIn(snapshot).has(audience.proxyName)) return makeEmpty();
+    const make = (): T => evolve(makeEmpty(), audience, emptySnapshot, snapshot);
+    return getOrMake(valuesOf(snapshot), audienceKey(audience), () => ({ audience, value: make() })).value;
+  };
 }
 
 const proxyNames = new WeakMap<Snapshot["services"], ReadonlySet<string>>();
@@ -86,7 +95,7 @@ export class ViewDigest {
     const node = choosingNode(snapshot, this.#request.nodeName);
     if (this.#last?.snapshot !== snapshot) this.#advance(snapshot);
     const { own, node: item } = this.#last ?? { own: 0n, node: 0n };
-    return audienceDigests(snapshot, audienceOf(this.#request, node.zone)).total ^ own ^ item;
+    return audienceDigest(snapshot, audienceOf(this.#request, node.zone)) ^ own ^ item;
   }
 
   /** Takes over what is known of a snapshot already. */

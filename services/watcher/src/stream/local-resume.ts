@@ -5,7 +5,7 @@ import { diffItems } from "./diff-items.ts";
 import { keepFrame } from "./frames.ts";
 import { getOrMake } from "./get-or-make.ts";
 import { digestOf } from "./item-digests.ts";
-import { audienceDigests } from "./local-digests.ts";
+import { audienceBuckets } from "./local-digests.ts";
 import { type Audience, audienceKey, audienceOf, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
 import { ownItems, ownUnits } from "./own-units.ts";
 import type { Changes, Item } from "./projection.ts";
@@ -22,7 +22,7 @@ import { unitAt } from "./service-units.ts";
 export function resumeView(snapshot: Snapshot, request: LocalRequest, held: BucketDigests): Changes {
   const node = choosingNode(snapshot, request.nodeName);
   const audience = audienceOf(request, node.zone);
-  const digests = audienceDigests(snapshot, audience).buckets.copy();
+  const digests = audienceBuckets(snapshot, audience).copy();
   const hidden = new Set<Item>();
   const own: Item[] = request.wantsNode ? [...nodeItems(snapshot, request.nodeName)] : [];
   for (const unit of ownUnits(snapshot, request, node)) {
