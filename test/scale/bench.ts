@@ -5,8 +5,9 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "fan-out": ["node", "test/scale/fan-out.ts"],
   tracing: ["node", "test/scale/tracing.ts"],
   "kube-source": ["node", "test/scale/kube-source.ts"],
+  iptables: ["node", "test/scale/iptables.ts"],
   // Rules are made in a network namespace of its own.
-  iptables: ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
+  "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
 };
 
 const [name, ...rest] = process.argv.slice(2);

@@ -1,5 +1,7 @@
 import { connect as connectTcp, type Socket, type TcpNetConnectOpts } from "node:net";
 import { connect as connectTls } from "node:tls";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { FrameReader } from "./frame-reader.ts";
 import {
   connectionStart,
@@ -93,6 +95,13 @@ export class HollowConnection {
   request(stream: number): void {
     const frame = this.#requests[stream];
     if (frame !== undefined && !this.#isOver) this.#socket.write(frame);
+  }
+
+  /** Says that a stream has applied a revision. */
+  acknowledge(stream: number, revision: number): void {
+    if (this.#isOver) return;
+    const message = create(WatchReqSchema, { Ack: { Applied: BigInt(revision) } });
+    this.#socket.write(encodeMessage(streamIdOf(stream), toBinary(WatchReqSchema, message)));
   }
 
   /** From now on nothing is read any more, and the server finds its socket full. */

@@ -20,6 +20,8 @@ export interface FleetOptions {
   readonly streamsPerConnection?: number | undefined;
   /** Ask for our own fields, as the kit does; false is what a Go client says. */
   readonly isExtended: boolean;
+  /** Acknowledge each batch, a moment after the next one was asked for, as real nodes do. Default as isExtended. */
+  readonly acknowledges?: boolean | undefined;
   /** How many streams keep what they receive, for `digests`. */
   readonly sampled?: number | undefined;
   /** Stop reading for good after so many batches; 0 is before the first byte. Undefined for readers that read. */
@@ -69,7 +71,7 @@ export class HollowFleet {
   readonly #batches: Uint32Array;
   readonly #revisions: Float64Array;
   readonly #firstSyncMs: Float64Array;
-  #due: (() => void)[] = [];
+  #due: { ask(): void; acknowledge(): void }[] = [];
   #isOpening = false;
   #retries = 0;
   #lost: string | undefined;
@@ -251,7 +253,7 @@ export class HollowFleet {
         if (batches >= stallAfterBatches) slot.connection?.stall();
         return;
       }
-      this.#askNext(slot, stream);
+      this.#askNext(slot, stream, revision);
       if (wait === undefined || wasMet || !wait.isMet(stream)) return;
       wait.left -= 1;
       if (wait.left === 0) wait.done();
@@ -262,16 +264,28 @@ export class HollowFleet {
    * Sends a stream's next request after everything that has arrived was read: on real nodes each answers by itself, and
    * here the answer of one must not delay the clock of another.
    */
-  #askNext(slot: Slot, stream: number): void {
+  #askNext(slot: Slot, stream: number, revision: number): void {
     const { connection } = slot;
+    const { isExtended, acknowledges = true } = this.#options;
     if (this.#due.length === 0) {
       setImmediate(() => {
         const due = this.#due;
         this.#due = [];
-        for (const ask of due) ask();
+        for (const { ask } of due) ask();
+        // Real nodes apply in between: it is a packet of its own.
+        if (acknowledges && isExtended)
+          setImmediate(() => {
+            for (const { acknowledge } of due) acknowledge();
+          });
       });
     }
-    this.#due.push(() => connection?.request(stream - slot.firstStream));
+    const index = stream - slot.firstStream;
+    this.#due.push({
+      ask: () => connection?.request(index),
+      acknowledge: () => {
+        if (revision > 0) connection?.acknowledge(index, revision);
+      },
+    });
   }
 
   async #onLost(slot: Slot, reason: string): Promise<void> {

@@ -1,0 +1,117 @@
+import type { ChildProcess } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { request } from "node:http";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Laboratory } from "../../services/cli/src/demo/namespaces.ts";
+import { type IptablesVariant, useLegacyTools } from "../kernel/laboratory/legacy-tools.ts";
+import { usageOf } from "./proc.ts";
+
+/** What a service proxy's process and the tools that it ran have used. */
+export interface Usage {
+  readonly cpuMs: number;
+  readonly rssBytes: number;
+  readonly peakRssBytes: number;
+}
+
+const metricsPort = 10_249;
+const relayProgram = join(import.meta.dirname, "../peer/kube-proxy/relay-main.ts");
+
+/** A service proxy in a network namespace of its own, watched from outside through unix sockets. */
+export class ProxyUnderTest {
+  readonly #laboratory: Laboratory;
+  readonly #child: ChildProcess;
+  readonly #metricsSocket: string;
+  #said = "";
+
+  private constructor(laboratory: Laboratory, child: ChildProcess, metricsSocket: string) {
+    this.#laboratory = laboratory;
+    this.#child = child;
+    this.#metricsSocket = metricsSocket;
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on("data", (data) => {
+        this.#said = (this.#said + String(data)).slice(-3_000);
+      });
+    }
+  }
+
+  /**
+   * Starts it with its metrics on 127.0.0.1:10249. `relays` are what it needs of the machine: a port of its loopback
+   * address, and the unix socket that leads on.
+   */
+  static async start(
+    variant: IptablesVariant,
+    command: readonly string[],
+    relays: readonly (readonly [port: number, socket: string])[],
+  ): Promise<ProxyUnderTest> {
+    const laboratory = await Laboratory.open();
+    await laboratory.add("node");
+    if (variant === "legacy") await useLegacyTools(laboratory, "node");
+    const metricsSocket = join(laboratory.folder, "metrics.sock");
+    const places = [...relays.flat(), metricsSocket, metricsPort].map(String);
+    laboratory.start("node", [process.execPath, relayProgram, ...places]);
+    return new ProxyUnderTest(laboratory, laboratory.start("node", command), metricsSocket);
+  }
+
+  /** Of the process, and of all children that it has waited for. */
+  get usage(): Usage {
+    const pid = this.#pid;
+    // The name in parentheses may hold anything: what is counted comes after it. Source: proc(5), cutime and cstime.
+    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)?.split(" ") ?? [];
+    const childMs = (Number(fields[13]) + Number(fields[14])) * 10;
+    const { cpuMs, rssBytes, peakRssBytes } = usageOf(pid);
+    return { cpuMs: cpuMs + childMs, rssBytes, peakRssBytes };
+  }
+
+  /** Sum of a metric's samples, without those of IPv6; 0 before the process serves metrics, or if there is none. */
+  async metric(name: string): Promise<number> {
+    if (this.#child.exitCode !== null) throw new Error(`the proxy has ended: ${this.#said}`);
+    const { body: text } = await this.get("/metrics");
+    const lines = text
+      .split("\n")
+      .filter((line) => /^[^{ ]+/.exec(line)?.[0] === name && !line.includes('ip_family="IPv6"'));
+    return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
+  }
+
+  /** Waits until `isSo`; false if the time is over. */
+  async until(isSo: () => Promise<boolean>, limitMs: number, everyMs = 20): Promise<boolean> {
+    const deadlineMs = performance.now() + limitMs;
+    while (!(await isSo())) {
+      if (performance.now() > deadlineMs) return false;
+      await sleep(everyMs);
+    }
+    return true;
+  }
+
+  /** Rules of IPv4 that stand. */
+  async rules(): Promise<string> {
+    return this.#laboratory.run("node", ["iptables-save"]);
+  }
+
+  close(): Promise<void> {
+    return this.#laboratory.close();
+  }
+
+  /** The command that brings it into the namespace stays as its parent. */
+  get #pid(): number {
+    const parent = this.#child.pid ?? 0;
+    return Number(readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8").split(" ")[0]);
+  }
+
+  /** What it answers over HTTP; status 0 if it does not, within 5 s. */
+  get(path: string): Promise<{ readonly status: number; readonly body: string }> {
+    return new Promise((resolve) => {
+      const call = request({ socketPath: this.#metricsSocket, path, timeout: 5_000, agent: false }, (response) => {
+        let body = "";
+        response.setEncoding("utf8").on("data", (chunk: string) => {
+          body += chunk;
+        });
+        response.on("end", () => resolve({ status: response.statusCode ?? 0, body }));
+        response.on("error", ({ message }) => resolve({ status: 0, body: message }));
+      });
+      call.on("timeout", () => call.destroy(new Error("no answer in 5 s")));
+      call.on("error", ({ message }) => resolve({ status: 0, body: message }));
+      call.end();
+    });
+  }
+}
