@@ -1,10 +1,12 @@
-import { createContextKey } from "@connectrpc/connect";
+import { type ContextKey, createContextKey } from "@connectrpc/connect";
 
 /**
  * For handlers: aborts, with the error that the client is to get, when it is asked to open its next call elsewhere. Who
  * waits ends with that error, who writes a batch writes it first. It never aborts where there is no connection.
  */
-export const leaveKey = createContextKey(new AbortController().signal, { description: "kpng leave" });
+export const leaveKey: ContextKey<AbortSignal> = createContextKey(new AbortController().signal, {
+  description: "kpng leave",
+});
 
 /** The same items; ends early, and without waiting for the one that is awaited, when `signal` aborts. */
 export function endWhen<T>(signal: AbortSignal, items: AsyncIterable<T>): AsyncIterable<T> {
