@@ -6,7 +6,7 @@ export type { IPFilter, Service, ServiceKey, ServicePort } from "@kpng/model/ser
 export { type DialOptions, dial } from "@kpng/process/dial.ts";
 export { Health, type PartHealth } from "@kpng/process/health.ts";
 export { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
-export { runTasks } from "@kpng/process/run-tasks.ts";
+export { runTasks, runWithMain } from "@kpng/process/run-tasks.ts";
 export type { Task } from "@kpng/process/task.ts";
 export { openTracing, type TracedProcess } from "@kpng/process/trace/open-tracing.ts";
 export type { Tracing } from "@kpng/process/trace/tracing.ts";

@@ -57,7 +57,7 @@ describe("room", () => {
   test("is free again when a first batch is complete or its stream is over, once", () => {
     const { fill, enter, pass } = makeRoom(1_000);
     const [a, b] = fill();
-    pass(50);
+    pass(5);
     a?.done();
     a?.close();
     enter();

@@ -24,8 +24,11 @@ export interface RoomOptions {
 /** So many are admitted whatever they cost: else one slow reader could keep everybody out. */
 const minPlaces = 16;
 
-/** What one first batch is taken to cost before any was written, in milliseconds. */
-const firstGuessMs = 50;
+/**
+ * What one first batch is taken to cost before any was written, in milliseconds. Rather too little: who was told to come
+ * too early is told again, who was told to come too late is missed by nobody.
+ */
+const firstGuessMs = 5;
 
 /** Least that one is taken to cost, in milliseconds: it bounds how many wait, however fast they are served. */
 const minCostMs = 1;

@@ -4,7 +4,7 @@ import { AdmissionRoom, type Place } from "./admission-room.ts";
 
 /**
  * What a stream begins with: a node's whole view, what differs from a view that the node holds, or everything, for a
- * relay. They differ in cost by orders of magnitude, so each kind has room of its own and never waits behind another.
+ * relay. They differ in cost by orders of magnitude, so each kind has room of its own, and none is refused because of another.
  */
 export type Beginning = "whole" | "resumed" | "global";
 

@@ -52,6 +52,17 @@ describe("turns", () => {
     expect(order.replace("!", "").slice(0, 15)).toMatch(/^[abc]+$/);
   });
 
+  test("who comes back with a view does not wait for those that have none", async () => {
+    const { turns, work, done } = recorder();
+    const begin = ["a", "b", "c", "d", "e", "f"].map((name) => turns.run("begin", work(name)));
+    setImmediate(() => {
+      for (const name of ["1", "2", "3"]) void turns.run("resume", work(name));
+    });
+    await Promise.all(begin);
+    const order = done.map((entry) => entry[0]).join("");
+    expect(order.indexOf("3")).toBeLessThan(order.indexOf("f"));
+  });
+
   test("work that fails fails for who asked, and the next is done", async () => {
     const { turns, work } = recorder();
     const failing = turns.run("update", () => {

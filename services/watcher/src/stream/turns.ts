@@ -2,10 +2,11 @@
 const sliceMs = 10;
 
 /**
- * What goes first: news for those who have their view, then the rest of a view that was begun, then another view. So
- * newcomers delay nobody else, and are served one after the other rather than all at the pace of the last.
+ * What goes first: news for those who have their view, then what is new for those who come back with one, then the rest
+ * of a view that was begun, then another view. So newcomers, who cost most, delay nobody else, and are served one after
+ * the other rather than all at the pace of the last.
  */
-const ranks = ["update", "continue", "begin"] as const;
+const ranks = ["update", "resume", "continue", "begin"] as const;
 export type Rank = (typeof ranks)[number];
 
 /**
@@ -21,6 +22,7 @@ export type Rank = (typeof ranks)[number];
 export class Turns {
   readonly #waiting: Readonly<Record<Rank, Set<() => void>>> = {
     update: new Set(),
+    resume: new Set(),
     continue: new Set(),
     begin: new Set(),
   };

@@ -176,7 +176,8 @@ export class WatchStream<Request> {
       return;
     }
     this.#state = "due";
-    turns.schedule(isNew ? "begin" : "update", () => this.#advance());
+    const beginning = this.#wanted?.resume === undefined ? "begin" : "resume";
+    turns.schedule(isNew ? beginning : "update", () => this.#advance());
   }
 
   #advance(): void {
