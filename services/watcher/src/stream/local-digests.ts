@@ -71,7 +71,8 @@ function ofAudiences<T>(
 
 const proxyNames = new WeakMap<Snapshot["services"], ReadonlySet<string>>();
 
-function proxyNamesIn({ services }: Snapshot): ReadonlySet<string> {
+/** Of the Services. */
+export function proxyNamesIn({ services }: Snapshot): ReadonlySet<string> {
   return getOrMake(proxyNames, services, () => new Set([...services.values()].map(({ proxyName }) => proxyName)));
 }
 

@@ -5,8 +5,9 @@ import { diffItems } from "./diff-items.ts";
 import { keepFrame } from "./frames.ts";
 import { getOrMake } from "./get-or-make.ts";
 import { digestOf } from "./item-digests.ts";
-import { audienceBuckets } from "./local-digests.ts";
+import { audienceBuckets, proxyNamesIn } from "./local-digests.ts";
 import { type Audience, audienceKey, audienceOf, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
+import { wholeView } from "./local-whole.ts";
 import { ownItems, ownUnits } from "./own-units.ts";
 import type { Changes, Item } from "./projection.ts";
 import { unitAt } from "./service-units.ts";
@@ -14,7 +15,8 @@ import { unitAt } from "./service-units.ts";
 /**
  * Compares what a subscriber holds with what it should have, bucket by bucket, and puts all items of the buckets that
  * differ. It does not matter who served the subscriber before: equal items have equal bytes on every replica of a
- * version, and on a replica of another version what differs is sent again. The changes begin with Keep.
+ * version, and on a replica of another version what differs is sent again. The changes begin with Keep. Who understands
+ * packed operations and holds little that is right gets all of it, packed.
  *
  * *Cost:* the node's own endpoints and the items of the buckets that differ; for the first of an audience that differs at
  * a snapshot, all items.
@@ -36,6 +38,7 @@ export function resumeView(snapshot: Snapshot, request: LocalRequest, held: Buck
   for (const item of own) digests.toggle(digestOf(item));
   const isRight = (bucket: number): boolean => digests.isSameBucket(held, bucket);
   const wrong = Array.from({ length: bucketCount }, (_, bucket) => bucket).filter((bucket) => !isRight(bucket));
+  if (request.takesBatches && wrong.length > maxWrongShare * bucketCount) return afresh(snapshot, request);
   const wanted = own.filter((item) => !isRight(digestOf(item).bucket));
   if (wrong.length > 0) {
     const byBucket = itemsByBucket(snapshot, audience);
@@ -45,6 +48,20 @@ export function resumeView(snapshot: Snapshot, request: LocalRequest, held: Buck
   }
   const opening = keepFrame(encodeBuckets(isRight));
   return { isEmpty: false, frames: () => [opening, ...diffItems([], wanted, localOrder).frames()] };
+}
+
+/** With more buckets wrong than this share, the whole view, packed, is shorter than what is in them. */
+const maxWrongShare = 1 / 4;
+
+/** Nothing is kept, and all of it is put. */
+function afresh(snapshot: Snapshot, request: LocalRequest): Changes {
+  return {
+    isEmpty: false,
+    *frames() {
+      yield keepFrame(encodeBuckets(() => false));
+      yield* wholeView(snapshot, request).frames();
+    },
+  };
 }
 
 type ItemsByBucket = readonly (readonly Item[])[];
@@ -61,7 +78,7 @@ function itemsByBucket(snapshot: Snapshot, audience: Audience): ItemsByBucket {
     return made;
   };
   // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
-  if (![...snapshot.services.values()].some(({ proxyName }) => proxyName === audience.proxyName)) return [];
+  if (!proxyNamesIn(snapshot).has(audience.proxyName)) return [];
   const byAudience = getOrMake(buckets, snapshot, () => new Map<string, ItemsByBucket>());
   return getOrMake(byAudience, audienceKey(audience), make);
 }

@@ -188,6 +188,32 @@ test("however many Services come and go", () => {
   }
 });
 
+test("who resumes and holds little that is right gets all of it packed", () => {
+  const store = new Store();
+  const names = Array.from({ length: 2_000 }, (_, index) => `s${index}`);
+  const made = (name: string, port: number) =>
+    slice([endpoint("10.1.0.1", { podName: "p", ports: [{ ...httpPort, port }] })], { serviceName: name });
+  store.replace({
+    services: names.map((name) => service({ name })),
+    slices: names.map((name) => made(name, 1)),
+    nodes: [],
+  });
+  const before = store.snapshot;
+  const request = { nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false };
+  for (const count of [20, 2_000]) {
+    store.apply(names.slice(0, count).map((name) => ({ kind: "put-slice", slice: made(name, 2) })));
+    checkResume(before, store.snapshot, request);
+    checkResume(before, store.snapshot, { ...request, takesBatches: true });
+    const digests = new BucketDigests();
+    for (const item of plainItems(before, request)) digests.toggle(digestOf(item));
+    const [plain, packed] = [false, true].map(
+      (takesBatches) => bytesOf(resumeView(store.snapshot, { ...request, takesBatches }, digests)).length,
+    );
+    if (count === 20) expect(packed).toBe(plain);
+    else expect(packed).toBeLessThan((plain ?? 0) / 2);
+  }
+});
+
 test("many changes at once are packed for who understands it, and only for them", () => {
   const store = new Store();
   const pods = (first: number) =>
