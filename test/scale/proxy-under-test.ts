@@ -1,5 +1,5 @@
 import type { ChildProcess } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -53,14 +53,12 @@ export class ProxyUnderTest {
     return new ProxyUnderTest(laboratory, laboratory.start("node", command), metricsSocket);
   }
 
-  /** Of the process, and of all children that it has waited for. */
+  /** Of the process and of the tools that it ran or is running; memory of the process alone. */
   get usage(): Usage {
     const pid = this.#pid;
-    // The name in parentheses may hold anything: what is counted comes after it. Source: proc(5), cutime and cstime.
-    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)?.split(" ") ?? [];
-    const childMs = (Number(fields[13]) + Number(fields[14])) * 10;
     const { cpuMs, rssBytes, peakRssBytes } = usageOf(pid);
-    return { cpuMs: cpuMs + childMs, rssBytes, peakRssBytes };
+    const running = childrenOf(pid).reduce((sum, child) => sum + usageOf(child).cpuMs, 0);
+    return { cpuMs: cpuMs + waitedCpuMs(pid) + running, rssBytes, peakRssBytes };
   }
 
   /** Sum of a metric's samples, without those of IPv6; 0 before the process serves metrics, or if there is none. */
@@ -94,8 +92,9 @@ export class ProxyUnderTest {
 
   /** The command that brings it into the namespace stays as its parent. */
   get #pid(): number {
-    const parent = this.#child.pid ?? 0;
-    return Number(readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8").split(" ")[0]);
+    const [pid] = childrenOf(this.#child.pid ?? 0);
+    if (pid === undefined) throw new Error(`the proxy has ended: ${this.#said}`);
+    return pid;
   }
 
   /** What it answers over HTTP; status 0 if it does not, within 5 s. */
@@ -114,4 +113,19 @@ export class ProxyUnderTest {
       call.end();
     });
   }
+}
+
+/** Of all threads: a tool may be started by any. */
+function childrenOf(pid: number): readonly number[] {
+  const files = readdirSync(`/proc/${pid}/task`).map((task) =>
+    readFileSync(`/proc/${pid}/task/${task}/children`, "utf8"),
+  );
+  return files.flatMap((text) => text.split(" ").filter(Boolean)).map(Number);
+}
+
+/** Of all children that the process has waited for. Source: proc(5), cutime and cstime of /proc/PID/stat. */
+function waitedCpuMs(pid: number): number {
+  // The name in parentheses may hold anything: what is counted comes after it.
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)?.split(" ") ?? [];
+  return (Number(fields[13]) + Number(fields[14])) * 10;
 }
