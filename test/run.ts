@@ -36,7 +36,7 @@ const checks: readonly Check[] = [
 
 /** What needs a kernel, a cluster, a registry, containers, or many processes. */
 const slowTests = [
-  ...["kernel", "cluster", "peer/kube-proxy", "scale", "deploy", "package", "process"].map(
+  ...["kernel", "cluster", "peer/kube-proxy", "scale", "deploy", "package", "process", "monitoring"].map(
     (folder) => `test/${folder}/**`,
   ),
   "services/**/*.kernel.test.ts",

@@ -3,8 +3,15 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { isExecutable } from "./executable.ts";
 import { buildMissing } from "./go-build.ts";
 
-/** A program of the control plane, or grpcurl. `etcd-3.4` is Debian's, which refuses WatchList. */
-export type Program = "etcd" | "etcd-3.4" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy" | "grpcurl";
+/** A program of the control plane, or one that looks at ours. `etcd-3.4` is Debian's, which refuses WatchList. */
+export type Program =
+  | "etcd"
+  | "etcd-3.4"
+  | "kube-apiserver"
+  | "kube-controller-manager"
+  | "kube-proxy"
+  | "grpcurl"
+  | "promtool";
 
 /** Where the programs are, or why they cannot be had here. */
 export type Binaries =

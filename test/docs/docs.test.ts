@@ -8,6 +8,8 @@ import { makeKpng } from "@kpng/cli/kpng.ts";
 import { Health } from "@kpng/process/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
@@ -47,9 +49,10 @@ test("every metric has a row in docs/operations.md, and every row is a metric", 
   // These put their names together.
   const metrics = new Registry();
   new ProxyMetrics({ registry: metrics, families: ["v4"] });
+  observeStore(new Store(), metrics);
   observeBackend({ proxyMode: "any" }, { healthzBindAddress: "127.0.0.1:0" }, { health: new Health(), metrics });
   const made = metrics.getMetricsAsArray().map(({ name }) => name);
-  const registered = [...written, ...made.filter((name) => name.startsWith("kubeproxy_"))];
+  const registered = [...written, ...made.filter((name) => /^(kpng|kubeproxy)_/.test(name))];
   expect(rows(operations, /(?:kpng|kubeproxy)_[a-z_]+/)).toEqual([...new Set(registered)].sort());
 });
 

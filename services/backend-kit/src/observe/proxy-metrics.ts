@@ -107,8 +107,13 @@ function isEndpointChange({ kind }: ViewChange): boolean {
   return kind === "put-endpoint" || kind === "delete-endpoint";
 }
 
-/** 0.25, 0.5, 1 to 59 by 1, 60 to 115 by 5, 120 to 300 by 30. *Unit:* seconds. */
+/**
+ * 0, 0.25, 0.5, 1 to 59 by 1, 60 to 115 by 5, 120 to 300 by 30. *Unit:* seconds.
+ *
+ * The 0 is in no list of kube-proxy's: component-base's MergeBuckets begins with it.
+ */
 const programmingBuckets: readonly number[] = [
+  0,
   0.25,
   0.5,
   ...Array.from({ length: 59 }, (_, index) => 1 + index),

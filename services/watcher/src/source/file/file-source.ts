@@ -58,20 +58,21 @@ interface FileSourceMetrics {
 
 function makeMetrics(registry: Registry): FileSourceMetrics {
   const registers = [registry];
-  return {
-    loads: new Counter({
-      name: "kpng_source_loads_total",
-      help: "Readings of changed input, by result: ok or bad.",
-      labelNames: ["source", "result"],
-      registers,
-    }),
-    errors: new Counter({
-      name: "kpng_source_errors_total",
-      help: "Problems that a source met.",
-      labelNames: ["source"],
-      registers,
-    }),
-  };
+  const loads = new Counter({
+    name: "kpng_source_loads_total",
+    help: "Readings of changed input, by result: ok or bad.",
+    labelNames: ["source", "result"] as const,
+    registers,
+  });
+  const errors = new Counter({
+    name: "kpng_source_errors_total",
+    help: "Problems that a source met.",
+    labelNames: ["source"] as const,
+    registers,
+  });
+  for (const result of ["ok", "bad"]) loads.inc({ source: "file", result }, 0);
+  errors.inc({ source: "file" }, 0);
+  return { loads, errors };
 }
 
 class FileReader {

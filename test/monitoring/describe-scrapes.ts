@@ -1,0 +1,29 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { Laboratory, NoLaboratory } from "../../services/cli/src/demo/namespaces.ts";
+import { type Scrapes, scrapePrograms } from "./scrape-programs.ts";
+
+/** Runs tests on what all programs expose; skips them, with the reason, where no network namespace can be had. */
+export async function describeScrapes(name: string, tests: (scrapes: () => Scrapes) => void): Promise<void> {
+  const whyNot = await whyNoLaboratory();
+  describe(name, () => {
+    if (whyNot !== undefined) {
+      test.skipIf(process.env.CI !== "true")(`can run (skipped: ${whyNot})`, () => expect.fail(whyNot));
+      return;
+    }
+    let scrapes: Scrapes = new Map();
+    beforeAll(async () => {
+      scrapes = await scrapePrograms();
+    }, 180_000);
+    tests(() => scrapes);
+  });
+}
+
+async function whyNoLaboratory(): Promise<string | undefined> {
+  try {
+    await (await Laboratory.open()).close();
+    return undefined;
+  } catch (error) {
+    if (error instanceof NoLaboratory) return error.message;
+    throw error;
+  }
+}

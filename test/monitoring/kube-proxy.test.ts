@@ -1,0 +1,90 @@
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type KpngIptables, kpngIptables } from "../kernel/backend/kpng-iptables.ts";
+import { kubeProxy, whyNoKubeProxy } from "../kernel/backend/kube-proxy.ts";
+import type { RunningBackend } from "../kernel/backends.ts";
+import { buildTwoNodes, type TwoNodes } from "../kernel/laboratory/two-nodes.ts";
+import { named, together } from "../scenario/build.ts";
+import type { State } from "../scenario/manifest.ts";
+import { bucketsOf, labelNames, type Metric, parseExposition } from "./exposition.ts";
+
+const whyNot = (await whyNoKubeProxy()) ?? (process.getuid?.() === 0 ? undefined : "it takes root");
+
+function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
+  const state = together(
+    named("web", { number: 11 }, [...pods]),
+    named("kept", { number: 12, external: "Local" }, ["d"]),
+  );
+  const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": new Date().toISOString() };
+  return {
+    ...state,
+    slices: state.slices.map((slice) => ({ ...slice, metadata: { ...slice.metadata, annotations } })),
+  };
+}
+
+describe("metrics of kpng-iptables beside those of the real kube-proxy, on the same node with the same Services", () => {
+  if (whyNot !== undefined) {
+    test.skipIf(process.env.CI !== "true")(`can run (skipped: ${whyNot})`, () => expect.fail(whyNot));
+    return;
+  }
+  let world: TwoNodes;
+  let theirProxy: RunningBackend;
+  let ourProxy: KpngIptables;
+  let theirs: ReadonlyMap<string, Metric>;
+  let ours: ReadonlyMap<string, Metric>;
+
+  beforeAll(async () => {
+    world = await buildTwoNodes();
+    theirProxy = await kubeProxy(world, 20_000);
+    const args = ["--metrics-bind-address", "127.0.0.1:10271", "--healthz-bind-address", "127.0.0.1:10270"];
+    ourProxy = await kpngIptables(world, { firstMarkerPort: 30_000, args });
+    for (const proxy of [theirProxy, ourProxy]) {
+      await proxy.start({}, stateWith(["a", "b"]));
+      await proxy.apply(stateWith(["b", "c"]));
+    }
+    const get = async (port: number, path: string): Promise<string> => {
+      const script = `fetch("http://127.0.0.1:${port}/${path}").then(async (answer) => console.log(await answer.text()))`;
+      return world.laboratory.run("n1", [process.execPath, "-e", script]);
+    };
+    for (const port of [10_256, 10_270]) for (const path of ["healthz", "livez"]) await get(port, path);
+    theirs = parseExposition(await get(10_249, "metrics"));
+    ours = parseExposition(await get(10_271, "metrics"));
+  }, 180_000);
+  afterAll(async () => {
+    await ourProxy?.close();
+    await theirProxy?.close();
+    await world?.close();
+  });
+
+  test("each metric of kube-proxy's own is there, with its type, labels and buckets", () => {
+    const shape = (metric: Metric | undefined) =>
+      metric && { type: metric.type, labels: labelNames(metric), buckets: bucketsOf(metric) };
+    const own = [...theirs.values()].filter(({ name }) => name.startsWith("kubeproxy_"));
+    expect(own.length).toBeGreaterThan(15);
+    const wanted = own.map((metric) => [metric.name, shape(metric)]);
+    expect(own.map(({ name }) => [name, shape(ours.get(name))])).toEqual(wanted);
+  });
+
+  test("values of labels are spelled as kube-proxy spells them", () => {
+    const series = (metric: Metric | undefined): readonly string[] => {
+      const samples = metric?.samples.filter(({ name }) => !name.endsWith("_bucket")) ?? [];
+      return samples
+        .map(({ name, labels }) => `${name} ${JSON.stringify(Object.entries(labels).toSorted())}`)
+        .toSorted();
+    };
+    const own = [...theirs.values()].filter(({ name }) => name.startsWith("kubeproxy_"));
+    // Both have synced fully and in part, both families, and were asked for their health.
+    for (const metric of own) expect(series(ours.get(metric.name)), metric.name).toEqual(series(metric));
+  });
+
+  test("what else kube-proxy has and we have not is named in docs/operations.md, with the reason", () => {
+    const [, section = ""] = readFileSync("docs/operations.md", "utf8").split(
+      "### What kube-proxy has and kpng has not\n",
+    );
+    const names = [...(section.split("\n#")[0]?.matchAll(/`([a-z_/*]+)`/g) ?? [])].map(([, name = ""]) => name);
+    const patterns = names.map((name) => new RegExp(`^${name.replaceAll("*", ".*")}$`));
+    const missing = [...theirs.keys()].filter((name) => !ours.has(name));
+    expect(missing.length).toBeGreaterThan(10);
+    expect(missing.filter((name) => !patterns.some((pattern) => pattern.test(name)))).toEqual([]);
+  });
+});

@@ -1,0 +1,174 @@
+import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { Laboratory } from "../../services/cli/src/demo/namespaces.ts";
+import { freePorts } from "../cluster/ports.ts";
+import { until } from "../cluster/until.ts";
+import { named, nodes, together } from "../scenario/build.ts";
+import type { State } from "../scenario/manifest.ts";
+import { startFakeApi } from "./fake-api.ts";
+
+/** What the programs said at /metrics, by the name of the program. */
+export type Scrapes = ReadonlyMap<string, string>;
+
+const cli = "services/cli/src/main.ts";
+
+/** A Service of each kind that there is a metric for; its endpoints say when they changed. */
+function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
+  const kept = {
+    number: 14,
+    ports: [{ port: 80, nodePort: 30_081 }],
+    external: "Local",
+    healthCheckNodePort: 30_100,
+  } as const;
+  const { services, slices } = together(named("web", { number: 11 }, [...pods]), named("kept", kept, ["d"]));
+  const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": new Date().toISOString() };
+  return {
+    services,
+    slices: slices.map((slice) => ({ ...slice, metadata: { ...slice.metadata, annotations } })),
+  };
+}
+
+/**
+ * Runs every program of ours that has metrics, changes the cluster, has an unreachable watcher, and returns what each
+ * exposes afterwards. kpng-iptables runs in a network namespace of its own.
+ *
+ * Errors: NoLaboratory where namespaces cannot be had.
+ */
+export async function scrapePrograms(): Promise<Scrapes> {
+  const laboratory = await Laboratory.open();
+  const folder = await mkdtemp(join(tmpdir(), "kpng-scrape-"));
+  const api = await startFakeApi({
+    nodes: nodes.map(withVersion),
+    services: stateWith(["a"]).services.map(withVersion),
+  });
+  const programs: Program[] = [];
+  try {
+    await laboratory.add("node");
+    const write = async (state: State): Promise<void> => {
+      const items = [...nodes, ...state.services, ...state.slices];
+      await writeFile(join(folder, "next"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+      await rename(join(folder, "next"), join(folder, "state.json"));
+    };
+    await write(stateWith(["a", "b"]));
+    const ports = await freePorts(6);
+    const observe = (index: number): string[] => {
+      const address = `127.0.0.1:${ports[index]}`;
+      return ["--metrics-bind-address", address, "--healthz-bind-address", address];
+    };
+    const socket = `unix://${join(folder, "api.sock")}`;
+    const start = async (main: string, args: readonly string[], said: string): Promise<Program> => {
+      const program = startProgram(pathToFileURL(main), args);
+      programs.push(program);
+      await program.said(said);
+      return program;
+    };
+    await start(
+      cli,
+      ["file", "-i", join(folder, "state.json"), "to-api", "--listen", socket, ...observe(0)],
+      "input read",
+    );
+    const other = (name: string): string[] => ["to-api", "--listen", `unix://${join(folder, name)}`];
+    await Promise.all([
+      start(cli, ["kube", "--server", api.url, ...other("kube.sock"), ...observe(1)], '"kind":"nodes"'),
+      start(cli, ["api", "--api", socket, ...other("relay.sock"), ...observe(2)], "upstream watcher in sync"),
+      ...(["json", "callout"] as const).map((name, index) =>
+        start(
+          `services/backend-${name}/src/main.ts`,
+          ["--api", socket, "--node-name", "n1", ...observe(3 + index)],
+          "in sync",
+        ),
+      ),
+      start(
+        cli,
+        [
+          "local",
+          "--api",
+          socket,
+          "to-healthchecks",
+          "--node-name",
+          "n1",
+          "--nodeport-addresses",
+          "127.0.0.1/32",
+          ...observe(5),
+        ],
+        "in sync",
+      ),
+    ]);
+    const inNode = (main: string, args: readonly string[]): (() => string) => {
+      const child = laboratory.start("node", [
+        process.execPath,
+        fileURLToPath(new URL(`../../${main}`, import.meta.url)),
+        ...args,
+      ]);
+      let said = "";
+      child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+        said += text;
+      });
+      return () => said;
+    };
+    const iptables = "services/backend-iptables/src/main.ts";
+    const common = ["--api", socket, "--node-name", "n1", "--cluster-cidr", "10.1.0.0/16"];
+    const state = ["--state-dir", join(folder, "state"), "--iptables-min-sync-period", "0s"];
+    const iptablesLog = inNode(iptables, [...common, ...state, ...addresses("127.0.0.1:10271")]);
+    const shadowLog = inNode(iptables, [...common, "--shadow", ...addresses("127.0.0.1:10273")]);
+    const scrapeHere = (index: number): Promise<string> => get(`http://127.0.0.1:${ports[index]}/metrics`);
+    const scrapeNode = (port: number, path = "metrics"): Promise<string> => {
+      const script = `fetch("http://127.0.0.1:${port}/${path}").then(async (answer) => console.log(await answer.text()))`;
+      return laboratory.run("node", [process.execPath, "-e", script]);
+    };
+    const isApplied = async (count: number): Promise<boolean> => {
+      const text = await scrapeNode(10_271);
+      return sumOf(text, "kubeproxy_sync_proxy_rules_duration_seconds_count", 'ip_family="IPv4"') >= count;
+    };
+    await until("kpng-iptables has synced", () => isApplied(1), 60_000, iptablesLog);
+    await until(
+      "--shadow has looked",
+      async () => (await scrapeNode(10_273)).includes("kpng_shadow_looks_total"),
+      60_000,
+      shadowLog,
+    );
+    await write(stateWith(["b", "c"]));
+    await until(
+      "the change has been applied everywhere",
+      async () => sumOf(await scrapeHere(0), "kpng_convergence_seconds_count") > 0,
+    );
+    await until("kpng-iptables has synced again", () => isApplied(2), 60_000, iptablesLog);
+    await Promise.all(["livez", "healthz"].map((path) => scrapeNode(10_271, path)));
+    return new Map([
+      ["kpng file to-api", await scrapeHere(0)],
+      ["kpng kube to-api", await scrapeHere(1)],
+      ["kpng api to-api", await scrapeHere(2)],
+      ["kpng-json", await scrapeHere(3)],
+      ["kpng-callout", await scrapeHere(4)],
+      ["kpng local to-healthchecks", await scrapeHere(5)],
+      ["kpng-iptables", await scrapeNode(10_271)],
+      ["kpng-iptables --shadow", await scrapeNode(10_273)],
+    ]);
+  } finally {
+    for (const program of programs) program.kill();
+    await Promise.all(programs.map(({ ended }) => ended));
+    api.close();
+    await laboratory.close();
+    await rm(folder, { recursive: true });
+  }
+}
+
+function addresses(address: string): readonly string[] {
+  return ["--metrics-bind-address", address, "--healthz-bind-address", address];
+}
+
+function withVersion<T extends { readonly metadata: object }>(object: T): T {
+  return { ...object, metadata: { ...object.metadata, resourceVersion: "7" } };
+}
+
+async function get(url: string): Promise<string> {
+  return (await fetch(url)).text();
+}
+
+function sumOf(text: string, name: string, label = ""): number {
+  const lines = text.split("\n").filter((line) => line.startsWith(name) && line.includes(label));
+  return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
+}
