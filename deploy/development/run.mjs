@@ -19,6 +19,7 @@ const debianPackages = {
   "iptables-restore": "iptables",
   nft: "nftables",
   conntrack: "conntrack",
+  nfacct: "nfacct",
   openssl: "openssl",
   etcd: "etcd-server",
   setpriv: "util-linux",

@@ -2,6 +2,7 @@ import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend-task.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { Task } from "@kpng/process/task.ts";
+import { countersInUse } from "./commit/packet-counters.ts";
 import { runTool } from "./commit/run-tool.ts";
 import { type ChainDifference, listDifferences } from "./diff/list-differences.ts";
 import { FamilyRules } from "./family-rules.ts";
@@ -64,7 +65,7 @@ export function diffTask(options: DiffTaskOptions): Task {
 
 /** Rules whose kernel is read and never written. */
 async function openFamilies(
-  { variant, timeoutMs, context }: DiffTaskOptions,
+  { settings, variant, timeoutMs, context }: DiffTaskOptions,
   saved: Map<Family, string>,
 ): Promise<readonly RulesOfFamily[]> {
   return (await openTools(variant, runTool, context.log)).map((tools) => {
@@ -77,7 +78,12 @@ async function openFamilies(
       saved.set(tools.family, text);
     };
     const kernel = { read, restore: async () => undefined };
-    return { family: tools.family, rules: new FamilyRules(kernel, context.log.with({ family: tools.family })) };
+    const counters = countersInUse(settings.names.prefix, read);
+    return {
+      family: tools.family,
+      counters,
+      rules: new FamilyRules(kernel, context.log.with({ family: tools.family })),
+    };
   });
 }
 

@@ -70,6 +70,11 @@ export class FamilyRules {
     return this.#options?.value;
   }
 
+  /** The chains that stand as far as is known; empty before the first sync and after a failure. */
+  get committed(): ReadonlyMap<ChainId, ChainBody> {
+    return this.#committed ?? new Map();
+  }
+
   /** The chains that should stand; empty before the first sync. */
   get bodies(): ReadonlyMap<ChainId, ChainBody> {
     return this.#desired?.bodies ?? new Map();

@@ -3,6 +3,9 @@ import { once } from "node:events";
 import { chmod, copyFile, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { createClient } from "@connectrpc/connect";
+import { BackendInspectService } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
+import { dial } from "@kpng/process/dial.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { until } from "../../../test/cluster/until.ts";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
@@ -277,6 +280,45 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     await backend.says(/"fullReason":"failure"/);
     await until("the Service is gone", async () => !(await rules()).includes("10.0.2.1"));
     await until("health is good again", async () => (await partOf("iptables")).isHealthy === true);
+  });
+
+  test("what it holds, and what others have changed, can be asked on a unix socket", async () => {
+    await put({ web: "10.0.1.1" });
+    await startWatcher();
+    const socket = join(folder, "inspect.sock");
+    const backend = start(command("--state-dir", "none", "--inspect-socket", socket));
+    await serves("10.0.1.1");
+    const client = createClient(BackendInspectService, dial({ api: `unix://${socket}` }));
+    const first = await until("it has told of a sync", async () => {
+      const answer = await client.getBackend({});
+      return answer.lastSync === undefined ? undefined : answer;
+    });
+    expect(first).toMatchObject({
+      program: "kpng-iptables",
+      nodeName: "n1",
+      isConnected: true,
+      serviceCount: 1,
+      endpointCount: 1,
+    });
+    expect(first.appliedRevision).toBe(first.receivedRevision);
+    expect(first.lastSync).toMatchObject({ isFull: true, error: "" });
+    expect(first.ruleSets.map(({ name, drift }) => ({ name, drift }))).toEqual([
+      { name: "v4", drift: [] },
+      { name: "v6", drift: [] },
+    ]);
+    expect(first.ruleSets[0]?.lastTransaction).toContain("--to-destination 10.0.1.1:8080");
+    const { ruleSets } = await client.listRules({ ruleSet: "v4" });
+    expect(ruleSets).toHaveLength(1);
+    expect(ruleSets[0]?.desired).toEqual(ruleSets[0]?.actual);
+    expect(ruleSets[0]?.desired).toHaveLength(first.ruleSets[0]?.desiredCount ?? -1);
+    expect(ruleSets[0]?.desired.join("\n")).toMatch(/^nat -A KPNG-SVC-\S+ .*--to-destination 10.0.1.1:8080$/m);
+    await laboratory.run(name, ["iptables", "-t", "nat", "-F", "KPNG-MARK-MASQ"]);
+    await backend.says(/"rules repaired"/);
+    const repaired = await until("the repair is counted", async () => {
+      const [v4] = (await client.getBackend({})).ruleSets;
+      return v4?.repairCount === 1n ? v4 : undefined;
+    });
+    expect(repaired.lastTransaction).toContain(":KPNG-MARK-MASQ - [0:0]");
   });
 
   test("iptables that is too old is named at the start, and the program ends", async () => {

@@ -10,6 +10,7 @@ import type { FamilyRules, SyncResult } from "./family-rules.ts";
 import type { Tools } from "./read/find-tools.ts";
 import type { RenderOptions } from "./render/render-options.ts";
 import { localTraffic, nodeAddress, type Settings } from "./render/settings.ts";
+import type { RuleRecord } from "./rule-record.ts";
 
 /** The rules of one family. */
 export interface RulesOfFamily {
@@ -22,6 +23,8 @@ export interface RulesOfFamily {
 /** One family that this node has rules in. */
 export interface FamilyParts extends RulesOfFamily {
   readonly tools: Tools;
+  /** For who asks what was done. Default nothing is remembered. */
+  readonly record?: RuleRecord | undefined;
 }
 
 /** Why rules were written: the view changed, or somebody else had changed them. */

@@ -4,12 +4,18 @@ import { countRules } from "./diff/transaction-text.ts";
 import type { FamilyParts, OnSynced } from "./node-rules.ts";
 import { tables } from "./render/table.ts";
 
+export interface RulesMetrics {
+  /** To be called once the families are known: only those get series. */
+  begin(): void;
+  readonly onSynced: OnSynced;
+}
+
 /**
  * Measures the rules, under kube-proxy's names where it has the same measure; what is returned must be told of each sync.
  *
  * `families` is asked at each scrape: to count all rules at each sync would cost more than the sync.
  */
-export function createRulesMetrics(registry: Registry, families: () => readonly FamilyParts[]): OnSynced {
+export function createRulesMetrics(registry: Registry, families: () => readonly FamilyParts[]): RulesMetrics {
   const registers = [registry];
   const labelNames = ["table", "ip_family"] as const;
   new Gauge({
@@ -50,11 +56,13 @@ export function createRulesMetrics(registry: Registry, families: () => readonly 
     labelNames: ["ip_family"] as const,
     registers,
   });
-  // A rate over a series that appears with its first event misses that event.
-  for (const ip_family of Object.values(familyLabels)) {
-    for (const counter of [failures, partialFailures, repairs]) counter.inc({ ip_family }, 0);
-  }
-  return ({ tools }, result, _elapsedMs, cause) => {
+  const begin = (): void => {
+    // A rate over a series that appears with its first event misses that event.
+    for (const { family } of families()) {
+      for (const counter of [failures, partialFailures, repairs]) counter.inc({ ip_family: familyLabels[family] }, 0);
+    }
+  };
+  const onSynced: OnSynced = ({ tools }, result, _elapsedMs, cause) => {
     const ip_family = familyLabels[tools.family];
     if ("error" in result) {
       failures.inc({ ip_family });
@@ -69,4 +77,5 @@ export function createRulesMetrics(registry: Registry, families: () => readonly 
       last.set({ table, ip_family }, countRules(result.change[table].puts.map(({ body }) => body)));
     }
   };
+  return { begin, onSynced };
 }

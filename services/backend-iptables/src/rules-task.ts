@@ -11,7 +11,7 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { type AfterSync, afterSync } from "./after-sync.ts";
-import { PacketCounters } from "./commit/packet-counters.ts";
+import { countersInUse, PacketCounters } from "./commit/packet-counters.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import { runTool } from "./commit/run-tool.ts";
 import { ensureSysctl, routeLocalnet } from "./commit/sysctl.ts";
@@ -25,6 +25,7 @@ import { maxChainsOf, type Variant } from "./read/find-tools.ts";
 import { openTools } from "./read/open-tools.ts";
 import { scanRules } from "./read/read-rules.ts";
 import type { Settings } from "./render/settings.ts";
+import { RuleRecord } from "./rule-record.ts";
 
 export interface RulesTaskOptions {
   readonly settings: Settings;
@@ -58,7 +59,10 @@ export function rulesTask(options: RulesTaskOptions): Task {
   const measure = createRulesMetrics(context.metrics, () => parts);
   const { log } = context;
   const rules = new NodeRules(options.settings, parts, (of, result, elapsedMs, cause) => {
-    measure(of, result, elapsedMs, cause);
+    measure.onSynced(of, result, elapsedMs, cause);
+    if (cause === "repair" && !("error" in result)) {
+      of.record?.looked(result.mode === "none" ? undefined : result.change);
+    }
     if ("error" in result || result.mode === "none") return;
     const fields = describeChange(result.change);
     const { family } = of;
@@ -97,14 +101,16 @@ export function rulesTask(options: RulesTaskOptions): Task {
       return false;
     }
   };
+  const ruleSets = () => parts.flatMap(({ family, rules: of, record }) => record?.state(family, of) ?? []);
   const { state } = options;
-  const following = backendTask({ ...context, name, onChanges, minIntervalMs, observers, state, hasRules });
+  const following = backendTask({ ...context, name, onChanges, minIntervalMs, observers, state, hasRules, ruleSets });
   const drift = driftTask({ rules, driftMs, log, health: context.health, metrics: context.metrics });
   return {
     name: following.name,
     run: async (signal) => {
       parts.push(...(await openFamilies(options)));
       context.proxyHealth?.setFamilies(inUse());
+      measure.begin();
       await seed(after, options);
       const beside = [...(driftMs > 0 ? [drift] : []), ...(isDry ? [] : [after.serving])];
       await runWithMain(following, beside, signal);
@@ -132,13 +138,12 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
       else await restoreRules(transaction, { tools, run: runTool, lockSeconds, timeoutMs });
     };
     const read = (take: (text: string) => void) => scanRules(tools, runTool, timeoutMs, take);
-    const kernel = { read, restore, maxChains: maxChainsOf(tools) };
-    // Who only prints rules has not asked the kernel what it knows.
+    const record = new RuleRecord();
+    const kernel = record.watch({ read, restore, maxChains: maxChainsOf(tools) });
+    const { prefix } = settings.names;
     const counters =
-      print === undefined
-        ? new PacketCounters({ prefix: settings.names.prefix, run: runTool, restore, log })
-        : undefined;
-    parts.push({ family, tools, counters, rules: new FamilyRules(kernel, log.with({ family })) });
+      print === undefined ? new PacketCounters({ prefix, run: runTool, restore, log }) : countersInUse(prefix, read);
+    parts.push({ family, tools, counters, record, rules: new FamilyRules(kernel, log.with({ family })) });
   }
   if (settings.isLocalhostNodePorts && print === undefined) {
     await ensureSysctl(routeLocalnet, 1).catch((error: unknown) => {

@@ -21,6 +21,8 @@ export interface BackendContext {
   readonly errorDelayMs: number;
   /** True to end after the first sync that succeeds. */
   readonly isOnce: boolean;
+  /** Path of the unix socket on which `backendTask` answers questions about the backend; undefined for none. */
+  readonly inspectSocket?: string | undefined;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;

@@ -44,6 +44,11 @@ export const followOptions: readonly OptionSpec[] = [
     parse: parseDurationMs,
   },
   { flags: "--once", description: "end after the first sync that succeeds" },
+  {
+    flags: "--inspect-socket <path>",
+    description:
+      "answer questions about this backend there (kpng.inspect.v1.BackendInspectService; default: not at all)",
+  },
 ];
 
 /** All options of a backend that is a program of its own. */
@@ -58,12 +63,16 @@ export const backendOptions: readonly OptionSpec[] = [
 /** The values of {@link followOptions}. */
 export function readFollowOptions(
   options: ParsedOptions,
-): Pick<BackendContext, "nodeName" | "serviceProxyName" | "maxMessageBytes" | "errorDelayMs" | "isOnce"> {
+): Pick<
+  BackendContext,
+  "nodeName" | "serviceProxyName" | "maxMessageBytes" | "errorDelayMs" | "isOnce" | "inspectSocket"
+> {
   return {
     nodeName: String(options.nodeName),
     serviceProxyName: String(options.serviceProxyName),
     maxMessageBytes: Number(options.maxMsgSize),
     errorDelayMs: Number(options.errorDelay),
     isOnce: options.once === true,
+    inspectSocket: typeof options.inspectSocket === "string" ? options.inspectSocket : undefined,
   };
 }

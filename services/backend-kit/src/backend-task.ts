@@ -10,6 +10,7 @@ import packageJson from "../package.json" with { type: "json" };
 import { sinceDisk, startFromDisk } from "./disk/start-from-disk.ts";
 import type { StateOptions } from "./disk/state-folder.ts";
 import { ViewKeeper } from "./disk/view-keeper.ts";
+import type { RuleSetState } from "./inspect/rule-set-state.ts";
 import { createBackendMetrics } from "./observe/backend-metrics.ts";
 import { ConnectionObserver } from "./observe/connection-observer.ts";
 import type { ProxyHealth } from "./observe/proxy-health.ts";
@@ -64,6 +65,10 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly tracing?: Tracing | undefined;
     /** Where the last view is kept for a start without watcher. Default nowhere. */
     readonly state?: StateOptions | undefined;
+    /** Path of a unix socket on which questions about the backend are answered. Default none. */
+    readonly inspectSocket?: string | undefined;
+    /** What is answered of its rules. Default: it keeps none. */
+    readonly ruleSets?: (() => readonly RuleSetState[]) | undefined;
     /** Whether rules of this backend stand already, which then stay until a watcher answers. Default: none do. */
     readonly hasRules?: (() => Promise<boolean>) | undefined;
     /** Default {@link waitMs}. */
@@ -73,8 +78,8 @@ export type BackendTaskOptions = BackendCallbacks &
 /**
  * A backend as a part of a process: follows the view of a node and calls back, until it is aborted.
  *
- * Never rejects: a lost stream is opened again for ever, a failed sync is repeated for ever, and both can be seen in
- * health (parts "stream" and the backend's name), metrics and log.
+ * A lost stream is opened again for ever, a failed sync is repeated for ever, and both can be seen in health (parts
+ * "stream" and the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if `inspectSocket` cannot be had.
  */
 export function backendTask(options: BackendTaskOptions): Task {
   return { name: `backend/${options.name}`, run: (signal) => run(options, signal) };
@@ -90,9 +95,20 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const program = { name: `kpng-${options.name}`, version: packageJson.version };
   const { tracing, nodeName } = options;
   const tracer = tracing && new TraceSyncs({ tracing, nodeName, backend: options.name });
-  const observers = [...(options.observers ?? []), keeper, options.proxyHealth, acks, tracer].filter(
-    (one) => one !== undefined,
-  );
+  const isConnected = (): boolean => connection.isConnected;
+  const { inspectSocket, ruleSets } = options;
+  // Loaded here: a node on which nobody asks does not pay for it.
+  const inspection =
+    inspectSocket === undefined
+      ? undefined
+      : (await import("./inspect/serve-inspection.ts")).serveInspection(inspectSocket, {
+          program,
+          nodeName,
+          isConnected,
+          ruleSets,
+        });
+  const own = [keeper, options.proxyHealth, acks, tracer, inspection?.observer];
+  const observers = [...(options.observers ?? []), ...own].filter((one) => one !== undefined);
   const loop = new SyncLoop({ ...options, sync, metrics, observers });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
@@ -123,7 +139,9 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   // The last view is kept after the last sync.
   const keeping = new AbortController();
   const main = Promise.all([receive().finally(end), loop.run(running).finally(end), fallBack()]);
-  await Promise.all([main.finally(() => keeping.abort()), keeper?.run(keeping.signal).finally(end)]);
+  const kept = keeper?.run(keeping.signal).finally(end);
+  const answering = inspection?.task.run(running).finally(end);
+  await Promise.all([main.finally(() => keeping.abort()), kept, answering]);
 }
 
 function makeKeeper(options: BackendTaskOptions, isConnected: () => boolean): ViewKeeper | undefined {

@@ -80,6 +80,30 @@ export class PacketCounters {
   }
 }
 
+/**
+ * The counters that rules in the kernel use already: for who compares with those rules and must not ask the kernel by
+ * writing to it. `read` gives the output of iptables-save.
+ */
+export function countersInUse(
+  prefix: string,
+  read: (take: (text: string) => void) => Promise<void>,
+): Pick<PacketCounters, "open" | "names"> {
+  const all = counterNames(prefix);
+  let names: CounterNames | undefined;
+  return {
+    get names() {
+      return names;
+    },
+    open: async () => {
+      let saved = "";
+      await read((text) => {
+        saved += text;
+      });
+      names = saved.includes(` ${all.invalidDropped} `) ? all : undefined;
+    },
+  };
+}
+
 /** Returns how many packets a counter has seen; undefined if it cannot be read. */
 export async function readPackets(name: string, run: RunTool): Promise<number | undefined> {
   const { exitCode, stdout } = await run(["nfacct", "get", name], { timeoutMs });

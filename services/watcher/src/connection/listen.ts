@@ -1,7 +1,7 @@
-import { chmodSync, existsSync, rmSync, statSync } from "node:fs";
-import { connect, type ListenOptions, type Server } from "node:net";
-import { dirname } from "node:path";
+import { chmodSync } from "node:fs";
+import type { ListenOptions, Server } from "node:net";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { removeStaleSocket } from "@kpng/process/stale-socket.ts";
 import type { ListenAddress } from "./listen-address.ts";
 
 /**
@@ -35,28 +35,4 @@ export async function listen(server: Server, address: ListenAddress): Promise<st
   const host =
     address.host === undefined || address.host === "0.0.0.0" || address.host === "::" ? "localhost" : address.host;
   return `${host.includes(":") ? `[${host}]` : host}:${port}`;
-}
-
-/**
- * Removes the socket that a killed watcher left behind, but not one that somebody serves, and nothing that is no socket.
- *
- * Errors: LISTEN_FAILED.
- */
-async function removeStaleSocket(path: string): Promise<void> {
-  // The kernel's word for it would be "permission denied".
-  if (!existsSync(dirname(path)))
-    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: there is no folder ${dirname(path)}`);
-  const stat = statSync(path, { throwIfNoEntry: false });
-  if (stat === undefined) return;
-  if (!stat.isSocket())
-    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: a file is there that is no socket`);
-  const isServed = await new Promise<boolean>((resolve) => {
-    const probe = connect(path, () => {
-      probe.destroy();
-      resolve(true);
-    });
-    probe.once("error", () => resolve(false));
-  });
-  if (isServed) throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: another process serves it`);
-  rmSync(path);
 }

@@ -1,0 +1,138 @@
+import { create } from "@bufbuild/protobuf";
+import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import {
+  type BackendInspectService,
+  GetBackendResponseSchema,
+  ListRulesResponseSchema,
+  type Sync,
+  SyncSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ViewUpdate } from "../state/view-state.ts";
+import type { SyncObserver, SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
+import type { RuleSetState } from "./rule-set-state.ts";
+
+export interface BackendInspectionOptions {
+  /** Name and version of the program. */
+  readonly program: { readonly name: string; readonly version: string };
+  readonly nodeName: string;
+  /** True while a stream from a watcher is in sync. */
+  readonly isConnected: () => boolean;
+  /** Undefined for a backend that keeps no rules. */
+  readonly ruleSets?: (() => readonly RuleSetState[]) | undefined;
+}
+
+/** Most of a transaction and of a list of drift that is told; the proto says so. */
+const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
+
+/**
+ * Answers kpng.inspect.v1.BackendInspectService from what the sync loop tells it.
+ *
+ * *Bound:* the newest view, which the loop holds anyway, and the last sync.
+ */
+export class BackendInspection implements SyncObserver {
+  readonly #options: BackendInspectionOptions;
+  readonly #startedAtMs = Date.now() - process.uptime() * 1_000;
+  #view: NodeView | undefined;
+  #instance = "";
+  #received = 0n;
+  #applied = 0n;
+  #lastSync: Sync | undefined;
+
+  constructor(options: BackendInspectionOptions) {
+    this.#options = options;
+  }
+
+  queued({ revision, instance }: ViewUpdate): void {
+    // Another run of a watcher counts from its own beginning.
+    if (instance !== this.#instance) this.#applied = 0n;
+    this.#instance = instance;
+    this.#received = revision;
+  }
+
+  settled({ view, revision, instance }: ViewUpdate): void {
+    this.#view = view;
+    if (instance === this.#instance) this.#applied = revision;
+  }
+
+  succeeded(update: SyncUpdate, times: SyncTimes): void {
+    this.settled(update);
+    this.#lastSync = toSync(update, times, "");
+  }
+
+  failed(update: SyncUpdate, reason: string, times: SyncTimes): void {
+    this.#lastSync = toSync(update, times, reason);
+  }
+
+  /** The methods of the service. */
+  get service(): ServiceImpl<typeof BackendInspectService> {
+    return { getBackend: () => this.#getBackend(), listRules: ({ ruleSet }) => this.#listRules(ruleSet) };
+  }
+
+  #getBackend() {
+    const { program, nodeName, isConnected, ruleSets } = this.#options;
+    const services = [...(this.#view?.services.values() ?? [])];
+    return create(GetBackendResponseSchema, {
+      program: program.name,
+      version: program.version,
+      nodeName,
+      startedAt: timestampOf(this.#startedAtMs),
+      isConnected: isConnected(),
+      instance: this.#instance,
+      receivedRevision: this.#received,
+      appliedRevision: this.#applied,
+      serviceCount: services.length,
+      endpointCount: services.reduce((sum, { endpoints }) => sum + endpoints.length, 0),
+      ...(this.#lastSync === undefined ? {} : { lastSync: this.#lastSync }),
+      ruleSets: (ruleSets?.() ?? []).map((set) => ({
+        name: set.name,
+        desiredCount: set.desiredCount(),
+        actualCount: set.actualCount(),
+        ...(set.readAtMs === undefined ? {} : { readAt: timestampOf(set.readAtMs) }),
+        lastTransaction: set.lastTransaction.slice(0, limits.transactionCharacters),
+        ...(set.committedAtMs === undefined ? {} : { committedAt: timestampOf(set.committedAtMs) }),
+        drift: set.drift.slice(0, limits.drift),
+        repairCount: BigInt(set.repairCount),
+      })),
+    });
+  }
+
+  #listRules(wanted: string) {
+    const { ruleSets } = this.#options;
+    if (ruleSets === undefined) throw new ConnectError("this backend keeps no rules", Code.Unimplemented);
+    const chosen = ruleSets().filter(({ name }) => wanted === "" || name === wanted);
+    const lines = chosen.map((set) => ({ name: set.name, desired: [...set.desired()], actual: [...set.actual()] }));
+    return create(ListRulesResponseSchema, { ruleSets: lines });
+  }
+}
+
+function toSync({ mode, revision }: SyncUpdate, times: SyncTimes, error: string): Sync {
+  const { receivedAtMs, startedAtMs, renderedAtMs, endedAtMs } = times;
+  return create(SyncSchema, {
+    startedAt: timestampOf(startedAtMs),
+    duration: durationOf(endedAtMs - startedAtMs),
+    isFull: mode === "full",
+    revision,
+    error,
+    timings: {
+      wait: durationOf(startedAtMs - receivedAtMs),
+      render: durationOf(renderedAtMs - startedAtMs),
+      commit: durationOf(endedAtMs - renderedAtMs),
+    },
+  });
+}
+
+/** To the microsecond. */
+function timestampOf(ms: number): Timestamp {
+  return create(TimestampSchema, split(ms));
+}
+
+function durationOf(ms: number): Duration {
+  return create(DurationSchema, split(Math.max(0, ms)));
+}
+
+function split(ms: number): { readonly seconds: bigint; readonly nanos: number } {
+  const micros = Math.round(ms * 1_000);
+  return { seconds: BigInt(Math.floor(micros / 1_000_000)), nanos: (micros % 1_000_000) * 1_000 };
+}

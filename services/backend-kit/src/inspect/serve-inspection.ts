@@ -1,0 +1,54 @@
+import { chmodSync } from "node:fs";
+import { createServer, type ServerHttp2Session } from "node:http2";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
+import { BackendInspectService } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { removeStaleSocket } from "@kpng/process/stale-socket.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { aborted } from "@kpng/process/wait.ts";
+import { BackendInspection, type BackendInspectionOptions } from "./backend-inspection.ts";
+
+/** Questions are a name long. *Unit:* bytes. */
+const maxRequestBytes = 64 * 1024;
+
+/** What answers questions about a backend. */
+export interface ServedInspection {
+  /** To be told what the sync loop does. */
+  readonly observer: BackendInspection;
+  /** Errors when it runs: LISTEN_FAILED. */
+  readonly task: Task;
+}
+
+/**
+ * Answers questions about this backend on a unix socket, in gRPC and Connect over HTTP/2: what stands on a node concerns
+ * those who may enter it, so only the socket's owner and its group may ask.
+ */
+export function serveInspection(path: string, options: BackendInspectionOptions): ServedInspection {
+  const observer = new BackendInspection(options);
+  return { observer, task: { name: "inspect", run: (signal) => serve(path, observer, signal) } };
+}
+
+async function serve(path: string, inspection: BackendInspection, signal: AbortSignal): Promise<void> {
+  await removeStaleSocket(path);
+  const sessions = new Set<ServerHttp2Session>();
+  const handle = connectNodeAdapter({
+    routes: (router) => router.service(BackendInspectService, inspection.service),
+    readMaxBytes: maxRequestBytes,
+  });
+  const server = createServer(handle);
+  server.on("session", (session) => {
+    sessions.add(session);
+    session.on("error", () => undefined).once("close", () => sessions.delete(session));
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", (cause) =>
+      reject(new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}`, { cause })),
+    );
+    server.listen(path, resolve);
+  });
+  server.on("error", () => undefined);
+  chmodSync(path, 0o660);
+  await aborted(signal);
+  for (const session of sessions) session.destroy();
+  await new Promise((resolve) => server.close(resolve));
+}
