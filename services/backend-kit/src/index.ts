@@ -34,6 +34,7 @@ export { type BackendCallbacks, type BackendTaskOptions, backendTask } from "./b
 export { acceptConfigFile, type ConfigFileOptions } from "./config/config-file.ts";
 export { type DialWatchersOptions, dialWatchers } from "./discovery/dial-watchers.ts";
 export { readStateOptions, type StateOptions, stateOptions } from "./disk/state-folder.ts";
+export type { RuleSetState } from "./inspect/rule-set-state.ts";
 export { deploymentPorts } from "./observe/default-ports.ts";
 export { type ObservedBackend, observeBackend } from "./observe/observe-backend.ts";
 export { ProxyHealth, type ProxyHealthOptions } from "./observe/proxy-health.ts";
