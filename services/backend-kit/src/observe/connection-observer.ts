@@ -26,8 +26,6 @@ export class ConnectionObserver {
   }
 
   tell(state: ConnectionState): void {
-    // The next stream follows at once, or what goes wrong with it is told.
-    if (state.kind === "moved") return;
     if (state.kind === "diverged") {
       this.#metrics.divergences.inc();
       return;
@@ -36,6 +34,8 @@ export class ConnectionObserver {
       if (state.kind === "lost") this.#metrics.reconnects.inc();
       this.#metrics.connected.set(0);
       this.#isConnected = false;
+      // The next stream follows at once, or what goes wrong with it is told.
+      if (state.kind === "moved") return;
       const reason = `keeping the last view: ${state.reason}`;
       if (this.#hasSynced) this.#health.set(part, { isHealthy: true, isReady: true, reason });
       else this.#health.setWaiting(part, state.reason);
