@@ -8,7 +8,9 @@ import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createPod, createService, untilSlicesHold } from "./objects.ts";
 
 await describeCluster("a trace", {}, (cluster) => {
-  test("goes from the API server's event to the commit on two nodes, with the time of the pod's change", async (context) => {
+  test("goes from the API server's event to the commit on two nodes, with the time of the pod's change", {
+    timeout: 60_000,
+  }, async (context) => {
     const { api, folder } = cluster();
     const nodes = ["node-1", "node-2"];
     for (const name of nodes) await createNode(api, name, `zone-of-${name}`);

@@ -15,7 +15,7 @@ import {
   watcherStages,
 } from "../trace/stages.ts";
 
-/** Traces of the programs as a user starts them, at a collector. */
+/** Traces of the programs as a user starts them, at a collector. Up to five processes start in a test. */
 let folder: string;
 let receiver: OtlpReceiver;
 const programs: Program[] = [];
@@ -82,7 +82,9 @@ async function traceOf(
 
 const isSent = (trace: Trace): boolean => trace.spans.some(({ name }) => name === "stream.send");
 
-test("one change is one trace, from the file to both nodes, and its stages add up", async (context) => {
+test("one change is one trace, from the file to both nodes, and its stages add up", {
+  timeout: 60_000,
+}, async (context) => {
   await watch();
   await Promise.all([follow("n1"), follow("n2")]);
   movePod("10.9.0.1");
@@ -111,7 +113,9 @@ test("one change is one trace, from the file to both nodes, and its stages add u
   expect(line?.stderr()).toMatch(new RegExp(`"revision":2,.*"trace_id":.*"span_id":"${trace.root.spanId}"`));
 });
 
-test("a change that comes while the watcher is away is traced from the new one's reading to the node", async (context) => {
+test("a change that comes while the watcher is away is traced from the new one's reading to the node", {
+  timeout: 60_000,
+}, async (context) => {
   const watcher = await watch();
   await Promise.all([follow("n1"), follow("n2")]);
   watcher.stop();
@@ -123,7 +127,7 @@ test("a change that comes while the watcher is away is traced from the new one's
   for (const node of ["n1", "n2"]) expect(faultOfWay(trace, node)).toBeUndefined();
 });
 
-test("a trace goes on through a relay", async (context) => {
+test("a trace goes on through a relay", { timeout: 60_000 }, async (context) => {
   await watch();
   const relay = ["api", "--api", `unix://${at("api.sock")}`, "to-api", "--listen", `unix://${at("relay.sock")}`];
   await kpng(relay).said('"msg":"upstream watcher in sync"');
@@ -141,7 +145,9 @@ test("a trace goes on through a relay", async (context) => {
   expect(trace.spans.map(({ name }) => name)).toContain("source.receive");
 });
 
-test("a sync that brings several changes into force is in the newest one's trace and linked to the others", async (context) => {
+test("a sync that brings several changes into force is in the newest one's trace and linked to the others", {
+  timeout: 60_000,
+}, async (context) => {
   await watch();
   const script = at("script");
   writeFileSync(script, `#!/bin/sh\nwhile test -e ${at("gate")}; do sleep 0.02; done\n`, { mode: 0o755 });
