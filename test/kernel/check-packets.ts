@@ -14,6 +14,7 @@ import {
 import { crowdAddresses } from "../scenario/places.ts";
 import type { HealthCheck, Scenario } from "../scenario/scenario.ts";
 import type { Answer } from "./laboratory/question.ts";
+import { askSctp, whyNoSctp } from "./laboratory/sctp.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** How long an answer that must come may take. Only a failing test waits for so long. */
@@ -25,8 +26,7 @@ const silenceMs = 300;
 export async function checkPackets(world: TwoNodes, scenario: Scenario): Promise<readonly string[]> {
   const packets = scenario.packets
     .flatMap((packet) => concretePackets(scenario.state, packet))
-    // Node.js has no SCTP, and not every kernel: what becomes of it is traced through the rules that stand.
-    .filter(({ protocol }) => protocol !== "sctp");
+    .filter(({ protocol }) => protocol !== "sctp" || whyNoSctp() === undefined);
   const checks = packets.map(async (concrete) => {
     const { packet, family, protocol, address } = concrete;
     const wrong =
@@ -45,6 +45,10 @@ async function askAll(world: TwoNodes, concrete: ConcretePacket, timeoutMs: numb
   const isSticky = "goesTo" in packet && packet.isSticky === true;
   const clients = isSticky && packet.from === outside ? crowdAddresses.map((pair) => pair[family]) : [undefined];
   const agent = world.agentOf(packet.from);
+  if (protocol === "sctp") {
+    const from = packet.from.kind === "outside" ? packet.from.address[family] : undefined;
+    return [await askSctp(world.laboratory, agent.name, { address, port, from, timeoutMs, wanted: count })];
+  }
   const asks = clients.map(async (client) => {
     const own = packet.from.kind === "outside" ? packet.from.address[family] : undefined;
     const from = client ?? own;

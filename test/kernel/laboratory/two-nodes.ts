@@ -5,7 +5,8 @@ import { AgentClient } from "./agent-client.ts";
 import { type IptablesVariant, useLegacyTools } from "./legacy-tools.ts";
 import { buildNetwork } from "./network.ts";
 
-const targetPorts = [8080, 8443];
+/** Where pods and nodes serve. */
+export const targetPorts = [8080, 8443];
 
 /** The scenarios' world, built: namespaces, links, and an agent in each. All of it ends with `close`. */
 export interface TwoNodes {

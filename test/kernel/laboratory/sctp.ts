@@ -1,0 +1,45 @@
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import { hosts, type PodName } from "../../scenario/places.ts";
+import type { Answer } from "./question.ts";
+
+const program = fileURLToPath(new URL("./sctp.py", import.meta.url));
+const python = "/usr/bin/python3";
+
+/** Why packets of SCTP cannot be sent here; undefined if they can. */
+export function whyNoSctp(): string | undefined {
+  if (!existsSync(python)) return `no ${python}, and Node.js does not speak SCTP`;
+  if (existsSync("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")) return undefined;
+  return "the kernel does not follow SCTP associations";
+}
+
+/** Starts what answers SCTP in each pod; resolves when it does. It ends with the laboratory. */
+export async function serveSctp(laboratory: Laboratory, ports: readonly number[]): Promise<void> {
+  const names: readonly PodName[] = ["a", "b", "c", "d"];
+  await Promise.all(
+    names.map(async (name) => {
+      const { v4, v6 } = hosts[name];
+      const child = laboratory.start(name, [python, program, "serve", name, ports.join(","), v4, v6]);
+      if (child.stdout !== null) await once(child.stdout, "data");
+    }),
+  );
+}
+
+export interface SctpQuestion {
+  readonly address: string;
+  readonly port: number;
+  /** The sender's address, where it has several. */
+  readonly from: string | undefined;
+  readonly timeoutMs: number;
+  /** How many names should answer. */
+  readonly wanted: number;
+}
+
+/** Asks from a namespace who answers; at most 64 times. */
+export async function askSctp(laboratory: Laboratory, namespace: string, question: SctpQuestion): Promise<Answer[]> {
+  const { address, port, from = "-", timeoutMs, wanted } = question;
+  const words = [address, port, from, timeoutMs, wanted, 64].map(String);
+  return JSON.parse(await laboratory.run(namespace, [python, program, "ask", ...words])) as Answer[];
+}
