@@ -18,12 +18,15 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-function start(inFolder = folder) {
+/** `stepMs` is how much later it is each time that one asks. */
+function start(inFolder = folder, stepMs = 0) {
   const clock = new ManualClock();
   const state = { isConnected: true };
   const { log, lines } = createReadableLog();
   const metrics = new Registry();
-  const { wait, nowMs: now } = clock;
+  const { wait } = clock;
+  let asked = 0;
+  const now = (): number => clock.nowMs() + stepMs * asked++;
   const isConnected = () => state.isConnected;
   const options = { nodeName: "n1", serviceProxyName: "", log, metrics, wait, now, isConnected };
   const keeper = new ViewKeeper({ ...options, folder: inFolder });
@@ -76,6 +79,19 @@ test("writes come at most every five seconds, and the newest view at the end", a
   synced(view([service("a/4")]));
   await end();
   expect(await saved()).toBe("6: put-node a/4");
+});
+
+test("a pause is fifty times as long as the write before it", async () => {
+  const { clock, synced, end } = start(folder, second / 2);
+  const keys = async () => (await saved()).split(": ")[1];
+  synced(view([service("a/1")]));
+  await vi.waitFor(async () => expect(await keys()).toBe("put-node a/1"), { timeout: 5_000 });
+  synced(view([service("a/2")]));
+  await clock.advance(30 * second);
+  expect(await keys()).toBe("put-node a/1");
+  await clock.advance(60 * second);
+  await vi.waitFor(async () => expect(await keys()).toBe("put-node a/2"), { timeout: 5_000 });
+  await end();
 });
 
 test("a view that does not change stays young as long as the watcher is there, and ages when it is gone", async () => {

@@ -16,7 +16,7 @@ export interface ViewKeeperOptions {
   readonly metrics: Registry;
   /** True while the watcher would tell of a change. */
   readonly isConnected: () => boolean;
-  /** Shortest time between two writes, in milliseconds. Default 5 000. */
+  /** Shortest time between two writes, in milliseconds; never less than 50 times as long as the last one took. Default 5 000. */
   readonly intervalMs?: number | undefined;
   /** A view that does not change is written again after so many milliseconds, so that it does not age. Default 1 h. */
   readonly refreshMs?: number | undefined;
@@ -25,6 +25,9 @@ export interface ViewKeeperOptions {
   /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
 }
+
+/** A pause is so many times as long as the write before it, so that writing takes a fiftieth of the time at most. */
+const pausePerWrite = 50;
 
 /** The file of a view: one for each service-proxy-name. */
 export function viewPath(folder: string, serviceProxyName: string): string {
@@ -66,8 +69,11 @@ export class ViewKeeper implements SyncObserver {
     const { intervalMs = 5_000, refreshMs = 3_600_000, wait = waitMs } = this.#options;
     while (!signal.aborted) {
       if (!this.#isDirty) await this.#waitForChange(refreshMs, wait, signal);
+      const startMs = this.#now();
       if (!signal.aborted) await this.#write();
-      await wait(intervalMs, signal);
+      // All of the view is written, however little of it changed: with very many Services that must stay rare.
+      const pauseMs = Math.min(refreshMs, pausePerWrite * (this.#now() - startMs));
+      await wait(Math.max(intervalMs, pauseMs), signal);
     }
     await this.#write();
   }
