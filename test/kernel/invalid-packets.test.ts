@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { parseRuleset } from "@kpng/backend-iptables/trace/parse-ruleset.ts";
 import { trace } from "@kpng/backend-iptables/trace/trace.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -19,11 +20,13 @@ const backends = [
     start: (world: TwoNodes) => kpngIptables(world, { args: ["--drift-interval", "0"] }),
   },
 ];
+const hasConntrack = ["/usr/sbin/conntrack", "/sbin/conntrack", "/usr/bin/conntrack"].some((path) => existsSync(path));
+const whyNoConntrack = hasConntrack ? undefined : "no program conntrack (Debian package conntrack)";
 /** The client's address is kept, so what the pod sends is translated back by its connection alone. */
 const state = named("local", { loadBalancerIPs: [publicAddress(10)], external: "Local" }, ["b"]);
 
 for (const { name, prefix, whyNot, start } of backends) {
-  describeVariants(`packets of no known connection and ${name}`, whyNot, (variant) => {
+  describeVariants(`packets of no known connection and ${name}`, whyNot ?? whyNoConntrack, (variant) => {
     let world: TwoNodes;
     let backend: RunningBackend;
     let lastId = 2_000_000;

@@ -63,12 +63,20 @@ export class ProxyUnderTest {
 
   /** Sum of a metric's samples, without those of IPv6; 0 before the process serves metrics, or if there is none. */
   async metric(name: string): Promise<number> {
+    const [value = 0] = await this.metrics(name);
+    return value;
+  }
+
+  /** Several of them, as they are at one moment. */
+  async metrics(...names: readonly string[]): Promise<readonly number[]> {
     if (this.#child.exitCode !== null) throw new Error(`the proxy has ended: ${this.#said}`);
-    const { body: text } = await this.get("/metrics");
-    const lines = text
-      .split("\n")
-      .filter((line) => /^[^{ ]+/.exec(line)?.[0] === name && !line.includes('ip_family="IPv6"'));
-    return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
+    const { body } = await this.get("/metrics");
+    const lines = body.split("\n").filter((line) => !line.includes('ip_family="IPv6"'));
+    return names.map((name) =>
+      lines
+        .filter((line) => /^[^{ ]+/.exec(line)?.[0] === name)
+        .reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0),
+    );
   }
 
   /** Waits until `isSo`; false if the time is over. */
