@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { builtInBackends } from "./commands/backends.ts";
 import { makeDemo } from "./commands/demo.ts";
+import { makeInspect } from "./commands/inspect.ts";
 import { makeLocal } from "./commands/local.ts";
 import { makeSource } from "./commands/source.ts";
 import { sourceCommands } from "./commands/sources.ts";
@@ -20,10 +21,13 @@ Examples:
   kpng file -i manifests/ to-api
   kpng local to-json --node-name n1
   kpng file -i manifests/ to-local to-callout --callout ./rules.sh
+  kpng get nodes --state behind,failing
+  kpng explain --node n1 default/web
 `,
     );
   for (const source of sourceCommands) kpng.addCommand(makeSource(source, builtInBackends, signal));
   kpng.addCommand(makeLocal(builtInBackends, signal));
+  for (const command of makeInspect(signal)) kpng.addCommand(command);
   kpng.addCommand(makeDemo(signal));
   kpng.addCommand(makeVersion());
   return kpng;

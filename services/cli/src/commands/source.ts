@@ -8,10 +8,11 @@ import { traceRevisions } from "@kpng/watcher/trace/trace-revisions.ts";
 import { Command } from "commander";
 import { type CommonOptions, type Options, withContext } from "./context.ts";
 import { addExternalBackends, toExternal } from "./external-backend.ts";
+import { makeInspectSource } from "./inspect.ts";
 import { proxyNameOption, type SinkCommand, toApi, toFile, toLocal } from "./sinks.ts";
 import type { SourceCommand } from "./sources.ts";
 
-/** `kpng SOURCE to-api|to-file|to-local …`: options of the source stand before the sink, or after it. */
+/** `kpng SOURCE to-api|to-file|to-local|get|explain …`: options of the source stand before the sink, or after it. */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const command = addOptions(new Command(source.name), [...source.options, proxyNameOption])
     .description(source.description)
@@ -22,7 +23,9 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
     .addHelpText("after", "\nA program kpng-NAME on the PATH is the backend to-NAME.\n");
   for (const backend of backends) local.addCommand(makeSink(source, toLocal(backend), ["to-local"], signal));
   addExternalBackends(local, (name, args, options) => run(source, toExternal(name, args), options, signal));
-  return command.addCommand(local);
+  command.addCommand(local);
+  for (const one of makeInspectSource(source, signal)) command.addCommand(one);
+  return command;
 }
 
 function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly string[], signal: AbortSignal): Command {

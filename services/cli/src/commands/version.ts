@@ -1,10 +1,22 @@
-import { Command } from "commander";
+import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
+import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 
+const outputOption: OptionSpec = {
+  flags: "-o, --output <format>",
+  description: "text or json",
+  default: "text",
+  // KPNG_OUTPUT is the file of to-file.
+  env: "KPNG_OUTPUT_FORMAT",
+  parse: (text) => {
+    if (text !== "text" && text !== "json") throw new InvalidArgumentError("the format is text or json");
+    return text;
+  },
+};
+
 export function makeVersion(): Command {
-  return new Command("version")
+  return addOptions(new Command("version"), [outputOption])
     .description("print the version")
-    .option("-o, --output <format>", "text or json", "text")
     .action((options: { readonly output: string }) => {
       const version = {
         version: packageJson.version,

@@ -7,7 +7,8 @@ import {
 import type { Decision, DecisionReason } from "./explain-service.ts";
 import { protocolMessage } from "./service-row.ts";
 
-export function decisionRow(decision: Decision): EndpointDecision {
+/** With `isOfPacket` what is said is about one packet, for which one set counts alone. */
+export function decisionRow(decision: Decision, isOfPacket = false): EndpointDecision {
   const { use, reasons } = decision;
   return create(EndpointDecisionSchema, {
     namespace: decision.namespace,
@@ -26,16 +27,17 @@ export function decisionRow(decision: Decision): EndpointDecision {
     isInLocalSet: use?.local ?? false,
     localReason: reasons.local === undefined ? EndpointReason.UNSPECIFIED : reasonRows[reasons.local].message,
     isTold: use !== undefined,
-    text: sentence(decision),
+    text: sentence(decision, isOfPacket),
   });
 }
 
-function sentence({ isUsed, reason, use, reasons }: Decision): string {
+function sentence({ isUsed, reason, use, reasons }: Decision, isOfPacket: boolean): string {
   const { text } = reasonRows[reason];
   if (!isUsed) {
     const flows = use !== undefined && !use.cluster && !use.local ? "; UDP flows that it answers are kept" : "";
     return `not used: ${text}${flows}`;
   }
+  if (isOfPacket) return `used: ${text}`;
   if (use?.cluster === true && use.local) return `used, also where the policy is Local: ${text}`;
   if (use?.cluster === true) {
     const isNeeded = reasons.local !== undefined && reasons.local !== "set-not-needed";

@@ -35,6 +35,7 @@ export class Distribution {
   /** The time that `part` of the measurements, from 0 to 1, did not exceed, in milliseconds; 0 if there are none. */
   percentileMs(part: number): number {
     const wanted = Math.ceil(this.#count * part);
+    if (wanted === this.#count) return this.#maxMs;
     let seen = 0;
     for (const [index, count] of this.#counts.entries()) {
       seen += count;

@@ -47,7 +47,7 @@ export function explainMethod({ store, proxyNames }: InspectContext, request: Ex
     verdict: verdictMessages[verdict],
     isMasqueraded,
     steps: steps.map(({ stage, text }) => ({ stage: stageMessages[stage], text })),
-    endpoints: endpoints.map(decisionRow),
+    endpoints: endpoints.map((decision) => decisionRow(decision, true)),
     assumptions: assumptionsOf(request, packet, settings, snapshot.nodes.get(nodeName) !== undefined),
   });
 }
@@ -133,7 +133,11 @@ function assumptionsOf(
     all.push(`The sender is ${sourceTexts[source]}, by its address.`);
   }
   if (clusterCIDRs !== "unknown" && (settings?.clusterCidrs.length ?? 0) === 0) {
-    all.push("Pods are what the pod CIDRs of the Nodes hold (settings.cluster_cidrs).");
+    all.push(
+      clusterCIDRs.length > 0
+        ? "Pods are what the pod CIDRs of the Nodes hold (settings.cluster_cidrs)."
+        : "No Node has pod CIDRs: every address is taken for one outside the cluster (settings.cluster_cidrs).",
+    );
   }
   if (settings === undefined) all.push("The proxy's other options are kube-proxy's defaults (settings).");
   if ((settings?.moreNodeAddresses.length ?? 0) === 0) {

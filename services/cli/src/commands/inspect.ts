@@ -1,0 +1,109 @@
+import { createClient, createRouterTransport } from "@connectrpc/connect";
+import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { dial, parseApiAddress } from "@kpng/process/dial.ts";
+import { addOptions, logLevelOption, type OptionSpec } from "@kpng/process/options.ts";
+import { runWithMain } from "@kpng/process/run-tasks.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { inspection } from "@kpng/watcher/inspect/inspection.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { makeRoutes } from "@kpng/watcher/stream/routes.ts";
+import { Command } from "commander";
+import { asking, type InspectClient } from "../inspect/client.ts";
+import type { ClientCommand } from "../inspect/client-command.ts";
+import { explainCommand } from "../inspect/explain.ts";
+import { getCommands } from "../inspect/get.ts";
+import { topCommand } from "../inspect/top.ts";
+import { traceCommand } from "../inspect/trace.ts";
+import { type CommonOptions, type Options, withContext } from "./context.ts";
+import { routesOptions } from "./sinks.ts";
+import type { SourceCommand } from "./sources.ts";
+
+/** Gives `work` a watcher to ask, as the options say, and lets go of it. */
+type WithClient = (options: Options, work: (client: InspectClient) => Promise<void>) => Promise<void>;
+
+/** `kpng get|explain|trace|top`: ask a watcher elsewhere. */
+export function makeInspect(signal: AbortSignal): readonly Command[] {
+  const ask: WithClient = async (options, work) => {
+    const {
+      api,
+      apiClientTlsKey: key,
+      apiClientTlsCrt: crt,
+      apiClientTlsCa: ca,
+    } = options as Record<string, string | undefined>;
+    const tls = readClientTls("api-client-", { key, crt, ca });
+    const client = createClient(InspectService, dial({ api: api ?? "", tls }));
+    await asking(api ?? "", signal, () => work(client));
+  };
+  const build = (path: string) => (command: ClientCommand) =>
+    makeCommand(command, remoteOptions, `kpng ${path}${command.name}`, ask, signal);
+  return [makeGet(getCommands.map(build("get "))), ...[explainCommand, traceCommand, topCommand].map(build(""))];
+}
+
+/** `kpng SOURCE get|explain`: ask a watcher of this process about what the source gives. */
+export function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
+  const ask: WithClient = (options, work) =>
+    withContext(options as unknown as CommonOptions, "kpng-watcher", async (context) => {
+      const store = new Store();
+      const routes = routesOptions(options.serviceProxyName as readonly string[], store, context);
+      const stop = new AbortController();
+      const more = makeRoutes({ ...routes, moreServices: [inspection(routes)] }, stop.signal);
+      const client = createClient(InspectService, createRouterTransport(more));
+      const main: Task = {
+        name: "inspect",
+        run: async (ended) => {
+          if ((await store.next(0, ended)) === undefined) return;
+          await asking("the watcher of this process", ended, () => work(client));
+        },
+      };
+      try {
+        await runWithMain(main, [source.make(options, store, context)], signal);
+      } finally {
+        stop.abort();
+      }
+    });
+  const options = [{ ...logLevelOption, default: "error" }];
+  const build = (path: string) => (command: ClientCommand) =>
+    makeCommand(command, options, `kpng ${source.name} ${path}${command.name}`, ask, signal);
+  // Of a watcher that nobody subscribes to there are no streams to tell of.
+  const withoutStreams = getCommands.filter(({ name }) => name !== "subscribers");
+  return [makeGet(withoutStreams.map(build("get "))), build("")(explainCommand)];
+}
+
+const remoteOptions: readonly OptionSpec[] = [
+  {
+    flags: "--api <address>",
+    description: "the watcher: host:port, http://host:port, https://host:port or unix:///path",
+    default: "127.0.0.1:12090",
+    parse: (text) => {
+      parseApiAddress(text, false);
+      return text;
+    },
+  },
+  ...tlsOptions("api-client-", "the connection to the watcher"),
+];
+
+function makeGet(commands: readonly Command[]): Command {
+  const get = new Command("get").description("what a watcher holds, and how far each node is");
+  for (const command of commands) get.addCommand(command);
+  return get;
+}
+
+function makeCommand(
+  { name, aliases = [], words, description, options, examples, run }: ClientCommand,
+  moreOptions: readonly OptionSpec[],
+  path: string,
+  ask: WithClient,
+  signal: AbortSignal,
+): Command {
+  const command = addOptions(new Command(name), [...options, ...moreOptions])
+    .description(description)
+    .aliases([...aliases])
+    .addHelpText("after", examples.replaceAll("COMMAND", path));
+  if (words !== "") command.argument(words);
+  return command.action((...parts: readonly unknown[]) => {
+    const self = parts.at(-1) as Command;
+    const word = words === "" ? undefined : (parts[0] as string | undefined);
+    return ask(self.optsWithGlobals(), (client) => run(client, word, self.optsWithGlobals(), signal));
+  });
+}

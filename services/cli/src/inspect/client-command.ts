@@ -1,0 +1,16 @@
+import type { OptionSpec } from "@kpng/process/options.ts";
+import type { Options } from "../commands/context.ts";
+import type { InspectClient } from "./client.ts";
+
+/** A command that asks a watcher: one elsewhere, or one in this process, `kpng NAME` or `kpng SOURCE NAME`. */
+export interface ClientCommand {
+  readonly name: string;
+  readonly aliases?: readonly string[] | undefined;
+  readonly description: string;
+  /** As commander writes them, e.g. "[name]"; "" for none. */
+  readonly words: string;
+  readonly options: readonly OptionSpec[];
+  /** COMMAND stands for the words that lead here. */
+  readonly examples: string;
+  run(client: InspectClient, word: string | undefined, options: Options, signal: AbortSignal): Promise<void>;
+}

@@ -1,0 +1,38 @@
+import { type Client, Code, ConnectError } from "@connectrpc/connect";
+import type { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+
+/** Asks a watcher. */
+export type InspectClient = Client<typeof InspectService>;
+
+/** Largest pages, so that a big list takes few calls. */
+export const pageSize = 5_000;
+
+/** Reads all pages of a list. */
+export async function readPages<R extends { readonly nextPageToken: string }, T>(
+  ask: (pageToken: string) => Promise<R>,
+  rowsOf: (response: R) => readonly T[],
+): Promise<T[]> {
+  const rows: T[] = [];
+  for (let pageToken = ""; ; ) {
+    const response = await ask(pageToken);
+    rows.push(...rowsOf(response));
+    pageToken = response.nextPageToken;
+    if (pageToken === "") return rows;
+  }
+}
+
+/** Does `work`; what the watcher answers in place of an answer becomes an error of ours. Errors: REQUEST_FAILED. */
+export async function asking<T>(watcher: string, signal: AbortSignal, work: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await work();
+  } catch (error) {
+    if (signal.aborted) return undefined;
+    if (!(error instanceof ConnectError)) throw error;
+    const isOther = error.code === Code.Unimplemented;
+    const what = isOther
+      ? "does not know such questions: it is no watcher of kpng, an older one, or runs with --inspect-api=false"
+      : "gives no answer";
+    throw new ProcessError("REQUEST_FAILED", `${watcher} ${what}`, { cause: error });
+  }
+}

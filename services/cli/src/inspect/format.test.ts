@@ -1,0 +1,35 @@
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { expect, test } from "vitest";
+import { formatAge, formatClock, formatEnum, formatMs } from "./format.ts";
+
+test.each([
+  [0, "0µs"],
+  [0.3501, "350µs"],
+  [0.99951, "1ms"],
+  [1.204, "1.2ms"],
+  [45.04, "45ms"],
+  [999.6, "1s"],
+  [1_250, "1.25s"],
+  [59_960, "1m"],
+  [200_000, "3m20s"],
+  [7_500_000, "2h5m"],
+  [86_400_000 * 4, "4d"],
+])("%f ms are %s", (ms, text) => {
+  expect(formatMs(ms)).toBe(text);
+});
+
+test("an age is in whole seconds, and never negative", () => {
+  expect(formatAge(timestampFromMs(1_000), 13_900)).toBe("12s");
+  expect(formatAge(timestampFromMs(5_000), 1_000)).toBe("0s");
+  expect(formatAge(undefined)).toBe("");
+});
+
+test("a moment is a clock time in UTC", () => {
+  expect(formatClock(timestampFromMs(Date.UTC(2026, 0, 2, 3, 4, 5, 67)))).toBe("03:04:05.067");
+});
+
+test("a value of an enum is a word", () => {
+  expect(formatEnum(ApplyStateSchema, ApplyState.CURRENT)).toBe("current");
+  expect(formatEnum(ApplyStateSchema, 99 as ApplyState)).toBe("");
+});

@@ -1,0 +1,61 @@
+import type { DescEnum } from "@bufbuild/protobuf";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+
+/** Milliseconds since 1970. */
+export function timestampMs({ seconds, nanos }: Timestamp): number {
+  return Number(seconds) * 1_000 + nanos / 1_000_000;
+}
+
+export function durationMs({ seconds, nanos }: Duration): number {
+  return Number(seconds) * 1_000 + nanos / 1_000_000;
+}
+
+/** *Shape:* `350µs`, `1.2ms`, `45ms`, `1.25s`, `3m20s`, `2h5m`, `4d`: three digits that matter. */
+export function formatMs(ms: number): string {
+  if (ms < 0.9995) return `${Math.round(ms * 1_000)}µs`;
+  if (ms < 999.5) return `${threeDigits(ms)}ms`;
+  if (ms < 59_950) return `${threeDigits(ms / 1_000)}s`;
+  const seconds = Math.round(ms / 1_000);
+  if (seconds < 3_600) return pair(seconds, 60, "m", "s");
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 24 * 60) return pair(minutes, 60, "h", "m");
+  return pair(Math.round(minutes / 60), 24, "d", "h");
+}
+
+/** "" for one that is absent. */
+export function formatDuration(duration: Duration | undefined): string {
+  return duration === undefined ? "" : formatMs(durationMs(duration));
+}
+
+/** How long ago, to the second: "12s"; "" for a time that is absent. Clocks that differ give no negative ages. */
+export function formatAge(time: Timestamp | undefined, nowMs: number = Date.now()): string {
+  if (time === undefined) return "";
+  const ms = Math.max(0, nowMs - timestampMs(time));
+  return ms < 60_000 ? `${Math.floor(ms / 1_000)}s` : formatMs(ms);
+}
+
+/** Clock time of a moment, in UTC, to the millisecond: "12:03:44.120". */
+export function formatClock(time: Timestamp | undefined): string {
+  return time === undefined ? "" : new Date(timestampMs(time)).toISOString().slice(11, 23);
+}
+
+/** The name of an enum's value in the words of the terminal: `APPLY_STATE_CURRENT` of ApplyState is "current". */
+export function formatEnum(schema: DescEnum, value: number): string {
+  return (schema.value[value]?.localName ?? "").toLowerCase().replaceAll("_", " ");
+}
+
+/** "TCP"; "" for one that is not said. */
+export function formatProtocol(protocol: Protocol): string {
+  return protocol === Protocol.UNSPECIFIED ? "" : (ProtocolSchema.value[protocol]?.localName ?? "");
+}
+
+function threeDigits(value: number): string {
+  const text = value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+function pair(value: number, base: number, high: string, low: string): string {
+  const rest = value % base;
+  return `${Math.floor(value / base)}${high}${rest === 0 ? "" : `${rest}${low}`}`;
+}

@@ -1,0 +1,82 @@
+import { create } from "@bufbuild/protobuf";
+import { ServiceSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { expect, test } from "vitest";
+import { parse, parseAllDocuments } from "yaml";
+import { type OutputFormat, printRows, WatchPrinter } from "./output.ts";
+import { serviceTable } from "./tables/service-table.ts";
+
+const web = create(ServiceSchema, { namespace: "default", name: "web", type: "ClusterIP", clusterIps: ["10.96.0.1"] });
+const dns = create(ServiceSchema, { namespace: "kube-system", name: "dns", isHeadless: true });
+
+function printed(format: OutputFormat, rows = [web, dns], hasHeaders = true): string {
+  const parts: string[] = [];
+  printRows(serviceTable, rows, { format, hasHeaders, write: (part) => parts.push(part) });
+  return parts.join("");
+}
+
+test("a table has columns as wide as their widest cell, and a dash for what is not there", () => {
+  expect(printed("table")).toBe(
+    [
+      "NAMESPACE     NAME   TYPE        CLUSTER-IP   EXTERNAL-IP   PORTS   READY",
+      "default       web    ClusterIP   10.96.0.1    -             -       0/0",
+      "kube-system   dns    headless    -            -             -       0/0",
+      "",
+    ].join("\n"),
+  );
+  expect(printed("table", [web], false)).toBe("default   web   ClusterIP   10.96.0.1   -   -   0/0\n");
+  expect(printed("wide").split("\n")[0]).toContain("POLICY");
+  expect(printed("table", [])).toBe("");
+});
+
+test("json is one array, jsonl a line each, yaml a document each, with every field", () => {
+  const expected = { name: "web", clusterIps: ["10.96.0.1"], sourceRanges: [], affinitySeconds: 0 };
+  expect(JSON.parse(printed("json"))[0]).toMatchObject(expected);
+  expect(JSON.parse(printed("json", []))).toEqual([]);
+  expect(
+    printed("jsonl")
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line).name),
+  ).toEqual(["web", "dns"]);
+  expect(parseAllDocuments(printed("yaml")).map((document) => document.toJS().name)).toEqual(["web", "dns"]);
+  expect(parse(printed("yaml", [web]))).toMatchObject(expected);
+});
+
+test("a watch says what became of each row, with titles once and columns that stay where they are", () => {
+  const parts: string[] = [];
+  const printer = new WatchPrinter(serviceTable, {
+    format: "table",
+    hasHeaders: true,
+    write: (part) => parts.push(part),
+  });
+  printer.print([dns], []);
+  printer.print([web], ["default/old"]);
+  const [titles, first, second, third] = parts.join("").split("\n");
+  expect(titles).toMatch(/^EVENT +NAMESPACE/);
+  expect(second?.indexOf("web")).toBe(first?.indexOf("dns"));
+  expect(third).toBe("delete   default/old");
+});
+
+test("a watch in json tells puts from deletes", () => {
+  const parts: string[] = [];
+  const printer = new WatchPrinter(serviceTable, {
+    format: "jsonl",
+    hasHeaders: true,
+    write: (part) => parts.push(part),
+  });
+  printer.print([web], ["default/old"]);
+  const lines = parts
+    .join("")
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  expect(lines).toMatchObject([
+    { event: "put", row: { name: "web" } },
+    { event: "delete", key: "default/old" },
+  ]);
+});
+
+test("what a node says of itself cannot move the cursor or break a line", () => {
+  const evil = create(ServiceSchema, { name: "a\u001b[2J\nb" });
+  expect(printed("table", [evil], false).trimEnd()).not.toMatch(/\p{Cc}/u);
+});

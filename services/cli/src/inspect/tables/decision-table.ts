@@ -1,0 +1,33 @@
+import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { formatProtocol } from "../format.ts";
+import type { RowKind } from "../output.ts";
+
+export const decisionTable: RowKind<typeof EndpointDecisionSchema> = {
+  schema: EndpointDecisionSchema,
+  columns: [
+    { title: "NAMESPACE", cell: ({ namespace }) => namespace },
+    { title: "SERVICE", cell: ({ service }) => service },
+    { title: "PORT", cell: formatPort },
+    { title: "ENDPOINT", cell: formatEndpoint },
+    { title: "POD", cell: ({ pod }) => pod },
+    { title: "ON", cell: ({ node }) => node },
+    { title: "WHY", cell: ({ text }) => text },
+    { title: "TOLD", cell: ({ isTold }) => (isTold ? "yes" : "no"), isWide: true },
+    { title: "SETS", cell: formatSets, isWide: true },
+    { title: "SLICE", cell: ({ slice }) => slice, isWide: true },
+  ],
+};
+
+function formatPort({ portName, protocol }: EndpointDecision): string {
+  return [portName, formatProtocol(protocol)].filter((part) => part !== "").join("/");
+}
+
+/** *Shape:* `10.1.0.7:80`, `[fd00::7]:80`, or without a port the address. */
+function formatEndpoint({ address, port }: EndpointDecision): string {
+  if (port === 0) return address;
+  return `${address.includes(":") ? `[${address}]` : address}:${port}`;
+}
+
+function formatSets({ isInClusterSet, isInLocalSet }: EndpointDecision): string {
+  return [isInClusterSet ? "cluster" : "", isInLocalSet ? "local" : ""].filter((set) => set !== "").join(",");
+}

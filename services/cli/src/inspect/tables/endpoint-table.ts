@@ -1,0 +1,36 @@
+import { type Endpoint, EndpointSchema, Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { formatProtocol } from "../format.ts";
+import type { RowKind } from "../output.ts";
+
+export const endpointTable: RowKind<typeof EndpointSchema> = {
+  schema: EndpointSchema,
+  columns: [
+    { title: "NAMESPACE", cell: ({ namespace }) => namespace },
+    { title: "SERVICE", cell: ({ service }) => service },
+    { title: "ADDRESS", cell: ({ addresses }) => addresses.join(",") },
+    { title: "PORTS", cell: formatPorts },
+    { title: "POD", cell: ({ pod }) => pod },
+    { title: "NODE", cell: ({ node }) => node },
+    { title: "STATE", cell: formatState },
+    { title: "ZONE", cell: ({ zone }) => zone, isWide: true },
+    { title: "FOR-ZONES", cell: ({ hintedZones }) => hintedZones.join(","), isWide: true },
+    { title: "FOR-NODES", cell: ({ hintedNodes }) => hintedNodes.join(","), isWide: true },
+    { title: "SLICE", cell: ({ slice }) => slice, isWide: true },
+  ],
+};
+
+/** *Shape:* `http=8080/TCP`, or without a name `8080/TCP`. */
+function formatPorts({ ports }: Endpoint): string {
+  return ports
+    .map(({ name, port, protocol }) => {
+      const number = protocol === Protocol.UNSPECIFIED ? String(port) : `${port}/${formatProtocol(protocol)}`;
+      return name === "" ? number : `${name}=${number}`;
+    })
+    .join(",");
+}
+
+function formatState({ isReady, isServing, isTerminating }: Endpoint): string {
+  if (isReady) return isTerminating ? "ready, terminating" : "ready";
+  if (isTerminating) return isServing ? "terminating, serving" : "terminating";
+  return "not ready";
+}

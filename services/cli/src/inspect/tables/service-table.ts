@@ -1,0 +1,47 @@
+import {
+  type Service,
+  ServiceSchema,
+  type TrafficPolicy,
+  TrafficPolicySchema,
+} from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { formatEnum, formatMs, formatProtocol } from "../format.ts";
+import type { RowKind } from "../output.ts";
+
+export const serviceTable: RowKind<typeof ServiceSchema> = {
+  schema: ServiceSchema,
+  columns: [
+    { title: "NAMESPACE", cell: ({ namespace }) => namespace },
+    { title: "NAME", cell: ({ name }) => name },
+    { title: "TYPE", cell: ({ type, isHeadless }) => (isHeadless ? "headless" : type) },
+    { title: "CLUSTER-IP", cell: ({ clusterIps }) => clusterIps.join(",") },
+    {
+      title: "EXTERNAL-IP",
+      cell: ({ externalIps, loadBalancerIps }) => [...externalIps, ...loadBalancerIps].join(","),
+    },
+    { title: "PORTS", cell: formatPorts },
+    { title: "READY", cell: formatReady },
+    { title: "POLICY", cell: formatPolicies, isWide: true },
+    { title: "AFFINITY", cell: ({ affinitySeconds: s }) => (s === 0 ? "" : formatMs(s * 1_000)), isWide: true },
+    { title: "SOURCE-RANGES", cell: ({ sourceRanges }) => sourceRanges.join(","), isWide: true },
+    { title: "HEALTH-PORT", cell: ({ healthCheckNodePort: port }) => (port === 0 ? "" : String(port)), isWide: true },
+    { title: "PROXY", cell: ({ serviceProxyName }) => serviceProxyName, isWide: true },
+  ],
+};
+
+/** As kubectl: `80:30080/TCP`. */
+function formatPorts({ ports }: Service): string {
+  return ports
+    .map(({ port, nodePort, protocol }) => `${port}${nodePort === 0 ? "" : `:${nodePort}`}/${formatProtocol(protocol)}`)
+    .join(",");
+}
+
+/** Ready ones of all: `2/3`. */
+function formatReady({ endpoints }: Service): string {
+  const { ready = 0, terminating = 0, notReady = 0 } = endpoints ?? {};
+  return `${ready}/${ready + terminating + notReady}`;
+}
+
+function formatPolicies(service: Service): string {
+  const of = (policy: TrafficPolicy): string => formatEnum(TrafficPolicySchema, policy);
+  return `internal ${of(service.internalTrafficPolicy)}, external ${of(service.externalTrafficPolicy)}`;
+}

@@ -1,0 +1,27 @@
+import { ApplyStateSchema, SubscriberKind, SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { formatAge, formatDuration, formatEnum } from "../format.ts";
+import type { RowKind } from "../output.ts";
+import { shortError } from "./node-table.ts";
+
+export const subscriberTable: RowKind<typeof SubscriberSchema> = {
+  schema: SubscriberSchema,
+  columns: [
+    { title: "ID", cell: ({ id }) => String(id) },
+    { title: "NODE", cell: ({ node, kind }) => (kind === SubscriberKind.RELAY ? "(relay)" : node) },
+    { title: "PROGRAM", cell: ({ program }) => program },
+    { title: "PEER", cell: ({ peer }) => peer },
+    { title: "STATE", cell: ({ state }) => formatEnum(ApplyStateSchema, state) },
+    { title: "APPLIED", cell: ({ hasAcknowledged, appliedRevision: n }) => (hasAcknowledged ? String(n) : "") },
+    { title: "BEHIND", cell: ({ revisionsBehind }) => String(revisionsBehind) },
+    { title: "WAITING", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
+    { title: "AGE", cell: ({ openedAt }) => formatAge(openedAt) },
+    { title: "VERSION", cell: ({ version }) => version, isWide: true },
+    { title: "PROXY", cell: ({ serviceProxyName }) => serviceProxyName, isWide: true },
+    { title: "SENT", cell: ({ sentRevision }) => String(sentRevision), isWide: true },
+    { title: "RECEIVED", cell: ({ receivedRevision }) => String(receivedRevision), isWide: true },
+    { title: "WAIT", cell: ({ timings }) => formatDuration(timings?.wait), isWide: true },
+    { title: "RENDER", cell: ({ timings }) => formatDuration(timings?.render), isWide: true },
+    { title: "COMMIT", cell: ({ timings }) => formatDuration(timings?.commit), isWide: true },
+    { title: "ERROR", cell: ({ error }) => shortError(error) },
+  ],
+};

@@ -1,0 +1,127 @@
+import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+
+/** `kpng get`, `explain`, `trace` and `top` as a user starts them. Each start is a process, on a machine that may be busy. */
+vi.setConfig({ testTimeout: 120_000 });
+
+let folder: string;
+const programs: Program[] = [];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-inspect-"));
+  cpSync(resolve("test/fixtures/kpng/input.yaml"), join(folder, "state.yaml"));
+});
+
+afterEach(async () => {
+  for (const program of programs.splice(0)) {
+    program.kill();
+    await program.ended;
+  }
+  rmSync(folder, { recursive: true });
+});
+
+function start(main: string, args: readonly string[], env: Record<string, string> = {}): Program {
+  const program = startProgram(pathToFileURL(resolve(main)), args, env);
+  programs.push(program);
+  return program;
+}
+
+const kpng = (...args: string[]): Program => start("services/cli/src/main.ts", args, { KPNG_API: api() });
+const api = (): string => `unix://${join(folder, "api.sock")}`;
+const input = (): string => join(folder, "state.yaml");
+
+/** What a command prints that ends by itself. */
+async function output(...args: string[]): Promise<string> {
+  const program = kpng(...args);
+  expect(await program.ended, program.stderr()).toBe(0);
+  return program.stdout();
+}
+
+async function watcherWithBackend(...more: string[]): Promise<void> {
+  const watcher = kpng("file", "-i", input(), "to-api", "--listen", api(), ...more);
+  await watcher.said('"msg":"input read"');
+  const backend = start("services/backend-json/src/main.ts", ["--api", api(), "--node-name", "n1"]);
+  await expect.poll(() => backend.stdout().split("\n").length).toBe(3);
+}
+
+function edit(from: string, to: string): void {
+  const text = readFileSync(input(), "utf8");
+  writeFileSync(join(folder, "next.yaml"), text.replaceAll(from, to));
+  renameSync(join(folder, "next.yaml"), input());
+}
+
+describe("a running watcher", () => {
+  test("is asked how far its nodes are, what changed, and how long that took", async () => {
+    await watcherWithBackend();
+    const watch = kpng("get", "nodes", "-w", "-o", "jsonl");
+    await expect.poll(() => watch.stdout().split("\n").filter(Boolean).length).toBe(2);
+    edit("10.1.0.2", "10.1.0.22");
+    await expect
+      .poll(() => watch.stdout())
+      .toMatch(/"name":"n1".*"state":"APPLY_STATE_CURRENT".*"appliedRevision":"2"/);
+    const nodes = await output("get", "nodes", "--not-applied", "2");
+    expect(nodes).toMatch(/^NAME +STATE.*\nn2 +absent[^\n]*\n$/);
+    expect(await output("get", "sub", "--no-headers")).toMatch(/^1 +n1 +kpng-json +- +current +2 +0 /);
+    const [change] = JSON.parse(
+      await output("get", "changes", "--service", "default/web", "-o", "json", "--limit", "1"),
+    );
+    expect(change).toMatchObject({ revision: "2", source: "file", toldCount: 1, appliedCount: 1 });
+    expect(await output("trace", "default/web")).toMatch(
+      /revision 2 .*endpoints default\/web .*\n +STAGE[\s\S]*\n +commit[\s\S]*\n +total/,
+    );
+    const top = await output("top", "--count", "1");
+    expect(top).toMatch(/^revision +2 +synced[\s\S]*Not up to date:\nNAME[^\n]*\nn2 +absent[\s\S]*Last changes:\n/);
+  });
+
+  test("that does not answer such questions says so", async () => {
+    await watcherWithBackend("--inspect-api=false");
+    const program = kpng("get", "nodes");
+    expect(await program.ended).toBe(1);
+    expect(program.stderr()).toMatch(/REQUEST_FAILED.*--inspect-api=false/);
+  });
+
+  test("that is not there is named", async () => {
+    const program = kpng("get", "nodes");
+    expect(await program.ended).toBe(1);
+    expect(program.stderr()).toMatch(/REQUEST_FAILED.*api\.sock gives no answer: .*ENOENT/);
+  });
+});
+
+describe("files are asked without a watcher", () => {
+  test("what is in them, what a node does with it, and what becomes of a packet", async () => {
+    expect(await output("file", "-i", input(), "get", "svc", "default/web", "--no-headers")).toMatch(
+      /^default +web +LoadBalancer/,
+    );
+    const view = await output("file", "-i", input(), "get", "view", "n1", "--endpoint", "web-2");
+    expect(view).toMatch(/10\.1\.0\.2:8080 +web-2 +n2 +used, but not where the policy is Local: it is ready/);
+    const explained = await output(
+      "file",
+      "-i",
+      input(),
+      "explain",
+      "--node",
+      "n1",
+      "--from",
+      "outside",
+      "192.0.2.1:80",
+    );
+    expect(explained).toMatch(/^outside → 192\.0\.2\.1:80\/TCP: FORWARD\n/);
+    expect(explained).toMatch(/externalTrafficPolicy is Local: only endpoints on this node\./);
+  });
+
+  test.each([
+    [["get", "services", "none"], 1, /nothing is called \\"none\\"/],
+    [["explain", "--node", "n1", "10.0.0.1"], 1, /write address:port/],
+    [["explain", "10.0.0.1:80"], 1, /--node is missing/],
+    [["get", "nodes", "--state", "tired"], 2, /"tired" is no state: current, received, behind, failing, absent/],
+    [["get", "nodes", "-o", "xml"], 2, /one of table, wide, json, jsonl, yaml/],
+  ])("%j is refused with what is wrong", async (args, code, message) => {
+    const program = kpng("file", "-i", input(), ...args);
+    expect(await program.ended).toBe(code);
+    expect(program.stderr()).toMatch(message);
+  });
+});
