@@ -29,7 +29,8 @@ export class RuleRecord {
       restore: async (transaction) => {
         await kernel.restore(transaction);
         this.#committedAtMs = Date.now();
-        this.#lastTransaction = transaction.slice(0, maxTransaction);
+        // A copy: a part of a text keeps the whole of it, which of a full sync is many megabytes.
+        this.#lastTransaction = Buffer.from(transaction.slice(0, maxTransaction)).toString();
       },
     };
   }

@@ -1,5 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
-import { runTool } from "../commit/run-tool.ts";
+import { type RunTool, runTool } from "../commit/run-tool.ts";
 import { BackendIptablesError } from "../iptables-error.ts";
 import { findTools, type Tools, type Variant } from "../read/find-tools.ts";
 import { readRules } from "../read/read-rules.ts";
@@ -21,11 +21,12 @@ export async function openKubeProxy(
   family: Family,
   variant: Variant | "auto",
   timeoutMs: number,
+  run: RunTool = runTool,
 ): Promise<ReadKubeProxy | undefined> {
   const tools: Tools[] = [];
   for (const each of variant === "auto" ? (["auto", "nft", "legacy"] as const) : [variant]) {
     const isFirst = each === variant;
-    const found = await findTools(family, each, runTool).catch((error: unknown) => {
+    const found = await findTools(family, each, run).catch((error: unknown) => {
       if (isFirst && family === "v4") throw error;
       if (error instanceof BackendIptablesError) return undefined;
       throw error;
@@ -36,7 +37,7 @@ export async function openKubeProxy(
   if (tools.length === 0) return undefined;
   return async () => {
     for (const each of tools) {
-      const saved = await readRules(each, runTool, timeoutMs);
+      const saved = await readRules(each, run, timeoutMs);
       if (hasKubeProxyRules(saved)) return kubeProxyRules(saved);
     }
     return undefined;

@@ -1,0 +1,26 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describePackets } from "../../../../test/kernel/describe-packets.ts";
+import { Laboratory } from "../../../cli/src/demo/namespaces.ts";
+import type { RunTool } from "../commit/run-tool.ts";
+import { openKubeProxy } from "./read-kube-proxy.ts";
+
+describePackets("kube-proxy's rules", () => {
+  let laboratory: Laboratory;
+  const run: RunTool = (command) => laboratory.finish("node", command);
+  const read = async (variant: "auto" | "nft" | "legacy") => (await openKubeProxy("v4", variant, 30_000, run))?.();
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+    await laboratory.add("node");
+  });
+  afterAll(() => laboratory.close());
+
+  test("are found where its image has put them, whatever the node's own iptables is", async () => {
+    expect(await read("auto")).toBeUndefined();
+    await laboratory.run("node", ["iptables-legacy", "-t", "nat", "-N", "KUBE-SERVICES"]);
+    await laboratory.run("node", ["iptables-legacy", "-t", "nat", "-A", "OUTPUT", "-j", "KUBE-SERVICES"]);
+    expect(await read("nft")).toBeUndefined();
+    const found = "*nat\n:KUBE-SERVICES - [0:0]\n-A OUTPUT -j KUBE-SERVICES\n";
+    expect(await read("legacy")).toBe(found);
+    expect(await read("auto")).toBe(found);
+  });
+});
