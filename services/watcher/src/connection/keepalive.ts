@@ -23,8 +23,8 @@ export function keepAlive(
   const { intervalMs = 30_000, timeoutMs = 20_000 } = options;
   const { socket } = session;
   let cancel: () => void = () => undefined;
-  const wait = (): void => {
-    cancel = clock.after(intervalMs, ping);
+  const wait = (ms = intervalMs): void => {
+    cancel = clock.after(ms, ping);
   };
   const judge = (bytesRead: number): void => {
     cancel = clock.after(timeoutMs, () => {
@@ -43,6 +43,7 @@ export function keepAlive(
       wait();
     });
   };
-  wait();
+  // Thousands that came in the same second are not pinged in the same moment.
+  wait(intervalMs * (0.5 + Math.random() / 2));
   session.once("close", () => cancel());
 }

@@ -1,0 +1,67 @@
+import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { node, service } from "@kpng/watcher/testing/build.ts";
+import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
+import { expect, test } from "vitest";
+
+const nodeCount = 100;
+
+/** So many are let in whatever they cost. */
+const places = 16;
+
+/** A hundred connections on a busy machine take their time. */
+const patience = { timeout: 60_000 };
+
+/** A watcher that lets sixteen wait for their first batch, and has none for them yet. */
+async function serve(listen: string): Promise<{ readonly server: TestServer; fill(): void }> {
+  const store = new Store();
+  const server = await serveStore(store, { listen: [listen], maxStartWaitMs: 1, drainMs: 0 });
+  const services = Array.from({ length: 200 }, (_, index) => service({ name: `s${index}` }));
+  return { server, fill: () => store.replace({ services, slices: [], nodes: [node("n1")] }) };
+}
+
+async function refused(server: TestServer, view: string): Promise<number> {
+  const values = (await server.metrics.getSingleMetric("kpng_admission_refused_total")?.get())?.values ?? [];
+  return values.find(({ labels }) => labels.view === view)?.value ?? 0;
+}
+
+test("nodes that come all at once to a watcher with little room come when they are told", {
+  timeout: 180_000,
+}, async () => {
+  let { server, fill } = await serve("tcp://127.0.0.1:0");
+  const { address } = server;
+  const stop = new AbortController();
+  const log = createLog("error", () => undefined);
+  const synced = new Set<number>();
+  const changed: number[] = [];
+  const follow = async (index: number): Promise<void> => {
+    let isFirst = true;
+    const options = { transport: dial({ api: address }), nodeName: "n1", log, errorDelayMs: 200 };
+    for await (const { changes } of followView(options, stop.signal)) {
+      synced.add(index);
+      if (!isFirst && changes.length > 0) changed.push(index);
+      isFirst = false;
+    }
+  };
+  const nodes = Promise.all(Array.from({ length: nodeCount }, (_, index) => follow(index)));
+  try {
+    await expect.poll(() => refused(server, "whole"), patience).toBeGreaterThanOrEqual(nodeCount - places);
+    expect(synced.size).toBe(0);
+    fill();
+    await expect.poll(() => synced.size, patience).toBe(nodeCount);
+    await server.stop();
+    synced.clear();
+    ({ server, fill } = await serve(`tcp://${address}`));
+    await expect.poll(() => refused(server, "resumed"), patience).toBeGreaterThanOrEqual(nodeCount - places);
+    fill();
+    await expect.poll(() => synced.size, patience).toBe(nodeCount);
+    // Who was told to come again lost nothing by it.
+    expect(changed).toEqual([]);
+  } finally {
+    stop.abort();
+    await nodes;
+    await server.stop();
+  }
+});
