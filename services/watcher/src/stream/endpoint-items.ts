@@ -39,7 +39,7 @@ export function endpointItems(
       return made.items;
     }
   }
-  const items = makeItems(service, one, uses, form);
+  const items = makeItems(service, one, uses, form, isKept);
   if (isKept) {
     const { name: slice, hasPodKeys } = one.slice;
     ofService.set(one.endpoint, { name, slice, hasPodKeys, items, next: first });
@@ -64,14 +64,20 @@ function formName(uses: Uses, { isExtended, isOnNode }: EndpointForm): string {
   return name;
 }
 
-function makeItems(service: Service, one: MergedEndpoint, uses: Uses, { isExtended, isOnNode }: EndpointForm): Item[] {
+function makeItems(
+  service: Service,
+  one: MergedEndpoint,
+  uses: Uses,
+  { isExtended, isOnNode }: EndpointForm,
+  isKept: boolean,
+): Item[] {
   const path = serviceKey(service);
   return viewEndpoints(service, one, uses, isOnNode).flatMap((endpoint) => {
     // A reader that ignores Scopes uses all that it gets for cluster IPs: what must not be used there is left out.
     if (!isExtended && !endpoint.scopes.internal) return [];
     const encoded = isExtended ? encodeExtendedEndpoint(endpoint, service) : encodeKpngEndpoint(endpoint, service);
     const section = endpoint.podName === "" ? anonymousSection : podSection;
-    return [makeItem(section, `${path}/${endpoint.key}`, toBinary(EndpointSchema, encoded))];
+    return [makeItem(section, `${path}/${endpoint.key}`, toBinary(EndpointSchema, encoded), isKept)];
   });
 }
 

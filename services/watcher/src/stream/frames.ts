@@ -31,12 +31,13 @@ const valueBytes = 2;
 const refSet = 1;
 const refPath = 2;
 
-export function setFrame(set: SetName, path: string, bytes: Uint8Array): Frame {
+/** With `isKept` false it shares its memory with others that come and go: it must not be held on to. */
+export function setFrame(set: SetName, path: string, bytes: Uint8Array, isKept = true): Frame {
   const pathLength = Buffer.byteLength(path);
   const refLength = 1 + lengthOfVarint(set) + 1 + lengthOfVarint(pathLength) + pathLength;
   const valueLength = 1 + lengthOfVarint(refLength) + refLength + 1 + lengthOfVarint(bytes.length) + bytes.length;
   // Written by hand: these are most of what is ever sent, and a writer costs as much as all the rest of an item.
-  const one = emptyFrame(1 + lengthOfVarint(valueLength) + valueLength);
+  const one = emptyFrame(1 + lengthOfVarint(valueLength) + valueLength, isKept);
   let end = writeLength(one, frameHeaderBytes, opSet, valueLength);
   end = writeLength(one, end, valueRef, refLength);
   one[end] = tagOf(refSet, WireType.Varint);
@@ -154,8 +155,8 @@ function frame(writer: BinaryWriter): Frame {
   return bytes;
 }
 
-function emptyFrame(length: number): Buffer {
-  const bytes = Buffer.allocUnsafeSlow(frameHeaderBytes + length);
+function emptyFrame(length: number, isKept = true): Buffer {
+  const bytes = (isKept ? Buffer.allocUnsafeSlow : Buffer.allocUnsafe)(frameHeaderBytes + length);
   bytes[0] = 0;
   bytes.writeUInt32BE(length, 1);
   return bytes;

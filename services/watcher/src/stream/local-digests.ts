@@ -117,7 +117,7 @@ export class ViewDigest {
     for (const key of localDelta(last.snapshot, snapshot).keysByNode.get(node.name) ?? []) {
       for (const side of [last.snapshot, snapshot]) {
         const unit = ownUnitAt(side, key, request, node, true);
-        if (unit !== undefined) own ^= ownDigest(unit);
+        if (unit !== undefined) own ^= ownDigest(unit, true);
       }
     }
     const isChanged = isNodeChanged(last.snapshot, snapshot, node.name);
@@ -131,5 +131,5 @@ export class ViewDigest {
 }
 
 function digestOfOwn(units: readonly OwnUnit[]): bigint {
-  return units.reduce((digest, unit) => digest ^ ownDigest(unit), 0n);
+  return units.reduce((digest, unit) => digest ^ ownDigest(unit, false), 0n);
 }

@@ -4,7 +4,7 @@ import { choosingNode } from "../view/node.ts";
 import { diffItems } from "./diff-items.ts";
 import { keepFrame } from "./frames.ts";
 import { getOrMake } from "./get-or-make.ts";
-import { digestOf } from "./item-digests.ts";
+import { digestOf, freshDigestOf } from "./item-digests.ts";
 import { audienceBuckets, proxyNamesIn } from "./local-digests.ts";
 import { type Audience, audienceKey, audienceOf, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
 import { wholeView } from "./local-whole.ts";
@@ -35,11 +35,12 @@ export function resumeView(snapshot: Snapshot, request: LocalRequest, held: Buck
       digests.toggle(digestOf(item));
     }
   }
-  for (const item of own) digests.toggle(digestOf(item));
+  const ownDigests = new Map(own.map((item) => [item, freshDigestOf(item)]));
+  for (const digest of ownDigests.values()) digests.toggle(digest);
   const isRight = (bucket: number): boolean => digests.isSameBucket(held, bucket);
   const wrong = Array.from({ length: bucketCount }, (_, bucket) => bucket).filter((bucket) => !isRight(bucket));
   if (request.takesBatches && wrong.length > maxWrongShare * bucketCount) return afresh(snapshot, request);
-  const wanted = own.filter((item) => !isRight(digestOf(item).bucket));
+  const wanted = own.filter((item) => !isRight(ownDigests.get(item)?.bucket ?? 0));
   if (wrong.length > 0) {
     const byBucket = itemsByBucket(snapshot, audience);
     for (const bucket of wrong) {

@@ -61,6 +61,7 @@ export function nodeItems(snapshot: Snapshot, nodeName: string): readonly Item[]
   return node === undefined ? [] : [makeItem(nodeSection, nodeName, toBinary(NodeSchema, encodeNode(node)))];
 }
 
-export function makeItem(section: number, path: string, bytes: Uint8Array): Item {
-  return { section, path, frame: setFrame(localOrder.sections[section] ?? 0, path, bytes) };
+/** With `isKept` false it must not be held on to; see setFrame. */
+export function makeItem(section: number, path: string, bytes: Uint8Array, isKept = true): Item {
+  return { section, path, frame: setFrame(localOrder.sections[section] ?? 0, path, bytes, isKept) };
 }

@@ -1,5 +1,6 @@
 import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
+import { digestOf, freshDigestOf } from "./item-digests.ts";
 import { audienceOf, type LocalRequest } from "./local-units.ts";
 import { ownServices } from "./own-services.ts";
 import type { Item } from "./projection.ts";
@@ -39,10 +40,11 @@ export function ownUnitAt(
   return { shared: classUnit(state, audience), unit: nodeUnit(state, node, request.isExtended, isKept) };
 }
 
-/** What distinguishes the digest of the node's view from that of its audience's. */
-export function ownDigest({ shared, unit: { base, hidden, own } }: OwnUnit): bigint {
+/** What distinguishes the digest of the node's view from that of its audience's. `isKept` as when the unit was made. */
+export function ownDigest({ shared, unit: { base, hidden, own } }: OwnUnit, isKept: boolean): bigint {
   const bases = base === shared ? 0n : unitDigest(base) ^ unitDigest(shared);
-  return bases ^ digestOfItems(hidden) ^ digestOfItems(own);
+  const digest = isKept ? digestOf : freshDigestOf;
+  return own.reduce((sum, item) => sum ^ digest(item).hash, bases ^ digestOfItems(hidden));
 }
 
 /** The items that the audience is told and the node is not, and those that it is told in their place. */
