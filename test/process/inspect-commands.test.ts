@@ -91,6 +91,23 @@ describe("a running watcher", () => {
   });
 });
 
+test("a backend is asked on its own socket", async () => {
+  const socket = join(folder, "backend.sock");
+  const watcher = kpng("file", "-i", input(), "to-api", "--listen", api());
+  await watcher.said('"msg":"input read"');
+  const args = ["--api", api(), "--node-name", "n1", "--inspect-socket", socket];
+  const backend = start("services/backend-json/src/main.ts", args);
+  await expect.poll(() => backend.stdout().split("\n").length).toBe(3);
+  const [state] = JSON.parse(await output("get", "backend", "--api", `unix://${socket}`, "-o", "json"));
+  expect(state).toMatchObject({ program: "kpng-json", nodeName: "n1", appliedRevision: "1", serviceCount: 2 });
+  expect(await output("get", "backend", "--api", `unix://${socket}`)).toMatch(
+    /^PROGRAM .*\nkpng-json +n1 +yes +1 +1 +2 /,
+  );
+  const rules = kpng("get", "rules", "--api", `unix://${socket}`);
+  expect(await rules.ended).toBe(1);
+  expect(rules.stderr()).toMatch(/this backend keeps no rules/);
+});
+
 describe("files are asked without a watcher", () => {
   test("what is in them, what a node does with it, and what becomes of a packet", async () => {
     expect(await output("file", "-i", input(), "get", "svc", "default/web", "--no-headers")).toMatch(

@@ -1,5 +1,4 @@
 import { create } from "@bufbuild/protobuf";
-import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import {
   type BackendInspectService,
@@ -9,6 +8,7 @@ import {
   SyncSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
 import type { RuleSetState } from "./rule-set-state.ts";
@@ -121,18 +121,4 @@ function toSync({ mode, revision }: SyncUpdate, times: SyncTimes, error: string)
       commit: durationOf(endedAtMs - renderedAtMs),
     },
   });
-}
-
-/** To the microsecond. */
-function timestampOf(ms: number): Timestamp {
-  return create(TimestampSchema, split(ms));
-}
-
-function durationOf(ms: number): Duration {
-  return create(DurationSchema, split(Math.max(0, ms)));
-}
-
-function split(ms: number): { readonly seconds: bigint; readonly nanos: number } {
-  const micros = Math.round(ms * 1_000);
-  return { seconds: BigInt(Math.floor(micros / 1_000_000)), nanos: (micros % 1_000_000) * 1_000 };
 }

@@ -1,5 +1,4 @@
-import { createClient, createRouterTransport } from "@connectrpc/connect";
-import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { createRouterTransport, type Transport } from "@connectrpc/connect";
 import { dial, parseApiAddress } from "@kpng/process/dial.ts";
 import { addOptions, logLevelOption, type OptionSpec } from "@kpng/process/options.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
@@ -9,10 +8,11 @@ import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { makeRoutes } from "@kpng/watcher/stream/routes.ts";
 import { Command } from "commander";
-import { asking, type InspectClient } from "../inspect/client.ts";
+import { asking } from "../inspect/client.ts";
 import type { ClientCommand } from "../inspect/client-command.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { getCommands } from "../inspect/get.ts";
+import { backendCommand, rulesCommand } from "../inspect/get-backend.ts";
 import { topCommand } from "../inspect/top.ts";
 import { traceCommand } from "../inspect/trace.ts";
 import { type CommonOptions, type Options, withContext } from "./context.ts";
@@ -20,11 +20,11 @@ import { routesOptions } from "./sinks.ts";
 import type { SourceCommand } from "./sources.ts";
 
 /** Gives `work` a watcher to ask, as the options say, and lets go of it. */
-type WithClient = (options: Options, work: (client: InspectClient) => Promise<void>) => Promise<void>;
+type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
 
 /** `kpng get|explain|trace|top`: ask a watcher elsewhere. */
 export function makeInspect(signal: AbortSignal): readonly Command[] {
-  const ask: WithClient = async (options, work) => {
+  const ask: WithTransport = async (options, work) => {
     const {
       api,
       apiClientTlsKey: key,
@@ -32,28 +32,35 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
       apiClientTlsCa: ca,
     } = options as Record<string, string | undefined>;
     const tls = readClientTls("api-client-", { key, crt, ca });
-    const client = createClient(InspectService, dial({ api: api ?? "", tls }));
-    await asking(api ?? "", signal, () => work(client));
+    const transport = dial({ api: api ?? "", tls });
+    await asking(api ?? "", signal, () => work(transport));
   };
-  const build = (path: string) => (command: ClientCommand) =>
-    makeCommand(command, remoteOptions, `kpng ${path}${command.name}`, ask, signal);
-  return [makeGet(getCommands.map(build("get "))), ...[explainCommand, traceCommand, topCommand].map(build(""))];
+  const build = (command: ClientCommand, path = "", more: readonly OptionSpec[] = []): Command =>
+    makeCommand(command, [...more, ...remoteOptions], `kpng ${path}${command.name}`, ask, signal);
+  const { view, ...others } = getCommands;
+  const get = [...Object.values(others), backendCommand, rulesCommand].map((command) => build(command, "get "));
+  return [
+    makeGet([...get, build(view, "get ", [proxyNameFilter])]),
+    build(explainCommand, "", [proxyNameFilter]),
+    build(traceCommand),
+    build(topCommand),
+  ];
 }
 
 /** `kpng SOURCE get|explain`: ask a watcher of this process about what the source gives. */
 export function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
-  const ask: WithClient = (options, work) =>
+  const ask: WithTransport = (options, work) =>
     withContext(options as unknown as CommonOptions, "kpng-watcher", async (context) => {
       const store = new Store();
       const routes = routesOptions(options.serviceProxyName as readonly string[], store, context);
       const stop = new AbortController();
       const more = makeRoutes({ ...routes, moreServices: [inspection(routes)] }, stop.signal);
-      const client = createClient(InspectService, createRouterTransport(more));
+      const transport = createRouterTransport(more);
       const main: Task = {
         name: "inspect",
         run: async (ended) => {
           if ((await store.next(0, ended)) === undefined) return;
-          await asking("the watcher of this process", ended, () => work(client));
+          await asking("the watcher of this process", ended, () => work(transport));
         },
       };
       try {
@@ -63,12 +70,20 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
       }
     });
   const options = [{ ...logLevelOption, default: "error" }];
-  const build = (path: string) => (command: ClientCommand) =>
+  const build = (command: ClientCommand, path = ""): Command =>
     makeCommand(command, options, `kpng ${source.name} ${path}${command.name}`, ask, signal);
   // Of a watcher that nobody subscribes to there are no streams to tell of.
-  const withoutStreams = getCommands.filter(({ name }) => name !== "subscribers");
-  return [makeGet(withoutStreams.map(build("get "))), build("")(explainCommand)];
+  const { services, endpoints, nodes, changes, view } = getCommands;
+  const get = [services, endpoints, nodes, changes, view].map((command) => build(command, "get "));
+  return [makeGet(get), build(explainCommand)];
 }
+
+/** At a source it is the source's option. */
+const proxyNameFilter: OptionSpec = {
+  flags: "--service-proxy-name <name>",
+  description: "whose Services: the value of their label service.kubernetes.io/service-proxy-name",
+  default: "",
+};
 
 const remoteOptions: readonly OptionSpec[] = [
   {
@@ -93,7 +108,7 @@ function makeCommand(
   { name, aliases = [], words, description, options, examples, run }: ClientCommand,
   moreOptions: readonly OptionSpec[],
   path: string,
-  ask: WithClient,
+  ask: WithTransport,
   signal: AbortSignal,
 ): Command {
   const command = addOptions(new Command(name), [...options, ...moreOptions])
@@ -104,6 +119,6 @@ function makeCommand(
   return command.action((...parts: readonly unknown[]) => {
     const self = parts.at(-1) as Command;
     const word = words === "" ? undefined : (parts[0] as string | undefined);
-    return ask(self.optsWithGlobals(), (client) => run(client, word, self.optsWithGlobals(), signal));
+    return ask(self.optsWithGlobals(), (transport) => run(transport, word, self.optsWithGlobals(), signal));
   });
 }

@@ -1,6 +1,6 @@
+import type { Transport } from "@connectrpc/connect";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Options } from "../commands/context.ts";
-import type { InspectClient } from "./client.ts";
 
 /** A command that asks a watcher: one elsewhere, or one in this process, `kpng NAME` or `kpng SOURCE NAME`. */
 export interface ClientCommand {
@@ -12,5 +12,5 @@ export interface ClientCommand {
   readonly options: readonly OptionSpec[];
   /** COMMAND stands for the words that lead here. */
   readonly examples: string;
-  run(client: InspectClient, word: string | undefined, options: Options, signal: AbortSignal): Promise<void>;
+  run(transport: Transport, word: string | undefined, options: Options, signal: AbortSignal): Promise<void>;
 }

@@ -1,9 +1,13 @@
-import { type Client, Code, ConnectError } from "@connectrpc/connect";
-import type { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { type Client, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 
 /** Asks a watcher. */
 export type InspectClient = Client<typeof InspectService>;
+
+export function inspectClient(transport: Transport): InspectClient {
+  return createClient(InspectService, transport);
+}
 
 /** Largest pages, so that a big list takes few calls. */
 export const pageSize = 5_000;
@@ -31,7 +35,7 @@ export async function asking<T>(watcher: string, signal: AbortSignal, work: () =
     if (!(error instanceof ConnectError)) throw error;
     const isOther = error.code === Code.Unimplemented;
     const what = isOther
-      ? "does not know such questions: it is no watcher of kpng, an older one, or runs with --inspect-api=false"
+      ? "does not know such questions: it is nothing of kpng, an older version, or runs with --inspect-api=false"
       : "gives no answer";
     throw new ProcessError("REQUEST_FAILED", `${watcher} ${what}`, { cause: error });
   }

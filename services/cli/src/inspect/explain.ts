@@ -5,8 +5,10 @@ import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpn
 import { nodeNameOption, type OptionSpec, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
+import { inspectClient } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { formatEnum, formatProtocol } from "./format.ts";
+import { readProxyName } from "./get.ts";
 import { type OutputOptions, outputOptions, printRows, readOutputOptions } from "./output.ts";
 import { formatTable } from "./table.ts";
 import { decisionTable } from "./tables/decision-table.ts";
@@ -60,7 +62,8 @@ Examples:
   COMMAND --node n1 --from 203.0.113.7 198.51.100.10:443
   COMMAND --node n1 --from outside 192.0.2.1:30080 -o json
 `,
-  run: async (client, word = "", options) => {
+  run: async (transport, word = "", options) => {
+    const client = inspectClient(transport);
     if (options.node === undefined)
       throw new ProcessError("BAD_OPTION", "--node is missing: which node does it reach?");
     const from = String(options.from);
@@ -68,6 +71,7 @@ Examples:
     const response = await client.explain({
       ...readDestination(word),
       nodeName: String(options.node),
+      serviceProxyName: readProxyName(options),
       sourceAddress: sourceKind === undefined ? from : "",
       sourceKind: sourceKind ?? SourceKind.UNSPECIFIED,
       protocol: protocolWords.get(String(options.protocol)) ?? Protocol.UNSPECIFIED,

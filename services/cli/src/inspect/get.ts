@@ -4,7 +4,7 @@ import { nodeNameOption, type OptionSpec, parseWholeNumber, repeatable } from "@
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../commands/context.ts";
-import { pageSize, readPages } from "./client.ts";
+import { type InspectClient, inspectClient, pageSize, readPages } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { outputOptions, printRows, type RowKind, readOutputOptions, WatchPrinter } from "./output.ts";
 import { changeTable } from "./tables/change-table.ts";
@@ -60,16 +60,17 @@ const stateOption: OptionSpec = (() => {
 interface Table<D extends DescMessage, F> {
   readonly kind: RowKind<D>;
   readonly filterOf: (word: string | undefined, options: Options) => F;
-  readonly list: (client: Parameters<ClientCommand["run"]>[0], filter: F) => Promise<MessageShape<D>[]>;
+  readonly list: (client: InspectClient, filter: F) => Promise<MessageShape<D>[]>;
   readonly watch: (
-    client: Parameters<ClientCommand["run"]>[0],
+    client: InspectClient,
     filter: F,
     signal: AbortSignal,
   ) => AsyncIterable<{ readonly rows: readonly MessageShape<D>[]; readonly deleted: readonly string[] }>;
 }
 
 function runTable<D extends DescMessage, F>({ kind, filterOf, list, watch }: Table<D, F>): ClientCommand["run"] {
-  return async (client, word, options, signal) => {
+  return async (transport, word, options, signal) => {
+    const client = inspectClient(transport);
     const output = readOutputOptions(options);
     const filter = filterOf(word, options);
     if (options.watch === true) {
@@ -254,6 +255,11 @@ Examples:
   }),
 };
 
+/** At a source the option names several, the first of which is the standard one. */
+export function readProxyName({ serviceProxyName }: Options): string {
+  return typeof serviceProxyName === "string" ? serviceProxyName : "";
+}
+
 const view: ClientCommand = {
   name: "view",
   description: "what a node does with each endpoint, and why",
@@ -272,14 +278,14 @@ Examples:
 
   COMMAND n1 --unused -n default
 `,
-  run: async (client, nodeName = "", options) => {
+  run: async (transport, nodeName = "", options) => {
+    const client = inspectClient(transport);
     const rows = await readPages(
       (pageToken) =>
         client.listNodeEndpoints({
           ...splitService(options),
           nodeName,
-          // At a source the option names several, the first of which is the standard one.
-          serviceProxyName: typeof options.serviceProxyName === "string" ? options.serviceProxyName : "",
+          serviceProxyName: readProxyName(options),
           endpoint: String(options.endpoint),
           onlyUnused: options.unused === true,
           pageSize,
@@ -295,4 +301,4 @@ Examples:
   },
 };
 
-export const getCommands: readonly ClientCommand[] = [services, endpoints, nodes, subscribers, changes, view];
+export const getCommands = { services, endpoints, nodes, subscribers, changes, view } as const;

@@ -4,6 +4,7 @@ import type { GetStatusResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_
 import { ApplyState, ApplyStateSchema, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import { waitMs } from "@kpng/process/wait.ts";
+import { inspectClient } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { formatAge, formatEnum, timestampMs } from "./format.ts";
 import { formatTable } from "./table.ts";
@@ -39,7 +40,8 @@ Examples:
   COMMAND --interval 10s
   COMMAND --count 1
 `,
-  run: async (client, _word, options, signal) => {
+  run: async (transport, _word, options, signal) => {
+    const client = inspectClient(transport);
     const { isTTY = false, rows: height } = process.stdout;
     const count = Number(options.count);
     let before: GetStatusResponse | undefined;

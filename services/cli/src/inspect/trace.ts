@@ -1,5 +1,6 @@
 import { type Change, ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { parseWholeNumber } from "@kpng/process/options.ts";
+import { inspectClient } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { limitOption, namespaceOption, splitName } from "./get.ts";
 import { outputOptions, printRows, readOutputOptions } from "./output.ts";
@@ -30,7 +31,8 @@ Examples:
   COMMAND web -n default --limit 10
   COMMAND --watch
 `,
-  run: async (client, word, options, signal) => {
+  run: async (transport, word, options, signal) => {
+    const client = inspectClient(transport);
     const output = readOutputOptions(options);
     const { namespace, name: service } = splitName(word, options);
     const sinceRevision = BigInt(Number(options.since));

@@ -7,10 +7,10 @@ import {
   type SlowestSubscriberSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
+import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { ChangedObject, ChangeRecord, Reporter, WayTimes } from "./change-record.ts";
 import type { Distribution } from "./distribution.ts";
 import { timingsMessage } from "./subscriber-row.ts";
-import { durationOf, timestampOf } from "./time-message.ts";
 
 export function changeRow(record: ChangeRecord): Change {
   const { facts, stages } = record;

@@ -11,6 +11,7 @@ import {
 import type { Subscriber } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
+import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { readNodeName, readProxyName } from "../stream/requests.ts";
 import { choosingNode } from "../view/node.ts";
@@ -25,7 +26,6 @@ import { readNumberToken, readPage } from "./page.ts";
 import { isNodeSelected, isSubscriberSelected, selectKeys } from "./select.ts";
 import { serviceRow } from "./service-row.ts";
 import { kindMessage, stateOf, subscriberRow } from "./subscriber-row.ts";
-import { timestampOf } from "./time-message.ts";
 
 const changeLimits = { standard: 100, most: 1_000 };
 

@@ -4,10 +4,10 @@ import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
+import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Subscriber } from "../stream/subscriber.ts";
 import { knownRevision, stateOf } from "./subscriber-row.ts";
-import { timestampOf } from "./time-message.ts";
 
 /** What all rows of nodes are made from. */
 export interface NodeTable {
