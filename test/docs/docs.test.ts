@@ -90,6 +90,31 @@ describe("relative links lead somewhere", () => {
     const targets = all([text], /\]\(([^)\s#]+)(?:#[^)]*)?\)/g).filter((target) => !/^[a-z]+:/.test(target));
     expect(targets.filter((target) => !existsSync(join(dirname(file), target)))).toEqual([]);
   });
+
+  /** As GitHub makes them of headings. */
+  function anchorsIn(document: string): ReadonlySet<string> {
+    const headings = all([document.replaceAll(/^```[\s\S]*?^```/gm, "")], /^#+ (.+)$/gm);
+    return new Set(
+      headings.map((text) =>
+        text
+          .toLowerCase()
+          .replaceAll(/[^\p{L}\p{N} _-]/gu, "")
+          .replaceAll(" ", "-"),
+      ),
+    );
+  }
+
+  test("and to a heading that is there, where they name one", () => {
+    const missing = [...roots, ...documents].flatMap((file) => {
+      const links = [...read(file).matchAll(/\]\(([^)\s#:]*)#([^)]+)\)/g)];
+      return links.flatMap(([, target = "", anchor = ""]) => {
+        const path = target === "" ? file : join(dirname(file), target);
+        if (!path.endsWith(".md") || !existsSync(path)) return [];
+        return anchorsIn(read(path)).has(anchor) ? [] : [`${file}: ${target}#${anchor}`];
+      });
+    });
+    expect(missing).toEqual([]);
+  });
 });
 
 test("each decision has a number of its own", () => {

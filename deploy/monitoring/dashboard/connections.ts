@@ -1,0 +1,69 @@
+import type { Row } from "./panel.ts";
+import { each, quantile, rate, watcher } from "./queries.ts";
+
+export const connections: Row = {
+  title: "Watcher: connections and process",
+  panels: [
+    {
+      title: "Connections",
+      description: "Open ones.",
+      unit: "short",
+      queries: [each("kpng_connections", watcher)],
+    },
+    {
+      title: "Connections ended by the watcher",
+      description: "age and drain are in order; idle and silent clients were gone.",
+      unit: "ops",
+      queries: [{ expr: rate("kpng_connections_ended_total", watcher), legend: "{{instance}} {{reason}}" }],
+    },
+    {
+      title: "Streams begun",
+      description: "whole: a node that held nothing; resumed: one that came back with what it held; global: a relay.",
+      unit: "ops",
+      queries: [{ expr: rate("kpng_streams_begun_total", watcher), legend: "{{instance}} {{view}}" }],
+    },
+    {
+      title: "Admission",
+      description: "Streams that wait for the end of their first batch, and those that were sent away.",
+      unit: "short",
+      queries: [
+        { ...each("kpng_admission_beginning", watcher), legend: "{{instance}} {{view}} waiting" },
+        { expr: rate("kpng_admission_refused_total", watcher), legend: "{{instance}} {{view}} refused/s" },
+        {
+          expr: quantile(0.99, "kpng_admission_pushback_seconds", watcher, "instance"),
+          legend: "{{instance}} told to wait, p99 s",
+        },
+      ],
+    },
+    {
+      title: "Event loop",
+      description: "For how long it is held up.",
+      unit: "s",
+      redFrom: 0.5,
+      queries: [
+        { expr: `nodejs_eventloop_lag_p99_seconds{${watcher}}`, legend: "{{instance}} p99" },
+        { expr: `nodejs_eventloop_lag_max_seconds{${watcher}}`, legend: "{{instance}} max" },
+      ],
+    },
+    {
+      title: "CPU",
+      description: "1 is one core.",
+      unit: "short",
+      queries: [{ expr: rate("process_cpu_seconds_total", watcher), legend: "{{instance}}" }],
+    },
+    {
+      title: "Memory",
+      description: "Resident.",
+      unit: "bytes",
+      queries: [{ expr: `process_resident_memory_bytes{${watcher}}`, legend: "{{instance}}" }],
+    },
+    {
+      title: "Garbage collection",
+      description: "Share of the time that it takes.",
+      unit: "percentunit",
+      queries: [
+        { expr: `sum by (instance) (${rate("nodejs_gc_duration_seconds_sum", watcher)})`, legend: "{{instance}}" },
+      ],
+    },
+  ],
+};

@@ -1,0 +1,175 @@
+/** Series in promtool's notation: a value each minute, `0x30` is 31 times 0, `0+1x30` counts up. */
+export interface AlertCase {
+  readonly alert: string;
+  /** With these it fires after half an hour. */
+  readonly fires: Readonly<Record<string, string>>;
+  /** With these, which look alike, it does not. */
+  readonly silent: Readonly<Record<string, string>>;
+}
+
+const on = 'job="kpng",instance="n1"';
+const v4 = `${on},ip_family="IPv4"`;
+
+/** A histogram of which ten measurements a minute end up below the first of two bounds, or between them. */
+function buckets(name: string, labels: string, [low, high]: readonly [string, string], where: "below" | "between") {
+  return {
+    [`${name}_bucket{${labels},le="${low}"}`]: where === "below" ? "0+10x60" : "0x60",
+    [`${name}_bucket{${labels},le="${high}"}`]: "0+10x60",
+    [`${name}_bucket{${labels},le="+Inf"}`]: "0+10x60",
+  };
+}
+
+/** The time is counted from 1970 in these tests, so that a time that does not move is half an hour ago. */
+export const alertCases: readonly AlertCase[] = [
+  {
+    alert: "KpngNoWatcher",
+    fires: { [`kpng_store_synced{${on}}`]: "0x60" },
+    silent: { [`kpng_store_synced{${on}}`]: "1x60" },
+  },
+  {
+    alert: "KpngWatcherNotSynced",
+    fires: { [`kpng_store_synced{${on}}`]: "0x60" },
+    silent: { [`kpng_store_synced{${on}}`]: "0x28 1x60" },
+  },
+  {
+    alert: "KpngSourceDisconnected",
+    fires: { [`kpng_source_connected{${on},source="kube",kind="slices"}`]: "1x5 0x60" },
+    silent: { [`kpng_source_connected{${on},source="kube",kind="slices"}`]: "1x26 0x60" },
+  },
+  {
+    alert: "KpngSourceSilent",
+    fires: { [`kpng_source_last_progress_timestamp_seconds{${on},kind="slices"}`]: "60x60" },
+    silent: {
+      [`kpng_source_last_progress_timestamp_seconds{${on},kind="slices"}`]: "0+60x60",
+      [`kpng_source_last_progress_timestamp_seconds{${on},kind="servicecidrs"}`]: "60x60",
+    },
+  },
+  {
+    alert: "KpngBadObjects",
+    fires: { [`kpng_source_bad_objects_total{${on},kind="services"}`]: "0x20 1x60" },
+    silent: {
+      [`kpng_source_bad_objects_total{${on},kind="services"}`]: "7x60",
+      [`kpng_source_errors_total{${on}}`]: "0x60",
+    },
+  },
+  {
+    alert: "KpngNodesFailing",
+    fires: { [`kpng_subscribers_failing{${on}}`]: "0x20 1x60" },
+    silent: { [`kpng_subscribers_failing{${on}}`]: "0x20 1x3 0x3 1x60" },
+  },
+  {
+    alert: "KpngNodesBehind",
+    fires: { [`kpng_oldest_unapplied_seconds{${on}}`]: "0x20 0+60x60" },
+    silent: { [`kpng_oldest_unapplied_seconds{${on}}`]: "50x60" },
+  },
+  {
+    alert: "KpngConvergenceSlow",
+    fires: buckets("kpng_convergence_seconds", on, ["10", "30"], "between"),
+    silent: buckets("kpng_convergence_seconds", on, ["1", "30"], "below"),
+  },
+  {
+    alert: "KpngStreamsRefused",
+    fires: { [`kpng_admission_refused_total{${on},view="whole"}`]: "0+100x60" },
+    silent: { [`kpng_admission_refused_total{${on},view="whole"}`]: "0x25 0+100x60" },
+  },
+  {
+    alert: "KpngWatcherHeldUp",
+    fires: { [`nodejs_eventloop_lag_p99_seconds{${on}}`]: "0.9x60", [`kpng_store_synced{${on}}`]: "1x60" },
+    // Another program of Node.js is no watcher.
+    silent: { 'nodejs_eventloop_lag_p99_seconds{job="other"}': "0.9x60", [`kpng_store_synced{${on}}`]: "1x60" },
+  },
+  {
+    alert: "KpngPartFailing",
+    fires: { [`kpng_part_healthy{${on},part="iptables"}`]: "1x10 0x60" },
+    silent: { [`kpng_part_healthy{${on},part="iptables"}`]: "1x60" },
+  },
+  {
+    alert: "KpngBackendWithoutWatcher",
+    fires: { [`kpng_backend_stream_connected{${on}}`]: "1x10 0x60" },
+    silent: { [`kpng_backend_stream_connected{${on}}`]: "1x26 0x2 1x60" },
+  },
+  {
+    alert: "KpngBackendServesFromDisk",
+    fires: { [`kpng_backend_view_from_disk{${on}}`]: "1x60" },
+    silent: { [`kpng_backend_view_from_disk{${on}}`]: "1x5 0x60" },
+  },
+  {
+    alert: "KpngBackendSyncsFail",
+    fires: { [`kpng_backend_syncs_total{${on},result="failed"}`]: "0+2x60" },
+    silent: {
+      [`kpng_backend_syncs_total{${on},result="failed"}`]: "0x24 1x60",
+      [`kpng_backend_syncs_total{${on},result="ok"}`]: "0+2x60",
+    },
+  },
+  {
+    alert: "KpngRulesStale",
+    fires: {
+      [`kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{${v4}}`]: "120x60",
+      [`kubeproxy_sync_proxy_rules_last_timestamp_seconds{${v4}}`]: "60x60",
+    },
+    silent: {
+      [`kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{${v4}}`]: "120x60",
+      [`kubeproxy_sync_proxy_rules_last_timestamp_seconds{${v4}}`]: "121x60",
+    },
+  },
+  {
+    alert: "KpngRestoreFailures",
+    fires: { [`kubeproxy_sync_proxy_rules_iptables_restore_failures_total{${v4}}`]: "0+1x60" },
+    silent: { [`kubeproxy_sync_proxy_rules_iptables_restore_failures_total{${v4}}`]: "0x20 1x60" },
+  },
+  {
+    alert: "KpngNetworkProgrammingSlow",
+    fires: buckets("kubeproxy_network_programming_duration_seconds", v4, ["30", "60"], "between"),
+    silent: buckets("kubeproxy_network_programming_duration_seconds", v4, ["2", "60"], "below"),
+  },
+  {
+    alert: "KpngRulesRepaired",
+    fires: { [`kpng_iptables_repairs_total{${v4}}`]: "0+1x60" },
+    silent: { [`kpng_iptables_repairs_total{${v4}}`]: "0x20 1x60" },
+  },
+  {
+    alert: "KpngDriftUnknown",
+    fires: { [`kpng_iptables_drift_checks_total{${on},result="failed"}`]: "0+1x60" },
+    silent: {
+      [`kpng_iptables_drift_checks_total{${on},result="failed"}`]: "0x20 1x60",
+      [`kpng_iptables_drift_checks_total{${on},result="ok"}`]: "0+2x60",
+    },
+  },
+  {
+    alert: "KpngConntrackNotCleaned",
+    fires: {
+      [`kpng_backend_conntrack_working{${on}}`]: "0x60",
+      [`kpng_backend_conntrack_failures_total{${on}}`]: "0+1x60",
+    },
+    // Before its first look it has not worked, and not failed.
+    silent: {
+      [`kpng_backend_conntrack_working{${on}}`]: "0x60",
+      [`kpng_backend_conntrack_failures_total{${on}}`]: "0x60",
+    },
+  },
+  {
+    alert: "KpngHealthCheckPortTaken",
+    fires: { [`kpng_backend_health_checks_not_listening{${on}}`]: "0x5 1x60" },
+    silent: { [`kpng_backend_health_checks_not_listening{${on}}`]: "1x28 0x60" },
+  },
+  {
+    alert: "KpngViewNotSaved",
+    fires: { [`kpng_backend_view_writes_total{${on},result="failed"}`]: "0+1x60" },
+    silent: { [`kpng_backend_view_writes_total{${on},result="ok"}`]: "0+1x60" },
+  },
+  {
+    alert: "KpngViewDiverged",
+    fires: { [`kpng_backend_view_divergences_total{${on}}`]: "0x20 1x60" },
+    silent: { [`kpng_backend_view_divergences_total{${on}}`]: "0x60" },
+  },
+  {
+    alert: "KpngShadowDifferences",
+    fires: { [`kpng_shadow_differences{${v4}}`]: "3x60" },
+    silent: { [`kpng_shadow_differences{${v4}}`]: "3x28 0x60" },
+  },
+  {
+    alert: "KpngShadowBlind",
+    fires: { [`kpng_shadow_looks_total{${on},result="failed"}`]: "0+1x60" },
+    silent: { [`kpng_shadow_looks_total{${on},result="ok"}`]: "0+1x60" },
+  },
+];
