@@ -138,11 +138,15 @@ export class RecentChanges implements DeliveryObserver {
     this.#version += 1;
   }
 
-  *#between(after: number, revision: number): Iterable<ChangeRecord> {
-    for (let each = Math.max(after, this.#newest - this.#size) + 1; each <= revision; each += 1) {
+  /** The records after one revision up to another; most often there is just one. */
+  #between(after: number, revision: number): readonly ChangeRecord[] {
+    const first = Math.max(after, this.#newest - this.#size) + 1;
+    const records: ChangeRecord[] = [];
+    for (let each = first; each <= revision; each += 1) {
       const record = this.at(each);
-      if (record !== undefined) yield record;
+      if (record !== undefined) records.push(record);
     }
+    return records;
   }
 }
 
