@@ -1,7 +1,9 @@
-import { connect as connectSocket } from "node:net";
+import { connect as connectSocket, isIP, type Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
 import type { Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { ProcessError } from "./process-error.ts";
+import { pingHeader, SilenceLimit } from "./silence-limit.ts";
 import type { TlsFiles } from "./tls-files.ts";
 
 /** Where a watcher is reached. */
@@ -57,24 +59,42 @@ export interface DialOptions {
  */
 export function dial({ api, tls, maxMessageBytes = 64 * 1024 * 1024 }: DialOptions): Transport {
   const address = parseApiAddress(api, tls !== undefined);
-  // A watcher that lost its power never closes the connection: the kernel's probes notice, and an unanswered ping. Pings
-  // stay rare, because a Go server ends a connection that pings it more often than every five minutes.
-  const keepalive = { pingIntervalMs: 330_000, pingTimeoutMs: 20_000 };
-  const socket = { keepAlive: true, keepAliveInitialDelay: 30_000 };
-  // Nodes send a name and receive everything: asking for compressed messages costs the watcher CPU for each of them.
-  const common = { readMaxBytes: maxMessageBytes, acceptCompression: [], ...keepalive };
-  if (address.kind === "unix") {
-    const { path } = address;
-    return createGrpcTransport({
-      ...common,
-      baseUrl: "http://localhost",
-      nodeOptions: { createConnection: () => connectSocket(path) },
-    });
-  }
-  const host = address.host.includes(":") ? `[${address.host}]` : address.host;
-  return createGrpcTransport({
-    ...common,
-    baseUrl: `${address.isTls ? "https" : "http"}://${host}:${address.port}`,
-    nodeOptions: { ...socket, minVersion: "TLSv1.2", ...tls },
+  const silence = new SilenceLimit();
+  const transport = createGrpcTransport({
+    baseUrl: baseUrlOf(address),
+    readMaxBytes: maxMessageBytes,
+    // Nodes send a name and receive everything: asking for compressed messages costs the watcher CPU for each of them.
+    acceptCompression: [],
+    // A watcher that lost its power never closes the connection: the kernel's probes notice, and an unanswered ping. Pings
+    // stay rare, because a Go server ends a connection that pings it more often than every five minutes. Ours say how
+    // often they ping.
+    pingIntervalMs: 330_000,
+    pingTimeoutMs: 20_000,
+    nodeOptions: { createConnection: () => silence.watch(openSocket(address, tls)) },
   });
+  return {
+    unary: (...call) => transport.unary(...call),
+    async stream(...call) {
+      const response = await transport.stream(...call);
+      silence.expect(response.header.get(pingHeader));
+      return response;
+    },
+  };
+}
+
+function baseUrlOf(address: ApiAddress): string {
+  if (address.kind === "unix") return "http://localhost";
+  const host = address.host.includes(":") ? `[${address.host}]` : address.host;
+  return `${address.isTls ? "https" : "http"}://${host}:${address.port}`;
+}
+
+function openSocket(address: ApiAddress, tls: TlsFiles | undefined): Socket {
+  if (address.kind === "unix") return connectSocket(address.path);
+  const { host, port } = address;
+  // An address is no name that a certificate is asked for by (RFC 6066 §3).
+  const serverName = isIP(host) === 0 ? { servername: host } : {};
+  const socket = address.isTls
+    ? connectTls({ host, port, ALPNProtocols: ["h2"], minVersion: "TLSv1.2", ...serverName, ...tls })
+    : connectSocket({ host, port });
+  return socket.setKeepAlive(true, 30_000);
 }

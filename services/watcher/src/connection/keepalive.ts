@@ -1,6 +1,9 @@
 import type { ServerHttp2Session } from "node:http2";
 import type { LoopClock } from "./loop-clock.ts";
 
+/** Time between pings, in milliseconds. */
+export const standardPingMs = 30_000;
+
 export interface KeepaliveOptions {
   /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
   readonly intervalMs?: number | undefined;
@@ -20,7 +23,7 @@ export function keepAlive(
   onSilent: () => void,
   options: KeepaliveOptions = {},
 ): void {
-  const { intervalMs = 30_000, timeoutMs = 20_000 } = options;
+  const { intervalMs = standardPingMs, timeoutMs = 20_000 } = options;
   const { socket } = session;
   let cancel: () => void = () => undefined;
   const wait = (ms = intervalMs): void => {

@@ -4,6 +4,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { pingHeader } from "@kpng/process/silence-limit.ts";
 import { MessageSplitter } from "./message-splitter.ts";
 import { formatPeer } from "./peer.ts";
 import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "./watch.ts";
@@ -13,6 +14,8 @@ export interface FastWatchOptions extends WatchContext {
   readonly hasLocalApi: boolean;
   readonly hasGlobalApi: boolean;
   readonly maxRequestBytes: number;
+  /** Time between two pings, which clients are told, in milliseconds. */
+  readonly pingMs: number;
   readonly log: Log;
 }
 
@@ -81,7 +84,7 @@ function answer(
   open: Open,
   request: Http2ServerRequest,
   response: Http2ServerResponse,
-  { maxRequestBytes, log }: FastWatchOptions,
+  { maxRequestBytes, pingMs, log }: FastWatchOptions,
   { stop, leave }: { readonly stop: AbortSignal; readonly leave: AbortSignal },
 ): void {
   const { stream } = response;
@@ -151,7 +154,7 @@ function answer(
   stream.once("aborted", onGone);
   // A broken stream is followed by "close"; without a listener it would end the process.
   stream.on("error", (error) => log.debug("client gone", { rpc: request.url, reason: reasonOf(error) }));
-  response.writeHead(200, { "content-type": "application/grpc+proto" });
+  response.writeHead(200, { "content-type": "application/grpc+proto", [pingHeader]: String(pingMs) });
   stream.on("drain", () => watch.stream.drained());
   stream.on("data", (chunk: Uint8Array) => {
     messages.push(chunk);

@@ -9,6 +9,7 @@ import type { readServerTls } from "@kpng/process/tls-files.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { type ConnectionLimits, Connections } from "../connection/connections.ts";
+import { standardPingMs } from "../connection/keepalive.ts";
 import { listen } from "../connection/listen.ts";
 import { type ListenAddress, parseListenAddress } from "../connection/listen-address.ts";
 import { sniffHttp } from "../connection/sniff-http.ts";
@@ -91,7 +92,8 @@ type Handler = ReturnType<typeof makeHandler>;
 
 function makeHandler(options: ServeOptions, connections: Connections, stop: AbortSignal) {
   const { hasLocalApi = true, hasGlobalApi = true, log } = options;
-  const watchFast = makeFastWatch({ ...options, hasLocalApi, hasGlobalApi, maxRequestBytes }, stop);
+  const pingMs = options.keepalive?.intervalMs ?? standardPingMs;
+  const watchFast = makeFastWatch({ ...options, hasLocalApi, hasGlobalApi, maxRequestBytes, pingMs }, stop);
   const route = makeRequestHandler({
     log,
     routes: makeRoutes(options, stop),

@@ -1,0 +1,75 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { type ConnectionState, followView } from "@kpng/backend-kit/receive/follow-view.ts";
+import { reset, sync } from "@kpng/backend-kit/testing/ops.ts";
+import { playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { makeCertificates } from "@kpng/process/testing/certificates.ts";
+import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { node, service } from "@kpng/watcher/testing/build.ts";
+import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
+import { expect, test } from "vitest";
+import { TcpProxy } from "../cluster/tcp-proxy.ts";
+
+/** A watcher whose machine lost its power: it closes nothing, and answers nothing any more. */
+const log = createLog("error", () => undefined);
+
+interface Following {
+  readonly states: ConnectionState[];
+  stop(): Promise<void>;
+}
+
+function follow(transport: ReturnType<typeof dial>): Following {
+  const stop = new AbortController();
+  const states: ConnectionState[] = [];
+  const onConnection = (state: ConnectionState): void => void states.push(state);
+  const options = { transport, nodeName: "n1", log, onConnection, errorDelayMs: 10 };
+  const following = Array.fromAsync(followView(options, stop.signal));
+  return {
+    states,
+    stop: async () => {
+      stop.abort();
+      await following;
+    },
+  };
+}
+
+test.each([{ name: "without TLS" }, { name: "with TLS", hasTls: true }])(
+  "a node notices, and goes on when the watcher is back, $name",
+  async ({ hasTls = false }) => {
+    const files = makeCertificates();
+    const store = new Store();
+    store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
+    const tls = hasTls ? { tls: readServerTls("", { ...files.server, ca: files.ca }) } : {};
+    const server = await serveStore(store, { keepalive: { intervalMs: 200 }, drainMs: 0, ...tls });
+    const proxy = await TcpProxy.start(`http://${server.address}`);
+    const api = proxy.url.replace("http://127.0.0.1", "localhost");
+    const node1 = follow(dial(hasTls ? { api, tls: readClientTls("", { ...files.client, ca: files.ca }) } : { api }));
+    try {
+      await expect.poll(() => node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
+      // Pings alone keep it: nothing changes meanwhile.
+      await sleep(2_000);
+      expect(node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
+      proxy.mode = "black-hole";
+      await expect.poll(() => node1.states.some(({ kind }) => kind === "lost")).toBe(true);
+      proxy.breakAll();
+      proxy.mode = "forward";
+      await expect.poll(() => node1.states.at(-1)?.kind).toBe("synced");
+    } finally {
+      await node1.stop();
+      await proxy.stop();
+      await server.stop();
+      files.remove();
+    }
+  },
+);
+
+test("a watcher that does not say how often it pings may be silent", async () => {
+  await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));
+  const node1 = follow(dial({ api: watcher.address }));
+  await expect.poll(() => node1.states.length).toBe(1);
+  await sleep(2_000);
+  expect(node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
+  await node1.stop();
+});
