@@ -80,7 +80,9 @@ describePackets("the demo", () => {
     await expectNothingLeft();
   });
 
-  test("is followed by traces, each change from the file to the rules of the node", async (context) => {
+  test("is followed by traces, each change from the file to the rules of the node", {
+    timeout: 90_000,
+  }, async (context) => {
     const folder = await mkdtemp(join(tmpdir(), "kpng-demo-traces-"));
     try {
       // The watcher of the demo has no network: a socket reaches it.
