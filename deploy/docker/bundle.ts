@@ -4,7 +4,7 @@ import { build } from "esbuild";
 
 // Makes one file of each process, and a few more of what only some runs need: `node deploy/docker/bundle.ts FOLDER`. A
 // container then needs Node.js and that folder, starts without reading hundreds of files, and keeps no compiler for
-// TypeScript in its memory. Why it matters: docs/decisions/0018-memory-of-a-backend.md.
+// TypeScript in its memory. Why it matters: docs/decisions/0021-memory-of-a-backend.md.
 
 const mains = {
   kpng: "services/cli/src/main.ts",

@@ -66,7 +66,7 @@ export const runTool: RunTool = (command, { input = "", timeoutMs, onOutput }) =
 /**
  * The C locale, so that messages can be read; the folders for administrators, which a user's PATH may lack; and huge pages
  * for the heap, where the C library is glibc (from 2.35) and the kernel leaves it to the program: iptables-legacy takes a
- * kilobyte of new memory for each rule, and touching it page by page is a quarter of its time.
+ * kilobyte of new memory for each rule, and touching it page by page is up to a quarter of its time.
  */
 function toolEnvironment(): NodeJS.ProcessEnv {
   const { PATH = "/usr/bin:/bin", GLIBC_TUNABLES = "" } = process.env;
