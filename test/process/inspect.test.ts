@@ -172,7 +172,7 @@ describe("over Connect, as a browser asks", () => {
   });
 
   test.each([
-    ["ListServices", { pageSize: 9_999 }, /page_size is 9999 and the limit is 5000/],
+    ["ListServices", { pageSize: 9_999 }, /page_size is 9999 and the limit is 1000/],
     ["ListSubscribers", { pageToken: "x" }, /page_token "x" is none/],
     ["Explain", { destination: "10.96.0.1" }, /port is 0/],
     ["Explain", { destination: "ns/none", port: 80 }, /"ns\/none" is neither/],

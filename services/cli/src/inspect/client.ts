@@ -10,7 +10,7 @@ export function inspectClient(transport: Transport): InspectClient {
 }
 
 /** Largest pages, so that a big list takes few calls. */
-export const pageSize = 5_000;
+export const pageSize = 1_000;
 
 /** Reads all pages of a list. */
 export async function readPages<R extends { readonly nextPageToken: string }, T>(

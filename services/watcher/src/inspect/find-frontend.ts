@@ -1,6 +1,6 @@
 import { parseCidr } from "@kpng/model/address.ts";
 import type { Node } from "@kpng/model/node.ts";
-import type { Service, ServicePort } from "@kpng/model/service.ts";
+import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { isFamilyServed } from "./explain-service.ts";
 import { isInCidr } from "./in-cidr.ts";
@@ -39,25 +39,30 @@ export function findFrontend(
   settings: ProxySettings,
 ): FoundFrontend {
   const { family, destination, port: number, protocol } = packet;
-  const proxied = [...services]
-    .filter(({ isHeadless, type }) => !isHeadless && type !== "ExternalName")
-    .filter((service) => isFamilyServed(service, family))
-    .sort((a, b) => compareText(`${a.namespace}/${a.name}`, `${b.namespace}/${b.name}`));
+  const isOwn = isOwnAddress(packet, node, settings);
   let addressOf: Service | undefined;
-  for (const service of proxied) {
+  let byAddress: Frontend | undefined;
+  let byNodePort: Frontend | undefined;
+  for (const service of services) {
+    if (service.isHeadless || service.type === "ExternalName" || !isFamilyServed(service, family)) continue;
     const kind = addressKind(service, packet);
-    if (kind === undefined) continue;
-    const port = service.ports.find((each) => each.port === number && each.protocol === protocol);
-    if (port === undefined) addressOf = service;
-    else return { frontend: { kind, service, port, sourceRanges: rangesOf(service, packet, kind), isServed: true } };
-  }
-  if (isOwnAddress(packet, node, settings)) {
-    const isServed = isNodePortAddress(packet, settings);
-    for (const service of proxied) {
-      const port = service.ports.find((each) => each.nodePort === number && each.protocol === protocol);
-      if (port !== undefined)
-        return { frontend: { kind: "node-port", service, port, sourceRanges: undefined, isServed } };
+    if (kind !== undefined) {
+      const port = service.ports.find((each) => each.port === number && each.protocol === protocol);
+      if (port === undefined) addressOf = service;
+      else {
+        const sourceRanges = rangesOf(service, packet, kind);
+        byAddress = firstOf(byAddress, { kind, service, port, sourceRanges, isServed: true });
+      }
     }
+    const port = isOwn && service.ports.find((each) => each.nodePort === number && each.protocol === protocol);
+    if (port) {
+      const isServed = isNodePortAddress(packet, settings);
+      byNodePort = firstOf(byNodePort, { kind: "node-port", service, port, sourceRanges: undefined, isServed });
+    }
+  }
+  const frontend = byAddress ?? byNodePort;
+  if (frontend !== undefined) return { frontend };
+  if (isOwn) {
     return { none: `${destination} is an address of the node, and no Service has node port ${number}/${protocol}.` };
   }
   if (addressOf !== undefined) {
@@ -65,6 +70,12 @@ export function findFrontend(
     return { none: `${destination} is an address of ${name}, which has no port ${number}/${protocol}.` };
   }
   return { none: `${destination} is no address of a Service that this node serves, and none that takes node ports.` };
+}
+
+/** Two Services may claim the same: the first by namespace and name is shown. */
+function firstOf(a: Frontend | undefined, b: Frontend): Frontend {
+  if (a === undefined) return b;
+  return compareText(serviceKey(a.service), serviceKey(b.service)) <= 0 ? a : b;
 }
 
 function addressKind(service: Service, { family, destination }: Packet): FrontendKind | undefined {

@@ -61,8 +61,14 @@ function nodeRow(
   });
 }
 
+const endpointCountsBySlices = new WeakMap<Snapshot["slicesByService"], ReadonlyMap<string, number>>();
+
+/** Made once for each state of the slices. */
 function countByNode({ slicesByService }: Snapshot): ReadonlyMap<string, number> {
+  const known = endpointCountsBySlices.get(slicesByService);
+  if (known !== undefined) return known;
   const counts = new Map<string, number>();
+  endpointCountsBySlices.set(slicesByService, counts);
   for (const slices of slicesByService.values()) {
     for (const { endpoints } of slices) {
       for (const { nodeName } of endpoints) counts.set(nodeName, (counts.get(nodeName) ?? 0) + 1);

@@ -190,7 +190,7 @@ export type ListServicesRequest = Message<"kpng.inspect.v1.ListServicesRequest">
   name: string;
 
   /**
-   * Most that are returned, 1 to 5000; 0 means 500.
+   * Most that are returned, 1 to 1000; 0 means 500.
    *
    * @generated from field: uint32 page_size = 3;
    */
@@ -351,7 +351,7 @@ export type ListEndpointsRequest = Message<"kpng.inspect.v1.ListEndpointsRequest
   endpoint: string;
 
   /**
-   * Most that are returned, 1 to 5000; 0 means 500. A Service is never cut in two, so there may be more.
+   * Most that are returned, 1 to 1000; 0 means 500. A Service is never cut in two, so there may be more.
    *
    * @generated from field: uint32 page_size = 5;
    */
@@ -520,7 +520,7 @@ export type ListNodesRequest = Message<"kpng.inspect.v1.ListNodesRequest"> & {
   states: ApplyState[];
 
   /**
-   * Most that are returned, 1 to 5000; 0 means 500.
+   * Most that are returned, 1 to 1000; 0 means 500.
    *
    * @generated from field: uint32 page_size = 4;
    */
@@ -688,7 +688,7 @@ export type ListSubscribersRequest = Message<"kpng.inspect.v1.ListSubscribersReq
   states: ApplyState[];
 
   /**
-   * Most that are returned, 1 to 5000; 0 means 500.
+   * Most that are returned, 1 to 1000; 0 means 500.
    *
    * @generated from field: uint32 page_size = 5;
    */
@@ -1031,7 +1031,7 @@ export type ListNodeEndpointsRequest = Message<"kpng.inspect.v1.ListNodeEndpoint
   onlyUnused: boolean;
 
   /**
-   * Most that are returned, 1 to 5000; 0 means 500. A Service is never cut in two, so there may be more.
+   * Most that are returned, 1 to 1000; 0 means 500. A Service is never cut in two, so there may be more.
    *
    * @generated from field: uint32 page_size = 7;
    */
