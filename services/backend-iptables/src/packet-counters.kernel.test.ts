@@ -160,6 +160,10 @@ describePackets("packet counters", () => {
     expect(await laboratory.run("counting", [...backend, "--diff"])).toBe("no difference\n");
     child.kill();
     await new Promise((resolve) => child.once("close", resolve));
+    // The next run finds the counters there, with what they have counted.
+    const again = await laboratory.finish("counting", [...backend, "--once"]);
+    expect(again.stderr).toContain('"rules count packets"');
+    expect(await run("nfacct list")).toMatch(/pkts = 0*3, .*= kpng_localhost_nps_pkts;/);
     await laboratory.run("counting", [process.execPath, main, "--cleanup"]);
     expect(await run("nfacct list")).toBe("");
   });

@@ -64,7 +64,8 @@ export class PacketCounters {
     try {
       for (const name of Object.values(this.#names)) {
         const { exitCode, stderr } = await run(["nfacct", "add", name], { timeoutMs });
-        if (exitCode !== 0 && !/exist/i.test(stderr)) return `nfacct add (exit ${exitCode}): ${stderr.trim()}`;
+        // The kernel says EBUSY of one that is there (net/netfilter/nfnetlink_acct.c), from a run before this one.
+        if (exitCode !== 0 && !/exist|busy/i.test(stderr)) return `nfacct add (exit ${exitCode}): ${stderr.trim()}`;
       }
       if (this.#isOpen) return undefined;
       // Only the kernel knows whether it has the match, and iptables-nft does not tell it of a rule that is gone again with
