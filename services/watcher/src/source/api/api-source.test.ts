@@ -80,16 +80,21 @@ describe("a relay", () => {
     });
     const first = await serveStore(upstream);
     const store = new Store();
+    const metrics = new Registry();
+    const isConnected = async () =>
+      (await metrics.metrics()).includes('kpng_source_connected{source="api",kind="all"} 1\n');
     const source = apiSource({
       transport: dial({ api: first.address }),
       sink: store,
       log: createLog("error", () => undefined),
       health: new Health(),
-      metrics: new Registry(),
+      metrics,
       backoff: { minMs: 10, maxMs: 20 },
     });
     running = source.run(stop.signal);
+    expect(await isConnected()).toBe(false);
     await expect.poll(() => contentOf(store)).toEqual(contentOf(upstream));
+    await expect.poll(isConnected).toBe(true);
     const steps: readonly (readonly ObjectChange[])[] = [
       [{ kind: "put-slice", slice: slice([endpoint("10.1.0.2")]) }],
       [
@@ -104,9 +109,11 @@ describe("a relay", () => {
       await expect.poll(() => contentOf(store)).toEqual(contentOf(upstream));
     }
     await first.stop();
+    await expect.poll(isConnected).toBe(false);
     const older = new Store();
     older.replace({ services: [service({ name: "older" })], slices: [], nodes: [] });
     servers.push(await serveStore(older, { listen: [`tcp://${first.address}`] }));
     await expect.poll(() => contentOf(store)).toEqual(contentOf(older));
+    await expect.poll(isConnected).toBe(true);
   });
 });

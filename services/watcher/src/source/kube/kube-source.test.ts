@@ -6,7 +6,7 @@ import { test } from "vitest";
 import { makeDecodeOptions } from "../decode/decode-options.ts";
 import type { ObjectChange } from "../source.ts";
 import { ChangeQueue } from "./change-queue.ts";
-import { FakeServer, nodeList } from "./fake-server.ts";
+import { FakeServer, nodeList, rawNode, watchEvent } from "./fake-server.ts";
 import { kubeSource } from "./kube-source.ts";
 
 test("a cluster without ServiceCIDRs is ready and healthy, and is not asked for them again and again", async () => {
@@ -37,6 +37,58 @@ test("a cluster without ServiceCIDRs is ready and healthy, and is not asked for 
     "source/kube/slices",
   ]);
   assert.equal(server.asked.filter((url) => url.pathname.endsWith("/servicecidrs")).length, 1);
+  stop.abort();
+  await done;
+});
+
+test("metrics say what came, by kind and verb, and whether the source follows its server", async () => {
+  let isReachable = true;
+  let watches = 0;
+  const server = new FakeServer((url) => {
+    if (!url.searchParams.has("watch")) return nodeList("1", []);
+    if (!url.pathname.endsWith("/nodes")) return { lines: [], after: "hang" };
+    if (!isReachable) return { status: 500, lines: [{ code: 500, message: "etcd is away" }] };
+    watches += 1;
+    if (watches > 1) return { lines: [], after: "hang" };
+    isReachable = false;
+    const lines = [
+      watchEvent("ADDED", rawNode("a", "2")),
+      watchEvent("ADDED", rawNode("b", "3")),
+      watchEvent("MODIFIED", rawNode("a", "4")),
+      watchEvent("DELETED", rawNode("b", "5")),
+    ];
+    return { lines, after: "break" };
+  });
+  const registry = new Registry();
+  const stop = new AbortController();
+  const source = kubeSource({
+    connection: server,
+    sink: { apply: () => undefined, replace: () => undefined },
+    decode: makeDecodeOptions(),
+    metrics: registry,
+    health: new Health(),
+    log: createLog("error", () => undefined),
+    timing: { usesWatchList: false, backoff: { minMs: 1, maxMs: 1 } },
+  });
+  const value = async (series: string): Promise<number> => {
+    const line = (await registry.metrics()).split("\n").find((each) => each.startsWith(`kpng_source_${series} `));
+    return Number(line?.split(" ").at(-1));
+  };
+  const becomes = async (series: string, wanted: number): Promise<void> => {
+    for (let turn = 0; (await value(series)) !== wanted && turn < 2_000; turn++) {
+      await new Promise((next) => setTimeout(next, 1));
+    }
+    assert.equal(await value(series), wanted, series);
+  };
+  const done = source.run(stop.signal);
+  await becomes('events_total{source="kube",kind="nodes",verb="put"}', 3);
+  await becomes('events_total{source="kube",kind="nodes",verb="delete"}', 1);
+  await becomes('events_total{source="kube",kind="services",verb="put"}', 0);
+  await becomes('connected{source="kube",kind="services"}', 1);
+  await becomes('connected{source="kube",kind="nodes"}', 0);
+  assert.ok((await value('watches_total{kind="nodes",result="lost"}')) > 0);
+  isReachable = true;
+  await becomes('connected{source="kube",kind="nodes"}', 1);
   stop.abort();
   await done;
 });
