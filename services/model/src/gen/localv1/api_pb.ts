@@ -257,7 +257,8 @@ export const OpItemSchema: GenMessage<OpItem> = /*@__PURE__*/
 /**
  * Operations of a batch, packed, so that one copy of the bytes serves many subscribers. They count as if each had come by
  * itself, in their order, but paths need not ascend: of several operations on a path before the next Sync the last one
- * holds, and an endpoint may come before its Service.
+ * holds, an endpoint may come before its Service, and a Delete may name what the subscriber does not have: what is packed is
+ * for many, and what one of them is told otherwise follows by itself.
  *
  * @generated from message localv1.BatchOp
  */
