@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { Readable } from "node:stream";
 import { BackendIptablesError } from "../iptables-error.ts";
 
 /** How a tool ended that could be started. */
@@ -9,7 +10,7 @@ export interface ToolResult {
 }
 
 export interface ToolOptions {
-  /** What the tool reads. Default nothing. */
+  /** What the tool reads, ASCII. Default nothing. */
   readonly input?: string | undefined;
   /** Takes what the tool prints, as it comes, in pieces cut anywhere; `stdout` of the result is then empty. */
   readonly onOutput?: ((text: string) => void) | undefined;
@@ -59,9 +60,15 @@ export const runTool: RunTool = (command, { input = "", timeoutMs, onOutput }) =
     });
     // A tool that stops at a bad line does not read the rest; its exit code says so.
     child.stdin.on("error", () => undefined);
-    child.stdin.end(input);
+    Readable.from(blocksOf(input)).pipe(child.stdin);
   });
 };
+
+/** In blocks: as one piece it would be copied once more as a whole, many megabytes with very many Services. */
+function* blocksOf(text: string): Generator<string, void, void> {
+  const length = 64 * 1024;
+  for (let start = 0; start < text.length; start += length) yield text.slice(start, start + length);
+}
 
 /**
  * The C locale, so that messages can be read; the folders for administrators, which a user's PATH may lack; and huge pages
