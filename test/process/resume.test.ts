@@ -33,6 +33,12 @@ async function sentBytes(server: TestServer): Promise<number> {
   return (await server.metrics.getSingleMetric("kpng_sent_bytes_total")?.get())?.values[0]?.value ?? 0;
 }
 
+/** How many streams have begun, by what they began with. */
+async function begun(server: TestServer): Promise<Record<string, number>> {
+  const values = (await server.metrics.getSingleMetric("kpng_streams_begun_total")?.get())?.values ?? [];
+  return Object.fromEntries(values.map(({ labels, value }) => [labels.view, value]));
+}
+
 test("a replica is killed: its node goes on at another one and receives only what it misses", async () => {
   const folder = mkdtempSync(join(tmpdir(), "kpng-resume-"));
   const address = `unix://${join(folder, "api.sock")}`;
@@ -54,6 +60,7 @@ test("a replica is killed: its node goes on at another one and receives only wha
     };
     expect((await next()).view.services.size).toBe(500);
     const whole = await sentBytes(first);
+    expect(await begun(first)).toEqual({ whole: 1, resumed: 0, global: 0 });
     const pending = next();
     await first.stop();
 
@@ -76,6 +83,7 @@ test("a replica is killed: its node goes on at another one and receives only wha
       ["put-service", 1],
     ]);
     expect(update.view.services.size).toBe(500);
+    expect(await begun(second)).toEqual({ whole: 0, resumed: 1, global: 0 });
     // Of a whole view that is compressed.
     expect(await sentBytes(second)).toBeLessThan(whole / 10);
   } finally {
