@@ -328,7 +328,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     const { exitCode, stderr } = await laboratory.finish(name, [
       "env",
       `PATH=${folder}:${process.env.PATH}`,
-      ...command(),
+      ...command("--state-dir", "none"),
     ]);
     expect(exitCode).toBe(1);
     expect(stderr).toContain("[IPTABLES_TOO_OLD] iptables is 1.4.21, at least 1.6.2 is needed");
