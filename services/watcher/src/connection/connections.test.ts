@@ -18,6 +18,13 @@ import { makeCertificates, type TestCertificates } from "@kpng/process/testing/c
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "../../../../test/peer/grpc-js-client.ts";
+import {
+  connectionStart,
+  encodeFrame,
+  encodeRequestHeaders,
+  flagEndHeaders,
+  frameType,
+} from "../../../../test/scale/http2-frames.ts";
 import { Store } from "../store/store.ts";
 import { node, service } from "../testing/build.ts";
 import { serveStore, type TestServer } from "../testing/serve-store.ts";
@@ -138,10 +145,16 @@ describe("a connection that is silent is ended", () => {
     socket.destroy();
   });
 
+  const headers = encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "http");
+  const silentCalls = Buffer.concat([
+    connectionStart,
+    ...[1, 3, 5].map((id) => encodeFrame(frameType.headers, flagEndHeaders, id, headers)),
+  ]).toString("latin1");
   const half = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
   test.each([
     { name: "half a preface", bytes: "PRI * HTT" },
     { name: "HTTP/2 without a call", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" },
+    { name: "calls of HTTP/2 that ask for nothing", bytes: silentCalls },
     { name: "half a head of HTTP/1.1", bytes: half },
     { name: "a body of HTTP/1.1 that does not end", bytes: `${half}Content-Length: 20\r\n\r\n{` },
   ])("$name", async ({ bytes }) => {

@@ -5,7 +5,7 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { comeAgain } from "@kpng/process/retry-pushback.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
-import { type Connection, Http1Connection, http2Connection } from "./connection.ts";
+import { type Call, type Connection, http1Connection, http2Connection } from "./connection.ts";
 import { type ConnectionMetrics, type EndReason, makeConnectionMetrics } from "./connection-metrics.ts";
 import { type KeepaliveOptions, keepAlive } from "./keepalive.ts";
 import { LoopClock } from "./loop-clock.ts";
@@ -16,8 +16,8 @@ export interface ConnectionLimits {
   /** Longest time that a new connection may take to show what it speaks, in milliseconds. Default 10 000. */
   readonly firstBytesMs?: number | undefined;
   /**
-   * Longest time that a connection may have no call going on, in milliseconds; up to twice as long passes. Default
-   * 90 000, which is longer than a client waits that was told to come again.
+   * Longest time that a connection may have no call in which something was asked, in milliseconds; up to twice as long
+   * passes. Default 90 000, which is longer than a client waits that was told to come again.
    */
   readonly idleMs?: number | undefined;
   /** When a connection is asked to go, in milliseconds, each up to a tenth sooner or later; 0 is never. Default 1 800 000. */
@@ -75,7 +75,7 @@ export class Connections {
   }
 
   addHttp1(socket: Socket, hasAge: boolean): void {
-    this.#add(socket, new Http1Connection(socket), hasAge);
+    this.#add(socket, http1Connection(socket), hasAge);
   }
 
   /** A call begins; the result aborts, with the error that the client is to get, when its connection is asked to go. */
@@ -85,11 +85,11 @@ export class Connections {
     const connection = carrier === undefined ? undefined : this.#byCarrier.get(carrier);
     // It was closed in the moment in which the call came.
     if (connection === undefined) return AbortSignal.abort(comeAgain("the connection is gone", 0));
-    connection.callCount++;
-    if (connection instanceof Http1Connection && isHttp1) connection.request = request;
+    const call = isHttp1 ? http1Call(request) : http2Call(request.stream);
+    connection.calls.add(call);
     if (!isHttp1) this.#closeWhenAnswered(request.stream);
     response.once("close", () => {
-      connection.callCount--;
+      connection.calls.delete(call);
       if (connection.leaving.signal.aborted) connection.close();
     });
     return connection.leaving.signal;
@@ -153,7 +153,7 @@ export class Connections {
     let cancel: () => void = () => undefined;
     const look = (wasBusy: boolean): void => {
       cancel = this.clock.after(idleMs, () => {
-        const { isBusy } = connection;
+        const isBusy = [...connection.calls].some(({ isAsked }) => isAsked);
         if (wasBusy || isBusy) look(isBusy);
         else this.#end(connection, "idle");
       });
@@ -198,4 +198,20 @@ export class Connections {
     this.#metrics.ended.inc({ reason });
     connection.destroy();
   }
+}
+
+function http1Call(request: IncomingMessage): Call {
+  return {
+    get isAsked() {
+      return request.complete;
+    },
+  };
+}
+
+function http2Call(stream: ServerHttp2Stream): Call {
+  return {
+    get isAsked() {
+      return stream.readableDidRead || stream.readableEnded;
+    },
+  };
 }
