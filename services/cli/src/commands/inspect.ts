@@ -13,6 +13,7 @@ import type { ClientCommand } from "../inspect/client-command.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { getCommands } from "../inspect/get.ts";
 import { backendCommand, rulesCommand } from "../inspect/get-backend.ts";
+import { recordCommand } from "../inspect/record.ts";
 import { topCommand } from "../inspect/top.ts";
 import { traceCommand } from "../inspect/trace.ts";
 import { type CommonOptions, type Options, withContext } from "./context.ts";
@@ -22,7 +23,7 @@ import type { SourceCommand } from "./sources.ts";
 /** Gives `work` a watcher to ask, as the options say, and lets go of it. */
 type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
 
-/** `kpng get|explain|trace|top`: ask a watcher elsewhere. */
+/** `kpng get|explain|trace|top|record`: ask a watcher elsewhere. */
 export function makeInspect(signal: AbortSignal): readonly Command[] {
   const ask: WithTransport = async (options, work) => {
     const {
@@ -44,6 +45,7 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
     build(explainCommand, "", [proxyNameFilter]),
     build(traceCommand),
     build(topCommand),
+    build(recordCommand),
   ];
 }
 
@@ -64,7 +66,7 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
         },
       };
       try {
-        await runWithMain(main, [source.make(options, store, context)], signal);
+        await runWithMain(main, [source.make({ ...options, isAsked: true }, store, context)], signal);
       } finally {
         stop.abort();
       }

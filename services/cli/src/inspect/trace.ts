@@ -1,5 +1,12 @@
-import { type Change, ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
+import { fromJson } from "@bufbuild/protobuf";
+import {
+  type Change,
+  type ChangedObject,
+  ChangeSchema,
+  ObjectKind,
+} from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { parseWholeNumber } from "@kpng/process/options.ts";
+import { readRecording } from "@kpng/watcher/source/replay/replay-source.ts";
 import { inspectClient } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { limitOption, namespaceOption, splitName } from "./get.ts";
@@ -20,6 +27,7 @@ export const traceCommand: ClientCommand = {
       parse: parseWholeNumber("--since", 0, Number.MAX_SAFE_INTEGER),
     },
     { flags: "-w, --watch", description: "go on with changes as they reach their last node" },
+    { flags: "--recording <file>", description: "of what kpng record has written, and not of a watcher" },
     ...outputOptions,
   ],
   examples: `
@@ -41,9 +49,12 @@ Examples:
         output.write(`${formatWaterfall(change, output.hasHeaders)}\n`);
       } else printRows({ schema: ChangeSchema, columns: [] }, [change], output);
     };
-    if (options.watch !== true) {
-      const page = { namespace, service, sinceRevision, pageSize: Number(options.limit) };
-      const { changes } = await client.listChanges(page);
+    if (options.watch !== true || options.recording !== undefined) {
+      const limit = Number(options.limit);
+      const changes =
+        options.recording === undefined
+          ? (await client.listChanges({ namespace, service, sinceRevision, pageSize: limit })).changes
+          : recordedChanges(String(options.recording), namespace, service, sinceRevision).slice(0, limit);
       const shown = changes.filter(({ isFirstList }) => !isFirstList).reverse();
       if (output.format === "json") printRows({ schema: ChangeSchema, columns: [] }, shown, output);
       else shown.forEach(print);
@@ -67,6 +78,24 @@ Examples:
     }
   },
 };
+
+/** The newest first. Errors: BAD_INPUT. */
+function recordedChanges(path: string, namespace: string, service: string, since: bigint): readonly Change[] {
+  const lines = readRecording(path).filter((line) => line.kind === "rows" && line.of === "changes");
+  const rows = lines.flatMap((line) => (line.kind === "rows" ? line.rows : []));
+  return rows
+    .map((row) => fromJson(ChangeSchema, row))
+    .filter(({ revision }) => revision >= since)
+    .filter(
+      ({ objects }) => (namespace === "" && service === "") || objects.some((one) => isOf(one, namespace, service)),
+    );
+}
+
+function isOf({ kind, key }: ChangedObject, namespace: string, service: string): boolean {
+  if (kind === ObjectKind.NODE) return false;
+  const [ofNamespace, name] = key.split("/");
+  return (namespace === "" || namespace === ofNamespace) && (service === "" || service === name);
+}
 
 /** True while somebody who was told has neither applied it nor gone. */
 function isPending({ toldCount, appliedCount, lostCount, isFirstList }: Change): boolean {

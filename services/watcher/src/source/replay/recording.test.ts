@@ -1,0 +1,44 @@
+import { create } from "@bufbuild/protobuf";
+import { OpItemSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { describe, expect, test } from "vitest";
+import { formatRecordingLine, parseRecording, type RecordingLine } from "./recording.ts";
+
+const head: RecordingLine = { kind: "head", recordedBy: "kpng 1", beganAt: "2026-01-01T00:00:00Z", status: {} };
+const op: RecordingLine = {
+  kind: "op",
+  atMs: 12,
+  op: create(OpItemSchema, {
+    Op: {
+      case: "Set",
+      value: { Ref: { Set: SetName.GlobalNodeInfos, Path: "|n1||" }, Bytes: new Uint8Array([1, 2, 255]) },
+    },
+  }),
+};
+const rows: RecordingLine = { kind: "rows", of: "changes", atMs: 20, rows: [{ revision: "7" }] };
+const text = (...lines: readonly RecordingLine[]): string =>
+  lines.map((line) => `${formatRecordingLine(line)}\n`).join("");
+
+test("what was written is read", () => {
+  expect(parseRecording(text(head, op, rows), "r")).toEqual([head, op, rows]);
+});
+
+test("a last line that was cut short is left out", () => {
+  expect(parseRecording(text(head, op, rows).slice(0, -10), "r")).toEqual([head, op]);
+  expect(parseRecording(text(head, op).trimEnd(), "r")).toEqual([head, op]);
+});
+
+describe("refused with the line is", () => {
+  test.each([
+    ["nothing at all", "", /r is no recording of kpng/],
+    ["another file", "# kpng\n", /r, line 1 is no JSON/],
+    ["another JSON file", '{"kind":"head"}\n', /line 1 is no head of a recording in format 1/],
+    ["a later format", '{"kpngRecording":2,"kind":"head"}\n', /line 1 is no head of a recording in format 1/],
+    ["a recording without a head", text(op), /line 1 is no head/],
+    ["a line of another kind", `${text(head)}{"kind":"song"}\n`, /line 2: "song" is no kind of line/],
+    ["what is no operation", `${text(head)}{"kind":"op","atMs":1,"op":{"Set":3}}\n`, /line 2 is no operation/],
+    ["what is no time", `${text(head)}{"kind":"op","atMs":"x","op":{}}\n`, /line 2: atMs is no time/],
+    ["rows that are no list", `${text(head)}{"kind":"rows","of":"changes","rows":1}\n`, /line 2: rows is no list/],
+  ])("%s", (_, content, message) => {
+    expect(() => parseRecording(content, "r")).toThrow(message);
+  });
+});

@@ -1,0 +1,126 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { recordCommand } from "@kpng/cli/inspect/record.ts";
+import { dial } from "@kpng/process/dial.ts";
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { inspection } from "@kpng/watcher/inspect/inspection.ts";
+import { readRecording, replaySource } from "@kpng/watcher/source/replay/replay-source.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { proxyNamesOf } from "@kpng/watcher/stream/requests.ts";
+import { Subscribers } from "@kpng/watcher/stream/subscribers.ts";
+import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
+import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, expect, test } from "vitest";
+
+let folder: string;
+let store: Store;
+let server: TestServer;
+let subscribers: Subscribers;
+const stop = new AbortController();
+
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-recording-"));
+  store = new Store();
+  subscribers = new Subscribers(new Registry());
+  const proxyNames = proxyNamesOf([]);
+  const moreServices = [inspection({ store, subscribers, proxyNames })];
+  server = await serveStore(store, { subscribers, proxyNames, moreServices });
+  store.replace({
+    services: [service()],
+    slices: [slice([endpoint("10.1.0.1", { podName: "web-1" })])],
+    nodes: [node("n1")],
+  });
+});
+
+afterEach(async () => {
+  await server.stop();
+  rmSync(folder, { recursive: true });
+});
+
+/** Records until `whileRecording` is done. */
+async function record(path: string, whileRecording: () => Promise<void>): Promise<void> {
+  const enough = new AbortController();
+  const options = { output: path, for: 600_000, node: "n1" };
+  const recorded = recordCommand.run(dial({ api: server.address }), undefined, options, enough.signal);
+  await expect.poll(() => subscribers.open.size).toBe(1);
+  await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
+  await whileRecording();
+  enough.abort();
+  await recorded;
+}
+
+function subscriber() {
+  return [...subscribers.open][0];
+}
+
+async function change(apply: () => void): Promise<void> {
+  apply();
+  await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
+}
+
+/** Plays all of a recording, or up to a time, at once. */
+async function play(path: string, untilMs?: number): Promise<Store> {
+  const played = new Store();
+  const log = createLog("error", () => undefined);
+  void replaySource({ path, speed: 0, untilMs, sink: played, log, health: new Health() }).run(stop.signal);
+  await played.next(0, stop.signal);
+  return played;
+}
+
+const contentOf = ({ snapshot }: Store) => ({
+  services: [...snapshot.services.keys()].sort(),
+  addresses: [...snapshot.slicesByService.values()].flatMap((slices) =>
+    slices.flatMap(({ endpoints }) => endpoints.flatMap(({ addresses }) => addresses.v4)),
+  ),
+  nodes: [...snapshot.nodes.keys()].sort(),
+});
+
+test.each(["r.jsonl", "r.jsonl.gz"])(
+  "what a watcher went through is played again from %s, up to any moment",
+  async (name) => {
+    const path = join(folder, name);
+    const before = contentOf(store);
+    await record(path, async () => {
+      await change(() => store.apply([{ kind: "put-service", service: service({ name: "later" }) }]));
+      await change(() => store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.2")]) }]));
+      await change(() => store.apply([{ kind: "delete-service", key: "ns/later" }]));
+    });
+    const played = await play(path);
+    expect(contentOf(played)).toEqual(contentOf(store));
+    expect(played.snapshot.revision).toBe(4);
+    const batchTimes = readRecording(path).flatMap((line) =>
+      line.kind === "op" && line.op.Op.case === "Sync" ? [line.atMs] : [],
+    );
+    expect(batchTimes).toHaveLength(4);
+    expect(contentOf(await play(path, batchTimes[0]))).toEqual(before);
+  },
+);
+
+test("it also holds what the watcher said of streams, changes and the node; only its owner can read it", async () => {
+  const path = join(folder, "r.jsonl");
+  await record(path, () => change(() => store.apply([{ kind: "put-node", node: node("n2") }])));
+  const rows = readRecording(path).flatMap((line) => (line.kind === "rows" ? [line] : []));
+  expect(rows.map(({ of }) => of)).toEqual(["subscribers", "subscribers", "changes", "node-endpoints"]);
+  expect(rows[2]?.rows).toHaveLength(2);
+  expect(rows[3]?.rows).toMatchObject([{ pod: "web-1", isUsed: true }]);
+  expect(statSync(path).mode & 0o777).toBe(0o600);
+  expect(readdirSync(folder)).toEqual(["r.jsonl"]);
+});
+
+test("no file is left of a recording that fails", async () => {
+  const options = { output: join(folder, "r.jsonl.gz"), for: 1, node: "" };
+  const transport = dial({ api: `unix://${join(folder, "none.sock")}` });
+  await expect(recordCommand.run(transport, undefined, options, stop.signal)).rejects.toThrow(/ENOENT/);
+  expect(readdirSync(folder)).toEqual([]);
+});
+
+test("a file that is not there, or is cut short while packed, is named", async () => {
+  expect(() => readRecording(join(folder, "none"))).toThrow(/BAD_INPUT.*none cannot be read/);
+  const path = join(folder, "r.jsonl.gz");
+  await record(path, async () => undefined);
+  writeFileSync(path, readFileSync(path).subarray(0, 100));
+  expect(() => readRecording(path)).toThrow(/BAD_INPUT.*r\.jsonl\.gz cannot be read/);
+});
