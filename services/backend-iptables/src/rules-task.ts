@@ -2,6 +2,7 @@ import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend-task.ts";
 import { applySettings } from "@kpng/backend-kit/conntrack/apply-settings.ts";
 import type { KernelSetting } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
+import { hasUdpPort } from "@kpng/backend-kit/conntrack/udp-frontends.ts";
 import { loadView } from "@kpng/backend-kit/disk/load-view.ts";
 import type { StateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
@@ -123,7 +124,14 @@ async function seed(after: AfterSync, { state, context }: RulesTaskOptions): Pro
   if (state?.folder === undefined) return;
   const { folder, maxAgeMs } = state;
   const { nodeName, serviceProxyName } = context;
-  const loaded = await loadView({ folder, maxAgeMs, nodeName, serviceProxyName, nowMs: Date.now() });
+  const loaded = await loadView({
+    folder,
+    maxAgeMs,
+    nodeName,
+    serviceProxyName,
+    nowMs: Date.now(),
+    only: hasUdpPort,
+  });
   if (loaded.kind === "view") after.seed(loaded.update.view);
 }
 

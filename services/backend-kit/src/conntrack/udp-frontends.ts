@@ -1,5 +1,5 @@
 import { type Family, families } from "@kpng/model/address.ts";
-import type { NodeView, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
+import type { NodeView, ServiceItem, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { ServicePort } from "@kpng/model/service.ts";
 
 /**
@@ -52,7 +52,7 @@ export function udpFrontends(view: NodeView): ReadonlyMap<FrontendKey, Servers> 
 }
 
 /** True if a Service has a UDP port. */
-export function hasUdpPort(service: ServiceView | undefined): boolean {
+export function hasUdpPort(service: ServiceItem | undefined): boolean {
   return service?.service.ports.some((port) => port.protocol === "UDP") ?? false;
 }
 

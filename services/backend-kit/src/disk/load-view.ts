@@ -1,12 +1,14 @@
 import { reasonOf } from "@kpng/process/log.ts";
 import { ViewState, type ViewUpdate } from "../state/view-state.ts";
 import { readBootId } from "./boot-id.ts";
-import { readViewFile } from "./view-file.ts";
+import { readViewFile, type ServiceFilter } from "./view-file.ts";
 import { type HeaderWanted, refuseHeader } from "./view-header.ts";
 import { viewPath } from "./view-keeper.ts";
 
 export interface LoadOptions extends HeaderWanted {
   readonly folder: string;
+  /** Leaves other Services out. Default all are wanted. */
+  readonly only?: ServiceFilter | undefined;
   /** Default {@link readBootId}. */
   readonly bootId?: string | undefined;
 }
@@ -27,7 +29,7 @@ export type LoadedView =
 export async function loadView(options: LoadOptions): Promise<LoadedView> {
   const { folder, nodeName, serviceProxyName, bootId = readBootId() } = options;
   try {
-    const saved = await readViewFile(viewPath(folder, serviceProxyName));
+    const saved = await readViewFile(viewPath(folder, serviceProxyName), options.only);
     if (saved === undefined) return { kind: "none" };
     const reason = refuseHeader(saved.header, options);
     if (reason !== undefined) return { kind: "refused", reason };

@@ -5,7 +5,7 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { endpoint, port, service, view } from "../testing/views.ts";
 import { type LoadedView, loadView } from "./load-view.ts";
-import { writeViewFile } from "./view-file.ts";
+import { type ServiceFilter, writeViewFile } from "./view-file.ts";
 
 const hour = 3_600_000;
 const header = { nodeName: "n1", serviceProxyName: "", currentAtMs: 100 * hour, bootId: "boot-1" };
@@ -46,6 +46,7 @@ interface Wanted {
   readonly serviceProxyName?: string;
   readonly nowMs?: number;
   readonly bootId?: string;
+  readonly only?: ServiceFilter;
 }
 
 function load(wanted: Wanted = {}): Promise<LoadedView> {
@@ -57,6 +58,14 @@ function load(wanted: Wanted = {}): Promise<LoadedView> {
 function plain({ nodeName, node, services }: NodeView): unknown {
   return JSON.parse(JSON.stringify({ nodeName, node, services: [...services] }));
 }
+
+test("of a saved view some Services can be had alone, with their endpoints", async () => {
+  const other = service("b/other", { endpoints: [endpoint("10.1.0.3")] });
+  const mixed = view([...world.services.values(), other]);
+  await writeViewFile(join(folder, "view"), header, mixed);
+  const loaded = await load({ only: ({ service: { name } }) => name === "other" });
+  expect(loaded.kind === "view" && plain(loaded.update.view)).toEqual(plain(view([other])));
+});
 
 test("what was written is read, to the last field", async () => {
   await writeViewFile(join(folder, "view"), header, world);

@@ -5,11 +5,12 @@ import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import {
   EndpointSchema,
   NodeSchema,
+  type OpItem,
   OpItemSchema,
   ServiceSchema,
   Set as WireSet,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
+import type { NodeView, ServiceItem, ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
 import { encodeExtendedEndpoint } from "@kpng/model/wire/endpoint-message.ts";
 import { encodeNode } from "@kpng/model/wire/node-message.ts";
@@ -97,11 +98,12 @@ function* encodeItems({ node, services }: NodeView): Generator<Item, void, void>
 }
 
 /**
- * Reads a file of {@link writeViewFile}; undefined if there is none.
+ * Reads a file of {@link writeViewFile}; undefined if there is none. Services that `only` does not want are left out with
+ * their endpoints, for which then nothing is made.
  *
  * Errors: STATE_FILE for one that cannot be read, is not whole, or is of another format.
  */
-export async function readViewFile(path: string): Promise<SavedView | undefined> {
+export async function readViewFile(path: string, only?: ServiceFilter): Promise<SavedView | undefined> {
   let bytes: Buffer;
   try {
     bytes = await readFile(path);
@@ -110,13 +112,16 @@ export async function readViewFile(path: string): Promise<SavedView | undefined>
     throw new BackendError("STATE_FILE", `${path} cannot be read`, { cause });
   }
   try {
-    return decodeFile(bytes);
+    return decodeFile(bytes, only);
   } catch (cause) {
     throw new BackendError("STATE_FILE", `${path} (${bytes.length} bytes) is no view`, { cause });
   }
 }
 
-function decodeFile(bytes: Buffer): SavedView {
+/** True for a Service that is wanted. */
+export type ServiceFilter = (item: ServiceItem) => boolean;
+
+function decodeFile(bytes: Buffer, only: ServiceFilter = () => true): SavedView {
   const content = bytes.subarray(0, Math.max(0, bytes.length - digestBytes));
   const digest = createHash("sha256").update(content).digest();
   if (!digest.equals(bytes.subarray(content.length)))
@@ -124,10 +129,22 @@ function decodeFile(bytes: Buffer): SavedView {
   const headerEnd = content.indexOf("\n");
   const header = decodeHeader(content.toString("utf8", 0, headerEnd));
   const changes: ViewChange[] = [];
+  /** Each Service stands before its endpoints. */
+  const leftOut = new Set<string>();
   const reader = new BinaryReader(content.subarray(headerEnd + 1));
   while (reader.pos < reader.len) {
-    const op = decodeLocalOp(fromBinary(OpItemSchema, reader.bytes()));
-    if (op.kind === "change") changes.push(op.change);
+    const item = fromBinary(OpItemSchema, reader.bytes());
+    if (leftOut.has(serviceOfEndpoint(item))) continue;
+    const op = decodeLocalOp(item);
+    if (op.kind !== "change") continue;
+    if (op.change.kind === "put-service" && !only(op.change.item)) leftOut.add(op.change.key);
+    else changes.push(op.change);
   }
   return { header, changes };
+}
+
+/** "" for what is no endpoint. */
+function serviceOfEndpoint({ Op: op }: OpItem): string {
+  const ref = op.case === "Set" ? op.value.Ref : undefined;
+  return ref?.Set === WireSet.EndpointsSet ? ref.Path.slice(0, ref.Path.lastIndexOf("/")) : "";
 }
