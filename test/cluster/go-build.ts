@@ -20,19 +20,20 @@ const run = promisify(execFile);
  * Errors: Go missing or older than 1.26, or its own words when a build fails.
  */
 export async function buildMissing(programs: readonly Built[]): Promise<Record<string, string>> {
-  const folder = cacheFolder();
-  const paths = Object.fromEntries(programs.map((program) => [program, join(folder, program)]));
-  const missing = (): readonly Built[] => programs.filter((program) => !isExecutable(join(folder, program)));
+  const pathOf = (program: Built): string => join(cacheFolder(program), program);
+  const paths = Object.fromEntries(programs.map((program) => [program, pathOf(program)]));
+  const missing = (): readonly Built[] => programs.filter((program) => !isExecutable(pathOf(program)));
   if (missing().length === 0) return paths;
   await checkGo();
-  mkdirSync(folder, { recursive: true });
-  await withLock(`${folder}.lock`, async () => {
-    for (const program of missing()) await build(program, folder);
+  mkdirSync(cacheRoot(), { recursive: true });
+  await withLock(join(cacheRoot(), "build.lock"), async () => {
+    for (const program of missing()) await build(program, cacheFolder(program));
   });
   return paths;
 }
 
 async function build(program: Built, folder: string): Promise<void> {
+  mkdirSync(folder, { recursive: true });
   const startedMs = performance.now();
   say(`building ${program} into ${folder} (minutes the first time, seconds with a warm Go build cache)`);
   const [module, ...targets] = sourceOf(program);
@@ -84,15 +85,18 @@ async function checkGo(): Promise<void> {
   }
 }
 
+function cacheRoot(): string {
+  return join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "kpng", "control-plane");
+}
+
 /** One folder per set of sources, so that a changed version is another program. */
-function cacheFolder(): string {
+function cacheFolder(program: Built): string {
+  const [module] = sourceOf(program);
+  const modules = module === "etcd" || module === "control-plane" ? "{control-plane,etcd}" : module;
   const hash = createHash("sha256");
-  const sources = globSync(["{control-plane,etcd}/go.{mod,sum}", "{control-plane,etcd}/**/main.go"], {
-    cwd: import.meta.dirname,
-  });
+  const sources = globSync([`${modules}/go.{mod,sum}`, `${modules}/**/main.go`], { cwd: import.meta.dirname });
   for (const source of sources.toSorted()) hash.update(source).update(readFileSync(join(import.meta.dirname, source)));
-  const home = process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache");
-  return join(home, "kpng", "control-plane", hash.digest("hex").slice(0, 16));
+  return join(cacheRoot(), hash.digest("hex").slice(0, 16));
 }
 
 function say(text: string): void {
