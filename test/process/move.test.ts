@@ -83,7 +83,10 @@ describe("a backend whose connections reach their age", () => {
   });
 });
 
-describe("a watcher that is told to end", () => {
+/** Three processes at once on a busy machine take their time to start. */
+const patience = { timeout: 60_000 };
+
+describe("a watcher that is told to end", { timeout: 180_000 }, () => {
   const state = JSON.stringify({
     nodes: [],
     services: Array.from({ length: 2_000 }, (_, index) => ({
@@ -111,7 +114,7 @@ describe("a watcher that is told to end", () => {
   }
 
   test("sends its nodes to another one, which tells them only what they miss", async () => {
-    const [first, second] = [await watcher(), await watcher()];
+    const [first, second] = await Promise.all([watcher(), watcher()]);
     const api = `${first.address},${second.address}`;
     const main = pathToFileURL(resolve("services/backend-json/src/main.ts"));
     const backend = startProgram(main, ["--api", api, "--node-name", "n1"]);
@@ -119,11 +122,11 @@ describe("a watcher that is told to end", () => {
     await backend.said("stream in sync");
     const asked = (): string => /.*watcher answers.*"address":"([^"]+)"/s.exec(backend.stderr())?.[1] ?? "";
     const [serving, other] = asked() === first.address ? [first, second] : [second, first];
-    await expect.poll(() => backend.stdout().split("\n").length).toBe(2_001);
+    await expect.poll(() => backend.stdout().split("\n").length, patience).toBe(2_001);
     serving.program.stop();
     expect(await serving.program.ended).toBe(0);
     await backend.said("stream moved");
-    await expect.poll(asked).toBe(other.address);
+    await expect.poll(asked, patience).toBe(other.address);
     expect(backend.stderr()).not.toContain("stream lost");
     expect(backend.stdout().split("\n").length).toBe(2_001);
   });
