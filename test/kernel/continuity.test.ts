@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
 import { checkRules } from "../conformance/check-rules.ts";
 import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
 import { checkPackets } from "./check-packets.ts";
@@ -8,6 +8,9 @@ import { olderRules } from "./older-rules.ts";
 import { ownRules } from "./rules-text.ts";
 import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
+
+// Traffic takes most of two cores, and what is waited for comes by itself.
+vi.setConfig({ testTimeout: 120_000 });
 
 describeVariants("traffic through kpng-iptables goes on", undefined, (variant) => {
   let world: TwoNodes;

@@ -105,5 +105,5 @@ describeVariants("two instances of kpng-iptables on one node, one with --service
     await other.stop();
     await other.cleanUp();
     await expectServed(instances(true, false));
-  });
+  }, 120_000);
 });

@@ -48,7 +48,7 @@ export class Marker {
   }
 
   /** Errors: the marker is not served in time, with what `log` says then. */
-  async wait(log: () => string, timeoutMs = 10_000): Promise<void> {
+  async wait(log: () => string, timeoutMs = 20_000): Promise<void> {
     const [service] = this.state.services;
     const agent = this.#world.agentOf(n1);
     const awaited = (service?.spec.clusterIPs ?? []).map(async (address) => {
