@@ -11,7 +11,6 @@ import { globalProjection } from "./global-projection.ts";
 import { localProjection } from "./local-projection.ts";
 import { resumeView } from "./local-resume.ts";
 import type { LocalRequest } from "./local-units.ts";
-import type { Projection } from "./projection.ts";
 import { isExtended, isSameRequest, type ProxyNames, readHeldDigests, readLocalRequest } from "./requests.ts";
 import type { Subscribers } from "./subscribers.ts";
 import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
@@ -31,23 +30,26 @@ export type OpenWatch<Request> = (context: WatchContext, peer: string, sink: Wat
 export const openLocalWatch: OpenWatch<WatchReq> = ({ store, proxyNames, subscribers, admission }, peer, sink) => {
   const subscriber = subscribers.add("local", peer, store);
   let last: LocalRequest | undefined;
-  let projection: Projection | undefined;
+  let lastMessage: WatchReq | undefined;
+  let wanted: Wanted | undefined;
   const read = (message: WatchReq): Wanted | undefined => {
+    if (message === lastMessage) return wanted;
     if (message.Ack !== undefined) {
       subscriber.acknowledge(message.Ack);
       return undefined;
     }
     const request = readLocalRequest(message, proxyNames);
-    if (projection === undefined || last === undefined || !isSameRequest(request, last)) {
-      projection = localProjection(request);
-      last = request;
-      subscriber.nodeName = request.nodeName;
-      subscriber.proxyName = request.proxyName;
-    }
+    const isSame = last !== undefined && isSameRequest(request, last);
+    const projection = (isSame ? wanted?.projection : undefined) ?? localProjection(request);
+    last = request;
+    subscriber.nodeName = request.nodeName;
+    subscriber.proxyName = request.proxyName;
     subscriber.introduce(message.Subscriber);
     const held = readHeldDigests(message);
     const resume = held && ((snapshot: Snapshot) => resumeView(snapshot, request, held));
-    return { projection, isExtended: request.isExtended, resume };
+    wanted = { projection, isExtended: request.isExtended, resume };
+    lastMessage = message;
+    return wanted;
   };
   const enter = ({ resume }: Wanted) => admission?.enter(resume === undefined ? "whole" : "resumed");
   return new WatchStream({ store, subscriber, sink, read, enter, openCount: () => subscribers.open.size });
