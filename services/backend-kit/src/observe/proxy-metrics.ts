@@ -1,5 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { ViewChange } from "@kpng/model/node-view.ts";
+import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { ViewUpdate } from "../state/view-state.ts";
 import type { SyncMode, SyncObserver, SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
@@ -32,9 +32,35 @@ export class ProxyMetrics implements SyncObserver {
   readonly #options: ProxyMetricsOptions;
   readonly #metrics: ReturnType<typeof createMetrics>;
 
+  /** Of the last sync that succeeded. */
+  #view: NodeView | undefined;
+
   constructor(options: ProxyMetricsOptions) {
     this.#options = options;
     this.#metrics = createMetrics(options.registry);
+    this.#createNoLocalEndpoints(options.registry);
+  }
+
+  /** Counted when it is asked for: at each sync it would cost as much as a small sync does. */
+  #createNoLocalEndpoints(registry: Registry): void {
+    const counts = () => {
+      const view = this.#view;
+      if (view === undefined) return [];
+      return this.#families.map((family) => ({ family, ...countNoLocalEndpoints(view, family) }));
+    };
+    new Gauge({
+      name: `${prefix}proxy_rules_no_local_endpoints_total`,
+      help: "Number of services with a Local traffic policy and no endpoints",
+      labelNames: ["traffic_policy", "ip_family"] as const,
+      registers: [registry],
+      collect() {
+        for (const { family, internal, external } of counts()) {
+          const ip_family = familyLabels[family];
+          this.set({ ip_family, traffic_policy: "internal" }, internal);
+          this.set({ ip_family, traffic_policy: "external" }, external);
+        }
+      },
+    });
   }
 
   queued({ changes }: ViewUpdate): void {
@@ -63,11 +89,8 @@ export class ProxyMetrics implements SyncObserver {
     for (const family of this.#families) {
       if (this.#options.timesFamilies !== true) this.observeSync(family, mode, endedAtMs - startedAtMs);
       for (const triggeredAtMs of arrival?.triggeredAtMs ?? []) this.observeProgrammed(family, triggeredAtMs);
-      const ip_family = familyLabels[family];
-      const { internal, external } = countNoLocalEndpoints(view, family);
-      this.#metrics.noLocalEndpoints.set({ ip_family, traffic_policy: "internal" }, internal);
-      this.#metrics.noLocalEndpoints.set({ ip_family, traffic_policy: "external" }, external);
     }
+    this.#view = view;
   }
 
   failed({ changes }: SyncUpdate): void {
@@ -158,11 +181,5 @@ function createMetrics(registry: Registry) {
     serviceChangesPending: gauge("proxy_rules_service_changes_pending", "Pending proxy rules Service changes"),
     endpointChanges: counter("proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
     serviceChanges: counter("proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
-    noLocalEndpoints: new Gauge({
-      name: `${prefix}proxy_rules_no_local_endpoints_total`,
-      help: "Number of services with a Local traffic policy and no endpoints",
-      labelNames: ["traffic_policy", "ip_family"] as const,
-      registers,
-    }),
   };
 }
