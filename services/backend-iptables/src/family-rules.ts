@@ -189,5 +189,5 @@ export class FamilyRules {
 }
 
 function newDesiredChains(options: RenderOptions): DesiredChains {
-  return new DesiredChains(renderFixedChains(options), chainId("nat", options.names.fixed("HAIRPIN")));
+  return new DesiredChains(renderFixedChains(options));
 }

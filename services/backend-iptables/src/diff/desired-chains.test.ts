@@ -13,7 +13,7 @@ import { transactionText } from "./transaction-text.ts";
 const options = renderOptions();
 
 function newChains(): DesiredChains {
-  return new DesiredChains(renderFixedChains(options), chainId("nat", "KPNG-HAIRPIN"));
+  return new DesiredChains(renderFixedChains(options));
 }
 
 function put(chains: DesiredChains, item: ServiceView): void {
@@ -73,6 +73,7 @@ test("a bucket comes with its first Service and goes with its last, and with it 
   const own = [
     "KPNG-EXT",
     "KPNG-HAIRPIN",
+    "KPNG-HP-10.0.0.0",
     "KPNG-IP-10.96.7.0",
     "KPNG-NODEPORTS",
     "KPNG-NP-TCP-29952",
@@ -92,15 +93,15 @@ test("a pod behind two Services has one hairpin rule, until the last of them is 
   const chains = newChains();
   for (const item of [api, far]) put(chains, item);
   chains.takeTouched();
-  const hairpin = () => chains.bodies.get(chainId("nat", "KPNG-HAIRPIN"));
-  const rule = "-A KPNG-HAIRPIN -s 10.0.0.7/32 -d 10.0.0.7/32 -j MASQUERADE --random-fully\n";
+  const hairpin = () => chains.bodies.get(chainId("nat", "KPNG-HP-10.0.0.0"));
+  const rule = "-A KPNG-HP-10.0.0.0 -s 10.0.0.7/32 -d 10.0.0.7/32 -j MASQUERADE --random-fully\n";
   expect(hairpin()).toBe(rule);
   chains.put("ns/api", undefined);
   chains.takeTouched();
   expect(hairpin()).toBe(rule);
   chains.put("ns/far", undefined);
   chains.takeTouched();
-  expect(hairpin()).toBe("");
+  expect(hairpin()).toBeUndefined();
 });
 
 // Rules are a pure function of the view: whatever way led there, the same text.

@@ -12,7 +12,8 @@ export type ChainBody = string;
 interface SharedList {
   /** By who adds them: a Service, or the id of a bucket that the list leads to. */
   readonly parts: Map<string, readonly string[]>;
-  entry: RuleList["entry"];
+  readonly entry: RuleList["entry"];
+  readonly isDistinct: boolean;
 }
 
 /**
@@ -23,17 +24,14 @@ interface SharedList {
  */
 export class DesiredChains {
   readonly #fixed: ReadonlyMap<ChainId, FixedRules>;
-  readonly #hairpin: ChainId;
   readonly #bodies = new Map<ChainId, ChainBody>();
   readonly #services = new Map<ServiceKey, Contribution>();
   readonly #lists = new Map<ChainId, SharedList>();
   readonly #staleLists = new Set<ChainId>();
   #touched = new Set<ChainId>();
 
-  /** `hairpin` is a list in which several Services may have the same rule, which then stands there once. */
-  constructor(fixed: ReadonlyMap<ChainId, FixedRules>, hairpin: ChainId) {
+  constructor(fixed: ReadonlyMap<ChainId, FixedRules>) {
     this.#fixed = fixed;
-    this.#hairpin = hairpin;
     for (const id of fixed.keys()) this.#staleLists.add(id);
   }
 
@@ -72,7 +70,8 @@ export class DesiredChains {
   }
 
   #setPart(list: RuleList, owner: string, rules: readonly string[] | undefined): void {
-    const held = this.#lists.get(list.id) ?? { parts: new Map<string, readonly string[]>(), entry: list.entry };
+    const { entry, isDistinct = false } = list;
+    const held = this.#lists.get(list.id) ?? { parts: new Map<string, readonly string[]>(), entry, isDistinct };
     this.#lists.set(list.id, held);
     const before = held.parts.get(owner);
     if (before !== undefined && rules !== undefined && sameRules(before, rules)) return;
@@ -98,7 +97,7 @@ export class DesiredChains {
     }
     const owners = [...(list?.parts ?? [])].sort(([a], [b]) => compareText(a, b));
     const rules = owners.flatMap(([, part]) => part);
-    const distinct = id === this.#hairpin ? [...new Set(rules)].sort(compareText) : rules;
+    const distinct = list?.isDistinct === true ? [...new Set(rules)].sort(compareText) : rules;
     this.#setBody(id, toBody(id, [...(fixed?.head ?? []), ...distinct, ...(fixed?.tail ?? [])]));
   }
 

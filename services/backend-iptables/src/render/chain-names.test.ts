@@ -11,8 +11,8 @@ test("no name is longer than the kernel takes, with the longest prefix", () => {
   const all = [
     names.ofService("SVC", "ns/x", "SCTP"),
     names.fixed("EXTERNAL-SERVICES"),
-    names.addressBucket("255.255.255.0"),
-    names.addressBucket("fd00:1234:5678:9abc:def0:1234:5678:0"),
+    names.addressBucket("SERVICES", "255.255.255.0"),
+    names.addressBucket("HAIRPIN", "fd00:1234:5678:9abc:def0:1234:5678:0"),
     names.nodePortBucket("SCTP", 32_704),
   ];
   expect(all.filter((name) => name.length > maxChainNameLength)).toEqual([]);

@@ -26,8 +26,8 @@ export interface ChainNames {
   ofService(kind: ServiceChainKind, servicePortName: string, protocol: Protocol): string;
   /** The list of clients that stay with an endpoint: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
   clientList(servicePortName: string, protocol: Protocol, endpoint: string): string;
-  /** One bucket of addresses: `KPNG-IP-172.30.5.0`. */
-  addressBucket(network: string): string;
+  /** One bucket of addresses of a chain: `KPNG-IP-172.30.5.0` for Services', `KPNG-HP-10.1.5.0` for endpoints'. */
+  addressBucket(parent: "SERVICES" | "HAIRPIN", network: string): string;
   /** One bucket of node ports: `KPNG-NP-TCP-30080`, the first of its ports. */
   nodePortBucket(protocol: Protocol, firstPort: number): string;
 }
@@ -65,7 +65,8 @@ export function chainNames(prefix: string): ChainNames {
       `${prefix}${kind}-${digest(servicePortName + protocol.toLowerCase())}`,
     clientList: (servicePortName, protocol, endpoint) =>
       `${prefix}SEP-${digest(servicePortName + protocol.toLowerCase() + endpoint)}`,
-    addressBucket: (network) => `${prefix}IP-${network.includes(":") ? digest(network) : network}`,
+    addressBucket: (parent, network) =>
+      `${prefix}${parent === "SERVICES" ? "IP" : "HP"}-${network.includes(":") ? digest(network) : network}`,
     nodePortBucket: (protocol, firstPort) => `${prefix}NP-${protocol}-${firstPort}`,
   };
 }

@@ -7,8 +7,8 @@ import { type ChainId, chainId } from "./table.ts";
 /**
  * A list of rules that many Services add to: a top-level chain, or a bucket of one.
  *
- * A new connection is compared with rules one after another, so the rules of SERVICES and NODEPORTS are spread over
- * buckets: those for 256 neighbouring addresses, or 64 neighbouring ports of a protocol, stand in a chain of their own,
+ * A new connection is compared with rules one after another, so the rules of SERVICES, NODEPORTS and HAIRPIN are spread
+ * over buckets: those for 256 neighbouring addresses, or 64 neighbouring ports of a protocol, stand in a chain of their own,
  * and the top-level chain has one rule per bucket. With 5 000 Services × 2 ports in a /16 a connection meets 296 rules
  * instead of 10 000, and a Service that comes or goes rewrites about 40.
  */
@@ -16,15 +16,24 @@ export interface RuleList {
   readonly id: ChainId;
   /** The rule that leads here, and the list that it stands in; undefined for a top-level chain. */
   readonly entry?: { readonly parent: ChainId; readonly rule: string } | undefined;
+  /** Several Services may have the same rule here, which then stands once. Default false. */
+  readonly isDistinct?: boolean | undefined;
 }
 
-/** The bucket of an address in nat SERVICES. */
-export function addressBucket(names: ChainNames, family: Family, address: string): RuleList {
+/** The bucket of a Service's address in nat SERVICES, or of an endpoint's in nat HAIRPIN. */
+export function addressBucket(
+  parent: "SERVICES" | "HAIRPIN",
+  names: ChainNames,
+  family: Family,
+  address: string,
+): RuleList {
   const cidr = parseCidr(`${address}/${family === "v4" ? 24 : 120}`)?.cidr ?? address;
-  const bucket = names.addressBucket(cidr.slice(0, cidr.indexOf("/")));
+  const bucket = names.addressBucket(parent, cidr.slice(0, cidr.indexOf("/")));
   return {
     id: chainId("nat", bucket),
-    entry: { parent: chainId("nat", names.fixed("SERVICES")), rule: rule(`-d ${cidr}`, `-j ${bucket}`) },
+    entry: { parent: chainId("nat", names.fixed(parent)), rule: rule(`-d ${cidr}`, `-j ${bucket}`) },
+    // A pod may be behind several Services.
+    isDistinct: parent === "HAIRPIN",
   };
 }
 

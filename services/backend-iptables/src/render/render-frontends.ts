@@ -24,7 +24,7 @@ export function renderFrontends(port: ServicePortFacts, plan: PortPlan, options:
       `-j ${target}`,
     );
   const serve = (address: string, note: string, chain: string): void => {
-    listed.push({ list: addressBucket(names, family, address), rule: service(address, note, chain) });
+    listed.push({ list: addressBucket("SERVICES", names, family, address), rule: service(address, note, chain) });
   };
   const filterList = (name: "SERVICES" | "EXTERNAL-SERVICES" | "PROXY-FIREWALL") =>
     wholeList(chainId("filter", names.fixed(name)));

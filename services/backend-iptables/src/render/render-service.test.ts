@@ -48,7 +48,7 @@ const clusterIP: readonly Row[] = [
     parts: { internalTrafficPolicy: "Local", endpoints: [away("10.0.1.1"), here("10.0.0.1")] },
     rules: [
       `${bucket} -j SVL`,
-      "nat HAIRPIN: -s 10.0.0.1/32 -d 10.0.0.1/32 -j MASQUERADE --random-fully",
+      "nat HP-10.0.0.0: -s 10.0.0.1/32 -d 10.0.0.1/32 -j MASQUERADE --random-fully",
       off("SVL"),
       `SVL: -p tcp ${to("10.0.0.1")}`,
     ],
@@ -140,7 +140,7 @@ const external: readonly Row[] = [
       "nat NP-TCP-30080: tcp --dport 30081 -j EXT",
       "filter EXTERNAL-SERVICES: -p tcp -m addrtype --dst-type LOCAL -m tcp --dport 30081 -j DROP",
       // It may come here by the node port and be given itself.
-      "nat HAIRPIN: -s 10.0.1.1/32 -d 10.0.1.1/32 -j MASQUERADE --random-fully",
+      "nat HP-10.0.1.0: -s 10.0.1.1/32 -d 10.0.1.1/32 -j MASQUERADE --random-fully",
       ...svc,
       ...shortCircuit,
     ],
@@ -151,7 +151,7 @@ const external: readonly Row[] = [
     rules: [
       `${bucket} -j SVC`,
       "nat IP-5.6.7.0: -d 5.6.7.8/32 tcp --dport 80 -j EXT",
-      "nat HAIRPIN: -s 10.0.1.1/32 -d 10.0.1.1/32 -j MASQUERADE --random-fully",
+      "nat HP-10.0.1.0: -s 10.0.1.1/32 -d 10.0.1.1/32 -j MASQUERADE --random-fully",
       ...svc,
       `SVL: -p tcp ${to("10.0.1.1")}`,
       ...shortCircuit,

@@ -1,6 +1,6 @@
 import { parseAddress } from "@kpng/model/address.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
-import type { RuleList } from "./dispatch.ts";
+import { addressBucket, type RuleList } from "./dispatch.ts";
 import { renderEndpointRules } from "./render-endpoint-rules.ts";
 import { renderExternalChain } from "./render-external-chain.ts";
 import { renderFirewallChain } from "./render-firewall-chain.ts";
@@ -72,8 +72,9 @@ export function renderService(view: ServiceView, options: RenderOptions): Render
     options.localTraffic !== undefined &&
     ports.some((port) => port.isExternalLocal && planPort(port, options).externalChain !== undefined);
   for (const address of hairpinAddresses(view, options, isForeign)) {
-    const list = { id: chainId("nat", options.names.fixed("HAIRPIN")) };
-    listed.push({ list, rule: rule(`-s ${address}`, `-d ${address}`, masquerade) });
+    const cidr = host(options.family, address);
+    const list = addressBucket("HAIRPIN", options.names, options.family, address);
+    listed.push({ list, rule: rule(`-s ${cidr}`, `-d ${cidr}`, masquerade) });
   }
   // A Service of the other family alone has its health checks there.
   if (ports.length > 0) listed.push(...renderHealthCheckAccept(view, options));
@@ -134,7 +135,7 @@ function hairpinAddresses(
   for (const { isOnNode, use, addresses: own } of endpoints) {
     const address = own[family][0];
     if (!(isOnNode || isForeign) || !(use.cluster || use.local) || address === undefined) continue;
-    if (parseAddress(address)?.family === family) addresses.add(host(family, address));
+    if (parseAddress(address)?.family === family) addresses.add(address);
   }
   return addresses;
 }
