@@ -120,7 +120,8 @@ describe("a watcher that is told to end", { timeout: 180_000 }, () => {
     const backend = startProgram(main, ["--api", api, "--node-name", "n1"]);
     programs.push(backend);
     await backend.said("stream in sync");
-    const asked = (): string => /.*watcher answers.*"address":"([^"]+)"/s.exec(backend.stderr())?.[1] ?? "";
+    const asked = (): string | undefined =>
+      [...backend.stderr().matchAll(/"address":"([^"]+)","msg":"watcher answers"/g)].at(-1)?.[1];
     const [serving, other] = asked() === first.address ? [first, second] : [second, first];
     await expect.poll(() => backend.stdout().split("\n").length, patience).toBe(2_001);
     serving.program.stop();
