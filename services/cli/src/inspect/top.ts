@@ -110,11 +110,11 @@ function formatRate(status: GetStatusResponse, before: GetStatusResponse | undef
   return `  ${seconds <= 0 ? "0" : (revisions / seconds).toFixed(1)} revisions/s`;
 }
 
-/** As many lines as the terminal has, each cleared to its end. */
+/** As many lines as the terminal has, each cleared to its end; all where it does not say how many it has. */
 function toScreen(text: string, height: number | undefined): string {
   const lines = text.trimEnd().split("\n");
   return lines
-    .slice(0, Math.max(1, (height ?? lines.length + 1) - 1))
+    .slice(0, height ? Math.max(1, height - 1) : lines.length)
     .map((line) => `${line}\u001b[K\n`)
     .join("");
 }
