@@ -9,7 +9,9 @@ import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import type { RunningBackend } from "./backends.ts";
 import { checkPackets } from "./check-packets.ts";
 import { describeVariants } from "./describe-variants.ts";
-import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+import { NodeFirewall } from "./laboratory/node-firewall.ts";
+import { serveSctp, whyNoSctp } from "./laboratory/sctp.ts";
+import { buildTwoNodes, type TwoNodes, targetPorts } from "./laboratory/two-nodes.ts";
 
 describeVariants(
   "kube-proxy and kpng-iptables on one node, with the same Services",
@@ -17,8 +19,10 @@ describeVariants(
   (variant) => {
     let world: TwoNodes;
     let both: readonly RunningBackend[];
+    const firewall = new NodeFirewall();
     beforeAll(async () => {
       world = await buildTwoNodes(variant);
+      if (whyNoSctp() === undefined) await serveSctp(world.laboratory, targetPorts);
       both = [await kubeProxy(world, 20_000), await kpngIptables(world, { firstMarkerPort: 30_000 })];
       for (const backend of both) await backend.start({}, scenarios[0]?.state ?? { services: [], slices: [] });
     });
@@ -30,6 +34,7 @@ describeVariants(
     // The first of the two to see a connection gives it its endpoint; that must do for what the other one's rules ask.
     for (const scenario of scenarios.filter((each) => settingsKey(each) === settingsKey({}))) {
       test(scenario.name, async () => {
+        await firewall.put(world, scenario.firewall);
         for (const backend of both) await backend.apply(scenario.state);
         const rules = await world.rules();
         expect(rules.v4).toContain("-j KUBE-SERVICES");
