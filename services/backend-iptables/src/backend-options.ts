@@ -119,9 +119,9 @@ export const iptablesOptions: readonly OptionSpec[] = [
   },
   {
     flags: "-o, --output <format>",
-    description: "with --shadow and --diff: table or json",
+    description: "with --shadow and --diff: table, json or yaml",
     default: "table",
-    parse: oneOf("--output", ["table", "json"]),
+    parse: oneOf("--output", ["table", "json", "yaml"]),
   },
   { flags: "--cleanup", description: "remove all our chains and jumps, of both families, and end" },
 ];

@@ -17,6 +17,7 @@ export const iptablesBackend: BackendCommand = {
   description: "serve Services with iptables rules on this node, as kube-proxy does, beside kube-proxy or in its place",
   options: [...iptablesOptions, ...conntrackOptions, ...stateOptions],
   proxyMode: "iptables",
+  canDiff: true,
   keepsState: (options) => !isLooking(options),
   examples: `
 Examples:
@@ -65,7 +66,7 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
     context,
     variant,
     timeoutMs: limits.timeoutMs,
-    format: options.output === "json" ? "json" : "table",
+    format: options.output === "json" || options.output === "yaml" ? options.output : "table",
     print: (text: string) => void process.stdout.write(text),
     onVerdict: (isSame: boolean) => {
       process.exitCode = isSame ? 0 : 1;

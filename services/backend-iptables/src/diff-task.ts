@@ -1,12 +1,13 @@
 import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend-task.ts";
-import type { Family } from "@kpng/model/address.ts";
+import { type Family, families } from "@kpng/model/address.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { countersInUse } from "./commit/packet-counters.ts";
 import { runTool } from "./commit/run-tool.ts";
 import { type ChainDifference, listDifferences } from "./diff/list-differences.ts";
 import { FamilyRules } from "./family-rules.ts";
 import { NodeRules, type RulesOfFamily } from "./node-rules.ts";
+import { makeFormatObject, type ObjectFormat } from "./object-format.ts";
 import { canonicalRule } from "./read/canonical-rule.ts";
 import type { Variant } from "./read/find-tools.ts";
 import { openTools } from "./read/open-tools.ts";
@@ -20,7 +21,7 @@ export interface DiffTaskOptions {
   readonly variant: Variant | "auto";
   /** Longest time that one tool may take, in milliseconds. */
   readonly timeoutMs: number;
-  readonly format: "table" | "json";
+  readonly format: "table" | ObjectFormat;
   readonly print: (text: string) => void;
   /** Told whether what stands is what should. */
   readonly onVerdict: (isSame: boolean) => void;
@@ -40,9 +41,9 @@ export function diffTask(options: DiffTaskOptions): Task {
     name: "backend/iptables/diff",
     run: async (signal) => {
       const saved = new Map<Family, string>();
-      const families = await openFamilies(options, saved);
+      const opened = await openFamilies(options, saved);
       let found: FamilyDifference[] = [];
-      const rules = new NodeRules<RulesOfFamily>(settings, families, ({ family }, result) => {
+      const rules = new NodeRules<RulesOfFamily>(settings, opened, ({ family }, result) => {
         if ("error" in result) return;
         const { chains } = standingRules(saved.get(family) ?? "", settings.names.prefix);
         const listed = listDifferences(result.change, chains, canonicalRule);
@@ -57,7 +58,9 @@ export function diffTask(options: DiffTaskOptions): Task {
       const following = backendTask({ ...context, name: "iptables-diff", isOnce: true, state: undefined, onChanges });
       await following.run(signal);
       if (!isDone) return;
-      print(formatDifferences(format, found));
+      // Whichever family was done first.
+      found.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
+      print(format === "table" ? formatTable(found) : (await makeFormatObject(format))({ differences: found }, 2));
       onVerdict(found.length === 0);
     },
   };
@@ -88,8 +91,7 @@ async function openFamilies(
 }
 
 /** "+" is what a sync would write, "-" what it would take away. */
-function formatDifferences(format: DiffTaskOptions["format"], differences: readonly FamilyDifference[]): string {
-  if (format === "json") return `${JSON.stringify({ differences }, undefined, 2)}\n`;
+function formatTable(differences: readonly FamilyDifference[]): string {
   if (differences.length === 0) return "no difference\n";
   const blocks = differences.flatMap(({ family, table, chain, kind, missing, unwanted }) => [
     `${family} ${table} ${chain}: ${explain[kind]}`,

@@ -74,6 +74,7 @@ describePackets("kpng-iptables as a program", () => {
     expect(await own("iptables")).toEqual([]);
     await once();
     expect(await once("--diff")).toMatchObject({ exitCode: 0, stdout: "no difference\n" });
+    expect(await once("--diff", "-o", "yaml")).toMatchObject({ exitCode: 0, stdout: "---\ndifferences: []\n" });
     await laboratory.run("node", ["iptables", "-t", "nat", "-R", "KPNG-MARK-MASQ", "1", "-j", "RETURN"]);
     await laboratory.run("node", ["ip6tables", "-D", "FORWARD", "1"]);
     const before = [await own("iptables"), await own("ip6tables")];
@@ -84,6 +85,24 @@ describePackets("kpng-iptables as a program", () => {
     );
     expect(changed.stdout).toMatch(/v6 filter FORWARD: jumps to our chains differ\n\+ .*-j KPNG-PROXY-FIREWALL\n/);
     expect([await own("iptables"), await own("ip6tables")]).toEqual(before);
+    const api = `unix://${join(laboratory.folder, "api.sock")}`;
+    const serve = [process.execPath, cli, "file", "-i", manifest, "to-api", "--listen", api];
+    const watcher = laboratory.start("node", serve);
+    const diff = [
+      process.execPath,
+      cli,
+      "diff",
+      "iptables",
+      "--api",
+      api,
+      "--node-name",
+      "n1",
+      "--error-delay",
+      "50ms",
+    ];
+    const { exitCode, stdout } = await laboratory.finish("node", diff);
+    watcher.kill();
+    expect({ exitCode, stdout }).toEqual({ exitCode: changed.exitCode, stdout: changed.stdout });
     await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
   });
 

@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { builtInBackends } from "./commands/backends.ts";
 import { makeDemo } from "./commands/demo.ts";
+import { makeDiff } from "./commands/diff.ts";
 import { makeInspect } from "./commands/inspect.ts";
 import { makeLocal } from "./commands/local.ts";
 import { makeSource } from "./commands/source.ts";
@@ -28,6 +29,7 @@ Examples:
   for (const source of sourceCommands) kpng.addCommand(makeSource(source, builtInBackends, signal));
   kpng.addCommand(makeLocal(builtInBackends, signal));
   for (const command of makeInspect(signal)) kpng.addCommand(command);
+  kpng.addCommand(makeDiff(builtInBackends, signal));
   kpng.addCommand(makeDemo(signal));
   kpng.addCommand(makeVersion());
   return kpng;

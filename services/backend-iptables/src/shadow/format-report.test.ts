@@ -1,7 +1,9 @@
 import { expect, test } from "vitest";
+import { makeFormatObject } from "../object-format.ts";
 import type { Difference } from "./difference.ts";
 import { formatChange, formatSummary } from "./format-report.ts";
 
+const json = await makeFormatObject("json");
 const time = new Date("2026-11-21T10:00:00Z");
 const lost: Difference = {
   servicePort: "ns/web:http",
@@ -19,7 +21,7 @@ const lost: Difference = {
 const compared = { packets: 12, services: 3 };
 
 test("a difference is a row, with what only one side does first", () => {
-  expect(formatChange("table", time, { appeared: [lost], gone: [], present: [lost] }, compared)).toBe(
+  expect(formatChange(undefined, time, { appeared: [lost], gone: [], present: [lost] }, compared)).toBe(
     `2026-11-21T10:00:00.000Z  1 packet of 1 service port goes another way; 12 packets of 3 Services compared
    SERVICE PORT  TO                           FROM           KUBE-PROXY                                                                      KPNG
 +  ns/web:http   cluster IP [fd00::a]:80/tcp  pod fd00:1::1  [fd00:2::1]:8080, [fd00:2::2]:8080, [fd00:2::3]:8080, [fd00:2::4]:8080, 1 more  [fd00:1::1]:8080
@@ -28,7 +30,7 @@ test("a difference is a row, with what only one side does first", () => {
 });
 
 test("no difference is said too, and what is gone", () => {
-  const text = formatChange("table", time, { appeared: [], gone: [lost], present: [] }, compared);
+  const text = formatChange(undefined, time, { appeared: [], gone: [lost], present: [] }, compared);
   expect(text.split("\n")[0]).toBe("2026-11-21T10:00:00.000Z  no difference: 12 packets of 3 Services compared");
   expect(text.split("\n")[2]).toMatch(/^- {2}ns\/web:http /);
 });
@@ -36,8 +38,10 @@ test("no difference is said too, and what is gone", () => {
 test("many rows are cut, and JSON has them all, an object a line", () => {
   const many = Array.from({ length: 50 }, (_, at) => ({ ...lost, port: at }));
   const change = { appeared: many, gone: [], present: many };
-  expect(formatChange("table", time, change, compared)).toContain("\n… and 20 rows more; --output json has them all\n");
-  const line = formatChange("json", time, change, compared);
+  expect(formatChange(undefined, time, change, compared)).toContain(
+    "\n… and 20 rows more; --output json has them all\n",
+  );
+  const line = formatChange(json, time, change, compared);
   expect(line.indexOf("\n")).toBe(line.length - 1);
   const { appeared, ...rest } = JSON.parse(line);
   expect(appeared).toEqual(many);
@@ -46,10 +50,10 @@ test("many rows are cut, and JSON has them all, an object a line", () => {
 
 test("the end is summed up", () => {
   const summary = { looks: 1, told: 4, present: [], elapsedMs: 61_400 };
-  expect(formatSummary("table", time, summary)).toBe(
+  expect(formatSummary(undefined, time, summary)).toBe(
     "2026-11-21T10:00:00.000Z  end after 1 look in 61 s: no difference now, 4 told in all\n",
   );
-  expect(JSON.parse(formatSummary("json", time, summary)).summary).toEqual({
+  expect(JSON.parse(formatSummary(json, time, summary)).summary).toEqual({
     ...{ looks: 1, told: 4, differences: 0, elapsedSeconds: 61, present: [] },
   });
 });

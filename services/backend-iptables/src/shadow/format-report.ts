@@ -1,8 +1,10 @@
+import type { FormatObject } from "../object-format.ts";
 import type { Comparison } from "./compare-rules.ts";
 import type { Difference } from "./difference.ts";
 import type { SettledChange } from "./settled-differences.ts";
 
-export type ReportFormat = "table" | "json";
+/** How a report is written: undefined for a table. */
+export type ReportFormat = FormatObject | undefined;
 
 /** What the last look compared, of both families. */
 export type Compared = Pick<Comparison, "packets" | "services">;
@@ -22,12 +24,12 @@ const maxRows = 30;
 /** More outcomes of one packet than these are counted. */
 const maxOutcomes = 4;
 
-/** Writes a change of the differences: a block with a table, or one JSON object on a line. */
+/** Writes a change of the differences: a block with a table, or one object. */
 export function formatChange(format: ReportFormat, time: Date, change: SettledChange, compared: Compared): string {
   const { appeared, gone, present } = change;
   const { packets, services } = compared;
-  if (format === "json") {
-    return `${JSON.stringify({ time: time.toISOString(), differences: present.length, packets, services, appeared, gone })}\n`;
+  if (format !== undefined) {
+    return format({ time: time.toISOString(), differences: present.length, packets, services, appeared, gone });
   }
   const of = `${count(packets, "packet")} of ${count(services, "Service")} compared`;
   const head = `${time.toISOString()}  ${present.length === 0 ? `no difference: ${of}` : `${describe(present)}; ${of}`}`;
@@ -38,9 +40,9 @@ export function formatChange(format: ReportFormat, time: Date, change: SettledCh
 export function formatSummary(format: ReportFormat, time: Date, summary: Summary): string {
   const { looks, told, present, elapsedMs } = summary;
   const elapsedSeconds = Math.round(elapsedMs / 1_000);
-  if (format === "json") {
+  if (format !== undefined) {
     const fields = { looks, told, differences: present.length, elapsedSeconds, present };
-    return `${JSON.stringify({ time: time.toISOString(), summary: fields })}\n`;
+    return format({ time: time.toISOString(), summary: fields });
   }
   const head = `${time.toISOString()}  end after ${count(looks, "look")} in ${elapsedSeconds} s: `;
   const now = present.length === 0 ? "no difference now" : `${describe(present)} now`;

@@ -9,6 +9,7 @@ import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { BackendIptablesError } from "../iptables-error.ts";
 import { NodeRules } from "../node-rules.ts";
+import { makeFormatObject, type ObjectFormat } from "../object-format.ts";
 import type { Variant } from "../read/find-tools.ts";
 import type { Settings } from "../render/settings.ts";
 import { differenceKey } from "./difference.ts";
@@ -27,7 +28,7 @@ export interface ShadowTaskOptions {
   readonly intervalMs: number;
   /** How long a difference must last to be told, in milliseconds. */
   readonly settleMs: number;
-  readonly format: ReportFormat;
+  readonly format: "table" | ObjectFormat;
   readonly print: (text: string) => void;
   /** Told at the end of a run with `isOnce` whether both treat all packets alike. */
   readonly onVerdict: (isSame: boolean) => void;
@@ -54,7 +55,8 @@ export function shadowTask(options: ShadowTaskOptions): Task {
       const { log } = context;
       const opened = await openShadowFamilies(options.variant, options.timeoutMs, log);
       log.info("shadow mode: no rule is changed", { intervalMs: options.intervalMs, settleMs: options.settleMs });
-      const shadow = new Shadow(options, opened);
+      const format = options.format === "table" ? undefined : await makeFormatObject(options.format);
+      const shadow = new Shadow(options, opened, format);
       const onChanges = (update: SyncUpdate) => shadow.sync(update);
       const following = backendTask({ ...context, name: "iptables-shadow", state: undefined, onChanges });
       if (context.isOnce) {
@@ -71,6 +73,7 @@ export function shadowTask(options: ShadowTaskOptions): Task {
 
 class Shadow {
   readonly #options: ShadowTaskOptions;
+  readonly #format: ReportFormat;
   readonly #rules: NodeRules<ShadowFamily>;
   readonly #comparers: readonly FamilyComparer[];
   readonly #metrics: ShadowMetrics;
@@ -83,8 +86,9 @@ class Shadow {
   #isFirstBlock = true;
   #isMissingSaid = false;
 
-  constructor(options: ShadowTaskOptions, opened: readonly ShadowFamily[]) {
+  constructor(options: ShadowTaskOptions, opened: readonly ShadowFamily[], format: ReportFormat) {
     this.#options = options;
+    this.#format = format;
     this.#rules = new NodeRules(options.settings, opened, () => undefined);
     this.#comparers = opened.map((family) => new FamilyComparer(family));
     this.#metrics = createShadowMetrics(options.context.metrics);
@@ -135,15 +139,14 @@ class Shadow {
 
   /** What was told, at the end. */
   summarise(): void {
-    const { format, print } = this.#options;
     const elapsedMs = performance.now() - this.#startMs;
     const summary = { looks: this.#looks, told: this.#told.size, present: this.#present, elapsedMs };
-    print(formatSummary(format, new Date(), summary));
+    this.#options.print(formatSummary(this.#format, new Date(), summary));
   }
 
   /** True if there was something to compare. */
   async #look(signal: AbortSignal): Promise<boolean> {
-    const { context, format, print } = this.#options;
+    const { context, print } = this.#options;
     const view = this.#view;
     if (view === undefined) return false;
     const looks = [];
@@ -171,7 +174,7 @@ class Shadow {
     this.#isFirstBlock = false;
     const packets = looks.reduce((total, look) => total + look.packets, 0);
     const services = Math.max(...looks.map((look) => look.services));
-    print(formatChange(format, new Date(), change, { packets, services }));
+    print(formatChange(this.#format, new Date(), change, { packets, services }));
     return true;
   }
 }

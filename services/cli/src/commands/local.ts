@@ -35,7 +35,7 @@ Examples:
     command
       .description(backend.description)
       .addHelpText("after", backend.examples.replaceAll("COMMAND", `kpng local to-${backend.name}`))
-      .action((_options: Options, self: Command) => run(backend, self.optsWithGlobals(), signal));
+      .action((_options: Options, self: Command) => runLocalBackend(backend, self.optsWithGlobals(), signal));
     local.addCommand(command);
   }
   addExternalBackends(local, async (name, args, options) => {
@@ -48,7 +48,8 @@ Examples:
   return local;
 }
 
-async function run(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
+/** Runs a backend with the parsed values of its options and of those that all have. */
+export async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
   const {
     apiClientTlsKey: key,
     apiClientTlsCrt: crt,
