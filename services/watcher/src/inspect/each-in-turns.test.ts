@@ -1,3 +1,4 @@
+import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
 import { turns } from "../stream/turns.ts";
 import { eachInTurns } from "./each-in-turns.ts";
@@ -21,10 +22,13 @@ test("news for nodes goes before the rest of a long answer", async () => {
   expect(visited).toEqual(items);
 });
 
-test("it ends when it has enough, and when nobody waits for the answer any more", async () => {
+test("it ends when it has enough; what was cut short is an error and no shorter list", async () => {
   const visited: number[] = [];
   await eachInTurns([1, 2, 3], (item) => visited.push(item) < 2, new AbortController().signal);
   expect(visited).toEqual([1, 2]);
-  await eachInTurns([1, 2, 3], (item) => visited.push(item) > 0, AbortSignal.abort());
+  const deadline = new ConnectError("the deadline is over", Code.DeadlineExceeded);
+  const all = (signal: AbortSignal): Promise<void> => eachInTurns([1, 2, 3], (item) => visited.push(item) > 0, signal);
+  await expect(all(AbortSignal.abort(deadline))).rejects.toBe(deadline);
+  await expect(all(AbortSignal.abort())).rejects.toMatchObject({ code: Code.Unavailable });
   expect(visited).toEqual([1, 2]);
 });

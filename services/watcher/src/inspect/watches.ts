@@ -1,5 +1,5 @@
 import { type DescMessage, type Message, type MessageShape, toBinary } from "@bufbuild/protobuf";
-import { Code, ConnectError, type HandlerContext, type ServiceImpl } from "@connectrpc/connect";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import { type Change, ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import {
   type Endpoint,
@@ -17,7 +17,7 @@ import { waitMs } from "@kpng/process/wait.ts";
 import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { leaveKey } from "../stream/leave.ts";
 import { changeRow, concerns } from "./change-row.ts";
-import { eachInTurns } from "./each-in-turns.ts";
+import { eachInTurns, stopped } from "./each-in-turns.ts";
 import { endpointRowKey, endpointRows } from "./endpoint-rows.ts";
 import type { InspectContext } from "./inspect-context.ts";
 import { nodeTable } from "./node-rows.ts";
@@ -220,9 +220,4 @@ function isEqual<D extends DescMessage>(schema: D, a: MessageShape<D>, b: Messag
 /** Aborts when the client is gone, the watcher stops, or the client is asked to go on elsewhere. */
 function endOf({ signal, values }: HandlerContext): AbortSignal {
   return AbortSignal.any([signal, values.get(leaveKey)]);
-}
-
-function stopped({ reason }: AbortSignal): ConnectError {
-  if (reason instanceof ConnectError) return reason;
-  return new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
 }
