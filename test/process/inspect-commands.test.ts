@@ -105,7 +105,7 @@ test("a backend is asked on its own socket", async () => {
   );
   const rules = kpng("get", "rules", "--api", `unix://${socket}`);
   expect(await rules.ended).toBe(1);
-  expect(rules.stderr()).toMatch(/this backend keeps no rules/);
+  expect(rules.stderr()).toMatch(/REQUEST_FAILED.* refuses the question: .*this backend keeps no rules/);
 });
 
 describe("files are asked without a watcher", () => {

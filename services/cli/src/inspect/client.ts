@@ -33,10 +33,19 @@ export async function asking<T>(watcher: string, signal: AbortSignal, work: () =
   } catch (error) {
     if (signal.aborted) return undefined;
     if (!(error instanceof ConnectError)) throw error;
-    const isOther = error.code === Code.Unimplemented;
-    const what = isOther
-      ? "does not know such questions: it is nothing of kpng, an older version, or runs with --inspect-api=false"
-      : "gives no answer";
+    const what = whatHappened(error);
     throw new ProcessError("REQUEST_FAILED", `${watcher} ${what}`, { cause: error });
   }
+}
+
+function whatHappened({ code, rawMessage }: ConnectError): string {
+  // What is no answer of a method of ours: a server of something else, or ours without the service.
+  if (code === Code.Unimplemented && rawMessage.startsWith("HTTP ")) {
+    return (
+      "does not know such questions: it is nothing of kpng, an older version, a watcher that runs with " +
+      "--inspect-api=false, or a watcher in the place of a backend's --inspect-socket (or the reverse)"
+    );
+  }
+  const isRefusal = code === Code.InvalidArgument || code === Code.Unimplemented || code === Code.PermissionDenied;
+  return isRefusal ? "refuses the question" : "gives no answer";
 }
