@@ -2,7 +2,8 @@
  * Returns a form in which rules that mean the same are mostly the same text, whichever version of iptables printed them.
  *
  * Rules are rendered as iptables-save 1.8.9 prints them, so this is needed only where another version differs: order of
- * the parts, quotes, a probability's last digits, a mask that means nothing, an old name for an option. Two rules
+ * the parts, quotes, a probability's last digits, a mask that means nothing, an old name for an option; and for IPv6
+ * addresses that hold an IPv4 one, which every version prints with dots and which we write as any other. Two rules
  * that mean the same but stay different here cost a needless rewrite, never a wrong rule.
  *
  * *Shape of the argument:* what follows `-A CHAIN `.
@@ -43,8 +44,15 @@ function canonicalGroup(group: string): string {
     .replace(/--or-mark (0x[0-9a-f]+)/, "--set-xmark $1/$1")
     .replace(/--xor-mark (0x[0-9a-f]+)/, "--set-xmark $1/0x0")
     .replace(/^-m state --state/, "-m conntrack --ctstate")
+    .replace(/(:)(\d+)\.(\d+)\.(\d+)\.(\d+)/g, (_all, colon, ...bytes) => `${colon}${toHexWords(bytes)}`)
     .replace(/^((?:! )?-[sd] [\d.]+)$/, "$1/32")
     .replace(/^((?:! )?-[sd] [0-9a-f:]+)$/, "$1/128");
+}
+
+/** The last four bytes of an IPv6 address as two words: `::ffff:10.0.0.1` ends in `a00:1`. */
+function toHexWords(bytes: readonly (string | number)[]): string {
+  const [a = 0, b = 0, c = 0, d = 0] = bytes.slice(0, 4).map(Number);
+  return `${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`;
 }
 
 /** Splits at blanks outside quotes; quotes are removed. */

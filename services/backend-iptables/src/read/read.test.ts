@@ -81,6 +81,9 @@ const same: readonly (readonly [string, string])[] = [
   ["-m recent --set --name N --mask 255.255.255.255 --rsource -j X", "-m recent --set --name N -j X"],
   ["-j MARK --set-xmark 0x4000/0x4000", "-j MARK --or-mark 0x4000"],
   ["-j MARK --set-xmark 0x4000/0x0", "-j MARK --xor-mark 0x4000"],
+  ["-d ::ffff:10.0.0.1/128 -j X", "-d ::ffff:a00:1/128 -j X"],
+  ["-s ::ffff:10.0.0.0/120 -j X", "-s ::ffff:a00:0/120 -j X"],
+  ["-j DNAT --to-destination [::ffff:10.1.2.3]:80", "-j DNAT --to-destination [::ffff:a01:203]:80"],
 ];
 test.each(same)("%s is the same as %s", (a, b) => {
   expect(canonicalRule(a)).toBe(canonicalRule(b));
@@ -92,6 +95,7 @@ const different: readonly (readonly [string, string])[] = [
   ["-m statistic --mode random --probability 0.5 -j X", "-m statistic --mode random --probability 0.4 -j X"],
   ["-j DNAT --to-destination 10.0.0.1:80", "-j DNAT --to-destination 10.0.0.1:81"],
   ["-j X", "-g X"],
+  ["-d ::ffff:10.0.0.1/128 -j X", "-d ::ffff:a00:2/128 -j X"],
 ];
 test.each(different)("%s is not the same as %s", (a, b) => {
   expect(isSameRule(a, b)).toBe(false);
