@@ -82,7 +82,7 @@ export const iptablesOptions: readonly OptionSpec[] = [
     flags: "--iptables-timeout <duration>",
     description: "longest time that one iptables-restore or iptables-save may take",
     default: 300_000,
-    parse: parseDurationMs,
+    parse: parsePositiveDurationMs,
   },
   {
     flags: "--chain-prefix <prefix>",
@@ -90,7 +90,7 @@ export const iptablesOptions: readonly OptionSpec[] = [
     parse: (text) => {
       if (isChainPrefix(text)) return text;
       throw new InvalidArgumentError(
-        `a chain prefix is capital letters and digits and one dash at its end, ${maxPrefixLength} characters at most`,
+        `a chain prefix is capital letters and digits and one dash at its end, ${maxPrefixLength} characters at most, and not that of kube-proxy or another well-known program`,
       );
     },
   },

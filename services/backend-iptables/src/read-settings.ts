@@ -3,7 +3,7 @@ import {
   parseNodePortAddresses,
   resolveNodePortAddresses,
 } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
-import { parseCidr } from "@kpng/model/address.ts";
+import { type Family, parseCidr } from "@kpng/model/address.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { chainNames, prefixOf } from "./render/chain-names.ts";
 import { detectLocalModes, type Settings } from "./render/settings.ts";
@@ -33,7 +33,7 @@ export function readSettings(options: ParsedOptions, serviceProxyName: string): 
     masqueradeBit: Number(options.iptablesMasqueradeBit ?? 14),
     isMasqueradeAll: options.masqueradeAll === true,
     detectLocalMode,
-    clusterCIDRs: [...texts(options.clusterCidr), ...texts(options.clusterCidrs)].map(cidr),
+    clusterCIDRs: clusterCidrs([...texts(options.clusterCidr), ...texts(options.clusterCidrs)]),
     podBridgeInterface,
     podInterfaceNamePrefix,
     isLocalhostNodePorts: options.iptablesLocalhostNodeports !== false && hasLoopback,
@@ -45,8 +45,23 @@ function texts(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.map(String) : [];
 }
 
-function cidr(text: string): string {
-  const parsed = parseCidr(text);
-  if (parsed !== undefined) return parsed.cidr;
-  throw new ProcessError("BAD_OPTION", `--cluster-cidr "${text}" is no CIDR: write 10.244.0.0/16 or fd00:10::/48`);
+/** One CIDR a family: pods outside the one that counts would be taken for strangers. */
+function clusterCidrs(texts: readonly string[]): readonly string[] {
+  const ofFamily = new Map<Family, string>();
+  for (const text of texts) {
+    const parsed = parseCidr(text);
+    if (parsed === undefined) {
+      throw new ProcessError("BAD_OPTION", `--cluster-cidr "${text}" is no CIDR: write 10.244.0.0/16 or fd00:10::/48`);
+    }
+    const { family, cidr } = parsed;
+    const other = ofFamily.get(family) ?? cidr;
+    if (other !== cidr) {
+      throw new ProcessError(
+        "BAD_OPTION",
+        `--cluster-cidr: ${other} and ${cidr} are of one family, which has one CIDR`,
+      );
+    }
+    ofFamily.set(family, cidr);
+  }
+  return [...ofFamily.values()];
 }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { Backoff } from "./backoff.ts";
-import { parseDurationMs, parsePositiveDurationMs } from "./options.ts";
+import { nodeNameOption, parseDurationMs, parsePositiveDurationMs } from "./options.ts";
 
 test.each([
   { text: "250", ms: 250 },
@@ -21,4 +21,9 @@ test("no time at all is refused where it would mean to go on without a pause", (
   expect(() => parsePositiveDurationMs("0s")).toThrow("at least 1ms");
   const backoff = new Backoff({ minMs: 0, maxMs: 30_000, random: () => 0.999 });
   expect(Array.from({ length: 12 }, () => backoff.nextMs()).at(-1)).toBeGreaterThan(1_000);
+});
+
+test("a node without a name is refused", () => {
+  expect(() => nodeNameOption.parse?.(" ", undefined)).toThrow("not empty");
+  expect(nodeNameOption.parse?.("n1", undefined)).toBe("n1");
 });

@@ -114,8 +114,11 @@ export const logLevelOption: OptionSpec = {
 export const nodeNameOption: OptionSpec = {
   flags: "--node-name <name>",
   description: "name of the Node that this process works for",
-  default: hostname(),
+  // As kubelet names its Node.
+  default: hostname().trim().toLowerCase(),
   parse: (text) => {
+    // As where a variable was not set: such a Node has no endpoint, and traffic under policy Local would be dropped.
+    if (text.trim() === "") throw new InvalidArgumentError("a node name is not empty");
     if (text.length > 253) throw new InvalidArgumentError("a node name has at most 253 characters");
     return text;
   },

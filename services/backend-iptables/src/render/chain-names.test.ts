@@ -25,6 +25,6 @@ test("instances with other proxy names have other prefixes, none the beginning o
   for (const a of prefixes) for (const b of prefixes) expect(a !== b && a.startsWith(b)).toBe(false);
 });
 
-test.each(["", "KPNG", "kpng-", "-A", "KP NG-", "A-B-", "TOOLONGX-"])("%j is no prefix", (text) => {
+test.each(["", "KPNG", "kpng-", "-A", "KP NG-", "A-B-", "TOOLONGX-", "KUBE-", "CNI-"])("%j is no prefix", (text) => {
   expect(isChainPrefix(text)).toBe(false);
 });

@@ -52,8 +52,12 @@ export function prefixOf(serviceProxyName: string): string {
   return serviceProxyName === "" ? defaultPrefix : `KPNG${digest(serviceProxyName).slice(0, 3)}-`;
 }
 
-/** True for 1 to 7 capital letters or digits and a dash. */
+/** Beginnings of chains of kubelet and kube-proxy, Docker, CNI plugins and flannel: a cleanup would remove them all. */
+const prefixesOfOthers: readonly string[] = ["KUBE-", "DOCKER-", "CNI-", "FLANNEL-"];
+
+/** True for 1 to 7 capital letters or digits and a dash, unless chains of a well-known program begin like that. */
 export function isChainPrefix(text: string): boolean {
+  if (prefixesOfOthers.includes(text)) return false;
   return text.length <= maxPrefixLength && /^[A-Z][A-Z0-9]*-$/.test(text);
 }
 
