@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { reasonOf } from "@kpng/process/log.ts";
 import {
   addOptions,
   nodeNameOption,
@@ -151,4 +152,10 @@ test.each([
 
 test("a file that is not there is refused", async () => {
   await expect(run(join(folder, "none.yaml"))).rejects.toThrow(/^\[BAD_CONFIG\] .*ENOENT/);
+});
+
+test("a fault of the file is told once, in words of its reader", async () => {
+  await expect(runYaml("foo: 1\n")).rejects.toThrow(/^\[BAD_CONFIG\] --config \S+: foo: unknown field$/);
+  await expect(runYaml("foo: 1\n").catch(reasonOf)).resolves.not.toMatch(/unknown field.*unknown field/);
+  await expect(runYaml("---\nmode: iptables\n")).rejects.toThrow("several YAML documents");
 });

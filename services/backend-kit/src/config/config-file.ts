@@ -43,14 +43,15 @@ export async function readConfigFile(path: string, proxyMode: string): Promise<P
     const { parseDocument } = await import("yaml");
     const document = parseDocument(await readFile(path, "utf8"));
     const error = document.errors[0];
+    if (error?.code === "MULTIPLE_DOCS") throw new BackendError("BAD_CONFIG", "the file holds several YAML documents");
     if (error !== undefined) throw new BackendError("BAD_CONFIG", error.message);
     const config = readConfig(document.toJS(), proxyMode);
     if (config.mode === "" || config.mode === proxyMode) return config;
     throw new BackendError("BAD_CONFIG", `mode is ${config.mode}, and this backend is ${proxyMode}`);
   } catch (cause) {
-    throw new BackendError("BAD_CONFIG", `--config ${path}: ${reasonOf(cause).replace(/^\[BAD_CONFIG\] /, "")}`, {
-      cause,
-    });
+    const reason = reasonOf(cause).replace(/^\[BAD_CONFIG\] /, "");
+    // A cause is told after the message: our own would be told twice.
+    throw new BackendError("BAD_CONFIG", `--config ${path}: ${reason}`, cause instanceof BackendError ? {} : { cause });
   }
 }
 
