@@ -78,12 +78,13 @@ function samplerOf({ ratio, isParentBased }: TraceSettings): Sampler {
   return isParentBased ? new ParentBasedSampler({ root }) : root;
 }
 
-/** What the SDK has to say is that spans could not be delivered. */
+/** The SDK's errors are that spans could not be delivered; its warnings are of settings that it does not understand. */
 function tellFailures(log: Log): void {
   const tell = (message: string): void => log.error("traces are not delivered", { reason: firstWords(message) });
+  const warn = (message: string): void => log.error("the trace exporter warns", { reason: firstWords(message) });
   const ignore = (): void => undefined;
   diag.setLogger(
-    { error: tell, warn: tell, info: ignore, debug: ignore, verbose: ignore },
+    { error: tell, warn, info: ignore, debug: ignore, verbose: ignore },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
   );
 }
