@@ -46,7 +46,7 @@ const sliceShape = z.object({
 const addressSliceShape = sliceShape.extend({ endpoints: z.array(endpointShape).nullish() });
 
 /**
- * Decodes a discovery.k8s.io/v1 EndpointSlice with kube-proxy's defaults for conditions.
+ * Decodes a discovery.k8s.io/v1 EndpointSlice with kube-proxy's defaults for conditions and the API server's for ports.
  *
  * Pure. "skip" for a slice of host names and for one that names no Service; "bad" names the first offending field.
  *
@@ -99,12 +99,16 @@ export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<
 
 const skipFqdn: Decoded<never> = { kind: "skip", note: "the slice holds host names (addressType FQDN)" };
 
-/** kube-proxy passes over ports without a name or a number; "" is a name. */
+/**
+ * kube-proxy passes over ports without a number. A port without a name, as people write it in manifests, has the name "":
+ * the API server sees to it, so that kube-proxy never meets one.
+ *
+ * Source: Kubernetes, `pkg/apis/discovery/v1/defaults.go`, SetDefaults_EndpointPort.
+ */
 function toPorts(ports: readonly z.infer<typeof portShape>[], notes: string[]): readonly EndpointPort[] {
   return ports.flatMap(({ name, port, protocol }, index) => {
-    if (name === undefined || name === null) notes.push(`port ${index} is left out: it has no name`);
-    else if (!port) notes.push(`port ${index} (${show(name)}) is left out: it has no number`);
-    else return [{ name, port, protocol: protocol ?? "TCP" }];
+    if (port) return [{ name: name ?? "", port, protocol: protocol ?? "TCP" }];
+    notes.push(`port ${index} (${show(name ?? "")}) is left out: it has no number`);
     return [];
   });
 }
