@@ -96,6 +96,7 @@ test.each(["r.jsonl", "r.jsonl.gz"])(
     );
     expect(batchTimes).toHaveLength(4);
     expect(contentOf(await play(path, batchTimes[0]))).toEqual(before);
+    expect(contentOf(await play(path, 0))).toEqual(before);
   },
 );
 

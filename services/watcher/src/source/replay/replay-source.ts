@@ -45,7 +45,8 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
   let batchCount = 0;
   for (const line of readRecording(path)) {
     if (line.kind !== "op") continue;
-    if (line.atMs > untilMs) break;
+    // The first batch is the state at the beginning; that it took its time to come is nothing of the cluster's.
+    if (line.atMs > untilMs && batchCount > 0) break;
     if (!receiveOp(line.op, items)) continue;
     if (batchCount > 0 && speed > 0) await waitMs((line.atMs - playedMs) / speed, signal);
     if (signal.aborted) return;
