@@ -1,5 +1,6 @@
 import { type AddressInfo, createServer } from "node:net";
-import { Feature, type OpItem, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { Feature, type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/dial.ts";
 import { expect, test } from "vitest";
 import { put, putEndpoint, putService, readCapture, reset, sync } from "../testing/ops.ts";
@@ -12,6 +13,16 @@ async function firstBatch(ops: readonly OpItem[], maxMessageBytes?: number): Pro
   for await (const batch of watchBatches({ transport, nodeName: "n1" }, AbortSignal.timeout(10_000))) return batch;
   return undefined;
 }
+
+function serviceWithAffinity(seconds: number): Uint8Array {
+  const affinity = { case: "ClientIP", value: { TimeoutSeconds: seconds } } as const;
+  return toBinary(ServiceSchema, create(ServiceSchema, { Namespace: "a", Name: "web", SessionAffinity: affinity }));
+}
+
+test("a time of affinity is no fault", async () => {
+  const batch = await firstBatch([reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(1)), sync()]);
+  expect(batch?.changes).toMatchObject([{ kind: "put-service", key: "a/web" }]);
+});
 
 test("the original's stream is one batch", async () => {
   const batch = await firstBatch(readCapture("local-n1"));
@@ -58,6 +69,14 @@ test("an unknown Set is skipped, and a Reset within a batch forgets what came be
 
 test.each([
   { name: "undecodable bytes", ops: [reset, put(WireSet.ServicesSet, "a/web", new Uint8Array([255, 1, 2]))] },
+  {
+    name: "no time of affinity at all",
+    ops: [reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(0))],
+  },
+  {
+    name: "a negative time of affinity",
+    ops: [reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(-1))],
+  },
   { name: "a path of another shape", ops: [reset, put(WireSet.EndpointsSet, "a/b/c/d", new Uint8Array())] },
 ])("$name end the stream with BAD_STREAM", async ({ ops }) => {
   await expect(firstBatch([...ops, sync()])).rejects.toThrow("[BAD_STREAM]");

@@ -92,7 +92,9 @@ export function decodeService(message: ServiceMessage, proxyName = ""): Service 
     internalTrafficPolicy: message.InternalTrafficToLocal ? "Local" : "Cluster",
     externalTrafficPolicy: message.ExternalTrafficToLocal ? "Local" : "Cluster",
     clientIPAffinitySeconds:
-      message.SessionAffinity.case === "ClientIP" ? message.SessionAffinity.value.TimeoutSeconds : undefined,
+      message.SessionAffinity.case === "ClientIP"
+        ? decodeAffinitySeconds(message.SessionAffinity.value.TimeoutSeconds)
+        : undefined,
     healthCheckNodePort: decodePortNumber(message.HealthCheckNodePort),
   };
 }
@@ -139,6 +141,12 @@ function decodeCidr(text: string): string {
 /** 0 to 65535. */
 export function decodePortNumber(value: number): number {
   if (value < 0 || value > 65_535) throw new WireError(`${value} is no port`);
+  return value;
+}
+
+/** One Service with a time that rules cannot hold would keep all others from theirs. */
+function decodeAffinitySeconds(value: number): number {
+  if (value < 1) throw new WireError(`${value} s is no time that a client stays with its endpoint`);
   return value;
 }
 
