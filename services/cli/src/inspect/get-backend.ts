@@ -5,6 +5,7 @@ import {
   RuleLinesSchema,
   type RuleSet,
 } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { formatAge, formatDuration } from "./format.ts";
 import { outputOptions, printRows, type RowKind, readOutputOptions } from "./output.ts";
@@ -78,6 +79,9 @@ export const rulesCommand: ClientCommand = {
   run: async (transport, ruleSet = "", options) => {
     const output = readOutputOptions(options);
     const { ruleSets } = await createClient(BackendInspectService, transport).listRules({ ruleSet });
+    if (ruleSets.length === 0 && ruleSet !== "") {
+      throw new ProcessError("REQUEST_FAILED", `no rule set is called "${ruleSet}"; without a name all are printed`);
+    }
     if (output.format !== "table" && output.format !== "wide") {
       printRows({ schema: RuleLinesSchema, columns: [] }, ruleSets, output);
       return;
