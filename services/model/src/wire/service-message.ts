@@ -144,7 +144,7 @@ export function decodePortNumber(value: number): number {
   return value;
 }
 
-/** One Service with a time that rules cannot hold would keep all others from theirs. */
+/** Refused here, where the Service is named: iptables would refuse the rules of all Services for it. */
 function decodeAffinitySeconds(value: number): number {
   if (value < 1) throw new WireError(`${value} s is no time that a client stays with its endpoint`);
   return value;
