@@ -1,6 +1,7 @@
 import { Health } from "@kpng/process/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
 import type { ObserveAddresses } from "@kpng/process/observe.ts";
+import { readClientTls, type TlsFiles } from "@kpng/process/tls-files.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
@@ -36,4 +37,18 @@ export async function withContext(
   await withTracing({ name, version: packageJson.version }, log, (tracing) =>
     work({ log, health: new Health(), metrics: new Registry(), tracing }),
   );
+}
+
+/**
+ * Reads the files that the options `--api-client-tls-…` name; undefined for none.
+ *
+ * Errors: TLS_FILES.
+ */
+export function readApiClientTls(options: Options): TlsFiles | undefined {
+  const {
+    apiClientTlsKey: key,
+    apiClientTlsCrt: crt,
+    apiClientTlsCa: ca,
+  } = options as Record<string, string | undefined>;
+  return readClientTls("api-client-", { key, crt, ca });
 }

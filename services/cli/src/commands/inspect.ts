@@ -3,7 +3,7 @@ import { dial, parseApiAddress } from "@kpng/process/dial.ts";
 import { addOptions, logLevelOption, type OptionSpec } from "@kpng/process/options.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { makeRoutes } from "@kpng/watcher/stream/routes.ts";
@@ -16,7 +16,7 @@ import { backendCommand, rulesCommand } from "../inspect/get-backend.ts";
 import { recordCommand } from "../inspect/record.ts";
 import { topCommand } from "../inspect/top.ts";
 import { traceCommand } from "../inspect/trace.ts";
-import { type CommonOptions, type Options, withContext } from "./context.ts";
+import { type CommonOptions, type Options, readApiClientTls, withContext } from "./context.ts";
 import { routesOptions } from "./sinks.ts";
 import type { SourceCommand } from "./sources.ts";
 
@@ -26,15 +26,10 @@ type WithTransport = (options: Options, work: (transport: Transport) => Promise<
 /** `kpng get|explain|trace|top|record`: ask a watcher elsewhere. */
 export function makeInspect(signal: AbortSignal): readonly Command[] {
   const ask: WithTransport = async (options, work) => {
-    const {
-      api,
-      apiClientTlsKey: key,
-      apiClientTlsCrt: crt,
-      apiClientTlsCa: ca,
-    } = options as Record<string, string | undefined>;
-    const tls = readClientTls("api-client-", { key, crt, ca });
-    const transport = dial({ api: api ?? "", tls });
-    await asking(api ?? "", signal, () => work(transport));
+    const api = String(options.api ?? "");
+    const tls = readApiClientTls(options);
+    const transport = dial({ api, tls });
+    await asking(api, signal, () => work(transport));
   };
   const build = (command: ClientCommand, path = "", more: readonly OptionSpec[] = []): Command =>
     makeCommand(command, [...more, ...remoteOptions], `kpng ${path}${command.name}`, ask, signal);

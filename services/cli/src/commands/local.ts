@@ -3,9 +3,9 @@ import { connectionOptions, followOptions } from "@kpng/backend-kit/backend-opti
 import { prepareBackend } from "@kpng/backend-kit/prepare-backend.ts";
 import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
-import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { Command } from "commander";
-import { type CommonOptions, type Options, withContext } from "./context.ts";
+import { type CommonOptions, type Options, readApiClientTls, withContext } from "./context.ts";
 import { addExternalBackends, externalBackend } from "./external-backend.ts";
 
 /** `kpng local to-NAME`: a backend for one node, with a watcher elsewhere. */
@@ -50,12 +50,7 @@ Examples:
 
 /** Runs a backend with the parsed values of its options and of those that all have. */
 export async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
-  const {
-    apiClientTlsKey: key,
-    apiClientTlsCrt: crt,
-    apiClientTlsCa: ca,
-  } = options as Record<string, string | undefined>;
-  const tls = readClientTls("api-client-", { key, crt, ca });
+  const tls = readApiClientTls(options);
   await withContext(options as unknown as CommonOptions, `kpng-${backend.name}`, async (context) => {
     const { main, beside } = prepareBackend(backend, options, { ...context, tls });
     await runWithMain(main, beside, signal);

@@ -1,6 +1,6 @@
 import { dial } from "@kpng/process/dial.ts";
 import { type OptionSpec, parseDurationMs, parseSomeText, repeatable, repeatableSome } from "@kpng/process/options.ts";
-import { readClientTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import {
   type DecodeOptions,
@@ -11,7 +11,7 @@ import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
 import { replaySource } from "@kpng/watcher/source/replay/replay-source.ts";
 import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
 import { InvalidArgumentError } from "commander";
-import type { CommandContext } from "./context.ts";
+import { type CommandContext, readApiClientTls } from "./context.ts";
 
 /** A command that says where the cluster's objects come from: `kpng NAME to-…`. */
 export interface SourceCommand {
@@ -80,14 +80,9 @@ Examples:
   kpng api --api 127.0.0.1:12090 to-file -o state.yaml
 `,
   make: (options, sink, context) => {
-    const {
-      api,
-      apiClientTlsKey: key,
-      apiClientTlsCrt: crt,
-      apiClientTlsCa: ca,
-    } = options as Record<string, string | undefined>;
-    const tls = readClientTls("api-client-", { key, crt, ca });
-    return apiSource({ transport: dial({ api: api ?? "", tls }), sink, ...context });
+    const api = String(options.api ?? "");
+    const tls = readApiClientTls(options);
+    return apiSource({ transport: dial({ api, tls }), sink, ...context });
   },
 };
 
