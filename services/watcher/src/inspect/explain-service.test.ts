@@ -13,6 +13,7 @@ import {
   slice,
   starting,
 } from "../testing/build.ts";
+import { makePick, makeRandom } from "../testing/random.ts";
 import { makeServiceView } from "../view/service-view.ts";
 import { type Decision, explainService } from "./explain-service.ts";
 
@@ -104,20 +105,9 @@ describe("an endpoint is", () => {
   });
 });
 
-/** Mulberry32: small, seeded, good enough to choose. */
-function makeRandom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
-}
-
 test("told and used are exactly what the view has, whatever the Service and its slices are", () => {
   const random = makeRandom(11);
-  const pick = <T>(...values: readonly T[]): T => values[Math.floor(random() * values.length)] as T;
+  const pick = makePick(random);
   let toldCount = 0;
   for (let round = 0; round < 2_000; round += 1) {
     const made = service({
