@@ -1,5 +1,6 @@
 import { assertNever } from "@kpng/model/assert-never.ts";
 import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
 
 /** What an operation does to the digests; the item itself is not kept. */
@@ -139,12 +140,4 @@ export class HeldItems {
 
 function rank(set: SetName): number {
   return set === SetName.EndpointsSet ? 0 : 1;
-}
-
-function getOrMake<K, V>(map: Map<K, V>, key: K, make: () => V): V {
-  const held = map.get(key);
-  if (held !== undefined) return held;
-  const made = make();
-  map.set(key, made);
-  return made;
 }

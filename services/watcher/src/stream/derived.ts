@@ -1,5 +1,5 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { emptySnapshot, type Snapshot } from "../store/snapshot.ts";
-import { getOrMake } from "./get-or-make.ts";
 
 /**
  * Something that is made from a snapshot, in proportion to what changed since the snapshot that it was made from last.

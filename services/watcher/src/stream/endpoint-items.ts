@@ -1,13 +1,13 @@
 import { toBinary } from "@bufbuild/protobuf";
 import type { Endpoint } from "@kpng/model/endpoint.ts";
 import { EndpointSchema, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { FamilyFlags } from "@kpng/model/node-view.ts";
 import { type Service, serviceKey } from "@kpng/model/service.ts";
 import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
 import { type Uses, viewEndpoints } from "../view/view-endpoints.ts";
-import { getOrMake } from "./get-or-make.ts";
 import { anonymousSection, makeItem, podSection, serviceSection } from "./local-units.ts";
 import type { Item } from "./projection.ts";
 

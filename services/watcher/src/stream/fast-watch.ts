@@ -51,9 +51,12 @@ export function makeFastWatch(
       let last: { readonly bytes: Uint8Array; readonly request: MessageShape<M> } | undefined;
       const take = (bytes: Uint8Array): void => {
         // A client asks with the same bytes each time: then it is the same request, as an object too.
-        const isRepeated = last !== undefined && Buffer.compare(last.bytes, bytes) === 0;
-        const request = isRepeated && last !== undefined ? last.request : decode(schema, bytes);
-        if (!isRepeated && asks(request)) last = { bytes: Uint8Array.from(bytes), request };
+        if (last !== undefined && Buffer.compare(last.bytes, bytes) === 0) {
+          stream.take(last.request);
+          return;
+        }
+        const request = decode(schema, bytes);
+        if (asks(request)) last = { bytes: Uint8Array.from(bytes), request };
         stream.take(request);
       };
       return { stream, take };

@@ -1,7 +1,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { EmptyOpSchema, Encoding, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { getOrMake } from "./get-or-make.ts";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 
 /**
  * Messages of a stream as ready gRPC frames, so that one encoding serves every subscriber.

@@ -1,6 +1,6 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { type ItemDigest, itemDigest } from "@kpng/model/wire/item-digest.ts";
 import { valueIn } from "./frames.ts";
-import { getOrMake } from "./get-or-make.ts";
 import { localOrder } from "./local-units.ts";
 import type { Item } from "./projection.ts";
 

@@ -1,7 +1,7 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { changedServices } from "./derived.ts";
 import { deleteFrame, type Frame } from "./frames.ts";
-import { getOrMake } from "./get-or-make.ts";
 import { type Audience, audienceKey, localOrder } from "./local-units.ts";
 import { ownersOf } from "./own-services.ts";
 import { packFrames } from "./packed-frames.ts";

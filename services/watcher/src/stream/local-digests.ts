@@ -1,9 +1,9 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { emptySnapshot } from "../store/snapshot.ts";
 import { choosingNode } from "../view/node.ts";
 import { changedServices, derived } from "./derived.ts";
-import { getOrMake } from "./get-or-make.ts";
 import { digestOf } from "./item-digests.ts";
 import { localDelta } from "./local-delta.ts";
 import { type Audience, audienceKey, audienceOf, type LocalRequest, nodeItems } from "./local-units.ts";

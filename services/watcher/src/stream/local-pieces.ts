@@ -1,8 +1,8 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { changedServices, derived } from "./derived.ts";
 import type { Frame } from "./frames.ts";
-import { getOrMake } from "./get-or-make.ts";
 import { type Audience, audienceKey } from "./local-units.ts";
 import { packFrames } from "./packed-frames.ts";
 import type { Item } from "./projection.ts";

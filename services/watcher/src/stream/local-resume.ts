@@ -1,9 +1,9 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { type BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/item-digest.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { choosingNode } from "../view/node.ts";
 import { diffItems } from "./diff-items.ts";
 import { keepFrame } from "./frames.ts";
-import { getOrMake } from "./get-or-make.ts";
 import { digestOf, freshDigestOf } from "./item-digests.ts";
 import { audienceBuckets, proxyNamesIn } from "./local-digests.ts";
 import { type Audience, audienceKey, audienceOf, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";

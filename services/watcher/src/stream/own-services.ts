@@ -1,7 +1,7 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { changedServices, derived } from "./derived.ts";
-import { getOrMake } from "./get-or-make.ts";
 import { noSlices, ownEndpointsOf } from "./service-units.ts";
 
 const none: ReadonlySet<string> = new Set();

@@ -1,4 +1,5 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Service } from "@kpng/model/service.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
@@ -13,7 +14,6 @@ import {
 } from "../view/class-choice.ts";
 import { type MergedEndpoint, type MergedSlices, mergeSlices } from "../view/merge-slices.ts";
 import { endpointItems, serviceItem } from "./endpoint-items.ts";
-import { getOrMake } from "./get-or-make.ts";
 import type { Audience } from "./local-units.ts";
 import type { Item } from "./projection.ts";
 import { diffUnits, emptyUnit, findItem, makeUnit, type Unit } from "./unit.ts";

@@ -1,9 +1,9 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { emptySnapshot, type Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { triggerTimes } from "../store/trigger-times.ts";
 import { type Frame, syncFrame } from "./frames.ts";
-import { getOrMake } from "./get-or-make.ts";
 import { type MarkerTraces, markerTraces } from "./marker-traces.ts";
 import type { Batch } from "./subscription.ts";
 

@@ -1,5 +1,5 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { getOrMake } from "./get-or-make.ts";
 import { digestOf } from "./item-digests.ts";
 import type { Item } from "./projection.ts";
 
