@@ -63,6 +63,28 @@ describe("revisions", () => {
     expect(store.snapshot).toBe(before);
   });
 
+  test("none for a list in which slices differ by their trigger time alone", () => {
+    const store = synced();
+    const before = store.snapshot;
+    store.replace({ slices: [slice([endpoint("10.1.0.1")], { triggeredAtMs: 5 })] });
+    expect(store.snapshot).toBe(before);
+  });
+
+  test("a slice that a list brings again stays the object that it was, beside one that changed", () => {
+    const store = synced();
+    const made = (address: string, triggeredAtMs: number) => [
+      slice([endpoint("10.1.0.1")], { triggeredAtMs }),
+      slice([endpoint("10.1.0.3"), endpoint(address)], { name: "web-b", triggeredAtMs }),
+    ];
+    store.replace({ slices: made("10.1.0.4", 5) });
+    const [a, b] = slicesOf(store.snapshot, "ns/web");
+    store.replace({ slices: made("10.1.0.5", 6) });
+    const [nextA, nextB] = slicesOf(store.snapshot, "ns/web");
+    expect(nextA).toBe(a);
+    expect(nextB).toMatchObject({ triggeredAtMs: 6 });
+    expect(nextB?.endpoints[0]).toBe(b?.endpoints[0]);
+  });
+
   test("a snapshot never changes, and shares what stayed the same", () => {
     const store = synced();
     const before = store.snapshot;

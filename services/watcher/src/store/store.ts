@@ -155,16 +155,17 @@ function putSlice(snapshot: Snapshot, slice: EndpointSlice): Snapshot {
   const service = serviceKeyOfSlice(slice);
   const before = snapshot.slicesByService.get(service) ?? [];
   const old = before.find((other) => other.name === slice.name);
-  // The trigger time alone is no news for anybody.
-  if (
-    old !== undefined &&
-    isDeepStrictEqual({ ...old, triggeredAtMs: undefined }, { ...slice, triggeredAtMs: undefined })
-  ) {
-    return snapshot;
-  }
+  const next = keptSlice(old, slice);
+  if (next === old) return snapshot;
   const others = before.filter((other) => other !== old);
-  const next = old === undefined ? slice : withKeptEndpoints(old, slice);
   return withSlices(snapshot, service, [...others, next].sort(byName));
+}
+
+/** `slice` in the place of `old`: `old` itself if nothing is news for anybody, which the trigger time alone is not. */
+function keptSlice(old: EndpointSlice | undefined, slice: EndpointSlice): EndpointSlice {
+  if (old === undefined) return slice;
+  const isSame = isDeepStrictEqual({ ...old, triggeredAtMs: undefined }, { ...slice, triggeredAtMs: undefined });
+  return isSame ? old : withKeptEndpoints(old, slice);
 }
 
 function deleteSlice(snapshot: Snapshot, key: SliceKey): Snapshot {
@@ -203,10 +204,23 @@ function replaceNodes(snapshot: Snapshot, nodes: NonNullable<ClusterObjects["nod
 }
 
 function replaceSlices(snapshot: Snapshot, slices: readonly EndpointSlice[]): Snapshot {
+  const before = snapshot.slicesByService;
   const groups = Map.groupBy(slices, serviceKeyOfSlice);
-  const entries = [...groups].map(([key, group]) => [key, group.sort(byName)] as const);
-  const slicesByService = replaced(snapshot.slicesByService, entries);
-  return slicesByService === snapshot.slicesByService ? snapshot : { ...snapshot, slicesByService };
+  let isSame = groups.size === before.size;
+  const entries = [...groups].map(([key, group]) => {
+    const old = before.get(key) ?? [];
+    const kept = keptSlices(old, group.sort(byName));
+    isSame &&= kept === old;
+    return [key, kept] as const;
+  });
+  return isSame ? snapshot : { ...snapshot, slicesByService: ShardedMap.from(entries) };
+}
+
+/** A Service's slices in the place of `old`, or `old` itself; both ascending by name. */
+function keptSlices(old: readonly EndpointSlice[], slices: readonly EndpointSlice[]): readonly EndpointSlice[] {
+  const oldByName = new Map(old.map((slice) => [slice.name, slice]));
+  const kept = slices.map((slice) => keptSlice(oldByName.get(slice.name), slice));
+  return kept.length === old.length && kept.every((slice, index) => slice === old[index]) ? old : kept;
 }
 
 /** The entries as a map that keeps the identity of every value that did not change, or `map` if none did. */
