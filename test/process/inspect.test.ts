@@ -173,7 +173,12 @@ describe("over Connect, as a browser asks", () => {
 
   test.each([
     ["ListServices", { pageSize: 9_999 }, /page_size is 9999 and the limit is 1000/],
+    ["ListServices", { pageToken: "zzz" }, /page_token "zzz" is none/],
+    ["ListEndpoints", { pageToken: "zz/zz" }, /page_token "zz\/zz" is none/],
+    ["ListNodes", { pageToken: "n9" }, /page_token "n9" is none/],
+    ["ListNodeEndpoints", { nodeName: "n1", pageToken: "!" }, /page_token "!" is none/],
     ["ListSubscribers", { pageToken: "x" }, /page_token "x" is none/],
+    ["ListChanges", { pageToken: "5" }, /page_token "5" is none/],
     ["Explain", { destination: "10.96.0.1" }, /port is 0/],
     ["Explain", { destination: "ns/none", port: 80 }, /"ns\/none" is neither/],
     ["Explain", { destination: "10.96.0.1", port: 80, sourceAddress: "fd00::1" }, /different families/],
@@ -222,6 +227,7 @@ describe("lists", () => {
     const second = await client().listEndpoints({ pageSize: 1, pageToken: first.nextPageToken });
     expect(second.endpoints.map(({ pod }) => pod)).toEqual(["web-1", "web-2"]);
     expect(second.nextPageToken).toBe("");
+    await expect(client().listServices({ pageToken: first.nextPageToken })).rejects.toThrow(/none of this method's/);
     expect((await client().listEndpoints({ node: "n2" })).endpoints.map(({ pod }) => pod)).toEqual(["dns-1", "web-2"]);
     const nodesPage = await client().listNodes({ pageSize: 2 });
     expect(nodesPage.nodes.map(({ name }) => name)).toEqual(["n1", "n2"]);

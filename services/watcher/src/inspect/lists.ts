@@ -22,7 +22,7 @@ import { endpointRows, isNamed } from "./endpoint-rows.ts";
 import { explainService } from "./explain-service.ts";
 import { type InspectContext, syncedSnapshot } from "./inspect-context.ts";
 import { nodeTable } from "./node-rows.ts";
-import { readNumberToken, readPage } from "./page.ts";
+import { makePageToken, readPage } from "./page.ts";
 import { isNodeSelected, isSubscriberSelected, selectKeys } from "./select.ts";
 import { serviceRow } from "./service-row.ts";
 import { kindMessage, stateOf, subscriberRow } from "./subscriber-row.ts";
@@ -55,7 +55,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
     },
 
     listServices: async (request, { signal }) => {
-      const { size, after } = readPage(request);
+      const { size, after } = readPage("services", request);
       const snapshot = syncedSnapshot(store);
       const keys = selectKeys([snapshot.services], request, after);
       const services: Service[] = [];
@@ -65,12 +65,12 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
         return true;
       };
       await eachInTurns(keys.slice(0, size), visit, signal);
-      const nextPageToken = keys.length > size ? (keys[size - 1] ?? "") : "";
-      return { revision: BigInt(snapshot.revision), services, nextPageToken };
+      const lastKey = keys.length > size ? (keys[size - 1] ?? "") : "";
+      return { revision: BigInt(snapshot.revision), services, nextPageToken: makePageToken("services", lastKey) };
     },
 
     listEndpoints: async (request, { signal }) => {
-      const { size, after } = readPage(request);
+      const { size, after } = readPage("endpoints", request);
       const snapshot = syncedSnapshot(store);
       const keys = selectKeys(
         [snapshot.slicesByService],
@@ -78,50 +78,50 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
         after,
       );
       const endpoints: Endpoint[] = [];
-      let nextPageToken = "";
+      let lastKey = "";
       const visit = (key: string): boolean => {
         endpoints.push(...endpointRows(slicesOf(snapshot, key as ServiceKey), request));
         if (endpoints.length < size) return true;
-        nextPageToken = key === keys.at(-1) ? "" : key;
+        lastKey = key === keys.at(-1) ? "" : key;
         return false;
       };
       await eachInTurns(keys, visit, signal);
-      return { revision: BigInt(snapshot.revision), endpoints, nextPageToken };
+      return { revision: BigInt(snapshot.revision), endpoints, nextPageToken: makePageToken("endpoints", lastKey) };
     },
 
     listNodes: async (request, { signal }) => {
-      const { size, after } = readPage(request);
+      const { size, after } = readPage("nodes", request);
       const snapshot = syncedSnapshot(store);
       const table = nodeTable(snapshot, subscribers.open);
       const names = table.names.filter((name) => name > after && (request.name === "" || name === request.name));
       const nodes: Node[] = [];
-      let nextPageToken = "";
+      let lastKey = "";
       const visit = (name: string): boolean => {
         const row = table.row(name);
         if (!isNodeSelected(row, request)) return true;
         if (nodes.length === size) {
-          nextPageToken = nodes.at(-1)?.name ?? "";
+          lastKey = nodes.at(-1)?.name ?? "";
           return false;
         }
         nodes.push(row);
         return true;
       };
       await eachInTurns(names, visit, signal);
-      return { revision: BigInt(snapshot.revision), nodes, nextPageToken };
+      return { revision: BigInt(snapshot.revision), nodes, nextPageToken: makePageToken("nodes", lastKey) };
     },
 
     listSubscribers: async (request, { signal }) => {
-      const page = readPage(request);
-      const after = readNumberToken(page) ?? 0n;
+      const page = readPage("subscribers", request);
+      const after = BigInt(page.after);
       const newest = store.snapshot.revision;
       const rows: Subscriber[] = [];
-      let nextPageToken = "";
+      let lastKey = "";
       await eachInTurns(
         subscribers.open,
         (subscriber) => {
           if (BigInt(subscriber.id) <= after || !isSubscriberSelected(subscriber, request, newest)) return true;
           if (rows.length === page.size) {
-            nextPageToken = String(rows.at(-1)?.id ?? "");
+            lastKey = String(rows.at(-1)?.id ?? "");
             return false;
           }
           rows.push(subscriberRow(subscriber, newest));
@@ -129,15 +129,15 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
         },
         signal,
       );
-      return { revision: BigInt(newest), subscribers: rows, nextPageToken };
+      return { revision: BigInt(newest), subscribers: rows, nextPageToken: makePageToken("subscribers", lastKey) };
     },
 
     listChanges: async (request, { signal }) => {
-      const page = readPage(request, changeLimits);
-      const before = readNumberToken(page);
+      const page = readPage("changes", request, changeLimits);
+      const before = page.after === "" ? undefined : BigInt(page.after);
       const { revision } = syncedSnapshot(store);
       const rows: Change[] = [];
-      let nextPageToken = "";
+      let lastKey = "";
       await eachInTurns(
         changes.newestFirst(),
         (record) => {
@@ -146,7 +146,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
           if (before !== undefined && number >= before) return true;
           if (!concerns(record, request.namespace, request.service)) return true;
           if (rows.length === page.size) {
-            nextPageToken = String(rows.at(-1)?.revision ?? "");
+            lastKey = String(rows.at(-1)?.revision ?? "");
             return false;
           }
           rows.push(changeRow(record));
@@ -154,11 +154,11 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
         },
         signal,
       );
-      return { revision: BigInt(revision), changes: rows, nextPageToken };
+      return { revision: BigInt(revision), changes: rows, nextPageToken: makePageToken("changes", lastKey) };
     },
 
     listNodeEndpoints: async (request, { signal }) => {
-      const { size, after } = readPage(request);
+      const { size, after } = readPage("node-endpoints", request);
       const nodeName = readNodeName(request.nodeName);
       const proxyName = readProxyName(request.serviceProxyName, proxyNames);
       const snapshot = syncedSnapshot(store);
@@ -166,7 +166,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
       const filter = { namespace: request.namespace, name: request.service };
       const keys = selectKeys([snapshot.slicesByService], filter, after);
       const decisions: EndpointDecision[] = [];
-      let nextPageToken = "";
+      let lastKey = "";
       const visit = (key: string): boolean => {
         const slices = slicesOf(snapshot, key as ServiceKey);
         const isMeant = slices.some(({ endpoints }) => endpoints.some((one) => isNamed(one, request.endpoint)));
@@ -181,12 +181,17 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
           }
         }
         if (decisions.length < size) return true;
-        nextPageToken = key === keys.at(-1) ? "" : key;
+        lastKey = key === keys.at(-1) ? "" : key;
         return false;
       };
       await eachInTurns(keys, visit, signal);
       const isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
-      return { revision: BigInt(snapshot.revision), isNodeKnown, decisions, nextPageToken };
+      return {
+        revision: BigInt(snapshot.revision),
+        isNodeKnown,
+        decisions,
+        nextPageToken: makePageToken("node-endpoints", lastKey),
+      };
     },
   };
 }
