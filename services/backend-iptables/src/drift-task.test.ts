@@ -1,7 +1,7 @@
-import { ManualClock } from "@kpng/backend-kit/testing/manual-clock.ts";
 import { createReadableLog } from "@kpng/backend-kit/testing/steps.ts";
 import { service, view } from "@kpng/backend-kit/testing/views.ts";
 import { Health } from "@kpng/process/health.ts";
+import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { driftTask } from "./drift-task.ts";

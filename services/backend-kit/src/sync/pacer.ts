@@ -1,14 +1,5 @@
-import { type Wakeup, waitMs } from "@kpng/process/wait.ts";
-
-/** Time, so that a test can be it. */
-export interface SyncClock {
-  /** Milliseconds since any fixed moment; never goes back. Default performance.now. */
-  readonly nowMs: () => number;
-  /** Resolves after so many milliseconds or when the signal aborts. Default {@link waitMs}. */
-  readonly wait: typeof waitMs;
-}
-
-export const realClock: SyncClock = { nowMs: () => performance.now(), wait: waitMs };
+import type { Clock } from "@kpng/process/clock.ts";
+import type { Wakeup } from "@kpng/process/wait.ts";
 
 /**
  * When the next sync may begin and when it must, counted from the end of the last one, as kube-proxy's
@@ -20,11 +11,11 @@ export const realClock: SyncClock = { nowMs: () => performance.now(), wait: wait
 export class Pacer {
   readonly #minMs: number;
   readonly #maxMs: number;
-  readonly #clock: SyncClock;
+  readonly #clock: Clock;
   #endedMs: number | undefined;
   #fullEndedMs: number | undefined;
 
-  constructor(minMs: number, maxMs: number, clock: SyncClock) {
+  constructor(minMs: number, maxMs: number, clock: Clock) {
     this.#minMs = minMs;
     this.#maxMs = maxMs;
     this.#clock = clock;

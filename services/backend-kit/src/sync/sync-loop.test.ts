@@ -1,9 +1,9 @@
 import { Health } from "@kpng/process/health.ts";
+import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { createBackendMetrics } from "../observe/backend-metrics.ts";
 import { diffViews } from "../state/diff-views.ts";
-import { ManualClock } from "../testing/manual-clock.ts";
 import { createGate, createReadableLog, type Gate } from "../testing/steps.ts";
 import { service, view } from "../testing/views.ts";
 import { FullSyncRequests } from "./full-sync-requests.ts";

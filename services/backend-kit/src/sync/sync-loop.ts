@@ -1,4 +1,5 @@
 import { Backoff } from "@kpng/process/backoff.ts";
+import { realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { traceFields } from "@kpng/process/trace/traceparent.ts";
@@ -7,7 +8,7 @@ import type { BackendMetrics } from "../observe/backend-metrics.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
 import type { FullSyncRequests } from "./full-sync-requests.ts";
 import { nextTurn } from "./next-turn.ts";
-import { Pacer, realClock } from "./pacer.ts";
+import { Pacer } from "./pacer.ts";
 import { PendingUpdate } from "./pending-update.ts";
 import { StageClock } from "./stage-clock.ts";
 import type { Sync, SyncObserver, SyncTimes, SyncUpdate } from "./sync-update.ts";

@@ -1,9 +1,10 @@
 import { IncomingMessage } from "node:http";
 import type { Http2ServerRequest, ServerHttp2Session, ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
+import { type Clock, realClock } from "@kpng/process/clock.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { comeAgain } from "@kpng/process/retry-pushback.ts";
-import { Wakeup, waitMs } from "@kpng/process/wait.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
 import { type Call, type Connection, http1Connection, http2Connection } from "./connection.ts";
 import { type ConnectionMetrics, type EndReason, makeConnectionMetrics } from "./connection-metrics.ts";
@@ -26,6 +27,8 @@ export interface ConnectionLimits {
   readonly agePaceMs?: number | undefined;
   /** Longest time that connections may take to go when the watcher stops, in milliseconds; 0 ends them at once. Default 10 000. */
   readonly drainMs?: number | undefined;
+  /** What the time of the drain is measured by, whatever the event loop does meanwhile. Default the machine's. */
+  readonly drainClock?: Clock | undefined;
 }
 
 /** Longest time between two connections that are told to go when the watcher stops, in milliseconds. */
@@ -98,21 +101,22 @@ export class Connections {
   /** Lets all go, one after the other, and resolves when all are gone or the time is over. */
   async drain(): Promise<void> {
     this.#isDraining = true;
-    const { drainMs = 10_000 } = this.#limits;
-    const startMs = performance.now();
+    const { drainMs = 10_000, drainClock: clock = realClock } = this.#limits;
+    const startMs = clock.nowMs();
     const waiting = [...this.#open];
     // The last ones need time to go, too.
     const stepMs = Math.min(maxDrainStepMs, (drainMs * 0.8) / waiting.length);
     const over = new AbortController();
-    const timer = setTimeout(() => over.abort(), drainMs);
+    void clock.wait(drainMs, over.signal).then(() => over.abort());
     for (let told = 0; told < waiting.length && !over.signal.aborted; ) {
-      const due = Math.floor((performance.now() - startMs) / stepMs) + 1;
+      const due = Math.floor((clock.nowMs() - startMs) / stepMs) + 1;
       for (const connection of waiting.slice(told, due)) this.#leave(connection, "drain");
       told = Math.max(told, due);
-      if (this.#open.size > 0) await waitMs(stepMs, over.signal);
+      if (this.#open.size > 0) await clock.wait(stepMs, over.signal);
     }
     while (this.#open.size > 0 && !over.signal.aborted) await this.#closed.wait(over.signal);
-    clearTimeout(timer);
+    // Ends what waits for the end of the time.
+    over.abort();
   }
 
   /** Resolves when all are gone, or when `signal` aborts. */

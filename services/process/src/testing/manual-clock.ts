@@ -1,5 +1,7 @@
+import type { Clock } from "../clock.ts";
+
 /** Time that stands still until a test moves it. */
-export class ManualClock {
+export class ManualClock implements Clock {
   #nowMs = 0;
   readonly #timers = new Set<{ readonly atMs: number; readonly ring: () => void }>();
 
