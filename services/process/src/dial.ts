@@ -3,6 +3,7 @@ import { connect as connectTls } from "node:tls";
 import type { Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { ProcessError } from "./process-error.ts";
+import { withoutCredentials } from "./redact.ts";
 import { pingHeader, SilenceLimit } from "./silence-limit.ts";
 import type { TlsFiles } from "./tls-files.ts";
 
@@ -25,9 +26,9 @@ export const standardApiPort = 12_090;
  * | `http://host:port`, `https://host:port` | TCP without or with TLS |
  * | `unix:///run/kpng.sock`, `unix://kpng.sock` | a unix socket |
  *
- * Errors: BAD_OPTION.
+ * `shown` is what a message calls it. Errors: BAD_OPTION.
  */
-export function parseApiAddress(text: string, hasTlsFiles: boolean): ApiAddress {
+export function parseApiAddress(text: string, hasTlsFiles: boolean, shown = withoutCredentials(text)): ApiAddress {
   const unix = /^unix:(?:\/\/)?(\/?[^/].*)$/.exec(text);
   if (unix?.[1] !== undefined) return { kind: "unix", path: unix[1] };
   const url = /^(tcp|https?):\/\/(.+?)\/?$/.exec(text);
@@ -36,10 +37,13 @@ export function parseApiAddress(text: string, hasTlsFiles: boolean): ApiAddress 
   const host = match?.[1] ?? match?.[2];
   const port = Number(match?.[3] ?? standardApiPort);
   if (host === undefined || port < 1 || port > 65_535) {
-    throw new ProcessError("BAD_OPTION", `--api "${text}" is no address: write host:port, [IPv6]:port or unix:///path`);
+    const hint = shown.includes("@")
+      ? "it names a user, and a watcher asks for client certificates alone"
+      : "write host:port, [IPv6]:port or unix:///path";
+    throw new ProcessError("BAD_OPTION", `--api "${shown}" is no address: ${hint}`);
   }
   if (url?.[1] === "http" && hasTlsFiles) {
-    throw new ProcessError("BAD_OPTION", `--api "${text}" says no TLS, but TLS files are given`);
+    throw new ProcessError("BAD_OPTION", `--api "${shown}" says no TLS, but TLS files are given`);
   }
   return { kind: "tcp", host, port, isTls: url?.[1] === "https" || hasTlsFiles };
 }

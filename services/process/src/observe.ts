@@ -3,6 +3,7 @@ import type { Registry } from "prom-client";
 import type { Health } from "./health.ts";
 import { ProcessError } from "./process-error.ts";
 import { registerProcessMetrics } from "./process-metrics.ts";
+import { withoutCredentials } from "./redact.ts";
 import type { Task } from "./task.ts";
 import { aborted } from "./wait.ts";
 
@@ -93,7 +94,7 @@ export function parseHostPort(
   if (match === null || port > 65_535) {
     throw new ProcessError(
       "BAD_OPTION",
-      `${option === undefined ? "" : `${option} `}"${address}" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535`,
+      `${option === undefined ? "" : `${option} `}"${withoutCredentials(address)}" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535`,
     );
   }
   const host = match[1] ?? match[2];

@@ -70,4 +70,5 @@ test("a name that cannot be resolved is what it was before", async () => {
 
 test("an address that is none is refused", () => {
   expect(() => parseApis("10.0.0.1:1,a b", false)).toThrow("[BAD_OPTION]");
+  expect(() => parseApis("http://user:sec,ret@host", false)).toThrow('--api "http://***@host" is no address');
 });

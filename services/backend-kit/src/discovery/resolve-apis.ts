@@ -2,6 +2,7 @@ import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
 import { type ApiAddress, parseApiAddress } from "@kpng/process/dial.ts";
 import { reasonOf } from "@kpng/process/log.ts";
+import { withoutCredentials } from "@kpng/process/redact.ts";
 
 /** One place where a watcher may be. */
 export interface WatcherPlace {
@@ -20,10 +21,12 @@ export const resolveHost: Resolve = async (host) => (await lookup(host, { all: t
 
 /** Splits the value of `--api` and checks each part. Errors: BAD_OPTION. */
 export function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddress[] {
+  // A comma may be a part of a password: then a message shows what can be shown of the whole.
+  const shown = text.includes("@") ? withoutCredentials(text) : undefined;
   return text
     .split(",")
     .filter((part) => part !== "")
-    .map((part) => parseApiAddress(part, hasTlsFiles));
+    .map((part) => parseApiAddress(part, hasTlsFiles, shown));
 }
 
 export interface Resolved {

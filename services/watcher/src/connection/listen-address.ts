@@ -1,5 +1,6 @@
 import { parseHostPort } from "@kpng/process/observe.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { withoutCredentials } from "@kpng/process/redact.ts";
 
 /** Where a watcher listens. */
 export type ListenAddress =
@@ -21,7 +22,10 @@ export type ListenAddress =
 export function parseListenAddress(text: string): ListenAddress {
   const match = /^(tcp[46]?|unix):\/\/(.+)$/.exec(text);
   if (match?.[1] === undefined || match[2] === undefined) {
-    throw new ProcessError("BAD_OPTION", `--listen "${text}" is no address: write tcp://host:port or unix:///path`);
+    throw new ProcessError(
+      "BAD_OPTION",
+      `--listen "${withoutCredentials(text)}" is no address: write tcp://host:port or unix:///path`,
+    );
   }
   const [, protocol, rest] = match;
   if (protocol === "unix") return { kind: "unix", path: rest };

@@ -1,5 +1,6 @@
 import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
+import { withoutCredentials } from "@kpng/process/redact.ts";
 import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
@@ -56,7 +57,7 @@ export function kubeSource(options: KubeSourceOptions): Source {
   return {
     name: "source/kube",
     async run(signal) {
-      log.info("watching the cluster", { server: connection.server });
+      log.info("watching the cluster", { server: withoutCredentials(connection.server) });
       const failed = new AbortController();
       const either = AbortSignal.any([signal, failed.signal]);
       try {

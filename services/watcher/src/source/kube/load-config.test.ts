@@ -49,6 +49,20 @@ test("--server alone is used without credentials, over plain HTTP too (kubectl p
   assert.equal(request.headers.Authorization, undefined);
 });
 
+test.each(["u:secret@host", "ftp://u:secret@host", "https://u:secret@host:99999", "http://u:sec@ret@["])(
+  "a server at no URL is refused without what may be a password: %s",
+  (server) => {
+    assert.throws(
+      () => loadConfig({ server }),
+      /^ProcessError: \[BAD_OPTION\] --server, "[a-z:/]*\*\*\*@(?!.*(u:|sec))/,
+    );
+    assert.throws(
+      () => loadConfig({ kubeconfig: writeKubeconfig({}, server) }),
+      /cluster c, "[a-z:/]*\*\*\*@(?!.*(u:|sec))/,
+    );
+  },
+);
+
 test("a kubeconfig that is not there is refused with its name", () => {
   assert.throws(() => loadConfig({ kubeconfig: "/nonexistent/config" }), /\[BAD_OPTION\] .*\/nonexistent\/config/);
 });

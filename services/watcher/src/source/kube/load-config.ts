@@ -3,6 +3,7 @@ import { homedir } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { reasonOf } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { withoutCredentials } from "@kpng/process/redact.ts";
 import { KubeConfig } from "@kubernetes/client-node";
 import { parse } from "yaml";
 import { isRecord } from "./raw-object.ts";
@@ -19,7 +20,7 @@ const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token
 /**
  * Reads the configuration from where the options say.
  *
- * Errors: BAD_OPTION if there is none, or it names no cluster.
+ * Errors: BAD_OPTION if there is none, or it names no cluster or one at no URL.
  */
 export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
   const config = new KubeConfig();
@@ -38,6 +39,11 @@ export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
   const cluster = config.getCurrentCluster();
   if (cluster === null) throw new ProcessError("BAD_OPTION", "the kubeconfig has no current context with a cluster");
   const url = (server ?? cluster.server).replace(/\/+$/, "");
+  if (!/^https?:$/.test(URL.parse(url)?.protocol ?? "")) {
+    const what = server === undefined ? `the server of the kubeconfig's cluster ${cluster.name}` : "--server";
+    const text = `${what}, "${withoutCredentials(url)}", is no URL: write https://host:port`;
+    throw new ProcessError("BAD_OPTION", text);
+  }
   // client-node takes plain HTTP (kubectl proxy) only with this flag, which then has nothing to skip.
   const skipTLSVerify = cluster.skipTLSVerify || url.startsWith("http:");
   config.clusters = config.clusters.map((other) =>
