@@ -1,7 +1,7 @@
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { expect, test } from "vitest";
-import { formatAge, formatClock, formatEnum, formatMs } from "./format.ts";
+import { formatAge, formatClock, formatCount, formatEnum, formatMs } from "./format.ts";
 
 test.each([
   [0, "0µs"],
@@ -27,6 +27,10 @@ test("an age is in whole seconds, and never negative", () => {
 
 test("a moment is a clock time in UTC", () => {
   expect(formatClock(timestampFromMs(Date.UTC(2026, 0, 2, 3, 4, 5, 67)))).toBe("03:04:05.067");
+});
+
+test("one is singular", () => {
+  expect([0, 1, 2].map((count) => formatCount(count, "slice"))).toEqual(["0 slices", "1 slice", "2 slices"]);
 });
 
 test("a value of an enum is a word", () => {

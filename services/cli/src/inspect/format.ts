@@ -40,6 +40,11 @@ export function formatClock(time: Timestamp | undefined): string {
   return time === undefined ? "" : new Date(timestampMs(time)).toISOString().slice(11, 23);
 }
 
+/** "1 slice", "2 slices", "0 slices". */
+export function formatCount(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? "" : "s"}`;
+}
+
 /** The name of an enum's value in the words of the terminal: `APPLY_STATE_CURRENT` of ApplyState is "current". */
 export function formatEnum(schema: DescEnum, value: number): string {
   return (schema.value[value]?.localName ?? "").toLowerCase().replaceAll("_", " ");

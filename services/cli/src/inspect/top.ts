@@ -6,7 +6,7 @@ import { parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options
 import { waitMs } from "@kpng/process/wait.ts";
 import { inspectClient } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
-import { formatAge, formatEnum, timestampMs } from "./format.ts";
+import { formatAge, formatCount, formatEnum, timestampMs } from "./format.ts";
 import { formatTable } from "./table.ts";
 import { changeTable } from "./tables/change-table.ts";
 import { nodeTable } from "./tables/node-table.ts";
@@ -79,7 +79,12 @@ function formatTop(
   const lines = [
     `revision   ${status.revision}  ${status.isSynced ? "synced" : `waiting for ${status.missingKinds.join(", ")}`}  ` +
       `up ${formatAge(status.startedAt)}${formatRate(status, before)}`,
-    `cluster    ${status.serviceCount} Services, ${status.endpointCount} endpoints, ${status.sliceCount} slices, ${status.nodeCount} nodes`,
+    `cluster    ${[
+      formatCount(status.serviceCount, "Service"),
+      formatCount(status.endpointCount, "endpoint"),
+      formatCount(status.sliceCount, "slice"),
+      formatCount(status.nodeCount, "node"),
+    ].join(", ")}`,
     `streams    ${streams.length === 0 ? "none" : streams.join(", ")}`,
   ];
   const tables = [

@@ -192,7 +192,9 @@ function describeFrontend({ kind, service, port }: Frontend, { destination }: Pa
 
 function describeEndpoints(used: readonly Decision[], all: readonly Decision[], { set }: Path): string {
   const where = set === "local" ? " on this node" : "";
+  if (used.length === 0 && all.length === 1) return `The only endpoint is not usable${where}.`;
   if (used.length === 0) return `None of ${all.length} endpoints is usable${where}.`;
+  if (all.length === 1) return `The only endpoint is used${where}.`;
   return `${used.length} of ${all.length} endpoints ${used.length === 1 ? "is" : "are"} used${where}.`;
 }
 

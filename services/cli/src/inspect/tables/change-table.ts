@@ -1,5 +1,5 @@
 import { type Change, ChangeSchema, ObjectKindSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
-import { formatAge, formatClock, formatDuration, formatEnum } from "../format.ts";
+import { formatAge, formatClock, formatCount, formatDuration, formatEnum } from "../format.ts";
 import type { RowKind } from "../output.ts";
 
 /** Most objects that a table names. */
@@ -32,7 +32,7 @@ export const changeTable: RowKind<typeof ChangeSchema> = {
 
 /** *Shape:* `endpoints default/web, service default/dns gone, 3 more`. */
 export function formatObjects({ objects, objectCount, isFirstList }: Change, most: number = maxNamed): string {
-  if (isFirstList) return `first list: ${objectCount} objects`;
+  if (isFirstList) return `first list: ${formatCount(objectCount, "object")}`;
   const named = objects
     .slice(0, most)
     .map(({ kind, key, isDeleted }) => `${formatEnum(ObjectKindSchema, kind)} ${key}${isDeleted ? " gone" : ""}`);

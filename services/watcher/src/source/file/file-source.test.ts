@@ -232,6 +232,12 @@ test("a bad file at the start ends the source with each problem's place", async 
   assert.ok(!health.isReady);
 });
 
+test("a single problem is called one", async () => {
+  const { sink } = start([join(folder, "none.yaml")]);
+  await assert.rejects(running, /^WatcherError: \[BAD_INPUT\] the input has a problem: .*none\.yaml: /);
+  assert.equal(sink.waitingCount, 0);
+});
+
 test("standard input is read once and counts for later readings", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));

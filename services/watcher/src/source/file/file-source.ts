@@ -153,7 +153,8 @@ function badInput(problems: readonly InputProblem[]): WatcherError {
   const listed = problems.slice(0, maxProblems).map(describe);
   const more = problems.length - listed.length;
   if (more > 0) listed.push(`and ${more} more`);
-  return new WatcherError("BAD_INPUT", `the input has ${problems.length} problems: ${listed.join("; ")}`);
+  const count = problems.length === 1 ? "a problem" : `${problems.length} problems`;
+  return new WatcherError("BAD_INPUT", `the input has ${count}: ${listed.join("; ")}`);
 }
 
 function describe(problem: InputProblem): string {
