@@ -1,11 +1,11 @@
-import { seededRandom } from "@kpng/watcher/source/file/testing/seeded-random.ts";
+import { makeRandom, makeRandomBelow } from "@kpng/watcher/testing/random.ts";
 
 /** Random decisions that are the same ones for each seed. */
 export class Dice {
   readonly #below: (below: number) => number;
 
   constructor(seed: number) {
-    this.#below = seededRandom(seed);
+    this.#below = makeRandomBelow(makeRandom(seed));
   }
 
   /** True in `percent` of a hundred cases. */

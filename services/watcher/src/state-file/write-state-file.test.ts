@@ -10,9 +10,9 @@ import { afterEach, beforeEach, test } from "vitest";
 import { parse } from "yaml";
 import { makeDecodeOptions } from "../source/decode/decode-options.ts";
 import { readTexts } from "../source/file/read-texts.ts";
-import { seededRandom } from "../source/file/testing/seeded-random.ts";
 import type { ClusterObjects } from "../source/source.ts";
 import { addresses, endpoint, service, slice } from "../testing/build.ts";
+import { makeRandom, makeRandomBelow } from "../testing/random.ts";
 import { formatState, writeFileAtomically } from "./write-state-file.ts";
 import { scalar } from "./yaml-text.ts";
 
@@ -117,7 +117,7 @@ test("no cluster is two empty lists", () => {
 });
 
 test("random objects are read again as they were", () => {
-  const random = seededRandom(3);
+  const random = makeRandomBelow(makeRandom(3));
   const texts = [
     "",
     "a",

@@ -1,4 +1,8 @@
-/** Mulberry32: small, seeded, good enough to choose. Numbers from 0 to below 1. */
+/**
+ * Returns a function that gives numbers from 0 up to but not including 1, the same ones for each seed.
+ *
+ * Mulberry32: small, and good enough to choose.
+ */
 export function makeRandom(seed: number): () => number {
   let state = seed;
   return () => {
@@ -7,6 +11,11 @@ export function makeRandom(seed: number): () => number {
     t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
     return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
   };
+}
+
+/** Returns a function that gives whole numbers from 0 up to but not including its argument. */
+export function makeRandomBelow(random: () => number): (below: number) => number {
+  return (below) => Math.floor(random() * below);
 }
 
 /** Chooses one of the values. */

@@ -6,8 +6,8 @@ import { Registry } from "prom-client";
 import { afterEach, describe, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { makeRandom, makeRandomBelow } from "../../testing/random.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
-import { seededRandom } from "../file/testing/seeded-random.ts";
 import type { ObjectChange } from "../source.ts";
 import { apiSource } from "./api-source.ts";
 import { GlobalItems } from "./global-items.ts";
@@ -27,7 +27,7 @@ function contentOf({ snapshot }: Store): unknown {
 
 test("what a batch changes leads to the same state as all that is held", () => {
   for (let seed = 1; seed <= 50; seed++) {
-    const random = seededRandom(seed);
+    const random = makeRandomBelow(makeRandom(seed));
     const items = new GlobalItems();
     const [changed, replaced] = [new Store(), new Store()];
     for (let batch = 0; batch < 20; batch++) {

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "vitest";
 import { parseAllDocuments } from "yaml";
+import { makeRandom, makeRandomBelow } from "../../testing/random.ts";
 import { parsePlainYaml } from "./plain-yaml.ts";
-import { seededRandom } from "./testing/seeded-random.ts";
 
 /** What package yaml makes of a text; undefined if it finds an error. */
 function reference(text: string): { readonly value: unknown } | undefined {
@@ -190,7 +190,7 @@ for (const snippet of snippets) {
 }
 
 test("the plain reader agrees with package yaml, or gives up, on 3 000 mutated files", () => {
-  const random = seededRandom(1);
+  const random = makeRandomBelow(makeRandom(1));
   const pieces = [
     ..." \n:-#'\"|>[]{}&*!?,%@`~0a.",
     "\n  ",

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "vitest";
+import { makeRandom, makeRandomBelow } from "../../testing/random.ts";
 import { makeDecodeOptions } from "../decode/decode-options.ts";
 import { showPlace } from "./input-result.ts";
 import { readTexts } from "./read-texts.ts";
-import { seededRandom } from "./testing/seeded-random.ts";
 
 const options = makeDecodeOptions();
 
@@ -392,7 +392,7 @@ test("bad input: a thousand problems are told as twenty and a count", () => {
 });
 
 test("a file mutated at random is read or refused, and never throws", () => {
-  const random = seededRandom(7);
+  const random = makeRandomBelow(makeRandom(7));
   const pieces = [
     ..." \n:-#'\"|>[]{}&*!?,%@`~0a.\t\0\r\ufeff\u2028",
     "\n---\n",
