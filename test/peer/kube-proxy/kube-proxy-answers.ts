@@ -1,8 +1,11 @@
+import { onlyDestination, onlyPort } from "@kpng/backend-iptables/trace/candidates.ts";
+import { parseRuleset } from "@kpng/backend-iptables/trace/parse-ruleset.ts";
+import type { Rule, Ruleset } from "@kpng/backend-iptables/trace/rule.ts";
+import { type TracedNode, type TraceOutcome, trace } from "@kpng/backend-iptables/trace/trace.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { SavedRules } from "./kube-proxy.ts";
 import { describeFate, destination, type Question } from "./questions.ts";
-import { type Chains, parseRules } from "./rules.ts";
-import { trace } from "./trace.ts";
+import { tracedNode } from "./world.ts";
 
 /** What a node does with packets. */
 export interface Answers {
@@ -14,28 +17,50 @@ export interface Answers {
   readonly healthCheckPorts: readonly string[];
 }
 
-/** What the rules of kube-proxy do. */
+/** What the rules of kube-proxy do, by every rule on a packet's way through the kernel's hooks. */
 export function kubeProxyAnswers(saved: SavedRules, nodeName: string): Answers {
-  const chains: Readonly<Record<Family, Chains>> = { v4: parseRules(saved.v4), v6: parseRules(saved.v6) };
+  const rulesets: Readonly<Record<Family, Ruleset>> = { v4: parseRuleset(saved.v4), v6: parseRuleset(saved.v6) };
+  const nodes: Readonly<Record<Family, TracedNode>> = {
+    v4: tracedNode(nodeName, "v4"),
+    v6: tracedNode(nodeName, "v6"),
+  };
   return {
     answer(question) {
-      const { family, from, client, to, protocol, port } = question;
-      const packet = { from, isFromNode: client === "node", isToNode: to === "node", protocol, port };
-      const fate = trace(chains[family], { ...packet, to: destination(question, nodeName) });
-      if (fate.verdict !== "DNAT") return fate.verdict;
-      const [seconds, ...others] = new Set(fate.affinitySeconds);
-      const isForAll = seconds === undefined || fate.affinitySeconds.length === fate.endpoints.length;
-      if (others.length > 0 || !isForAll) throw new Error(`${question.key}: affinity differs between endpoints`);
-      return describeFate(fate.endpoints, seconds);
+      const { key, family, from: source, client, protocol, port } = question;
+      const inInterface = client === "node" ? undefined : "eth0";
+      const packet = { protocol, source, destination: destination(question, nodeName), port, inInterface };
+      return describeOutcomes(trace(rulesets[family], nodes[family], packet), key);
     },
-    frontends: bothFamilies((family) => frontendsOf(chains[family])),
+    frontends: bothFamilies((family) => frontendsOf(rulesets[family])),
     healthCheckPorts: bothFamilies((family) =>
-      (chains[family].get("filter/KUBE-NODEPORTS") ?? []).flatMap(({ matches }) =>
-        matches.flatMap(({ name, value }) => (name === "--dport" ? [value] : [])),
-      ),
+      rulesOf(rulesets[family], "filter/KUBE-NODEPORTS").flatMap(({ matches }) => {
+        const port = onlyPort(matches);
+        return port === undefined ? [] : [String(port)];
+      }),
     ),
   };
 }
+
+/** Errors: packets of one client fare differently, other than that they go to one endpoint or another. */
+function describeOutcomes(outcomes: readonly TraceOutcome[], key: string): string {
+  const reached = outcomes.flatMap((outcome) => (outcome.kind === "to" ? outcome : []));
+  if (reached.length === 0) {
+    const [verdict, ...others] = new Set(outcomes.map(({ kind }) => verdicts[kind]));
+    if (verdict === undefined || others.length > 0) throw new Error(`${key}: ${JSON.stringify(outcomes)}`);
+    return verdict;
+  }
+  if (reached.length < outcomes.length) throw new Error(`${key}: only some packets are sent on`);
+  const addresses = (some: typeof reached) =>
+    new Set(some.map(({ address, port }) => `${address.includes(":") ? `[${address}]` : address}:${port}`));
+  const endpoints = addresses(reached);
+  const remembered = reached.filter(({ affinitySeconds }) => affinitySeconds !== undefined);
+  const [seconds, ...others] = new Set(remembered.map(({ affinitySeconds }) => affinitySeconds));
+  const isForAll = seconds === undefined || addresses(remembered).size === endpoints.size;
+  if (others.length > 0 || !isForAll) throw new Error(`${key}: affinity differs between endpoints`);
+  return describeFate([...endpoints], seconds);
+}
+
+const verdicts = { refused: "REJECT", silent: "DROP", untouched: "PASS", to: "DNAT" } as const;
 
 function bothFamilies(list: (family: Family) => readonly string[]): readonly string[] {
   const texts = (["v4", "v6"] as const).flatMap((family) => list(family).map((text) => `${family} ${text}`));
@@ -50,13 +75,19 @@ const frontendChains = [
   "filter/KUBE-PROXY-FIREWALL",
 ];
 
-function frontendsOf(chains: Chains): readonly string[] {
+function frontendsOf(ruleset: Ruleset): readonly string[] {
   return frontendChains.flatMap((chain) =>
-    (chains.get(chain) ?? []).flatMap(({ matches, onlyTo }) => {
-      const value = (wanted: string) => matches.find(({ name }) => name === wanted)?.value;
-      const port = value("--dport");
+    rulesOf(ruleset, chain).flatMap(({ matches }) => {
+      const port = onlyPort(matches);
+      const protocol = matches.find((match) => match.kind === "protocol");
       // The jump to the node ports names none.
-      return port === undefined ? [] : [`${onlyTo ?? "node"} ${value("-p")} ${port}`];
+      return port === undefined ? [] : [`${onlyDestination(matches) ?? "node"} ${protocol?.protocol} ${port}`];
     }),
   );
+}
+
+/** `place` is table, slash, chain. */
+function rulesOf(ruleset: Ruleset, place: string): readonly Rule[] {
+  const [table = "", chain = ""] = place.split("/");
+  return ruleset.get(table)?.get(chain) ?? [];
 }

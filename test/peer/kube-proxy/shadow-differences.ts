@@ -7,7 +7,7 @@ import { kubeProxyRules } from "@kpng/backend-iptables/shadow/kube-proxy-rules.t
 import { ourRules } from "@kpng/backend-iptables/shadow/our-rules.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import { nodeAddress, podCidrs } from "./world.ts";
+import { nodeAddress, podCidrs, tracedNode } from "./world.ts";
 
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 
@@ -18,12 +18,7 @@ export async function shadowDifferences(saved: string, view: NodeView, family: F
   const options = renderOptions(view, family);
   await rules.sync(view, "all", options);
   const own = nodeAddress(view.nodeName, family);
-  const facts = {
-    localCIDRs: [family === "v4" ? "127.0.0.0/8" : "::1/128", own],
-    addresses: [own],
-    links: [],
-    outInterface: () => "eth0",
-  };
+  const facts = { ...tracedNode(view.nodeName, family), addresses: [own], links: [] };
   const world = { family, view, facts, localTraffic: options.localTraffic, nodeAddress: options.nodeAddress };
   const both = { kubeProxy: kubeProxyRules(saved), kpng: ourRules(rules.bodies, options) };
   return compareRules(both, world, new AbortController().signal);

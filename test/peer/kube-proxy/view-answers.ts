@@ -1,9 +1,9 @@
+import { isIn } from "@kpng/backend-iptables/trace/cidr.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import type { ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { ServicePort } from "@kpng/model/service.ts";
 import type { Answers } from "./kube-proxy-answers.ts";
 import { describeFate, type Question } from "./questions.ts";
-import { isWithin } from "./trace.ts";
 
 /** An address and port that a backend answers for. */
 interface Frontend {
@@ -84,7 +84,7 @@ function answer(frontend: Frontend, { client, from }: Question): string {
 /** Only ranges of the family count; one that holds every address makes the others void. */
 function isAdmitted(from: string, family: Family, sourceRanges: readonly string[]): boolean {
   const ranges = sourceRanges.filter((range) => range.includes(":") === (family === "v6"));
-  return ranges.length === 0 || ranges.some((range) => range.endsWith("/0") || isWithin(from, range));
+  return ranges.length === 0 || ranges.some((range) => range.endsWith("/0") || isIn(from, range));
 }
 
 function endpointsOf(frontend: Frontend, isUsed: (endpoint: ViewEndpoint) => boolean): readonly string[] {

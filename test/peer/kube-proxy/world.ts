@@ -1,3 +1,4 @@
+import type { TracedNode } from "@kpng/backend-iptables/trace/trace.ts";
 import type { Family } from "@kpng/model/address.ts";
 
 /** What all generated states have in common. */
@@ -16,6 +17,12 @@ export const watchedNodes: readonly string[] = ["n1", "n2", "n3"];
 export function nodeAddress(name: string, family: Family): string {
   const number = name.slice(1);
   return family === "v4" ? `172.16.0.${number}` : `fd00:172:16::${number}`;
+}
+
+/** A watched Node as far as a packet's way through its rules depends on it: all that it does not keep goes out by one link. */
+export function tracedNode(name: string, family: Family): TracedNode {
+  const loopback = family === "v4" ? "127.0.0.0/8" : "::1/128";
+  return { localCIDRs: [loopback, nodeAddress(name, family)], outInterface: () => "eth0" };
 }
 
 /** Clients by the place that they are in. `stranger` is in none of the source ranges. */
