@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -45,6 +45,22 @@ describe("told to end while its input has not ended", () => {
     await program.said('"msg":"listening"');
     program.stop();
     expect(await program.ended).toBe(0);
+  });
+});
+
+describe("asked for its version", () => {
+  test.each(["cli", "backend-iptables", "backend-callout", "backend-json"])("%s says it and ends", async (service) => {
+    const main = pathToFileURL(resolve(`services/${service}/src/main.ts`));
+    const { version } = JSON.parse(readFileSync(resolve(`services/${service}/package.json`), "utf8"));
+    for (const flag of ["--version", "-V"]) {
+      const program = startProgram(main, [flag]);
+      expect(await program.ended, program.stderr()).toBe(0);
+      expect(program.stdout()).toMatch(/^kpng(-\w+)? \S+ \(Node\.js v24\.\S+, linux\/\w+\)\n$/);
+      expect(program.stdout()).toContain(` ${version} `);
+    }
+    const help = startProgram(main, ["--help"]);
+    expect(await help.ended).toBe(0);
+    expect(help.stdout()).toContain("--version");
   });
 });
 

@@ -5,6 +5,7 @@ import { runProcess } from "@kpng/process/run-process.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
+import { formatVersion } from "@kpng/process/version.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import packageJson from "../package.json" with { type: "json" };
@@ -19,6 +20,8 @@ export type RunBackendOptions = BackendCallbacks & {
   readonly name: string;
   /** One line for `--help`. */
   readonly description?: string | undefined;
+  /** For `--version`. Default: that of this library, which it then says. */
+  readonly version?: string | undefined;
   /** Command line. Default process.argv. */
   readonly argv?: readonly string[] | undefined;
 };
@@ -32,7 +35,11 @@ export type RunBackendOptions = BackendCallbacks & {
  * ```
  */
 export function runBackend(options: RunBackendOptions): Promise<never> {
-  const { name, description = `kpng backend ${name}` } = options;
+  const {
+    name,
+    description = `kpng backend ${name}`,
+    version = `of @kpng/backend-kit ${packageJson.version}`,
+  } = options;
   const command: BackendCommand = {
     name,
     description,
@@ -40,14 +47,20 @@ export function runBackend(options: RunBackendOptions): Promise<never> {
     examples: "",
     makeTask: (_parsed, context) => backendTask({ ...options, ...context }),
   };
-  return runBackendCommand(command, options.argv);
+  return runBackendCommand(command, options.argv, version);
 }
 
 /** Runs a backend as a program of its own; see {@link runBackend}. */
-export function runBackendCommand(backend: BackendCommand, argv?: readonly string[]): Promise<never> {
+export function runBackendCommand(
+  backend: BackendCommand,
+  argv?: readonly string[],
+  version = packageJson.version,
+): Promise<never> {
   const program = `kpng-${backend.name}`;
   return runProcess((signal) => {
-    const command = new Command(program).description(backend.description);
+    const command = new Command(program)
+      .description(backend.description)
+      .version(formatVersion(program, version), "-V, --version", "print the version");
     addOptions(command, [...backend.options, ...backendOptions]);
     const { proxyMode } = backend;
     if (proxyMode !== undefined) acceptConfigFile(command, { proxyMode, log: createLog() });

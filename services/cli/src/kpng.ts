@@ -6,12 +6,13 @@ import { makeInspect } from "./commands/inspect.ts";
 import { makeLocal } from "./commands/local.ts";
 import { makeSource } from "./commands/source.ts";
 import { sourceCommands } from "./commands/sources.ts";
-import { makeVersion } from "./commands/version.ts";
+import { makeVersion, versionText } from "./commands/version.ts";
 
 /** The whole command tree of `kpng`; what runs ends when `signal` aborts. */
 export function makeKpng(signal: AbortSignal): Command {
   const kpng = new Command("kpng")
     .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")
+    .version(versionText, "-V, --version", "print the version")
     .addHelpText(
       "after",
       `

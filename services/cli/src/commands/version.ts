@@ -1,4 +1,5 @@
 import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
+import { formatVersion } from "@kpng/process/version.ts";
 import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 
@@ -14,6 +15,9 @@ const outputOption: OptionSpec = {
   },
 };
 
+/** What `kpng --version` prints. */
+export const versionText = formatVersion("kpng", packageJson.version);
+
 export function makeVersion(): Command {
   return addOptions(new Command("version"), [outputOption])
     .description("print the version")
@@ -23,10 +27,7 @@ export function makeVersion(): Command {
         nodejs: process.version,
         platform: `${process.platform}/${process.arch}`,
       };
-      const text =
-        options.output === "json"
-          ? JSON.stringify(version)
-          : `kpng ${version.version} (Node.js ${version.nodejs}, ${version.platform})`;
+      const text = options.output === "json" ? JSON.stringify(version) : versionText;
       process.stdout.write(`${text}\n`);
     });
 }
