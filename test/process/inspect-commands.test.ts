@@ -91,6 +91,24 @@ describe("a running watcher", () => {
   });
 });
 
+test("a node that the cluster does not know is warned of, whatever is asked of it", async () => {
+  await watcherWithBackend();
+  const file = join(folder, "r.jsonl");
+  for (const args of [
+    ["record", "--for", "0", "--node", "nobody", "-o", file],
+    ["get", "view", "nobody"],
+    ["explain", "--node", "nobody", "10.0.0.1:80"],
+    ["explain", "--node", "nobody", "10.0.0.1:80", "-o", "json"],
+  ]) {
+    const program = kpng(...args);
+    expect(await program.ended, program.stderr()).toBe(0);
+    expect(program.stderr(), args.join(" ")).toContain('the cluster does not know a node "nobody"');
+  }
+  const known = kpng("record", "--for", "0", "--node", "n1", "-o", file);
+  expect(await known.ended).toBe(0);
+  expect(known.stderr()).toBe(`recorded into ${file}\n`);
+});
+
 test("a backend is asked on its own socket", async () => {
   const socket = join(folder, "backend.sock");
   const watcher = kpng("file", "-i", input(), "to-api", "--listen", api());

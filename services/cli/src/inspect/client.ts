@@ -26,6 +26,11 @@ export async function readPages<R extends { readonly nextPageToken: string }, T>
   }
 }
 
+/** A warning: what is answered of such a node is what one without zone and endpoints would do. */
+export function unknownNode(nodeName: string): string {
+  return `the cluster does not know a node "${nodeName}"`;
+}
+
 /** Does `work`; what the watcher answers in place of an answer becomes an error of ours. Errors: REQUEST_FAILED. */
 export async function asking<T>(watcher: string, signal: AbortSignal, work: () => Promise<T>): Promise<T | undefined> {
   try {

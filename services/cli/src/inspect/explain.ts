@@ -5,7 +5,7 @@ import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpn
 import { nodeNameOption, type OptionSpec, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import { inspectClient } from "./client.ts";
+import { inspectClient, unknownNode } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { formatEnum, formatProtocol } from "./format.ts";
 import { readProxyName } from "./get.ts";
@@ -81,6 +81,7 @@ Examples:
         nodePortAddresses: [...(options.nodeportAddresses as readonly string[])],
       },
     });
+    if (!response.isNodeKnown) process.stderr.write(`${unknownNode(String(options.node))}\n`);
     printExplained(response, from, readOutputOptions(options));
   },
 };
@@ -125,7 +126,6 @@ function printExplained(response: ExplainResponse, from: string, output: OutputO
     output.write("\n");
     printRows(decisionTable, response.endpoints, output);
   }
-  if (!response.isNodeKnown) process.stderr.write("the cluster does not know the node\n");
   output.write(`\nTaken for granted (revision ${response.revision}):\n`);
   for (const assumption of response.assumptions) output.write(`- ${assumption}\n`);
 }

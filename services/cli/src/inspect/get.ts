@@ -4,7 +4,7 @@ import { nodeNameOption, type OptionSpec, parseWholeNumber, repeatable } from "@
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../commands/context.ts";
-import { type InspectClient, inspectClient, pageSize, readPages } from "./client.ts";
+import { type InspectClient, inspectClient, pageSize, readPages, unknownNode } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { outputOptions, printRows, type RowKind, readOutputOptions, WatchPrinter } from "./output.ts";
 import { changeTable } from "./tables/change-table.ts";
@@ -292,7 +292,7 @@ Examples:
           pageToken,
         }),
       (page) => {
-        if (!page.isNodeKnown) process.stderr.write(`the cluster does not know a node "${nodeName}"\n`);
+        if (!page.isNodeKnown) process.stderr.write(`${unknownNode(nodeName)}\n`);
         return page.decisions;
       },
     );

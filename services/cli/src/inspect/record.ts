@@ -10,12 +10,12 @@ import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
-import { parseDurationMs, parseSomeText } from "@kpng/process/options.ts";
+import { nodeNameOption, parseDurationMs, parseSomeText } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { formatRecordingLine, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
 import packageJson from "../../package.json" with { type: "json" };
-import { inspectClient, pageSize, readPages } from "./client.ts";
+import { inspectClient, pageSize, readPages, unknownNode } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
 
 export const recordCommand: ClientCommand = {
@@ -36,7 +36,12 @@ export const recordCommand: ClientCommand = {
       default: 60_000,
       parse: parseDurationMs,
     },
-    { flags: "--node <name>", description: "also what this node does with each endpoint, and why", default: "" },
+    {
+      flags: "--node <name>",
+      description: "also what this node does with each endpoint, and why",
+      default: "",
+      parse: nodeNameOption.parse,
+    },
   ],
   examples: `
 The file holds the names, addresses, labels and errors of the cluster: look at it before you give it away. Ctrl-C ends the
@@ -83,10 +88,15 @@ Examples:
       await rows("changes", ChangeSchema, changes);
       const nodeName = String(options.node);
       if (nodeName !== "") {
+        let isKnown = true;
         const decisions = await readPages(
           (pageToken) => client.listNodeEndpoints({ nodeName, pageSize, pageToken }),
-          (page) => page.decisions,
+          (page) => {
+            isKnown = page.isNodeKnown;
+            return page.decisions;
+          },
         );
+        if (!isKnown) process.stderr.write(`${unknownNode(nodeName)}\n`);
         await rows("node-endpoints", EndpointDecisionSchema, decisions);
       }
       await file.keep();
