@@ -83,6 +83,22 @@ describe("a value that cannot be meant is refused, before anything is served", (
     { name: "no program", args: () => ["local", "to-callout", "--callout", ""], says: "it is empty" },
     { name: "no time", args: () => ["local", "to-callout", "--timeout", "0"], says: "too short" },
     { name: "more time than there is", args: () => ["local", "to-callout", "--timeout", "9999h"], says: "too long" },
+    {
+      name: "a proxy name that no label has",
+      args: () => ["local", "to-json", "--service-proxy-name", "my proxy"],
+      says: '"my proxy" is no value of a label',
+    },
+    {
+      name: "a proxy name that is too long for a label",
+      args: () => ["file", "-i", "x", "--service-proxy-name", `a,${"b".repeat(64)}`, "to-api"],
+      says: "it has 64 characters, and a value of a label has at most 63",
+    },
+    {
+      name: "a proxy name to be asked for that no label has",
+      args: () => ["explain", "--node", "n1", "--service-proxy-name", "-x", "10.0.0.1:80"],
+      says: '"-x" is no value of a label',
+    },
+    { name: "a node without a name", args: () => ["record", "--node", " "], says: "a node name is not empty" },
     { name: "a socket without a name", args: () => ["local", "--api", "unix://", "to-json"], says: "is no address" },
   ])("$name", async ({ args, says }) => {
     const program = kpng(args());

@@ -4,6 +4,7 @@ import {
   type OptionSpec,
   observeOptions,
   parseDurationMs,
+  parseProxyName,
   parseWholeNumber,
 } from "@kpng/process/options.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
@@ -36,6 +37,7 @@ export const followOptions: readonly OptionSpec[] = [
     flags: "--service-proxy-name <name>",
     description: "only Services whose label service.kubernetes.io/service-proxy-name has this value",
     default: "",
+    parse: parseProxyName,
   },
   {
     flags: "--error-delay <duration>",

@@ -124,6 +124,22 @@ export const nodeNameOption: OptionSpec = {
   },
 };
 
+/**
+ * Parses a value of the label service.kubernetes.io/service-proxy-name, or "". One that no label can have would select
+ * nothing, for ever.
+ */
+export function parseProxyName(text: string): string {
+  if (text.length > 63) {
+    throw new InvalidArgumentError(`it has ${text.length} characters, and a value of a label has at most 63`);
+  }
+  if (!/^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$/.test(text)) {
+    throw new InvalidArgumentError(
+      `"${text}" is no value of a label: letters, digits, "-", "_" and ".", a letter or digit at both ends`,
+    );
+  }
+  return text;
+}
+
 export const observeOptions: readonly OptionSpec[] = [
   {
     flags: "--healthz-bind-address <host:port>",

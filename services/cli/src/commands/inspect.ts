@@ -1,6 +1,6 @@
 import { createRouterTransport, type Transport } from "@connectrpc/connect";
 import { dial, parseApiAddress } from "@kpng/process/dial.ts";
-import { addOptions, logLevelOption, type OptionSpec } from "@kpng/process/options.ts";
+import { addOptions, logLevelOption, type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
@@ -80,6 +80,7 @@ const proxyNameFilter: OptionSpec = {
   flags: "--service-proxy-name <name>",
   description: "whose Services: the value of their label service.kubernetes.io/service-proxy-name",
   default: "",
+  parse: parseProxyName,
 };
 
 const remoteOptions: readonly OptionSpec[] = [

@@ -1,7 +1,14 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend-options.ts";
-import { type OptionSpec, parseDurationMs, parseSomeText, repeatable, repeatableSome } from "@kpng/process/options.ts";
+import {
+  type OptionSpec,
+  parseDurationMs,
+  parseProxyName,
+  parseSomeText,
+  repeatable,
+  repeatableSome,
+} from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
@@ -26,11 +33,18 @@ export interface SinkCommand {
 }
 
 /** Which Services: an option of the source, as in KPNG, because every sink that serves nodes obeys it. */
-export const proxyNameOption = repeatable(
-  "--service-proxy-name <name>",
-  "serve only Services with this value of the label service.kubernetes.io/service-proxy-name, the first to subscribers " +
-    "that name none (default: Services without the label, and any other to who asks for it)",
-);
+export const proxyNameOption: OptionSpec = (() => {
+  const spec = repeatable(
+    "--service-proxy-name <name>",
+    "serve only Services with this value of the label service.kubernetes.io/service-proxy-name, the first to subscribers " +
+      "that name none (default: Services without the label, and any other to who asks for it)",
+  );
+  const parse = (text: string, previous: unknown): unknown => {
+    text.split(",").forEach(parseProxyName);
+    return spec.parse?.(text, previous);
+  };
+  return { ...spec, parse };
+})();
 
 function proxyNames(options: Options): readonly string[] {
   return options.serviceProxyName as readonly string[];
