@@ -1,4 +1,5 @@
 import type { Log } from "../log.ts";
+import { checkTraceHeaders } from "./trace-headers.ts";
 import { readTraceSettings } from "./trace-settings.ts";
 import type { Tracing } from "./tracing.ts";
 
@@ -19,6 +20,7 @@ export interface TracedProcess {
 export async function openTracing(traced: TracedProcess, log: Log): Promise<Tracing | undefined> {
   const settings = readTraceSettings(process.env);
   if (settings === undefined) return undefined;
+  for (const reason of checkTraceHeaders(process.env)) log.error("a header for traces is wrong", { reason });
   const { exportTraces } = await import("./export-traces.ts");
   return exportTraces(traced, settings, log);
 }
