@@ -76,6 +76,15 @@ test("the file that kubeadm writes sets what it says and leaves the defaults whe
   expect(warnings).toEqual(["clientConnection: nodes talk to the watcher, not to the API server: see --api"]);
 });
 
+test.each(["/dev/zero", "a file"])(
+  "what is larger than such a file can be is not read to its end: %s",
+  async (source) => {
+    const path = source === "a file" ? join(folder, "big.yaml") : source;
+    if (source === "a file") writeFileSync(path, `# ${"x".repeat(1 << 20)}`);
+    await expect(run(path)).rejects.toThrow(`[BAD_CONFIG] --config ${path}: the file has more than 1048576 bytes`);
+  },
+);
+
 test("fields become options; a section of another mode does not", async () => {
   const { values, warnings } = await runYaml(`
 mode: iptables

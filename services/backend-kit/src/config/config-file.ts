@@ -1,4 +1,4 @@
-import { readFile } from "node:fs/promises";
+import { createReadStream } from "node:fs";
 import type { Log } from "@kpng/process/log.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
@@ -41,7 +41,7 @@ export async function readConfigFile(path: string, proxyMode: string): Promise<P
   try {
     // Loaded here: the parser takes memory that a node without such a file does not have to pay.
     const { parseDocument } = await import("yaml");
-    const document = parseDocument(await readFile(path, "utf8"));
+    const document = parseDocument(await readText(path));
     const error = document.errors[0];
     if (error?.code === "MULTIPLE_DOCS") throw new BackendError("BAD_CONFIG", "the file holds several YAML documents");
     if (error !== undefined) throw new BackendError("BAD_CONFIG", error.message);
@@ -53,6 +53,23 @@ export async function readConfigFile(path: string, proxyMode: string): Promise<P
     // A cause is told after the message: our own would be told twice.
     throw new BackendError("BAD_CONFIG", `--config ${path}: ${reason}`, cause instanceof BackendError ? {} : { cause });
   }
+}
+
+/** Largest file that is read, in bytes. The one that kubeadm writes has 2 KiB; the parser takes a hundred times as much. */
+const maxConfigBytes = 1 << 20;
+
+/** Counted while it is read: a pipe or a device does not say how long it is. */
+async function readText(path: string): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of createReadStream(path) as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > maxConfigBytes) {
+      throw new BackendError("BAD_CONFIG", `the file has more than ${maxConfigBytes} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
 }
 
 /** Sets the option of a field; returns why not. */
