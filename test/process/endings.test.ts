@@ -1,5 +1,5 @@
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { execFileSync, spawnSync } from "node:child_process";
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -45,6 +45,46 @@ describe("told to end while its input has not ended", () => {
     await program.said('"msg":"listening"');
     program.stop();
     expect(await program.ended).toBe(0);
+  });
+});
+
+describe("what it prints cannot be written", () => {
+  const state = resolve("test/fixtures/kpng/input.yaml");
+  const main = resolve("services/cli/src/main.ts");
+
+  test.each([
+    { name: "a list", args: ["file", "-i", state, "get", "services"] },
+    { name: "a list as JSON", args: ["file", "-i", state, "get", "services", "-o", "json"] },
+    { name: "a version", args: ["version"] },
+    { name: "help", args: ["--help"] },
+    { name: "a backend's text", args: ["file", "-i", state, "to-local", "to-json", "--node-name", "n1", "--once"] },
+  ])("$name: that is said, and the end is no success", ({ args }) => {
+    const full = openSync("/dev/full", "w");
+    try {
+      const { status, stderr } = spawnSync(process.execPath, [main, ...args], { stdio: ["ignore", full, "pipe"] });
+      expect([status, String(stderr)]).toEqual([1, expect.stringContaining("[OUTPUT_FAILED] standard output cannot")]);
+    } finally {
+      closeSync(full);
+    }
+  });
+
+  test.each([
+    ["file", "-i", state, "to-local", "to-json", "--node-name", "n1", "--once"],
+    ["file", "-i", state, "get", "view", "nobody"],
+  ])("what cannot be logged stops nothing: %j", (...args) => {
+    const full = openSync("/dev/full", "w");
+    try {
+      const { status, stdout } = spawnSync(process.execPath, [main, ...args], { stdio: ["ignore", "pipe", full] });
+      expect([status, String(stdout)]).toEqual([0, expect.stringContaining("web")]);
+    } finally {
+      closeSync(full);
+    }
+  });
+
+  test("but a reader that has enough is an end like any other", () => {
+    const run = `set -o pipefail; "$0" "$1" file -i "$2" get endpoints -o yaml | true`;
+    const { status, stderr } = spawnSync("bash", ["-c", run, process.execPath, main, state]);
+    expect([status, String(stderr)]).toEqual([0, ""]);
   });
 });
 

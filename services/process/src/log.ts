@@ -29,7 +29,7 @@ export function createLog(
   repeats: Repeats = new Repeats(),
 ): Log {
   // Synchronous: a line that explains a crash must be out before the process is gone.
-  const destination = write === undefined ? pino.destination({ dest: 2, sync: true }) : { write };
+  const destination = write === undefined ? standardError() : { write };
   const options = {
     level,
     base: null,
@@ -37,6 +37,13 @@ export function createLog(
     formatters: { level: (label: string) => ({ level: label }) },
   };
   return wrap(pino(options, destination), repeats, "");
+}
+
+function standardError(): pino.DestinationStream {
+  const destination = pino.destination({ dest: 2, sync: true });
+  // A full disk or a reader that is gone costs lines of the log, and not the node its rules.
+  destination.on("error", () => undefined);
+  return destination;
 }
 
 /** `bound` is the key of the fields that all lines carry. */

@@ -1,9 +1,10 @@
 import { type Command, CommanderError } from "commander";
 import { createLog, type Log, reasonOf } from "./log.ts";
+import { ProcessError } from "./process-error.ts";
 
 /**
  * Parses the command line, runs the action, and ends the process: 0 when all is done (or what the action left in
- * process.exitCode), 1 after a failure, 2 for a command line that cannot be understood.
+ * process.exitCode), 1 after a failure, of which one is that standard output cannot be written, 2 for a command line that cannot be understood.
  *
  * The first SIGTERM, SIGINT or SIGHUP aborts `signal`, the second ends the process at once.
  */
@@ -18,20 +19,28 @@ export async function runProcess(
       stop.abort();
     });
   }
-  // The reader of our output has enough (`kpng … | head`): that is an end, not a failure.
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-    if (error.code === "EPIPE") process.exit(0);
-    createLog().error("kpng stops", { reason: `standard output cannot be written: ${reasonOf(error)}` });
-    process.exit(1);
+  process.stdout.on("error", (cause: NodeJS.ErrnoException) => {
+    // The reader of our output has enough (`kpng … | head`): that is an end, not a failure.
+    if (cause.code === "EPIPE") process.exit();
+    fail(createLog(), new ProcessError("OUTPUT_FAILED", "standard output cannot be written", { cause }));
   });
+  // Hints of commands go there beside the log, and are no more worth than its lines.
+  process.stderr.on("error", () => undefined);
   try {
     await prepare(makeCommand(stop.signal)).parseAsync([...argv]);
   } catch (error) {
     // Commander has written its own message already.
-    if (error instanceof CommanderError) process.exit(error.exitCode === 0 ? 0 : 2);
-    fail(createLog(), error);
+    if (!(error instanceof CommanderError)) fail(createLog(), error);
+    // Of --help and --version it is 0.
+    if (error.exitCode !== 0) process.exit(2);
   }
+  await outputWritten();
   process.exit();
+}
+
+/** Resolves when what was printed has been written; what became of it is told as an event, a moment later. */
+function outputWritten(): Promise<void> {
+  return new Promise((resolve) => process.stdout.write("", () => setImmediate(resolve)));
 }
 
 function prepare(command: Command): Command {

@@ -32,7 +32,7 @@ export const changeTable: RowKind<typeof ChangeSchema> = {
 
 /** *Shape:* `endpoints default/web, service default/dns gone, 3 more`. */
 export function formatObjects({ objects, objectCount, isFirstList }: Change, most: number = maxNamed): string {
-  if (isFirstList) return `first list: ${formatCount(objectCount, "object")}`;
+  if (isFirstList) return `first list: ${formatCount(Number(objectCount), "object")}`;
   const named = objects
     .slice(0, most)
     .map(({ kind, key, isDeleted }) => `${formatEnum(ObjectKindSchema, kind)} ${key}${isDeleted ? " gone" : ""}`);
