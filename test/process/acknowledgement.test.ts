@@ -156,6 +156,46 @@ describe("a backend", () => {
   });
 });
 
+describe("a backend that takes long", () => {
+  test("is known to have received what it has not applied", async () => {
+    let release: (() => void) | undefined;
+    run({
+      onState: () =>
+        new Promise<void>((resolve) => {
+          release = resolve;
+        }),
+    });
+    await expect.poll(() => subscriber()?.receivedRevision, { timeout: 5_000 }).toBe(store.snapshot.revision);
+    expect(subscriber()).toMatchObject({ appliedRevision: 0, hasAcknowledged: false });
+    release?.();
+  });
+});
+
+describe("a request for several batches", () => {
+  test("is answered by as many, each as soon as something changed", async () => {
+    const watch = new GrpcJsWatch(server.address, "local");
+    try {
+      const first = await watch.ask({ NodeName: "n1", Features: [Feature.Extended], Count: 3 });
+      expect(first.at(-1)?.Op).toMatchObject({ case: "Sync", value: { TakesCounts: true } });
+      for (const address of ["10.1.0.5", "10.1.0.6"]) {
+        setAddress(address);
+        const ops = await watch.batch();
+        expect(ops.map(({ Op: op }) => op.case)).toEqual(["Set", "Delete", "Sync"]);
+      }
+      const { revision } = store.snapshot;
+      setAddress("10.1.0.7");
+      watch.send({ Ack: { Applied: BigInt(revision) } });
+      await expect.poll(() => subscriber()?.appliedRevision).toBe(revision);
+      expect(subscriber()?.sentRevision).toBe(revision);
+      watch.send({ NodeName: "n1", Features: [Feature.Extended], Received: BigInt(revision) });
+      await watch.batch();
+      expect(subscriber()).toMatchObject({ receivedRevision: revision, sentRevision: revision + 1 });
+    } finally {
+      watch.close();
+    }
+  });
+});
+
 describe("an acknowledgement on the wire", () => {
   test("is heard while a batch is awaited, and asks for none", async () => {
     const watch = new GrpcJsWatch(server.address, "local");

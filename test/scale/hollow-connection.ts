@@ -91,17 +91,24 @@ export class HollowConnection {
     return this.#receivedBytes;
   }
 
-  /** Asks for a stream's next batch. */
+  /** Asks for a stream's next batch, as at the start. */
   request(stream: number): void {
     const frame = this.#requests[stream];
     if (frame !== undefined && !this.#isOver) this.#socket.write(frame);
   }
 
+  /** Sends another request of a stream, encoded. */
+  send(stream: number, message: Uint8Array): void {
+    if (!this.#isOver) this.#socket.write(encodeMessage(streamIdOf(stream), message));
+  }
+
   /** Says that a stream has applied a revision. */
   acknowledge(stream: number, revision: number): void {
-    if (this.#isOver) return;
-    const message = create(WatchReqSchema, { Ack: { Applied: BigInt(revision) } });
-    this.#socket.write(encodeMessage(streamIdOf(stream), toBinary(WatchReqSchema, message)));
+    const Timings = { WaitMicros: 200n, RenderMicros: 1_100n, CommitMicros: 24_000n };
+    this.send(
+      stream,
+      toBinary(WatchReqSchema, create(WatchReqSchema, { Ack: { Applied: BigInt(revision), Timings } })),
+    );
   }
 
   /** From now on nothing is read any more, and the server finds its socket full. */

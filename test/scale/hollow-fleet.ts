@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { Feature, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BatchLog, type Latencies, type MadeChange, type Quantiles, summarize } from "./batch-log.ts";
 import { BatchReader } from "./batch-reader.ts";
 import { HeldView, type ViewDigest } from "./held-view.ts";
@@ -51,8 +51,11 @@ interface Slot {
   dialledAtMs: number;
 }
 
-/** Requests that a reader who stalls has sent before: the server may send it as many batches. */
-const requestsOfStalled = 1_000;
+/** Batches that a reader who stalls has asked for before: the server may send it as many. */
+const askedByStalled = 1_000;
+
+/** Batches that others ask for ahead, as the kit does; they ask again when half of them have come. */
+const askedAhead = 16;
 
 /** Connections that may be on their way at a time: more would only fill the listen queue. */
 const maxDialling = 256;
@@ -70,6 +73,9 @@ export class HollowFleet {
   /** By stream: batches since it was dialled, and the revision of the last one. */
   readonly #batches: Uint32Array;
   readonly #revisions: Float64Array;
+  /** Batches that were asked for and have not come, of those that ask for several at once. */
+  readonly #ahead: Uint16Array;
+  readonly #requests: readonly WatchReq[];
   readonly #firstSyncMs: Float64Array;
   #due: { ask(): void; acknowledge(): void }[] = [];
   #isOpening = false;
@@ -86,9 +92,12 @@ export class HollowFleet {
     this.#revisions = new Float64Array(streams);
     this.#firstSyncMs = new Float64Array(streams);
     const Features = isExtended ? [Feature.Extended, Feature.Batches] : [];
-    const requests = Array.from({ length: streams }, (_, stream) =>
-      toBinary(WatchReqSchema, create(WatchReqSchema, { NodeName: `node-${firstNode + stream}`, Features })),
+    this.#ahead = new Uint16Array(streams);
+    this.#requests = Array.from({ length: streams }, (_, stream) =>
+      create(WatchReqSchema, { NodeName: `node-${firstNode + stream}`, Features }),
     );
+    const Count = !isExtended ? 0 : options.stallAfterBatches === undefined ? askedAhead : askedByStalled;
+    const requests = this.#requests.map((request) => toBinary(WatchReqSchema, { ...request, Count }));
     this.#slots = Array.from({ length: Math.ceil(streams / streamsPerConnection) }, (_, index) => {
       const firstStream = index * streamsPerConnection;
       const own = requests.slice(firstStream, firstStream + streamsPerConnection);
@@ -118,6 +127,7 @@ export class HollowFleet {
     this.#batches.fill(0);
     this.#revisions.fill(0);
     this.#firstSyncMs.fill(Number.NaN);
+    this.#ahead.fill(askedAhead);
     this.#retries = 0;
     this.#isOpening = true;
     this.log.clear();
@@ -209,12 +219,13 @@ export class HollowFleet {
 
   /** Resolves when the connection is open for the first time. */
   #dial(slot: Slot): Promise<void> {
-    const { address, stallAfterBatches } = this.#options;
+    const { address, stallAfterBatches, isExtended } = this.#options;
     const at = address.lastIndexOf(":");
     const connected = Promise.withResolvers<void>();
     const readers = slot.requests.map((_, index) => this.#makeReader(slot, slot.firstStream + index));
     for (const index of slot.requests.keys()) {
       const stream = slot.firstStream + index;
+      this.#ahead[stream] = askedAhead;
       if (this.#held.has(stream)) this.#held.set(stream, new HeldView());
     }
     slot.dialledAtMs = monotonicMs();
@@ -223,7 +234,7 @@ export class HollowFleet {
       port: Number(address.slice(at + 1)),
       tls: this.#tls,
       requests: slot.requests,
-      requestsAhead: stallAfterBatches === undefined ? 1 : requestsOfStalled,
+      requestsAhead: stallAfterBatches === undefined || isExtended ? 1 : askedByStalled,
       onConnected: () => {
         connected.resolve();
         if (stallAfterBatches === 0) connection.stall();
@@ -281,11 +292,25 @@ export class HollowFleet {
     }
     const index = stream - slot.firstStream;
     this.#due.push({
-      ask: () => connection?.request(index),
+      ask: () => this.#ask(connection, stream, index, revision),
       acknowledge: () => {
         if (revision > 0) connection?.acknowledge(index, revision);
       },
     });
+  }
+
+  #ask(connection: HollowConnection | undefined, stream: number, index: number, revision: number): void {
+    if (!this.#options.isExtended) {
+      connection?.request(index);
+      return;
+    }
+    const ahead = (this.#ahead[stream] ?? 0) - 1;
+    const isDue = ahead <= askedAhead / 2;
+    this.#ahead[stream] = isDue ? askedAhead : ahead;
+    const request = this.#requests[stream];
+    if (!isDue || request === undefined) return;
+    const more = { ...request, Count: askedAhead - ahead, Received: BigInt(revision) };
+    connection?.send(index, toBinary(WatchReqSchema, more));
   }
 
   async #onLost(slot: Slot, reason: string): Promise<void> {

@@ -85,7 +85,7 @@ export interface RowResult {
 const fleet = "readers";
 
 /** Changes before any is measured: the first ones pay for compilation, and a watcher runs for months. */
-const warmUpChanges = 10;
+const warmUpChanges = 50;
 
 /** Streams that hold what they receive, to be compared at the end. */
 const sampledStreams = 3;

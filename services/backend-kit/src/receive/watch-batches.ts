@@ -1,23 +1,15 @@
 import { create } from "@bufbuild/protobuf";
 import { type CallOptions, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { assertNever } from "@kpng/model/assert-never.ts";
-import {
-  Feature,
-  type OpItem,
-  OpItemSchema,
-  type Ref,
-  Sets,
-  type WatchReq,
-  WatchReqSchema,
-} from "@kpng/model/gen/localv1/api_pb.ts";
+import { type Feature, type OpItem, OpItemSchema, type Ref, Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp, type SyncMark } from "@kpng/model/wire/decode-local.ts";
-import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { BackendError } from "../backend-error.ts";
 import type { Arrival } from "../state/arrival.ts";
 import type { Acknowledgements } from "./acknowledgements.ts";
 import type { HeldItems } from "./held-items.ts";
+import { Requests } from "./requests.ts";
 import { unpackOps } from "./unpack-ops.ts";
 
 export interface WatchOptions {
@@ -64,13 +56,11 @@ export interface Batch {
  */
 const maxBatchOps = 4_000_000;
 
-const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Feature.Batches];
-
 /**
  * Opens one stream and yields its batches, for ever.
  *
- * The pace is the reader's: the next request goes out when the next batch is asked for, and until then the watcher
- * merges what changes. At most one batch is held.
+ * The pace is the reader's: at most 16 batches are under way, or one from a watcher that gives one for each
+ * request, and beyond that the watcher merges what changes.
  *
  * Ends only by an error or when `signal` aborts. Errors: STREAM_LOST for a stream that cannot be opened or breaks,
  * BAD_STREAM for one that cannot be understood, VIEW_DIVERGED where what was put together is not what the watcher means.
@@ -87,7 +77,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   const nextBatch = async (isFirst: boolean): Promise<Batch> => {
     requests.next();
     const { batch, mark } = await readBatch(ops, isFirst, options.held);
-    if (mark.takesAcks) requests.acknowledgeTo(batch.instance);
+    requests.received(mark);
     if (!isChecked || !isDiverged(mark, options.held)) return batch;
     if (!batch.isReset) {
       const text = `the view at revision ${batch.revision} is not the one that the watcher means`;
@@ -190,71 +180,5 @@ function decode(item: OpItem): ReturnType<typeof decodeLocalOp> {
     return decodeLocalOp(item);
   } catch (cause) {
     throw new BackendError("BAD_STREAM", "the watcher sent an operation that cannot be understood", { cause });
-  }
-}
-
-/** Shortest time between two acknowledgements, in milliseconds; what is applied meanwhile is told with the next one. */
-const minAckIntervalMs = 100;
-
-/** Sends one request for each call of `next`, and acknowledgements between them. */
-class Requests {
-  readonly #request: WatchReq;
-  /** For the first request alone. */
-  #heldDigests: Uint8Array | undefined;
-  readonly #acks: Acknowledgements | undefined;
-  readonly #wakeup = new Wakeup();
-  #due = 0;
-  /** Whose revisions are acknowledged; undefined until the watcher has said that it wants to know. */
-  #ackInstance: string | undefined;
-  #lastAckMs = Number.NEGATIVE_INFINITY;
-
-  constructor({ nodeName, serviceProxyName = "", features = allFeatures, held, acks, program }: WatchOptions) {
-    this.#heldDigests = held?.digests;
-    this.#acks = acks;
-    acks?.repeat();
-    acks?.onNews(() => this.#wakeup.wake());
-    this.#request = create(WatchReqSchema, {
-      NodeName: nodeName,
-      ServiceProxyName: serviceProxyName,
-      Features: [...features],
-      ...(program === undefined ? {} : { Subscriber: { Name: program.name, Version: program.version } }),
-    });
-  }
-
-  next(): void {
-    this.#due++;
-    this.#wakeup.wake();
-  }
-
-  /** The watcher takes acknowledgements of the revisions that `instance` counts. */
-  acknowledgeTo(instance: string): void {
-    this.#ackInstance = instance;
-    this.#wakeup.wake();
-  }
-
-  async *send(signal: AbortSignal): AsyncGenerator<WatchReq, void, void> {
-    while (!signal.aborted) {
-      while (this.#due > 0) {
-        this.#due--;
-        const held = this.#heldDigests;
-        this.#heldDigests = undefined;
-        yield held === undefined ? this.#request : { ...this.#request, HeldDigests: held };
-      }
-      const delayMs = this.#lastAckMs + minAckIntervalMs - performance.now();
-      const ack = delayMs > 0 || this.#ackInstance === undefined ? undefined : this.#acks?.take(this.#ackInstance);
-      if (ack !== undefined) {
-        this.#lastAckMs = performance.now();
-        yield create(WatchReqSchema, { Ack: ack });
-        continue;
-      }
-      await this.#wait(delayMs, signal);
-    }
-  }
-
-  /** Until something is to be sent, or may be sent again. */
-  async #wait(delayMs: number, signal: AbortSignal): Promise<void> {
-    const timer = delayMs > 0 ? setTimeout(() => this.#wakeup.wake(), delayMs) : undefined;
-    await this.#wakeup.wait(signal);
-    clearTimeout(timer);
   }
 }

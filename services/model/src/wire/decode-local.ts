@@ -31,6 +31,8 @@ export interface SyncMark {
   readonly revision: bigint;
   readonly instance: string;
   readonly takesAcks: boolean;
+  /** It reads how many batches a request asks for. */
+  readonly takesCounts: boolean;
   /** Of the whole view; undefined if the watcher does not know it. */
   readonly digest: bigint | undefined;
   /** W3C traceparents, the newest first. */
@@ -71,6 +73,7 @@ export function decodeMark(op: EmptyOp): SyncMark {
     revision: op.Revision,
     instance: op.Instance,
     takesAcks: op.TakesAcks,
+    takesCounts: op.TakesCounts,
     digest: op.Digest,
     traceparents: op.Traceparents,
     tracedNodes: op.TracedNodes,

@@ -14,7 +14,7 @@ interface Pending {
 }
 
 /** Most batches of one subscriber that wait for an acknowledgement; those that never acknowledge would pile up. */
-const maxPending = 8;
+const maxPending = 16;
 
 /**
  * The last revisions and their way to the nodes.
@@ -22,7 +22,7 @@ const maxPending = 8;
  * A batch counts for each revision that it goes over, and each revision is gone over at most once by a subscriber: so
  * the work is proportional to what is sent, a few counters for each revision and subscriber.
  *
- * *Bound:* `size` records, and 8 batches for each open stream.
+ * *Bound:* `size` records, and 16 batches for each open stream.
  */
 export class RecentChanges implements DeliveryObserver {
   readonly #size: number;
@@ -94,7 +94,7 @@ export class RecentChanges implements DeliveryObserver {
   }
 
   received(subscriber: Subscriber): void {
-    for (const batch of this.#pending.get(subscriber) ?? []) this.#markReceived(batch);
+    for (const batch of this.#pending.get(subscriber) ?? []) this.#markReceived(subscriber, batch);
   }
 
   acknowledged(subscriber: Subscriber): void {
@@ -104,7 +104,7 @@ export class RecentChanges implements DeliveryObserver {
     const { appliedRevision, failure, timings } = subscriber;
     const left: Pending[] = [];
     for (const batch of pending) {
-      this.#markReceived(batch);
+      this.#markReceived(subscriber, batch);
       if (batch.revision <= appliedRevision) {
         for (const record of this.#between(batch.after, batch.revision)) {
           record.applied(subscriber, batch.sentAtMs, nowMs, timings);
@@ -131,8 +131,8 @@ export class RecentChanges implements DeliveryObserver {
     this.#version += 1;
   }
 
-  #markReceived(batch: Pending): void {
-    if (batch.isReceived) return;
+  #markReceived({ receivedRevision }: Subscriber, batch: Pending): void {
+    if (batch.isReceived || batch.revision > receivedRevision) return;
     batch.isReceived = true;
     for (const record of this.#between(batch.after, batch.revision)) record.receivedCount += 1;
     this.#version += 1;

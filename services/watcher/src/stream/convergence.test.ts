@@ -1,10 +1,9 @@
-import { create } from "@bufbuild/protobuf";
-import { AckSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { node } from "../testing/build.ts";
+import { Acknowledgement } from "./acknowledgement.ts";
 import { observeConvergence } from "./convergence.ts";
 import type { Projection } from "./projection.ts";
 import { Subscribers } from "./subscribers.ts";
@@ -44,8 +43,7 @@ function open(name: string) {
       if (before !== undefined && changes.isEmpty) return;
       subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs: 0, byteCount: 0 });
     },
-    ack: (revision = subscriber.sentRevision) =>
-      subscriber.acknowledge(create(AckSchema, { Applied: BigInt(revision) })),
+    ack: (revision = subscriber.sentRevision) => subscriber.acknowledge(new Acknowledgement(revision)),
   };
 }
 

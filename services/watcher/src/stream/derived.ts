@@ -14,27 +14,39 @@ export function derived<T>(
   evolve: (value: T, before: Snapshot, snapshot: Snapshot) => T,
 ): (snapshot: Snapshot) => T {
   const made = new WeakMap<Snapshot, T>();
-  let last: WeakRef<Snapshot> | undefined;
-  return (snapshot) =>
-    getOrMake(made, snapshot, () => {
-      const before = last?.deref();
-      const value = before && made.get(before);
-      last = new WeakRef(snapshot);
-      return before === undefined || value === undefined
-        ? evolve(empty, emptySnapshot, snapshot)
-        : evolve(value, before, snapshot);
-    });
+  let last: { readonly snapshot: Snapshot; readonly value: T } = { snapshot: emptySnapshot, value: empty };
+  return (snapshot) => {
+    if (snapshot === last.snapshot) return last.value;
+    const value = getOrMake(made, snapshot, () => evolve(last.value, last.snapshot, snapshot));
+    last = { snapshot, value };
+    return value;
+  };
+}
+
+/**
+ * Something that is made from what lies between two snapshots. Subscribers that keep up all go from the same one to the
+ * same next one, so that pair is found at once. `context` is read by the one who asks first.
+ *
+ * *Bound:* kept as long as both snapshots live; the pair that was asked for last, until there is another.
+ */
+export function between<T, C = void>(
+  make: (before: Snapshot, snapshot: Snapshot, context: C) => T,
+): (before: Snapshot, snapshot: Snapshot, context: C) => T {
+  const made = new WeakMap<Snapshot, WeakMap<Snapshot, T>>();
+  let last: { readonly before: Snapshot; readonly snapshot: Snapshot; readonly value: T } | undefined;
+  return (before, snapshot, context) => {
+    if (last !== undefined && last.before === before && last.snapshot === snapshot) return last.value;
+    const fromBefore = getOrMake(made, before, () => new WeakMap<Snapshot, T>());
+    const value = getOrMake(fromBefore, snapshot, () => make(before, snapshot, context));
+    last = { before, snapshot, value };
+    return value;
+  };
 }
 
 /** The Services that are not the same in both snapshots, or whose slices are not. Kept as long as both live. */
-export function changedServices(before: Snapshot, snapshot: Snapshot): readonly string[] {
-  const fromBefore = getOrMake(changed, before, () => new WeakMap<Snapshot, readonly string[]>());
-  return getOrMake(fromBefore, snapshot, () => [
-    ...new Set([
-      ...snapshot.services.changedKeys(before.services),
-      ...snapshot.slicesByService.changedKeys(before.slicesByService),
-    ]),
-  ]);
-}
-
-const changed = new WeakMap<Snapshot, WeakMap<Snapshot, readonly string[]>>();
+export const changedServices = between((before, snapshot): readonly string[] => [
+  ...new Set([
+    ...snapshot.services.changedKeys(before.services),
+    ...snapshot.slicesByService.changedKeys(before.slicesByService),
+  ]),
+]);

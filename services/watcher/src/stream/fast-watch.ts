@@ -5,6 +5,7 @@ import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/global
 import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { pingHeader } from "@kpng/process/silence-limit.ts";
+import { Acknowledgement } from "./acknowledgement.ts";
 import { MessageSplitter } from "./message-splitter.ts";
 import { formatPeer } from "./peer.ts";
 import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "./watch.ts";
@@ -40,30 +41,35 @@ export function makeFastWatch(
   stop: AbortSignal,
 ): (request: unknown, response: unknown, leave: AbortSignal) => boolean {
   const opens = new Map<string, Open>();
-  const add = <M extends DescMessage>(
+  const add = <M extends DescMessage, S extends object>(
     api: string,
     schema: M,
-    open: OpenWatch<MessageShape<M>>,
-    asks: (request: MessageShape<M>) => boolean,
+    open: OpenWatch<MessageShape<M> | S>,
+    readShort: (bytes: Uint8Array) => S | undefined,
   ): void => {
     opens.set(`/${api}/Watch`, (peer, sink) => {
       const stream = open(options, peer, sink);
       let last: { readonly bytes: Uint8Array; readonly request: MessageShape<M> } | undefined;
       const take = (bytes: Uint8Array): void => {
+        const short = readShort(bytes);
+        if (short !== undefined) {
+          stream.take(short);
+          return;
+        }
         // A client asks with the same bytes each time: then it is the same request, as an object too.
         if (last !== undefined && Buffer.compare(last.bytes, bytes) === 0) {
           stream.take(last.request);
           return;
         }
         const request = decode(schema, bytes);
-        if (asks(request)) last = { bytes: Uint8Array.from(bytes), request };
+        last = { bytes: Uint8Array.from(bytes), request };
         stream.take(request);
       };
       return { stream, take };
     });
   };
-  if (options.hasLocalApi) add(LocalSets.typeName, WatchReqSchema, openLocalWatch, ({ Ack }) => Ack === undefined);
-  if (options.hasGlobalApi) add(GlobalSets.typeName, GlobalWatchReqSchema, openGlobalWatch, () => true);
+  if (options.hasLocalApi) add(LocalSets.typeName, WatchReqSchema, openLocalWatch, Acknowledgement.fromBytes);
+  if (options.hasGlobalApi) add(GlobalSets.typeName, GlobalWatchReqSchema, openGlobalWatch, () => undefined);
   return (request, response, leave) => {
     if (!(request instanceof Http2ServerRequest) || !(response instanceof Http2ServerResponse)) return false;
     const open = isPlainGrpc(request) ? opens.get(request.url) : undefined;

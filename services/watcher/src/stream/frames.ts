@@ -84,6 +84,7 @@ export function syncFrame(mark?: SyncMark): Frame {
             Revision: BigInt(mark.revision),
             Instance: mark.instance,
             TakesAcks: true,
+            TakesCounts: true,
             TriggeredAtMs: mark.triggeredAtMs.map(BigInt),
             StoredAtMicros: BigInt(Math.round(mark.storedAtMs * 1_000)),
             Traceparents: [...mark.traceparents],
@@ -103,10 +104,35 @@ function makeDigestTemplate(marker: Frame): Frame {
 
 const digestTemplates = new WeakMap<Frame, Frame>();
 
+function digestTemplate(marker: Frame): Frame {
+  return getOrMake(digestTemplates, marker, () => makeDigestTemplate(marker));
+}
+
 /** The same marker with the digest of one subscriber's view. *Cost:* a copy of it. */
 export function withDigest(marker: Frame, digest: bigint): Frame {
-  const copy = Buffer.from(getOrMake(digestTemplates, marker, () => makeDigestTemplate(marker)));
-  copy.writeBigUInt64LE(digest, copy.length - digestBytes);
+  return filled(digestTemplate(marker), digest);
+}
+
+/** By the changes; most often all who are told the same are sent the same marker. */
+const closedTemplates = new WeakMap<Frame, { readonly marker: Frame; readonly template: Frame }>();
+
+/** Changes that many share, followed by the marker with the digest of one subscriber's view. *Cost:* a copy. */
+export function closedWith(changes: Frame, marker: Frame, digest: bigint): Frame {
+  const held = closedTemplates.get(changes);
+  if (held !== undefined && held.marker === marker) return filled(held.template, digest);
+  const template = Buffer.concat([changes, digestTemplate(marker)]);
+  closedTemplates.set(changes, { marker, template });
+  return filled(template, digest);
+}
+
+const digestBuffer = new Uint8Array(digestBytes);
+const digestView = new DataView(digestBuffer.buffer);
+
+/** A copy that ends with the digest. */
+function filled(template: Frame, digest: bigint): Frame {
+  const copy = Buffer.from(template);
+  digestView.setBigUint64(0, digest, true);
+  copy.set(digestBuffer, copy.length - digestBytes);
   return copy;
 }
 

@@ -1,8 +1,8 @@
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import { changedServices } from "./derived.ts";
+import { between, changedServices } from "./derived.ts";
 import { deleteFrame, type Frame } from "./frames.ts";
-import { type Audience, audienceKey, localOrder } from "./local-units.ts";
+import { type Audience, localOrder } from "./local-units.ts";
 import { ownersOf } from "./own-services.ts";
 import { packFrames } from "./packed-frames.ts";
 import { type Changes, type Item, noChanges } from "./projection.ts";
@@ -26,24 +26,18 @@ export interface ClassDelta {
   readonly strips: readonly Strip[];
   /** In one piece. */
   readonly changes: Changes;
-  /** The same, packed; undefined if that would not pay. */
-  packed(): readonly Frame[] | undefined;
+  /** The same, packed; {@link changes} if that would not pay. */
+  readonly packed: Changes;
 }
 
 /** In bytes; less is not packed: what is saved is not worth that each node unpacks it. */
 const minPackedBytes = 16 * 1024;
 
 /**
- * Subscribers that keep up all go from the same snapshot to the same next one, so the delta is kept by both, as long as
- * the snapshots live: one that lags behind makes a delta of its own, and pins nothing but the snapshot that it was sent.
+ * *Cost:* the first time, what changed; after that, a look-up. One that lags behind makes a delta of its own, and pins
+ * nothing but the snapshot that it was sent.
  */
-const deltas = new WeakMap<Snapshot, WeakMap<Snapshot, LocalDelta>>();
-
-/** *Cost:* the first time, what changed; after that, a look-up. */
-export function localDelta(before: Snapshot, snapshot: Snapshot): LocalDelta {
-  const fromBefore = getOrMake(deltas, before, () => new WeakMap<Snapshot, LocalDelta>());
-  return getOrMake(fromBefore, snapshot, () => makeDelta(before, snapshot));
-}
+export const localDelta = between(makeDelta);
 
 function makeDelta(before: Snapshot, snapshot: Snapshot): LocalDelta {
   const keys = changedServices(before, snapshot);
@@ -62,9 +56,11 @@ function makeDelta(before: Snapshot, snapshot: Snapshot): LocalDelta {
     keys,
     keysByNode,
     forAudience(audience) {
+      const held = byAudience.get(audience.key);
+      if (held !== undefined) return held;
       // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
       if (!proxyNames.has(audience.proxyName)) return noDelta;
-      return getOrMake(byAudience, audienceKey(audience), () =>
+      return getOrMake(byAudience, audience.key, () =>
         classDelta(keys.map((key) => diffUnits(unitAt(before, key, audience), unitAt(snapshot, key, audience)))),
       );
     },
@@ -81,17 +77,14 @@ function classDelta(diffs: readonly UnitDiff[]): ClassDelta {
     return kind === "put" ? makeStrip(inSection(puts)) : makeStrip(inSection(deletes).map(deletion), true);
   });
   const bytes = Buffer.concat(strips.map((strip) => strip.bytes));
-  const changes: Changes = bytes.length === 0 ? noChanges : { isEmpty: false, frames: () => [bytes] };
-  let packed: readonly Frame[] | undefined;
-  return {
-    strips,
-    changes,
-    packed() {
-      if (bytes.length < minPackedBytes) return undefined;
-      packed ??= packFrames(strips.flatMap(({ ops }) => ops.map(({ frame }) => frame)));
-      return packed;
-    },
+  const changes: Changes = bytes.length === 0 ? noChanges : { isEmpty: false, only: bytes, frames: () => [bytes] };
+  if (bytes.length < minPackedBytes) return { strips, changes, packed: changes };
+  let frames: readonly Frame[] | undefined;
+  const pack = (): readonly Frame[] => {
+    frames ??= packFrames(strips.flatMap(({ ops }) => ops.map(({ frame }) => frame)));
+    return frames;
   };
+  return { strips, changes, packed: { isEmpty: false, frames: pack } };
 }
 
 /** The operation that deletes an item. */

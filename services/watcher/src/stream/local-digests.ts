@@ -2,13 +2,13 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { emptySnapshot } from "../store/snapshot.ts";
-import { choosingNode } from "../view/node.ts";
 import { changedServices, derived } from "./derived.ts";
 import { digestOf } from "./item-digests.ts";
 import { localDelta } from "./local-delta.ts";
-import { type Audience, audienceKey, audienceOf, type LocalRequest, nodeItems } from "./local-units.ts";
+import { type Audience, type LocalRequest, nodeItems } from "./local-units.ts";
 import { isNodeChanged } from "./node-delta.ts";
 import { type OwnUnit, ownDigest, ownUnitAt, ownUnits } from "./own-units.ts";
+import type { Place } from "./place.ts";
 import type { Item } from "./projection.ts";
 import { unitAt } from "./service-units.ts";
 import { diffUnits, digestOfItems } from "./unit.ts";
@@ -62,10 +62,14 @@ function ofAudiences<T>(
     },
   );
   return (snapshot, audience) => {
+    const values = valuesOf(snapshot);
+    const held = values.get(audience.key);
+    if (held !== undefined) return held.value;
     // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
     if (!proxyNamesIn(snapshot).has(audience.proxyName)) return makeEmpty();
-    const make = (): T => evolve(makeEmpty(), audience, emptySnapshot, snapshot);
-    return getOrMake(valuesOf(snapshot), audienceKey(audience), () => ({ audience, value: make() })).value;
+    const value = evolve(makeEmpty(), audience, emptySnapshot, snapshot);
+    values.set(audience.key, { audience, value });
+    return value;
   };
 }
 
@@ -83,53 +87,50 @@ export function proxyNamesIn({ services }: Snapshot): ReadonlySet<string> {
  */
 export class ViewDigest {
   readonly #request: LocalRequest;
-  #last:
-    | { readonly snapshot: Snapshot; readonly zone: string; readonly own: bigint; readonly node: bigint }
-    | undefined;
+  #snapshot: Snapshot | undefined;
+  #place: Place | undefined;
+  /** What the node's own endpoints make of its audience's digest. */
+  #own = 0n;
+  /** Of what it is told of itself. */
+  #node = 0n;
 
   constructor(request: LocalRequest) {
     this.#request = request;
   }
 
   /** The exclusive or of the digests of all items of the view. *Cost:* the node's own endpoints of what changed. */
-  at(snapshot: Snapshot): bigint {
-    const node = choosingNode(snapshot, this.#request.nodeName);
-    if (this.#last?.snapshot !== snapshot) this.#advance(snapshot);
-    const { own, node: item } = this.#last ?? { own: 0n, node: 0n };
-    return audienceDigest(snapshot, audienceOf(this.#request, node.zone)) ^ own ^ item;
+  at(snapshot: Snapshot, place: Place): bigint {
+    if (this.#snapshot !== snapshot) this.#advance(snapshot, place);
+    return audienceDigest(snapshot, place.audience) ^ this.#own ^ this.#node;
   }
 
   /** Takes over what is known of a snapshot already. */
-  learn(snapshot: Snapshot, units: readonly OwnUnit[]): void {
-    const { zone } = choosingNode(snapshot, this.#request.nodeName);
-    this.#last = { snapshot, zone, own: digestOfOwn(units), node: this.#nodeDigest(snapshot) };
+  learn(snapshot: Snapshot, place: Place, units: readonly OwnUnit[]): void {
+    this.#own = units.reduce((sum, unit) => sum ^ ownDigest(unit, false), 0n);
+    this.#node = this.#nodeDigest(snapshot);
+    this.#snapshot = snapshot;
+    this.#place = place;
   }
 
-  #advance(snapshot: Snapshot): void {
-    const last = this.#last;
-    const request = this.#request;
-    const node = choosingNode(snapshot, request.nodeName);
-    if (last?.zone !== node.zone) {
-      this.learn(snapshot, ownUnits(snapshot, request, node));
+  #advance(snapshot: Snapshot, place: Place): void {
+    const before = this.#snapshot;
+    if (before === undefined || this.#place !== place) {
+      this.learn(snapshot, place, ownUnits(snapshot, place));
       return;
     }
-    let { own } = last;
-    for (const key of localDelta(last.snapshot, snapshot).keysByNode.get(node.name) ?? []) {
-      for (const side of [last.snapshot, snapshot]) {
-        const unit = ownUnitAt(side, key, request, node, true);
-        if (unit !== undefined) own ^= ownDigest(unit, true);
+    const ownKeys = localDelta(before, snapshot).keysByNode.get(place.node.name);
+    for (const key of ownKeys ?? []) {
+      for (const side of [before, snapshot]) {
+        const unit = ownUnitAt(side, key, place, true);
+        if (unit !== undefined) this.#own ^= ownDigest(unit, true);
       }
     }
-    const isChanged = isNodeChanged(last.snapshot, snapshot, node.name);
-    this.#last = { snapshot, zone: node.zone, own, node: isChanged ? this.#nodeDigest(snapshot) : last.node };
+    if (isNodeChanged(before, snapshot, place.node.name)) this.#node = this.#nodeDigest(snapshot);
+    this.#snapshot = snapshot;
   }
 
   #nodeDigest(snapshot: Snapshot): bigint {
     const { wantsNode, nodeName } = this.#request;
     return wantsNode ? digestOfItems(nodeItems(snapshot, nodeName)) : 0n;
   }
-}
-
-function digestOfOwn(units: readonly OwnUnit[]): bigint {
-  return units.reduce((digest, unit) => digest ^ ownDigest(unit, false), 0n);
 }

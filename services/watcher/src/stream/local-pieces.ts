@@ -3,7 +3,7 @@ import { compareText } from "@kpng/model/text-order.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { changedServices, derived } from "./derived.ts";
 import type { Frame } from "./frames.ts";
-import { type Audience, audienceKey } from "./local-units.ts";
+import { type Audience, audienceOf } from "./local-units.ts";
 import { packFrames } from "./packed-frames.ts";
 import type { Item } from "./projection.ts";
 import { classUnit, noSlices, ownEndpointsOf, type ServiceState } from "./service-units.ts";
@@ -118,6 +118,6 @@ function pieceItems({ services }: Piece, audience: Audience): Item[] {
 }
 
 /** Zones that are told the same share what is made. */
-function pieceAudience({ hasZoneHints }: Piece, { isExtended, proxyName, zone }: Audience): string {
-  return audienceKey({ isExtended, proxyName, zone: hasZoneHints ? zone : "" });
+function pieceAudience({ hasZoneHints }: Piece, audience: Audience): string {
+  return hasZoneHints ? audience.key : audienceOf(audience, "").key;
 }

@@ -1,49 +1,55 @@
 import type { Snapshot } from "../store/snapshot.ts";
-import { choosingNode } from "../view/node.ts";
 import { diffItems } from "./diff-items.ts";
 import { localDelta } from "./local-delta.ts";
 import { ViewDigest } from "./local-digests.ts";
-import { audienceOf, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
+import { type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
 import { wholeView } from "./local-whole.ts";
 import { nodeDelta } from "./node-delta.ts";
+import { type Place, PlaceFinder } from "./place.ts";
 import type { Changes, Item, Projection } from "./projection.ts";
 import { itemsOfUnit, nodeUnit, ownEndpointsOf, serviceFor } from "./service-units.ts";
 
 /** The view of one node as a stream's items. */
 export function localProjection(request: LocalRequest): Projection {
+  const places = new PlaceFinder(request);
   const digest = new ViewDigest(request);
   return {
     whole: (snapshot) =>
-      wholeView(snapshot, request, (units) => {
-        if (request.isExtended) digest.learn(snapshot, units);
+      wholeView(snapshot, request, places.at(snapshot), (units) => {
+        if (request.isExtended) digest.learn(snapshot, places.at(snapshot), units);
       }),
-    between: (before, snapshot) => between(before, snapshot, request),
-    items: (snapshot) => itemsOf(snapshot, snapshot.services.keys(), request),
-    digest: (snapshot) => digest.at(snapshot),
+    between(before, snapshot) {
+      const old = places.at(before);
+      const place = places.at(snapshot);
+      if (old === place) return nodeDelta(before, snapshot, request, place, localDelta(before, snapshot));
+      return afterMove([before, old], [snapshot, place], request);
+    },
+    items: (snapshot) => itemsOf(snapshot, snapshot.services.keys(), request, places.at(snapshot)),
+    digest: (snapshot) => digest.at(snapshot, places.at(snapshot)),
     order: localOrder,
   };
 }
 
-function between(before: Snapshot, snapshot: Snapshot, request: LocalRequest): Changes {
-  const node = choosingNode(snapshot, request.nodeName);
-  const delta = localDelta(before, snapshot);
-  if (before.nodes === snapshot.nodes || choosingNode(before, node.name).zone === node.zone) {
-    return nodeDelta(before, snapshot, request, node, delta);
-  }
-  // In another zone endpoints are chosen anew where hints for zones are.
-  const keys = new Set(delta.keys);
+type Situation = readonly [Snapshot, Place];
+
+/** In another zone endpoints are chosen anew where hints for zones are. */
+function afterMove([before, old]: Situation, [snapshot, place]: Situation, request: LocalRequest): Changes {
+  const keys = new Set(localDelta(before, snapshot).keys);
   for (const { slicesByService } of [before, snapshot]) {
     for (const [key, slices] of slicesByService.entries()) if (ownEndpointsOf(slices).hasZoneHints) keys.add(key);
   }
-  return diffItems(itemsOf(before, keys, request), itemsOf(snapshot, keys, request), localOrder);
+  return diffItems(itemsOf(before, keys, request, old), itemsOf(snapshot, keys, request, place), localOrder);
 }
 
-function* itemsOf(snapshot: Snapshot, keys: Iterable<string>, request: LocalRequest): Iterable<Item> {
-  if (request.wantsNode) yield* nodeItems(snapshot, request.nodeName);
-  const node = choosingNode(snapshot, request.nodeName);
-  const audience = audienceOf(request, node.zone);
+function* itemsOf(
+  snapshot: Snapshot,
+  keys: Iterable<string>,
+  { wantsNode, nodeName }: LocalRequest,
+  { node, audience }: Place,
+): Iterable<Item> {
+  if (wantsNode) yield* nodeItems(snapshot, nodeName);
   for (const key of keys) {
     const state = serviceFor(snapshot, key, audience);
-    if (state !== undefined) yield* itemsOfUnit(nodeUnit(state, node, request.isExtended, false));
+    if (state !== undefined) yield* itemsOfUnit(nodeUnit(state, node, audience.isExtended, false));
   }
 }

@@ -1,14 +1,14 @@
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { type BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/item-digest.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import { choosingNode } from "../view/node.ts";
 import { diffItems } from "./diff-items.ts";
 import { keepFrame } from "./frames.ts";
 import { digestOf, freshDigestOf } from "./item-digests.ts";
 import { audienceBuckets, proxyNamesIn } from "./local-digests.ts";
-import { type Audience, audienceKey, audienceOf, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
+import { type Audience, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
 import { wholeView } from "./local-whole.ts";
 import { ownItems, ownUnits } from "./own-units.ts";
+import { type Place, placeIn } from "./place.ts";
 import type { Changes, Item } from "./projection.ts";
 import { unitAt } from "./service-units.ts";
 
@@ -22,12 +22,12 @@ import { unitAt } from "./service-units.ts";
  * a snapshot, all items.
  */
 export function resumeView(snapshot: Snapshot, request: LocalRequest, held: BucketDigests): Changes {
-  const node = choosingNode(snapshot, request.nodeName);
-  const audience = audienceOf(request, node.zone);
+  const place = placeIn(snapshot, request);
+  const { audience } = place;
   const digests = audienceBuckets(snapshot, audience).copy();
   const hidden = new Set<Item>();
   const own: Item[] = request.wantsNode ? [...nodeItems(snapshot, request.nodeName)] : [];
-  for (const unit of ownUnits(snapshot, request, node)) {
+  for (const unit of ownUnits(snapshot, place)) {
     const items = ownItems(unit);
     own.push(...items.own);
     for (const item of items.hidden) {
@@ -39,7 +39,7 @@ export function resumeView(snapshot: Snapshot, request: LocalRequest, held: Buck
   for (const digest of ownDigests.values()) digests.toggle(digest);
   const isRight = (bucket: number): boolean => digests.isSameBucket(held, bucket);
   const wrong = Array.from({ length: bucketCount }, (_, bucket) => bucket).filter((bucket) => !isRight(bucket));
-  if (request.takesBatches && wrong.length > maxWrongShare * bucketCount) return afresh(snapshot, request);
+  if (request.takesBatches && wrong.length > maxWrongShare * bucketCount) return afresh(snapshot, request, place);
   const wanted = own.filter((item) => !isRight(ownDigests.get(item)?.bucket ?? 0));
   if (wrong.length > 0) {
     const byBucket = itemsByBucket(snapshot, audience);
@@ -55,12 +55,12 @@ export function resumeView(snapshot: Snapshot, request: LocalRequest, held: Buck
 const maxWrongShare = 1 / 4;
 
 /** Nothing is kept, and all of it is put. */
-function afresh(snapshot: Snapshot, request: LocalRequest): Changes {
+function afresh(snapshot: Snapshot, request: LocalRequest, place: Place): Changes {
   return {
     isEmpty: false,
     *frames() {
       yield keepFrame(encodeBuckets(() => false));
-      yield* wholeView(snapshot, request).frames();
+      yield* wholeView(snapshot, request, place).frames();
     },
   };
 }
@@ -81,5 +81,5 @@ function itemsByBucket(snapshot: Snapshot, audience: Audience): ItemsByBucket {
   // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
   if (!proxyNamesIn(snapshot).has(audience.proxyName)) return [];
   const byAudience = getOrMake(buckets, snapshot, () => new Map<string, ItemsByBucket>());
-  return getOrMake(byAudience, audienceKey(audience), make);
+  return getOrMake(byAudience, audience.key, make);
 }

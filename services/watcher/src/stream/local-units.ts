@@ -41,18 +41,16 @@ export interface LocalRequest {
 
 /** Those who are told the same of every Service that has no endpoint of their own node. */
 export interface Audience {
+  /** The same for the same audience, and for no other. */
+  readonly key: string;
   readonly isExtended: boolean;
   readonly proxyName: string;
   readonly zone: string;
 }
 
-/** *Shape:* the zone's length comes first, because a zone of a state file may hold any character. */
-export function audienceKey({ isExtended, proxyName, zone }: Audience): string {
-  return `${isExtended} ${zone.length} ${zone} ${proxyName}`;
-}
-
-export function audienceOf({ isExtended, proxyName }: LocalRequest, zone: string): Audience {
-  return { isExtended, proxyName, zone };
+export function audienceOf({ isExtended, proxyName }: Omit<Audience, "key" | "zone">, zone: string): Audience {
+  // The zone's length comes first, because a zone of a state file may hold any character.
+  return { key: `${isExtended} ${zone.length} ${zone} ${proxyName}`, isExtended, proxyName, zone };
 }
 
 /** The node itself; nothing if the cluster does not know it. */

@@ -1,19 +1,18 @@
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import { choosingNode } from "../view/node.ts";
 import type { Frame } from "./frames.ts";
 import { deletion } from "./local-delta.ts";
 import { type Piece, packedPiece, pieceStrip, piecesByEndpoint, piecesByService } from "./local-pieces.ts";
 import {
   type Audience,
   anonymousSection,
-  audienceOf,
   type LocalRequest,
   nodeItems,
   podSection,
   serviceSection,
 } from "./local-units.ts";
 import { type OwnUnit, ownItems, ownUnits } from "./own-units.ts";
+import type { Place } from "./place.ts";
 import type { Changes, Item } from "./projection.ts";
 import { editStrip } from "./strip.ts";
 
@@ -29,16 +28,16 @@ import { editStrip } from "./strip.ts";
 export function wholeView(
   snapshot: Snapshot,
   request: LocalRequest,
+  place: Place,
   onOwn: (units: readonly OwnUnit[]) => void = () => undefined,
 ): Changes {
   return {
     isEmpty: false,
     *frames() {
-      const node = choosingNode(snapshot, request.nodeName);
-      const units = ownUnits(snapshot, request, node);
+      const units = ownUnits(snapshot, place);
       onOwn(units);
       if (request.wantsNode) for (const item of nodeItems(snapshot, request.nodeName)) yield item.frame;
-      const audience = audienceOf(request, node.zone);
+      const { audience } = place;
       if (request.takesBatches) yield* packedFrames(snapshot, audience, units);
       else yield* orderedFrames(snapshot, audience, units);
     },

@@ -29,7 +29,7 @@ export class MessageSplitter {
     const rest = this.#rest;
     if (rest.length < frameHeaderBytes) return undefined;
     if (rest[0] !== 0) throw new ConnectError("compressed requests are not understood here", Code.Unimplemented);
-    const length = new DataView(rest.buffer, rest.byteOffset).getUint32(1);
+    const length = (((rest[1] ?? 0) << 24) | ((rest[2] ?? 0) << 16) | ((rest[3] ?? 0) << 8) | (rest[4] ?? 0)) >>> 0;
     if (length > this.#maxBytes) {
       throw new ConnectError(`message size ${length} is larger than ${this.#maxBytes}`, Code.ResourceExhausted);
     }

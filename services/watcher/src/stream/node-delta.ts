@@ -2,7 +2,8 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import type { Frame } from "./frames.ts";
 import { type ClassDelta, deletion, type LocalDelta } from "./local-delta.ts";
-import { type Audience, audienceOf, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
+import { type Audience, type LocalRequest, localOrder, nodeItems } from "./local-units.ts";
+import type { Place } from "./place.ts";
 import { type Changes, type Item, noChanges } from "./projection.ts";
 import { type NodeUnit, nodeUnit, noNodeUnit, serviceFor, unitAt } from "./service-units.ts";
 import { editStrip } from "./strip.ts";
@@ -19,29 +20,32 @@ export function nodeDelta(
   before: Snapshot,
   snapshot: Snapshot,
   request: LocalRequest,
-  node: ChoosingNode,
+  { node, audience }: Place,
   delta: LocalDelta,
 ): Changes {
-  const audience = audienceOf(request, node.zone);
   const shared = delta.forAudience(audience);
+  const ownKeys = delta.keysByNode.get(node.name);
+  const isNodeTold = request.wantsNode && isNodeChanged(before, snapshot, node.name);
+  if (ownKeys === undefined && !isNodeTold) return request.takesBatches ? shared.packed : shared.changes;
   const corrections: Correction[] = [];
-  for (const key of delta.keysByNode.get(node.name) ?? []) {
+  for (const key of ownKeys ?? []) {
     const sides = [before, snapshot].map((one) => ({
       shared: unitAt(one, key, audience),
       own: nodeUnitAt(one, key, audience, node),
     }));
     corrections.push(...correct(...(sides as [Side, Side])));
   }
-  if (request.wantsNode && isNodeChanged(before, snapshot, node.name)) {
+  if (isNodeTold) {
     const [old] = nodeItems(before, node.name);
     const [now] = nodeItems(snapshot, node.name);
     const [wanted, item] = [operations(old, now), now ?? old];
     if (item !== undefined && wanted.length > 0)
       corrections.push({ told: [], wanted, item, isThere: now !== undefined });
   }
-  const packed = request.takesBatches ? shared.packed() : undefined;
-  if (packed !== undefined) return { isEmpty: false, frames: () => [...packed, ...outcomes(corrections)] };
-  return corrections.length === 0 ? shared.changes : withCorrections(shared, corrections);
+  const told = request.takesBatches ? shared.packed : shared.changes;
+  if (corrections.length === 0) return told;
+  if (told === shared.changes) return withCorrections(shared, corrections);
+  return { isEmpty: false, frames: () => [...told.frames(), ...outcomes(corrections)] };
 }
 
 /** True if what a node is told of itself may have changed. */

@@ -1,8 +1,7 @@
 import type { Snapshot } from "../store/snapshot.ts";
-import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { digestOf, freshDigestOf } from "./item-digests.ts";
-import { audienceOf, type LocalRequest } from "./local-units.ts";
 import { ownServices } from "./own-services.ts";
+import type { Place } from "./place.ts";
 import type { Item } from "./projection.ts";
 import { classUnit, itemsOfUnit, type NodeUnit, nodeUnit, serviceFor } from "./service-units.ts";
 import { digestOfItems, type Unit, unitDigest } from "./unit.ts";
@@ -21,23 +20,21 @@ export interface OwnUnit {
  *
  * *Cost:* the node's own endpoints.
  */
-export function ownUnits(snapshot: Snapshot, request: LocalRequest, node: ChoosingNode): readonly OwnUnit[] {
-  const keys = ownServices(snapshot, node.name);
-  return [...keys].flatMap((key) => ownUnitAt(snapshot, key, request, node, false) ?? []);
+export function ownUnits(snapshot: Snapshot, place: Place): readonly OwnUnit[] {
+  const keys = ownServices(snapshot, place.node.name);
+  return [...keys].flatMap((key) => ownUnitAt(snapshot, key, place, false) ?? []);
 }
 
 /** Undefined if the node is told nothing of what is at the key. */
 export function ownUnitAt(
   snapshot: Snapshot,
   key: string,
-  request: LocalRequest,
-  node: ChoosingNode,
+  { node, audience }: Place,
   isKept: boolean,
 ): OwnUnit | undefined {
-  const audience = audienceOf(request, node.zone);
   const state = serviceFor(snapshot, key, audience);
   if (state === undefined) return undefined;
-  return { shared: classUnit(state, audience), unit: nodeUnit(state, node, request.isExtended, isKept) };
+  return { shared: classUnit(state, audience), unit: nodeUnit(state, node, audience.isExtended, isKept) };
 }
 
 /** What distinguishes the digest of the node's view from that of its audience's. `isKept` as when the unit was made. */

@@ -14,6 +14,8 @@ export interface Item {
 /** Frames of a batch without its marker, in their order; shared between subscribers wherever they are the same. */
 export interface Changes {
   readonly isEmpty: boolean;
+  /** The one frame that it is, if it is one that many share. */
+  readonly only?: Frame | undefined;
   /** Made while they are read: a whole view is never in memory for a single subscriber. */
   frames(): Iterable<Frame>;
 }

@@ -28,6 +28,16 @@ export function readLocalRequest(request: WatchReq, names: ProxyNames): LocalReq
   };
 }
 
+/** How many batches a request asks for. */
+export function readCount({ Count: count }: WatchReq): number {
+  return Math.max(1, count);
+}
+
+/** What it says was received; undefined if it does not say. */
+export function readReceived({ Received: received }: WatchReq): number | undefined {
+  return received === 0n ? undefined : Number(received);
+}
+
 /** What the subscriber holds already; undefined for nothing. Errors: INVALID_ARGUMENT. */
 export function readHeldDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefined {
   if (bytes.length === 0) return undefined;

@@ -3,11 +3,31 @@ import type { Subscriber, SubscriberKind } from "./subscriber.ts";
 
 export interface StreamMetrics {
   readonly subscribers: Gauge<"kind">;
-  readonly batches: Counter<"kind">;
-  readonly bytes: Counter<"kind">;
+  readonly sent: Readonly<Record<SubscriberKind, Tally>>;
   readonly applySeconds: Histogram;
   readonly applyFailures: Counter;
 }
+
+/** What was sent, counted at each batch and given to the counters when somebody asks: a counter with labels costs more. */
+export class Tally {
+  #batches = 0;
+  #bytes = 0;
+
+  add(byteCount: number): void {
+    this.#batches += 1;
+    this.#bytes += byteCount;
+  }
+
+  get batches(): number {
+    return this.#batches;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+}
+
+const kinds = ["local", "global"] as const satisfies SubscriberKind[];
 
 /** `open` gives the streams that are open, at each scrape. */
 export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subscriber>): StreamMetrics {
@@ -46,27 +66,25 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
     labelNames,
     registers,
   });
-  const batches = new Counter({
-    name: "kpng_batches_total",
-    help: "Batches sent to subscribers, by kind of view",
-    labelNames,
-    registers,
-  });
-  const bytes = new Counter({
-    name: "kpng_sent_bytes_total",
-    help: "Bytes of messages sent to subscribers, by kind of view",
-    labelNames,
-    registers,
-  });
-  for (const kind of ["local", "global"] satisfies SubscriberKind[]) {
-    subscribers.set({ kind }, 0);
-    batches.inc({ kind }, 0);
-    bytes.inc({ kind }, 0);
-  }
+  for (const kind of kinds) subscribers.set({ kind }, 0);
+  const sent = { local: new Tally(), global: new Tally() };
+  const addCounter = (name: string, help: string, read: (tally: Tally) => number): void => {
+    new Counter({
+      name,
+      help,
+      labelNames,
+      registers,
+      collect() {
+        this.reset();
+        for (const kind of kinds) this.inc({ kind }, read(sent[kind]));
+      },
+    });
+  };
+  addCounter("kpng_batches_total", "Batches sent to subscribers, by kind of view", ({ batches }) => batches);
+  addCounter("kpng_sent_bytes_total", "Bytes of messages sent to subscribers, by kind of view", ({ bytes }) => bytes);
   return {
     subscribers,
-    batches,
-    bytes,
+    sent,
     applySeconds: new Histogram({
       name: "kpng_apply_seconds",
       help: "Time from when a subscriber was sent a batch until it said that it has applied it",

@@ -2,15 +2,9 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { node, service } from "../testing/build.ts";
+import { Acknowledgement } from "./acknowledgement.ts";
 import { localProjection } from "./local-projection.ts";
 import { Subscribers } from "./subscribers.ts";
-
-const ack = (applied: number) => ({
-  $typeName: "localv1.Ack" as const,
-  Applied: BigInt(applied),
-  Failed: 0n,
-  Error: "",
-});
 
 test("a batch counts as told when it is sent, not when it is made; what does not concern a subscriber counts at once", () => {
   const store = new Store();
@@ -29,18 +23,18 @@ test("a batch counts as told when it is sent, not when it is made; what does not
     const { snapshot } = subscriber.subscription.advance(projection);
     whileWriting();
     subscriber.sent({ after, revision: snapshot.revision, computedAtMs: 0, byteCount: 1 });
-    subscriber.asked();
+    subscriber.received(snapshot.revision);
   };
   const revisions = () => [subscriber.upToDateRevision, subscriber.receivedRevision, subscriber.appliedRevision];
 
   send(0);
-  subscriber.acknowledge(ack(1));
+  subscriber.acknowledge(new Acknowledgement(1));
   expect(revisions()).toEqual([1, 1, 1]);
 
   store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
   send(1, () => expect(revisions()).toEqual([1, 1, 1]));
   expect(revisions()).toEqual([2, 2, 1]);
-  subscriber.acknowledge(ack(2));
+  subscriber.acknowledge(new Acknowledgement(2));
 
   store.apply([{ kind: "put-node", node: node("n9") }]);
   expect(subscriber.subscription.advance(projection).changes.isEmpty).toBe(true);
@@ -49,5 +43,7 @@ test("a batch counts as told when it is sent, not when it is made; what does not
   expect(subscriber.subscription.advance(projection).snapshot.revision).toBe(4);
   expect(revisions()).toEqual([3, 3, 3]);
   subscriber.close();
+  expect(() => subscriber.received(5)).toThrow("Received names revision 5, the last sent is 2");
+  expect(() => subscriber.acknowledge(new Acknowledgement(5))).toThrow("Ack names revision 5, the last sent is 2");
   expect(seen).toEqual(["sent 1", "received 1", "applied 1", "sent 2", "received 2", "applied 2", "closed"]);
 });

@@ -1,6 +1,7 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import type { Ack, Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Store } from "../store/store.ts";
+import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
 import type { DeliveryObserver } from "./subscribers.ts";
 import { Subscription } from "./subscription.ts";
@@ -17,13 +18,6 @@ export interface Delivery {
   readonly computedAtMs: number;
   /** Of the messages, frames included. */
   readonly byteCount: number;
-}
-
-/** Where the time went that a subscriber took to apply what it received, in milliseconds. */
-export interface ApplyTimings {
-  readonly waitMs: number;
-  readonly renderMs: number;
-  readonly commitMs: number;
 }
 
 interface SubscriberOptions {
@@ -101,7 +95,7 @@ export class Subscriber {
     return this.#sent === 0 ? 0 : Math.max(this.#sent, this.subscription.quietRevision);
   }
 
-  /** Newest revision that it is known to have received whole: it asked for what comes after. */
+  /** Newest revision that it is known to have received whole: it asked for what comes after, or said what became of it. */
   get receivedRevision(): number {
     return this.#received === this.#sent ? this.upToDateRevision : this.#received;
   }
@@ -142,10 +136,11 @@ export class Subscriber {
     this.version = message.Version.slice(0, maxNameLength);
   }
 
-  /** It asks for what comes after the last batch. */
-  asked(): void {
-    if (this.#received === this.#sent) return;
-    this.#received = this.#sent;
+  /** It has received the batches up to a revision. Errors: INVALID_ARGUMENT for one that it was never sent. */
+  received(revision: number): void {
+    this.#mustBeSent(revision, "Received");
+    if (revision <= this.#received) return;
+    this.#received = revision;
     for (const observer of this.#options.observers) observer.received?.(this);
   }
 
@@ -155,19 +150,16 @@ export class Subscriber {
     this.#sent = delivery.revision;
     this.#sentAtMs = Date.now();
     this.#unappliedSinceMs ??= this.#sentAtMs;
-    metrics.batches.inc({ kind });
-    metrics.bytes.inc({ kind }, delivery.byteCount);
+    metrics.sent[kind].add(delivery.byteCount);
     for (const observer of observers) observer.sent?.(this, delivery);
   }
 
   /** Errors: INVALID_ARGUMENT for revisions that it was never sent. */
-  acknowledge({ Applied, Failed, Error: error, Timings: timings }: Ack): void {
+  acknowledge({ applied, failed, error, timings }: Acknowledgement): void {
     const { metrics, observers } = this.#options;
-    const [applied, failed] = [Number(Applied), Number(Failed)];
-    if (applied > this.#sent || failed > this.#sent) {
-      const newest = Math.max(applied, failed);
-      throw new ConnectError(`Ack names revision ${newest}, the last sent is ${this.#sent}`, Code.InvalidArgument);
-    }
+    const newest = Math.max(applied, failed);
+    this.#mustBeSent(newest, "Ack");
+    if (newest > this.#received) this.#received = newest;
     const nowMs = Date.now();
     if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
     if (applied > this.#acknowledged && this.#unappliedSinceMs !== undefined) {
@@ -182,12 +174,12 @@ export class Subscriber {
       // Of what was sent after that, the oldest is not known; it is no older than this.
       this.#unappliedSinceMs = applied === this.#sent ? undefined : nowMs;
     }
-    if (timings !== undefined) {
-      const [waitMs, renderMs, commitMs] = [timings.WaitMicros, timings.RenderMicros, timings.CommitMicros].map(
-        (micros) => Number(micros) / 1_000,
-      );
-      this.#timings = { waitMs: waitMs ?? 0, renderMs: renderMs ?? 0, commitMs: commitMs ?? 0 };
-    }
+    if (timings !== undefined) this.#timings = timings;
     for (const observer of observers) observer.acknowledged?.(this);
+  }
+
+  #mustBeSent(revision: number, field: string): void {
+    if (revision <= this.#sent) return;
+    throw new ConnectError(`${field} names revision ${revision}, the last sent is ${this.#sent}`, Code.InvalidArgument);
   }
 }

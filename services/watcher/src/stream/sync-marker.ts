@@ -1,17 +1,22 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { emptySnapshot, type Snapshot } from "../store/snapshot.ts";
+import { emptySnapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { triggerTimes } from "../store/trigger-times.ts";
+import { between } from "./derived.ts";
 import { type Frame, syncFrame } from "./frames.ts";
-import { type MarkerTraces, markerTraces } from "./marker-traces.ts";
+import { markerTraces } from "./marker-traces.ts";
 import type { Batch } from "./subscription.ts";
 
 /** Most trigger times that a marker names. */
 const maxTriggers = 100;
 
 const plainMarker = syncFrame();
-const markers = new WeakMap<Snapshot, WeakMap<Snapshot, Frame>>();
+
+interface MarkerContext {
+  readonly batch: Batch;
+  readonly store: Store;
+  readonly openCount: number;
+}
 
 /**
  * The marker of a batch; to a subscriber that is not extended it says nothing more than KPNG's. `openCount` is the number
@@ -19,18 +24,22 @@ const markers = new WeakMap<Snapshot, WeakMap<Snapshot, Frame>>();
  *
  * Those that go from the same snapshot to the same next one share it.
  */
-export function syncMarker(batch: Batch, { instance }: Store, toExtended: boolean, openCount: number): Frame {
+export function syncMarker(batch: Batch, store: Store, toExtended: boolean, openCount: number): Frame {
   if (!toExtended) return plainMarker;
   const { snapshot, before } = batch;
-  const traces = (): MarkerTraces => markerTraces(batch, openCount, wallClockMs());
-  if (before === undefined && snapshot.traces.length > 0) return makeMarker(batch, instance, traces());
-  const fromBefore = getOrMake(markers, before ?? emptySnapshot, () => new WeakMap<Snapshot, Frame>());
-  return getOrMake(fromBefore, snapshot, () => makeMarker(batch, instance, traces()));
+  const context = { batch, store, openCount };
+  // What a first batch may have to do with a trace depends on the time.
+  if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
+  return sharedMarker(before ?? emptySnapshot, snapshot, context);
 }
 
-function makeMarker({ snapshot, before }: Batch, instance: string, traces: MarkerTraces): Frame {
+const sharedMarker = between((_before, _snapshot, context: MarkerContext) => makeMarker(context));
+
+function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): Frame {
+  const { snapshot, before } = batch;
   const { revision, storedAtMs } = snapshot;
   const triggeredAtMs = before === undefined ? [] : newest(triggerTimes(before, snapshot));
+  const traces = markerTraces(batch, openCount, wallClockMs());
   return syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ...traces });
 }
 

@@ -37,7 +37,7 @@ interface Opened {
 }
 
 /** `hasRoom` is what the sink answers to a write. */
-function open(hasRoom: () => boolean = () => true): Opened {
+function open(hasRoom: () => boolean = () => true, count = 1): Opened {
   const opened = { written: [] as number[], ends: [] as (ConnectError | undefined)[], rooms: 0 };
   const stream = new WatchStream<Projection>({
     store,
@@ -52,7 +52,7 @@ function open(hasRoom: () => boolean = () => true): Opened {
       },
       end: (error) => opened.ends.push(error),
     },
-    read: (projection) => ({ projection, isExtended: false }),
+    read: (projection) => ({ projection, isExtended: false, count, received: undefined }),
     enter: () => undefined,
     openCount: () => 1,
   });
@@ -86,19 +86,74 @@ describe("a stream", () => {
     stream.close();
   });
 
-  test("takes one request ahead, and says when there is room again", async () => {
+  test("answers each of several requests, and one that asks for several batches with as many", async () => {
     const view = revisions();
-    const opened = open();
-    const { stream } = opened;
+    for (const { requests, count } of [
+      { requests: 3, count: 1 },
+      { requests: 1, count: 3 },
+      { requests: 2, count: 2 },
+    ]) {
+      const { stream, written } = open(() => true, count);
+      for (let made = 0; made < requests; made += 1) stream.take(view);
+      expect(stream.isFull).toBe(false);
+      for (let made = 0; made < 6; made += 1) {
+        await turn();
+        change();
+      }
+      await turn();
+      expect(written).toHaveLength(1 + requests * count);
+      stream.take(view);
+      await turn();
+      expect(written).toHaveLength(2 + requests * count);
+      stream.close();
+    }
+  });
+
+  test("merges what changes while the reader does not read, whatever it has asked for", async () => {
+    const view = revisions();
+    let hasRoom = true;
+    const { stream, written } = open(() => hasRoom, 16);
     stream.take(view);
     await turn();
-    stream.take(view);
-    expect(stream.isFull).toBe(false);
-    stream.take(view);
-    expect(stream.isFull).toBe(true);
-    const { rooms } = opened;
+    hasRoom = false;
+    for (let made = 0; made < 6; made += 1) {
+      change();
+      await turn();
+    }
+    expect(written).toHaveLength(3);
+    hasRoom = true;
+    stream.drained();
+    await turn();
+    expect(written).toHaveLength(4);
+    stream.close();
+  });
+
+  test("answers a request for something else at once, in place of what it was asked for before", async () => {
+    const { stream, written } = open(() => true, 16);
+    stream.take(revisions());
+    await turn();
+    stream.take(revisions());
+    await turn();
+    expect(written).toHaveLength(3);
     change();
     await turn();
+    expect(written).toHaveLength(4);
+    stream.close();
+  });
+
+  test("takes one request for something else ahead, and says when there is room again", async () => {
+    const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
+    const opened = open(() => false);
+    const { stream } = opened;
+    stream.take({ ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) });
+    await turn();
+    stream.take(revisions());
+    expect(stream.isFull).toBe(true);
+    const { rooms } = opened;
+    for (let count = 0; count < 5; count += 1) {
+      stream.drained();
+      await turn();
+    }
     expect(stream.isFull).toBe(false);
     expect(opened.rooms).toBe(rooms + 1);
     stream.close();

@@ -2,7 +2,7 @@ import { ConnectError } from "@connectrpc/connect";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import type { Place } from "./admission-room.ts";
-import { type Frame, resetFrame, withDigest } from "./frames.ts";
+import { closedWith, type Frame, resetFrame, withDigest } from "./frames.ts";
 import type { Changes, Projection } from "./projection.ts";
 import type { Subscriber } from "./subscriber.ts";
 import type { Batch } from "./subscription.ts";
@@ -15,6 +15,10 @@ export interface Wanted {
   /** What the stream begins with in place of Reset and everything; undefined for a subscriber that holds nothing. */
   readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
   readonly isExtended: boolean;
+  /** How many batches it asks for, from 1. */
+  readonly count: number;
+  /** Revision of the last batch that was received; undefined if all that was sent before was. */
+  readonly received: number | undefined;
 }
 
 /** Where a stream's frames go. Nothing is called after `end`. */
@@ -39,25 +43,31 @@ export interface WatchStreamOptions<Request> {
   readonly openCount: () => number;
 }
 
-/** Pieces up to this size are joined before they are written, in bytes: a write costs more than to copy so much. */
+/** Pieces are joined up to this size before they are written, in bytes: a write costs more than to copy so much. */
 const joinedBytes = 16 * 1024;
 
+/** A piece from this size on is written by itself, in bytes: many share it, and a copy of it would be this stream's alone. */
+const largePieceBytes = 4 * 1024;
+
 /**
- * One call of Watch: for each request that asks for one, a batch, as soon as there is something to tell. The order is in
- * the proto file.
+ * One call of Watch: for each batch that is asked for, one, as soon as there is something to tell. The order is in the
+ * proto file.
  *
  * It is driven from outside, by calls and by the store, and waits without anything but an entry at the store: at thousands
  * of streams, what a stream costs while nothing happens, and what one more turn of promises costs, is what counts.
  *
- * *Bound:* one request ahead, and the pieces of a batch up to {@link joinedBytes}.
+ * *Bound:* one request for something else, and the pieces of a batch up to {@link joinedBytes}.
  */
 export class WatchStream<Request> {
   readonly #options: WatchStreamOptions<Request>;
   #state: "idle" | "waiting" | "due" | "writing" | "blocked" | "over" = "idle";
   /** False from a write that filled the sink until it is drained. */
   #hasRoom = true;
+  /** What is asked for, or was last. */
   #wanted: Wanted | undefined;
-  /** Asked for, but not begun. */
+  /** How many batches of it are asked for and not begun. */
+  #granted = 0;
+  /** Something else, which is asked for and not begun. */
   #ahead: Wanted | undefined;
   #isFirst = true;
   #place: Place | undefined;
@@ -72,6 +82,7 @@ export class WatchStream<Request> {
   #heldBytes = 0;
   #byteCount = 0;
   readonly #onStored = (): void => this.#await();
+  readonly #onTurn = (): void => this.#advance();
 
   constructor(options: WatchStreamOptions<Request>) {
     this.#options = options;
@@ -93,21 +104,23 @@ export class WatchStream<Request> {
       return;
     }
     if (wanted === undefined) return;
-    this.#ahead = wanted;
-    this.#beginAhead();
+    this.#noteReceipt(wanted);
+    if (this.#isMore(wanted)) this.#granted += wanted.count;
+    else this.#replace(wanted);
+    this.#beginNext();
   }
 
   /** No more requests come: the stream ends when those that came are answered. */
   finish(): void {
     this.#isFinished = true;
-    this.#beginAhead();
+    this.#beginNext();
   }
 
   /** What was written last has gone. */
   drained(): void {
     this.#hasRoom = true;
     if (this.#state === "blocked") this.#goOn();
-    else this.#beginAhead();
+    else this.#beginNext();
   }
 
   /** Ends the stream with an error: after the batch that is being written, or now. */
@@ -127,6 +140,7 @@ export class WatchStream<Request> {
     this.#state = "over";
     this.#options.store.cancelNext(this.#onStored);
     this.#release();
+    this.#wanted = undefined;
     this.#ahead = undefined;
     this.#place?.close();
     this.#options.subscriber.close();
@@ -138,31 +152,59 @@ export class WatchStream<Request> {
     this.#options.sink.end(error);
   }
 
+  /** A request that does not say what was received comes after all that was sent, if nothing more is under way. */
+  #noteReceipt({ received }: Wanted): void {
+    const { subscriber } = this.#options;
+    if (received !== undefined) subscriber.received(received);
+    else if (this.#state === "idle") subscriber.received(subscriber.sentRevision);
+  }
+
+  /** What was asked for before is not waited for any more. */
+  #replace(wanted: Wanted): void {
+    this.#ahead = wanted;
+    if (this.#state !== "waiting") return;
+    this.#options.store.cancelNext(this.#onStored);
+    this.#state = "idle";
+  }
+
+  /** True if it asks for more of the same. */
+  #isMore({ projection, resume }: Wanted): boolean {
+    return this.#ahead === undefined && resume === undefined && projection === this.#wanted?.projection;
+  }
+
   /** Once what was written before has gone: until then more may change, and then it is one batch. */
-  #beginAhead(): void {
+  #beginNext(): void {
     if (this.#state !== "idle") return;
-    const wanted = this.#ahead;
-    if (wanted === undefined) {
+    const ahead = this.#ahead;
+    if (ahead === undefined && this.#granted === 0) {
       if (this.#isFinished) this.#end();
       return;
     }
     if (!this.#hasRoom) return;
-    const { subscriber, sink, enter } = this.#options;
-    this.#ahead = undefined;
-    this.#wanted = wanted;
-    subscriber.asked();
-    if (this.#isFirst) {
-      this.#isFirst = false;
-      try {
-        this.#place = enter(wanted);
-      } catch (error) {
-        this.#end(ConnectError.from(error));
-        return;
-      }
-      if (wanted.resume === undefined) this.#hasRoom = sink.write(resetFrame);
+    if (ahead === undefined) {
+      this.#granted -= 1;
+      this.#await();
+      return;
     }
+    this.#ahead = undefined;
+    this.#wanted = ahead;
+    this.#granted = ahead.count - 1;
+    if (this.#isFirst && !this.#open(ahead)) return;
     this.#await();
-    sink.room();
+    this.#options.sink.room();
+  }
+
+  /** Begins the stream; false if it may not. */
+  #open(wanted: Wanted): boolean {
+    this.#isFirst = false;
+    try {
+      this.#place = this.#options.enter(wanted);
+    } catch (error) {
+      this.#end(ConnectError.from(error));
+      return false;
+    }
+    if (wanted.resume === undefined) this.#hasRoom = this.#options.sink.write(resetFrame);
+    return true;
   }
 
   /** Until the store has something that this subscriber was not compared with. */
@@ -177,7 +219,7 @@ export class WatchStream<Request> {
     }
     this.#state = "due";
     const beginning = this.#wanted?.resume === undefined ? "begin" : "resume";
-    turns.schedule(isNew ? beginning : "update", () => this.#advance());
+    turns.schedule(isNew ? beginning : "update", this.#onTurn);
   }
 
   #advance(): void {
@@ -191,10 +233,16 @@ export class WatchStream<Request> {
         return;
       }
       this.#batch = batch;
-      this.#pieces = batch.changes.frames()[Symbol.iterator]();
       this.#byteCount = 0;
       this.#state = "writing";
-      this.#writeNext();
+      const { only } = batch.changes;
+      if (only === undefined) {
+        this.#pieces = batch.changes.frames()[Symbol.iterator]();
+        this.#writeNext();
+      } else {
+        this.#hold(only);
+        this.#writeLast();
+      }
     } catch (error) {
       this.#end(ConnectError.from(error));
     }
@@ -212,20 +260,27 @@ export class WatchStream<Request> {
     });
   }
 
-  /** Writes what is ready of the batch: one large piece, or small ones together. */
+  /** Writes what is ready of the batch: small pieces together, and the large one after them. */
   #writeNext(): void {
-    while (this.#heldBytes < joinedBytes) {
+    for (;;) {
       const next = this.#pieces?.next();
       if (next === undefined || next.done === true) {
         this.#writeLast();
         return;
       }
-      this.#held.push(next.value);
-      this.#heldBytes += next.value.length;
+      const isLarge = next.value.length >= largePieceBytes;
+      if (isLarge) this.#writeHeld();
+      this.#hold(next.value);
+      if (isLarge || this.#heldBytes >= joinedBytes) break;
     }
     this.#writeHeld();
     if (this.#hasRoom) this.#goOn();
     else this.#state = "blocked";
+  }
+
+  #hold(frame: Frame): void {
+    this.#held.push(frame);
+    this.#heldBytes += frame.length;
   }
 
   #writeLast(): void {
@@ -233,11 +288,15 @@ export class WatchStream<Request> {
     const [wanted, batch] = [this.#wanted, this.#batch];
     if (wanted === undefined || batch === undefined) return;
     const digest = wanted.isExtended ? wanted.projection.digest?.(batch.snapshot) : undefined;
-    const shared = syncMarker(batch, store, wanted.isExtended, openCount());
-    const marker = digest === undefined ? shared : withDigest(shared, digest);
-    this.#held.push(marker);
-    this.#heldBytes += marker.length;
-    const { before, snapshot, computedAtMs } = batch;
+    const { before, snapshot, computedAtMs, changes } = batch;
+    const marker = syncMarker(batch, store, wanted.isExtended, openCount());
+    if (changes.only !== undefined && digest !== undefined) {
+      this.#heldBytes = 0;
+      this.#held = [];
+      this.#hold(closedWith(changes.only, marker, digest));
+    } else {
+      this.#hold(digest === undefined ? marker : withDigest(marker, digest));
+    }
     const byteCount = this.#byteCount + this.#heldBytes;
     // Before it is written: the acknowledgement may be here before the writer comes back.
     subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
@@ -249,12 +308,13 @@ export class WatchStream<Request> {
       return;
     }
     this.#state = "idle";
-    this.#beginAhead();
+    this.#beginNext();
   }
 
   #writeHeld(): void {
     const [first] = this.#held;
-    const frames = this.#held.length === 1 && first !== undefined ? first : Buffer.concat(this.#held, this.#heldBytes);
+    if (first === undefined) return;
+    const frames = this.#held.length === 1 ? first : Buffer.concat(this.#held, this.#heldBytes);
     this.#byteCount += this.#heldBytes;
     this.#held = [];
     this.#heldBytes = 0;
@@ -263,7 +323,6 @@ export class WatchStream<Request> {
   }
 
   #release(): void {
-    this.#wanted = undefined;
     this.#batch = undefined;
     this.#pieces = undefined;
     this.#held = [];

@@ -5,13 +5,22 @@ import { type OpItem, OpItemSchema, type WatchReq } from "@kpng/model/gen/localv
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
+import { Acknowledgement } from "./acknowledgement.ts";
 import type { Admission } from "./admission.ts";
 import { type Frame, frameHeaderBytes, messageIn } from "./frames.ts";
 import { globalProjection } from "./global-projection.ts";
 import { localProjection } from "./local-projection.ts";
 import { resumeView } from "./local-resume.ts";
 import type { LocalRequest } from "./local-units.ts";
-import { isExtended, isSameRequest, type ProxyNames, readHeldDigests, readLocalRequest } from "./requests.ts";
+import {
+  isExtended,
+  isSameRequest,
+  type ProxyNames,
+  readCount,
+  readHeldDigests,
+  readLocalRequest,
+  readReceived,
+} from "./requests.ts";
 import type { Subscribers } from "./subscribers.ts";
 import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
 
@@ -26,16 +35,24 @@ export interface WatchContext {
 /** Begins a call of Watch that comes from `peer` (see formatPeer); the caller closes it when the client is gone. */
 export type OpenWatch<Request> = (context: WatchContext, peer: string, sink: WatchSink) => WatchStream<Request>;
 
-/** localv1.Sets.Watch. */
-export const openLocalWatch: OpenWatch<WatchReq> = ({ store, proxyNames, subscribers, admission }, peer, sink) => {
+/** localv1.Sets.Watch; an acknowledgement may come decoded. */
+export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
+  { store, proxyNames, subscribers, admission },
+  peer,
+  sink,
+) => {
   const subscriber = subscribers.add("local", peer, store);
   let last: LocalRequest | undefined;
   let lastMessage: WatchReq | undefined;
   let wanted: Wanted | undefined;
-  const read = (message: WatchReq): Wanted | undefined => {
+  const read = (message: WatchReq | Acknowledgement): Wanted | undefined => {
     if (message === lastMessage) return wanted;
+    if (message instanceof Acknowledgement) {
+      subscriber.acknowledge(message);
+      return undefined;
+    }
     if (message.Ack !== undefined) {
-      subscriber.acknowledge(message.Ack);
+      subscriber.acknowledge(Acknowledgement.fromMessage(message.Ack));
       return undefined;
     }
     const request = readLocalRequest(message, proxyNames);
@@ -47,7 +64,8 @@ export const openLocalWatch: OpenWatch<WatchReq> = ({ store, proxyNames, subscri
     subscriber.introduce(message.Subscriber);
     const held = readHeldDigests(message);
     const resume = held && ((snapshot: Snapshot) => resumeView(snapshot, request, held));
-    wanted = { projection, isExtended: request.isExtended, resume };
+    const [count, received] = [readCount(message), readReceived(message)];
+    wanted = { projection, isExtended: request.isExtended, resume, count, received };
     lastMessage = message;
     return wanted;
   };
@@ -65,6 +83,8 @@ export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
   const make = (extended: boolean): Wanted => ({
     projection: globalProjection({ isExtended: extended, proxyName: proxyNames.standard }),
     isExtended: extended,
+    count: 1,
+    received: undefined,
   });
   const [plain, extended] = [make(false), make(true)];
   const read = (message: GlobalWatchReq): Wanted => (isExtended(message) ? extended : plain);

@@ -1,0 +1,108 @@
+import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { Acknowledgements } from "./acknowledgements.ts";
+import { maxAhead, Requests } from "./requests.ts";
+
+const stop = new AbortController();
+let sent: WatchReq[] = [];
+let acks: Acknowledgements;
+let requests: Requests;
+let revision = 0n;
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  sent = [];
+  revision = 0n;
+  acks = new Acknowledgements();
+  requests = new Requests({ transport: undefined as never, nodeName: "n1", acks });
+  void (async () => {
+    for await (const request of requests.send(stop.signal)) sent.push(request);
+  })();
+});
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+/** One batch is wanted and comes. */
+async function receive(mark: Partial<SyncMark> = {}): Promise<void> {
+  requests.next();
+  await vi.advanceTimersByTimeAsync(0);
+  revision += 1n;
+  requests.received({
+    revision,
+    instance: "run",
+    takesAcks: true,
+    takesCounts: true,
+    digest: undefined,
+    traceparents: [],
+    tracedNodes: 0,
+    triggeredAtMs: [],
+    storedAtMs: 0,
+    ...mark,
+  });
+  await vi.advanceTimersByTimeAsync(0);
+}
+
+function apply(): void {
+  acks.settled({ instance: "run", revision } as Parameters<Acknowledgements["settled"]>[0]);
+}
+
+describe("what a stream asks for", () => {
+  test("is several batches at once, and more when half of them have come", async () => {
+    for (let count = 1; count <= 40; count += 1) await receive();
+    const asked = sent.map(({ Count, Received }) => ({ Count, Received }));
+    expect(asked).toEqual([
+      { Count: maxAhead, Received: 0n },
+      { Count: maxAhead / 2, Received: 8n },
+      { Count: maxAhead / 2, Received: 16n },
+      { Count: maxAhead / 2, Received: 24n },
+      { Count: maxAhead / 2, Received: 32n },
+    ]);
+  });
+
+  test("is never more than a reader wants who has stopped", async () => {
+    await receive();
+    // They were asked for before and come without the reader.
+    for (let count = 1; count < maxAhead; count += 1) {
+      revision += 1n;
+      requests.received({ revision, instance: "run", takesAcks: false, takesCounts: true } as SyncMark);
+    }
+    await vi.advanceTimersByTimeAsync(0);
+    expect(sent).toHaveLength(1);
+    requests.next();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(sent.at(-1)).toMatchObject({ Count: maxAhead, Received: BigInt(maxAhead) });
+  });
+
+  test("is one for each batch from a watcher that knows nothing else, without a word that it does not know", async () => {
+    for (let count = 1; count <= 3; count += 1) await receive({ takesCounts: false, takesAcks: false });
+    requests.next();
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(sent.slice(1).map(({ Count, Received }) => [Count, Received])).toEqual([
+      [0, 0n],
+      [0, 0n],
+      [0, 0n],
+    ]);
+  });
+});
+
+describe("what the watcher knows of a batch", () => {
+  test("is that it is applied, by the acknowledgement alone", async () => {
+    await receive();
+    apply();
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(sent.map(({ Ack }) => Ack?.Applied)).toEqual([undefined, 1n]);
+  });
+
+  test("is that it was received, where it takes long to apply it", async () => {
+    await receive();
+    await vi.advanceTimersByTimeAsync(900);
+    expect(sent).toHaveLength(1);
+    await vi.advanceTimersByTimeAsync(200);
+    expect(sent[1]).toMatchObject({ Count: 1, Received: 1n });
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(sent).toHaveLength(2);
+  });
+});

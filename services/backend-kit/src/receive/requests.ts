@@ -1,0 +1,109 @@
+import { create } from "@bufbuild/protobuf";
+import { Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
+import type { WatchOptions } from "./watch-batches.ts";
+
+/**
+ * Batches that are asked for ahead: so many that the next one need not wait for a request, and so few that a reader who is
+ * slow gets what changed meanwhile merged.
+ */
+export const maxAhead = 16;
+
+/** Shortest time between two acknowledgements, in milliseconds; what is applied meanwhile is told with the next one. */
+const minAckIntervalMs = 100;
+
+/** How long the watcher may not know that a batch was received, because it is not applied yet, in milliseconds. */
+const untoldMs = 1_000;
+
+const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Feature.Batches];
+
+/** What a stream sends: requests as batches are wanted, and acknowledgements between them. */
+export class Requests {
+  readonly #request: WatchReq;
+  /** For the first request alone. */
+  #heldDigests: Uint8Array | undefined;
+  readonly #acks: WatchOptions["acks"];
+  readonly #wakeup = new Wakeup();
+  #isWanted = false;
+  /** Batches that were asked for and have not come. */
+  #ahead = 0;
+  /** Of the last batch; undefined before the first. */
+  #mark: SyncMark | undefined;
+  /** Since when the watcher has not been told that the last batch was received; undefined if it has. */
+  #untoldSinceMs: number | undefined;
+  #lastAckMs = Number.NEGATIVE_INFINITY;
+
+  constructor({ nodeName, serviceProxyName = "", features = allFeatures, held, acks, program }: WatchOptions) {
+    this.#heldDigests = held?.digests;
+    this.#acks = acks;
+    acks?.repeat();
+    acks?.onNews(() => this.#wakeup.wake());
+    this.#request = create(WatchReqSchema, {
+      NodeName: nodeName,
+      ServiceProxyName: serviceProxyName,
+      Features: [...features],
+      ...(program === undefined ? {} : { Subscriber: { Name: program.name, Version: program.version } }),
+    });
+  }
+
+  /** The reader wants another batch. */
+  next(): void {
+    this.#isWanted = true;
+    this.#wakeup.wake();
+  }
+
+  /** A batch has come whole. */
+  received(mark: SyncMark): void {
+    this.#isWanted = false;
+    this.#mark = mark;
+    // Without counts, each request was for one.
+    this.#ahead = mark.takesCounts ? Math.max(0, this.#ahead - 1) : 0;
+    if (mark.takesCounts) this.#untoldSinceMs ??= performance.now();
+    this.#wakeup.wake();
+  }
+
+  async *send(signal: AbortSignal): AsyncGenerator<WatchReq, void, void> {
+    while (!signal.aborted) {
+      const nowMs = performance.now();
+      const ackDelayMs = this.#lastAckMs + minAckIntervalMs - nowMs;
+      const ack = ackDelayMs > 0 || !this.#mark?.takesAcks ? undefined : this.#acks?.take(this.#mark.instance);
+      if (ack !== undefined) {
+        this.#lastAckMs = nowMs;
+        this.#untoldSinceMs = undefined;
+        yield create(WatchReqSchema, { Ack: ack });
+      } else if (this.#isDue(nowMs)) {
+        yield this.#ask();
+      } else {
+        await this.#wait([ackDelayMs, (this.#untoldSinceMs ?? Number.NEGATIVE_INFINITY) + untoldMs - nowMs], signal);
+      }
+    }
+  }
+
+  #isDue(nowMs: number): boolean {
+    if (this.#untoldSinceMs !== undefined && nowMs - this.#untoldSinceMs >= untoldMs) return true;
+    return this.#isWanted && this.#ahead <= (this.#mark?.takesCounts ? maxAhead / 2 : 0);
+  }
+
+  #ask(): WatchReq {
+    const isCounted = this.#mark === undefined || this.#mark.takesCounts;
+    const count = isCounted ? maxAhead - this.#ahead : 1;
+    const held = this.#heldDigests;
+    this.#ahead += count;
+    this.#untoldSinceMs = undefined;
+    this.#heldDigests = undefined;
+    return {
+      ...this.#request,
+      ...(held === undefined ? {} : { HeldDigests: held }),
+      ...(isCounted ? { Count: count, Received: this.#mark?.revision ?? 0n } : {}),
+    };
+  }
+
+  /** Until something is to be sent, or one of these times has passed; those that are not positive do not count. */
+  async #wait(delaysMs: readonly number[], signal: AbortSignal): Promise<void> {
+    const delayMs = Math.min(...delaysMs.filter((ms) => ms > 0));
+    const timer = Number.isFinite(delayMs) ? setTimeout(() => this.#wakeup.wake(), delayMs) : undefined;
+    await this.#wakeup.wait(signal);
+    clearTimeout(timer);
+  }
+}
