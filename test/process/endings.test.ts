@@ -1,5 +1,6 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -45,6 +46,49 @@ describe("told to end while its input has not ended", () => {
     await program.said('"msg":"listening"');
     program.stop();
     expect(await program.ended).toBe(0);
+  });
+});
+
+describe("asked for one sync only, it waits for a watcher no longer than it was told", () => {
+  const once = ["local", "to-json", "--node-name", "n1", "--once", "--watcher-timeout"];
+
+  test("one that is not there is named, with its address, the limit and why", async () => {
+    const address = `unix://${at("none.sock")}`;
+    const program = kpng([...once, "300ms", "--api", address]);
+    expect(await program.ended).toBe(1);
+    expect(program.stderr()).toContain(
+      `[NO_VIEW] no view of node \\"n1\\" from ${address} within 300 ms (--watcher-timeout): [STREAM_LOST]`,
+    );
+  });
+
+  test("one that takes the connection and says nothing, too", async () => {
+    await using server = createServer((client) => client.on("error", () => undefined).resume()).listen(
+      at("silent.sock"),
+    );
+    await new Promise((resolve) => server.once("listening", resolve));
+    const program = kpng([...once, "300ms", "--api", `unix://${at("silent.sock")}`]);
+    expect(await program.ended).toBe(1);
+    expect(program.stderr()).toContain("silent.sock within 300 ms (--watcher-timeout): it has sent none yet");
+  });
+
+  test("of a watcher in the same process it is said what that waits for", async () => {
+    const program = kpng(["kube", "--server", "http://127.0.0.1:1", "to-local", ...once.slice(1), "300ms"]);
+    expect(await program.ended).toBe(1);
+    expect(program.stderr()).toMatch(/NO_VIEW.* from the watcher of this process .*: source\/kube\/services: /);
+  });
+
+  test("who stays waits for ever, and so does who was told no limit", async () => {
+    const api = ["--api", `unix://${at("none.sock")}`, "--error-delay", "1ms"];
+    const [staying, patient] = [
+      kpng(["local", "to-json", "--node-name", "n1", "--watcher-timeout", "1ms", ...api]),
+      kpng([...once, "0", ...api]),
+    ];
+    for (const program of [staying, patient]) {
+      await expect.poll(() => program.stderr().split("stream lost").length).toBeGreaterThan(4);
+      program.stop();
+      expect(await program.ended).toBe(0);
+      expect(program.stderr()).not.toContain("NO_VIEW");
+    }
   });
 });
 

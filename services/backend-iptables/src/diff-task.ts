@@ -32,8 +32,8 @@ type FamilyDifference = ChainDifference & { readonly family: Family };
 /**
  * Compares what stands in the kernel with what the view wants, once, prints what a sync would change, and changes nothing.
  *
- * Rejects with IPTABLES_MISSING or IPTABLES_TOO_OLD. Waits for a watcher as long as none answers; a look that fails
- * (SAVE_FAILED) is repeated.
+ * Rejects with IPTABLES_MISSING or IPTABLES_TOO_OLD. Also with NO_VIEW if no watcher answers in time, and SAVE_FAILED or
+ * TOOL_TIMEOUT for a look that fails.
  */
 export function diffTask(options: DiffTaskOptions): Task {
   const { settings, context, format, print, onVerdict } = options;
@@ -42,22 +42,25 @@ export function diffTask(options: DiffTaskOptions): Task {
     run: async (signal) => {
       const saved = new Map<Family, string>();
       const opened = await openFamilies(options, saved);
-      let found: FamilyDifference[] = [];
+      const found: FamilyDifference[] = [];
       const rules = new NodeRules<RulesOfFamily>(settings, opened, ({ family }, result) => {
         if ("error" in result) return;
         const { chains } = standingRules(saved.get(family) ?? "", settings.names.prefix);
         const listed = listDifferences(result.change, chains, canonicalRule);
         found.push(...listed.map((difference) => ({ family, ...difference })));
       });
-      let isDone = false;
+      let outcome: { readonly failure?: unknown } | undefined;
       const onChanges = async ({ view }: { readonly view: Parameters<typeof rules.sync>[0] }): Promise<void> => {
-        found = [];
-        await rules.sync(view, "all");
-        isDone = true;
+        // Who asks waits for an answer: a failure is one, and is not repeated.
+        outcome = await rules.sync(view, "all").then(
+          () => ({}),
+          (failure: unknown) => ({ failure }),
+        );
       };
       const following = backendTask({ ...context, name: "iptables-diff", isOnce: true, state: undefined, onChanges });
       await following.run(signal);
-      if (!isDone) return;
+      if (outcome === undefined) return;
+      if ("failure" in outcome) throw outcome.failure;
       // Whichever family was done first.
       found.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
       print(format === "table" ? formatTable(found) : (await makeFormatObject(format))({ differences: found }, 2));

@@ -65,6 +65,26 @@ describePackets("kpng-iptables as a program", () => {
     expect([...(await own("iptables")), ...(await own("ip6tables"))]).toEqual([]);
   });
 
+  test.each([
+    ["kpng-iptables --diff", [main, "--diff"]],
+    ["kpng-iptables --shadow --once", [main, "--shadow", "--once"]],
+    ["kpng diff iptables", [cli, "diff", "iptables"]],
+  ])("%s ends with an error where no watcher answers", async (_name, words) => {
+    const api = `unix://${join(laboratory.folder, "none.sock")}`;
+    const limited = [...words, "--node-name", "n1", "--api", api, "--watcher-timeout", "300ms"];
+    const { exitCode, stdout, stderr } = await laboratory.finish("node", [process.execPath, ...limited]);
+    expect([exitCode, stdout]).toEqual([1, ""]);
+    expect(stderr).toContain(`[NO_VIEW] no view of node \\"n1\\" from ${api} within 300 ms (--watcher-timeout)`);
+  });
+
+  test("--diff of who may not look ends with an error", async () => {
+    const look = [cli, "file", "-i", manifest, "to-local", "to-iptables", "--diff", "--node-name", "n1"];
+    const bound = ["setpriv", "--bounding-set", "-net_admin,-net_raw", "--inh-caps", "-net_admin,-net_raw"];
+    const { exitCode, stdout, stderr } = await laboratory.finish("node", [...bound, process.execPath, ...look]);
+    expect([exitCode, stdout]).toEqual([1, ""]);
+    expect(stderr).toMatch(/"reason":"\[SAVE_FAILED\] .*"msg":"kpng stops"/);
+  });
+
   test("--diff tells what somebody else changed, and changes nothing", async () => {
     await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
     const empty = await once("--diff", "--output", "json");

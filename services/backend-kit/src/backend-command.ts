@@ -21,6 +21,10 @@ export interface BackendContext {
   readonly errorDelayMs: number;
   /** True to end after the first sync that succeeds. */
   readonly isOnce: boolean;
+  /** With `isOnce`: longest time until there is a view, in milliseconds; 0 for none. */
+  readonly firstViewLimitMs?: number | undefined;
+  /** What `transport` reaches, for messages. Default the watcher of this process. */
+  readonly watcher?: string | undefined;
   /** Path of the unix socket on which `backendTask` answers questions about the backend; undefined for none. */
   readonly inspectSocket?: string | undefined;
   readonly log: Log;

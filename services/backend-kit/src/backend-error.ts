@@ -2,6 +2,7 @@
 export type BackendErrorCode =
   | "BAD_STREAM"
   | "STREAM_LOST"
+  | "NO_VIEW"
   | "VIEW_DIVERGED"
   | "CONNTRACK_MISSING"
   | "CONNTRACK_FAILED"

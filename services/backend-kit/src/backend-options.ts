@@ -47,6 +47,12 @@ export const followOptions: readonly OptionSpec[] = [
   },
   { flags: "--once", description: "end after the first sync that succeeds" },
   {
+    flags: "--watcher-timeout <duration>",
+    description: "with --once, and whatever else ends by itself: how long to wait for a first view; 0 for ever",
+    default: 30_000,
+    parse: parseDurationMs,
+  },
+  {
     flags: "--inspect-socket <path>",
     description:
       "answer questions about this backend there (kpng.inspect.v1.BackendInspectService; default: not at all)",
@@ -67,7 +73,7 @@ export function readFollowOptions(
   options: ParsedOptions,
 ): Pick<
   BackendContext,
-  "nodeName" | "serviceProxyName" | "maxMessageBytes" | "errorDelayMs" | "isOnce" | "inspectSocket"
+  "nodeName" | "serviceProxyName" | "maxMessageBytes" | "errorDelayMs" | "isOnce" | "firstViewLimitMs" | "inspectSocket"
 > {
   return {
     nodeName: String(options.nodeName),
@@ -75,6 +81,7 @@ export function readFollowOptions(
     maxMessageBytes: Number(options.maxMsgSize),
     errorDelayMs: Number(options.errorDelay),
     isOnce: options.once === true,
+    firstViewLimitMs: Number(options.watcherTimeout),
     inspectSocket: typeof options.inspectSocket === "string" ? options.inspectSocket : undefined,
   };
 }

@@ -7,6 +7,7 @@ import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
 import packageJson from "../package.json" with { type: "json" };
+import { BackendError } from "./backend-error.ts";
 import { sinceDisk, startFromDisk } from "./disk/start-from-disk.ts";
 import type { StateOptions } from "./disk/state-folder.ts";
 import { ViewKeeper } from "./disk/view-keeper.ts";
@@ -59,6 +60,10 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly errorDelayMs?: number | undefined;
     /** True to end after the first sync that succeeds. Default false. */
     readonly isOnce?: boolean | undefined;
+    /** With `isOnce`: longest time until there is a view, in milliseconds; 0 for none. Default none. */
+    readonly firstViewLimitMs?: number | undefined;
+    /** What `transport` reaches, for messages. Default the watcher of this process. */
+    readonly watcher?: string | undefined;
     /** Told of all that happens; see `observe/proxy-health.ts`. */
     readonly proxyHealth?: ProxyHealth | undefined;
     /** Where traces of its syncs go. Default nowhere. */
@@ -79,7 +84,8 @@ export type BackendTaskOptions = BackendCallbacks &
  * A backend as a part of a process: follows the view of a node and calls back, until it is aborted.
  *
  * A lost stream is opened again for ever, a failed sync is repeated for ever, and both can be seen in health (parts
- * "stream" and the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if `inspectSocket` cannot be had.
+ * "stream" and the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if `inspectSocket` cannot be had, and with
+ * NO_VIEW after `firstViewLimitMs`.
  */
 export function backendTask(options: BackendTaskOptions): Task {
   return { name: `backend/${options.name}`, run: (signal) => run(options, signal) };
@@ -116,8 +122,12 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const end = (): void => done.abort();
   const answered = new AbortController();
   let saved: NodeView | undefined;
+  let lossReason = "";
   const receive = async (): Promise<void> => {
-    const onConnection = (state: ConnectionState): void => connection.tell(state);
+    const onConnection = (state: ConnectionState): void => {
+      if (state.kind === "lost" || state.kind === "refused") lossReason = state.reason;
+      connection.tell(state);
+    };
     // Read ahead: what arrives during a sync is merged here, and a lost stream is noticed at once.
     for await (const update of followView({ ...options, acks, program, onConnection, wait }, running)) {
       answered.abort();
@@ -136,12 +146,31 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     metrics.fromDisk.set(1);
     loop.offer(update);
   };
+  const giveUp = async (): Promise<void> => {
+    const { firstViewLimitMs = 0, isOnce = false } = options;
+    if (!isOnce || firstViewLimitMs === 0) return;
+    const waiting = AbortSignal.any([running, answered.signal]);
+    await wait(firstViewLimitMs, waiting);
+    if (waiting.aborted) return;
+    end();
+    throw noView(options, lossReason);
+  };
   // The last view is kept after the last sync.
   const keeping = new AbortController();
-  const main = Promise.all([receive().finally(end), loop.run(running).finally(end), fallBack()]);
+  const main = Promise.all([receive().finally(end), loop.run(running).finally(end), fallBack(), giveUp()]);
   const kept = keeper?.run(keeping.signal).finally(end);
   const answering = inspection?.task.run(running).finally(end);
   await Promise.all([main.finally(() => keeping.abort()), kept, answering]);
+}
+
+function noView(options: BackendTaskOptions, lossReason: string): BackendError {
+  const { nodeName, firstViewLimitMs, health, watcher = "the watcher of this process" } = options;
+  // What a watcher in this process still waits for is among the parts of its health; its stream is not lost.
+  const sources = [...health.parts].filter(([part, { isReady }]) => !isReady && part.startsWith("source/"));
+  const reasons = lossReason === "" ? sources.map(([part, { reason }]) => `${part}: ${reason}`) : [lossReason];
+  const why = reasons.length === 0 ? "it has sent none yet" : reasons.join("; ");
+  const text = `no view of node "${nodeName}" from ${watcher} within ${firstViewLimitMs} ms (--watcher-timeout): ${why}`;
+  return new BackendError("NO_VIEW", text);
 }
 
 function makeKeeper(options: BackendTaskOptions, isConnected: () => boolean): ViewKeeper | undefined {

@@ -40,13 +40,24 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
   const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
   const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
+  const api = String(options.api);
   const transport = dialWatchers({
-    api: String(options.api),
+    api,
     tls,
     maxMessageBytes: Number(options.maxMsgSize),
     log,
     folder: state?.folder,
   });
-  const context = { transport, log, health, metrics, tracing, proxyHealth, state, ...readFollowOptions(options) };
+  const context = {
+    transport,
+    watcher: api,
+    log,
+    health,
+    metrics,
+    tracing,
+    proxyHealth,
+    state,
+    ...readFollowOptions(options),
+  };
   return { main: backend.makeTask(options, context), beside: tasks };
 }
