@@ -180,6 +180,21 @@ test("a lost watcher leaves a backend that has synced healthy and ready, and say
   await backend.ended;
 });
 
+test("a port of a protocol that only the watcher knows is told once, over all streams", async () => {
+  const first = [reset, putService("a/1", "10.0.0.1", 4), sync(1n)];
+  await using watcher = await playWatcher((asked) =>
+    asked.index === 0 ? first : asked.stream < 2 ? "end" : silence(asked),
+  );
+  const views: NodeView[] = [];
+  const backend = start(watcher, { onState: (view) => void views.push(view) });
+  while (watcher.asked.length < 6) await new Promise(setImmediate);
+  backend.stop();
+  await backend.ended;
+  expect(views.at(-1)?.services.get("a/1")?.service.ports).toEqual([]);
+  const told = backend.log.filter(({ msg }) => msg === "port of a protocol that this version does not know");
+  expect(told).toMatchObject([{ level: "error", service: "a/1", port: 80, protocol: 4 }]);
+});
+
 test("before the first sync marker a backend is not ready, and the reason is the watcher's", async () => {
   await using watcher = await playWatcher((asked) => (asked.stream < 2 ? "end" : silence(asked)));
   const backend = start(watcher, { onState: () => undefined });

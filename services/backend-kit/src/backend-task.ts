@@ -16,6 +16,7 @@ import { createBackendMetrics } from "./observe/backend-metrics.ts";
 import { ConnectionObserver } from "./observe/connection-observer.ts";
 import type { ProxyHealth } from "./observe/proxy-health.ts";
 import { TraceSyncs } from "./observe/trace-syncs.ts";
+import { UnknownPorts } from "./observe/unknown-ports.ts";
 import { Acknowledgements } from "./receive/acknowledgements.ts";
 import { type ConnectionState, followView } from "./receive/follow-view.ts";
 import { type Sync, SyncLoop, type SyncPace } from "./sync/sync-loop.ts";
@@ -121,6 +122,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   // Whichever ends first, by its work or by a mistake of ours, ends the others.
   const end = (): void => done.abort();
   const answered = new AbortController();
+  const unknownPorts = new UnknownPorts(log);
   let saved: NodeView | undefined;
   let lossReason = "";
   const receive = async (): Promise<void> => {
@@ -131,6 +133,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     // Read ahead: what arrives during a sync is merged here, and a lost stream is noticed at once.
     for await (const update of followView({ ...options, acks, program, onConnection, wait }, running)) {
       answered.abort();
+      unknownPorts.tell(update.changes);
       metrics.fromDisk.set(0);
       loop.offer(saved === undefined ? update : sinceDisk(saved, update));
       saved = undefined;

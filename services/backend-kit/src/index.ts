@@ -19,6 +19,7 @@ export type {
   ServicePort,
   ServiceType,
   TrafficPolicy,
+  UnknownPort,
 } from "@kpng/model/service.ts";
 export { type DialOptions, dial } from "@kpng/process/dial.ts";
 export { Health, type PartHealth } from "@kpng/process/health.ts";

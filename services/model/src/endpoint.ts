@@ -7,8 +7,11 @@ export interface EndpointPort {
   readonly name: string;
   /** 1 to 65535. */
   readonly port: number;
-  /** Undefined where the source does not say (kpng's state files and streams): it then answers for any protocol. */
-  readonly protocol?: Protocol | undefined;
+  /**
+   * Undefined where the source does not say (kpng's state files and streams): it then answers for any protocol. A number
+   * is that of localv1.Protocol for one that this version does not know: it then answers for none that it does.
+   */
+  readonly protocol?: Protocol | number | undefined;
 }
 
 /** Conditions of an endpoint with kube-proxy's defaults applied: ready and serving if unset, terminating not. */

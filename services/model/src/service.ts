@@ -20,6 +20,12 @@ export interface ServicePort {
   readonly targetPort: number | string;
 }
 
+/** One port of a protocol that this version does not know: shown to programs that may know it, and never served. */
+export interface UnknownPort extends Omit<ServicePort, "protocol"> {
+  /** Number of localv1.Protocol, beyond those of {@link Protocol}. */
+  readonly protocol: number;
+}
+
 /** Lets only some clients use some addresses of a Service. */
 export interface IPFilter {
   /** Undefined means all load-balancer IPs, which is all that Kubernetes can say. */
@@ -56,6 +62,8 @@ export interface Service {
   /** KPNG's field of that name; no Kubernetes object sets it, a state file may. */
   readonly mapIP: boolean;
   readonly ports: readonly ServicePort[];
+  /** Of a newer watcher alone; absent for none. */
+  readonly unknownPorts?: readonly UnknownPort[] | undefined;
   readonly internalTrafficPolicy: TrafficPolicy;
   readonly externalTrafficPolicy: TrafficPolicy;
   /** Seconds that a client stays with its endpoint, 1 to 86400; undefined for no affinity. */

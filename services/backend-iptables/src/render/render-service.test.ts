@@ -34,6 +34,22 @@ const clusterIP: readonly Row[] = [
     ],
   },
   {
+    name: "a port of a protocol that a newer watcher knows has no rule",
+    parts: {
+      ports: [],
+      unknownPorts: [{ name: "", protocol: 4, port: 80, nodePort: 30_080, targetPort: 8080 }],
+      endpoints: [away("10.0.1.1")],
+    },
+    rules: [],
+  },
+  {
+    name: "an endpoint's port of such a protocol answers for no other",
+    parts: {
+      endpoints: [away("10.0.1.1"), endpoint("10.0.1.2", { ports: [{ name: "", port: 8080, protocol: 4 }] })],
+    },
+    rules: [`${bucket} -j SVC`, off("SVC"), `SVC: -p tcp ${to("10.0.1.1")}`],
+  },
+  {
     name: "without a usable endpoint anywhere it refuses",
     parts: { portHasEndpoints: nowhere },
     rules: [`filter SERVICES: -d ${ip}/32 tcp --dport 80 -j REJECT`],

@@ -1,6 +1,6 @@
 import type { AddressSet } from "@kpng/model/address.ts";
 import type { NodeView, ServiceView, ViewEndpoint } from "@kpng/model/node-view.ts";
-import type { IPFilter, Protocol, Service, ServicePort } from "@kpng/model/service.ts";
+import type { IPFilter, Protocol, Service, ServicePort, UnknownPort } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 
 /** KPNG's enum: the JSON has the number. */
@@ -55,7 +55,7 @@ function formatService(service: Service): string {
     ],
     ["IPFilters", list(service.ipFilters.map(formatFilter))],
     ["MapIP", flag(service.mapIP)],
-    ["Ports", list(service.ports.map(formatPort))],
+    ["Ports", list([...service.ports, ...(service.unknownPorts ?? [])].map(formatPort))],
     ["ExternalTrafficToLocal", flag(service.externalTrafficPolicy === "Local")],
     // A oneof is a Go interface, which has no omitempty.
     [
@@ -74,10 +74,10 @@ function formatFilter(filter: IPFilter): string {
   ]);
 }
 
-function formatPort(port: ServicePort): string {
+function formatPort(port: ServicePort | UnknownPort): string {
   return object([
     ["Name", text(port.name)],
-    ["Protocol", number(protocolNumbers[port.protocol])],
+    ["Protocol", number(typeof port.protocol === "number" ? port.protocol : protocolNumbers[port.protocol])],
     ["Port", number(port.port)],
     ["NodePort", number(port.nodePort)],
     ["TargetPort", typeof port.targetPort === "number" ? number(port.targetPort) : undefined],

@@ -6,6 +6,7 @@ import {
   type OpItem,
   OpItemSchema,
   ServiceSchema,
+  Protocol as WireProtocol,
   Set as WireSet,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 
@@ -19,15 +20,15 @@ export function sync(revision = 0n, instance = "", digest?: bigint): OpItem {
   return create(OpItemSchema, { Op: { case: "Sync", value: mark } });
 }
 
-/** A Service at `namespace/name` with one cluster IP. */
-export function putService(path: string, clusterIP = "10.0.0.1"): OpItem {
+/** A Service at `namespace/name` with one cluster IP and a port of a protocol, by default TCP. */
+export function putService(path: string, clusterIP = "10.0.0.1", protocol: number = WireProtocol.TCP): OpItem {
   const [namespace = "", name = ""] = path.split("/");
   const service = create(ServiceSchema, {
     Namespace: namespace,
     Name: name,
     Type: "ClusterIP",
     IPs: { ClusterIPs: { V4: [clusterIP] } },
-    Ports: [{ Protocol: 1, Port: 80 }],
+    Ports: [{ Protocol: protocol as WireProtocol, Port: 80 }],
   });
   return put(WireSet.ServicesSet, path, toBinary(ServiceSchema, service));
 }

@@ -99,7 +99,7 @@ export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpo
 export function decodeEndpointPort(message: PortName): EndpointPort {
   const port = decodePortNumber(message.Port);
   if (port === 0) throw new WireError(`port "${message.Name}" of an endpoint has no number`);
-  const protocol = decodeProtocol(message.Protocol);
+  const protocol = decodeProtocol(message.Protocol) ?? (message.Protocol || undefined);
   return protocol === undefined ? { name: message.Name, port } : { name: message.Name, port, protocol };
 }
 

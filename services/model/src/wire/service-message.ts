@@ -9,7 +9,7 @@ import {
   Protocol as WireProtocol,
 } from "../gen/localv1/api_pb.ts";
 import type { FamilyFlags } from "../node-view.ts";
-import type { IPFilter, Protocol, Service, ServicePort, ServiceType } from "../service.ts";
+import type { IPFilter, Protocol, Service, ServicePort, ServiceType, UnknownPort } from "../service.ts";
 import { compareText } from "../text-order.ts";
 import { decodeAddresses, encodeAddresses } from "./addresses.ts";
 import { WireError } from "./wire-error.ts";
@@ -38,7 +38,10 @@ export function encodeService(service: Service, extension?: ServiceExtension): S
       SourceRanges: [...filter.sourceRanges],
     })),
     MapIP: service.mapIP,
-    Ports: service.ports.map((port, index) => encodePort(port, extension?.portHasEndpoints?.[index])),
+    Ports: [
+      ...service.ports.map((port, index) => encodePort(port, extension?.portHasEndpoints?.[index])),
+      ...(service.unknownPorts ?? []).map((port) => encodePort(port, undefined)),
+    ],
     ExternalTrafficToLocal: service.externalTrafficPolicy === "Local",
     InternalTrafficToLocal: service.internalTrafficPolicy === "Local",
     SessionAffinity:
@@ -53,7 +56,7 @@ export function encodeService(service: Service, extension?: ServiceExtension): S
 }
 
 function encodePort(
-  port: ServicePort,
+  port: ServicePort | UnknownPort,
   hasEndpoints: FamilyFlags | undefined,
 ): MessageInitShape<typeof PortMappingSchema> {
   return {
@@ -69,6 +72,8 @@ function encodePort(
 
 /** Returns the Service in a message; `proxyName` travels beside it. Errors: WireError. */
 export function decodeService(message: ServiceMessage, proxyName = ""): Service {
+  const ports = message.Ports.filter(isKnownPort);
+  const unknownPorts = message.Ports.filter((port) => !isKnownPort(port));
   return {
     namespace: message.Namespace,
     name: message.Name,
@@ -88,7 +93,10 @@ export function decodeService(message: ServiceMessage, proxyName = ""): Service 
         : { targetIPs: decodeAddresses(filter.TargetIPs), sourceRanges };
     }),
     mapIP: message.MapIP,
-    ports: message.Ports.map(decodePort),
+    ports: ports.map((port) => ({ ...decodePort(port), protocol: decodeProtocol(port.Protocol) ?? "TCP" })),
+    ...(unknownPorts.length === 0
+      ? {}
+      : { unknownPorts: unknownPorts.map((port) => ({ ...decodePort(port), protocol: port.Protocol })) }),
     internalTrafficPolicy: message.InternalTrafficToLocal ? "Local" : "Cluster",
     externalTrafficPolicy: message.ExternalTrafficToLocal ? "Local" : "Cluster",
     clientIPAffinitySeconds:
@@ -99,18 +107,22 @@ export function decodeService(message: ServiceMessage, proxyName = ""): Service 
   };
 }
 
+/** False for a protocol of a newer watcher. What a Go watcher does not say is TCP. */
+function isKnownPort({ Protocol: protocol }: PortMapping): boolean {
+  return protocol === WireProtocol.UnknownProtocol || decodeProtocol(protocol) !== undefined;
+}
+
 /** Undefined if any port lacks the field: the watcher is a Go one, or was not asked. */
 export function decodePortHasEndpoints(message: ServiceMessage): readonly FamilyFlags[] | undefined {
-  const flags = message.Ports.map((port) => port.HasEndpoints);
+  const flags = message.Ports.filter(isKnownPort).map((port) => port.HasEndpoints);
   return flags.every((flag): flag is FamilyFlagsMessage => flag !== undefined)
     ? flags.map((flag) => ({ v4: flag.V4, v6: flag.V6 }))
     : undefined;
 }
 
-function decodePort(message: PortMapping): ServicePort {
+function decodePort(message: PortMapping): Omit<ServicePort, "protocol"> {
   return {
     name: message.Name,
-    protocol: decodeProtocol(message.Protocol) ?? "TCP",
     port: decodePortNumber(message.Port),
     nodePort: decodePortNumber(message.NodePort),
     targetPort: message.TargetPortName !== "" ? message.TargetPortName : decodePortNumber(message.TargetPort),
@@ -150,11 +162,11 @@ function decodeAffinitySeconds(value: number): number {
   return value;
 }
 
-export function encodeProtocol(protocol: Protocol): WireProtocol {
-  return WireProtocol[protocol];
+export function encodeProtocol(protocol: Protocol | number): WireProtocol {
+  return typeof protocol === "number" ? (protocol as WireProtocol) : WireProtocol[protocol];
 }
 
-/** Undefined for KPNG's UnknownProtocol. */
+/** Undefined for KPNG's UnknownProtocol, and for one of a newer peer. */
 export function decodeProtocol(protocol: WireProtocol): Protocol | undefined {
   switch (protocol) {
     case WireProtocol.TCP:

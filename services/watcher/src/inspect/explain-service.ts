@@ -25,7 +25,7 @@ export interface Decision {
   readonly slice: string;
   /** Of the endpoint; of the Service for "no-such-port". */
   readonly portName: string;
-  readonly protocol: Protocol | undefined;
+  readonly protocol: Protocol | number | undefined;
   readonly family: Family;
   readonly address: string;
   /** 0 for an endpoint that names none. */

@@ -44,7 +44,8 @@ export function listAddresses({ v4, v6 }: AddressSet = noAddresses): string[] {
   return [...v4, ...v6];
 }
 
-export function protocolMessage(protocol: Protocol | undefined): ProtocolMessage {
+/** One of a newer watcher is not told. */
+export function protocolMessage(protocol: Protocol | number | undefined): ProtocolMessage {
   switch (protocol) {
     case "TCP":
       return ProtocolMessage.TCP;

@@ -85,11 +85,12 @@ export function formatEndpoint(endpoint: Endpoint, slice: EndpointSlice, hash: b
     ...list(
       "  ",
       "portoverrides",
-      endpoint.ports.map(({ name, port, protocol }) => [
-        `name: ${scalar(name)}`,
-        `port: ${port}`,
-        ...(protocol === undefined ? nothing : [`protocol: ${protocolNumbers[protocol]}`]),
-      ]),
+      endpoint.ports.flatMap(({ name, port, protocol }) => {
+        // Who reads the file refuses it: a state file holds what this version knows.
+        if (typeof protocol === "number") return [];
+        const said = protocol === undefined ? nothing : [`protocol: ${protocolNumbers[protocol]}`];
+        return [[`name: ${scalar(name)}`, `port: ${port}`, ...said]];
+      }),
     ),
     "  scopes: null",
     "conditions:",

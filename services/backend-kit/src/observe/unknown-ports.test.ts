@@ -1,0 +1,89 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import {
+  EndpointSchema,
+  OpItemSchema,
+  ServiceSchema,
+  type Protocol as WireProtocol,
+  Set as WireSet,
+} from "@kpng/model/gen/localv1/api_pb.ts";
+import type { ViewChange } from "@kpng/model/node-view.ts";
+import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
+import { encodeService } from "@kpng/model/wire/service-message.ts";
+import { expect, test } from "vitest";
+import { formatServiceLine } from "../state/kpng-json.ts";
+import { createReadableLog } from "../testing/steps.ts";
+import { UnknownPorts } from "./unknown-ports.ts";
+
+/** What a newer watcher may say: this version's last protocol is 3. */
+const quic = 4 as WireProtocol;
+const hasEndpoints = { V4: true, V6: false };
+
+function received(set: WireSet, path: string, bytes: Uint8Array): ViewChange {
+  const op = decodeLocalOp(
+    create(OpItemSchema, { Op: { case: "Set", value: { Ref: { Set: set, Path: path }, Bytes: bytes } } }),
+  );
+  if (op.kind !== "change") throw new Error(`${op.kind} is no change`);
+  return op.change;
+}
+
+function putService(ports: readonly { readonly Name: string; readonly Protocol: WireProtocol }[]) {
+  const message = create(ServiceSchema, {
+    Namespace: "a",
+    Name: "web",
+    Type: "ClusterIP",
+    Ports: ports.map((port) => ({ ...port, Port: 443, TargetPort: 8443, HasEndpoints: hasEndpoints })),
+  });
+  const change = received(WireSet.ServicesSet, "a/web", toBinary(ServiceSchema, message));
+  if (change.kind !== "put-service") throw new Error(`${change.kind} puts no Service`);
+  return change;
+}
+
+const both = [
+  { Name: "quic", Protocol: quic },
+  { Name: "https", Protocol: 1 },
+] as const;
+
+test("a port of an unknown protocol is none of those that are served, and takes nothing from the others", () => {
+  const { service, portHasEndpoints } = putService(both).item;
+  expect(service.ports).toMatchObject([{ name: "https", protocol: "TCP" }]);
+  expect(service.unknownPorts).toMatchObject([{ name: "quic", protocol: 4, port: 443, targetPort: 8443 }]);
+  expect(portHasEndpoints).toEqual([{ v4: true, v6: false }]);
+  expect(putService([{ Name: "", Protocol: 0 }]).item.service.ports).toMatchObject([{ protocol: "TCP" }]);
+  expect("unknownPorts" in putService([{ Name: "", Protocol: 3 }]).item.service).toBe(false);
+});
+
+test("it is passed on as it came, as JSON and to the next watcher's nodes", () => {
+  const bytes = toBinary(
+    EndpointSchema,
+    create(EndpointSchema, {
+      IPs: { V4: ["10.1.0.1"] },
+      PortOverrides: [{ Name: "quic", Port: 9443, Protocol: quic }],
+    }),
+  );
+  const change = received(WireSet.EndpointsSet, "a/web/x", bytes);
+  if (change.kind !== "put-endpoint") throw new Error(change.kind);
+  const { service } = putService(both).item;
+  const json = JSON.parse(formatServiceLine({ service, endpoints: [change.endpoint] }));
+  expect(json.Service.Ports).toEqual([
+    { Name: "https", Protocol: 1, Port: 443, TargetPort: 8443 },
+    { Name: "quic", Protocol: 4, Port: 443, TargetPort: 8443 },
+  ]);
+  expect(json.Endpoints[0].PortOverrides).toEqual([{ Name: "quic", Port: 9443 }]);
+  expect(change.endpoint.ports).toEqual([{ name: "quic", port: 9443, protocol: 4 }]);
+  expect(encodeService(service).Ports.map(({ Name, Protocol }) => [Name, Protocol])).toEqual([
+    ["https", 1],
+    ["quic", 4],
+  ]);
+});
+
+test("it is told once, and again after it was gone", () => {
+  const { log, lines } = createReadableLog();
+  const ports = new UnknownPorts(log);
+  ports.tell([putService(both)]);
+  ports.tell([putService(both)]);
+  expect(lines).toMatchObject([{ level: "error", service: "a/web", name: "quic", port: 443, protocol: 4 }]);
+  ports.tell([putService([{ Name: "https", Protocol: 1 }])]);
+  ports.tell([putService(both)]);
+  ports.tell([{ kind: "delete-service", key: "a/web" }, putService(both)]);
+  expect(lines).toHaveLength(3);
+});
