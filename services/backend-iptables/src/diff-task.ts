@@ -43,12 +43,17 @@ export function diffTask(options: DiffTaskOptions): Task {
       const saved = new Map<Family, string>();
       const opened = await openFamilies(options, saved);
       const found: FamilyDifference[] = [];
-      const rules = new NodeRules<RulesOfFamily>(settings, opened, ({ family }, result) => {
-        if ("error" in result) return;
-        const { chains } = standingRules(saved.get(family) ?? "", settings.names.prefix);
-        const listed = listDifferences(result.change, chains, canonicalRule);
-        found.push(...listed.map((difference) => ({ family, ...difference })));
-      });
+      const rules = new NodeRules<RulesOfFamily>(
+        settings,
+        opened,
+        ({ family }, result) => {
+          if ("error" in result) return;
+          const { chains } = standingRules(saved.get(family) ?? "", settings.names.prefix);
+          const listed = listDifferences(result.change, chains, canonicalRule);
+          found.push(...listed.map((difference) => ({ family, ...difference })));
+        },
+        context.log,
+      );
       let outcome: { readonly failure?: unknown } | undefined;
       const onChanges = async ({ view }: { readonly view: Parameters<typeof rules.sync>[0] }): Promise<void> => {
         // Who asks waits for an answer: a failure is one, and is not repeated.

@@ -27,7 +27,7 @@ test("a look that fails is told in health, metrics and log, is repeated, and say
     },
   };
   const families = [{ family: "v4", rules: new FamilyRules(kernel, log) }] as const;
-  const rules = new NodeRules(readSettings({}, ""), families, () => undefined);
+  const rules = new NodeRules(readSettings({}, ""), families, () => undefined, log);
   await rules.sync(view([service("a/web")]), "all");
   const stop = new AbortController();
   const ended = driftTask({ rules, driftMs: 30_000, log, health, metrics, wait: clock.wait }).run(stop.signal);

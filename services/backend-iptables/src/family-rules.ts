@@ -4,6 +4,7 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { RestoreRules } from "./commit/restore-rules.ts";
+import type { Clash } from "./diff/clashes.ts";
 import { type ChainBody, DesiredChains } from "./diff/desired-chains.ts";
 import { diffChains, isEmptyChange, type RulesetChange } from "./diff/diff-chains.ts";
 import { diffJumps } from "./diff/diff-jumps.ts";
@@ -78,6 +79,11 @@ export class FamilyRules {
   /** The chains that should stand; empty before the first sync. */
   get bodies(): ReadonlyMap<ChainId, ChainBody> {
     return this.#desired?.bodies ?? new Map();
+  }
+
+  /** Services that would answer at the same address and port. */
+  get clashes(): readonly Clash[] {
+    return this.#desired?.clashes ?? [];
   }
 
   /**

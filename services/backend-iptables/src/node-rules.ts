@@ -4,6 +4,8 @@ import type { SyncMode } from "@kpng/backend-kit/sync/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Log } from "@kpng/process/log.ts";
+import { ClashLog } from "./clash-log.ts";
 import type { PacketCounters } from "./commit/packet-counters.ts";
 import { conntrackLiberal, readSysctl } from "./commit/sysctl.ts";
 import type { FamilyRules, SyncResult } from "./family-rules.ts";
@@ -47,10 +49,12 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
   readonly #settings: Settings;
   readonly #families: readonly Parts[];
   readonly #onSynced: OnSynced<Parts>;
+  readonly #clashes: ClashLog;
   #view: NodeView | undefined;
   #last: Promise<unknown> = Promise.resolve();
 
-  constructor(settings: Settings, families: readonly Parts[], onSynced: OnSynced<Parts>) {
+  constructor(settings: Settings, families: readonly Parts[], onSynced: OnSynced<Parts>, log: Log) {
+    this.#clashes = new ClashLog(log);
     this.#settings = settings;
     this.#families = families;
     this.#onSynced = onSynced;
@@ -70,7 +74,7 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
         if (touched === "all") await parts.counters?.open();
         const options = await this.#renderOptions(view, parts);
         return parts.rules.sync(view, touched, options, committing);
-      }, "sync");
+      }, "sync").finally(() => this.#clashes.tell(this.#families.flatMap(({ rules }) => rules.clashes)));
     });
   }
 

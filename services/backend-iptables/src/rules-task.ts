@@ -59,17 +59,22 @@ export function rulesTask(options: RulesTaskOptions): Task {
   const parts: FamilyParts[] = [];
   const measure = createRulesMetrics(context.metrics, () => parts);
   const { log } = context;
-  const rules = new NodeRules(options.settings, parts, (of, result, elapsedMs, cause) => {
-    measure.onSynced(of, result, elapsedMs, cause);
-    if (cause === "repair" && !("error" in result)) {
-      of.record?.looked(result.mode === "none" ? undefined : result.change);
-    }
-    if ("error" in result || result.mode === "none") return;
-    const fields = describeChange(result.change);
-    const { family } = of;
-    if (cause === "repair") log.info("rules repaired", { family, ...fields });
-    else log.debug("rules committed", { family, mode: result.mode, ...fields, elapsedMs: Math.round(elapsedMs) });
-  });
+  const rules = new NodeRules(
+    options.settings,
+    parts,
+    (of, result, elapsedMs, cause) => {
+      measure.onSynced(of, result, elapsedMs, cause);
+      if (cause === "repair" && !("error" in result)) {
+        of.record?.looked(result.mode === "none" ? undefined : result.change);
+      }
+      if ("error" in result || result.mode === "none") return;
+      const fields = describeChange(result.change);
+      const { family } = of;
+      if (cause === "repair") log.info("rules repaired", { family, ...fields });
+      else log.debug("rules committed", { family, mode: result.mode, ...fields, elapsedMs: Math.round(elapsedMs) });
+    },
+    log,
+  );
   const isDry = options.print !== undefined;
   const after = afterSync(options.settings.nodePortAddresses, context);
   let isObserved = false;

@@ -4,6 +4,7 @@ import type { RuleList } from "../render/dispatch.ts";
 import type { FixedRules } from "../render/render-fixed-chains.ts";
 import type { RenderedService } from "../render/render-service.ts";
 import { type ChainId, splitChainId } from "../render/table.ts";
+import { type Clash, listClashes } from "./clashes.ts";
 
 /** The rules of a chain as lines of a transaction: `-A CHAIN …\n` each; "" for a chain without rules. */
 export type ChainBody = string;
@@ -28,6 +29,8 @@ export class DesiredChains {
   readonly #services = new Map<ServiceKey, Contribution>();
   readonly #lists = new Map<ChainId, SharedList>();
   readonly #staleLists = new Set<ChainId>();
+  /** Of the buckets that have any. */
+  readonly #clashes = new Map<ChainId, readonly Clash[]>();
   #touched = new Set<ChainId>();
 
   constructor(fixed: ReadonlyMap<ChainId, FixedRules>) {
@@ -38,6 +41,11 @@ export class DesiredChains {
   /** Current after `takeTouched`. */
   get bodies(): ReadonlyMap<ChainId, ChainBody> {
     return this.#bodies;
+  }
+
+  /** Services that would answer at the same address and port. Current after `takeTouched`. */
+  get clashes(): readonly Clash[] {
+    return [...this.#clashes.values()].flat();
   }
 
   /** Keys of the Services that have been put. */
@@ -92,11 +100,17 @@ export class DesiredChains {
     }
     if (isEmpty && fixed === undefined) {
       this.#lists.delete(id);
+      this.#clashes.delete(id);
       this.#remove(id);
       return;
     }
     const owners = [...(list?.parts ?? [])].sort(([a], [b]) => compareText(a, b));
     const rules = owners.flatMap(([, part]) => part);
+    if (entry !== undefined && list?.isDistinct !== true) {
+      const clashes = owners.length < 2 ? [] : listClashes(owners);
+      if (clashes.length === 0) this.#clashes.delete(id);
+      else this.#clashes.set(id, clashes);
+    }
     const distinct = list?.isDistinct === true ? [...new Set(rules)].sort(compareText) : rules;
     this.#setBody(id, toBody(id, [...(fixed?.head ?? []), ...distinct, ...(fixed?.tail ?? [])]));
   }

@@ -89,7 +89,7 @@ class Shadow {
   constructor(options: ShadowTaskOptions, opened: readonly ShadowFamily[], format: ReportFormat) {
     this.#options = options;
     this.#format = format;
-    this.#rules = new NodeRules(options.settings, opened, () => undefined);
+    this.#rules = new NodeRules(options.settings, opened, () => undefined, options.context.log);
     this.#comparers = opened.map((family) => new FamilyComparer(family));
     this.#metrics = createShadowMetrics(options.context.metrics);
     this.#settled = new SettledDifferences(options.settleMs);

@@ -45,6 +45,7 @@ const newRules = (): NodeRules => {
     settings,
     [{ family: "v4", tools, rules: new FamilyRules(kernel, silent) }],
     () => undefined,
+    silent,
   );
 };
 
