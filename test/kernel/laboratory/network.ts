@@ -1,3 +1,4 @@
+import { kernelSettings } from "../../../services/cli/src/demo/kernel-settings.ts";
 import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
 import {
   type AddressPair,
@@ -46,35 +47,18 @@ export async function buildNetwork(laboratory: Laboratory): Promise<void> {
   ]);
 }
 
-/**
- * Kernel settings of a namespace before it has links.
- *
- * Redirects off, or results would depend on which packet came first; no limit on ICMP, or only the first of many refused
- * datagrams would be told so; duplicate address detection off, because it keeps an IPv6 address from use for a second.
- */
+/** No limit on ICMP, or only the first of many refused datagrams would be told so. */
 function settings(name: string): string {
-  const isRouter = name === "n1" || name === "n2" ? 1 : 0;
-  // On nodes it is the service proxy's to set.
-  const takesLoopback = name === neighbourName ? ["ipv4/conf/all/route_localnet 1"] : [];
-  const values = [
-    `ipv4/ip_forward ${isRouter}`,
-    `ipv6/conf/all/forwarding ${isRouter}`,
+  const isRouter = name === "n1" || name === "n2";
+  return kernelSettings(isRouter, [
     // What is switched on the nodes' bridges must pass the rules, or a pod's answer to its neighbour keeps its address.
-    `bridge/bridge-nf-call-iptables ${isRouter}`,
-    `bridge/bridge-nf-call-ip6tables ${isRouter}`,
+    ...["iptables", "ip6tables"].map((tool) => `bridge/bridge-nf-call-${tool} ${isRouter ? 1 : 0}`),
     "ipv4/icmp_ratelimit 0",
     "ipv4/icmp_ratemask 0",
     "ipv6/icmp/ratelimit 0",
-    ...takesLoopback,
-    ...["all", "default"].flatMap((scope) => [
-      `ipv4/conf/${scope}/send_redirects 0`,
-      `ipv4/conf/${scope}/accept_redirects 0`,
-      `ipv4/conf/${scope}/rp_filter 0`,
-      `ipv6/conf/${scope}/accept_redirects 0`,
-      `ipv6/conf/${scope}/accept_dad 0`,
-    ]),
-  ];
-  return values.map((line) => line.replace(/(\S+) (\S+)/, "echo $2 >/proc/sys/net/$1")).join(" && ");
+    // On nodes it is the service proxy's to set.
+    ...(name === neighbourName ? ["ipv4/conf/all/route_localnet 1"] : []),
+  ]);
 }
 
 function lanLinks(laboratory: Laboratory): readonly string[] {

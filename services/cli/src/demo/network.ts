@@ -1,3 +1,4 @@
+import { kernelSettings } from "./kernel-settings.ts";
 import type { Laboratory } from "./namespaces.ts";
 
 /** Addresses of something in the network, one a family. */
@@ -37,35 +38,13 @@ const gateway = { v4: "169.254.1.1", v6: "fe80::1" };
 export async function buildNetwork(laboratory: Laboratory, { client, node, pods }: Network): Promise<void> {
   for (const { name } of [client, node, ...pods]) {
     await laboratory.add(name);
-    await laboratory.run(name, ["sh", "-c", settings(name === node.name)]);
+    await laboratory.run(name, ["sh", "-c", kernelSettings(name === node.name)]);
   }
   await laboratory.run(node.name, ["ip", "-batch", "-"], nodeLinks(laboratory, client, node, pods));
   await Promise.all([
     laboratory.run(client.name, ["ip", "-batch", "-"], clientRoutes(client, node)),
     ...pods.map((pod) => laboratory.run(pod.name, ["ip", "-batch", "-"], podRoutes(pod))),
   ]);
-}
-
-/**
- * Kernel settings of a namespace, before it has links.
- *
- * Redirects off, or results would depend on which packet came first. Duplicate address detection off: it keeps an IPv6
- * address from use for a second, and nobody else is on these links.
- */
-function settings(isRouter: boolean): string {
-  const on = isRouter ? 1 : 0;
-  const values: readonly string[] = [
-    `ipv4/ip_forward ${on}`,
-    `ipv6/conf/all/forwarding ${on}`,
-    ...["all", "default"].flatMap((scope) => [
-      `ipv4/conf/${scope}/send_redirects 0`,
-      `ipv4/conf/${scope}/accept_redirects 0`,
-      `ipv4/conf/${scope}/rp_filter 0`,
-      `ipv6/conf/${scope}/accept_redirects 0`,
-      `ipv6/conf/${scope}/accept_dad 0`,
-    ]),
-  ];
-  return values.map((line) => line.replace(/(\S+) (\S+)/, "echo $2 >/proc/sys/net/$1")).join(" && ");
 }
 
 function nodeLinks(laboratory: Laboratory, client: Host, node: Host, pods: readonly Host[]): string {
