@@ -17,6 +17,12 @@ import { NodeProcess } from "./node-process.ts";
 const backendMain = fileURLToPath(new URL("../../../services/backend-iptables/src/main.ts", import.meta.url));
 const watcherMain = fileURLToPath(new URL("../../../services/cli/src/main.ts", import.meta.url));
 
+/**
+ * How long a backend may take to come to a watcher that was away: longer than the longest time between two tries, 30 s.
+ * They come less and less often while there is none, so after a slow start of the watcher the next one may be far off.
+ */
+const reconnectMs = 60_000;
+
 const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
 
 /** Our backend, and what can happen to its watcher. */
@@ -82,10 +88,10 @@ export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = 
 
   const log = () => `${backend.log()}\n${said}`;
 
-  async function apply(state: State): Promise<void> {
+  async function apply(state: State, timeoutMs?: number): Promise<void> {
     last = state;
     await write(together(state, marker.next()));
-    await marker.wait(log);
+    await marker.wait(log, timeoutMs);
   }
 
   const run = (settings: Settings) =>
@@ -93,6 +99,8 @@ export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = 
       process.execPath,
       backendMain,
       ...["--api", `unix://${socket}`, "--node-name", "n1", "--iptables-min-sync-period", "0s"],
+      // The first tries come soon after one another: what is tested is what comes after.
+      ...["--error-delay", "100ms"],
       ...["--state-dir", "none", ...whose, ...proxyOptions(settings), ...args],
     ]);
 
@@ -104,7 +112,7 @@ export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = 
       run(settings);
       await apply(state);
     },
-    apply,
+    apply: (state) => apply(state),
     restart: async (signal) => {
       await backend.stop(signal);
       run(present);
@@ -115,7 +123,7 @@ export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = 
       watcher.kill();
       await ended;
       watcher = await startWatcher();
-      await apply(last);
+      await apply(last, reconnectMs);
     },
     stop: (signal) => backend.stop(signal),
     cleanUp: () => laboratory.run("n1", [process.execPath, backendMain, "--cleanup", ...whose]),

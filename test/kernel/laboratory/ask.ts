@@ -1,10 +1,12 @@
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
+import { setMaxListeners } from "node:events";
 import { request } from "node:http";
 import { connect } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Answer, HttpAnswer, Question } from "./question.ts";
 
 type Ask = Extract<Question, { kind: "ask" }>;
+type AwaitQuestion = Extract<Question, { kind: "await" }>;
 type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;
 
 /** Sends round after round, because whom a packet goes to is chance. */
@@ -23,26 +25,33 @@ export async function ask(question: Ask): Promise<readonly Answer[]> {
   return answers;
 }
 
-/** One connection, up to its first line. */
-export async function askTcp(target: Target): Promise<Answer> {
+/** One connection, up to its first line; given up, and silent, when `signal` aborts. */
+export async function askTcp(target: Target, signal?: AbortSignal): Promise<Answer> {
   for (;;) {
-    const answer = await askTcpFrom(nextPort(), target);
+    const answer = await askTcpFrom(nextPort(), target, signal);
     if (answer.kind !== "error" || answer.code !== "EADDRINUSE") return answer;
   }
 }
 
-function askTcpFrom(localPort: number, { address, port, from, timeoutMs }: Target): Promise<Answer> {
+function askTcpFrom(
+  localPort: number,
+  { address, port, from, timeoutMs }: Target,
+  signal: AbortSignal | undefined,
+): Promise<Answer> {
   return new Promise((resolve) => {
     const localAddress = from === undefined ? {} : { localAddress: from };
     const socket = connect({ host: address, port, localPort, ...localAddress });
     let text = "";
     const end = (answer: Answer): void => {
       clearTimeout(timer);
+      signal?.removeEventListener("abort", giveUp);
       // A reset leaves no connection in TIME_WAIT, neither here nor in the node's conntrack.
       socket.resetAndDestroy();
       resolve(answer);
     };
-    const timer = setTimeout(() => end({ kind: "silent" }), timeoutMs);
+    const giveUp = (): void => end({ kind: "silent" });
+    const timer = setTimeout(giveUp, timeoutMs);
+    signal?.addEventListener("abort", giveUp);
     socket.on("data", (data) => {
       text += String(data);
       if (text.endsWith("\n")) end(JSON.parse(`{"kind":"answer",${text.slice(1)}`));
@@ -93,20 +102,38 @@ export async function askUdp({ address, port, from, timeoutMs }: Target): Promis
   });
 }
 
-/** Returns true once this name answers, false if it does not in time. */
-export async function awaitName(question: Extract<Question, { kind: "await" }>): Promise<boolean> {
-  const deadlineMs = performance.now() + question.timeoutMs;
-  while (performance.now() < deadlineMs) {
-    const answer = await askTcp({ ...question, timeoutMs: 150 });
-    if (answer.kind === "answer" && answer.name === question.name) return true;
-    await sleep(10);
+/** How often a connection is tried that is waited for. */
+const tryEveryMs = 20;
+/** How long a try may take, which bounds how many there are at once. */
+const tryMs = 5_000;
+
+/**
+ * Returns true once this name answers, false if it does not in time.
+ *
+ * The next try does not wait for the one before: a SYN that came before the rules is lost, and how long an answer takes
+ * says nothing on a busy machine.
+ */
+export async function awaitName({ name, timeoutMs, ...target }: AwaitQuestion): Promise<boolean> {
+  const deadlineMs = performance.now() + timeoutMs;
+  const served = new AbortController();
+  // One for each try.
+  setMaxListeners(0, served.signal);
+  while (!served.signal.aborted && performance.now() < deadlineMs) {
+    void askTcp({ ...target, timeoutMs: tryMs }, served.signal).then((answer) => {
+      if (answer.kind === "answer" && answer.name === name) served.abort();
+    });
+    await sleep(tryEveryMs, undefined, { signal: served.signal }).catch(() => undefined);
   }
-  return false;
+  const isServed = served.signal.aborted;
+  // Whatever is still tried is over now.
+  served.abort();
+  return isServed;
 }
 
-export function askHttp({ address, port, timeoutMs }: Extract<Question, { kind: "http" }>): Promise<HttpAnswer> {
+export function askHttp(question: Extract<Question, { kind: "http" }>): Promise<HttpAnswer> {
+  const { address, port, path = "/", timeoutMs } = question;
   return new Promise((resolve) => {
-    const call = request({ host: address, port, timeout: timeoutMs, agent: false }, (response) => {
+    const call = request({ host: address, port, path, timeout: timeoutMs, agent: false }, (response) => {
       let body = "";
       response.setEncoding("utf8").on("data", (text: string) => {
         body += text;

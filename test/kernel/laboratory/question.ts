@@ -24,7 +24,14 @@ export type Question =
       readonly name: string;
       readonly timeoutMs: number;
     }
-  | { readonly kind: "http"; readonly address: string; readonly port: number; readonly timeoutMs: number }
+  | {
+      readonly kind: "http";
+      readonly address: string;
+      readonly port: number;
+      /** Default "/". */
+      readonly path?: string | undefined;
+      readonly timeoutMs: number;
+    }
   /** Opens a connection, or sends datagrams from one port, and goes on until told to end. */
   | {
       readonly kind: "open";

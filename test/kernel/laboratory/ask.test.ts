@@ -1,0 +1,28 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Server } from "node:net";
+import { afterEach, expect, test } from "vitest";
+import { awaitName } from "./ask.ts";
+
+let server: Server;
+afterEach(() => new Promise((resolve) => server.close(resolve)));
+
+/** Tells its name so long after a connection has begun. */
+async function slowServer(name: string, delayMs: number): Promise<number> {
+  server = createServer((socket) => {
+    socket.on("error", () => undefined);
+    setTimeout(() => socket.write(`${JSON.stringify({ name })}\n`), delayMs);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return (server.address() as AddressInfo).port;
+}
+
+const awaited = (port: number, name: string, timeoutMs: number) =>
+  awaitName({ kind: "await", address: "127.0.0.1", port, name, timeoutMs });
+
+test("a name is waited for however long its answer takes", async () => {
+  expect(await awaited(await slowServer("a", 400), "a", 15_000)).toBe(true);
+});
+
+test("another name is not the one that is waited for", async () => {
+  expect(await awaited(await slowServer("b", 0), "a", 200)).toBe(false);
+});
