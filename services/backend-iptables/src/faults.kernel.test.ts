@@ -9,6 +9,8 @@ import { dial } from "@kpng/process/dial.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { until } from "../../../test/cluster/until.ts";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
+import { AgentClient } from "../../../test/kernel/laboratory/agent-client.ts";
+import type { HttpAnswer } from "../../../test/kernel/laboratory/question.ts";
 import { Laboratory } from "../../cli/src/demo/namespaces.ts";
 
 const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
@@ -51,6 +53,9 @@ describePackets("kpng-iptables as a program, when something fails", () => {
   let name: string;
   let folder: string;
   let running: Running[] = [];
+  /** Asks over HTTP in the node's namespace; started by the first question. */
+  let agent: Promise<AgentClient> | undefined;
+  let savedView: Buffer | undefined;
   beforeAll(async () => {
     laboratory = await Laboratory.open();
   });
@@ -64,6 +69,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
   afterEach(async () => {
     for (const each of running) await each.stop();
     running = [];
+    agent = undefined;
   });
 
   function start(command: readonly string[]): Running {
@@ -100,11 +106,10 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     await rename(join(folder, "state.json"), join(folder, "input", "state.json"));
   }
 
-  async function startWatcher(): Promise<Running> {
+  /** Backends that are started at the same time wait for it. */
+  function startWatcher(): Running {
     const listen = ["to-api", "--listen", `unix://${folder}/sock`];
-    const watcher = start([process.execPath, cli, "file", "-i", join(folder, "input"), ...listen]);
-    await watcher.says(/"listening"/);
-    return watcher;
+    return start([process.execPath, cli, "file", "-i", join(folder, "input"), ...listen]);
   }
 
   const command = (...options: readonly string[]): readonly string[] => [
@@ -123,7 +128,8 @@ describePackets("kpng-iptables as a program, when something fails", () => {
 
   /** Our rules of both families, without counters. */
   async function rules(): Promise<string> {
-    const saved = [await laboratory.run(name, ["iptables-save"]), await laboratory.run(name, ["ip6tables-save"])];
+    const tools = ["iptables-save", "ip6tables-save"];
+    const saved = await Promise.all(tools.map((tool) => laboratory.run(name, [tool])));
     return saved
       .flatMap((text) => text.split("\n"))
       .filter((line) => line.includes("KPNG-") && !line.startsWith(":"))
@@ -138,10 +144,10 @@ describePackets("kpng-iptables as a program, when something fails", () => {
       () => running.map(({ said }) => said().slice(-2_000)).join("\n"),
     );
 
-  async function ask(path: string): Promise<{ readonly status: number; readonly body: string }> {
-    const fetching = `fetch("http://127.0.0.1:10270${path}").then(async (r) => console.log(r.status + " " + await r.text()))`;
-    const text = await laboratory.run(name, [process.execPath, "-e", fetching]);
-    return { status: Number(text.slice(0, 3)), body: text.slice(4) };
+  async function ask(path: string): Promise<HttpAnswer> {
+    agent ??= AgentClient.start(laboratory, name, [], []);
+    const target = { address: "127.0.0.1", port: 10_270, path, timeoutMs: 5_000 };
+    return (await agent).send({ kind: "http", ...target });
   }
 
   const partOf = async (part: string): Promise<Record<string, unknown>> =>
@@ -149,7 +155,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
 
   test("a watcher that is gone changes nothing: rules stay, also from changes by others, and health is good", async () => {
     await put({ web: "10.0.1.1" });
-    const watcher = await startWatcher();
+    const watcher = startWatcher();
     const backend = start(command("--state-dir", "none"));
     await serves("10.0.1.1");
     const before = await rules();
@@ -167,7 +173,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
 
   test("rules that stand are newer than the disk and stay without a watcher; after a reboot the disk has what there was", async () => {
     await put({ web: "10.0.1.1" });
-    const watcher = await startWatcher();
+    const watcher = startWatcher();
     const state = join(folder, "state");
     const first = start(command("--state-dir", state));
     await serves("10.0.1.1");
@@ -209,7 +215,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     expect(await rules()).toBe("");
     expect((await ask("/readyz")).status).toBe(503);
     expect((await ask("/livez")).status).toBe(200);
-    await startWatcher();
+    startWatcher();
     await serves("10.0.1.1");
     await until(
       "the view is replaced",
@@ -229,13 +235,19 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     expect(await rules()).toBe("");
   });
 
-  /** Runs watcher and backend until there is a saved view, then ends both and removes the rules. */
+  /** Puts the view of node n1 there, as a backend saved it that has ended; no rules are left of it. */
   async function saveView(state: string): Promise<void> {
-    const watcher = await startWatcher();
-    const backend = start(command("--state-dir", state));
-    await serves("10.0.1.1");
-    await Promise.all([backend.stop(), watcher.stop()]);
-    await laboratory.run(name, [process.execPath, main, "--cleanup"]);
+    if (savedView === undefined) {
+      const watcher = startWatcher();
+      const backend = start(command("--state-dir", state));
+      await serves("10.0.1.1");
+      await Promise.all([backend.stop(), watcher.stop()]);
+      await laboratory.run(name, [process.execPath, main, "--cleanup"]);
+      savedView = await readFile(join(state, "view"));
+    } else {
+      await mkdir(state);
+      await writeFile(join(state, "view"), savedView);
+    }
   }
 
   test.each([
@@ -243,7 +255,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     { name: "read-only", mount: "size=1m,ro", fill: "" },
   ])("a disk that is $name costs the saved view alone, which is said once", async ({ mount, fill }) => {
     await put({ web: "10.0.1.1" });
-    await startWatcher();
+    startWatcher();
     const state = join(folder, "state");
     await mkdir(state);
     const script = `mount -t tmpfs -o ${mount} none "$0" && ${fill} exec "$@"`;
@@ -259,7 +271,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
 
   test("a refused transaction: its line is named, old rules stay, health and metrics say so; then all is looked at", async () => {
     await put({ web: "10.0.1.1", api: "10.0.2.1" });
-    await startWatcher();
+    startWatcher();
     const backend = start(command("--state-dir", "none", "--iptables-sync-period", "0"));
     await serves("10.0.2.1");
     // A rule of somebody else's holds a chain that is to go.
@@ -284,7 +296,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
 
   test("what it holds, and what others have changed, can be asked on a unix socket", async () => {
     await put({ web: "10.0.1.1" });
-    await startWatcher();
+    startWatcher();
     const socket = join(folder, "inspect.sock");
     const backend = start(command("--state-dir", "none", "--inspect-socket", socket));
     await serves("10.0.1.1");
@@ -336,7 +348,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
 
   test("without ip6tables IPv4 is served alone, and only that is told of", async () => {
     await put({ web: "10.0.1.1" });
-    await startWatcher();
+    startWatcher();
     const path = join(folder, "ip6tables");
     await writeFile(path, "#!/bin/sh\nexit 127\n");
     await chmod(path, 0o755);
@@ -349,7 +361,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
 
   test("the table of flows is set up with kube-proxy's options, by the instance for all Services alone", async () => {
     await put({ web: "10.0.1.1" });
-    await startWatcher();
+    startWatcher();
     const timeout = () => laboratory.run(name, ["cat", "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"]);
     const set = ["--state-dir", "none", "--conntrack-udp-timeout", "77s"];
     await laboratory.run(name, command(...set, "--service-proxy-name", "edge", "--once"));
