@@ -23,8 +23,8 @@ describeVariants(
     beforeAll(async () => {
       world = await buildTwoNodes(variant);
       if (whyNoSctp() === undefined) await serveSctp(world.laboratory, targetPorts);
-      both = [await kubeProxy(world, 20_000), await kpngIptables(world, { firstMarkerPort: 30_000 })];
-      for (const backend of both) await backend.start({}, scenarios[0]?.state ?? { services: [], slices: [] });
+      both = await Promise.all([kubeProxy(world, 20_000), kpngIptables(world, { firstMarkerPort: 30_000 })]);
+      await Promise.all(both.map((backend) => backend.start({}, scenarios[0]?.state ?? { services: [], slices: [] })));
     });
     afterAll(async () => {
       for (const backend of both ?? []) await backend.close();
@@ -35,7 +35,7 @@ describeVariants(
     for (const scenario of scenarios.filter((each) => settingsKey(each) === settingsKey({}))) {
       test(scenario.name, async () => {
         await firewall.put(world, scenario.firewall);
-        for (const backend of both) await backend.apply(scenario.state);
+        await Promise.all(both.map((backend) => backend.apply(scenario.state)));
         const rules = await world.rules();
         expect(rules.v4).toContain("-j KUBE-SERVICES");
         expect(rules.v4).toContain("-j KPNG-SERVICES");
@@ -83,8 +83,10 @@ describeVariants("two instances of kpng-iptables on one node, one with --service
   let other: KpngIptables;
   beforeAll(async () => {
     world = await buildTwoNodes(variant);
-    main = await kpngIptables(world, { firstMarkerPort: 20_000 });
-    other = await kpngIptables(world, { name: "edge", serviceProxyName: "edge", firstMarkerPort: 30_000 });
+    [main, other] = await Promise.all([
+      kpngIptables(world, { firstMarkerPort: 20_000 }),
+      kpngIptables(world, { name: "edge", serviceProxyName: "edge", firstMarkerPort: 30_000 }),
+    ]);
   });
   afterAll(async () => {
     await main?.close();
