@@ -19,6 +19,7 @@ import {
   WatchReqSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
 import { leaveKey } from "./leave.ts";
 import { localProjection } from "./local-projection.ts";
 import { peerKey } from "./peer.ts";
@@ -61,9 +62,18 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
     },
     async *watchNodeView(request, { signal, values }) {
       const message = toWatchReq(request);
-      // One request for each batch, and no other reason to wait than the reader's.
+      // One request for each batch, when the reader has taken the one before: a stream takes as many as come.
+      const taken = new Wakeup();
+      let isDue = true;
       const requests = (async function* asOftenAsWanted() {
-        for (;;) yield message;
+        while (!signal.aborted) {
+          if (!isDue) {
+            await taken.wait(signal);
+            continue;
+          }
+          isDue = false;
+          yield message;
+        }
       })();
       let ops: OpItem[] = [];
       const call = { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) };
@@ -72,6 +82,8 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
         if (op.Op.case !== "Sync") continue;
         yield create(WatchNodeViewResponseSchema, { ops });
         ops = [];
+        isDue = true;
+        taken.wake();
       }
     },
   };
