@@ -10,6 +10,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
+import { makeStreamMetrics } from "@kpng/watcher/stream/stream-metrics.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
@@ -50,6 +51,7 @@ test("every metric has a row in docs/operations.md, and every row is a metric", 
   const metrics = new Registry();
   new ProxyMetrics({ registry: metrics, families: ["v4"] });
   observeStore(new Store(), metrics);
+  makeStreamMetrics(metrics, () => []);
   observeBackend({ proxyMode: "any" }, { healthzBindAddress: "127.0.0.1:0" }, { health: new Health(), metrics });
   const made = metrics.getMetricsAsArray().map(({ name }) => name);
   const registered = [...written, ...made.filter((name) => /^(kpng|kubeproxy)_/.test(name))];
