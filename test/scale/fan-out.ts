@@ -5,7 +5,7 @@ import { startKpng } from "./kpng-server.ts";
 import { measureRow, type RowOptions, type RowResult } from "./measure-row.ts";
 import { mebibytes } from "./proc.ts";
 import type { ScriptName } from "./scripts.ts";
-import { startOwnServer } from "./server-under-test.ts";
+import { startBareServer, startOwnServer } from "./server-under-test.ts";
 import { changesTable, connectTable, type NamedResult, scriptsTable, stalledTable, stormsTable } from "./tables.ts";
 
 /**
@@ -29,6 +29,7 @@ const usage = `node test/scale/fan-out.ts [options]
   --local-every <n>   of every n Services one has externalTrafficPolicy Local
   --scripts <names>   rolling,drain,churn20,churn1000
   --storms <ms,ms>    mass reconnects, each spread over so many milliseconds
+  --bare              the floor instead of the watcher: node:http2 that sends all streams the same bytes
   --limit <seconds>   longest time for all to sync, and for one change to reach all (60)
 
 KPNG_BIN           the Go original, or what understands its options; measured as well, on the smallest row
@@ -41,6 +42,8 @@ interface Row extends Partial<Omit<RowOptions, "shape">> {
   readonly streams: number;
   readonly shape: { readonly services: number; readonly endpoints: number; readonly nodes?: number };
   readonly hasTls?: boolean;
+  /** The floor instead of the watcher; see bare-server.ts. */
+  readonly isBare?: boolean;
 }
 
 const allScripts: readonly ScriptName[] = ["rolling", "drain", "churn20", "churn1000"];
@@ -63,12 +66,26 @@ const standardRows: readonly Row[] = [
     storms: [0, 5_000],
     stalled: 50,
   },
+  {
+    name: "1 000 × 5 000 × 10, bare node:http2",
+    streams: 1_000,
+    shape: { services: 5_000, endpoints: 10 },
+    isBare: true,
+  },
   { name: "1 000 × 10 000 × 10", streams: 1_000, shape: { services: 10_000, endpoints: 10 }, changes: 30 },
   {
     name: "1 000 × 5 000 × 10, TLS",
     streams: 1_000,
     shape: { services: 5_000, endpoints: 10 },
     hasTls: true,
+    changes: 30,
+  },
+  {
+    name: "1 000 × 5 000 × 10, TLS, bare node:http2",
+    streams: 1_000,
+    shape: { services: 5_000, endpoints: 10 },
+    hasTls: true,
+    isBare: true,
     changes: 30,
   },
   {
@@ -110,6 +127,7 @@ async function main(): Promise<void> {
       scripts: { type: "string" },
       storms: { type: "string" },
       limit: { type: "string" },
+      bare: { type: "boolean" },
       help: { type: "boolean" },
     },
   });
@@ -147,6 +165,7 @@ async function main(): Promise<void> {
           streams: size.streams,
           shape,
           hasTls: values.tls === true,
+          isBare: values.bare === true,
         },
       ]
     : standardRows;
@@ -210,7 +229,7 @@ async function measureOne(
   program: string | undefined,
 ): Promise<NamedResult> {
   note(row.name);
-  const { name, hasTls, shape, ...given } = row;
+  const { name, hasTls, isBare = false, shape, ...given } = row;
   const options: RowOptions = {
     streamsPerConnection: 1,
     isExtended: true,
@@ -224,7 +243,7 @@ async function measureOne(
     shape: { nodes: row.streams, ...shape },
   };
   try {
-    return { name, result: await measureWith(options, program) };
+    return { name, result: await measureWith(options, isBare, program) };
   } catch (error) {
     // A row that cannot be measured is a result too: the others still are.
     const reason = reasonOf(error);
@@ -240,9 +259,10 @@ function reasonOf(error: unknown): string {
   return error.cause === undefined ? reason : `${reason}: ${reasonOf(error.cause)}`;
 }
 
-async function measureWith(options: RowOptions, program: string | undefined): Promise<RowResult> {
-  const server =
-    program === undefined ? await startOwnServer(options.shape, options.tls) : await startKpng(program, options.shape);
+async function measureWith(options: RowOptions, isBare: boolean, program: string | undefined): Promise<RowResult> {
+  const { shape, tls } = options;
+  const start = isBare ? startBareServer : startOwnServer;
+  const server = program === undefined ? await start(shape, tls) : await startKpng(program, shape);
   try {
     return await measureRow(server, options, note);
   } finally {

@@ -55,7 +55,7 @@ interface Slot {
 const askedByStalled = 1_000;
 
 /** Batches that others ask for ahead, as the kit does; they ask again when half of them have come. */
-const askedAhead = 16;
+const askedAhead = 32;
 
 /** Connections that may be on their way at a time: more would only fill the listen queue. */
 const maxDialling = 256;

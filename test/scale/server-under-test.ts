@@ -1,3 +1,4 @@
+import type { BareServerHandlers } from "./bare-server.ts";
 import type { MadeChange } from "./batch-log.ts";
 import type { Caller } from "./calls.ts";
 import type { FanOutServerHandlers, ServerUsage } from "./fan-out-server.ts";
@@ -36,6 +37,25 @@ export async function startOwnServer(shape: SyntheticShape, tls: TlsFilePaths | 
     return {
       address,
       calls,
+      change: () => calls.call("change", {}),
+      cpu: () => calls.call("cpu", {}),
+      usage: (settle) => calls.call("usage", { settle }),
+      stop: () => calls.stop(),
+    };
+  } catch (error) {
+    await calls.stop();
+    throw error;
+  }
+}
+
+/** The floor; see bare-server.ts. */
+export async function startBareServer(shape: SyntheticShape, tls: TlsFilePaths | undefined): Promise<ServerUnderTest> {
+  const calls = startCalled<BareServerHandlers>("bare-server.ts", "server");
+  try {
+    const paths = tls === undefined ? {} : { tls: { ...tls.server, ca: tls.ca } };
+    const { address } = await calls.call("start", { shape, ...paths });
+    return {
+      address,
       change: () => calls.call("change", {}),
       cpu: () => calls.call("cpu", {}),
       usage: (settle) => calls.call("usage", { settle }),

@@ -2,7 +2,10 @@ import { createLog } from "@kpng/process/log.ts";
 import { exportTraces } from "@kpng/process/trace/export-traces.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
+import { inspection } from "../../services/watcher/src/inspect/inspection.ts";
 import { Store } from "../../services/watcher/src/store/store.ts";
+import { observeConvergence } from "../../services/watcher/src/stream/convergence.ts";
+import { proxyNamesOf } from "../../services/watcher/src/stream/requests.ts";
 import { Subscribers } from "../../services/watcher/src/stream/subscribers.ts";
 import { traceRevisions } from "../../services/watcher/src/trace/trace-revisions.ts";
 import { TraceSends } from "../../services/watcher/src/trace/trace-sends.ts";
@@ -10,13 +13,18 @@ import { TraceSends } from "../../services/watcher/src/trace/trace-sends.ts";
 /** A store and its subscribers whose tracing can be changed while they serve, so that one process is its own peer. */
 export class TracedStore {
   readonly store: Store;
-  readonly subscribers = new Subscribers(new Registry());
+  readonly subscribers: Subscribers;
   readonly #tracings = new Map<number, Tracing>();
   #trace: ReturnType<typeof traceRevisions> | undefined;
   #sends: TraceSends | undefined;
 
   constructor() {
     this.store = new Store({ trace: (update) => this.#trace?.(update) });
+    const registry = new Registry();
+    this.subscribers = new Subscribers(registry);
+    // As the program does.
+    observeConvergence(this.store, this.subscribers, registry);
+    inspection({ store: this.store, subscribers: this.subscribers, proxyNames: proxyNamesOf([]) });
     this.subscribers.observe({ sent: (subscriber, delivery) => this.#sends?.sent(subscriber, delivery) });
   }
 

@@ -8,7 +8,7 @@ import type { WatchOptions } from "./watch-batches.ts";
  * Batches that are asked for ahead: so many that the next one need not wait for a request, and so few that a reader who is
  * slow gets what changed meanwhile merged.
  */
-export const maxAhead = 16;
+export const maxAhead = 32;
 
 /** Shortest time between two acknowledgements, in milliseconds; what is applied meanwhile is told with the next one. */
 const minAckIntervalMs = 100;

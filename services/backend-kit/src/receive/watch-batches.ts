@@ -59,7 +59,7 @@ const maxBatchOps = 4_000_000;
 /**
  * Opens one stream and yields its batches, for ever.
  *
- * The pace is the reader's: at most 16 batches are under way, or one from a watcher that gives one for each
+ * The pace is the reader's: at most 32 batches are under way, or one from a watcher that gives one for each
  * request, and beyond that the watcher merges what changes.
  *
  * Ends only by an error or when `signal` aborts. Errors: STREAM_LOST for a stream that cannot be opened or breaks,

@@ -85,12 +85,12 @@ export class ChangeRecord {
     const totalMs = nowMs - this.facts.storedAtMs;
     const sendMs = sentAtMs - this.facts.storedAtMs;
     const onNodeMs = timings === undefined ? 0 : timings.waitMs + timings.renderMs + timings.commitMs;
-    const times = { sendMs, transitMs: Math.max(0, totalMs - sendMs - onNodeMs), timings, totalMs };
+    const transitMs = Math.max(0, totalMs - sendMs - onNodeMs);
     this.appliedCount += 1;
     this.lastAppliedAtMs = nowMs;
     this.stages ??= makeStages();
-    this.stages.send.add(times.sendMs);
-    this.stages.transit.add(times.transitMs);
+    this.stages.send.add(sendMs);
+    this.stages.transit.add(transitMs);
     this.stages.total.add(totalMs);
     if (timings !== undefined) {
       this.stages.wait.add(timings.waitMs);
@@ -98,7 +98,7 @@ export class ChangeRecord {
       this.stages.commit.add(timings.commitMs);
     }
     if (this.slowest === undefined || totalMs > this.slowest.totalMs) {
-      this.slowest = { nodeName: by.nodeName, program: by.program, ...times };
+      this.slowest = { nodeName: by.nodeName, program: by.program, sendMs, transitMs, timings, totalMs };
     }
   }
 

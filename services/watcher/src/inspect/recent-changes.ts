@@ -1,20 +1,11 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { triggerTimes } from "../store/trigger-times.ts";
 import type { Update } from "../store/update.ts";
 import type { Delivery, Subscriber } from "../stream/subscriber.ts";
 import type { DeliveryObserver } from "../stream/subscribers.ts";
 import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
-
-/** A batch that a subscriber was sent and has not acknowledged. */
-interface Pending {
-  readonly after: number;
-  readonly revision: number;
-  readonly sentAtMs: number;
-  isReceived: boolean;
-}
-
-/** Most batches of one subscriber that wait for an acknowledgement; those that never acknowledge would pile up. */
-const maxPending = 16;
+import { type PendingBatch, PendingBatches } from "./pending-batches.ts";
 
 /**
  * The last revisions and their way to the nodes.
@@ -29,7 +20,7 @@ export class RecentChanges implements DeliveryObserver {
   readonly #now: () => number;
   /** A revision is at its number modulo the size. */
   readonly #records: (ChangeRecord | undefined)[];
-  readonly #pending = new Map<Subscriber, Pending[]>();
+  readonly #pending = new Map<Subscriber, PendingBatches>();
   #newest = 0;
   #version = 0;
 
@@ -85,16 +76,16 @@ export class RecentChanges implements DeliveryObserver {
     // A whole view is no news of a change.
     if (after === 0) return;
     const nowMs = this.#now();
-    for (const record of this.#between(after, revision)) record.told(nowMs);
-    const pending = this.#pending.get(subscriber) ?? [];
-    if (pending.length === 0) this.#pending.set(subscriber, pending);
-    if (pending.length === maxPending) pending.shift();
-    pending.push({ after, revision, sentAtMs: nowMs, isReceived: false });
+    this.#each(after, revision, (record) => record.told(nowMs));
+    getOrMake(this.#pending, subscriber, () => new PendingBatches()).add(after, revision, nowMs);
     this.#version += 1;
   }
 
   received(subscriber: Subscriber): void {
-    for (const batch of this.#pending.get(subscriber) ?? []) this.#markReceived(subscriber, batch);
+    this.#pending.get(subscriber)?.keep((batch) => {
+      this.#markReceived(subscriber, batch);
+      return true;
+    });
   }
 
   acknowledged(subscriber: Subscriber): void {
@@ -102,51 +93,50 @@ export class RecentChanges implements DeliveryObserver {
     if (pending === undefined) return;
     const nowMs = this.#now();
     const { appliedRevision, failure, timings } = subscriber;
-    const left: Pending[] = [];
-    for (const batch of pending) {
+    pending.keep((batch) => {
+      const { after, revision, sentAtMs } = batch;
       this.#markReceived(subscriber, batch);
-      if (batch.revision <= appliedRevision) {
-        for (const record of this.#between(batch.after, batch.revision)) {
-          record.applied(subscriber, batch.sentAtMs, nowMs, timings);
-        }
-        continue;
+      if (revision <= appliedRevision) {
+        this.#each(after, revision, (record) => record.applied(subscriber, sentAtMs, nowMs, timings));
+        return false;
       }
-      left.push(batch);
-      if (failure !== undefined && batch.revision <= failure.revision) {
-        for (const record of this.#between(batch.after, batch.revision)) record.failed(subscriber, failure.error);
+      if (failure !== undefined && revision <= failure.revision) {
+        this.#each(after, revision, (record) => record.failed(subscriber, failure.error));
       }
-    }
-    if (left.length === 0) this.#pending.delete(subscriber);
-    else this.#pending.set(subscriber, left);
+      return true;
+    });
     this.#version += 1;
   }
 
   closed(subscriber: Subscriber): void {
-    for (const batch of this.#pending.get(subscriber) ?? []) {
+    this.#pending.get(subscriber)?.keep(({ after, revision, isReceived }) => {
       // Of one that never says what it applied, more than its receipt is not to be had.
-      if (batch.isReceived && !subscriber.hasAcknowledged) continue;
-      for (const record of this.#between(batch.after, batch.revision)) record.lostCount += 1;
-    }
+      if (isReceived && !subscriber.hasAcknowledged) return false;
+      this.#each(after, revision, (record) => {
+        record.lostCount += 1;
+      });
+      return false;
+    });
     this.#pending.delete(subscriber);
     this.#version += 1;
   }
 
-  #markReceived({ receivedRevision }: Subscriber, batch: Pending): void {
+  #markReceived({ receivedRevision }: Subscriber, batch: PendingBatch): void {
     if (batch.isReceived || batch.revision > receivedRevision) return;
     batch.isReceived = true;
-    for (const record of this.#between(batch.after, batch.revision)) record.receivedCount += 1;
+    this.#each(batch.after, batch.revision, (record) => {
+      record.receivedCount += 1;
+    });
     this.#version += 1;
   }
 
-  /** The records after one revision up to another; most often there is just one. */
-  #between(after: number, revision: number): readonly ChangeRecord[] {
+  /** With the records after one revision up to another; most often there is just one. */
+  #each(after: number, revision: number, note: (record: ChangeRecord) => void): void {
     const first = Math.max(after, this.#newest - this.#size) + 1;
-    const records: ChangeRecord[] = [];
     for (let each = first; each <= revision; each += 1) {
       const record = this.at(each);
-      if (record !== undefined) records.push(record);
+      if (record !== undefined) note(record);
     }
-    return records;
   }
 }
 

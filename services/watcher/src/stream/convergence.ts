@@ -1,3 +1,4 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Gauge, Histogram, type Registry } from "prom-client";
 import type { Store } from "../store/store.ts";
@@ -24,8 +25,8 @@ export class Convergence implements DeliveryObserver {
   /** By revision modulo the size, in milliseconds since 1970; 0 for a revision that nobody is waited for. */
   readonly #storedAtMs = new Float64Array(size);
   readonly #appliedAtMs = new Float64Array(size);
-  /** What a subscriber has applied of those that it was told since it last had everything. */
-  readonly #appliedUpTo = new Map<Subscriber, number>();
+  /** What a subscriber has applied of those that it was told since it last had everything; undefined if it has that. */
+  readonly #progress = new Map<Subscriber, { appliedUpTo: number | undefined }>();
   #newest = 0;
   /** All up to this one have been measured. */
   #measured = 0;
@@ -62,13 +63,15 @@ export class Convergence implements DeliveryObserver {
 
   sent(subscriber: Subscriber, { after }: Delivery): void {
     // A whole view is no news of a change.
-    if (after === 0 || this.#appliedUpTo.has(subscriber)) return;
-    this.#appliedUpTo.set(subscriber, after);
+    if (after === 0) return;
+    const progress = getOrMake(this.#progress, subscriber, () => ({ appliedUpTo: undefined }));
+    progress.appliedUpTo ??= after;
   }
 
   acknowledged(subscriber: Subscriber): void {
-    const before = this.#appliedUpTo.get(subscriber);
-    if (before === undefined) return;
+    const progress = this.#progress.get(subscriber);
+    const before = progress?.appliedUpTo;
+    if (progress === undefined || before === undefined) return;
     const { appliedRevision, sentRevision } = subscriber;
     const nowMs = wallClockMs();
     // Beyond the last batch nothing was told.
@@ -76,12 +79,12 @@ export class Convergence implements DeliveryObserver {
     for (let revision = Math.max(before, this.#measured) + 1; revision <= applied; revision += 1) {
       this.#appliedAtMs[revision % size] = nowMs;
     }
-    if (applied === sentRevision) this.#appliedUpTo.delete(subscriber);
-    else if (applied > before) this.#appliedUpTo.set(subscriber, applied);
+    if (applied === sentRevision) progress.appliedUpTo = undefined;
+    else if (applied > before) progress.appliedUpTo = applied;
   }
 
   closed(subscriber: Subscriber): void {
-    this.#appliedUpTo.delete(subscriber);
+    this.#progress.delete(subscriber);
   }
 
   /** Measures the revisions that have been applied everywhere since it was called last. */

@@ -56,13 +56,13 @@ export function makeFastWatch(
           stream.take(short);
           return;
         }
-        // A client asks with the same bytes each time: then it is the same request, as an object too.
+        // KPNG's clients ask with the same bytes each time: then it is the same request, as an object too.
         if (last !== undefined && Buffer.compare(last.bytes, bytes) === 0) {
           stream.take(last.request);
           return;
         }
         const request = decode(schema, bytes);
-        last = { bytes: Uint8Array.from(bytes), request };
+        last ??= { bytes: Uint8Array.from(bytes), request };
         stream.take(request);
       };
       return { stream, take };

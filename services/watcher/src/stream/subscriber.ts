@@ -61,7 +61,11 @@ export class Subscriber {
   #appliedAtMs = 0;
   #failed = 0;
   #error = "";
-  #timings: ApplyTimings | undefined;
+  // Not as they come: what is kept for each acknowledgement of each stream is what the garbage collector must move.
+  #hasTimings = false;
+  #waitMs = 0;
+  #renderMs = 0;
+  #commitMs = 0;
   #unappliedSinceMs: number | undefined;
 
   constructor(options: SubscriberOptions) {
@@ -122,7 +126,8 @@ export class Subscriber {
 
   /** Of the last acknowledgement. */
   get timings(): ApplyTimings | undefined {
-    return this.#timings;
+    if (!this.#hasTimings) return undefined;
+    return { waitMs: this.#waitMs, renderMs: this.#renderMs, commitMs: this.#commitMs };
   }
 
   /** Since when something that was sent waits to be applied, in milliseconds since 1970; undefined if nothing does. */
@@ -174,8 +179,15 @@ export class Subscriber {
       // Of what was sent after that, the oldest is not known; it is no older than this.
       this.#unappliedSinceMs = applied === this.#sent ? undefined : nowMs;
     }
-    if (timings !== undefined) this.#timings = timings;
+    if (timings !== undefined) this.#keep(timings);
     for (const observer of observers) observer.acknowledged?.(this);
+  }
+
+  #keep({ waitMs, renderMs, commitMs }: ApplyTimings): void {
+    this.#hasTimings = true;
+    this.#waitMs = waitMs;
+    this.#renderMs = renderMs;
+    this.#commitMs = commitMs;
   }
 
   #mustBeSent(revision: number, field: string): void {

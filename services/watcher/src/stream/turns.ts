@@ -20,11 +20,11 @@ export type Rank = (typeof ranks)[number];
  * *Bound:* one waiting piece of work for each subscriber.
  */
 export class Turns {
-  readonly #waiting: Readonly<Record<Rank, Set<() => void>>> = {
-    update: new Set(),
-    resume: new Set(),
-    continue: new Set(),
-    begin: new Set(),
+  readonly #waiting: Readonly<Record<Rank, Queue<() => void>>> = {
+    update: new Queue(),
+    resume: new Queue(),
+    continue: new Queue(),
+    begin: new Queue(),
   };
   readonly #now: () => number;
   #usedMs = 0;
@@ -38,8 +38,9 @@ export class Turns {
   /** Does the work, now or in a later turn. It must not throw. */
   schedule(rank: Rank, work: () => void): void {
     // Work that asks for more work is not nested: it would neither end nor let anybody else go first.
-    if (!this.#isWorking && this.#usedMs < sliceMs && this.#next(rank) === undefined) this.#do(work);
-    else this.#waiting[rank].add(work);
+    const isFirst = this.#firstRank(rank) === undefined;
+    if (!this.#isWorking && this.#usedMs < sliceMs && isFirst) this.#do(work);
+    else this.#waiting[rank].push(work);
     this.#turn();
   }
 
@@ -67,10 +68,10 @@ export class Turns {
     }
   }
 
-  /** What is to be done next of this rank or one before it. */
-  #next(last: Rank): { readonly job: () => void; readonly rank: Rank } | undefined {
+  /** The first rank of which work waits, up to this one. */
+  #firstRank(last: Rank): Rank | undefined {
     for (const rank of ranks) {
-      for (const job of this.#waiting[rank]) return { job, rank };
+      if (!this.#waiting[rank].isEmpty) return rank;
       if (rank === last) break;
     }
     return undefined;
@@ -83,15 +84,42 @@ export class Turns {
       this.#isTurning = false;
       this.#usedMs = 0;
       for (;;) {
-        const next = this.#next("begin");
-        if (next === undefined) return;
-        this.#waiting[next.rank].delete(next.job);
-        this.#do(next.job);
+        const rank = this.#firstRank("begin");
+        const work = rank && this.#waiting[rank].shift();
+        if (work === undefined) return;
+        this.#do(work);
         // Who was just given the first piece of a view asks for the next one before anybody else begins.
-        if (next.rank === "begin" || this.#usedMs >= sliceMs) break;
+        if (rank === "begin" || this.#usedMs >= sliceMs) break;
       }
       this.#turn();
     });
+  }
+}
+
+/** First in, first out; both in constant time. */
+class Queue<T> {
+  #items: (T | undefined)[] = [];
+  #first = 0;
+
+  get isEmpty(): boolean {
+    return this.#first === this.#items.length;
+  }
+
+  push(item: T): void {
+    this.#items.push(item);
+  }
+
+  /** Undefined if it is empty. */
+  shift(): T | undefined {
+    const item = this.#items[this.#first];
+    if (this.isEmpty) return undefined;
+    this.#items[this.#first] = undefined;
+    this.#first += 1;
+    if (this.isEmpty) {
+      this.#items = [];
+      this.#first = 0;
+    }
+    return item;
   }
 }
 

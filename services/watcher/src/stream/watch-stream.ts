@@ -78,7 +78,7 @@ export class WatchStream<Request> {
   #batch: Batch | undefined;
   #pieces: Iterator<Frame> | undefined;
   /** Pieces that are not written yet. */
-  #held: Frame[] = [];
+  #held: Frame[] | undefined;
   #heldBytes = 0;
   #byteCount = 0;
   readonly #onStored = (): void => this.#await();
@@ -240,7 +240,6 @@ export class WatchStream<Request> {
         this.#pieces = batch.changes.frames()[Symbol.iterator]();
         this.#writeNext();
       } else {
-        this.#hold(only);
         this.#writeLast();
       }
     } catch (error) {
@@ -279,7 +278,9 @@ export class WatchStream<Request> {
   }
 
   #hold(frame: Frame): void {
-    this.#held.push(frame);
+    // Not an empty one to push to: it would begin with room for many, at each batch of each stream.
+    if (this.#held === undefined) this.#held = [frame];
+    else this.#held.push(frame);
     this.#heldBytes += frame.length;
   }
 
@@ -291,10 +292,9 @@ export class WatchStream<Request> {
     const { before, snapshot, computedAtMs, changes } = batch;
     const marker = syncMarker(batch, store, wanted.isExtended, openCount());
     if (changes.only !== undefined && digest !== undefined) {
-      this.#heldBytes = 0;
-      this.#held = [];
       this.#hold(closedWith(changes.only, marker, digest));
     } else {
+      if (changes.only !== undefined) this.#hold(changes.only);
       this.#hold(digest === undefined ? marker : withDigest(marker, digest));
     }
     const byteCount = this.#byteCount + this.#heldBytes;
@@ -312,11 +312,12 @@ export class WatchStream<Request> {
   }
 
   #writeHeld(): void {
-    const [first] = this.#held;
-    if (first === undefined) return;
-    const frames = this.#held.length === 1 ? first : Buffer.concat(this.#held, this.#heldBytes);
+    const held = this.#held;
+    const first = held?.[0];
+    if (held === undefined || first === undefined) return;
+    const frames = held.length === 1 ? first : Buffer.concat(held, this.#heldBytes);
     this.#byteCount += this.#heldBytes;
-    this.#held = [];
+    this.#held = undefined;
     this.#heldBytes = 0;
     this.#hasRoom = this.#options.sink.write(frames);
     this.#place?.wrote();
@@ -325,7 +326,7 @@ export class WatchStream<Request> {
   #release(): void {
     this.#batch = undefined;
     this.#pieces = undefined;
-    this.#held = [];
+    this.#held = undefined;
     this.#heldBytes = 0;
   }
 }

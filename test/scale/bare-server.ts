@@ -1,0 +1,98 @@
+import { once } from "node:events";
+import { createSecureServer, createServer, type Http2Server, type ServerHttp2Stream } from "node:http2";
+import type { AddressInfo } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { readServerTls } from "@kpng/process/tls-files.ts";
+import { Store } from "../../services/watcher/src/store/store.ts";
+import { type Frame, syncFrame } from "../../services/watcher/src/stream/frames.ts";
+import { localProjection } from "../../services/watcher/src/stream/local-projection.ts";
+import type { MadeChange } from "./batch-log.ts";
+import { answerCalls } from "./calls.ts";
+import type { ServerUsage, StartOptions } from "./fan-out-server.ts";
+import { monotonicMs } from "./monotonic.ts";
+import { usageOf } from "./proc.ts";
+import { endpointChange } from "./scripts.ts";
+import { makeCluster, type SyntheticShape } from "./synthetic.ts";
+
+/**
+ * The floor: a server of node:http2 that sends every stream the bytes of one node, made once, and reads what the streams
+ * say without looking at it. It knows no node, no pace, no resume; what a watcher costs beyond it is the watcher's own.
+ */
+const store = new Store();
+const projection = localProjection({
+  nodeName: "nobody",
+  proxyName: "",
+  isExtended: true,
+  wantsNode: false,
+  takesBatches: true,
+});
+const streams = new Set<ServerHttp2Stream>();
+let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
+let whole: readonly Frame[] = [];
+let changesMade = 0;
+
+function marker(): Frame {
+  const { revision, storedAtMs } = store.snapshot;
+  const { instance } = store;
+  return syncFrame({ revision, instance, storedAtMs, triggeredAtMs: [], traceparents: [], tracedNodes: 0 });
+}
+
+async function serve(stream: ServerHttp2Stream): Promise<void> {
+  stream.on("error", () => undefined);
+  stream.once("close", () => streams.delete(stream));
+  stream.respond({ ":status": 200, "content-type": "application/grpc+proto" });
+  stream.on("data", () => undefined);
+  for (const frame of [...whole, marker()]) {
+    if (!stream.write(frame) && !stream.destroyed) await Promise.race([once(stream, "drain"), once(stream, "close")]);
+  }
+  streams.add(stream);
+}
+
+function cpu(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
+}
+
+const handlers = {
+  async start(options: StartOptions) {
+    shape = options.shape;
+    store.replace(makeCluster(shape));
+    whole = [...projection.whole(store.snapshot).frames()];
+    const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
+    const server: Http2Server =
+      tls === undefined ? createServer() : createSecureServer({ ...tls, requestCert: true, rejectUnauthorized: true });
+    server.on("stream", (stream) => void serve(stream).catch(() => undefined));
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    return { address: `127.0.0.1:${(server.address() as AddressInfo).port}` };
+  },
+
+  change(_: Record<never, never>): MadeChange & { readonly cpuMs: number } {
+    const cpuMs = cpu();
+    const atMs = monotonicMs();
+    const before = store.snapshot;
+    store.apply([endpointChange(changesMade, shape)]);
+    changesMade += 1;
+    const bytes = Buffer.concat([...projection.between(before, store.snapshot).frames(), marker()]);
+    for (const stream of streams) stream.write(bytes);
+    return { revision: store.snapshot.revision, atMs, cpuMs };
+  },
+
+  cpu(_: Record<never, never>): number {
+    return cpu();
+  },
+
+  async usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
+    for (let round = 0; settle && round < 3; round += 1) {
+      await globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "async" });
+      await sleep(100);
+    }
+    const { heapUsed, external, rss } = process.memoryUsage();
+    const { peakRssBytes } = usageOf(process.pid);
+    return { cpuMs: cpu(), rssBytes: rss, peakRssBytes, heapBytes: heapUsed + external };
+  },
+};
+
+export type BareServerHandlers = typeof handlers;
+
+answerCalls(handlers);
