@@ -1,40 +1,16 @@
-import { chmodSync, cpSync, existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, cpSync, existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
-import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Program } from "@kpng/backend-kit/testing/program.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import { kpngMain, usePrograms } from "./programs.ts";
 
 /** The programs as a user starts them: processes, sockets and files, nothing else. */
 const fixtures = resolve("test/fixtures/kpng");
 
-let folder: string;
-const programs: Program[] = [];
+const { at, start } = usePrograms();
+beforeEach(() => cpSync(join(fixtures, "input.yaml"), at("state.yaml")));
 
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-process-"));
-  cpSync(join(fixtures, "input.yaml"), join(folder, "state.yaml"));
-});
-
-afterEach(async () => {
-  for (const program of programs.splice(0)) {
-    program.kill();
-    await program.ended;
-  }
-  rmSync(folder, { recursive: true });
-});
-
-function kpng(args: readonly string[], env: Record<string, string> = {}): Program {
-  return start("services/cli/src/main.ts", args, env);
-}
-
-function start(main: string, args: readonly string[], env: Record<string, string> = {}): Program {
-  const program = startProgram(pathToFileURL(resolve(main)), args, env);
-  programs.push(program);
-  return program;
-}
-
-const at = (name: string): string => join(folder, name);
+const kpng = (args: readonly string[], env: Record<string, string> = {}): Program => start(kpngMain, args, env);
 const socket = (name = "api.sock"): string => `unix://${at(name)}`;
 
 /** A watcher on state.yaml. */
@@ -162,7 +138,7 @@ describe("a program on the PATH is a backend", () => {
     const text = '#!/bin/sh\necho "$@" > "$(dirname "$0")/arguments"\nexec node "$KPNG_JSON" "$@"\n';
     writeFileSync(at("kpng-mine"), text);
     chmodSync(at("kpng-mine"), 0o755);
-    return { PATH: `${folder}:${process.env.PATH}`, KPNG_JSON: resolve(jsonMain) };
+    return { PATH: `${at("")}:${process.env.PATH}`, KPNG_JSON: resolve(jsonMain) };
   }
 
   test("of a watcher elsewhere", async () => {

@@ -1,35 +1,15 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, openSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
-import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { resolve } from "node:path";
+import type { Program } from "@kpng/backend-kit/testing/program.ts";
+import { describe, expect, test } from "vitest";
+import { kpngMain, usePrograms } from "./programs.ts";
 
 /** How the programs end: when they are told to, when they cannot work, and when they were called wrongly. */
-let folder: string;
-const programs: Program[] = [];
+const { at, start } = usePrograms();
 
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-endings-"));
-});
-
-afterEach(async () => {
-  for (const program of programs.splice(0)) {
-    program.kill();
-    await program.ended;
-  }
-  rmSync(folder, { recursive: true });
-});
-
-function kpng(args: readonly string[], env: Record<string, string> = {}): Program {
-  const program = startProgram(pathToFileURL(resolve("services/cli/src/main.ts")), args, env);
-  programs.push(program);
-  return program;
-}
-
-const at = (name: string): string => join(folder, name);
+const kpng = (args: readonly string[], env: Record<string, string> = {}): Program => start(kpngMain, args, env);
 
 describe("told to end while its input has not ended", () => {
   test.each([
@@ -134,15 +114,15 @@ describe("what it prints cannot be written", () => {
 
 describe("asked for its version", () => {
   test.each(["cli", "backend-iptables", "backend-callout", "backend-json"])("%s says it and ends", async (service) => {
-    const main = pathToFileURL(resolve(`services/${service}/src/main.ts`));
+    const main = `services/${service}/src/main.ts`;
     const { version } = JSON.parse(readFileSync(resolve(`services/${service}/package.json`), "utf8"));
     for (const flag of ["--version", "-V"]) {
-      const program = startProgram(main, [flag]);
+      const program = start(main, [flag]);
       expect(await program.ended, program.stderr()).toBe(0);
       expect(program.stdout()).toMatch(/^kpng(-\w+)? \S+ \(Node\.js v24\.\S+, linux\/\w+\)\n$/);
       expect(program.stdout()).toContain(` ${version} `);
     }
-    const help = startProgram(main, ["--help"]);
+    const help = start(main, ["--help"]);
     expect(await help.ended).toBe(0);
     expect(help.stdout()).toContain("--version");
   });

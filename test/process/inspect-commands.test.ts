@@ -1,38 +1,18 @@
-import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
-import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { cpSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
+import type { Program } from "@kpng/backend-kit/testing/program.ts";
+import { beforeEach, describe, expect, test, vi } from "vitest";
+import { kpngMain, usePrograms } from "./programs.ts";
 
 /** `kpng get`, `explain`, `trace` and `top` as a user starts them. Each start is a process, on a machine that may be busy. */
 vi.setConfig({ testTimeout: 120_000 });
 
-let folder: string;
-const programs: Program[] = [];
+const { at, start } = usePrograms();
+beforeEach(() => cpSync(resolve("test/fixtures/kpng/input.yaml"), input()));
 
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-inspect-"));
-  cpSync(resolve("test/fixtures/kpng/input.yaml"), join(folder, "state.yaml"));
-});
-
-afterEach(async () => {
-  for (const program of programs.splice(0)) {
-    program.kill();
-    await program.ended;
-  }
-  rmSync(folder, { recursive: true });
-});
-
-function start(main: string, args: readonly string[], env: Record<string, string> = {}): Program {
-  const program = startProgram(pathToFileURL(resolve(main)), args, env);
-  programs.push(program);
-  return program;
-}
-
-const kpng = (...args: string[]): Program => start("services/cli/src/main.ts", args, { KPNG_API: api() });
-const api = (): string => `unix://${join(folder, "api.sock")}`;
-const input = (): string => join(folder, "state.yaml");
+const kpng = (...args: string[]): Program => start(kpngMain, args, { KPNG_API: api() });
+const api = (): string => `unix://${at("api.sock")}`;
+const input = (): string => at("state.yaml");
 
 /** What a command prints that ends by itself. */
 async function output(...args: string[]): Promise<string> {
@@ -50,8 +30,8 @@ async function watcherWithBackend(...more: string[]): Promise<void> {
 
 function edit(from: string, to: string): void {
   const text = readFileSync(input(), "utf8");
-  writeFileSync(join(folder, "next.yaml"), text.replaceAll(from, to));
-  renameSync(join(folder, "next.yaml"), input());
+  writeFileSync(at("next.yaml"), text.replaceAll(from, to));
+  renameSync(at("next.yaml"), input());
 }
 
 describe("a running watcher", () => {
@@ -93,7 +73,7 @@ describe("a running watcher", () => {
 
 test("a node that the cluster does not know is warned of, whatever is asked of it", async () => {
   await watcherWithBackend();
-  const file = join(folder, "r.jsonl");
+  const file = at("r.jsonl");
   for (const args of [
     ["record", "--for", "0", "--node", "nobody", "-o", file],
     ["get", "view", "nobody"],
@@ -110,7 +90,7 @@ test("a node that the cluster does not know is warned of, whatever is asked of i
 });
 
 test("a backend is asked on its own socket", async () => {
-  const socket = join(folder, "backend.sock");
+  const socket = at("backend.sock");
   const watcher = kpng("file", "-i", input(), "to-api", "--listen", api());
   await watcher.said('"msg":"input read"');
   const args = ["--api", api(), "--node-name", "n1", "--inspect-socket", socket];

@@ -1,10 +1,7 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
+import { writeFileSync } from "node:fs";
 import { backendTask } from "@kpng/backend-kit/backend-task.ts";
 import { dialWatchers } from "@kpng/backend-kit/discovery/dial-watchers.ts";
-import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { Health } from "@kpng/process/health.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -13,24 +10,12 @@ import { node, service } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { dialHttp2, WatchStream } from "@kpng/watcher/testing/watch-stream.ts";
 import { Registry } from "prom-client";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
+import { kpngMain, usePrograms } from "./programs.ts";
 
 /** A node whose watcher asks it to go on elsewhere: nothing is lost, and nobody behind it notices. */
-let folder: string;
-const programs: Program[] = [];
-
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-move-"));
-});
-
-afterEach(async () => {
-  for (const program of programs.splice(0)) {
-    program.kill();
-    await program.ended;
-  }
-  rmSync(folder, { recursive: true });
-});
+const { at, start } = usePrograms();
 
 describe("a backend whose connections reach their age", () => {
   const services = Array.from({ length: 200 }, (_, index) => service({ name: `s${index}` }));
@@ -103,12 +88,9 @@ describe("a watcher that is told to end", { timeout: 180_000 }, () => {
   });
 
   async function watcher(...args: string[]): Promise<{ readonly program: Program; readonly address: string }> {
-    const file = join(folder, "state.yaml");
+    const file = at("state.yaml");
     writeFileSync(file, state);
-    const program = startProgram(pathToFileURL(resolve("services/cli/src/main.ts")), [
-      ...["file", "-i", file, "to-api", "--listen", "tcp://127.0.0.1:0", ...args],
-    ]);
-    programs.push(program);
+    const program = start(kpngMain, ["file", "-i", file, "to-api", "--listen", "tcp://127.0.0.1:0", ...args]);
     await program.said('"msg":"listening"');
     return { program, address: /"addresses":\["([^"]+)"\]/.exec(program.stderr())?.[1] ?? "" };
   }
@@ -116,9 +98,7 @@ describe("a watcher that is told to end", { timeout: 180_000 }, () => {
   test("sends its nodes to another one, which tells them only what they miss", async () => {
     const [first, second] = await Promise.all([watcher(), watcher()]);
     const api = `${first.address},${second.address}`;
-    const main = pathToFileURL(resolve("services/backend-json/src/main.ts"));
-    const backend = startProgram(main, ["--api", api, "--node-name", "n1"]);
-    programs.push(backend);
+    const backend = start("services/backend-json/src/main.ts", ["--api", api, "--node-name", "n1"]);
     await backend.said("stream in sync");
     const asked = (): string | undefined =>
       [...backend.stderr().matchAll(/"address":"([^"]+)","msg":"watcher answers"/g)].at(-1)?.[1];
@@ -132,35 +112,35 @@ describe("a watcher that is told to end", { timeout: 180_000 }, () => {
     expect(backend.stdout().split("\n").length).toBe(2_001);
   });
 
-  test("waits for who does not go, but not when it is told twice", async () => {
-    const { program, address } = await watcher("--drain-time", "10m");
+  /** Tells it to end while one of its nodes has stopped reading; resolves when that has been asked to go and all is done. */
+  async function stopWithStalled(program: Program, address: string, meanwhile: () => Promise<void>): Promise<void> {
     const stalled = new WatchStream(dialHttp2(address));
     try {
       await stalled.received();
       stalled.stream.pause();
       program.stop();
       await new Promise((done) => stalled.session.once("goaway", done));
-      program.stop();
-      expect(await program.ended).toBe(130);
+      await meanwhile();
     } finally {
       stalled.session.destroy();
     }
+  }
+
+  test("waits for who does not go, but not when it is told twice", async () => {
+    const { program, address } = await watcher("--drain-time", "10m");
+    await stopWithStalled(program, address, async () => {
+      program.stop();
+      expect(await program.ended).toBe(130);
+    });
   });
 
   test("answers its probes while nodes go: it lives, and is not ready", async () => {
     const [port = 0] = await freePorts(1);
     const { program, address } = await watcher("--drain-time", "10m", "--healthz-bind-address", `127.0.0.1:${port}`);
-    const stalled = new WatchStream(dialHttp2(address));
-    try {
-      await stalled.received();
-      stalled.stream.pause();
-      program.stop();
-      await new Promise((done) => stalled.session.once("goaway", done));
+    await stopWithStalled(program, address, async () => {
       const status = async (path: string) => (await fetch(`http://127.0.0.1:${port}${path}`)).status;
       expect([await status("/livez"), await status("/healthz"), await status("/readyz")]).toEqual([200, 200, 503]);
-    } finally {
-      stalled.session.destroy();
-    }
+    });
     expect(await program.ended).toBe(0);
   });
 });

@@ -1,8 +1,6 @@
-import { copyFileSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
-import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
+import { copyFileSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
+import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { afterEach, beforeEach, expect, type TestContext, test } from "vitest";
 import { type OtlpReceiver, startOtlpReceiver } from "../trace/otlp-receiver.ts";
 import {
@@ -14,34 +12,21 @@ import {
   tracesOf,
   watcherStages,
 } from "../trace/stages.ts";
+import { kpngMain, usePrograms } from "./programs.ts";
 
 /** Traces of the programs as a user starts them, at a collector. Up to five processes start in a test. */
-let folder: string;
 let receiver: OtlpReceiver;
-const programs: Program[] = [];
-
 beforeEach(async () => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-traces-"));
   receiver = await startOtlpReceiver();
-  copyFileSync(resolve("test/fixtures/kpng/input.yaml"), at("input.yaml"));
 });
+// Before what ends the programs, which runs before it then: hooks after a test run in the opposite order.
+afterEach(() => receiver[Symbol.asyncDispose]());
 
-afterEach(async () => {
-  for (const program of programs.splice(0)) {
-    program.kill();
-    await program.ended;
-  }
-  await receiver[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
-
-const at = (name: string): string => join(folder, name);
+const { at, start, started } = usePrograms();
+beforeEach(() => copyFileSync(resolve("test/fixtures/kpng/input.yaml"), at("input.yaml")));
 
 function kpng(args: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
-  const main = pathToFileURL(resolve("services/cli/src/main.ts"));
-  const program = startProgram(main, [...args, "--log-level", "debug"], { ...receiver.environment, ...env });
-  programs.push(program);
-  return program;
+  return start(kpngMain, [...args, "--log-level", "debug"], { ...receiver.environment, ...env });
 }
 
 async function watch(env: Readonly<Record<string, string>> = {}): Promise<Program> {
@@ -109,7 +94,7 @@ test("one change is one trace, from the file to both nodes, and its stages add u
     attributes: { "kpng.backend": "callout", "kpng.revision": 2, "kpng.changes": 2, "kpng.sync_mode": "partial" },
     resource: { "service.name": "kpng-callout" },
   });
-  const line = programs.find((one) => one.stderr().includes(`"trace_id":"${trace.root.traceId}"`));
+  const line = started.find((one) => one.stderr().includes(`"trace_id":"${trace.root.traceId}"`));
   expect(line?.stderr()).toMatch(new RegExp(`"revision":2,.*"trace_id":.*"span_id":"${trace.root.spanId}"`));
 });
 
