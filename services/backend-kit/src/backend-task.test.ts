@@ -51,6 +51,17 @@ async function playSteps(): Promise<{ readonly watcher: PlayedWatcher; readonly 
   return { watcher, batches };
 }
 
+/** Calls that last until the test opens their gates. */
+function gatedCalls() {
+  const calls = new Mailbox<{ readonly update: ViewUpdate; readonly gate: Gate }>();
+  const onChanges = async (update: ViewUpdate): Promise<void> => {
+    const gate = createGate();
+    calls.put({ update, gate });
+    await gate.opened;
+  };
+  return { calls, onChanges };
+}
+
 const keysOf = (view: NodeView): string[] => [...view.services.keys()];
 
 test("calls never overlap, and what comes during a call is one later call with the newest view", async () => {
@@ -89,14 +100,8 @@ test("calls never overlap, and what comes during a call is one later call with t
 test("changes that come during a call are merged into the fewest", async () => {
   const { watcher, batches } = await playSteps();
   await using _ = watcher;
-  const calls = new Mailbox<{ readonly update: ViewUpdate; readonly gate: Gate }>();
-  const backend = start(watcher, {
-    onChanges: async (update) => {
-      const gate = createGate();
-      calls.put({ update, gate });
-      await gate.opened;
-    },
-  });
+  const { calls, onChanges } = gatedCalls();
+  const backend = start(watcher, { onChanges });
   batches.put([reset, putService("a/1"), sync(1n)]);
   const first = await calls.next();
   expect(first.update).toMatchObject({ isFirst: true, changes: [{ kind: "put-service", key: "a/1" }] });
@@ -114,14 +119,8 @@ test("changes that come during a call are merged into the fewest", async () => {
 test("a call that fails is logged, shown in health and repeated until it succeeds, even if the view went back", async () => {
   const { watcher, batches } = await playSteps();
   await using _ = watcher;
-  const calls = new Mailbox<{ readonly update: ViewUpdate; readonly gate: Gate }>();
-  const backend = start(watcher, {
-    onChanges: async (update) => {
-      const gate = createGate();
-      calls.put({ update, gate });
-      await gate.opened;
-    },
-  });
+  const { calls, onChanges } = gatedCalls();
+  const backend = start(watcher, { onChanges });
   batches.put([reset, putService("a/1"), sync(1n)]);
   (await calls.next()).gate.open();
   batches.put([putService("a/2"), sync(2n)]);
