@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { checkRules } from "../conformance/check-rules.ts";
 import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
 import { checkPackets } from "./check-packets.ts";
@@ -23,7 +23,6 @@ describeVariants("traffic through kpng-iptables goes on", undefined, (variant) =
     await backend?.close();
     await world?.close();
   });
-  beforeEach(() => backend.start({}, served.state));
 
   /** Our rules without those of the marker, which is another Service each time. */
   async function ourRules(): Promise<readonly string[]> {

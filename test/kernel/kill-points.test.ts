@@ -101,7 +101,8 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
         const missing = [...should].filter((line) => !is.has(line)).map((line) => `missing: ${line}`);
         expect.fail([`seed ${seed}, ${what}`, ...[...wrong, ...missing].slice(0, 40), said].join("\n"));
       }
-      await sleep(10);
+      // To look takes two processes, on the cores that the program has to start on.
+      await sleep(50);
     }
     return performance.now() - startedAt;
   }
