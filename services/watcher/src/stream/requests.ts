@@ -28,9 +28,11 @@ export function readLocalRequest(request: WatchReq, names: ProxyNames): LocalReq
   };
 }
 
-/** How many batches a request asks for. */
+/** Most batches that one request may ask for. */
+const maxCount = 1_000;
+
 export function readCount({ Count: count }: WatchReq): number {
-  return Math.max(1, count);
+  return Math.min(Math.max(1, count), maxCount);
 }
 
 /** What it says was received; undefined if it does not say. */

@@ -109,6 +109,23 @@ describe("a stream", () => {
     }
   });
 
+  test("does not listen for ever to a client that asks and asks", async () => {
+    const opened = open(() => true, 1_000);
+    const { stream } = opened;
+    const view = revisions();
+    let requests = 0;
+    for (; !stream.isFull; requests += 1) stream.take(view);
+    expect(requests).toBeLessThan(20);
+    const { rooms } = opened;
+    for (let batches = 0; stream.isFull && batches < 10_000; batches += 1) {
+      await turn();
+      change();
+    }
+    expect(stream.isFull).toBe(false);
+    expect(opened.rooms).toBe(rooms + 1);
+    stream.close();
+  });
+
   test("merges what changes while the reader does not read, whatever it has asked for", async () => {
     const view = revisions();
     let hasRoom = true;

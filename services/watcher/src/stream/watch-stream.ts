@@ -49,6 +49,9 @@ const joinedBytes = 16 * 1024;
 /** A piece from this size on is written by itself, in bytes: many share it, and a copy of it would be this stream's alone. */
 const largePieceBytes = 4 * 1024;
 
+/** Batches that may be asked for before more requests are left where they are: who asks for ever is not listened to. */
+const maxGranted = 10_000;
+
 /**
  * One call of Watch: for each batch that is asked for, one, as soon as there is something to tell. The order is in the
  * proto file.
@@ -90,7 +93,7 @@ export class WatchStream<Request> {
 
   /** True if no further request can be taken now: what comes must wait until the sink is told of room. */
   get isFull(): boolean {
-    return this.#ahead !== undefined;
+    return this.#ahead !== undefined || this.#granted >= maxGranted;
   }
 
   /** Takes a request; there must be room. */
@@ -182,8 +185,10 @@ export class WatchStream<Request> {
     }
     if (!this.#hasRoom) return;
     if (ahead === undefined) {
+      const wasFull = this.isFull;
       this.#granted -= 1;
       this.#await();
+      if (wasFull && !this.isFull) this.#options.sink.room();
       return;
     }
     this.#ahead = undefined;

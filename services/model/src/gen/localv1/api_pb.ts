@@ -74,9 +74,9 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
   Subscriber?: Subscriber | undefined;
 
   /**
-   * How many batches are asked for, beside those that were and have not come; 0 counts as 1. Each comes as soon as there
-   * is something to tell, without waiting for a request. A request for something else takes the place of all of them.
-   * A server whose Sync does not say TakesCounts answers with one.
+   * How many batches are asked for, beside those that were and have not come; 0 counts as 1, more than 1000 as 1000. Each
+   * comes as soon as there is something to tell, without waiting for a request. A request for something else takes the
+   * place of all of them. A server whose Sync does not say TakesCounts answers with one.
    *
    * @generated from field: uint32 Count = 105;
    */
