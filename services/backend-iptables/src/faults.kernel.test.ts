@@ -12,6 +12,7 @@ import { describePackets } from "../../../test/kernel/describe-packets.ts";
 import { AgentClient } from "../../../test/kernel/laboratory/agent-client.ts";
 import type { HttpAnswer } from "../../../test/kernel/laboratory/question.ts";
 import { Laboratory } from "../../cli/src/demo/namespaces.ts";
+import { serviceManifests } from "./testing/manifests.ts";
 
 const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
@@ -20,22 +21,9 @@ const node = { apiVersion: "v1", kind: "Node", metadata: { name: "n1" }, status:
 
 /** Manifests of Services `a/NAME`, each with an endpoint. */
 function manifests(endpoints: Readonly<Record<string, string>>): readonly unknown[] {
-  return Object.entries(endpoints).flatMap(([name, address], at) => [
-    {
-      apiVersion: "v1",
-      kind: "Service",
-      metadata: { namespace: "a", name },
-      spec: { clusterIP: `10.96.${at}.10`, clusterIPs: [`10.96.${at}.10`], ports: [{ port: 80, protocol: "TCP" }] },
-    },
-    {
-      apiVersion: "discovery.k8s.io/v1",
-      kind: "EndpointSlice",
-      metadata: { namespace: "a", name: `${name}-1`, labels: { "kubernetes.io/service-name": name } },
-      addressType: "IPv4",
-      ports: [{ name: "", port: 8080, protocol: "TCP" }],
-      endpoints: [{ addresses: [address], conditions: { ready: true } }],
-    },
-  ]);
+  return Object.entries(endpoints).flatMap(([name, endpoint], at) =>
+    serviceManifests({ name, clusterIP: `10.96.${at}.10`, endpoint }),
+  );
 }
 
 /** A process in the namespace of the node, and what it has said. */

@@ -4,26 +4,12 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
 import { Laboratory } from "../../cli/src/demo/namespaces.ts";
+import { serviceManifests } from "./testing/manifests.ts";
 
 const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
 
-const state = [
-  {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata: { namespace: "a", name: "web" },
-    spec: { clusterIP: "10.96.0.10", clusterIPs: ["10.96.0.10"], ports: [{ name: "http", port: 80, protocol: "TCP" }] },
-  },
-  {
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: { namespace: "a", name: "web-1", labels: { "kubernetes.io/service-name": "web" } },
-    addressType: "IPv4",
-    ports: [{ name: "http", port: 8080, protocol: "TCP" }],
-    endpoints: [{ addresses: ["10.0.1.1"], conditions: { ready: true } }],
-  },
-];
+const state = serviceManifests({ clusterIP: "10.96.0.10", portName: "http", endpoint: "10.0.1.1" });
 
 describePackets("kpng-iptables as a program", () => {
   let laboratory: Laboratory;

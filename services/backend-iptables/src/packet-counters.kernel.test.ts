@@ -9,32 +9,13 @@ import { PacketCounters } from "./commit/packet-counters.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import type { RunTool } from "./commit/run-tool.ts";
 import { findTools } from "./read/find-tools.ts";
+import { serviceManifests } from "./testing/manifests.ts";
 
 const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const main = fileURLToPath(new URL("main.ts", import.meta.url));
 
 /** A node port whose endpoint is on the node itself, and one that is routed through it. */
-const state = [
-  {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata: { namespace: "a", name: "web" },
-    spec: {
-      type: "NodePort",
-      clusterIP: "10.96.0.10",
-      clusterIPs: ["10.96.0.10"],
-      ports: [{ port: 80, nodePort: 30_080, protocol: "TCP" }],
-    },
-  },
-  {
-    apiVersion: "discovery.k8s.io/v1",
-    kind: "EndpointSlice",
-    metadata: { namespace: "a", name: "web-1", labels: { "kubernetes.io/service-name": "web" } },
-    addressType: "IPv4",
-    ports: [{ name: "", port: 8080, protocol: "TCP" }],
-    endpoints: [{ addresses: ["10.0.1.1"], conditions: { ready: true } }],
-  },
-];
+const state = serviceManifests({ clusterIP: "10.96.0.10", nodePort: 30_080, endpoint: "10.0.1.1" });
 
 describePackets("packet counters", () => {
   let laboratory: Laboratory;

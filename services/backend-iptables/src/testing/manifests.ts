@@ -1,0 +1,40 @@
+/** A Service and what serves it. */
+export interface ServiceManifests {
+  /** In namespace "a". Default "web". */
+  readonly name?: string | undefined;
+  readonly clusterIP: string;
+  /** Its port's name, for the endpoint's too. Default "". */
+  readonly portName?: string | undefined;
+  /** Default: it has none. */
+  readonly nodePort?: number | undefined;
+  /** IPv4 address of the one endpoint, which is ready. */
+  readonly endpoint: string;
+}
+
+/** Returns the Service, TCP 80, and its EndpointSlice, port 8080, as the API server gives them. */
+export function serviceManifests(wanted: ServiceManifests): readonly unknown[] {
+  const { name = "web", clusterIP, portName, nodePort, endpoint } = wanted;
+  const named = portName === undefined ? {} : { name: portName };
+  const exposed = nodePort === undefined ? {} : { nodePort };
+  return [
+    {
+      apiVersion: "v1",
+      kind: "Service",
+      metadata: { namespace: "a", name },
+      spec: {
+        type: nodePort === undefined ? "ClusterIP" : "NodePort",
+        clusterIP,
+        clusterIPs: [clusterIP],
+        ports: [{ ...named, ...exposed, port: 80, protocol: "TCP" }],
+      },
+    },
+    {
+      apiVersion: "discovery.k8s.io/v1",
+      kind: "EndpointSlice",
+      metadata: { namespace: "a", name: `${name}-1`, labels: { "kubernetes.io/service-name": name } },
+      addressType: "IPv4",
+      ports: [{ name: portName ?? "", port: 8080, protocol: "TCP" }],
+      endpoints: [{ addresses: [endpoint], conditions: { ready: true } }],
+    },
+  ];
+}
