@@ -20,11 +20,12 @@ const run = promisify(execFile);
 
 let store: Store;
 let server: TestServer;
+let subscribers: Subscribers;
 const nodes: GrpcJsWatch[] = [];
 
 beforeEach(async () => {
   store = new Store();
-  const subscribers = new Subscribers(new Registry());
+  subscribers = new Subscribers(new Registry());
   const proxyNames = proxyNamesOf([]);
   const moreServices = [inspection({ store, subscribers, proxyNames })];
   server = await serveStore(store, { subscribers, proxyNames, moreServices });
@@ -123,6 +124,19 @@ describe("grpcurl alone answers", () => {
         { pod: "dns-1", reason: "ENDPOINT_REASON_NOT_ON_NODE", clusterReason: "ENDPOINT_REASON_SET_NOT_NEEDED" },
       ],
     });
+  });
+
+  test("a node's view, and what changes in it as it changes", async () => {
+    list();
+    const binaries = await findBinaries(["grpcurl"]);
+    const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
+    const request = JSON.stringify({ NodeName: "n1", Count: 2 });
+    const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
+    await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
+    change();
+    // It asked for two, and ends when it has them.
+    const { stdout } = await watching;
+    expect(stdout.match(/"Sync"/g)).toHaveLength(2);
   });
 
   test("what there is, by reflection", async () => {
