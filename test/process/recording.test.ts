@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -116,6 +117,16 @@ test("no file is left of a recording that fails", async () => {
   const transport = dial({ api: `unix://${join(folder, "none.sock")}` });
   await expect(recordCommand.run(transport, undefined, options, stop.signal)).rejects.toThrow(/ENOENT/);
   expect(readdirSync(folder)).toEqual([]);
+});
+
+test("what is there and is no file, such as a device, stays what it is", async () => {
+  const path = join(folder, "pipe");
+  execFileSync("mkfifo", [path]);
+  const options = { output: path, for: 1, node: "" };
+  await expect(recordCommand.run(dial({ api: server.address }), undefined, options, stop.signal)).rejects.toThrow(
+    `[REQUEST_FAILED] cannot write ${path}: it is there and is no file`,
+  );
+  expect(statSync(path).isFIFO()).toBe(true);
 });
 
 test("a file that is not there, or is cut short while packed, is named", async () => {

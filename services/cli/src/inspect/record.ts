@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { createWriteStream, renameSync, rmSync } from "node:fs";
+import { createWriteStream, renameSync, rmSync, statSync } from "node:fs";
 import { finished } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { create, type DescMessage, type JsonValue, type MessageShape, toJson } from "@bufbuild/protobuf";
@@ -152,6 +152,10 @@ async function recordOps(
 
 /** A file that appears under its name when it is complete. Errors: REQUEST_FAILED if it cannot be written. */
 function openFile(path: string) {
+  // A rename would put a file in the place of a device, such as /dev/null of the whole machine.
+  if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) {
+    throw new ProcessError("REQUEST_FAILED", `cannot write ${path}: it is there and is no file`);
+  }
   const unfinished = `${path}.part`;
   const sink = createWriteStream(unfinished, { mode: 0o600 });
   const packed = path.endsWith(".gz") ? createGzip() : undefined;

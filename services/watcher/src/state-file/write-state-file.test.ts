@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -215,6 +216,14 @@ test("a symbolic link stays one", async () => {
   await writeFileAtomically(join(folder, "state.yaml"), "new");
   assert.ok((await lstat(join(folder, "state.yaml"))).isSymbolicLink());
   assert.equal(await readFile(join(folder, "target"), "utf8"), "new");
+});
+
+test("what is there and is no file, such as a device, stays what it is", async () => {
+  const path = join(folder, "pipe");
+  execFileSync("mkfifo", [path]);
+  await assert.rejects(writeFileAtomically(path, "a: 1\n"), /\[WRITE_FAILED\] .*pipe.*it is there and is no file/);
+  assert.ok((await lstat(path)).isFIFO());
+  assert.deepEqual(await readdir(folder), ["pipe"]);
 });
 
 test("a file that cannot be written is an error with its path, and nothing is left", async () => {

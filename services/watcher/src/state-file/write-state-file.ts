@@ -71,10 +71,10 @@ export async function writeFileAtomically(path: string, text: string): Promise<v
   let temporary: string | undefined;
   try {
     const target = await realpath(path).catch(() => path);
-    const mode = await stat(target).then(
-      (stats) => stats.mode & 0o7777,
-      () => undefined,
-    );
+    const stats = await stat(target).catch(() => undefined);
+    // A rename would put a file in the place of a device, such as /dev/null of the whole machine.
+    if (stats?.isFile() === false) throw new Error("it is there and is no file");
+    const mode = stats && stats.mode & 0o7777;
     // In the same folder, because a rename does not cross file systems; a dot file, because readers of folders pass
     // over those.
     temporary = join(dirname(target), `.${basename(target)}.${randomBytes(6).toString("hex")}`);
