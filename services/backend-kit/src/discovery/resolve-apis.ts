@@ -23,10 +23,9 @@ export const resolveHost: Resolve = async (host) => (await lookup(host, { all: t
 export function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddress[] {
   // A comma may be a part of a password: then a message shows what can be shown of the whole.
   const shown = text.includes("@") ? withoutCredentials(text) : undefined;
-  return text
-    .split(",")
-    .filter((part) => part !== "")
-    .map((part) => parseApiAddress(part, hasTlsFiles, shown));
+  const parts = text.split(",").filter((part) => part !== "");
+  // As where a variable was not set.
+  return (parts.length === 0 ? [text] : parts).map((part) => parseApiAddress(part, hasTlsFiles, shown));
 }
 
 export interface Resolved {
