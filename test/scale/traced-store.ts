@@ -25,7 +25,9 @@ export class TracedStore {
     // As the program does.
     observeConvergence(this.store, this.subscribers, registry);
     inspection({ store: this.store, subscribers: this.subscribers, proxyNames: proxyNamesOf([]) });
-    this.subscribers.observe({ sent: (subscriber, delivery) => this.#sends?.sent(subscriber, delivery) });
+    this.subscribers.observe((subscriber) => ({
+      sent: (delivery, nowMs) => this.#sends?.sent(subscriber, delivery, nowMs),
+    }));
   }
 
   /** Traces this share of the changes from now on; undefined: not at all, as without a collector. */

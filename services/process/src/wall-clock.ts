@@ -21,11 +21,12 @@ export class WallClock {
 
   /** Milliseconds since 1970. */
   now(): number {
-    // Between two looks at the date, so that a thread that was put aside there does not take the pause for an error.
     const earliestMs = this.#dateMs();
     const monotonicMs = this.#monotonicMs();
-    const latestMs = this.#dateMs() + 1;
     const nowMs = monotonicMs + this.#offsetMs;
+    if (nowMs >= earliestMs && nowMs <= earliestMs + 1) return nowMs;
+    // Between two looks at the date, so that a thread that was put aside there does not take the pause for an error.
+    const latestMs = this.#dateMs() + 1;
     if (nowMs < earliestMs) this.#offsetMs += earliestMs - nowMs;
     else if (nowMs > latestMs) this.#offsetMs += latestMs - nowMs;
     return monotonicMs + this.#offsetMs;

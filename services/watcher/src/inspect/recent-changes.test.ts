@@ -15,10 +15,10 @@ let changes: RecentChanges;
 /** A store with one Service and one Node, looked at from its first revision on, which is 1. */
 function begin(size?: number): void {
   store = new Store();
-  subscribers = new Subscribers(new Registry());
-  changes = new RecentChanges(size, () => nowMs);
+  subscribers = new Subscribers(new Registry(), () => nowMs);
+  changes = new RecentChanges(size);
   store.observe((update) => changes.add(update));
-  subscribers.observe(changes);
+  subscribers.observe((subscriber) => changes.follow(subscriber));
   store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
   nowMs = store.snapshot.storedAtMs;
 }

@@ -1,11 +1,9 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { triggerTimes } from "../store/trigger-times.ts";
 import type { Update } from "../store/update.ts";
-import type { Delivery, Subscriber } from "../stream/subscriber.ts";
-import type { DeliveryObserver } from "../stream/subscribers.ts";
+import type { Subscriber } from "../stream/subscriber.ts";
+import type { DeliveryFollower } from "../stream/subscribers.ts";
 import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
-import { type PendingBatch, PendingBatches } from "./pending-batches.ts";
+import { SubscriberWay } from "./subscriber-way.ts";
 
 /**
  * The last revisions and their way to the nodes.
@@ -15,18 +13,15 @@ import { type PendingBatch, PendingBatches } from "./pending-batches.ts";
  *
  * *Bound:* `size` records, and 16 batches for each open stream.
  */
-export class RecentChanges implements DeliveryObserver {
+export class RecentChanges {
   readonly #size: number;
-  readonly #now: () => number;
   /** A revision is at its number modulo the size. */
   readonly #records: (ChangeRecord | undefined)[];
-  readonly #pending = new Map<Subscriber, PendingBatches>();
   #newest = 0;
   #version = 0;
 
-  constructor(size = 1_000, now: () => number = wallClockMs) {
+  constructor(size = 1_000) {
     this.#size = size;
-    this.#now = now;
     this.#records = new Array<ChangeRecord | undefined>(size);
   }
 
@@ -72,66 +67,18 @@ export class RecentChanges implements DeliveryObserver {
     this.#version += 1;
   }
 
-  sent(subscriber: Subscriber, { after, revision }: Delivery): void {
-    // A whole view is no news of a change.
-    if (after === 0) return;
-    const nowMs = this.#now();
-    this.#each(after, revision, (record) => record.told(nowMs));
-    getOrMake(this.#pending, subscriber, () => new PendingBatches()).add(after, revision, nowMs);
-    this.#version += 1;
+  /** For Subscribers.observe. */
+  follow(subscriber: Subscriber): DeliveryFollower {
+    return new SubscriberWay(subscriber, this);
   }
 
-  received(subscriber: Subscriber): void {
-    this.#pending.get(subscriber)?.keep((batch) => {
-      this.#markReceived(subscriber, batch);
-      return true;
-    });
-  }
-
-  acknowledged(subscriber: Subscriber): void {
-    const pending = this.#pending.get(subscriber);
-    if (pending === undefined) return;
-    const nowMs = this.#now();
-    const { appliedRevision, failure, timings } = subscriber;
-    pending.keep((batch) => {
-      const { after, revision, sentAtMs } = batch;
-      this.#markReceived(subscriber, batch);
-      if (revision <= appliedRevision) {
-        this.#each(after, revision, (record) => record.applied(subscriber, sentAtMs, nowMs, timings));
-        return false;
-      }
-      if (failure !== undefined && revision <= failure.revision) {
-        this.#each(after, revision, (record) => record.failed(subscriber, failure.error));
-      }
-      return true;
-    });
-    this.#version += 1;
-  }
-
-  closed(subscriber: Subscriber): void {
-    this.#pending.get(subscriber)?.keep(({ after, revision, isReceived }) => {
-      // Of one that never says what it applied, more than its receipt is not to be had.
-      if (isReceived && !subscriber.hasAcknowledged) return false;
-      this.#each(after, revision, (record) => {
-        record.lostCount += 1;
-      });
-      return false;
-    });
-    this.#pending.delete(subscriber);
-    this.#version += 1;
-  }
-
-  #markReceived({ receivedRevision }: Subscriber, batch: PendingBatch): void {
-    if (batch.isReceived || batch.revision > receivedRevision) return;
-    batch.isReceived = true;
-    this.#each(batch.after, batch.revision, (record) => {
-      record.receivedCount += 1;
-    });
+  /** Something more is known of these records. */
+  changed(): void {
     this.#version += 1;
   }
 
   /** With the records after one revision up to another; most often there is just one. */
-  #each(after: number, revision: number, note: (record: ChangeRecord) => void): void {
+  each(after: number, revision: number, note: (record: ChangeRecord) => void): void {
     const first = Math.max(after, this.#newest - this.#size) + 1;
     for (let each = first; each <= revision; each += 1) {
       const record = this.at(each);

@@ -1,10 +1,9 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Gauge, Histogram, type Registry } from "prom-client";
 import type { Store } from "../store/store.ts";
 import type { Update } from "../store/update.ts";
 import type { Delivery, Subscriber } from "./subscriber.ts";
-import type { DeliveryObserver, Subscribers } from "./subscribers.ts";
+import type { DeliveryFollower, Subscribers } from "./subscribers.ts";
 
 /** How many revisions may wait for their last node. */
 const size = 16_384;
@@ -19,14 +18,12 @@ const size = 16_384;
  * *Bound:* {@link size} revisions, 256 KiB. *Cost:* of an acknowledgement, one number for each revision that it is the
  * first to cover; of a scrape, one look at each subscriber.
  */
-export class Convergence implements DeliveryObserver {
+export class Convergence {
   readonly #open: Iterable<Subscriber>;
   readonly #seconds: Histogram;
   /** By revision modulo the size, in milliseconds since 1970; 0 for a revision that nobody is waited for. */
   readonly #storedAtMs = new Float64Array(size);
   readonly #appliedAtMs = new Float64Array(size);
-  /** What a subscriber has applied of those that it was told since it last had everything; undefined if it has that. */
-  readonly #progress = new Map<Subscriber, { appliedUpTo: number | undefined }>();
   #newest = 0;
   /** All up to this one have been measured. */
   #measured = 0;
@@ -61,30 +58,16 @@ export class Convergence implements DeliveryObserver {
     this.#appliedAtMs[revision % size] = 0;
   }
 
-  sent(subscriber: Subscriber, { after }: Delivery): void {
-    // A whole view is no news of a change.
-    if (after === 0) return;
-    const progress = getOrMake(this.#progress, subscriber, () => ({ appliedUpTo: undefined }));
-    progress.appliedUpTo ??= after;
+  /** For Subscribers.observe. */
+  follow(subscriber: Subscriber): DeliveryFollower {
+    return new Progress(subscriber, (after, upTo, nowMs) => this.#note(after, upTo, nowMs));
   }
 
-  acknowledged(subscriber: Subscriber): void {
-    const progress = this.#progress.get(subscriber);
-    const before = progress?.appliedUpTo;
-    if (progress === undefined || before === undefined) return;
-    const { appliedRevision, sentRevision } = subscriber;
-    const nowMs = wallClockMs();
-    // Beyond the last batch nothing was told.
-    const applied = Math.min(appliedRevision, sentRevision);
-    for (let revision = Math.max(before, this.#measured) + 1; revision <= applied; revision += 1) {
+  /** The revisions after one up to another are applied by somebody. */
+  #note(after: number, upTo: number, nowMs: number): void {
+    for (let revision = Math.max(after, this.#measured) + 1; revision <= upTo; revision += 1) {
       this.#appliedAtMs[revision % size] = nowMs;
     }
-    if (applied === sentRevision) progress.appliedUpTo = undefined;
-    else if (applied > before) progress.appliedUpTo = applied;
-  }
-
-  closed(subscriber: Subscriber): void {
-    this.#progress.delete(subscriber);
   }
 
   /** Measures the revisions that have been applied everywhere since it was called last. */
@@ -122,9 +105,38 @@ export class Convergence implements DeliveryObserver {
   }
 }
 
+/** What one subscriber has applied. */
+class Progress implements DeliveryFollower {
+  readonly #subscriber: Subscriber;
+  readonly #note: (after: number, upTo: number, nowMs: number) => void;
+  /** Of those that it was told since it last had everything; undefined if it has that. */
+  #appliedUpTo: number | undefined;
+
+  constructor(subscriber: Subscriber, note: (after: number, upTo: number, nowMs: number) => void) {
+    this.#subscriber = subscriber;
+    this.#note = note;
+  }
+
+  sent({ after }: Delivery): void {
+    // A whole view is no news of a change.
+    if (after !== 0) this.#appliedUpTo ??= after;
+  }
+
+  acknowledged(nowMs: number): void {
+    const before = this.#appliedUpTo;
+    if (before === undefined) return;
+    const { appliedRevision, sentRevision } = this.#subscriber;
+    // Beyond the last batch nothing was told.
+    const applied = Math.min(appliedRevision, sentRevision);
+    this.#note(before, applied, nowMs);
+    if (applied === sentRevision) this.#appliedUpTo = undefined;
+    else if (applied > before) this.#appliedUpTo = applied;
+  }
+}
+
 /** Measures from now on what becomes of this store's changes. */
 export function observeConvergence(store: Store, subscribers: Subscribers, registry: Registry): void {
   const convergence = new Convergence({ open: subscribers.open, registry });
   store.observe((update) => convergence.add(update));
-  subscribers.observe(convergence);
+  subscribers.observe((subscriber) => convergence.follow(subscriber));
 }

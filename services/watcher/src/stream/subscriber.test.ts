@@ -11,12 +11,12 @@ test("a batch counts as told when it is sent, not when it is made; what does not
   store.replace({ services: [service()], slices: [], nodes: [] });
   const seen: string[] = [];
   const subscribers = new Subscribers(new Registry());
-  subscribers.observe({
-    sent: ({ sentRevision }) => seen.push(`sent ${sentRevision}`),
-    received: ({ receivedRevision }) => seen.push(`received ${receivedRevision}`),
-    acknowledged: ({ appliedRevision }) => seen.push(`applied ${appliedRevision}`),
+  subscribers.observe((followed) => ({
+    sent: () => seen.push(`sent ${followed.sentRevision}`),
+    received: () => seen.push(`received ${followed.receivedRevision}`),
+    acknowledged: () => seen.push(`applied ${followed.appliedRevision}`),
     closed: () => seen.push("closed"),
-  });
+  }));
   const subscriber = subscribers.add("local", "", store);
   const projection = localProjection({ nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false });
   const send = (after: number, whileWriting = () => {}): void => {

@@ -3,7 +3,7 @@ import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/ap
 import type { Store } from "../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
-import type { DeliveryObserver } from "./subscribers.ts";
+import type { DeliveryFollower, Follow } from "./subscribers.ts";
 import { Subscription } from "./subscription.ts";
 
 /** Whose view a stream carries: one node's, or the whole cluster's. */
@@ -27,7 +27,9 @@ interface SubscriberOptions {
   readonly peer: string;
   readonly store: Store;
   readonly metrics: StreamMetrics;
-  readonly observers: Iterable<DeliveryObserver>;
+  readonly follows: readonly Follow[];
+  /** Milliseconds since 1970, with fractions. */
+  readonly now: () => number;
   readonly close: () => void;
 }
 
@@ -48,6 +50,7 @@ export class Subscriber {
   readonly openedAtMs = Date.now();
   readonly subscription: Subscription;
   readonly #options: SubscriberOptions;
+  readonly #followers: readonly DeliveryFollower[];
   nodeName = "";
   proxyName = "";
   /** Name and version of its program, if it gave them. */
@@ -75,13 +78,14 @@ export class Subscriber {
     this.peer = options.peer;
     this.subscription = new Subscription(options.store);
     options.metrics.subscribers.inc({ kind: options.kind });
+    this.#followers = options.follows.map((follow) => follow(this));
   }
 
   close(): void {
-    const { kind, metrics, observers, close } = this.#options;
+    const { kind, metrics, close } = this.#options;
     metrics.subscribers.dec({ kind });
     close();
-    for (const observer of observers) observer.closed?.(this);
+    for (const follower of this.#followers) follower.closed?.();
   }
 
   /** Revision of the last batch; 0 before the first. */
@@ -146,26 +150,27 @@ export class Subscriber {
     this.#mustBeSent(revision, "Received");
     if (revision <= this.#received) return;
     this.#received = revision;
-    for (const observer of this.#options.observers) observer.received?.(this);
+    for (const follower of this.#followers) follower.received?.();
   }
 
   /** A batch has been written, with its marker. */
   sent(delivery: Delivery): void {
-    const { kind, metrics, observers } = this.#options;
+    const { kind, metrics, now } = this.#options;
+    const nowMs = now();
     this.#sent = delivery.revision;
-    this.#sentAtMs = Date.now();
+    this.#sentAtMs = nowMs;
     this.#unappliedSinceMs ??= this.#sentAtMs;
     metrics.sent[kind].add(delivery.byteCount);
-    for (const observer of observers) observer.sent?.(this, delivery);
+    for (const follower of this.#followers) follower.sent?.(delivery, nowMs);
   }
 
   /** Errors: INVALID_ARGUMENT for revisions that it was never sent. */
   acknowledge({ applied, failed, error, timings }: Acknowledgement): void {
-    const { metrics, observers } = this.#options;
+    const { metrics, now } = this.#options;
     const newest = Math.max(applied, failed);
     this.#mustBeSent(newest, "Ack");
     if (newest > this.#received) this.#received = newest;
-    const nowMs = Date.now();
+    const nowMs = now();
     if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
     if (applied > this.#acknowledged && this.#unappliedSinceMs !== undefined) {
       metrics.applySeconds.observe((nowMs - this.#unappliedSinceMs) / 1_000);
@@ -180,7 +185,7 @@ export class Subscriber {
       this.#unappliedSinceMs = applied === this.#sent ? undefined : nowMs;
     }
     if (timings !== undefined) this.#keep(timings);
-    for (const observer of observers) observer.acknowledged?.(this);
+    for (const follower of this.#followers) follower.acknowledged?.(nowMs);
   }
 
   #keep({ waitMs, renderMs, commitMs }: ApplyTimings): void {

@@ -1,19 +1,26 @@
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import type { Store } from "../store/store.ts";
 import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 import { type Delivery, Subscriber, type SubscriberKind } from "./subscriber.ts";
 
-/** Sees what becomes of batches. It is called for each batch of each subscriber: O(1), and it must not throw. */
-export interface DeliveryObserver {
+/**
+ * Sees what becomes of the batches of one subscriber. It is called for each of them: O(1), and it must not throw. Times are
+ * in milliseconds since 1970, with fractions.
+ */
+export interface DeliveryFollower {
   /** A batch went out whole; see {@link Subscriber.sent}. */
-  sent?(subscriber: Subscriber, delivery: Delivery): void;
-  /** It asks for what comes after the last batch: so it has received that. */
-  received?(subscriber: Subscriber): void;
+  sent?(delivery: Delivery, nowMs: number): void;
+  /** It has received batches; see {@link Subscriber.receivedRevision}. */
+  received?(): void;
   /** What the subscriber says of its revisions; not called for those that do not acknowledge. */
-  acknowledged?(subscriber: Subscriber): void;
+  acknowledged?(nowMs: number): void;
   /** The stream is over; what it had not acknowledged never will be. */
-  closed?(subscriber: Subscriber): void;
+  closed?(): void;
 }
+
+/** Begins to follow a subscriber. */
+export type Follow = (subscriber: Subscriber) => DeliveryFollower;
 
 /**
  * All streams that are open, and what each of them was sent and has applied.
@@ -23,11 +30,13 @@ export interface DeliveryObserver {
 export class Subscribers {
   readonly #metrics: StreamMetrics;
   readonly #open = new Set<Subscriber>();
-  readonly #observers = new Set<DeliveryObserver>();
+  readonly #follows: Follow[] = [];
+  readonly #now: () => number;
   #lastId = 0;
 
-  constructor(registry: Registry) {
+  constructor(registry: Registry, now: () => number = wallClockMs) {
     this.#metrics = makeStreamMetrics(registry, () => this.#open);
+    this.#now = now;
   }
 
   /** In the order in which they came. */
@@ -35,8 +44,9 @@ export class Subscribers {
     return this.#open;
   }
 
-  observe(observer: DeliveryObserver): void {
-    this.#observers.add(observer);
+  /** `follow` is called for each subscriber from now on. */
+  observe(follow: Follow): void {
+    this.#follows.push(follow);
   }
 
   /** The caller closes it when the stream ends, whatever ends it. */
@@ -48,7 +58,8 @@ export class Subscribers {
       peer,
       store,
       metrics: this.#metrics,
-      observers: this.#observers,
+      follows: this.#follows,
+      now: this.#now,
       close: () => this.#open.delete(subscriber),
     });
     this.#open.add(subscriber);

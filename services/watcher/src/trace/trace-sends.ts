@@ -3,7 +3,7 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { TracedRevision } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import type { Delivery, Subscriber } from "../stream/subscriber.ts";
-import type { DeliveryObserver } from "../stream/subscribers.ts";
+import type { DeliveryFollower } from "../stream/subscribers.ts";
 
 /** A revision counts as sent when nobody was sent it for so long, in milliseconds. */
 const quietMs = 250;
@@ -31,7 +31,7 @@ interface Sends {
  *
  * *Bound:* the traced revisions of the last seconds. *Cost* for one that is not traced: a comparison.
  */
-export class TraceSends implements DeliveryObserver {
+export class TraceSends {
   readonly #store: Store;
   readonly #tracing: Tracing;
   readonly #sending = new Map<number, { readonly traced: TracedRevision; readonly audiences: Map<string, Sends> }>();
@@ -41,11 +41,15 @@ export class TraceSends implements DeliveryObserver {
     this.#tracing = tracing;
   }
 
-  sent(subscriber: Subscriber, { after, revision, byteCount, computedAtMs }: Delivery): void {
+  /** For Subscribers.observe. */
+  follow(subscriber: Subscriber): DeliveryFollower {
+    return { sent: (delivery, nowMs) => this.sent(subscriber, delivery, nowMs) };
+  }
+
+  sent(subscriber: Subscriber, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {
     const traced = this.#store.snapshot.traces.findLast((one) => one.revision <= revision);
     // A whole view is sent because a stream began, and not because something changed.
     if (traced === undefined || after === 0 || traced.revision <= after) return;
-    const sentAtMs = wallClockMs();
     const sends = this.#sendsOf(traced, subscriber, computedAtMs);
     sends.lastSentAtMs = sentAtMs;
     sends.subscriberCount += 1;

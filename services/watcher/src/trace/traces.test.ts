@@ -94,7 +94,8 @@ test("what is sent is recorded once for each zone, however many nodes are in it"
   store.replace({ services: [], slices: [], nodes });
   store.apply([{ kind: "put-service", service: service({ name: "web" }) }]);
   const subscribers = new Subscribers(new Registry());
-  subscribers.observe(new TraceSends(store, tracing));
+  const traceSends = new TraceSends(store, tracing);
+  subscribers.observe((subscriber) => traceSends.follow(subscriber));
   tracing.spans.length = 0;
   const { revision, storedAtMs } = store.snapshot;
   for (const name of Object.keys(zones)) {
