@@ -8,6 +8,7 @@ import { pingHeader } from "@kpng/process/silence-limit.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
 import { MessageSplitter } from "./message-splitter.ts";
 import { formatPeer } from "./peer.ts";
+import { readChunks } from "./read-chunks.ts";
 import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "./watch.ts";
 import type { WatchSink, WatchStream } from "./watch-stream.ts";
 
@@ -178,7 +179,7 @@ function answer(
   stream.on("error", (error) => log.debug("client gone", { rpc: request.url, reason: reasonOf(error) }));
   response.writeHead(200, { "content-type": "application/grpc+proto", [pingHeader]: String(pingMs) });
   stream.on("drain", () => watch.stream.drained());
-  stream.on("data", (chunk: Uint8Array) => {
+  readChunks(stream, (chunk) => {
     messages.push(chunk);
     takeAll();
   });
