@@ -50,6 +50,12 @@ const allScripts: readonly ScriptName[] = ["rolling", "drain", "churn20", "churn
 
 const standardRows: readonly Row[] = [
   { name: "100 × 1 000 × 10", streams: 100, shape: { services: 1_000, endpoints: 10 }, scripts: allScripts },
+  {
+    name: "100 × 1 000 × 10, bare node:http2",
+    streams: 100,
+    shape: { services: 1_000, endpoints: 10 },
+    isBare: true,
+  },
   { name: "100 × 2 000 × 10", streams: 100, shape: { services: 2_000, endpoints: 10 } },
   {
     name: "1 000 × 1 000 × 10",
