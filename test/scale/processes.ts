@@ -1,23 +1,51 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { availableParallelism } from "node:os";
-import { join } from "node:path";
+import { mkdtempSync, rmSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { buildSync } from "esbuild";
+import { bundleOptions } from "../../deploy/docker/bundle-options.ts";
 import { Caller, type Handlers } from "./calls.ts";
 
 /** Which half of the machine a process gets, so that server and load do not take turns on one core. */
 export type Place = "server" | "load";
 
+/** One file for each server, as the images have them: most of what a small one takes is else the compiler. */
+const servers = { "fan-out-server": "test/scale/fan-out-server.ts", "bare-server": "test/scale/bare-server.ts" };
+
+let bundledIn: string | undefined;
+
+function bundled(name: keyof typeof servers): string {
+  if (bundledIn === undefined) {
+    const folder = mkdtempSync(join(tmpdir(), "kpng-bench-"));
+    process.once("exit", () => rmSync(folder, { recursive: true }));
+    buildSync({ ...bundleOptions, entryPoints: servers, outdir: folder });
+    bundledIn = folder;
+  }
+  return join(bundledIn, `${name}.mjs`);
+}
+
+/** Starts a server to be measured, bundled; see {@link startCalled}. */
+export function startServer<H extends Handlers>(name: keyof typeof servers): Caller<H> {
+  return startFile(bundled(name), "server");
+}
+
+/** Starts a TypeScript file of this folder; see {@link startFile}. */
+export function startCalled<H extends Handlers>(file: string, place: Place): Caller<H> {
+  return startFile(join(import.meta.dirname, file), place);
+}
+
 /**
- * Starts a TypeScript file of this folder that answers calls, on its half of the cores.
+ * Starts a program that answers calls, on its half of the cores.
  *
  * Its garbage collection can be forced, and what it prints goes to standard error.
  */
-export function startCalled<H extends Handlers>(file: string, place: Place): Caller<H> {
+function startFile<H extends Handlers>(file: string, place: Place): Caller<H> {
   const { KPNG_BENCH_PROFILE: folder } = process.env;
   const flags = folder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", folder];
-  const program = [process.execPath, "--expose-gc", ...flags, join(import.meta.dirname, file)];
+  const program = [process.execPath, "--expose-gc", ...flags, file];
   const [command, ...args] = [...pinTo(place), ...program];
   const child = spawn(command ?? "", args, { stdio: ["ignore", "inherit", "inherit", "ipc"] });
-  return new Caller<H>(child, file);
+  return new Caller<H>(child, basename(file));
 }
 
 /** Starts any program on its half of the cores. */

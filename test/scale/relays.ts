@@ -5,7 +5,7 @@ import type { Caller } from "./calls.ts";
 import type { FanOutServerHandlers } from "./fan-out-server.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
 import { mebibytes, quantile, usageOf } from "./proc.ts";
-import { startCalled, startProgram } from "./processes.ts";
+import { startCalled, startProgram, startServer } from "./processes.ts";
 
 /**
  * More than one core: the same streams on one watcher, and spread over relays beside it on the same machine, each a
@@ -65,7 +65,7 @@ async function startRelay(upstream: string): Promise<Relay> {
 }
 
 async function measure(relays: number, options: RowOptions): Promise<Row> {
-  const server = startCalled<FanOutServerHandlers>("fan-out-server.ts", "server");
+  const server = startServer<FanOutServerHandlers>("fan-out-server");
   const load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
   const started: Relay[] = [];
   try {

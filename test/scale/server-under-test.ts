@@ -2,7 +2,7 @@ import type { BareServerHandlers } from "./bare-server.ts";
 import type { MadeChange } from "./batch-log.ts";
 import type { Caller } from "./calls.ts";
 import type { FanOutServerHandlers, ServerUsage } from "./fan-out-server.ts";
-import { startCalled } from "./processes.ts";
+import { startServer } from "./processes.ts";
 import type { SyntheticShape } from "./synthetic.ts";
 
 /** Paths of the PEM files of both sides. */
@@ -30,7 +30,7 @@ export interface OwnServer extends ServerUnderTest {
 }
 
 export async function startOwnServer(shape: SyntheticShape, tls: TlsFilePaths | undefined): Promise<OwnServer> {
-  const calls = startCalled<FanOutServerHandlers>("fan-out-server.ts", "server");
+  const calls = startServer<FanOutServerHandlers>("fan-out-server");
   try {
     const paths = tls === undefined ? {} : { tls: { ...tls.server, ca: tls.ca } };
     const { address } = await calls.call("start", { shape, ...paths });
@@ -50,7 +50,7 @@ export async function startOwnServer(shape: SyntheticShape, tls: TlsFilePaths | 
 
 /** The floor; see bare-server.ts. */
 export async function startBareServer(shape: SyntheticShape, tls: TlsFilePaths | undefined): Promise<ServerUnderTest> {
-  const calls = startCalled<BareServerHandlers>("bare-server.ts", "server");
+  const calls = startServer<BareServerHandlers>("bare-server");
   try {
     const paths = tls === undefined ? {} : { tls: { ...tls.server, ca: tls.ca } };
     const { address } = await calls.call("start", { shape, ...paths });

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Caller } from "./calls.ts";
 import type { FanOutServerHandlers } from "./fan-out-server.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
-import { startCalled } from "./processes.ts";
+import { startCalled, startServer } from "./processes.ts";
 
 /** All nodes come at once to a watcher that lets few of them wait. They know nothing of being told when to come again. */
 const streams = 1_000;
@@ -12,7 +12,7 @@ let server: Caller<FanOutServerHandlers>;
 let load: Caller<HollowNodesHandlers>;
 
 beforeEach(() => {
-  server = startCalled<FanOutServerHandlers>("fan-out-server.ts", "server");
+  server = startServer<FanOutServerHandlers>("fan-out-server");
   load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
 });
 
