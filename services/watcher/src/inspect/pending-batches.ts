@@ -1,18 +1,9 @@
 /** A batch that a subscriber was sent and has not acknowledged. */
 export interface PendingBatch {
-  readonly after: number;
-  readonly revision: number;
-  readonly sentAtMs: number;
+  after: number;
+  revision: number;
+  sentAtMs: number;
   isReceived: boolean;
-}
-
-type Slot = { -readonly [K in keyof PendingBatch]: PendingBatch[K] };
-
-function refill(slot: Slot, after: number, revision: number, sentAtMs: number): void {
-  slot.after = after;
-  slot.revision = revision;
-  slot.sentAtMs = sentAtMs;
-  slot.isReceived = false;
 }
 
 /** Most of one subscriber; those that never acknowledge would pile up. */
@@ -25,42 +16,39 @@ const maxPending = 16;
  * *Bound:* the newest 16.
  */
 export class PendingBatches {
-  readonly #slots: Slot[] = [];
+  readonly #slots: PendingBatch[] = [];
+  #first = 0;
   #count = 0;
 
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Undefined beyond the count; valid until it is dropped. */
+  at(index: number): PendingBatch | undefined {
+    return index < this.#count ? this.#slots[(this.#first + index) % maxPending] : undefined;
+  }
+
   add(after: number, revision: number, sentAtMs: number): void {
-    if (this.#count === maxPending) this.#dropOldest();
-    const slot = this.#slots[this.#count];
-    if (slot === undefined) this.#slots.push({ after, revision, sentAtMs, isReceived: false });
-    else refill(slot, after, revision, sentAtMs);
+    if (this.#count === maxPending) this.dropOldest();
+    const place = (this.#first + this.#count) % maxPending;
+    const slot = this.#slots[place];
+    if (slot === undefined) {
+      // The first round fills the places in their order.
+      this.#slots.push({ after, revision, sentAtMs, isReceived: false });
+    } else {
+      slot.after = after;
+      slot.revision = revision;
+      slot.sentAtMs = sentAtMs;
+      slot.isReceived = false;
+    }
     this.#count += 1;
   }
 
-  /** Keeps those for which `keeps` is true; it is called for each. */
-  keep(keeps: (batch: PendingBatch) => boolean): void {
-    let kept = 0;
-    for (let index = 0; index < this.#count; index += 1) {
-      const slot = this.#slots[index];
-      if (slot === undefined || !keeps(slot)) continue;
-      this.#swap(kept, index);
-      kept += 1;
-    }
-    this.#count = kept;
-  }
-
-  #dropOldest(): void {
-    let isOldest = true;
-    this.keep(() => {
-      const isKept = !isOldest;
-      isOldest = false;
-      return isKept;
-    });
-  }
-
-  #swap(one: number, other: number): void {
-    const [a, b] = [this.#slots[one], this.#slots[other]];
-    if (one === other || a === undefined || b === undefined) return;
-    this.#slots[one] = b;
-    this.#slots[other] = a;
+  dropOldest(): void {
+    if (this.#count === 0) return;
+    this.#count -= 1;
+    // Most often none is left: then the first place is used again, and the others need not be made.
+    this.#first = this.#count === 0 ? 0 : (this.#first + 1) % maxPending;
   }
 }

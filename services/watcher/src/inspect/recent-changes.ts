@@ -77,13 +77,9 @@ export class RecentChanges {
     this.#version += 1;
   }
 
-  /** With the records after one revision up to another; most often there is just one. */
-  each(after: number, revision: number, note: (record: ChangeRecord) => void): void {
-    const first = Math.max(after, this.#newest - this.#size) + 1;
-    for (let each = first; each <= revision; each += 1) {
-      const record = this.at(each);
-      if (record !== undefined) note(record);
-    }
+  /** The oldest revision after this one that may still have a record. */
+  oldestAfter(revision: number): number {
+    return Math.max(revision, this.#newest - this.#size) + 1;
   }
 }
 

@@ -185,7 +185,7 @@ export class Subscriber {
       this.#unappliedSinceMs = applied === this.#sent ? undefined : nowMs;
     }
     if (timings !== undefined) this.#keep(timings);
-    for (const follower of this.#followers) follower.acknowledged?.(nowMs);
+    for (const follower of this.#followers) follower.acknowledged?.(nowMs, timings);
   }
 
   #keep({ waitMs, renderMs, commitMs }: ApplyTimings): void {

@@ -1,6 +1,7 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import type { Store } from "../store/store.ts";
+import type { ApplyTimings } from "./acknowledgement.ts";
 import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 import { type Delivery, Subscriber, type SubscriberKind } from "./subscriber.ts";
 
@@ -13,8 +14,11 @@ export interface DeliveryFollower {
   sent?(delivery: Delivery, nowMs: number): void;
   /** It has received batches; see {@link Subscriber.receivedRevision}. */
   received?(): void;
-  /** What the subscriber says of its revisions; not called for those that do not acknowledge. */
-  acknowledged?(nowMs: number): void;
+  /**
+   * What the subscriber says of its revisions, and where the time went if it says that; not called for those that do not
+   * acknowledge.
+   */
+  acknowledged?(nowMs: number, timings: ApplyTimings | undefined): void;
   /** The stream is over; what it had not acknowledged never will be. */
   closed?(): void;
 }
