@@ -34,7 +34,15 @@ let changesMade = 0;
 function marker(): Frame {
   const { revision, storedAtMs } = store.snapshot;
   const { instance } = store;
-  return syncFrame({ revision, instance, storedAtMs, triggeredAtMs: [], traceparents: [], tracedNodes: 0 });
+  return syncFrame({
+    revision,
+    instance,
+    storedAtMs,
+    triggeredAtMs: [],
+    traceparents: [],
+    tracedNodes: 0,
+    ackIntervalMs: 0,
+  });
 }
 
 async function serve(stream: ServerHttp2Stream): Promise<void> {

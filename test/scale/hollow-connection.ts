@@ -102,13 +102,16 @@ export class HollowConnection {
     if (!this.#isOver) this.#socket.write(encodeMessage(streamIdOf(stream), message));
   }
 
-  /** Says that a stream has applied a revision. */
-  acknowledge(stream: number, revision: number): void {
+  /** Says which revisions a stream has applied, the oldest first, and how long ago in milliseconds. */
+  acknowledge(stream: number, applied: readonly { readonly revision: number; readonly ageMs: number }[]): void {
     const Timings = { WaitMicros: 200n, RenderMicros: 1_100n, CommitMicros: 24_000n };
-    this.send(
-      stream,
-      toBinary(WatchReqSchema, create(WatchReqSchema, { Ack: { Applied: BigInt(revision), Timings } })),
-    );
+    const Earlier = applied.map(({ revision, ageMs }) => ({
+      Applied: BigInt(revision),
+      AgeMicros: BigInt(Math.round(ageMs * 1_000)),
+    }));
+    const { Applied = 0n, AgeMicros = 0n } = Earlier.pop() ?? {};
+    const Ack = { Applied, Timings, AgeMicros, Earlier };
+    this.send(stream, toBinary(WatchReqSchema, create(WatchReqSchema, { Ack })));
   }
 
   /** From now on nothing is read any more, and the server finds its socket full. */

@@ -2,9 +2,11 @@ import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { ackIntervalFor } from "../../services/watcher/src/stream/acknowledgement.ts";
 import { BatchLog, type Latencies, type MadeChange, type Quantiles, summarize } from "./batch-log.ts";
 import { BatchReader } from "./batch-reader.ts";
 import { HeldView, type ViewDigest } from "./held-view.ts";
+import { HollowAcks } from "./hollow-acks.ts";
 import { HollowConnection, type HollowTls } from "./hollow-connection.ts";
 import { monotonicMs } from "./monotonic.ts";
 
@@ -76,6 +78,7 @@ export class HollowFleet {
   /** Batches that were asked for and have not come, of those that ask for several at once. */
   readonly #ahead: Uint16Array;
   readonly #requests: readonly WatchReq[];
+  readonly #acks: readonly HollowAcks[];
   readonly #firstSyncMs: Float64Array;
   #due: { ask(): void; acknowledge(): void }[] = [];
   #isOpening = false;
@@ -93,6 +96,7 @@ export class HollowFleet {
     this.#firstSyncMs = new Float64Array(streams);
     const Features = isExtended ? [Feature.Extended, Feature.Batches] : [];
     this.#ahead = new Uint16Array(streams);
+    this.#acks = Array.from({ length: streams }, () => new HollowAcks(ackIntervalFor(streams)));
     this.#requests = Array.from({ length: streams }, (_, stream) =>
       create(WatchReqSchema, { NodeName: `node-${firstNode + stream}`, Features }),
     );
@@ -294,7 +298,7 @@ export class HollowFleet {
     this.#due.push({
       ask: () => this.#ask(connection, stream, index, revision),
       acknowledge: () => {
-        if (revision > 0) connection?.acknowledge(index, revision);
+        if (revision > 0) this.#acks[stream]?.applied(revision, (all) => connection?.acknowledge(index, all));
       },
     });
   }

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import { ackIntervalFor } from "../../services/watcher/src/stream/acknowledgement.ts";
 import type { Latencies, MadeChange } from "./batch-log.ts";
 import type { Caller } from "./calls.ts";
 import type { FleetOptions, OpenResult } from "./hollow-fleet.ts";
@@ -215,6 +216,8 @@ class Row {
       await this.#reached(change.revision, mark.batches + changes.length);
       await this.#settle();
     }
+    // The last acknowledgements belong to the cost.
+    await sleep(2 * ackIntervalFor(streams));
     const serverCpuMs = (await this.#server.cpu()) - (firstCpuMs ?? 0);
     const loadCpuMs = (await this.#load.call("cpu", {})) - loadBefore;
     const sinceRevision = (changes[0]?.revision ?? 1) - 1;

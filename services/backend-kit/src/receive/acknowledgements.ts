@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { type Ack, AckSchema, AckTimingsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { type Ack, AckSchema, AckTimingsSchema, EarlierAckSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
 
@@ -12,7 +12,12 @@ interface Applied {
   readonly failed: bigint;
   readonly error: string;
   readonly times: SyncTimes | undefined;
+  /** When that ended, in milliseconds of the monotonic clock. */
+  readonly atMs: number;
 }
+
+/** Most revisions that one acknowledgement tells of beside the newest. */
+const maxEarlier = 32;
 
 /** Most characters of an error that are told. */
 const maxErrorLength = 1_000;
@@ -20,10 +25,11 @@ const maxErrorLength = 1_000;
 /**
  * What this backend has applied, for the watcher to know: a sync loop tells it, a stream sends it.
  *
- * *Bound:* the newest state alone; what is not sent before the next one is never sent.
+ * *Bound:* the newest state, and of those before it that were not sent when each of the newest 32 was applied.
  */
 export class Acknowledgements implements SyncObserver {
   #state: Applied | undefined;
+  #earlier: Pick<Applied, "applied" | "atMs">[] = [];
   #isNews = false;
   #listener: () => void = () => undefined;
 
@@ -52,20 +58,32 @@ export class Acknowledgements implements SyncObserver {
     const state = this.#state;
     if (state === undefined || !this.#isNews || state.instance !== instance) return undefined;
     this.#isNews = false;
-    const { applied, failed, error, times } = state;
-    const ack = create(AckSchema, { Applied: applied, Failed: failed, Error: error });
+    const { applied, failed, error, times, atMs } = state;
+    const nowMs = performance.now();
+    const Earlier = this.#earlier.map((one) =>
+      create(EarlierAckSchema, { Applied: one.applied, AgeMicros: micros(nowMs - one.atMs) }),
+    );
+    this.#earlier = [];
+    const AgeMicros = micros(nowMs - atMs);
+    const ack = create(AckSchema, { Applied: applied, Failed: failed, Error: error, AgeMicros, Earlier });
     return times === undefined ? ack : { ...ack, Timings: encodeTimes(times) };
   }
 
   /** For a new stream: all of it is news again, if it is of the run that the stream is from. */
   repeat(): void {
+    // When each was applied concerned the stream before.
+    this.#earlier = [];
     this.#isNews = this.#state !== undefined;
   }
 
-  #set(state: Applied): void {
+  #set(state: Omit<Applied, "atMs">): void {
     // A view from disk, or from a Go watcher: nobody counts these revisions.
     if (state.instance === "") return;
-    this.#state = state;
+    const before = this.#state;
+    if (before?.instance !== state.instance) this.#earlier = [];
+    else if (this.#isNews && before.applied > 0n && before.failed === 0n) this.#earlier.push(before);
+    if (this.#earlier.length > maxEarlier) this.#earlier.shift();
+    this.#state = { ...state, atMs: performance.now() };
     this.#isNews = true;
     this.#listener();
   }

@@ -35,6 +35,7 @@ async function receive(mark: Partial<SyncMark> = {}): Promise<void> {
     instance: "run",
     takesAcks: true,
     takesCounts: true,
+    ackIntervalMs: 0,
     digest: undefined,
     traceparents: [],
     tracedNodes: 0,
@@ -84,6 +85,35 @@ describe("what a stream asks for", () => {
       [0, 0n],
       [0, 0n],
     ]);
+  });
+});
+
+describe("acknowledgements", () => {
+  test("wait for the interval that the watcher names, and then tell when each was applied", async () => {
+    for (let count = 1; count <= 4; count += 1) {
+      await receive({ ackIntervalMs: 2_000 });
+      apply();
+      await vi.advanceTimersByTimeAsync(100);
+    }
+    const acks = () => sent.flatMap(({ Ack }) => Ack ?? []);
+    expect(acks().map(({ Applied }) => Applied)).toEqual([1n]);
+    await vi.advanceTimersByTimeAsync(3_000);
+    expect(acks()).toHaveLength(2);
+    const { Applied, AgeMicros = 0n, Earlier = [] } = acks()[1] ?? {};
+    expect([...Earlier.map((one) => one.Applied), Applied]).toEqual([2n, 3n, 4n]);
+    const ages = Earlier.map((one) => Number(one.AgeMicros - AgeMicros) / 1_000);
+    expect(ages).toEqual([200, 100]);
+  });
+
+  test("of a run of the watcher that is over are not told to the next one", async () => {
+    for (let count = 1; count <= 3; count += 1) {
+      await receive({ ackIntervalMs: 2_000 });
+      apply();
+    }
+    acks.repeat();
+    const ack = acks.take("run");
+    expect(ack).toMatchObject({ Applied: 3n, Earlier: [] });
+    expect(acks.take("another")).toBeUndefined();
   });
 });
 

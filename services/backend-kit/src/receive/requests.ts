@@ -10,11 +10,20 @@ import type { WatchOptions } from "./watch-batches.ts";
  */
 export const maxAhead = 32;
 
-/** Shortest time between two acknowledgements, in milliseconds; what is applied meanwhile is told with the next one. */
-const minAckIntervalMs = 100;
+/**
+ * Shortest time between two acknowledgements, in milliseconds, to a watcher that names none; what is applied meanwhile is
+ * told with the next one.
+ */
+const standardAckIntervalMs = 100;
 
-/** How long the watcher may not know that a batch was received, because it is not applied yet, in milliseconds. */
-const untoldMs = 1_000;
+/** By how much one node's interval may differ from another's, of its length: they applied the same change at once. */
+const ackJitter = 0.5;
+
+/**
+ * How long the watcher may not know that a batch was received, because it is not applied yet, in milliseconds; longer where
+ * acknowledgements wait for longer.
+ */
+const minUntoldMs = 1_000;
 
 const allFeatures: readonly Feature[] = [Feature.Extended, Feature.NodeItem, Feature.Batches];
 
@@ -32,7 +41,7 @@ export class Requests {
   #mark: SyncMark | undefined;
   /** Since when the watcher has not been told that the last batch was received; undefined if it has. */
   #untoldSinceMs: number | undefined;
-  #lastAckMs = Number.NEGATIVE_INFINITY;
+  #nextAckMs = Number.NEGATIVE_INFINITY;
 
   constructor({ nodeName, serviceProxyName = "", features = allFeatures, held, acks, program }: WatchOptions) {
     this.#heldDigests = held?.digests;
@@ -66,22 +75,33 @@ export class Requests {
   async *send(signal: AbortSignal): AsyncGenerator<WatchReq, void, void> {
     while (!signal.aborted) {
       const nowMs = performance.now();
-      const ackDelayMs = this.#lastAckMs + minAckIntervalMs - nowMs;
+      const ackDelayMs = this.#nextAckMs - nowMs;
       const ack = ackDelayMs > 0 || !this.#mark?.takesAcks ? undefined : this.#acks?.take(this.#mark.instance);
       if (ack !== undefined) {
-        this.#lastAckMs = nowMs;
+        this.#nextAckMs = nowMs + this.#ackIntervalMs * (1 + ackJitter * Math.random());
         this.#untoldSinceMs = undefined;
         yield create(WatchReqSchema, { Ack: ack });
       } else if (this.#isDue(nowMs)) {
         yield this.#ask();
       } else {
-        await this.#wait([ackDelayMs, (this.#untoldSinceMs ?? Number.NEGATIVE_INFINITY) + untoldMs - nowMs], signal);
+        await this.#wait([ackDelayMs, this.#tellAtMs() - nowMs], signal);
       }
     }
   }
 
+  /** At least, in milliseconds. */
+  get #ackIntervalMs(): number {
+    return this.#mark?.ackIntervalMs || standardAckIntervalMs;
+  }
+
+  /** When the watcher is told of the receipt if it has not heard before; in the past for never. */
+  #tellAtMs(): number {
+    if (this.#untoldSinceMs === undefined) return Number.NEGATIVE_INFINITY;
+    return this.#untoldSinceMs + Math.max(minUntoldMs, 2 * this.#ackIntervalMs);
+  }
+
   #isDue(nowMs: number): boolean {
-    if (this.#untoldSinceMs !== undefined && nowMs - this.#untoldSinceMs >= untoldMs) return true;
+    if (this.#untoldSinceMs !== undefined && nowMs >= this.#tellAtMs()) return true;
     return this.#isWanted && this.#ahead <= (this.#mark?.takesCounts ? maxAhead / 2 : 0);
   }
 

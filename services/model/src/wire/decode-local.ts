@@ -31,6 +31,8 @@ export interface SyncMark {
   readonly revision: bigint;
   readonly instance: string;
   readonly takesAcks: boolean;
+  /** Shortest time between two acknowledgements, in milliseconds; 0 if it does not say. */
+  readonly ackIntervalMs: number;
   /** It reads how many batches a request asks for. */
   readonly takesCounts: boolean;
   /** Of the whole view; undefined if the watcher does not know it. */
@@ -73,6 +75,7 @@ export function decodeMark(op: EmptyOp): SyncMark {
     revision: op.Revision,
     instance: op.Instance,
     takesAcks: op.TakesAcks,
+    ackIntervalMs: op.AckIntervalMs,
     takesCounts: op.TakesCounts,
     digest: op.Digest,
     traceparents: op.Traceparents,

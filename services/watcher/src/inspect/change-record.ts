@@ -87,7 +87,7 @@ export class ChangeRecord {
     const onNodeMs = timings === undefined ? 0 : timings.waitMs + timings.renderMs + timings.commitMs;
     const transitMs = Math.max(0, totalMs - sendMs - onNodeMs);
     this.appliedCount += 1;
-    this.lastAppliedAtMs = nowMs;
+    this.lastAppliedAtMs = Math.max(this.lastAppliedAtMs ?? 0, nowMs);
     this.stages ??= makeStages();
     this.stages.send.add(sendMs);
     this.stages.transit.add(transitMs);

@@ -123,6 +123,22 @@ test("a change is followed to every node: told, received, applied, with the stag
   expect(record.stages?.commit.maxMs).toBe(20);
 });
 
+test("what was applied before it was acknowledged counts with the time when it was", () => {
+  const one = subscribe("n1");
+  const storedAtMs = [2, 3].map((revision) => {
+    change(`s${revision}`);
+    nowMs = store.snapshot.storedAtMs + 10;
+    send(one, revision - 1);
+    return store.snapshot.storedAtMs;
+  });
+  nowMs = (storedAtMs[1] ?? 0) + 1_000;
+  const earlier = [{ applied: 2, ageMs: 960 }];
+  one.acknowledge(new Acknowledgement(3, 0, "", undefined, 900, earlier));
+  expect(at(2)).toMatchObject({ appliedCount: 1, receivedCount: 1, lastAppliedAtMs: nowMs - 960 });
+  expect(at(3)).toMatchObject({ appliedCount: 1, receivedCount: 1, lastAppliedAtMs: nowMs - 900 });
+  expect(one.appliedAtMs).toBe(nowMs - 900);
+});
+
 test("a batch that merges revisions counts for each of them, a whole view for none", () => {
   const one = subscribe("n1");
   for (const name of ["a", "b", "c"]) change(name);

@@ -1,5 +1,5 @@
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { AckSchema, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { AckSchema, EarlierAckSchema, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { describe, expect, test } from "vitest";
 import { makeRandom } from "../testing/random.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
@@ -20,7 +20,11 @@ describe("an acknowledgement read without the decoder", () => {
     const number = (): bigint => BigInt(Math.floor(2 ** (random() * 53)));
     for (let round = 0; round < 2_000; round += 1) {
       const Timings = { WaitMicros: number(), RenderMicros: number(), CommitMicros: number() };
-      const bytes = encode({ Applied: number(), ...(random() < 0.5 ? {} : { Timings }) });
+      const Earlier = Array.from({ length: Math.floor(random() * 3) }, () =>
+        create(EarlierAckSchema, { Applied: number(), AgeMicros: number() }),
+      );
+      const AgeMicros = random() < 0.5 ? 0n : number();
+      const bytes = encode({ Applied: number(), AgeMicros, Earlier, ...(random() < 0.5 ? {} : { Timings }) });
       const read = Acknowledgement.fromBytes(bytes);
       expect(read).toBeDefined();
       expect(read).toEqual(decoded(bytes));
@@ -38,7 +42,8 @@ describe("an acknowledgement read without the decoder", () => {
   });
 
   test("is never made of what is cut off or spoiled, unless the decoder reads the same", () => {
-    const bytes = encode({ Applied: 300n, Timings: { WaitMicros: 1n, RenderMicros: 70_000n, CommitMicros: 5n } });
+    const Timings = { WaitMicros: 1n, RenderMicros: 70_000n, CommitMicros: 5n };
+    const bytes = encode({ Applied: 300n, Timings, AgeMicros: 400n, Earlier: [{ Applied: 299n, AgeMicros: 5_000n }] });
     for (let end = 0; end < bytes.length; end += 1) {
       expect(Acknowledgement.fromBytes(bytes.subarray(0, end))).toBeUndefined();
     }

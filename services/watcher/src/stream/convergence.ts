@@ -66,7 +66,8 @@ export class Convergence {
   /** The revisions after one up to another are applied by somebody. */
   #note(after: number, upTo: number, nowMs: number): void {
     for (let revision = Math.max(after, this.#measured) + 1; revision <= upTo; revision += 1) {
-      this.#appliedAtMs[revision % size] = nowMs;
+      const index = revision % size;
+      if (nowMs > (this.#appliedAtMs[index] ?? 0)) this.#appliedAtMs[index] = nowMs;
     }
   }
 

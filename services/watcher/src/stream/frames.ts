@@ -71,6 +71,7 @@ export interface SyncMark {
   readonly triggeredAtMs: readonly number[];
   readonly traceparents: readonly string[];
   readonly tracedNodes: number;
+  readonly ackIntervalMs: number;
 }
 
 /** The marker that closes a batch; without a mark it says nothing more, as KPNG's. */
@@ -85,6 +86,7 @@ export function syncFrame(mark?: SyncMark): Frame {
             Instance: mark.instance,
             TakesAcks: true,
             TakesCounts: true,
+            AckIntervalMs: mark.ackIntervalMs,
             TriggeredAtMs: mark.triggeredAtMs.map(BigInt),
             StoredAtMicros: BigInt(Math.round(mark.storedAtMs * 1_000)),
             Traceparents: [...mark.traceparents],

@@ -165,27 +165,35 @@ export class Subscriber {
   }
 
   /** Errors: INVALID_ARGUMENT for revisions that it was never sent. */
-  acknowledge({ applied, failed, error, timings }: Acknowledgement): void {
-    const { metrics, now } = this.#options;
+  acknowledge(ack: Acknowledgement): void {
+    const { applied, failed, timings } = ack;
     const newest = Math.max(applied, failed);
     this.#mustBeSent(newest, "Ack");
     if (newest > this.#received) this.#received = newest;
-    const nowMs = now();
-    if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
-    if (applied > this.#acknowledged && this.#unappliedSinceMs !== undefined) {
-      metrics.applySeconds.observe((nowMs - this.#unappliedSinceMs) / 1_000);
-    }
+    const nowMs = this.#options.now();
     this.#hasAcknowledged = true;
-    this.#failed = failed;
-    this.#error = error.slice(0, maxErrorLength);
-    if (applied > this.#acknowledged) {
-      this.#acknowledged = applied;
-      this.#appliedAtMs = nowMs;
-      // Of what was sent after that, the oldest is not known; it is no older than this.
-      this.#unappliedSinceMs = applied === this.#sent ? undefined : nowMs;
+    // What was applied was so after whatever failed before.
+    if (ack.earlier.length > 0) this.#failed = 0;
+    for (const earlier of ack.earlier) {
+      if (earlier.applied < applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
     }
+    if (failed > 0 && failed !== this.#failed) this.#options.metrics.applyFailures.inc();
+    this.#failed = failed;
+    this.#error = ack.error.slice(0, maxErrorLength);
     if (timings !== undefined) this.#keep(timings);
-    for (const follower of this.#followers) follower.acknowledged?.(nowMs, timings);
+    this.#apply(applied, nowMs - ack.ageMs, timings);
+  }
+
+  #apply(applied: number, atMs: number, timings: ApplyTimings | undefined): void {
+    if (applied > this.#acknowledged) {
+      const sinceMs = this.#unappliedSinceMs;
+      if (sinceMs !== undefined) this.#options.metrics.applySeconds.observe(Math.max(0, atMs - sinceMs) / 1_000);
+      this.#acknowledged = applied;
+      this.#appliedAtMs = atMs;
+      // Of what was sent after that, the oldest is not known; it is no older than this.
+      this.#unappliedSinceMs = applied === this.#sent ? undefined : atMs;
+    }
+    for (const follower of this.#followers) follower.acknowledged?.(atMs, timings);
   }
 
   #keep({ waitMs, renderMs, commitMs }: ApplyTimings): void {

@@ -2,6 +2,7 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { emptySnapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import { triggerTimes } from "../store/trigger-times.ts";
+import { ackIntervalFor } from "./acknowledgement.ts";
 import { between } from "./derived.ts";
 import { type Frame, syncFrame } from "./frames.ts";
 import { markerTraces } from "./marker-traces.ts";
@@ -40,7 +41,8 @@ function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): F
   const { revision, storedAtMs } = snapshot;
   const triggeredAtMs = before === undefined ? [] : newest(triggerTimes(before, snapshot));
   const traces = markerTraces(batch, openCount, wallClockMs());
-  return syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ...traces });
+  const ackIntervalMs = ackIntervalFor(openCount);
+  return syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, ...traces });
 }
 
 function newest(times: Iterable<number>): readonly number[] {

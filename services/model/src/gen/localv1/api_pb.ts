@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file localv1/api.proto.
  */
 export const file_localv1_api: GenFile = /*@__PURE__*/
-  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSLUAQoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEIisKClN1YnNjcmliZXISDAoETmFtZRgBIAEoCRIPCgdWZXJzaW9uGAIgASgJIlsKA0FjaxIPCgdBcHBsaWVkGAEgASgEEg4KBkZhaWxlZBgCIAEoBBINCgVFcnJvchgDIAEoCRIkCgdUaW1pbmdzGAQgASgLMhMubG9jYWx2MS5BY2tUaW1pbmdzIkwKCkFja1RpbWluZ3MSEgoKV2FpdE1pY3JvcxgBIAEoBBIUCgxSZW5kZXJNaWNyb3MYAiABKAQSFAoMQ29tbWl0TWljcm9zGAMgASgEItYBCgZPcEl0ZW0SIAoEU3luYxgBIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEiEKBVJlc2V0GAQgASgLMhAubG9jYWx2MS5FbXB0eU9wSAASHQoDU2V0GAIgASgLMg4ubG9jYWx2MS5WYWx1ZUgAEh4KBkRlbGV0ZRgDIAEoCzIMLmxvY2FsdjEuUmVmSAASHwoES2VlcBhkIAEoCzIPLmxvY2FsdjEuS2VlcE9wSAASIQoFQmF0Y2gYZSABKAsyEC5sb2NhbHYxLkJhdGNoT3BIAEIECgJPcCJLCgdCYXRjaE9wEiMKCEVuY29kaW5nGAEgASgOMhEubG9jYWx2MS5FbmNvZGluZxINCgVJdGVtcxgCIAEoDBIMCgRTaXplGAMgASgNIikKB09wSXRlbXMSHgoFSXRlbXMYASADKAsyDy5sb2NhbHYxLk9wSXRlbSIZCgZLZWVwT3ASDwoHQnVja2V0cxgBIAEoDCLPAQoHRW1wdHlPcBIQCghSZXZpc2lvbhhkIAEoBBIQCghJbnN0YW5jZRhlIAEoCRIRCglUYWtlc0Fja3MYZiABKAgSEwoGRGlnZXN0GGcgASgGSACIAQESFAoMVHJhY2VwYXJlbnRzGGggAygJEhUKDVRyaWdnZXJlZEF0TXMYaSADKAMSFgoOU3RvcmVkQXRNaWNyb3MYaiABKAMSEwoLVHJhY2VkTm9kZXMYayABKAISEwoLVGFrZXNDb3VudHMYbCABKAhCCQoHX0RpZ2VzdCIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLOBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPU2Vzc2lvbkFmZmluaXR5IkMKCElQRmlsdGVyEiEKCVRhcmdldElQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSFAoMU291cmNlUmFuZ2VzGAIgAygJIpABCgpTZXJ2aWNlSVBzEiIKCkNsdXN0ZXJJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EiMKC0V4dGVybmFsSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBInCg9Mb2FkQmFsYW5jZXJJUHMYBCABKAsyDi5sb2NhbHYxLklQU2V0EhAKCEhlYWRsZXNzGAMgASgIIoMCCghFbmRwb2ludBIQCghIb3N0bmFtZRgBIAEoCRIbCgNJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0Eg0KBUxvY2FsGAMgASgIEigKDVBvcnRPdmVycmlkZXMYBCADKAsyES5sb2NhbHYxLlBvcnROYW1lEicKBlNjb3BlcxgFIAEoCzIXLmxvY2FsdjEuRW5kcG9pbnRTY29wZXMSIQoDVXNlGGQgASgLMhQubG9jYWx2MS5FbmRwb2ludFVzZRIgCghGaXJzdElQcxhlIAEoCzIOLmxvY2FsdjEuSVBTZXQSDwoHUG9kTmFtZRhmIAEoCRIQCghOb2RlTmFtZRhnIAEoCSJiCgtFbmRwb2ludFVzZRIPCgdDbHVzdGVyGAEgASgIEg0KBUxvY2FsGAIgASgIEg0KBVJlYWR5GAMgASgIEg8KB1NlcnZpbmcYBCABKAgSEwoLVGVybWluYXRpbmcYBSABKAgiNAoORW5kcG9pbnRTY29wZXMSEAoISW50ZXJuYWwYASABKAgSEAoIRXh0ZXJuYWwYAiABKAgiHwoFSVBTZXQSCgoCVjQYASADKAkSCgoCVjYYAiADKAkiSwoIUG9ydE5hbWUSDAoETmFtZRgBIAEoCRIMCgRQb3J0GAIgASgFEiMKCFByb3RvY29sGGQgASgOMhEubG9jYWx2MS5Qcm90b2NvbCK4AQoLUG9ydE1hcHBpbmcSDAoETmFtZRgBIAEoCRIjCghQcm90b2NvbBgCIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wSDAoEUG9ydBgDIAEoBRIQCghOb2RlUG9ydBgEIAEoBRISCgpUYXJnZXRQb3J0GAUgASgFEhYKDlRhcmdldFBvcnROYW1lGAYgASgJEioKDEhhc0VuZHBvaW50cxhkIAEoCzIULmxvY2FsdjEuRmFtaWx5RmxhZ3MiJQoLRmFtaWx5RmxhZ3MSCgoCVjQYASABKAgSCgoCVjYYAiABKAgiKgoQQ2xpZW50SVBBZmZpbml0eRIWCg5UaW1lb3V0U2Vjb25kcxgBIAEoBSJvCgROb2RlEgwKBE5hbWUYASABKAkSDAoEWm9uZRgCIAEoCRIRCglBZGRyZXNzZXMYAyADKAkSEAoIUG9kQ0lEUnMYBCADKAkSEAoIRWxpZ2libGUYBSABKAgSFAoMU2VydmljZUNJRFJzGAYgAygJKkYKB0ZlYXR1cmUSEgoOVW5rbm93bkZlYXR1cmUQABIMCghFeHRlbmRlZBABEgwKCE5vZGVJdGVtEAISCwoHQmF0Y2hlcxADKowBCgNTZXQSDgoKVW5rbm93blNldBAAEg8KC1NlcnZpY2VzU2V0EAESEAoMRW5kcG9pbnRzU2V0EAISFgoSR2xvYmFsU2VydmljZUluZm9zEAoSFwoTR2xvYmFsRW5kcG9pbnRJbmZvcxALEhMKD0dsb2JhbE5vZGVJbmZvcxAMEgwKCE5vZGVzU2V0EGQqIgoIRW5jb2RpbmcSDAoISWRlbnRpdHkQABIICgRac3RkEAEqOwoIUHJvdG9jb2wSEwoPVW5rbm93blByb3RvY29sEAASBwoDVENQEAESBwoDVURQEAISCAoEU0NUUBADMjcKBFNldHMSLwoFV2F0Y2gSES5sb2NhbHYxLldhdGNoUmVxGg8ubG9jYWx2MS5PcEl0ZW0oATABQh5aHHNpZ3MuazhzLmlvL2twbmcvYXBpL2xvY2FsdjFiBnByb3RvMw");
+  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSLUAQoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEIisKClN1YnNjcmliZXISDAoETmFtZRgBIAEoCRIPCgdWZXJzaW9uGAIgASgJIpQBCgNBY2sSDwoHQXBwbGllZBgBIAEoBBIOCgZGYWlsZWQYAiABKAQSDQoFRXJyb3IYAyABKAkSJAoHVGltaW5ncxgEIAEoCzITLmxvY2FsdjEuQWNrVGltaW5ncxIRCglBZ2VNaWNyb3MYBSABKAQSJAoHRWFybGllchgGIAMoCzITLmxvY2FsdjEuRWFybGllckFjayIwCgpFYXJsaWVyQWNrEg8KB0FwcGxpZWQYASABKAQSEQoJQWdlTWljcm9zGAIgASgEIkwKCkFja1RpbWluZ3MSEgoKV2FpdE1pY3JvcxgBIAEoBBIUCgxSZW5kZXJNaWNyb3MYAiABKAQSFAoMQ29tbWl0TWljcm9zGAMgASgEItYBCgZPcEl0ZW0SIAoEU3luYxgBIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEiEKBVJlc2V0GAQgASgLMhAubG9jYWx2MS5FbXB0eU9wSAASHQoDU2V0GAIgASgLMg4ubG9jYWx2MS5WYWx1ZUgAEh4KBkRlbGV0ZRgDIAEoCzIMLmxvY2FsdjEuUmVmSAASHwoES2VlcBhkIAEoCzIPLmxvY2FsdjEuS2VlcE9wSAASIQoFQmF0Y2gYZSABKAsyEC5sb2NhbHYxLkJhdGNoT3BIAEIECgJPcCJLCgdCYXRjaE9wEiMKCEVuY29kaW5nGAEgASgOMhEubG9jYWx2MS5FbmNvZGluZxINCgVJdGVtcxgCIAEoDBIMCgRTaXplGAMgASgNIikKB09wSXRlbXMSHgoFSXRlbXMYASADKAsyDy5sb2NhbHYxLk9wSXRlbSIZCgZLZWVwT3ASDwoHQnVja2V0cxgBIAEoDCLmAQoHRW1wdHlPcBIQCghSZXZpc2lvbhhkIAEoBBIQCghJbnN0YW5jZRhlIAEoCRIRCglUYWtlc0Fja3MYZiABKAgSEwoGRGlnZXN0GGcgASgGSACIAQESFAoMVHJhY2VwYXJlbnRzGGggAygJEhUKDVRyaWdnZXJlZEF0TXMYaSADKAMSFgoOU3RvcmVkQXRNaWNyb3MYaiABKAMSEwoLVHJhY2VkTm9kZXMYayABKAISEwoLVGFrZXNDb3VudHMYbCABKAgSFQoNQWNrSW50ZXJ2YWxNcxhtIAEoDUIJCgdfRGlnZXN0Ii4KA1JlZhIZCgNTZXQYASABKA4yDC5sb2NhbHYxLlNldBIMCgRQYXRoGAIgASgJIjEKBVZhbHVlEhkKA1JlZhgBIAEoCzIMLmxvY2FsdjEuUmVmEg0KBUJ5dGVzGAIgASgMIs4ECgdTZXJ2aWNlEhEKCU5hbWVzcGFjZRgBIAEoCRIMCgROYW1lGAIgASgJEgwKBFR5cGUYAyABKAkSLAoGTGFiZWxzGAggAygLMhwubG9jYWx2MS5TZXJ2aWNlLkxhYmVsc0VudHJ5EjYKC0Fubm90YXRpb25zGAkgAygLMiEubG9jYWx2MS5TZXJ2aWNlLkFubm90YXRpb25zRW50cnkSIAoDSVBzGAQgASgLMhMubG9jYWx2MS5TZXJ2aWNlSVBzEiQKCUlQRmlsdGVycxgKIAMoCzIRLmxvY2FsdjEuSVBGaWx0ZXISDQoFTWFwSVAYBSABKAgSIwoFUG9ydHMYBiADKAsyFC5sb2NhbHYxLlBvcnRNYXBwaW5nEh4KFkV4dGVybmFsVHJhZmZpY1RvTG9jYWwYByABKAgSLQoIQ2xpZW50SVAYCyABKAsyGS5sb2NhbHYxLkNsaWVudElQQWZmaW5pdHlIABIeChZJbnRlcm5hbFRyYWZmaWNUb0xvY2FsGAwgASgIEhsKE0hlYWx0aENoZWNrTm9kZVBvcnQYDSABKAUSMAoYUHJveHlNb2RlTG9hZEJhbGFuY2VySVBzGGQgASgLMg4ubG9jYWx2MS5JUFNldBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjIKEEFubm90YXRpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIRCg9TZXNzaW9uQWZmaW5pdHkiQwoISVBGaWx0ZXISIQoJVGFyZ2V0SVBzGAEgASgLMg4ubG9jYWx2MS5JUFNldBIUCgxTb3VyY2VSYW5nZXMYAiADKAkikAEKClNlcnZpY2VJUHMSIgoKQ2x1c3RlcklQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSIwoLRXh0ZXJuYWxJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0EicKD0xvYWRCYWxhbmNlcklQcxgEIAEoCzIOLmxvY2FsdjEuSVBTZXQSEAoISGVhZGxlc3MYAyABKAgigwIKCEVuZHBvaW50EhAKCEhvc3RuYW1lGAEgASgJEhsKA0lQcxgCIAEoCzIOLmxvY2FsdjEuSVBTZXQSDQoFTG9jYWwYAyABKAgSKAoNUG9ydE92ZXJyaWRlcxgEIAMoCzIRLmxvY2FsdjEuUG9ydE5hbWUSJwoGU2NvcGVzGAUgASgLMhcubG9jYWx2MS5FbmRwb2ludFNjb3BlcxIhCgNVc2UYZCABKAsyFC5sb2NhbHYxLkVuZHBvaW50VXNlEiAKCEZpcnN0SVBzGGUgASgLMg4ubG9jYWx2MS5JUFNldBIPCgdQb2ROYW1lGGYgASgJEhAKCE5vZGVOYW1lGGcgASgJImIKC0VuZHBvaW50VXNlEg8KB0NsdXN0ZXIYASABKAgSDQoFTG9jYWwYAiABKAgSDQoFUmVhZHkYAyABKAgSDwoHU2VydmluZxgEIAEoCBITCgtUZXJtaW5hdGluZxgFIAEoCCI0Cg5FbmRwb2ludFNjb3BlcxIQCghJbnRlcm5hbBgBIAEoCBIQCghFeHRlcm5hbBgCIAEoCCIfCgVJUFNldBIKCgJWNBgBIAMoCRIKCgJWNhgCIAMoCSJLCghQb3J0TmFtZRIMCgROYW1lGAEgASgJEgwKBFBvcnQYAiABKAUSIwoIUHJvdG9jb2wYZCABKA4yES5sb2NhbHYxLlByb3RvY29sIrgBCgtQb3J0TWFwcGluZxIMCgROYW1lGAEgASgJEiMKCFByb3RvY29sGAIgASgOMhEubG9jYWx2MS5Qcm90b2NvbBIMCgRQb3J0GAMgASgFEhAKCE5vZGVQb3J0GAQgASgFEhIKClRhcmdldFBvcnQYBSABKAUSFgoOVGFyZ2V0UG9ydE5hbWUYBiABKAkSKgoMSGFzRW5kcG9pbnRzGGQgASgLMhQubG9jYWx2MS5GYW1pbHlGbGFncyIlCgtGYW1pbHlGbGFncxIKCgJWNBgBIAEoCBIKCgJWNhgCIAEoCCIqChBDbGllbnRJUEFmZmluaXR5EhYKDlRpbWVvdXRTZWNvbmRzGAEgASgFIm8KBE5vZGUSDAoETmFtZRgBIAEoCRIMCgRab25lGAIgASgJEhEKCUFkZHJlc3NlcxgDIAMoCRIQCghQb2RDSURScxgEIAMoCRIQCghFbGlnaWJsZRgFIAEoCBIUCgxTZXJ2aWNlQ0lEUnMYBiADKAkqRgoHRmVhdHVyZRISCg5Vbmtub3duRmVhdHVyZRAAEgwKCEV4dGVuZGVkEAESDAoITm9kZUl0ZW0QAhILCgdCYXRjaGVzEAMqjAEKA1NldBIOCgpVbmtub3duU2V0EAASDwoLU2VydmljZXNTZXQQARIQCgxFbmRwb2ludHNTZXQQAhIWChJHbG9iYWxTZXJ2aWNlSW5mb3MQChIXChNHbG9iYWxFbmRwb2ludEluZm9zEAsSEwoPR2xvYmFsTm9kZUluZm9zEAwSDAoITm9kZXNTZXQQZCoiCghFbmNvZGluZxIMCghJZGVudGl0eRAAEggKBFpzdGQQASo7CghQcm90b2NvbBITCg9Vbmtub3duUHJvdG9jb2wQABIHCgNUQ1AQARIHCgNVRFAQAhIICgRTQ1RQEAMyNwoEU2V0cxIvCgVXYXRjaBIRLmxvY2FsdjEuV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCHlocc2lncy5rOHMuaW8va3BuZy9hcGkvbG9jYWx2MWIGcHJvdG8z");
 
 /**
  * Asks for the next batch; with Ack, says what became of one and asks for nothing.
@@ -158,6 +158,20 @@ export type Ack = Message<"localv1.Ack"> & {
    * @generated from field: localv1.AckTimings Timings = 4;
    */
   Timings?: AckTimings | undefined;
+
+  /**
+   * How long ago that ended, in microseconds: an acknowledgement may wait for EmptyOp.AckIntervalMs.
+   *
+   * @generated from field: uint64 AgeMicros = 5;
+   */
+  AgeMicros: bigint;
+
+  /**
+   * What was applied before Applied and is not acknowledged yet, the oldest first; at most 32, the newest.
+   *
+   * @generated from field: repeated localv1.EarlierAck Earlier = 6;
+   */
+  Earlier: EarlierAck[];
 };
 
 /**
@@ -166,6 +180,30 @@ export type Ack = Message<"localv1.Ack"> & {
  */
 export const AckSchema: GenMessage<Ack> = /*@__PURE__*/
   messageDesc(file_localv1_api, 2);
+
+/**
+ * A revision that was applied, and how long ago in microseconds.
+ *
+ * @generated from message localv1.EarlierAck
+ */
+export type EarlierAck = Message<"localv1.EarlierAck"> & {
+  /**
+   * @generated from field: uint64 Applied = 1;
+   */
+  Applied: bigint;
+
+  /**
+   * @generated from field: uint64 AgeMicros = 2;
+   */
+  AgeMicros: bigint;
+};
+
+/**
+ * Describes the message localv1.EarlierAck.
+ * Use `create(EarlierAckSchema)` to create a new message.
+ */
+export const EarlierAckSchema: GenMessage<EarlierAck> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 3);
 
 /**
  * The stages between receipt of Sync and the end of the commit, in microseconds. They follow each other without a gap.
@@ -200,7 +238,7 @@ export type AckTimings = Message<"localv1.AckTimings"> & {
  * Use `create(AckTimingsSchema)` to create a new message.
  */
 export const AckTimingsSchema: GenMessage<AckTimings> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 3);
+  messageDesc(file_localv1_api, 4);
 
 /**
  * One operation of a batch.
@@ -268,7 +306,7 @@ export type OpItem = Message<"localv1.OpItem"> & {
  * Use `create(OpItemSchema)` to create a new message.
  */
 export const OpItemSchema: GenMessage<OpItem> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 4);
+  messageDesc(file_localv1_api, 5);
 
 /**
  * Operations of a batch, packed, so that one copy of the bytes serves many subscribers. They count as if each had come by
@@ -304,7 +342,7 @@ export type BatchOp = Message<"localv1.BatchOp"> & {
  * Use `create(BatchOpSchema)` to create a new message.
  */
 export const BatchOpSchema: GenMessage<BatchOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 5);
+  messageDesc(file_localv1_api, 6);
 
 /**
  * Operations in a row.
@@ -323,7 +361,7 @@ export type OpItems = Message<"localv1.OpItems"> & {
  * Use `create(OpItemsSchema)` to create a new message.
  */
 export const OpItemsSchema: GenMessage<OpItems> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 6);
+  messageDesc(file_localv1_api, 7);
 
 /**
  * What a subscriber may keep of an earlier stream.
@@ -344,7 +382,7 @@ export type KeepOp = Message<"localv1.KeepOp"> & {
  * Use `create(KeepOpSchema)` to create a new message.
  */
 export const KeepOpSchema: GenMessage<KeepOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 7);
+  messageDesc(file_localv1_api, 8);
 
 /**
  * The body of Sync and Reset; empty unless Feature Extended was asked for.
@@ -421,6 +459,14 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
    * @generated from field: bool TakesCounts = 108;
    */
   TakesCounts: boolean;
+
+  /**
+   * In Sync with TakesAcks: the server wants no two acknowledgements of this stream within so many milliseconds; 0 stands
+   * for 100.
+   *
+   * @generated from field: uint32 AckIntervalMs = 109;
+   */
+  AckIntervalMs: number;
 };
 
 /**
@@ -428,7 +474,7 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
  * Use `create(EmptyOpSchema)` to create a new message.
  */
 export const EmptyOpSchema: GenMessage<EmptyOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 8);
+  messageDesc(file_localv1_api, 9);
 
 /**
  * The address of an item.
@@ -452,7 +498,7 @@ export type Ref = Message<"localv1.Ref"> & {
  * Use `create(RefSchema)` to create a new message.
  */
 export const RefSchema: GenMessage<Ref> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 9);
+  messageDesc(file_localv1_api, 10);
 
 /**
  * An item with its address.
@@ -478,7 +524,7 @@ export type Value = Message<"localv1.Value"> & {
  * Use `create(ValueSchema)` to create a new message.
  */
 export const ValueSchema: GenMessage<Value> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 10);
+  messageDesc(file_localv1_api, 11);
 
 /**
  * A Kubernetes Service as a node needs it.
@@ -586,7 +632,7 @@ export type Service = Message<"localv1.Service"> & {
  * Use `create(ServiceSchema)` to create a new message.
  */
 export const ServiceSchema: GenMessage<Service> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 11);
+  messageDesc(file_localv1_api, 12);
 
 /**
  * Restricts who may use some IPs of a Service.
@@ -614,7 +660,7 @@ export type IPFilter = Message<"localv1.IPFilter"> & {
  * Use `create(IPFilterSchema)` to create a new message.
  */
 export const IPFilterSchema: GenMessage<IPFilter> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 12);
+  messageDesc(file_localv1_api, 13);
 
 /**
  * The addresses on which a Service answers.
@@ -652,7 +698,7 @@ export type ServiceIPs = Message<"localv1.ServiceIPs"> & {
  * Use `create(ServiceIPsSchema)` to create a new message.
  */
 export const ServiceIPsSchema: GenMessage<ServiceIPs> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 13);
+  messageDesc(file_localv1_api, 14);
 
 /**
  * An endpoint that this node may send some of the Service's traffic to.
@@ -723,7 +769,7 @@ export type Endpoint = Message<"localv1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 14);
+  messageDesc(file_localv1_api, 15);
 
 /**
  * In which of a Service's sets this endpoint is, and why it is eligible.
@@ -776,7 +822,7 @@ export type EndpointUse = Message<"localv1.EndpointUse"> & {
  * Use `create(EndpointUseSchema)` to create a new message.
  */
 export const EndpointUseSchema: GenMessage<EndpointUse> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 15);
+  messageDesc(file_localv1_api, 16);
 
 /**
  * For which of a Service's traffic the endpoint may be used.
@@ -804,7 +850,7 @@ export type EndpointScopes = Message<"localv1.EndpointScopes"> & {
  * Use `create(EndpointScopesSchema)` to create a new message.
  */
 export const EndpointScopesSchema: GenMessage<EndpointScopes> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 16);
+  messageDesc(file_localv1_api, 17);
 
 /**
  * Addresses of both families, each sorted bytewise without duplicates.
@@ -828,7 +874,7 @@ export type IPSet = Message<"localv1.IPSet"> & {
  * Use `create(IPSetSchema)` to create a new message.
  */
 export const IPSetSchema: GenMessage<IPSet> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 17);
+  messageDesc(file_localv1_api, 18);
 
 /**
  * A port of an endpoint.
@@ -863,7 +909,7 @@ export type PortName = Message<"localv1.PortName"> & {
  * Use `create(PortNameSchema)` to create a new message.
  */
 export const PortNameSchema: GenMessage<PortName> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 18);
+  messageDesc(file_localv1_api, 19);
 
 /**
  * A port of a Service.
@@ -923,7 +969,7 @@ export type PortMapping = Message<"localv1.PortMapping"> & {
  * Use `create(PortMappingSchema)` to create a new message.
  */
 export const PortMappingSchema: GenMessage<PortMapping> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 19);
+  messageDesc(file_localv1_api, 20);
 
 /**
  * A claim for each address family.
@@ -947,7 +993,7 @@ export type FamilyFlags = Message<"localv1.FamilyFlags"> & {
  * Use `create(FamilyFlagsSchema)` to create a new message.
  */
 export const FamilyFlagsSchema: GenMessage<FamilyFlags> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 20);
+  messageDesc(file_localv1_api, 21);
 
 /**
  * Keeps a client on one endpoint.
@@ -968,7 +1014,7 @@ export type ClientIPAffinity = Message<"localv1.ClientIPAffinity"> & {
  * Use `create(ClientIPAffinitySchema)` to create a new message.
  */
 export const ClientIPAffinitySchema: GenMessage<ClientIPAffinity> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 21);
+  messageDesc(file_localv1_api, 22);
 
 /**
  * The node that a view is for.
@@ -1022,7 +1068,7 @@ export type Node = Message<"localv1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 22);
+  messageDesc(file_localv1_api, 23);
 
 /**
  * What a subscriber understands beyond KPNG.
