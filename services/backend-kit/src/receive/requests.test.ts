@@ -125,6 +125,18 @@ describe("what the watcher knows of a batch", () => {
     expect(sent.map(({ Ack }) => Ack?.Applied)).toEqual([undefined, 1n]);
   });
 
+  test("is that it was received, also if what came before it was applied meanwhile", async () => {
+    await receive();
+    apply();
+    await vi.advanceTimersByTimeAsync(10);
+    await receive();
+    apply();
+    await receive();
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(sent.at(-1)).toMatchObject({ Received: 3n });
+    expect(sent.flatMap(({ Ack }) => Ack?.Applied ?? [])).toEqual([1n, 2n]);
+  });
+
   test("is that it was received, where it takes long to apply it", async () => {
     await receive();
     await vi.advanceTimersByTimeAsync(900);

@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { type Ack, Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { WatchOptions } from "./watch-batches.ts";
@@ -79,7 +79,7 @@ export class Requests {
       const ack = ackDelayMs > 0 || !this.#mark?.takesAcks ? undefined : this.#acks?.take(this.#mark.instance);
       if (ack !== undefined) {
         this.#nextAckMs = nowMs + this.#ackIntervalMs * (1 + ackJitter * Math.random());
-        this.#untoldSinceMs = undefined;
+        if (this.#tellsOfLast(ack)) this.#untoldSinceMs = undefined;
         yield create(WatchReqSchema, { Ack: ack });
       } else if (this.#isDue(nowMs)) {
         yield this.#ask();
@@ -87,6 +87,11 @@ export class Requests {
         await this.#wait([ackDelayMs, this.#tellAtMs() - nowMs], signal);
       }
     }
+  }
+
+  #tellsOfLast({ Applied, Failed }: Ack): boolean {
+    const revision = this.#mark?.revision ?? 0n;
+    return Applied >= revision || Failed >= revision;
   }
 
   /** At least, in milliseconds. */

@@ -90,9 +90,10 @@ export class ChangeRecord {
     this.lastAppliedAtMs = Math.max(this.lastAppliedAtMs ?? 0, nowMs);
     this.stages ??= makeStages();
     this.stages.send.add(sendMs);
-    this.stages.transit.add(transitMs);
     this.stages.total.add(totalMs);
+    // Of one that does not say where the time went on the node, nobody knows how much of it was on the way.
     if (timings !== undefined) {
+      this.stages.transit.add(transitMs);
       this.stages.wait.add(timings.waitMs);
       this.stages.render.add(timings.renderMs);
       this.stages.commit.add(timings.commitMs);

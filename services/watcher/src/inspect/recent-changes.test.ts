@@ -139,6 +139,18 @@ test("what was applied before it was acknowledged counts with the time when it w
   expect(one.appliedAtMs).toBe(nowMs - 900);
 });
 
+test("one acknowledgement may tell of many batches", () => {
+  const one = subscribe("n1");
+  const earlier: { applied: number; ageMs: number }[] = [];
+  for (let revision = 2; revision <= 30; revision += 1) {
+    change(`s${revision}`);
+    send(one, revision - 1);
+    if (revision < 30) earlier.push({ applied: revision, ageMs: 0 });
+  }
+  one.acknowledge(new Acknowledgement(30, 0, "", undefined, 0, earlier));
+  for (let revision = 2; revision <= 30; revision += 1) expect(at(revision)).toMatchObject({ appliedCount: 1 });
+});
+
 test("a batch that merges revisions counts for each of them, a whole view for none", () => {
   const one = subscribe("n1");
   for (const name of ["a", "b", "c"]) change(name);
@@ -197,12 +209,12 @@ test("as many are remembered as it was told to, the newest first", () => {
 test("a subscriber that never acknowledges holds a bounded number of batches", () => {
   const silent = subscribers.add("local", "", store);
   send(silent, 0);
-  for (let index = 0; index < 50; index += 1) {
+  for (let index = 0; index < 300; index += 1) {
     const revision = change(`s${index}`);
     send(silent, revision - 1);
     silent.received(revision);
   }
-  acknowledge(silent, 51);
+  acknowledge(silent, 301);
   const applied = [...changes.newestFirst()].filter(({ appliedCount }) => appliedCount > 0);
-  expect(applied.map(({ facts }) => facts.revision)).toEqual(Array.from({ length: 16 }, (_, index) => 51 - index));
+  expect(applied.map(({ facts }) => facts.revision)).toEqual(Array.from({ length: 128 }, (_, index) => 301 - index));
 });

@@ -11,7 +11,7 @@ import { SubscriberWay } from "./subscriber-way.ts";
  * A batch counts for each revision that it goes over, and each revision is gone over at most once by a subscriber: so
  * the work is proportional to what is sent, a few counters for each revision and subscriber.
  *
- * *Bound:* `size` records, and 16 batches for each open stream.
+ * *Bound:* `size` records, and 128 batches for each open stream.
  */
 export class RecentChanges {
   readonly #size: number;

@@ -1,8 +1,8 @@
 import type { ApplyTimings } from "../stream/acknowledgement.ts";
+import { type PendingBatch, PendingBatches } from "../stream/pending-batches.ts";
 import type { Delivery, Subscriber } from "../stream/subscriber.ts";
 import type { DeliveryFollower } from "../stream/subscribers.ts";
 import type { ChangeRecord } from "./change-record.ts";
-import { type PendingBatch, PendingBatches } from "./pending-batches.ts";
 
 /** Where it is written down what becomes of revisions. */
 interface Records {

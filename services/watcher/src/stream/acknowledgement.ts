@@ -9,7 +9,8 @@ export interface ApplyTimings {
 
 /**
  * Returns the shortest time between two acknowledgements of a stream, in milliseconds, among so many streams: what they
- * cost together is then bounded, however often something changes. It is a thousand a second, up to two thousand streams.
+ * cost together is then bounded, however often something changes: a thousand a second up to two thousand streams, and
+ * half as many as there are streams beyond that.
  */
 export function ackIntervalFor(openCount: number): number {
   return Math.min(Math.max(openCount, 100), 2_000);
@@ -22,6 +23,9 @@ export interface EarlierApplied {
 }
 
 const noneEarlier: readonly EarlierApplied[] = [];
+
+/** Most revisions that an acknowledgement may tell of beside the newest. */
+const maxEarlier = 32;
 
 /** Times of a node's clock that are longer are not believed, in milliseconds. */
 const maxAgeMs = 60_000;
@@ -54,7 +58,10 @@ export class Acknowledgement {
       renderMs: Number(timings.RenderMicros) / 1_000,
       commitMs: Number(timings.CommitMicros) / 1_000,
     };
-    const earlier = Earlier.map((one) => ({ applied: Number(one.Applied), ageMs: ageOf(Number(one.AgeMicros)) }));
+    const earlier = Earlier.slice(-maxEarlier).map((one) => ({
+      applied: Number(one.Applied),
+      ageMs: ageOf(Number(one.AgeMicros)),
+    }));
     return new Acknowledgement(Number(Applied), Number(Failed), error, made, ageOf(Number(AgeMicros)), earlier);
   }
 
@@ -81,7 +88,7 @@ export class Acknowledgement {
         earlier.push(readEarlier(reader));
       } else return undefined;
     }
-    if (reader.at !== bytes.length) return undefined;
+    if (reader.at !== bytes.length || (earlier?.length ?? 0) > maxEarlier) return undefined;
     return new Acknowledgement(applied, 0, "", timings, ageMs, earlier);
   }
 }

@@ -21,6 +21,9 @@ export interface FastWatchOptions extends WatchContext {
   readonly log: Log;
 }
 
+/** Longest request that is remembered, in bytes: one with digests is sent once. */
+const maxRememberedBytes = 1_024;
+
 /** A Watch whose requests are still encoded. */
 interface Watch {
   readonly stream: Pick<WatchStream<never>, "isFull" | "finish" | "drained" | "leave" | "abort" | "close">;
@@ -63,7 +66,7 @@ export function makeFastWatch(
           return;
         }
         const request = decode(schema, bytes);
-        last ??= { bytes: Uint8Array.from(bytes), request };
+        if (bytes.length <= maxRememberedBytes) last ??= { bytes: Uint8Array.from(bytes), request };
         stream.take(request);
       };
       return { stream, take };
@@ -180,6 +183,8 @@ function answer(
   response.writeHead(200, { "content-type": "application/grpc+proto", [pingHeader]: String(pingMs) });
   stream.on("drain", () => watch.stream.drained());
   readChunks(stream, (chunk) => {
+    // Nobody takes any more what a client goes on to say.
+    if (isOver) return;
     messages.push(chunk);
     takeAll();
   });

@@ -1,10 +1,54 @@
 import { Registry } from "prom-client";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { node, service } from "../testing/build.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
 import { localProjection } from "./local-projection.ts";
 import { Subscribers } from "./subscribers.ts";
+
+describe("the time from a batch to its acknowledgement", () => {
+  let nowMs = 0;
+  const registry = new Registry();
+  const subscribers = new Subscribers(registry, () => nowMs);
+  const subscriber = subscribers.add("local", "", new Store());
+  const send = (atMs: number, revision: number): void => {
+    nowMs = atMs;
+    subscriber.sent({ after: revision - 1, revision, computedAtMs: 0, byteCount: 1 });
+  };
+  const seconds = async (): Promise<[sum: number, count: number]> => {
+    const found = await registry.getSingleMetric("kpng_apply_seconds")?.get();
+    const value = (name: string) =>
+      found?.values.find((one) => (one as { metricName?: string }).metricName?.endsWith(name))?.value ?? Number.NaN;
+    return [value("_sum"), value("_count")];
+  };
+
+  test("is that of each, however late it is told", async () => {
+    send(1_000, 1);
+    send(2_000, 2);
+    send(3_000, 3);
+    expect(subscriber.unappliedSinceMs).toBeUndefined();
+    nowMs = 5_000;
+    const earlier = [
+      { applied: 1, ageMs: 3_990 },
+      { applied: 2, ageMs: 2_990 },
+    ];
+    subscriber.acknowledge(new Acknowledgement(3, 0, "", undefined, 1_990, earlier));
+    const [sum, count] = await seconds();
+    expect(sum).toBeCloseTo(0.03);
+    expect(count).toBe(3);
+  });
+
+  test("is of the oldest that is not applied, and none of what was applied before it was sent", async () => {
+    send(6_000, 4);
+    send(7_000, 5);
+    subscriber.acknowledge(new Acknowledgement(4));
+    expect(subscriber.unappliedSinceMs).toBe(7_000);
+    nowMs = 7_500;
+    subscriber.acknowledge(new Acknowledgement(5, 0, "", undefined, 60_000));
+    expect(subscriber.unappliedSinceMs).toBeUndefined();
+    expect((await seconds())[1]).toBe(4);
+  });
+});
 
 test("a batch counts as told when it is sent, not when it is made; what does not concern a subscriber counts at once", () => {
   const store = new Store();

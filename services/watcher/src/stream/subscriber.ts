@@ -2,6 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Store } from "../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
+import { PendingBatches } from "./pending-batches.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
 import type { DeliveryFollower, Follow } from "./subscribers.ts";
 import { Subscription } from "./subscription.ts";
@@ -70,6 +71,7 @@ export class Subscriber {
   #renderMs = 0;
   #commitMs = 0;
   #unappliedSinceMs: number | undefined;
+  readonly #unapplied = new PendingBatches();
 
   constructor(options: SubscriberOptions) {
     this.#options = options;
@@ -118,7 +120,7 @@ export class Subscriber {
     return this.#acknowledged === this.#sent ? this.upToDateRevision : this.#acknowledged;
   }
 
-  /** Of the acknowledgement, in milliseconds since 1970; 0 before the first. */
+  /** When it had applied that, in milliseconds since 1970; 0 before the first acknowledgement. */
   get appliedAtMs(): number {
     return this.#appliedAtMs;
   }
@@ -160,6 +162,7 @@ export class Subscriber {
     this.#sent = delivery.revision;
     this.#sentAtMs = nowMs;
     this.#unappliedSinceMs ??= this.#sentAtMs;
+    this.#unapplied.add(delivery.after, delivery.revision, nowMs);
     metrics.sent[kind].add(delivery.byteCount);
     for (const follower of this.#followers) follower.sent?.(delivery, nowMs);
   }
@@ -175,7 +178,7 @@ export class Subscriber {
     // What was applied was so after whatever failed before.
     if (ack.earlier.length > 0) this.#failed = 0;
     for (const earlier of ack.earlier) {
-      if (earlier.applied < applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
+      if (earlier.applied <= applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
     }
     if (failed > 0 && failed !== this.#failed) this.#options.metrics.applyFailures.inc();
     this.#failed = failed;
@@ -187,11 +190,14 @@ export class Subscriber {
   #apply(applied: number, atMs: number, timings: ApplyTimings | undefined): void {
     if (applied > this.#acknowledged) {
       const sinceMs = this.#unappliedSinceMs;
-      if (sinceMs !== undefined) this.#options.metrics.applySeconds.observe(Math.max(0, atMs - sinceMs) / 1_000);
+      // What was applied before it was sent on this stream is told once more.
+      if (sinceMs !== undefined && atMs >= sinceMs)
+        this.#options.metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
       this.#acknowledged = applied;
       this.#appliedAtMs = atMs;
-      // Of what was sent after that, the oldest is not known; it is no older than this.
-      this.#unappliedSinceMs = applied === this.#sent ? undefined : atMs;
+      const unapplied = this.#unapplied;
+      while ((unapplied.at(0)?.revision ?? Number.POSITIVE_INFINITY) <= applied) unapplied.dropOldest();
+      this.#unappliedSinceMs = unapplied.at(0)?.sentAtMs;
     }
     for (const follower of this.#followers) follower.acknowledged?.(atMs, timings);
   }

@@ -115,8 +115,8 @@ class Queue<T> {
     if (this.isEmpty) return undefined;
     this.#items[this.#first] = undefined;
     this.#first += 1;
-    if (this.isEmpty) {
-      this.#items = [];
+    if (this.#first * 2 >= this.#items.length) {
+      this.#items = this.#items.slice(this.#first);
       this.#first = 0;
     }
     return item;

@@ -3,8 +3,8 @@ import { Registry } from "prom-client";
 import { beforeEach, describe, expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { node } from "../testing/build.ts";
-import type { Frame } from "./frames.ts";
-import type { Changes, Projection } from "./projection.ts";
+import { type Frame, resetFrame } from "./frames.ts";
+import { type Changes, noChanges, type Projection } from "./projection.ts";
 import { Subscribers } from "./subscribers.ts";
 import { WatchStream } from "./watch-stream.ts";
 
@@ -57,6 +57,12 @@ function open(hasRoom: () => boolean = () => true, count = 1): Opened {
     openCount: () => 1,
   });
   return Object.assign(opened, { stream });
+}
+
+/** Keeps the thread busy. */
+function spend(ms: number): void {
+  const untilMs = performance.now() + ms;
+  while (performance.now() < untilMs);
 }
 
 async function turn(): Promise<void> {
@@ -155,6 +161,62 @@ describe("a stream", () => {
     change();
     await turn();
     expect(written).toHaveLength(4);
+    stream.close();
+  });
+
+  test("answers it also while it waits for its turn with nothing to tell", async () => {
+    let isQuiet = false;
+    const quiet: Projection = {
+      ...revisions(),
+      between: () => (isQuiet ? noChanges : revisions().between(store.snapshot, store.snapshot)),
+    };
+    const { stream, written } = open(() => true, 16);
+    stream.take(quiet);
+    await turn();
+    isQuiet = true;
+    // The turn is used up by somebody else.
+    const busy = open();
+    busy.stream.take(revisions(10, () => spend(20)));
+    change();
+    await Promise.resolve();
+    stream.take(revisions());
+    await turn();
+    await turn();
+    expect(written).toHaveLength(3);
+    expect(stream.isFull).toBe(false);
+    stream.close();
+    busy.stream.close();
+  });
+
+  test.each([
+    { name: "what is held first", first: true },
+    { name: "nothing held first", first: false },
+  ])("begins once, whatever is asked for before the cluster is known: $name", async ({ first }) => {
+    store = new Store();
+    const written: number[] = [];
+    const resumed = { isEmpty: false, frames: () => [Buffer.alloc(100)] };
+    const stream = new WatchStream<boolean>({
+      store,
+      subscriber: subscribers.add("local", "", store),
+      sink: { write: (frames) => written.push(frames.length) > 0, room: () => undefined, end: () => undefined },
+      read: (holds) => ({
+        projection: revisions(),
+        isExtended: false,
+        count: 1,
+        received: undefined,
+        resume: holds ? () => resumed : undefined,
+      }),
+      enter: () => undefined,
+      openCount: () => 1,
+    });
+    stream.take(first);
+    stream.take(!first);
+    store.replace({ services: [], slices: [], nodes: [] });
+    await turn();
+    // Reset, and the whole view: never a view that goes on from what is held after Reset, nor one without a beginning.
+    expect(written[0]).toBe(resetFrame.length);
+    expect(written).toHaveLength(2);
+    expect(written[1]).toBeLessThan(100);
     stream.close();
   });
 

@@ -73,6 +73,10 @@ export class WatchStream<Request> {
   /** Something else, which is asked for and not begun. */
   #ahead: Wanted | undefined;
   #isFirst = true;
+  /** Reset was written. */
+  #isReset = false;
+  /** The first batch was made. */
+  #hasBegun = false;
   #place: Place | undefined;
   /** True if no more requests come. */
   #isFinished = false;
@@ -192,15 +196,15 @@ export class WatchStream<Request> {
       return;
     }
     this.#ahead = undefined;
-    this.#wanted = ahead;
     this.#granted = ahead.count - 1;
-    if (this.#isFirst && !this.#open(ahead)) return;
+    if (this.#isFirst && !this.#enter(ahead)) return;
+    this.#wanted = this.#hasBegun ? ahead : this.#open(ahead);
     this.#await();
     this.#options.sink.room();
   }
 
-  /** Begins the stream; false if it may not. */
-  #open(wanted: Wanted): boolean {
+  /** False if the stream may not begin. */
+  #enter(wanted: Wanted): boolean {
     this.#isFirst = false;
     try {
       this.#place = this.#options.enter(wanted);
@@ -208,8 +212,17 @@ export class WatchStream<Request> {
       this.#end(ConnectError.from(error));
       return false;
     }
-    if (wanted.resume === undefined) this.#hasRoom = this.#options.sink.write(resetFrame);
     return true;
+  }
+
+  /** Says what the stream begins with, once, whatever is asked for before the first batch. */
+  #open(wanted: Wanted): Wanted {
+    if (this.#isReset) return { ...wanted, resume: undefined };
+    if (wanted.resume === undefined) {
+      this.#isReset = true;
+      this.#hasRoom = this.#options.sink.write(resetFrame);
+    }
+    return wanted;
   }
 
   /** Until the store has something that this subscriber was not compared with. */
@@ -234,10 +247,17 @@ export class WatchStream<Request> {
     try {
       const batch = subscription.advance(wanted.projection, wanted.resume);
       if (batch.rank === "update" && batch.changes.isEmpty) {
-        this.#await();
+        if (this.#ahead === undefined) {
+          this.#await();
+        } else {
+          // Something else was asked for while this waited for its turn.
+          this.#state = "idle";
+          this.#beginNext();
+        }
         return;
       }
       this.#batch = batch;
+      this.#hasBegun = true;
       this.#byteCount = 0;
       this.#state = "writing";
       const { only } = batch.changes;
@@ -308,6 +328,8 @@ export class WatchStream<Request> {
     this.#writeHeld();
     this.#place?.done();
     this.#release();
+    // What the subscriber held is of no more use, and is not small.
+    if (wanted.resume !== undefined) this.#wanted = { ...wanted, resume: undefined };
     if (this.#leaving !== undefined) {
       this.#end(this.#leaving);
       return;

@@ -12,6 +12,7 @@ import { globalProjection } from "./global-projection.ts";
 import { localProjection } from "./local-projection.ts";
 import { resumeView } from "./local-resume.ts";
 import type { LocalRequest } from "./local-units.ts";
+import type { Projection } from "./projection.ts";
 import {
   isExtended,
   isSameRequest,
@@ -44,9 +45,10 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   const subscriber = subscribers.add("local", peer, store);
   let last: LocalRequest | undefined;
   let lastMessage: WatchReq | undefined;
-  let wanted: Wanted | undefined;
+  let lastWanted: Wanted | undefined;
+  let lastProjection: Projection | undefined;
   const read = (message: WatchReq | Acknowledgement): Wanted | undefined => {
-    if (message === lastMessage) return wanted;
+    if (message === lastMessage) return lastWanted;
     if (message instanceof Acknowledgement) {
       subscriber.acknowledge(message);
       return undefined;
@@ -57,7 +59,7 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
     }
     const request = readLocalRequest(message, proxyNames);
     const isSame = last !== undefined && isSameRequest(request, last);
-    const projection = (isSame ? wanted?.projection : undefined) ?? localProjection(request);
+    const projection = (isSame ? lastProjection : undefined) ?? localProjection(request);
     last = request;
     subscriber.nodeName = request.nodeName;
     subscriber.proxyName = request.proxyName;
@@ -65,8 +67,9 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
     const held = readHeldDigests(message);
     const resume = held && ((snapshot: Snapshot) => resumeView(snapshot, request, held));
     const [count, received] = [readCount(message), readReceived(message)];
-    wanted = { projection, isExtended: request.isExtended, resume, count, received };
-    lastMessage = message;
+    const wanted = { projection, isExtended: request.isExtended, resume, count, received };
+    lastProjection = projection;
+    [lastMessage, lastWanted] = resume === undefined ? [message, wanted] : [undefined, undefined];
     return wanted;
   };
   const enter = ({ resume }: Wanted) => admission?.enter(resume === undefined ? "whole" : "resumed");

@@ -131,7 +131,7 @@ export type Change = Message<"kpng.inspect.v1.Change"> & {
   lastSentAt?: Timestamp | undefined;
 
   /**
-   * When the last acknowledgement came that a subscriber has applied it; absent if none did.
+   * When the last subscriber that said so had applied it; absent if none did.
    *
    * @generated from field: google.protobuf.Timestamp last_applied_at = 11;
    */
@@ -243,7 +243,7 @@ export type Stages = Message<"kpng.inspect.v1.Stages"> & {
   commit?: Distribution | undefined;
 
   /**
-   * From the store to the acknowledgement.
+   * From the store until it was applied.
    *
    * @generated from field: kpng.inspect.v1.Distribution total = 6;
    */
@@ -341,7 +341,7 @@ export type SlowestSubscriber = Message<"kpng.inspect.v1.SlowestSubscriber"> & {
   timings?: ApplyTimings | undefined;
 
   /**
-   * From the store to the acknowledgement.
+   * From the store until it was applied.
    *
    * @generated from field: google.protobuf.Duration total = 6;
    */

@@ -121,7 +121,7 @@ export type Subscriber = Message<"kpng.inspect.v1.Subscriber"> & {
   appliedRevision: bigint;
 
   /**
-   * When it last said that it has applied something; absent if never.
+   * When it had applied what it last said that it has; absent if it never said.
    *
    * @generated from field: google.protobuf.Timestamp applied_at = 15;
    */

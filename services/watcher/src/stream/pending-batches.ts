@@ -7,13 +7,13 @@ export interface PendingBatch {
 }
 
 /** Most of one subscriber; those that never acknowledge would pile up. */
-const maxPending = 16;
+const maxPending = 128;
 
 /**
  * The batches of one subscriber that wait for an acknowledgement, the oldest first. Their objects are used again and
  * again: there is a batch for each subscriber and change.
  *
- * *Bound:* the newest 16.
+ * *Bound:* the newest 128.
  */
 export class PendingBatches {
   readonly #slots: PendingBatch[] = [];
