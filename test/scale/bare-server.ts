@@ -1,17 +1,16 @@
 import { once } from "node:events";
 import { createSecureServer, createServer, type Http2Server, type ServerHttp2Stream } from "node:http2";
 import type { AddressInfo } from "node:net";
-import { setTimeout as sleep } from "node:timers/promises";
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import { Store } from "../../services/watcher/src/store/store.ts";
 import { type Frame, syncFrame } from "../../services/watcher/src/stream/frames.ts";
 import { localProjection } from "../../services/watcher/src/stream/local-projection.ts";
 import type { MadeChange } from "./batch-log.ts";
 import { answerCalls } from "./calls.ts";
-import type { ServerUsage, StartOptions } from "./fan-out-server.ts";
+import type { StartOptions } from "./fan-out-server.ts";
 import { monotonicMs } from "./monotonic.ts";
-import { usageOf } from "./proc.ts";
 import { endpointChange } from "./scripts.ts";
+import { cpuMs, type ServerUsage, serverUsage } from "./server-usage.ts";
 import { makeCluster, type SyntheticShape } from "./synthetic.ts";
 
 /**
@@ -56,11 +55,6 @@ async function serve(stream: ServerHttp2Stream): Promise<void> {
   streams.add(stream);
 }
 
-function cpu(): number {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1000;
-}
-
 const handlers = {
   async start(options: StartOptions) {
     shape = options.shape;
@@ -76,28 +70,22 @@ const handlers = {
   },
 
   change(_: Record<never, never>): MadeChange & { readonly cpuMs: number } {
-    const cpuMs = cpu();
+    const beganCpuMs = cpuMs();
     const atMs = monotonicMs();
     const before = store.snapshot;
     store.apply([endpointChange(changesMade, shape)]);
     changesMade += 1;
     const bytes = Buffer.concat([...projection.between(before, store.snapshot).frames(), marker()]);
     for (const stream of streams) stream.write(bytes);
-    return { revision: store.snapshot.revision, atMs, cpuMs };
+    return { revision: store.snapshot.revision, atMs, cpuMs: beganCpuMs };
   },
 
   cpu(_: Record<never, never>): number {
-    return cpu();
+    return cpuMs();
   },
 
-  async usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
-    for (let round = 0; settle && round < 3; round += 1) {
-      await globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "async" });
-      await sleep(100);
-    }
-    const { heapUsed, external, rss } = process.memoryUsage();
-    const { peakRssBytes } = usageOf(process.pid);
-    return { cpuMs: cpu(), rssBytes: rss, peakRssBytes, heapBytes: heapUsed + external };
+  usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
+    return serverUsage(settle);
   },
 };
 

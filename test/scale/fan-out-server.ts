@@ -7,8 +7,8 @@ import type { MadeChange } from "./batch-log.ts";
 import { answerCalls } from "./calls.ts";
 import { expectedView } from "./expected-view.ts";
 import { monotonicMs } from "./monotonic.ts";
-import { usageOf } from "./proc.ts";
 import { endpointChange, makeScript, type ScriptName } from "./scripts.ts";
+import { cpuMs, type ServerUsage, serverUsage } from "./server-usage.ts";
 import { makeCluster, makeService, type SyntheticShape } from "./synthetic.ts";
 import { TracedStore } from "./traced-store.ts";
 
@@ -21,16 +21,6 @@ let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
 let markersMade = 0;
 let delay: ReturnType<typeof monitorEventLoopDelay> | undefined;
-
-/** What the server's process has used. */
-export interface ServerUsage {
-  /** User and system time so far, all threads, in milliseconds. */
-  readonly cpuMs: number;
-  readonly rssBytes: number;
-  readonly peakRssBytes: number;
-  /** Of JavaScript: heap in use and buffers outside of it. */
-  readonly heapBytes: number;
-}
 
 export interface StartOptions {
   readonly shape: SyntheticShape;
@@ -53,11 +43,6 @@ function apply(changes: readonly ObjectChange[]): MadeChange {
   const atMs = monotonicMs();
   store.apply(changes);
   return { revision: store.snapshot.revision, atMs };
-}
-
-function cpu(): number {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1000;
 }
 
 /**
@@ -89,7 +74,7 @@ const handlers = {
   change(_: Record<never, never>): MadeChange & { readonly cpuMs: number } {
     const change = endpointChange(changesMade, shape);
     changesMade += 1;
-    return { cpuMs: cpu(), ...apply([change]) };
+    return { cpuMs: cpuMs(), ...apply([change]) };
   },
 
   /** Returns the revision then. */
@@ -109,7 +94,7 @@ const handlers = {
     const { steps, stepsPerSecond } = makeScript(script, shape);
     const sinceRevision = store.snapshot.revision;
     const changes: MadeChange[] = [];
-    const cpuMs = cpu();
+    const beganCpuMs = cpuMs();
     const startedAtMs = monotonicMs();
     const dueAtMs = (index: number): number => startedAtMs + (index * 1000) / stepsPerSecond;
     let behindMs = 0;
@@ -122,7 +107,7 @@ const handlers = {
       changes.push(apply(step));
     }
     changes.push(apply([nextMarker()]));
-    return { changes, sinceRevision, cpuMs, behindMs };
+    return { changes, sinceRevision, cpuMs: beganCpuMs, behindMs };
   },
 
   restore({ script }: { readonly script: ScriptName }): number {
@@ -131,18 +116,11 @@ const handlers = {
   },
 
   cpu(_: Record<never, never>): number {
-    return cpu();
+    return cpuMs();
   },
 
-  /** With `settle`, what is not needed any more is given back first, as V8 does by itself after idle seconds. */
-  async usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
-    for (let round = 0; settle && round < 3; round += 1) {
-      await globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "async" });
-      await sleep(100);
-    }
-    const { heapUsed, external, rss } = process.memoryUsage();
-    const { peakRssBytes } = usageOf(process.pid);
-    return { cpuMs: cpu(), rssBytes: rss, peakRssBytes, heapBytes: heapUsed + external };
+  usage({ settle }: { readonly settle: boolean }): Promise<ServerUsage> {
+    return serverUsage(settle);
   },
 
   watchDelay(_: Record<never, never>): void {

@@ -1,8 +1,9 @@
 import type { BareServerHandlers } from "./bare-server.ts";
 import type { MadeChange } from "./batch-log.ts";
 import type { Caller } from "./calls.ts";
-import type { FanOutServerHandlers, ServerUsage } from "./fan-out-server.ts";
+import type { FanOutServerHandlers } from "./fan-out-server.ts";
 import { startServer } from "./processes.ts";
+import type { ServerUsage } from "./server-usage.ts";
 import type { SyntheticShape } from "./synthetic.ts";
 
 /** Paths of the PEM files of both sides. */
@@ -31,26 +32,20 @@ export interface OwnServer extends ServerUnderTest {
 
 export async function startOwnServer(shape: SyntheticShape, tls: TlsFilePaths | undefined): Promise<OwnServer> {
   const calls = startServer<FanOutServerHandlers>("fan-out-server");
-  try {
-    const paths = tls === undefined ? {} : { tls: { ...tls.server, ca: tls.ca } };
-    const { address } = await calls.call("start", { shape, ...paths });
-    return {
-      address,
-      calls,
-      change: () => calls.call("change", {}),
-      cpu: () => calls.call("cpu", {}),
-      usage: (settle) => calls.call("usage", { settle }),
-      stop: () => calls.stop(),
-    };
-  } catch (error) {
-    await calls.stop();
-    throw error;
-  }
+  return { ...(await startShape(calls, shape, tls)), calls };
 }
 
 /** The floor; see bare-server.ts. */
-export async function startBareServer(shape: SyntheticShape, tls: TlsFilePaths | undefined): Promise<ServerUnderTest> {
-  const calls = startServer<BareServerHandlers>("bare-server");
+export function startBareServer(shape: SyntheticShape, tls: TlsFilePaths | undefined): Promise<ServerUnderTest> {
+  return startShape(startServer<BareServerHandlers>("bare-server"), shape, tls);
+}
+
+/** What both can be asked for. */
+async function startShape(
+  calls: Caller<BareServerHandlers>,
+  shape: SyntheticShape,
+  tls: TlsFilePaths | undefined,
+): Promise<ServerUnderTest> {
   try {
     const paths = tls === undefined ? {} : { tls: { ...tls.server, ca: tls.ca } };
     const { address } = await calls.call("start", { shape, ...paths });
