@@ -125,6 +125,44 @@ describePackets("rules in the kernel", () => {
       expect((await family.repair())?.mode).toBe("none");
     });
 
+    const meddlings: readonly { readonly name: string; readonly command: string; readonly times: number }[] = [
+      { name: "a rule is added", command: tool("-t nat -A KPNG-SERVICES -j RETURN"), times: 1 },
+      { name: "a table is flushed", command: tool("-t nat -F"), times: 1 },
+      { name: "a table is flushed, twice", command: tool("-t nat -F"), times: 2 },
+      { name: "a rule is replaced, twice", command: tool("-R KPNG-FORWARD 1 -j ACCEPT"), times: 2 },
+    ];
+    test.each(meddlings)("$name right after a repair: not taken for ours, repaired by the next", async (row) => {
+      let left = 0;
+      const family = rules.start(async () => {
+        if (left-- > 0) await rules.run(row.command);
+      });
+      await family.sync(whole, "all", options);
+      const before = await rules.shown();
+      await rules.run(row.command);
+      left = row.times;
+      for (let repair = 0; repair < row.times; repair++) {
+        expect((await family.repair())?.mode).toBe("full");
+        expect(await rules.shown()).not.toEqual(before);
+      }
+      expect((await family.repair())?.mode).toBe("full");
+      expect(await rules.shown()).toEqual(before);
+      expect((await family.repair())?.mode).toBe("none");
+    });
+
+    test("what a tool prints in words that we do not know is rewritten once, and drift beside it is found", async () => {
+      const own = await fresh();
+      const read = async (take: (text: string) => void): Promise<void> =>
+        take((await own.saved()).replaceAll("--mask 255.255.255.255 --rsource", "--of-each-source"));
+      const family = own.start(undefined, read);
+      await family.sync(whole, "all", options);
+      expect((await family.repair())?.change.nat.puts).toHaveLength(2);
+      expect((await family.repair())?.mode).toBe("none");
+      await own.run(tool("-t nat -F KPNG-SERVICES"));
+      expect((await family.repair())?.change.nat.puts.map(({ chain }) => chain)).toEqual(["KPNG-SERVICES"]);
+      expect((await family.repair())?.mode).toBe("none");
+      expect((await family.sync(whole, "all", options)).mode).toBe("none");
+    });
+
     test("jumps that others put before ours are let be", async () => {
       const family = rules.start();
       await family.sync(whole, "all", options);

@@ -12,6 +12,7 @@ import { splitChange } from "./diff/split-change.ts";
 import { transactionText } from "./diff/transaction-text.ts";
 import { adoptChains } from "./read/adopt.ts";
 import { isSameRule } from "./read/canonical-rule.ts";
+import { findPrintedForms, type PrintedForm } from "./read/printed-forms.ts";
 import { type StandingRules, StandingRulesReader } from "./read/standing-rules.ts";
 import type { ChainNames } from "./render/chain-names.ts";
 import { renderJumps } from "./render/jumps.ts";
@@ -52,7 +53,7 @@ export class FamilyRules {
   /** Undefined if it must be read: at the start, and after a failure. */
   #committed: Map<ChainId, ChainBody> | undefined;
   #committing: (() => void) | undefined;
-  readonly #accepted = new Map<ChainId, { readonly body: ChainBody; readonly printed: ChainBody }>();
+  #printedForms: ReadonlyMap<ChainId, PrintedForm> = new Map();
 
   #tried: SyncMode = "full";
 
@@ -118,7 +119,9 @@ export class FamilyRules {
     }
     const changed = desired.takeTouched();
     // With other options the jumps may have to be others, and which stand is known to the kernel alone.
-    if (this.#committed === undefined || isRebuilt || touched === "all") return this.#compareAll(desired, options);
+    if (this.#committed === undefined || isRebuilt || touched === "all") {
+      return (await this.#compareAll(desired, options)).result;
+    }
     this.#tried = "partial";
     return this.#commit(this.#committed, diffChains(this.#committed, desired.bodies, changed), "partial");
   }
@@ -128,8 +131,8 @@ export class FamilyRules {
     this.#committing = undefined;
     if (this.#desired === undefined || this.#options === undefined || this.#committed === undefined) return undefined;
     const { value: options } = this.#options;
-    const result = await this.#compareAll(this.#desired, options);
-    if (result.mode !== "none") await this.#acceptPrinted(this.#desired, options);
+    const { result, found } = await this.#compareAll(this.#desired, options);
+    if (result.mode !== "none") await this.#learnPrintedForms(this.#desired, options, found);
     return result;
   }
 
@@ -139,17 +142,23 @@ export class FamilyRules {
     return chains.has(chainId("nat", names.fixed("SERVICES"))) && jumps.has(chainId("nat", "PREROUTING"));
   }
 
-  async #compareAll(desired: DesiredChains, options: RenderOptions): Promise<SyncResult> {
+  /** `found` are our chains as they stood before. */
+  async #compareAll(
+    desired: DesiredChains,
+    options: RenderOptions,
+  ): Promise<{ readonly result: SyncResult; readonly found: ReadonlyMap<ChainId, ChainBody> }> {
     this.#tried = "full";
     this.#committed = undefined;
     const { chains, jumps } = await this.#read(options.names, desired.bodies);
-    const committed = adoptChains(chains, desired.bodies);
-    for (const [id, { body, printed }] of this.#accepted) {
+    const found = adoptChains(chains, desired.bodies);
+    const committed = new Map(found);
+    for (const [id, { body, printed }] of this.#printedForms) {
       if (committed.get(id) === printed && desired.bodies.get(id) === body) committed.set(id, body);
     }
     const ids = new Set([...committed.keys(), ...desired.bodies.keys()]);
     const jumpLines = diffJumps(jumps, renderJumps(options), isSameRule);
-    return this.#commit(committed, diffChains(committed, desired.bodies, ids, jumpLines), "full");
+    const change = diffChains(committed, desired.bodies, ids, jumpLines);
+    return { result: await this.#commit(committed, change, "full"), found };
   }
 
   async #read(names: ChainNames, wanted?: ReadonlyMap<ChainId, ChainBody>): Promise<StandingRules> {
@@ -177,20 +186,17 @@ export class FamilyRules {
     return { mode: isEmptyChange(change) ? "none" : mode, change };
   }
 
-  /**
-   * Remembers what is printed otherwise than it was written: only our own repair lies between, so it is the same rules
-   * in the words of a version that we do not know. Without this they would be "repaired" for ever.
-   */
-  async #acceptPrinted(desired: DesiredChains, options: RenderOptions): Promise<void> {
+  /** Reads back what a repair has left, and remembers which of it is right in other words. */
+  async #learnPrintedForms(
+    desired: DesiredChains,
+    options: RenderOptions,
+    found: ReadonlyMap<ChainId, ChainBody>,
+  ): Promise<void> {
     const { chains } = await this.#read(options.names, desired.bodies);
-    this.#accepted.clear();
-    for (const [id, printed] of adoptChains(chains, desired.bodies)) {
-      const body = desired.bodies.get(id);
-      if (body !== undefined && body !== printed) this.#accepted.set(id, { body, printed });
-    }
-    if (this.#accepted.size === 0) return;
-    const [example] = this.#accepted;
-    this.#log.info("rules are printed otherwise than written", { chains: this.#accepted.size, example });
+    this.#printedForms = findPrintedForms(found, adoptChains(chains, desired.bodies), desired.bodies);
+    if (this.#printedForms.size === 0) return;
+    const [example] = this.#printedForms;
+    this.#log.info("rules are printed otherwise than written", { chains: this.#printedForms.size, example });
   }
 }
 

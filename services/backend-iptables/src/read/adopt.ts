@@ -18,15 +18,22 @@ export function adoptChains(
   for (const [id, read] of standing) {
     const body = wanted.get(id);
     if (body === undefined || body === read) continue;
-    if (isSameBody(read, body, `-A ${splitChainId(id).chain} `.length)) adopted.set(id, body);
+    if (isEachRule(id, read, body, isSameRule)) adopted.set(id, body);
   }
   return adopted;
 }
 
-function isSameBody(a: ChainBody, b: ChainBody, ruleStart: number): boolean {
+/** True if two bodies of a chain have as many rules and `agree` says so of each two, which it gets without `-A CHAIN `. */
+export function isEachRule(
+  id: ChainId,
+  a: ChainBody,
+  b: ChainBody,
+  agree: (ruleOfA: string, ruleOfB: string) => boolean,
+): boolean {
+  const ruleStart = `-A ${splitChainId(id).chain} `.length;
   const [left, right] = [a.split("\n"), b.split("\n")];
   return (
     left.length === right.length &&
-    left.every((line, at) => isSameRule(line.slice(ruleStart), (right[at] ?? "").slice(ruleStart)))
+    left.every((line, at) => agree(line.slice(ruleStart), (right[at] ?? "").slice(ruleStart)))
   );
 }

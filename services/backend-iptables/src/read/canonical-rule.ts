@@ -9,6 +9,28 @@
  * *Shape of the argument:* what follows `-A CHAIN `.
  */
 export function canonicalRule(text: string): string {
+  return canonicalGroups(text).join(" ");
+}
+
+/** True if two rules are the same text, or mean the same. */
+export function isSameRule(a: string, b: string): boolean {
+  return a === b || canonicalRule(a) === canonicalRule(b);
+}
+
+/**
+ * Returns what iptables itself prints of a rule: protocol, addresses, interfaces, and where it leads.
+ *
+ * These words have been the same in all versions, while each extension (`-m`, and the options of a target) chooses its own.
+ *
+ * *Shape of the argument:* what follows `-A CHAIN `.
+ */
+export function coreOfRule(text: string): string {
+  const groups = canonicalGroups(text).filter((group) => !/^(?:! )?-m /.test(group));
+  return groups.flatMap((group) => group.match(/^(?:! )?-[a-z] \S+|--to-destination \S+/g) ?? []).join(" ");
+}
+
+/** The parts of a rule, each in one form, in the order of their text. */
+function canonicalGroups(text: string): readonly string[] {
   const words = splitWords(text);
   const groups: string[][] = [];
   for (let at = 0; at < words.length; at++) {
@@ -26,13 +48,7 @@ export function canonicalRule(text: string): string {
   return groups
     .map((group) => canonicalGroup(group.join(" ")))
     .filter((group) => group !== "")
-    .sort()
-    .join(" ");
-}
-
-/** True if two rules are the same text, or mean the same. */
-export function isSameRule(a: string, b: string): boolean {
-  return a === b || canonicalRule(a) === canonicalRule(b);
+    .sort();
 }
 
 function canonicalGroup(group: string): string {

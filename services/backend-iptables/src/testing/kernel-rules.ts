@@ -11,8 +11,11 @@ export interface KernelRules {
   readonly kernel: Kernel;
   /** Transactions that were handed to the kernel. */
   readonly restored: string[];
-  /** A backend that knows nothing yet, as after a restart. */
-  readonly start: () => FamilyRules;
+  /**
+   * A backend that knows nothing yet, as after a restart. `meddle` is called right after each transaction; `read` gives
+   * what another iptables-save would print.
+   */
+  readonly start: (meddle?: () => Promise<unknown>, read?: Kernel["read"]) => FamilyRules;
   /** What iptables-save prints. */
   readonly saved: () => Promise<string>;
   /** The same, rules only. */
@@ -40,7 +43,13 @@ export async function kernelRules(laboratory: Laboratory, name: string, variant:
     tools,
     kernel,
     restored,
-    start: () => new FamilyRules(kernel, silent),
+    start: (meddle, read = kernel.read) => {
+      const restore = async (transaction: string): Promise<void> => {
+        await kernel.restore(transaction);
+        await meddle?.();
+      };
+      return new FamilyRules({ ...kernel, read, restore }, silent);
+    },
     saved,
     shown: async () => (await saved()).split("\n").filter((line) => line.startsWith("-A ")),
     run: (command) => laboratory.run(name, ["sh", "-c", command]),
