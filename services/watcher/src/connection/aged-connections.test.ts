@@ -1,0 +1,153 @@
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect as connectTcp } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
+import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import type { StatusObject } from "@grpc/grpc-js";
+import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
+import { ServerReflection } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
+import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { pushbackOf } from "@kpng/process/retry-pushback.ts";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { GrpcJsWatch } from "../../../../test/peer/grpc-js-client.ts";
+import { service } from "../testing/build.ts";
+import { encodeRequest, type WatchStream } from "../testing/watch-stream.ts";
+import { WatchedServer } from "../testing/watched-server.ts";
+
+let watched: WatchedServer;
+beforeEach(() => {
+  watched = new WatchedServer();
+});
+afterEach(() => watched.stop());
+
+describe("a connection that has lasted long enough", () => {
+  test("hears GOAWAY, then its stream ends, and then it is gone", async () => {
+    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    const watch = await watched.openWatch();
+    await watch.ended;
+    expect({ status: watch.status, pushback: watch.pushback }).toEqual({ status: "14", pushback: "0" });
+    await expect.poll(() => watch.events.at(-1)).toBe("close of session");
+    expect(watch.events.slice(0, 3)).toEqual(["goaway", "trailers", "close of stream"]);
+    expect(await watched.metric("kpng_connections_ended_total", { reason: "age" })).toBe(1);
+  });
+
+  test("is served to the end of the batch in progress", async () => {
+    // More than the windows of HTTP/2 let through at once.
+    watched.store.replace({
+      services: Array.from({ length: 500 }, (_, index) =>
+        service({ name: `s${index}`, annotations: { text: "x".repeat(1_000) } }),
+      ),
+    });
+    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    const watch = watched.dialWatch();
+    await watch.received();
+    watch.stream.pause();
+    await once(watch.session, "goaway");
+    watch.stream.resume();
+    await watch.ended;
+    expect(watch.status).toBe("14");
+    expect(watch.byteCount).toBeGreaterThan(500_000);
+  });
+
+  test("goes alone: the next one waits until the pace lets it", async () => {
+    await watched.serve({ maxAgeMs: 40, agePaceMs: 3_600_000 });
+    const watches: WatchStream[] = [];
+    for (let count = 0; count < 5; count++) watches.push(await watched.openWatch());
+    const gone = () => watches.filter(({ events }) => events.includes("goaway")).length;
+    await expect.poll(gone).toBe(1);
+    // By now all have reached their age, several times.
+    for (let passed = 0; passed < 10; passed++) await new Promise((resolve) => setTimeout(resolve, 40));
+    expect(gone()).toBe(1);
+  });
+
+  test.each([
+    {
+      name: "Connect over HTTP/1.1",
+      make: (baseUrl: string) => createConnectTransport({ baseUrl, httpVersion: "1.1" }),
+    },
+    { name: "Connect over HTTP/2", make: (baseUrl: string) => createConnectTransport({ baseUrl, httpVersion: "2" }) },
+    { name: "gRPC-Web", make: (baseUrl: string) => createGrpcWebTransport({ baseUrl, httpVersion: "1.1" }) },
+    { name: "gRPC", make: (baseUrl: string) => createGrpcTransport({ baseUrl }) },
+  ])("ends all kinds of calls that wait, over $name, and the next call is served", async ({ make }) => {
+    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    const transport = make(`http://${watched.address}`);
+    const endOf = async (messages: AsyncIterable<unknown>): Promise<ConnectError> => {
+      try {
+        for await (const _ of messages);
+      } catch (error) {
+        return ConnectError.from(error);
+      }
+      throw new Error("it ended without an error");
+    };
+    for (const call of [
+      () => createClient(NodeViewService, transport).watchNodeView({ nodeName: "n1" }),
+      () => createClient(Health, transport).watch({ service: "" }),
+      () => createClient(NodeViewService, transport).watchNodeView({ nodeName: "n1" }),
+    ]) {
+      const error = await endOf(call());
+      expect({ code: error.code, pushback: pushbackOf(error) }).toEqual({ code: Code.Unavailable, pushback: 0 });
+    }
+  });
+
+  test("is UNAVAILABLE with a pushback to a client of another library, and it is served when it comes again", async () => {
+    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    const watch = new GrpcJsWatch(watched.address, "local");
+    const status = new Promise<StatusObject>((resolve) => watch.call.once("status", resolve));
+    await watch.ask({ NodeName: "n1" });
+    watch.send({ NodeName: "n1" });
+    const { code, metadata } = await status;
+    expect({ code, pushback: metadata.get("grpc-retry-pushback-ms") }).toEqual({ code: 14, pushback: ["0"] });
+    watch.close();
+    const again = new GrpcJsWatch(watched.address, "local");
+    expect((await again.ask({ NodeName: "n1" })).length).toBeGreaterThan(1);
+    again.close();
+  });
+
+  test("ends a reflection call that waits for questions", async () => {
+    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    const transport = createGrpcTransport({ baseUrl: `http://${watched.address}` });
+    const asked = Promise.withResolvers<void>();
+    async function* questions() {
+      yield { host: "", messageRequest: { case: "listServices" as const, value: "" } };
+      await asked.promise;
+    }
+    let count = 0;
+    for await (const _ of createClient(ServerReflection, transport).serverReflectionInfo(questions())) count++;
+    expect(count).toBe(1);
+    asked.resolve();
+  });
+
+  test("is left alone on a unix socket", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "kpng-age-"));
+    const path = join(folder, "api.sock");
+    try {
+      await watched.serve({ listen: [`unix://${path}`], maxAgeMs: 30, agePaceMs: 1 });
+      const transport = createGrpcTransport({
+        baseUrl: "http://localhost",
+        nodeOptions: { createConnection: () => connectTcp(path) },
+      });
+      const stop = new AbortController();
+      const options = { signal: stop.signal };
+      const watch = createClient(NodeViewService, transport).watchNodeView({ nodeName: "n1" }, options);
+      const iterator = watch[Symbol.asyncIterator]();
+      await iterator.next();
+      for (let passed = 0; passed < 10; passed++) await new Promise((resolve) => setTimeout(resolve, 30));
+      const next = iterator.next();
+      watched.store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+      expect((await next).done).toBe(false);
+      stop.abort();
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
+
+test("requests that are never read again do not keep a connection from going", async () => {
+  await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+  const watch = await watched.openWatch();
+  watch.stream.write(encodeRequest({ NodeName: "n1" }).subarray(0, 3));
+  await watch.ended;
+  expect(watch.status).toBe("14");
+});

@@ -1,0 +1,66 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { setImmediate as turn } from "node:timers/promises";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { WatchedServer } from "../testing/watched-server.ts";
+
+let watched: WatchedServer;
+beforeEach(() => {
+  watched = new WatchedServer();
+});
+afterEach(() => watched.stop());
+
+/** Keeps the event loop from turning, and lets timers that became due run before sockets are read. */
+async function holdUp(ms: number): Promise<void> {
+  await turn();
+  const untilMs = performance.now() + ms;
+  while (performance.now() < untilMs);
+}
+
+/** Runs in a process of its own, so that it goes on while the server is held up. */
+function startClient(code: string): { readonly said: () => string; readonly ended: Promise<unknown> } {
+  const { host, port } = watched.place;
+  const child = spawn(process.execPath, ["-e", `const [host, port] = ["${host}", ${port}]; ${code}`]);
+  let text = "";
+  child.stdout.on("data", (chunk) => {
+    text += chunk;
+  });
+  child.stderr.on("data", (chunk) => {
+    text += chunk;
+  });
+  return { said: () => text, ended: once(child, "close") };
+}
+
+describe("a server that is held up ends nobody who is there", () => {
+  test("one whose first bytes came meanwhile is served", async () => {
+    await watched.serve({ firstBytesMs: 500 });
+    const client = startClient(`
+      const socket = require("net").connect(port, host, () => { console.log("connected"); process.stdin.once("data", () =>
+        socket.end("POST /grpc.health.v1.Health/Check HTTP/1.1\\r\\nHost: x\\r\\nContent-Type: application/json\\r\\n" +
+          "Content-Length: 2\\r\\nConnection: close\\r\\n\\r\\n{}")); });
+      setTimeout(() => process.stdin.emit("data"), 100);
+      socket.on("data", (chunk) => console.log(String(chunk))).on("error", (error) => console.log(error.code));
+      socket.on("close", () => process.exit());
+    `);
+    await expect.poll(client.said).toContain("connected");
+    await holdUp(2_000);
+    await client.ended;
+    expect(client.said()).toContain("HTTP/1.1 200 OK");
+  });
+
+  test("one whose answer to a ping came meanwhile is kept", async () => {
+    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 400 } });
+    const client = startClient(`
+      const session = require("http2").connect("http://" + host + ":" + port);
+      let pings = 0;
+      session.on("ping", () => console.log("ping", ++pings)).on("error", (error) => console.log(error.code));
+      session.on("close", () => { console.log("closed"); process.exit(); });
+      process.on("SIGTERM", () => process.exit());
+      setTimeout(() => process.exit(), 5_000);
+    `);
+    await expect.poll(client.said).toContain("ping 2");
+    for (let round = 0; round < 3; round++) await holdUp(1_000);
+    await client.ended;
+    expect(client.said()).not.toContain("closed");
+  });
+});

@@ -1,0 +1,88 @@
+import { once } from "node:events";
+import { connect as connectTcp } from "node:net";
+import { createClient } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-node";
+import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import {
+  connectionStart,
+  encodeFrame,
+  encodeRequestHeaders,
+  flagEndHeaders,
+  frameType,
+} from "../../../../test/scale/http2-frames.ts";
+import { service } from "../testing/build.ts";
+import { WatchedServer } from "../testing/watched-server.ts";
+
+let watched: WatchedServer;
+beforeEach(() => {
+  watched = new WatchedServer();
+});
+afterEach(() => watched.stop());
+
+describe("a connection that is silent is ended", () => {
+  test("one that answers no ping and sends nothing", async () => {
+    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 40 } });
+    const socket = connectTcp(watched.place);
+    socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
+    await once(socket.resume(), "close");
+    expect(await watched.metric("kpng_connections_ended_total", { reason: "silent" })).toBe(1);
+  });
+
+  test("but not one that answers no ping and sends something else: its answer may wait behind what it reads", async () => {
+    await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 100 } });
+    const socket = connectTcp(watched.place);
+    socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
+    let isClosed = false;
+    socket.resume().once("close", () => {
+      isClosed = true;
+    });
+    // PRIORITY frames, which mean nothing any more (RFC 9113 §5.3.2).
+    for (let count = 0; count < 50; count++) {
+      socket.write(Buffer.from([0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0]));
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    expect(isClosed).toBe(false);
+    socket.destroy();
+  });
+
+  const headers = encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "http");
+  const silentCalls = Buffer.concat([
+    connectionStart,
+    ...[1, 3, 5].map((id) => encodeFrame(frameType.headers, flagEndHeaders, id, headers)),
+  ]).toString("latin1");
+  const half = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+  test.each([
+    { name: "half a preface", bytes: "PRI * HTT" },
+    { name: "HTTP/2 without a call", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" },
+    { name: "calls of HTTP/2 that ask for nothing", bytes: silentCalls },
+    { name: "half a head of HTTP/1.1", bytes: half },
+    { name: "a body of HTTP/1.1 that does not end", bytes: `${half}Content-Length: 20\r\n\r\n{` },
+  ])("$name", async ({ bytes }) => {
+    await watched.serve({ idleMs: 60, firstBytesMs: 60 });
+    const socket = connectTcp(watched.place);
+    socket.on("error", () => undefined);
+    socket.write(bytes, "latin1");
+    await once(socket.resume(), "close");
+    await expect.poll(() => watched.metric("kpng_connections")).toBe(0);
+  });
+
+  test("but not one with a call, over either version of HTTP", async () => {
+    await watched.serve({ idleMs: 30 });
+    const http2 = await watched.openWatch();
+    const transport = createConnectTransport({ baseUrl: `http://${watched.address}`, httpVersion: "1.1" });
+    const stop = new AbortController();
+    const options = { signal: stop.signal };
+    const http1 = createClient(NodeViewService, transport).watchNodeView({ nodeName: "n1" }, options);
+    const iterator = http1[Symbol.asyncIterator]();
+    await iterator.next();
+    for (let passed = 0; passed < 10; passed++) await new Promise((resolve) => setTimeout(resolve, 30));
+    const next = iterator.next();
+    const { byteCount } = http2;
+    watched.store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+    expect((await next).value?.ops.length).toBeGreaterThan(0);
+    await http2.received(byteCount + 1);
+    stop.abort();
+    await next;
+  });
+});

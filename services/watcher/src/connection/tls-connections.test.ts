@@ -1,0 +1,55 @@
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { connect as connectHttp2 } from "node:http2";
+import { connect as connectTls, type SecureContextOptions } from "node:tls";
+import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
+import { readServerTls } from "@kpng/process/tls-files.ts";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { ServeOptions } from "../stream/serve.ts";
+import { WatchedServer } from "../testing/watched-server.ts";
+
+let watched: WatchedServer;
+beforeEach(() => {
+  watched = new WatchedServer();
+});
+afterEach(() => watched.stop());
+
+describe("over TLS", () => {
+  let files: TestCertificates;
+  beforeAll(() => {
+    files = makeCertificates();
+  });
+  afterAll(() => files.remove());
+
+  async function serveTls(options: Partial<ServeOptions>): Promise<SecureContextOptions> {
+    await watched.serve({ ...options, tls: readServerTls("", { ...files.server, ca: files.ca }) });
+    const { key, crt } = files.client;
+    return { ca: readFileSync(files.ca), key: readFileSync(key), cert: readFileSync(crt) };
+  }
+
+  test("a connection that has lasted long enough hears GOAWAY, and then its stream ends", async () => {
+    const context = await serveTls({ maxAgeMs: 200, agePaceMs: 1 });
+    const session = connectHttp2(`https://${watched.address}`, { ...context, checkServerIdentity: () => undefined });
+    const watch = watched.dialWatch(session);
+    await watch.received(40);
+    await watch.ended;
+    expect({ status: watch.status, pushback: watch.pushback }).toEqual({ status: "14", pushback: "0" });
+    expect(watch.events.slice(0, 2)).toEqual(["goaway", "trailers"]);
+  });
+
+  test.each([
+    { name: "HTTP/1.1 without a request", protocol: "http/1.1", bytes: "" },
+    { name: "HTTP/1.1 with half of one", protocol: "http/1.1", bytes: "GET / HTTP/1.1\r\nHost" },
+    { name: "HTTP/2 without a call", protocol: "h2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" },
+  ])("$name is ended", async ({ protocol, bytes }) => {
+    const context = await serveTls({ idleMs: 60 });
+    const tls = { ...context, checkServerIdentity: () => undefined, ALPNProtocols: [protocol] };
+    const socket = connectTls({ ...watched.place, ...tls });
+    socket.on("error", () => undefined);
+    await once(socket, "secureConnect");
+    expect(socket.alpnProtocol).toBe(protocol);
+    socket.write(bytes, "latin1");
+    await once(socket.resume(), "close");
+    await expect.poll(() => watched.metric("kpng_connections")).toBe(0);
+  });
+});
