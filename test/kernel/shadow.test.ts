@@ -244,7 +244,7 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
   test("without kube-proxy it says so", async () => {
     await world.laboratory.add("empty");
     const { exitCode, stderr } = await world.laboratory.finish("empty", command("--once"));
-    expect(exitCode).toBe(1);
+    expect(exitCode).toBe(2);
     expect(stderr).toContain("[NO_KUBE_PROXY]");
   });
 });

@@ -72,6 +72,82 @@ describe("asked for one sync only, it waits for a watcher no longer than it was 
   });
 });
 
+describe("where 1 is the answer that something differs, what keeps it from being found out is 2", () => {
+  const iptablesMain = "services/backend-iptables/src/main.ts";
+  const away = () => ["--node-name", "n1", "--watcher-timeout", "300ms", "--api", `unix://${at("none.sock")}`];
+
+  // Without iptables on the machine that is said first.
+  test.each([
+    { name: "kpng diff", ask: () => kpng(["diff", "iptables", ...away()]), says: /NO_VIEW|IPTABLES_MISSING/ },
+    {
+      name: "--shadow --once",
+      ask: () => start(iptablesMain, ["--shadow", "--once", ...away()]),
+      says: /NO_VIEW|IPTABLES_MISSING/,
+    },
+    {
+      name: "asked by the environment",
+      ask: () => start(iptablesMain, away(), { KPNG_DIFF: "true" }),
+      says: /NO_VIEW|IPTABLES_MISSING/,
+    },
+    {
+      name: "an address that is none",
+      ask: () => kpng(["diff", "iptables", "--api", "unix://"]),
+      says: /BAD_OPTION.*is no address/,
+    },
+    {
+      name: "input that is not there",
+      ask: () => kpng(["file", "-i", at("none.yaml"), "to-local", "to-iptables", "--diff"]),
+      says: /BAD_INPUT|IPTABLES_MISSING/,
+    },
+    { name: "an unknown backend", ask: () => kpng(["diff", "nothing"]), says: /unknown command/ },
+    { name: "an unknown option", ask: () => kpng(["diff", "iptables", "--no-such"]), says: /unknown option/ },
+    {
+      name: "a value of the wrong shape",
+      ask: () => kpng(["diff", "iptables", "--watcher-timeout", "soon"]),
+      says: /"soon" is no duration/,
+    },
+    {
+      name: "such a value in the environment",
+      ask: () => kpng(["diff", "iptables", ...away()], { KPNG_MASQUERADE_ALL: "perhaps" }),
+      says: /BAD_OPTION.*neither true nor false/,
+    },
+    {
+      name: "options that do not go together",
+      ask: () => start(iptablesMain, ["--diff", "--cleanup"]),
+      says: /BAD_OPTION.*do not go together/,
+    },
+    {
+      name: "a key without its certificate",
+      ask: () => kpng(["local", "to-iptables", "--diff", "--api-client-tls-key", at("none")]),
+      says: /TLS_FILES/,
+    },
+    {
+      name: "a file of options that is not there",
+      ask: () => start(iptablesMain, ["--diff", "--config", at("none.yaml")]),
+      says: /BAD_CONFIG/,
+    },
+    {
+      name: "traces in a form that is not known",
+      ask: () =>
+        kpng(["diff", "iptables", ...away()], {
+          OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1",
+          OTEL_EXPORTER_OTLP_PROTOCOL: "http/json",
+        }),
+      says: /BAD_OPTION.*OTEL_EXPORTER_OTLP_PROTOCOL/,
+    },
+  ])("$name", async ({ ask, says }) => {
+    const program = ask();
+    expect(await program.ended, program.stderr()).toBe(2);
+    expect(program.stdout()).toBe("");
+    expect(program.stderr()).toMatch(says);
+  });
+
+  test("who asks nothing fails with 1", async () => {
+    expect(await start(iptablesMain, ["--dry-run", "--cleanup"]).ended).toBe(1);
+    expect(await start(iptablesMain, ["--shadow", "--config", at("none.yaml")]).ended).toBe(1);
+  });
+});
+
 describe("what it prints cannot be written", () => {
   const state = resolve("test/fixtures/kpng/input.yaml");
   const main = resolve("services/cli/src/main.ts");

@@ -98,7 +98,7 @@ export const iptablesOptions: readonly OptionSpec[] = [
   {
     flags: "--diff",
     description:
-      "print how the rules in the kernel differ from what they should be, change nothing, and end: 1 if they do",
+      "print how the rules in the kernel differ from what they should be, change nothing, and end: 0 if they do not, 1 if they do, 2 if it could not be found out",
   },
   {
     flags: "--shadow",

@@ -18,6 +18,7 @@ export const iptablesBackend: BackendCommand = {
   options: [...iptablesOptions, ...conntrackOptions, ...stateOptions],
   proxyMode: "iptables",
   canDiff: true,
+  isQuestion: ({ diff, shadow, once }) => diff === true || (shadow === true && once === true),
   keepsState: (options) => !isLooking(options),
   examples: `
 Examples:
@@ -27,7 +28,7 @@ Examples:
   # what would be done to this node's rules, without doing it
   COMMAND --node-name n1 --once --dry-run
 
-  # whether somebody else has changed the rules: exit code 1 if they are not what they should be
+  # whether somebody else has changed the rules: exit code 0 for no, 1 for yes, 2 if it could not be found out
   COMMAND --node-name n1 --diff
 
   # where kube-proxy, which serves this node, would treat packets otherwise; nothing is changed

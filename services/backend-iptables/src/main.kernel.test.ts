@@ -55,20 +55,43 @@ describePackets("kpng-iptables as a program", () => {
     ["kpng-iptables --diff", [main, "--diff"]],
     ["kpng-iptables --shadow --once", [main, "--shadow", "--once"]],
     ["kpng diff iptables", [cli, "diff", "iptables"]],
-  ])("%s ends with an error where no watcher answers", async (_name, words) => {
+  ])("%s ends with 2, which is no answer, where no watcher answers", async (_name, words) => {
     const api = `unix://${join(laboratory.folder, "none.sock")}`;
     const limited = [...words, "--node-name", "n1", "--api", api, "--watcher-timeout", "300ms"];
     const { exitCode, stdout, stderr } = await laboratory.finish("node", [process.execPath, ...limited]);
-    expect([exitCode, stdout]).toEqual([1, ""]);
+    expect([exitCode, stdout]).toEqual([2, ""]);
     expect(stderr).toContain(`[NO_VIEW] no view of node \\"n1\\" from ${api} within 300 ms (--watcher-timeout)`);
   });
 
-  test("--diff of who may not look ends with an error", async () => {
+  test("--diff of who may not look ends with 2", async () => {
     const look = [cli, "file", "-i", manifest, "to-local", "to-iptables", "--diff", "--node-name", "n1"];
     const bound = ["setpriv", "--bounding-set", "-net_admin,-net_raw", "--inh-caps", "-net_admin,-net_raw"];
     const { exitCode, stdout, stderr } = await laboratory.finish("node", [...bound, process.execPath, ...look]);
-    expect([exitCode, stdout]).toEqual([1, ""]);
+    expect([exitCode, stdout]).toEqual([2, ""]);
     expect(stderr).toMatch(/"reason":"\[SAVE_FAILED\] .*"msg":"kpng stops"/);
+  });
+
+  test("a question that is stopped before it has an answer ends with 2, as one whose answer cannot be written", async () => {
+    const api = `unix://${join(laboratory.folder, "none.sock")}`;
+    const ask = [process.execPath, main, "--diff", "--node-name", "n1", "--watcher-timeout", "0", "--api", api];
+    const stop = `"$@" 2>"$0" & until grep -q "stream lost" "$0"; do sleep 0.05; done; kill $!; wait $!`;
+    const stopped = await laboratory.finish("node", ["sh", "-c", stop, join(laboratory.folder, "said"), ...ask]);
+    expect(stopped).toMatchObject({ exitCode: 2, stdout: "" });
+    const look = [
+      process.execPath,
+      cli,
+      "file",
+      "-i",
+      manifest,
+      "to-local",
+      "to-iptables",
+      "--diff",
+      "--node-name",
+      "n1",
+    ];
+    const unwritten = await laboratory.finish("node", ["sh", "-c", `"$@" >/dev/full`, "sh", ...look]);
+    expect(unwritten.exitCode).toBe(2);
+    expect(unwritten.stderr).toContain("[OUTPUT_FAILED]");
   });
 
   test("--diff tells what somebody else changed, and changes nothing", async () => {

@@ -51,8 +51,13 @@ export interface BackendCommand {
   readonly examples: string;
   /** Of a backend that is a service proxy: what kube-proxy's /proxyMode would say, e.g. "iptables". */
   readonly proxyMode?: string | undefined;
-  /** True if it has an option `--diff`: it compares what stands with what should, prints it, and ends with 0 or 1. */
+  /** True if it has an option `--diff`: it compares what stands with what should, prints it, and answers. */
   readonly canDiff?: boolean | undefined;
+  /**
+   * True if the exit code of a run with these options is an answer: the task sets process.exitCode to 0 or 1, and whatever
+   * keeps it from finding out is 2. Default: never.
+   */
+  readonly isQuestion?: ((options: ParsedOptions) => boolean) | undefined;
   /**
    * True if it has `stateOptions`: the process then reads them, and remembers its watchers there too. A function where
    * that depends on the other options: who only looks must not write.

@@ -1,3 +1,4 @@
+import { answersByExitCode } from "@kpng/process/exit-code.ts";
 import { Health } from "@kpng/process/health.ts";
 import { createLog, type LogLevel } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
@@ -62,7 +63,8 @@ export function runBackendCommand(
       .description(backend.description)
       .version(formatVersion(program, version), "-V, --version", "print the version");
     addOptions(command, [...backend.options, ...backendOptions]);
-    const { proxyMode } = backend;
+    const { proxyMode, isQuestion } = backend;
+    if (isQuestion !== undefined) answersByExitCode(command, isQuestion);
     if (proxyMode !== undefined) acceptConfigFile(command, { proxyMode, log: createLog() });
     command.addHelpText("after", backend.examples.replaceAll("COMMAND", program));
     command.action((options: ParsedOptions) => serveBackend(backend, options, signal));

@@ -1,5 +1,6 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend-options.ts";
+import { answersByExitCode } from "@kpng/process/exit-code.ts";
 import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { Command } from "commander";
@@ -17,7 +18,7 @@ Examples:
   kpng diff iptables --node-name n1
   kpng diff iptables --api watcher.kube-system:12090 --node-name n1 -o yaml
 
-The exit code is 0 if nothing differs, and 1 if something does.
+The exit code is 0 if nothing differs, 1 if something does, and 2 if it could not be found out; standard error then says why.
 `,
     );
   for (const backend of backends.filter(({ canDiff }) => canDiff === true)) {
@@ -33,7 +34,7 @@ The exit code is 0 if nothing differs, and 1 if something does.
       .action((_options: Options, self: Command) =>
         runLocalBackend(backend, { ...self.optsWithGlobals(), diff: true }, signal),
       );
-    diff.addCommand(command);
+    diff.addCommand(answersByExitCode(command, () => true));
   }
   return diff;
 }

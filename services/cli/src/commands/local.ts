@@ -1,6 +1,7 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend-options.ts";
 import { prepareBackend } from "@kpng/backend-kit/prepare-backend.ts";
+import { answersByExitCode } from "@kpng/process/exit-code.ts";
 import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
@@ -36,6 +37,7 @@ Examples:
       .description(backend.description)
       .addHelpText("after", backend.examples.replaceAll("COMMAND", `kpng local to-${backend.name}`))
       .action((_options: Options, self: Command) => runLocalBackend(backend, self.optsWithGlobals(), signal));
+    if (backend.isQuestion !== undefined) answersByExitCode(command, backend.isQuestion);
     local.addCommand(command);
   }
   addExternalBackends(local, async (name, args, options) => {

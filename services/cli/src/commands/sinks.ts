@@ -29,6 +29,8 @@ export interface SinkCommand {
   readonly description: string;
   readonly options: readonly OptionSpec[];
   readonly examples: string;
+  /** See BackendCommand. */
+  readonly isQuestion?: ((options: Options) => boolean) | undefined;
   make(options: Options, store: Store, context: CommandContext): Task;
 }
 
@@ -159,6 +161,7 @@ export function toLocal(backend: BackendCommand): SinkCommand {
     name: `to-${backend.name}`,
     description: backend.description,
     examples: backend.examples,
+    isQuestion: backend.isQuestion,
     // The source's option of that name says it already.
     options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
     make: (options, store, context) => {

@@ -1,4 +1,5 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
+import { answersByExitCode } from "@kpng/process/exit-code.ts";
 import { observeTasks } from "@kpng/process/observe.ts";
 import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
@@ -30,10 +31,11 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
 
 function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly string[], signal: AbortSignal): Command {
   const words = ["kpng", source.name, ...path, sink.name].join(" ");
-  return addOptions(new Command(sink.name), [...sink.options, ...observeOptions, logLevelOption])
+  const command = addOptions(new Command(sink.name), [...sink.options, ...observeOptions, logLevelOption])
     .description(sink.description)
     .addHelpText("after", sink.examples.replaceAll("COMMAND", words))
-    .action((_options: Options, command: Command) => run(source, sink, command.optsWithGlobals(), signal));
+    .action((_options: Options, self: Command) => run(source, sink, self.optsWithGlobals(), signal));
+  return sink.isQuestion === undefined ? command : answersByExitCode(command, sink.isQuestion);
 }
 
 function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
