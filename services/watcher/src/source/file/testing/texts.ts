@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { makeDecodeOptions } from "../../decode/decode-options.ts";
+import { readTexts } from "../read-texts.ts";
+
+const options = makeDecodeOptions();
+
+/** Reads texts as files `a.yaml`, `b.yaml`, `c.yaml`. */
+export function read(...texts: readonly string[]) {
+  return readTexts(
+    texts.map((text, index) => ({ file: `${"abc"[index]}.yaml`, text })),
+    options,
+  );
+}
+
+/** The same, for texts without a problem. */
+export function readGood(...texts: readonly string[]) {
+  const result = read(...texts);
+  assert.equal(result.kind, "ok", JSON.stringify(result));
+  return {
+    ...result,
+    services: result.objects.services ?? [],
+    slices: result.objects.slices ?? [],
+    nodes: result.objects.nodes ?? [],
+  };
+}
+
+/** KPNG's own input, and what KPNG wrote of it. */
+export const input = readFileSync("test/fixtures/kpng/input.yaml", "utf8");
+export const toFile = readFileSync("test/fixtures/kpng/to-file.yaml", "utf8");
+
+/** A state file whose only Service has these endpoints. */
+export function state(...endpoints: readonly string[]): string {
+  return ["services:", "- service: {name: web}", "  endpoints:", ...endpoints.map((line) => `  - ${line}`), ""].join(
+    "\n",
+  );
+}
+
+/** A Service with its slice, a Node, and what a proxy does not need. */
+export const manifests = `apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-a, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [10.1.0.1]}]
+ports: [{name: "", port: 8080}]
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+---
+apiVersion: apps/v1
+kind: Deployment
+---
+apiVersion: apps/v1
+kind: Deployment
+---
+apiVersion: serving.knative.dev/v1
+kind: Service
+`;
