@@ -1,7 +1,3 @@
-import {
-  parseNodePortAddresses,
-  resolveNodePortAddresses,
-} from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
@@ -12,8 +8,8 @@ import { type Decoded, showPath } from "@kpng/watcher/source/decode/decoded.ts";
 import { makeServiceView } from "@kpng/watcher/view/service-view.ts";
 import { FamilyRules } from "../../services/backend-iptables/src/family-rules.ts";
 import { readSettings } from "../../services/backend-iptables/src/read-settings.ts";
+import { makeRenderOptions } from "../../services/backend-iptables/src/render/make-render-options.ts";
 import type { RenderOptions } from "../../services/backend-iptables/src/render/render-options.ts";
-import { localTraffic, nodeAddress } from "../../services/backend-iptables/src/render/settings.ts";
 import { nodes } from "../scenario/build.ts";
 import { firewallText } from "../scenario/firewall.ts";
 import type { State } from "../scenario/manifest.ts";
@@ -85,19 +81,6 @@ function renderOptions(view: NodeView, settings: Settings, family: Family): Rend
     "",
   );
   const local = (of: Family) => [hosts.n1[of], gateways.n1[of], boundAddress[of], of === "v4" ? "127.0.0.1" : "::1"];
-  const chosen = resolveNodePortAddresses(parseNodePortAddresses(nodePortAddresses), family, {
-    local: { v4: local("v4"), v6: local("v6") },
-    ofNode: Object.values(hosts.n1),
-  });
-  return {
-    family,
-    names: parsed.names,
-    masqueradeMark: 2 ** parsed.masqueradeBit,
-    isMasqueradeAll: parsed.isMasqueradeAll,
-    localTraffic: localTraffic(parsed, view.node, family),
-    nodePortAddresses: chosen.kind === "all" ? "all" : chosen.addresses,
-    isLocalhostNodePorts: family === "v4" && parsed.isLocalhostNodePorts,
-    isConntrackLiberal: false,
-    nodeAddress: nodeAddress(view.node, family),
-  };
+  const localAddresses = { v4: local("v4"), v6: local("v6") };
+  return makeRenderOptions(parsed, family, { node: view.node, localAddresses, isConntrackLiberal: false });
 }

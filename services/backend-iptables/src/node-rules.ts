@@ -1,5 +1,4 @@
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import { resolveNodePortAddresses } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
 import type { SyncMode } from "@kpng/backend-kit/sync/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
@@ -10,8 +9,9 @@ import type { PacketCounters } from "./commit/packet-counters.ts";
 import { conntrackLiberal, readSysctl } from "./commit/sysctl.ts";
 import type { FamilyRules, SyncResult } from "./family-rules.ts";
 import type { Tools } from "./read/find-tools.ts";
+import { makeRenderOptions } from "./render/make-render-options.ts";
 import type { RenderOptions } from "./render/render-options.ts";
-import { localTraffic, nodeAddress, type Settings } from "./render/settings.ts";
+import type { Settings } from "./render/settings.ts";
 import type { RuleRecord } from "./rule-record.ts";
 
 /** The rules of one family. */
@@ -120,23 +120,11 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
   }
 
   async #renderOptions(view: NodeView, { family, counters }: RulesOfFamily): Promise<RenderOptions> {
-    const settings = this.#settings;
-    const isLocalhostNodePorts = family === "v4" && settings.isLocalhostNodePorts;
-    const addresses = { local: readLocalAddresses(), ofNode: view.node?.addresses ?? [] };
-    const chosen = resolveNodePortAddresses(settings.nodePortAddresses, family, addresses);
-    const isServed = (address: string): boolean =>
-      address.startsWith("127.") ? isLocalhostNodePorts : address !== "::1" && !address.startsWith("fe80:");
-    return {
-      family,
-      names: settings.names,
-      masqueradeMark: 2 ** settings.masqueradeBit,
-      isMasqueradeAll: settings.isMasqueradeAll,
-      localTraffic: localTraffic(settings, view.node, family),
-      nodePortAddresses: chosen.kind === "all" ? "all" : chosen.addresses.filter(isServed).toSorted(),
-      isLocalhostNodePorts,
+    return makeRenderOptions(this.#settings, family, {
+      node: view.node,
+      localAddresses: readLocalAddresses(),
       isConntrackLiberal: ((await readSysctl(conntrackLiberal)) ?? 0) !== 0,
-      nodeAddress: nodeAddress(view.node, family),
       counters: counters?.names,
-    };
+    });
   }
 }
