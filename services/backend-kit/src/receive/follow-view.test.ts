@@ -1,7 +1,12 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/dial.ts";
 import { comeAgain } from "@kpng/process/retry-pushback.ts";
 import { describe, expect, test } from "vitest";
+import { dialWatchers } from "../discovery/dial-watchers.ts";
 import type { ViewUpdate } from "../state/view-state.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { type Answer, type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
@@ -103,6 +108,34 @@ test("delays grow while no sync marker comes, whatever else does, and begin anew
   expect(await delays(() => 0)).toEqual([1_000, 2_000, 4_000, 8_000, 1_000]);
   // All of a delay is left to chance: thousands of nodes lose their watcher in the same moment.
   expect(await delays(() => 0.999)).toEqual([1, 2, 4, 8, 1]);
+});
+
+test("a watcher on this node that is not there is asked for again each second, and followed when it is back", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "kpng-follow-"));
+  const path = join(folder, "api.sock");
+  const stop = new AbortController();
+  const delaysMs: number[] = [];
+  await using watcher = await playWatcher(({ index }) => (index === 0 ? [reset, ...world, sync()] : "end"));
+  const { hostname: host, port } = new URL(`http://${watcher.address}`);
+  // What listens there leads to the watcher.
+  const door = createServer((client) => {
+    const inside = connect(Number(port), host);
+    client.pipe(inside).pipe(client);
+    for (const one of [client, inside]) one.on("error", () => undefined);
+  });
+  const wait = async (ms: number): Promise<void> => {
+    delaysMs.push(ms);
+    if (delaysMs.length === 8) await new Promise<void>((resolve) => door.listen(path, resolve));
+  };
+  const options = { transport: dialWatchers({ api: `unix://${path}`, log: createReadableLog().log }), wait };
+  for await (const update of followView({ ...options, nodeName: "n1", log: createReadableLog().log }, stop.signal)) {
+    expect(update.view.services.size).toBe(1);
+    break;
+  }
+  stop.abort();
+  door.close();
+  rmSync(folder, { recursive: true });
+  expect(delaysMs).toEqual(Array(8).fill(1_000));
 });
 
 test.each([

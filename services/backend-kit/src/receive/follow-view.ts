@@ -8,7 +8,7 @@ import { type WatchOptions, watchBatches } from "./watch-batches.ts";
 
 export interface FollowOptions extends WatchOptions {
   readonly log: Log;
-  /** First delay before a lost stream is opened again, in milliseconds; it doubles up to 30 s. Default 1000. */
+  /** First delay before a lost stream is opened again, in milliseconds; how it grows: `Reconnect`. Default 1000. */
   readonly errorDelayMs?: number | undefined;
   /** Told of each sync marker, and of each end of a stream with its reason. */
   readonly onConnection?: ((state: ConnectionState) => void) | undefined;
@@ -28,7 +28,7 @@ export type ConnectionState =
 
 /**
  * Yields the view of a node after each sync marker, for ever: a lost stream is opened again, with delays that double and
- * that differ between nodes, or when the watcher says.
+ * that differ between nodes, or each second while nobody serves the unix socket, or when the watcher says.
  *
  * A loss changes nothing in what was yielded: the view is held, the next watcher is told what is held and sends what
  * differs; one that cannot (a Go one) sends everything, which is compared, so that only what really differs comes out.
