@@ -1,15 +1,8 @@
-import { draining, publicAddress, type ServiceOptions, web } from "./build.ts";
+import { draining, web } from "./build.ts";
+import { balancer, everywhere, inside, nodePort } from "./everywhere.ts";
 import type { State } from "./manifest.ts";
-import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod } from "./packet.ts";
+import { clusterIP, n1, nodeAddress, type Packet, pod } from "./packet.ts";
 import type { Flow, Update } from "./scenario.ts";
-
-const everywhere: ServiceOptions = {
-  ports: [{ port: 80, nodePort: 30_080 }],
-  loadBalancerIPs: [publicAddress(10)],
-};
-const inside = { from: pod("a"), to: clusterIP("web"), port: 80 } as const;
-const nodePort = { from: outside, to: nodeAddress, port: 30_080 } as const;
-const balancer = { from: outside, to: loadBalancerIP("web"), port: 80 } as const;
 
 /** Packets for a Service with external policy Cluster and these endpoints. */
 function goesTo(...hosts: ("b" | "c" | "d")[]): readonly Packet[] {

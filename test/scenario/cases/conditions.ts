@@ -1,14 +1,7 @@
-import { draining, forNode, forZoneOf, gone, publicAddress, type ServiceOptions, unready, web } from "../build.ts";
-import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../packet.ts";
+import { draining, forNode, forZoneOf, gone, unready, web } from "../build.ts";
+import { balancer, everywhere, inside, nodePort } from "../everywhere.ts";
+import { clusterIP, loadBalancerIP, n1, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
-
-const everywhere: ServiceOptions = {
-  ports: [{ port: 80, nodePort: 30_080 }],
-  loadBalancerIPs: [publicAddress(10)],
-};
-const inside = { from: pod("a"), to: clusterIP("web"), port: 80 } as const;
-const nodePort = { from: outside, to: nodeAddress, port: 30_080 } as const;
-const balancer = { from: outside, to: loadBalancerIP("web"), port: 80 } as const;
 
 /** Which endpoints are used: readiness, termination and hints. */
 export const conditionScenarios: readonly Scenario[] = [

@@ -1,11 +1,8 @@
-import { publicAddress, type ServiceOptions, web } from "../build.ts";
+import { web } from "../build.ts";
+import { everywhere } from "../everywhere.ts";
 import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
-const everywhere: ServiceOptions = {
-  ports: [{ port: 80, nodePort: 30_080 }],
-  loadBalancerIPs: [publicAddress(10)],
-};
 const toBoth = { goesTo: ["b", "c"] } as const;
 
 /** Service proxies beside a firewall of the node that drops what no rule names. */

@@ -1,20 +1,17 @@
-import { publicAddress, type ServiceOptions, web } from "../build.ts";
+import { publicAddress, web } from "../build.ts";
+import { everywhere } from "../everywhere.ts";
 import { clusterIP, externalIP, loadBalancerIP, n1, nodeAddress, outside, pod, stranger } from "../packet.ts";
 import { boundAddress, hosts, ranges } from "../places.ts";
 import type { Scenario } from "../scenario.ts";
 
 const served = { goesTo: ["b", "c"], source: "masqueraded" } as const;
-const balanced: ServiceOptions = {
-  ports: [{ port: 80, nodePort: 30_080 }],
-  loadBalancerIPs: [publicAddress(10)],
-};
 const balancer = { to: loadBalancerIP("web"), port: 80 } as const;
 
 /** Load-balancer IPs and external IPs. */
 export const loadBalancerScenarios: readonly Scenario[] = [
   {
     name: "a load-balancer IP",
-    state: web(balanced, ["b", "c"]),
+    state: web(everywhere, ["b", "c"]),
     packets: [
       { from: outside, ...balancer, ...served },
       { from: stranger, ...balancer, ...served },
@@ -27,7 +24,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
   },
   {
     name: "a load-balancer IP for some clients",
-    state: web({ ...balanced, sourceRanges: [ranges.outside] }, ["b", "c"]),
+    state: web({ ...everywhere, sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
       { from: outside, ...balancer, ...served },
       { from: stranger, ...balancer, verdict: "silent" },
@@ -39,7 +36,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
   },
   {
     name: "a load-balancer IP for everybody and some",
-    state: web({ ...balanced, sourceRanges: [ranges.outside, ranges.everybody] }, ["b", "c"]),
+    state: web({ ...everywhere, sourceRanges: [ranges.outside, ranges.everybody] }, ["b", "c"]),
     packets: [
       { from: outside, ...balancer, ...served },
       { from: stranger, ...balancer, ...served },
@@ -48,7 +45,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
   },
   {
     name: "a load-balancer IP for the nodes",
-    state: web({ ...balanced, sourceRanges: [ranges.nodes] }, ["b", "c"]),
+    state: web({ ...everywhere, sourceRanges: [ranges.nodes] }, ["b", "c"]),
     packets: [
       { from: n1, ...balancer, ...served },
       { from: outside, ...balancer, verdict: "silent" },
@@ -58,7 +55,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
   {
     // A node that has the address itself also calls from it.
     name: "a load-balancer IP for the nodes, bound on the node",
-    state: web({ ...balanced, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.nodes] }, ["b", "c"]),
+    state: web({ ...everywhere, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.nodes] }, ["b", "c"]),
     packets: [
       { from: n1, ...balancer, ...served },
       { from: outside, ...balancer, verdict: "silent" },
@@ -66,7 +63,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
   },
   {
     name: "a load-balancer IP for others, bound on the node",
-    state: web({ ...balanced, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.outside] }, ["b", "c"]),
+    state: web({ ...everywhere, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
       { from: n1, ...balancer, verdict: "silent" },
       { from: outside, ...balancer, ...served },
@@ -74,7 +71,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
   },
   {
     name: "a load balancer that forwards to node ports",
-    state: web({ ...balanced, ipMode: "Proxy" }, ["b", "c"]),
+    state: web({ ...everywhere, ipMode: "Proxy" }, ["b", "c"]),
     packets: [
       { from: outside, ...balancer, verdict: "untouched" },
       { from: pod("a"), ...balancer, verdict: "untouched" },

@@ -1,11 +1,8 @@
-import { publicAddress, type ServiceOptions, web } from "../build.ts";
+import { web } from "../build.ts";
+import { everywhere } from "../everywhere.ts";
 import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod } from "../packet.ts";
 import type { Scenario, Settings } from "../scenario.ts";
 
-const everywhere: ServiceOptions = {
-  ports: [{ port: 80, nodePort: 30_080 }],
-  loadBalancerIPs: [publicAddress(10)],
-};
 const toBoth = { goesTo: ["a", "b"] } as const;
 
 /** Both endpoints are on the node: a reply to a client whose address is kept must come back through it. */
