@@ -1,3 +1,5 @@
+import { CodedError } from "@kpng/process/coded-error.ts";
+
 /** What can go wrong with the program of the callout backend; each code has a row in docs/errors.md. */
 export type CalloutErrorCode =
   | "INPUT_FAILED"
@@ -6,13 +8,7 @@ export type CalloutErrorCode =
   | "PROGRAM_KILLED"
   | "PROGRAM_TIMEOUT";
 
-/** *Shape of the message:* `[CODE] what happened to what: the program's own words`. */
-export class CalloutError extends Error {
+/** An error with the program of the callout backend. */
+export class CalloutError extends CodedError<CalloutErrorCode> {
   override readonly name = "CalloutError";
-  readonly code: CalloutErrorCode;
-
-  constructor(code: CalloutErrorCode, message: string, options?: ErrorOptions) {
-    super(`[${code}] ${message}`, options);
-    this.code = code;
-  }
 }

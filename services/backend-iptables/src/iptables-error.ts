@@ -1,3 +1,5 @@
+import { CodedError } from "@kpng/process/coded-error.ts";
+
 /** What can go wrong with the kernel's rules; each code has a row in this package's README. */
 export type BackendIptablesErrorCode =
   | "IPTABLES_MISSING"
@@ -9,13 +11,7 @@ export type BackendIptablesErrorCode =
   | "SYSCTL_FAILED"
   | "NO_KUBE_PROXY";
 
-/** *Shape of the message:* `[CODE] what happened to what (numbers): the tool's own words`. */
-export class BackendIptablesError extends Error {
+/** An error with the kernel's rules. */
+export class BackendIptablesError extends CodedError<BackendIptablesErrorCode> {
   override readonly name = "BackendIptablesError";
-  readonly code: BackendIptablesErrorCode;
-
-  constructor(code: BackendIptablesErrorCode, message: string, options?: ErrorOptions) {
-    super(`[${code}] ${message}`, options);
-    this.code = code;
-  }
 }

@@ -1,3 +1,5 @@
+import { CodedError } from "@kpng/process/coded-error.ts";
+
 /** What can go wrong in what all backends share; the README of this package has a row for each code. */
 export type BackendErrorCode =
   | "BAD_STREAM"
@@ -10,13 +12,7 @@ export type BackendErrorCode =
   | "BAD_CONFIG"
   | "NO_WATCHER_ADDRESS";
 
-/** *Shape of the message:* `[CODE] what happened to what: the tool's own words`. */
-export class BackendError extends Error {
+/** An error of what all backends share. */
+export class BackendError extends CodedError<BackendErrorCode> {
   override readonly name = "BackendError";
-  readonly code: BackendErrorCode;
-
-  constructor(code: BackendErrorCode, message: string, options?: ErrorOptions) {
-    super(`[${code}] ${message}`, options);
-    this.code = code;
-  }
 }

@@ -1,3 +1,5 @@
+import { CodedError } from "./coded-error.ts";
+
 /** What can go wrong in what all processes share; each code has a row in docs/errors.md. */
 export type ProcessErrorCode =
   | "BAD_OPTION"
@@ -7,13 +9,7 @@ export type ProcessErrorCode =
   | "REQUEST_FAILED"
   | "OUTPUT_FAILED";
 
-/** *Shape of the message:* `[CODE] what happened to what: the tool's own words`. */
-export class ProcessError extends Error {
+/** An error of what all processes share. */
+export class ProcessError extends CodedError<ProcessErrorCode> {
   override readonly name = "ProcessError";
-  readonly code: ProcessErrorCode;
-
-  constructor(code: ProcessErrorCode, message: string, options?: ErrorOptions) {
-    super(`[${code}] ${message}`, options);
-    this.code = code;
-  }
 }

@@ -1,13 +1,9 @@
+import { CodedError } from "@kpng/process/coded-error.ts";
+
 /** What can go wrong in the watcher; each code has a row in docs/errors.md. */
 export type WatcherErrorCode = "BAD_INPUT" | "WRITE_FAILED";
 
-/** *Shape of the message:* `[CODE] what happened to what: the tool's own words`. */
-export class WatcherError extends Error {
+/** An error of the watcher. */
+export class WatcherError extends CodedError<WatcherErrorCode> {
   override readonly name = "WatcherError";
-  readonly code: WatcherErrorCode;
-
-  constructor(code: WatcherErrorCode, message: string, options?: ErrorOptions) {
-    super(`[${code}] ${message}`, options);
-    this.code = code;
-  }
 }

@@ -1,0 +1,13 @@
+/**
+ * An error that a user can look up: its code has a row in docs/errors.md.
+ *
+ * *Shape of the message:* `[CODE] what happened to what: the tool's own words`.
+ */
+export abstract class CodedError<Code extends string> extends Error {
+  readonly code: Code;
+
+  constructor(code: Code, message: string, options?: ErrorOptions) {
+    super(`[${code}] ${message}`, options);
+    this.code = code;
+  }
+}
