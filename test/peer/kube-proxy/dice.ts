@@ -1,4 +1,4 @@
-import { makeRandom, makeRandomBelow } from "@kpng/watcher/testing/random.ts";
+import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 
 /** Random decisions that are the same ones for each seed. */
 export class Dice {

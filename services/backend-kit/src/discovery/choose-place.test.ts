@@ -1,3 +1,4 @@
+import { makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { PlaceChooser } from "./choose-place.ts";
 import { parseApis, resolveApis, type WatcherPlace } from "./resolve-apis.ts";
@@ -5,18 +6,9 @@ import { parseApis, resolveApis, type WatcherPlace } from "./resolve-apis.ts";
 const place = (key: string): WatcherPlace => ({ key, address: { kind: "unix", path: key } });
 const abc = ["a", "b", "c"].map(place);
 
-/** A small generator with a fixed seed, so that a failure can be had again. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state * 1_103_515_245 + 12_345) % 2 ** 31;
-    return state / 2 ** 31;
-  };
-}
-
 test("no place comes twice in a row, and each comes once in a round", () => {
   for (let seed = 0; seed < 200; seed++) {
-    const chooser = new PlaceChooser(undefined, seeded(seed));
+    const chooser = new PlaceChooser(undefined, makeRandom(seed));
     const keys = Array.from({ length: 30 }, () => chooser.next(abc)?.key);
     for (let index = 1; index < keys.length; index++) expect(keys[index], keys.join("")).not.toBe(keys[index - 1]);
     for (let index = 0; index < 30; index += 3) expect(new Set(keys.slice(index, index + 3)).size).toBe(3);
@@ -26,7 +18,7 @@ test("no place comes twice in a row, and each comes once in a round", () => {
 test("nodes begin in different places", () => {
   const firsts = Array.from(
     { length: 50 },
-    (_, seed) => new PlaceChooser(undefined, seeded(seed * 7_919)).next(abc)?.key,
+    (_, seed) => new PlaceChooser(undefined, makeRandom(seed * 7_919)).next(abc)?.key,
   );
   expect(new Set(firsts).size).toBe(3);
 });

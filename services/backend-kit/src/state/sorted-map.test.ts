@@ -1,12 +1,9 @@
+import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { SortedMap } from "./sorted-map.ts";
 
 test("a map changed at random holds what a plain map holds, in ascending order", () => {
-  let seed = 1;
-  const random = (below: number): number => {
-    seed = (seed * 48_271) % 2_147_483_647;
-    return seed % below;
-  };
+  const random = makeRandomBelow(makeRandom(1));
   let sorted = SortedMap.from<string, number>([]);
   const plain = new Map<string, number>();
   for (let round = 0; round < 300; round++) {

@@ -1,6 +1,7 @@
 import { families } from "@kpng/model/address.ts";
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Service } from "@kpng/model/service.ts";
+import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
 import {
   addresses,
@@ -13,7 +14,6 @@ import {
   slice,
   starting,
 } from "../testing/build.ts";
-import { makePick, makeRandom } from "../testing/random.ts";
 import { makeServiceView } from "../view/service-view.ts";
 import { type Decision, explainService } from "./explain-service.ts";
 

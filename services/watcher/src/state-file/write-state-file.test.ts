@@ -7,13 +7,13 @@ import { join } from "node:path";
 import type { Endpoint } from "@kpng/model/endpoint.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
+import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { afterEach, beforeEach, test } from "vitest";
 import { parse } from "yaml";
 import { makeDecodeOptions } from "../source/decode/decode-options.ts";
 import { readTexts } from "../source/file/read-texts.ts";
 import type { ClusterObjects } from "../source/source.ts";
 import { addresses, endpoint, service, slice } from "../testing/build.ts";
-import { makeRandom, makeRandomBelow } from "../testing/random.ts";
 import { formatState, writeFileAtomically } from "./write-state-file.ts";
 import { scalar } from "./yaml-text.ts";
 

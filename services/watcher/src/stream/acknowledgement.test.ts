@@ -1,7 +1,7 @@
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { AckSchema, EarlierAckSchema, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { makeRandom } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
-import { makeRandom } from "../testing/random.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
 
 function encode(ack: MessageInitShape<typeof AckSchema>, others: MessageInitShape<typeof WatchReqSchema> = {}) {

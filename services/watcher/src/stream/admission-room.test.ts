@@ -1,3 +1,4 @@
+import { makeRandom } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
 import { AdmissionRoom, type Entry, type Place } from "./admission-room.ts";
 
@@ -102,12 +103,7 @@ describe("who finds no room", () => {
   });
 
   test("waits a minute at most, and thousands do not come back together", () => {
-    let seed = 1;
-    const random = (): number => {
-      seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31;
-      return seed / 2 ** 31;
-    };
-    const { serve, fill, room } = makeRoom(10_000, random);
+    const { serve, fill, room } = makeRoom(10_000, makeRandom(1));
     serve(200, 30);
     fill();
     const pushbacks = Array.from({ length: 5_000 }, () => pushbackOf(room.enter()));

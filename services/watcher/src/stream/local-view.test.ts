@@ -1,4 +1,5 @@
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import type { ObjectChange } from "../source/source.ts";
 import type { Snapshot } from "../store/snapshot.ts";
@@ -6,7 +7,6 @@ import { Store } from "../store/store.ts";
 import { applied, type Held, opsOfChanges } from "../testing/applied-ops.ts";
 import { addresses, draining, endpoint, node, ready, service, servicePort, slice, starting } from "../testing/build.ts";
 import { plainItems } from "../testing/plain-items.ts";
-import { makePick, makeRandom } from "../testing/random.ts";
 import { diffItems } from "./diff-items.ts";
 import { digestOf } from "./item-digests.ts";
 import { localProjection } from "./local-projection.ts";

@@ -2,8 +2,8 @@ import { once } from "node:events";
 import { connect, createServer, type Http2Stream } from "node:http2";
 import type { AddressInfo } from "node:net";
 import { setImmediate as turn } from "node:timers/promises";
+import { makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
-import { makeRandom } from "../testing/random.ts";
 import { readChunks } from "./read-chunks.ts";
 
 /** Sends numbers of four bytes in pieces of any size, and returns those that were read until the end. */

@@ -1,8 +1,8 @@
+import { makeRandom } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
 import { Store } from "../store/store.ts";
 import { node } from "../testing/build.ts";
 import { plainItems } from "../testing/plain-items.ts";
-import { makeRandom } from "../testing/random.ts";
 import { randomChange } from "../testing/random-change.ts";
 import { globalProjection } from "./global-projection.ts";
 import { localProjection } from "./local-projection.ts";

@@ -1,6 +1,6 @@
+import { makePick } from "@kpng/process/testing/random.ts";
 import type { ObjectChange } from "../source/source.ts";
 import { addresses, draining, endpoint, node, ready, service, slice } from "./build.ts";
-import { makePick } from "./random.ts";
 
 /** A change among few Services, slices and nodes, so that changes often meet. `random` gives numbers from 0 to below 1. */
 export function randomChange(random: () => number): ObjectChange {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { test } from "vitest";
 import { parseAllDocuments } from "yaml";
-import { makeRandom, makeRandomBelow } from "../../testing/random.ts";
 import { parsePlainYaml } from "./plain-yaml.ts";
 
 /** What package yaml makes of a text; undefined if it finds an error. */

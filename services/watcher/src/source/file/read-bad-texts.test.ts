@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
+import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { test } from "vitest";
-import { makeRandom, makeRandomBelow } from "../../testing/random.ts";
 import { showPlace } from "./input-result.ts";
 import { input, manifests, read, state, toFile } from "./testing/texts.ts";
 
