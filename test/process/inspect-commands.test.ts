@@ -134,9 +134,61 @@ describe("files are asked without a watcher", () => {
     [["explain", "10.0.0.1:80"], 1, /--node is missing/],
     [["get", "nodes", "--state", "tired"], 2, /"tired" is no state: current, received, behind, failing, absent/],
     [["get", "nodes", "-o", "xml"], 2, /one of table, wide, json, jsonl, yaml/],
+    [
+      ["get", "services", "default/web", "-n", "other"],
+      1,
+      /"default\/web\\" and --namespace \\"other\\" name different/,
+    ],
   ])("%j is refused with what is wrong", async (args, code, message) => {
     const program = kpng("file", "-i", input(), ...args);
     expect(await program.ended).toBe(code);
     expect(program.stderr()).toMatch(message);
+  });
+});
+
+describe("a name that names nothing, or too much, is refused before anything is asked", () => {
+  test.each([
+    [["get", "view", ""], "value '' is invalid for argument 'node'. a node name is not empty"],
+    [["get", "view", "n1", "--endpoint", ""], "'--endpoint <pod-or-address>' argument '' is invalid. it is empty"],
+    [["get", "nodes", ""], "value '' is invalid for argument 'name'. it is empty; leave it out for all"],
+    [["get", "nodes", "--state", ""], "'--state <state>' argument '' is invalid. it is empty"],
+    [["get", "services", " "], "value ' ' is invalid for argument 'name'. it is empty"],
+    [
+      ["get", "services", "a/b/c"],
+      "value 'a/b/c' is invalid for argument 'name'. a Service is written name or namespace/",
+    ],
+    [
+      ["get", "services", "-n", ""],
+      "'-n, --namespace <name>' argument '' is invalid. it is empty; leave it out for all",
+    ],
+    [["get", "services", "-n", "a/b"], "'-n, --namespace <name>' argument 'a/b' is invalid. a namespace is one name"],
+    [["get", "endpoints", ""], "value '' is invalid for argument 'pod-or-address'. it is empty"],
+    [["get", "endpoints", "--service", ""], "'--service <name>' argument '' is invalid. it is empty"],
+    [["get", "endpoints", "--node", ""], "'--node <name>' argument '' is invalid. a node name is not empty"],
+    [
+      ["get", "changes", "--service", "a/b/c"],
+      "'--service <name>' argument 'a/b/c' is invalid. a Service is written name or",
+    ],
+    [
+      ["get", "view", "n1", "--service", "/web"],
+      "'--service <name>' argument '/web' is invalid. a Service is written name",
+    ],
+    [["get", "rules", ""], "value '' is invalid for argument 'rule-set'. it is empty"],
+    [["explain", "--node", "", "a/b"], "'--node <name>' argument '' is invalid. a node name is not empty"],
+    [["explain", "--node", "n1", ""], "value '' is invalid for argument 'destination'. it is empty"],
+    [["explain", "--node", "n1", "--from", "", "a/b"], "'--from <sender>' argument '' is invalid. it is empty"],
+    [["trace", "default/"], "value 'default/' is invalid for argument 'service'. a Service is written name or"],
+    [["trace", "--recording", ""], "'--recording <file>' argument '' is invalid. it is empty"],
+    [["record", "--node", ""], "'--node <name>' argument '' is invalid. a node name is not empty"],
+  ])("%j", async (args, says) => {
+    const program = kpng(...args);
+    expect(await program.ended).toBe(2);
+    expect(program.stderr()).toContain(says);
+  });
+
+  test("in the environment, too", async () => {
+    const program = start(kpngMain, ["get", "services"], { KPNG_NAMESPACE: "" });
+    expect(await program.ended).toBe(2);
+    expect(program.stderr()).toContain("value '' from env 'KPNG_NAMESPACE' is invalid. it is empty");
   });
 });

@@ -193,15 +193,17 @@ describe("over Connect, as a browser asks", () => {
     ["ListNodeEndpoints", { nodeName: "n1", pageToken: "!" }, /page_token "!" is none/],
     ["ListSubscribers", { pageToken: "x" }, /page_token "x" is none/],
     ["ListChanges", { pageToken: "5" }, /page_token "5" is none/],
-    ["Explain", { destination: "10.96.0.1" }, /port is 0/],
-    ["Explain", { destination: "ns/none", port: 80 }, /"ns\/none" is neither/],
-    ["Explain", { destination: "10.96.0.1", port: 80, sourceAddress: "fd00::1" }, /different families/],
+    ["Explain", { nodeName: "n1", destination: "10.96.0.1" }, /port is 0/],
+    ["Explain", { nodeName: "n1", destination: "ns/none", port: 80 }, /"ns\/none" is neither/],
+    ["Explain", { nodeName: "n1", destination: "10.96.0.1", port: 80, sourceAddress: "fd00::1" }, /different families/],
     [
       "Explain",
-      { destination: "10.96.0.1", port: 80, settings: { clusterCidrs: ["x"] } },
+      { nodeName: "n1", destination: "10.96.0.1", port: 80, settings: { clusterCidrs: ["x"] } },
       /cluster_cidrs "x" is no CIDR/,
     ],
     ["ListNodeEndpoints", { nodeName: "n".repeat(300) }, /300 characters and the limit is 253/],
+    ["ListNodeEndpoints", { nodeName: "" }, /node_name is empty/],
+    ["Explain", { destination: "default/web" }, /node_name is empty/],
   ])("%s refuses what it does not understand: %j", async (method, request, message) => {
     list();
     const [status, answer] = await ask(method, request);

@@ -116,13 +116,16 @@ export const nodeNameOption: OptionSpec = {
   description: "name of the Node that this process works for",
   // As kubelet names its Node.
   default: hostname().trim().toLowerCase(),
-  parse: (text) => {
-    // As where a variable was not set: such a Node has no endpoint, and traffic under policy Local would be dropped.
-    if (text.trim() === "") throw new InvalidArgumentError("a node name is not empty");
-    if (text.length > 253) throw new InvalidArgumentError("a node name has at most 253 characters");
-    return text;
-  },
+  parse: parseNodeName,
 };
+
+/** Takes the name of a Node, also one that the cluster does not know. */
+export function parseNodeName(text: string): string {
+  // As where a variable was not set: such a Node has no endpoint, and traffic under policy Local would be dropped.
+  if (text.trim() === "") throw new InvalidArgumentError("a node name is not empty");
+  if (text.length > 253) throw new InvalidArgumentError("a node name has at most 253 characters");
+  return text;
+}
 
 /**
  * Parses a value of the label service.kubernetes.io/service-proxy-name, or "". One that no label can have would select

@@ -103,7 +103,7 @@ function makeGet(commands: readonly Command[]): Command {
 }
 
 function makeCommand(
-  { name, aliases = [], words, description, options, examples, run }: ClientCommand,
+  { name, aliases = [], words, parseWord, description, options, examples, run }: ClientCommand,
   moreOptions: readonly OptionSpec[],
   path: string,
   ask: WithTransport,
@@ -113,7 +113,7 @@ function makeCommand(
     .description(description)
     .aliases([...aliases])
     .addHelpText("after", examples.replaceAll("COMMAND", path));
-  if (words !== "") command.argument(words);
+  if (words !== "") command.argument(words, "", parseWord);
   return command.action((...parts: readonly unknown[]) => {
     const self = parts.at(-1) as Command;
     const word = words === "" ? undefined : (parts[0] as string | undefined);

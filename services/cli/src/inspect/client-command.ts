@@ -9,6 +9,8 @@ export interface ClientCommand {
   readonly description: string;
   /** As commander writes them, e.g. "[name]"; "" for none. */
   readonly words: string;
+  /** Takes or refuses the word, if there is one; throws InvalidArgumentError. Default: takes any. */
+  readonly parseWord?: ((text: string) => string) | undefined;
   readonly options: readonly OptionSpec[];
   /** COMMAND stands for the words that lead here. */
   readonly examples: string;

@@ -2,7 +2,7 @@ import { toJson } from "@bufbuild/protobuf";
 import { Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { SourceKind, StageSchema, VerdictSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { nodeNameOption, type OptionSpec, repeatable } from "@kpng/process/options.ts";
+import { type OptionSpec, parseNodeName, parseSomeText, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import { inspectClient, unknownNode } from "./client.ts";
@@ -35,12 +35,14 @@ export const explainCommand: ClientCommand = {
   name: "explain",
   description: "what becomes of a packet on a node, and why",
   words: "<destination>",
+  parseWord: parseSomeText,
   options: [
-    { flags: "--node <name>", description: "the node that the packet reaches", parse: nodeNameOption.parse },
+    { flags: "--node <name>", description: "the node that the packet reaches", parse: parseNodeName },
     {
       flags: "--from <sender>",
       description: "its address; or pod (of the node), node (itself) or outside, for any of the kind",
       default: "pod",
+      parse: parseSomeText,
     },
     {
       flags: "--protocol <protocol>",

@@ -8,6 +8,7 @@ import {
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { formatAge, formatDuration } from "./format.ts";
+import { parseFilter } from "./names.ts";
 import { outputOptions, printRows, type RowKind, readOutputOptions } from "./output.ts";
 import { type Column, formatTable, oneLine } from "./table.ts";
 
@@ -74,6 +75,7 @@ export const rulesCommand: ClientCommand = {
   name: "rules",
   description: "the rules that a backend of this node wants to stand, and those that do",
   words: "[rule-set]",
+  parseWord: parseFilter,
   options: [{ flags: "--actual", description: "those that stand, and not those that should" }, ...outputOptions],
   examples,
   run: async (transport, ruleSet = "", options) => {

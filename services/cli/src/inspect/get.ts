@@ -1,11 +1,19 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { nodeNameOption, type OptionSpec, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import { type OptionSpec, parseNodeName, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../commands/context.ts";
 import { type InspectClient, inspectClient, pageSize, readPages, unknownNode } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
+import {
+  namespaceOption,
+  parseFilter,
+  parseServiceName,
+  serviceFilterOption,
+  splitName,
+  splitService,
+} from "./names.ts";
 import { outputOptions, printRows, type RowKind, readOutputOptions, WatchPrinter } from "./output.ts";
 import { changeTable } from "./tables/change-table.ts";
 import { decisionTable } from "./tables/decision-table.ts";
@@ -14,22 +22,14 @@ import { nodeTable } from "./tables/node-table.ts";
 import { serviceTable } from "./tables/service-table.ts";
 import { subscriberTable } from "./tables/subscriber-table.ts";
 
-export const namespaceOption: OptionSpec = {
-  flags: "-n, --namespace <name>",
-  description: "only of this namespace (default: all)",
-  default: "",
-};
-
 const watchOption: OptionSpec = { flags: "-w, --watch", description: "go on with what changes" };
 
 const nodeFilterOption: OptionSpec = {
   flags: "--node <name>",
   description: "only of this node",
   default: "",
-  parse: nodeNameOption.parse,
+  parse: parseNodeName,
 };
-
-const serviceFilterOption: OptionSpec = { flags: "--service <name>", description: "only of this Service", default: "" };
 
 const notAppliedOption: OptionSpec = {
   flags: "--not-applied <revision>",
@@ -49,6 +49,7 @@ const stateNames: ReadonlyMap<string, ApplyState> = new Map([
 const stateOption: OptionSpec = (() => {
   const spec = repeatable("--state <state>", `only those that are ${[...stateNames.keys()].join(", ")}`);
   const parse = (text: string, previous: unknown): unknown => {
+    parseFilter(text);
     const states = spec.parse?.(text, previous) as readonly string[];
     const wrong = states.find((state) => !stateNames.has(state));
     if (wrong === undefined) return states;
@@ -86,13 +87,6 @@ function runTable<D extends DescMessage, F>({ kind, filterOf, list, watch }: Tab
   };
 }
 
-/** `ns/name`, or a name with `--namespace`. */
-export function splitName(word: string | undefined, options: Options): { namespace: string; name: string } {
-  const [first = "", second] = (word ?? "").split("/");
-  const namespace = String(options.namespace ?? "");
-  return second === undefined ? { namespace, name: first } : { namespace: first, name: second };
-}
-
 function statesOf(options: Options): ApplyState[] {
   return (options.state as readonly string[]).flatMap((name) => stateNames.get(name) ?? []);
 }
@@ -102,6 +96,7 @@ const services: ClientCommand = {
   aliases: ["service", "svc"],
   description: "what the watcher knows of Services, with how many of their endpoints are ready",
   words: "[name]",
+  parseWord: parseServiceName,
   options: [namespaceOption, watchOption, ...outputOptions],
   examples: `
 Examples:
@@ -127,6 +122,7 @@ const endpoints: ClientCommand = {
   aliases: ["endpoint", "ep"],
   description: "what EndpointSlices name, by pod or address",
   words: "[pod-or-address]",
+  parseWord: parseFilter,
   options: [namespaceOption, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
   examples: `
 Examples:
@@ -154,16 +150,12 @@ Examples:
   }),
 };
 
-function splitService(options: Options): { namespace: string; service: string } {
-  const { namespace, name } = splitName(String(options.service ?? ""), options);
-  return { namespace, service: name };
-}
-
 const nodes: ClientCommand = {
   name: "nodes",
   aliases: ["node", "no"],
   description: "the nodes, and how far each has come",
   words: "[name]",
+  parseWord: parseFilter,
   options: [notAppliedOption, stateOption, watchOption, ...outputOptions],
   examples: `
 Examples:
@@ -264,10 +256,11 @@ const view: ClientCommand = {
   name: "view",
   description: "what a node does with each endpoint, and why",
   words: "<node>",
+  parseWord: parseNodeName,
   options: [
     namespaceOption,
     serviceFilterOption,
-    { flags: "--endpoint <pod-or-address>", description: "only of this endpoint", default: "" },
+    { flags: "--endpoint <pod-or-address>", description: "only of this endpoint", default: "", parse: parseFilter },
     { flags: "--unused", description: "only endpoints that the node does not use" },
     ...outputOptions,
   ],

@@ -10,7 +10,7 @@ import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
-import { nodeNameOption, parseDurationMs, parseSomeText } from "@kpng/process/options.ts";
+import { parseDurationMs, parseNodeName, parseSomeText } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { formatRecordingLine, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
@@ -40,7 +40,7 @@ export const recordCommand: ClientCommand = {
       flags: "--node <name>",
       description: "also what this node does with each endpoint, and why",
       default: "",
-      parse: nodeNameOption.parse,
+      parse: parseNodeName,
     },
   ],
   examples: `

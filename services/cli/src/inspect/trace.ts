@@ -5,11 +5,12 @@ import {
   ChangeSchema,
   ObjectKind,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
-import { parseWholeNumber } from "@kpng/process/options.ts";
+import { parseSomeText, parseWholeNumber } from "@kpng/process/options.ts";
 import { readRecording } from "@kpng/watcher/source/replay/replay-source.ts";
 import { inspectClient } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
-import { limitOption, namespaceOption, splitName } from "./get.ts";
+import { limitOption } from "./get.ts";
+import { namespaceOption, parseServiceName, splitName } from "./names.ts";
 import { outputOptions, printRows, readOutputOptions } from "./output.ts";
 import { formatWaterfall } from "./waterfall.ts";
 
@@ -17,6 +18,7 @@ export const traceCommand: ClientCommand = {
   name: "trace",
   description: "the way of the last changes to the nodes, stage by stage",
   words: "[service]",
+  parseWord: parseServiceName,
   options: [
     namespaceOption,
     { ...limitOption, default: 3 },
@@ -27,7 +29,11 @@ export const traceCommand: ClientCommand = {
       parse: parseWholeNumber("--since", 0, Number.MAX_SAFE_INTEGER),
     },
     { flags: "-w, --watch", description: "go on with changes as they reach their last node" },
-    { flags: "--recording <file>", description: "of what kpng record has written, and not of a watcher" },
+    {
+      flags: "--recording <file>",
+      description: "of what kpng record has written, and not of a watcher",
+      parse: parseSomeText,
+    },
     ...outputOptions,
   ],
   examples: `

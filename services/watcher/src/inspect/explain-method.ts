@@ -16,7 +16,8 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import { readNodeName, readProxyName } from "../stream/requests.ts";
+import { readProxyName } from "../stream/requests.ts";
+import { readAskedNode } from "./asked-node.ts";
 import { decisionRow } from "./decision-row.ts";
 import { explainPacket, type StageName, type Verdict } from "./explain-packet.ts";
 import type { FrontendKind } from "./find-frontend.ts";
@@ -26,7 +27,7 @@ import { listAddresses, protocolMessage } from "./service-row.ts";
 
 /** InspectService.Explain. Errors: INVALID_ARGUMENT, UNAVAILABLE. */
 export function explainMethod({ store, proxyNames }: InspectContext, request: ExplainRequest): ExplainResponse {
-  const nodeName = readNodeName(request.nodeName);
+  const nodeName = readAskedNode(request.nodeName);
   const proxyName = readProxyName(request.serviceProxyName, proxyNames);
   const snapshot = syncedSnapshot(store);
   const settings = readSettings(request.settings, snapshot);

@@ -13,8 +13,9 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
-import { readNodeName, readProxyName } from "../stream/requests.ts";
+import { readProxyName } from "../stream/requests.ts";
 import { choosingNode } from "../view/node.ts";
+import { readAskedNode } from "./asked-node.ts";
 import { changeRow, concerns } from "./change-row.ts";
 import { decisionRow } from "./decision-row.ts";
 import { eachInTurns } from "./each-in-turns.ts";
@@ -159,7 +160,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
 
     listNodeEndpoints: async (request, { signal }) => {
       const { size, after } = readPage("node-endpoints", request);
-      const nodeName = readNodeName(request.nodeName);
+      const nodeName = readAskedNode(request.nodeName);
       const proxyName = readProxyName(request.serviceProxyName, proxyNames);
       const snapshot = syncedSnapshot(store);
       const node = choosingNode(snapshot, nodeName);

@@ -989,7 +989,7 @@ export const WatchChangesResponseSchema: GenMessage<WatchChangesResponse> = /*@_
  */
 export type ListNodeEndpointsRequest = Message<"kpng.inspect.v1.ListNodeEndpointsRequest"> & {
   /**
-   * Name of the node, at most 253 characters; one that the cluster does not know is legal.
+   * Name of the node, 1 to 253 characters; one that the cluster does not know is legal.
    *
    * @generated from field: string node_name = 1;
    */
@@ -1101,7 +1101,7 @@ export const ListNodeEndpointsResponseSchema: GenMessage<ListNodeEndpointsRespon
  */
 export type ExplainRequest = Message<"kpng.inspect.v1.ExplainRequest"> & {
   /**
-   * Name of the node, at most 253 characters; one that the cluster does not know is legal.
+   * Name of the node, 1 to 253 characters; one that the cluster does not know is legal.
    *
    * @generated from field: string node_name = 1;
    */
