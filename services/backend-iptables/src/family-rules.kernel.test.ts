@@ -149,6 +149,29 @@ describePackets("rules in the kernel", () => {
       expect((await family.repair())?.mode).toBe("none");
     });
 
+    test("what stood before is told while it looks and while it repairs, and nothing after a failure", async () => {
+      const told: number[] = [];
+      let isFailing = false;
+      const family = rules.start(
+        async () => void told.push(family.committed.size),
+        async (take) => {
+          told.push(family.committed.size);
+          if (isFailing) throw new Error("it cannot be read");
+          await rules.kernel.read(take);
+        },
+      );
+      await family.sync(whole, "all", options);
+      const { size } = family.committed;
+      expect(size).toBeGreaterThan(10);
+      await rules.run(tool("-t nat -F"));
+      told.length = 0;
+      await family.repair();
+      expect(told).toEqual([size, size, size]);
+      isFailing = true;
+      await expect(family.repair()).rejects.toThrow("it cannot be read");
+      expect(family.committed.size).toBe(0);
+    });
+
     test("what a tool prints in words that we do not know is rewritten once, and drift beside it is found", async () => {
       const own = await fresh();
       const read = async (take: (text: string) => void): Promise<void> =>

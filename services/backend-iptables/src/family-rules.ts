@@ -123,7 +123,8 @@ export class FamilyRules {
       return (await this.#compareAll(desired, options)).result;
     }
     this.#tried = "partial";
-    return this.#commit(this.#committed, diffChains(this.#committed, desired.bodies, changed), "partial");
+    const change = diffChains(this.#committed, desired.bodies, changed);
+    return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial"));
   }
 
   /** Reads what stands in the kernel and repairs what somebody else changed; undefined before the first sync. */
@@ -148,8 +149,7 @@ export class FamilyRules {
     options: RenderOptions,
   ): Promise<{ readonly result: SyncResult; readonly found: ReadonlyMap<ChainId, ChainBody> }> {
     this.#tried = "full";
-    this.#committed = undefined;
-    const { chains, jumps } = await this.#read(options.names, desired.bodies);
+    const { chains, jumps } = await this.#forgetOnFailure(this.#read(options.names, desired.bodies));
     const found = adoptChains(chains, desired.bodies);
     const committed = new Map(found);
     for (const [id, { body, printed }] of this.#printedForms) {
@@ -158,7 +158,17 @@ export class FamilyRules {
     const ids = new Set([...committed.keys(), ...desired.bodies.keys()]);
     const jumpLines = diffJumps(jumps, renderJumps(options), isSameRule);
     const change = diffChains(committed, desired.bodies, ids, jumpLines);
-    return { result: await this.#commit(committed, change, "full"), found };
+    return { result: await this.#forgetOnFailure(this.#commit(committed, change, "full")), found };
+  }
+
+  /** Whoever asks meanwhile hears what stood before; if `work` fails, nobody knows what stands. */
+  async #forgetOnFailure<Result>(work: Promise<Result>): Promise<Result> {
+    try {
+      return await work;
+    } catch (error) {
+      this.#committed = undefined;
+      throw error;
+    }
   }
 
   async #read(names: ChainNames, wanted?: ReadonlyMap<ChainId, ChainBody>): Promise<StandingRules> {
@@ -172,7 +182,6 @@ export class FamilyRules {
     change: RulesetChange,
     mode: "partial" | "full",
   ): Promise<SyncResult> {
-    this.#committed = undefined;
     const { maxChains = Number.POSITIVE_INFINITY } = this.#kernel;
     const prefix = this.#options?.value.names.prefix ?? "";
     const pieces = isEmptyChange(change) ? [] : splitChange(change, committed, prefix, maxChains);
