@@ -72,6 +72,51 @@ describe("asked for one sync only, it waits for a watcher no longer than it was 
   });
 });
 
+describe("asked about a cluster, a source waits for its server no longer than it was told", () => {
+  const away = ["kube", "--server", "http://127.0.0.1:1"];
+  const view = ["get", "view", "n1", "--watcher-timeout"];
+
+  test.each([
+    // Its client takes a while to load.
+    {
+      name: "an API server",
+      source: () => away,
+      limit: "3s",
+      says: "3000 ms (--watcher-timeout): source/kube/services: ",
+    },
+    {
+      name: "a watcher",
+      source: () => ["api", "--api", `unix://${at("none.sock")}`],
+      limit: "300ms",
+      says: "300 ms (--watcher-timeout): source/api: ",
+    },
+  ])("$name that is away is named, with the limit", async ({ source, limit, says }) => {
+    const questions = [view, ["explain", "--node", "n1", "default/web", "--watcher-timeout"]];
+    for (const program of questions.map((question) => kpng([...source(), ...question, limit]))) {
+      expect(await program.ended).toBe(1);
+      expect(program.stdout()).toBe("");
+      expect(program.stderr()).toContain(`[REQUEST_FAILED] no state of the cluster within ${says}`);
+    }
+  });
+
+  test("who was told no limit waits for ever, and so does a watcher that stays", async () => {
+    const stays = [...away, "to-api", "--listen", `unix://${at("api.sock")}`];
+    for (const program of [kpng([...away, ...view, "0"]), kpng(stays, { KPNG_WATCHER_TIMEOUT: "1ms" })]) {
+      await program.said('"list failed"');
+      program.stop();
+      expect(await program.ended).toBe(0);
+      expect(program.stderr()).not.toContain("REQUEST_FAILED");
+    }
+  });
+
+  test("input is no server: it is waited for", async () => {
+    const run = `cat "$2" | "$0" "$1" file -i - get services default/web`;
+    const args = ["-c", run, process.execPath, resolve(kpngMain), resolve("test/fixtures/kpng/input.yaml")];
+    const { status, stdout } = spawnSync("bash", args, { env: { ...process.env, KPNG_WATCHER_TIMEOUT: "1ms" } });
+    expect([status, String(stdout)]).toEqual([0, expect.stringContaining("LoadBalancer")]);
+  });
+});
+
 describe("where 1 is the answer that something differs, what keeps it from being found out is 2", () => {
   const iptablesMain = "services/backend-iptables/src/main.ts";
   const away = () => ["--node-name", "n1", "--watcher-timeout", "300ms", "--api", `unix://${at("none.sock")}`];

@@ -30,6 +30,14 @@ export const connectionOptions: readonly OptionSpec[] = [
   },
 ];
 
+/** Who waits for an answer must hear in time that there is none; who stays can wait for ever. */
+export const watcherTimeoutOption: OptionSpec = {
+  flags: "--watcher-timeout <duration>",
+  description: "with --once, and whatever else ends by itself: how long to wait for a first view; 0 for ever",
+  default: 30_000,
+  parse: parseDurationMs,
+};
+
 /** What every backend can be told, wherever the watcher is. */
 export const followOptions: readonly OptionSpec[] = [
   nodeNameOption,
@@ -47,12 +55,7 @@ export const followOptions: readonly OptionSpec[] = [
     parse: parseDurationMs,
   },
   { flags: "--once", description: "end after the first sync that succeeds" },
-  {
-    flags: "--watcher-timeout <duration>",
-    description: "with --once, and whatever else ends by itself: how long to wait for a first view; 0 for ever",
-    default: 30_000,
-    parse: parseDurationMs,
-  },
+  watcherTimeoutOption,
   {
     flags: "--inspect-socket <path>",
     description:

@@ -169,8 +169,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
 function noView(options: BackendTaskOptions, lossReason: string): BackendError {
   const { nodeName, firstViewLimitMs, health, watcher = "the watcher of this process" } = options;
   // What a watcher in this process still waits for is among the parts of its health; its stream is not lost.
-  const sources = [...health.parts].filter(([part, { isReady }]) => !isReady && part.startsWith("source/"));
-  const reasons = lossReason === "" ? sources.map(([part, { reason }]) => `${part}: ${reason}`) : [lossReason];
+  const reasons = lossReason === "" ? health.waitingReasons("source/") : [lossReason];
   const why = reasons.length === 0 ? "it has sent none yet" : reasons.join("; ");
   const text = `no view of node "${nodeName}" from ${watcher} within ${firstViewLimitMs} ms (--watcher-timeout): ${why}`;
   return new BackendError("NO_VIEW", text);

@@ -53,6 +53,12 @@ export class Health {
     return this.#parts;
   }
 
+  /** Why the parts whose name begins with `prefix` are not ready: `part: reason` of each. */
+  waitingReasons(prefix: string): readonly string[] {
+    const waiting = [...this.#parts].filter(([part, { isReady }]) => !isReady && part.startsWith(prefix));
+    return waiting.map(([part, { reason }]) => `${part}: ${reason}`);
+  }
+
   /** Calls `listener` after each change until `signal` aborts. */
   onChange(listener: () => void, signal: AbortSignal): void {
     this.#listeners.add(listener);

@@ -1,6 +1,9 @@
 import { createRouterTransport, type Transport } from "@connectrpc/connect";
+import { watcherTimeoutOption } from "@kpng/backend-kit/backend-options.ts";
 import { dial, parseApiAddress } from "@kpng/process/dial.ts";
+import type { Health } from "@kpng/process/health.ts";
 import { addOptions, logLevelOption, type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
@@ -56,7 +59,8 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
       const main: Task = {
         name: "inspect",
         run: async (ended) => {
-          if ((await store.next(0, ended)) === undefined) return;
+          const limitMs = source.asksServer === true ? Number(options.watcherTimeout) : 0;
+          if (!(await hasState(store, context.health, limitMs, ended))) return;
           await asking("the watcher of this process", ended, () => work(transport));
         },
       };
@@ -66,13 +70,38 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
         stop.abort();
       }
     });
-  const options = [{ ...logLevelOption, default: "error" }];
+  const options = [
+    { ...logLevelOption, default: "error" },
+    ...(source.asksServer === true ? [serverTimeoutOption] : []),
+  ];
   const build = (command: ClientCommand, path = ""): Command =>
     makeCommand(command, options, `kpng ${source.name} ${path}${command.name}`, ask, signal);
   // Of a watcher that nobody subscribes to there are no streams to tell of.
   const { services, endpoints, nodes, changes, view } = getCommands;
   const get = [services, endpoints, nodes, changes, view].map((command) => build(command, "get "));
   return [makeGet(get), build(explainCommand)];
+}
+
+const serverTimeoutOption: OptionSpec = {
+  ...watcherTimeoutOption,
+  description: "how long to wait until the server has listed everything; 0 for ever",
+};
+
+/**
+ * Waits until a source has given everything; false if `signal` aborts before. `limitMs` 0 is no limit.
+ *
+ * Errors: REQUEST_FAILED after `limitMs`, with what the source waits for.
+ */
+async function hasState(store: Store, health: Health, limitMs: number, signal: AbortSignal): Promise<boolean> {
+  const over = new AbortController();
+  const timer = limitMs === 0 ? undefined : setTimeout(() => over.abort(), limitMs);
+  const snapshot = await store.next(0, AbortSignal.any([signal, over.signal]));
+  clearTimeout(timer);
+  if (snapshot !== undefined) return true;
+  if (signal.aborted) return false;
+  const reasons = health.waitingReasons("source/");
+  const why = reasons.length === 0 ? "nothing has come yet" : reasons.join("; ");
+  throw new ProcessError("REQUEST_FAILED", `no state of the cluster within ${limitMs} ms (--watcher-timeout): ${why}`);
 }
 
 /** At a source it is the source's option. */

@@ -19,6 +19,8 @@ export interface SourceCommand {
   readonly description: string;
   readonly options: readonly OptionSpec[];
   readonly examples: string;
+  /** True if the objects come from a server, which may be away. Default false. */
+  readonly asksServer?: boolean | undefined;
   make(options: Readonly<Record<string, unknown>>, sink: ClusterSink, context: CommandContext): Source;
 }
 
@@ -63,6 +65,7 @@ Examples:
 export const apiCommand: SourceCommand = {
   name: "api",
   description: "serve what another watcher serves (a relay)",
+  asksServer: true,
   options: [
     {
       flags: "--api <address>",
@@ -130,6 +133,7 @@ Examples:
 export const kubeCommand: SourceCommand = {
   name: "kube",
   description: "serve a cluster by watching its API server",
+  asksServer: true,
   options: [
     {
       flags: "--kubeconfig <file>",
