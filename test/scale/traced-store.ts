@@ -25,9 +25,7 @@ export class TracedStore {
     // As the program does.
     observeConvergence(this.store, this.subscribers, registry);
     inspection({ store: this.store, subscribers: this.subscribers, proxyNames: proxyNamesOf([]) });
-    this.subscribers.observe((subscriber) => ({
-      sent: (delivery, nowMs) => this.#sends?.sent(subscriber, delivery, nowMs),
-    }));
+    this.subscribers.observe({ sent: (...delivery) => this.#sends?.sent(...delivery) });
   }
 
   /** Traces this share of the changes from now on; undefined: not at all, as without a collector. */

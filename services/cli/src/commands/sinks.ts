@@ -55,10 +55,7 @@ function proxyNames(options: Options): readonly string[] {
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(context.metrics);
   observeConvergence(store, subscribers, context.metrics);
-  if (context.tracing !== undefined) {
-    const sends = new TraceSends(store, context.tracing);
-    subscribers.observe((subscriber) => sends.follow(subscriber));
-  }
+  if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
   return {
     store,
     health: context.health,

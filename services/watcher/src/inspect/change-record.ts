@@ -83,7 +83,8 @@ export class ChangeRecord {
 
   applied(by: Reporter, sentAtMs: number, nowMs: number, timings: ApplyTimings | undefined): void {
     const totalMs = nowMs - this.facts.storedAtMs;
-    const sendMs = sentAtMs - this.facts.storedAtMs;
+    // Of batches that were joined, because very many wait, only the first one's time is known.
+    const sendMs = Math.max(0, sentAtMs - this.facts.storedAtMs);
     const onNodeMs = timings === undefined ? 0 : timings.waitMs + timings.renderMs + timings.commitMs;
     const transitMs = Math.max(0, totalMs - sendMs - onNodeMs);
     this.appliedCount += 1;

@@ -15,7 +15,7 @@ import { inspectWatches } from "./watches.ts";
 export function inspection({ store, subscribers, proxyNames }: WatchContext): MoreService {
   const changes = new RecentChanges();
   store.observe((update) => changes.add(update));
-  subscribers.observe((subscriber) => changes.follow(subscriber));
+  subscribers.observe(changes);
   const context = { store, subscribers, proxyNames, changes };
   const startedAtMs = wallClockMs();
   return {

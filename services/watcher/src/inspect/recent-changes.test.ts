@@ -18,7 +18,7 @@ function begin(size?: number): void {
   subscribers = new Subscribers(new Registry(), () => nowMs);
   changes = new RecentChanges(size);
   store.observe((update) => changes.add(update));
-  subscribers.observe((subscriber) => changes.follow(subscriber));
+  subscribers.observe(changes);
   store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
   nowMs = store.snapshot.storedAtMs;
 }
@@ -206,15 +206,19 @@ test("as many are remembered as it was told to, the newest first", () => {
   expect([...changes.newestFirst()].map(({ appliedCount }) => appliedCount)).toEqual([1, 1, 1]);
 });
 
-test("a subscriber that never acknowledges holds a bounded number of batches", () => {
+test("who acknowledges very late has applied every revision all the same, sent when the first of them was", () => {
   const silent = subscribers.add("local", "", store);
   send(silent, 0);
+  const beganAtMs = nowMs;
   for (let index = 0; index < 300; index += 1) {
+    nowMs += 1;
     const revision = change(`s${index}`);
     send(silent, revision - 1);
     silent.received(revision);
   }
   acknowledge(silent, 301);
-  const applied = [...changes.newestFirst()].filter(({ appliedCount }) => appliedCount > 0);
-  expect(applied.map(({ facts }) => facts.revision)).toEqual(Array.from({ length: 128 }, (_, index) => 301 - index));
+  const applied = [...changes.newestFirst()].filter(({ appliedCount }) => appliedCount === 1);
+  expect(applied.map(({ facts }) => facts.revision)).toEqual(Array.from({ length: 300 }, (_, index) => 301 - index));
+  expect(at(301).slowest?.sendMs).toBeGreaterThan(0);
+  expect(at(3).slowest?.sendMs).toBe(Math.max(0, beganAtMs - at(3).facts.storedAtMs));
 });

@@ -1,9 +1,10 @@
 import { triggerTimes } from "../store/trigger-times.ts";
 import type { Update } from "../store/update.ts";
-import type { Subscriber } from "../stream/subscriber.ts";
+import type { ApplyTimings } from "../stream/acknowledgement.ts";
+import type { PendingBatch } from "../stream/pending-batches.ts";
+import type { Delivery, Subscriber } from "../stream/subscriber.ts";
 import type { DeliveryFollower } from "../stream/subscribers.ts";
 import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
-import { SubscriberWay } from "./subscriber-way.ts";
 
 /**
  * The last revisions and their way to the nodes.
@@ -11,9 +12,9 @@ import { SubscriberWay } from "./subscriber-way.ts";
  * A batch counts for each revision that it goes over, and each revision is gone over at most once by a subscriber: so
  * the work is proportional to what is sent, a few counters for each revision and subscriber.
  *
- * *Bound:* `size` records, and 128 batches for each open stream.
+ * *Bound:* `size` records.
  */
-export class RecentChanges {
+export class RecentChanges implements DeliveryFollower {
   readonly #size: number;
   /** A revision is at its number modulo the size. */
   readonly #records: (ChangeRecord | undefined)[];
@@ -67,19 +68,39 @@ export class RecentChanges {
     this.#version += 1;
   }
 
-  /** For Subscribers.observe. */
-  follow(subscriber: Subscriber): DeliveryFollower {
-    return new SubscriberWay(subscriber, this);
+  sent(_subscriber: Subscriber, delivery: Delivery, nowMs: number): void {
+    this.#note(delivery, (record) => record.told(nowMs));
   }
 
-  /** Something more is known of these records. */
-  changed(): void {
+  received(_subscriber: Subscriber, batch: PendingBatch): void {
+    this.#note(batch, (record) => {
+      record.receivedCount += 1;
+    });
+  }
+
+  applied(subscriber: Subscriber, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void {
+    this.#note(batch, (record) => record.applied(subscriber, batch.sentAtMs, atMs, timings));
+  }
+
+  failed(subscriber: Subscriber, batch: PendingBatch, error: string): void {
+    this.#note(batch, (record) => record.failed(subscriber, error));
+  }
+
+  lost(_subscriber: Subscriber, batch: PendingBatch): void {
+    this.#note(batch, (record) => {
+      record.lostCount += 1;
+    });
+  }
+
+  /** Something more is known of the revisions that a batch goes over. */
+  #note({ after, revision }: Pick<PendingBatch, "after" | "revision">, note: (record: ChangeRecord) => void): void {
+    // A whole view is no news of a change.
+    if (after === 0) return;
+    for (let each = Math.max(after, this.#newest - this.#size) + 1; each <= revision; each += 1) {
+      const record = this.at(each);
+      if (record !== undefined) note(record);
+    }
     this.#version += 1;
-  }
-
-  /** The oldest revision after this one that may still have a record. */
-  oldestAfter(revision: number): number {
-    return Math.max(revision, this.#newest - this.#size) + 1;
   }
 }
 

@@ -2,7 +2,8 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Gauge, Histogram, type Registry } from "prom-client";
 import type { Store } from "../store/store.ts";
 import type { Update } from "../store/update.ts";
-import type { Delivery, Subscriber } from "./subscriber.ts";
+import type { PendingBatch } from "./pending-batches.ts";
+import type { Subscriber } from "./subscriber.ts";
 import type { DeliveryFollower, Subscribers } from "./subscribers.ts";
 
 /** How many revisions may wait for their last node. */
@@ -18,7 +19,7 @@ const size = 16_384;
  * *Bound:* {@link size} revisions, 256 KiB. *Cost:* of an acknowledgement, one number for each revision that it is the
  * first to cover; of a scrape, one look at each subscriber.
  */
-export class Convergence {
+export class Convergence implements DeliveryFollower {
   readonly #open: Iterable<Subscriber>;
   readonly #seconds: Histogram;
   /** By revision modulo the size, in milliseconds since 1970; 0 for a revision that nobody is waited for. */
@@ -58,16 +59,12 @@ export class Convergence {
     this.#appliedAtMs[revision % size] = 0;
   }
 
-  /** For Subscribers.observe. */
-  follow(subscriber: Subscriber): DeliveryFollower {
-    return new Progress(subscriber, (after, upTo, nowMs) => this.#note(after, upTo, nowMs));
-  }
-
-  /** The revisions after one up to another are applied by somebody. */
-  #note(after: number, upTo: number, nowMs: number): void {
+  applied(_subscriber: Subscriber, { after, revision: upTo }: PendingBatch, atMs: number): void {
+    // A whole view is no news of a change.
+    if (after === 0) return;
     for (let revision = Math.max(after, this.#measured) + 1; revision <= upTo; revision += 1) {
       const index = revision % size;
-      if (nowMs > (this.#appliedAtMs[index] ?? 0)) this.#appliedAtMs[index] = nowMs;
+      if (atMs > (this.#appliedAtMs[index] ?? 0)) this.#appliedAtMs[index] = atMs;
     }
   }
 
@@ -106,38 +103,9 @@ export class Convergence {
   }
 }
 
-/** What one subscriber has applied. */
-class Progress implements DeliveryFollower {
-  readonly #subscriber: Subscriber;
-  readonly #note: (after: number, upTo: number, nowMs: number) => void;
-  /** Of those that it was told since it last had everything; undefined if it has that. */
-  #appliedUpTo: number | undefined;
-
-  constructor(subscriber: Subscriber, note: (after: number, upTo: number, nowMs: number) => void) {
-    this.#subscriber = subscriber;
-    this.#note = note;
-  }
-
-  sent({ after }: Delivery): void {
-    // A whole view is no news of a change.
-    if (after !== 0) this.#appliedUpTo ??= after;
-  }
-
-  acknowledged(nowMs: number): void {
-    const before = this.#appliedUpTo;
-    if (before === undefined) return;
-    const { appliedRevision, sentRevision } = this.#subscriber;
-    // Beyond the last batch nothing was told.
-    const applied = Math.min(appliedRevision, sentRevision);
-    this.#note(before, applied, nowMs);
-    if (applied === sentRevision) this.#appliedUpTo = undefined;
-    else if (applied > before) this.#appliedUpTo = applied;
-  }
-}
-
 /** Measures from now on what becomes of this store's changes. */
 export function observeConvergence(store: Store, subscribers: Subscribers, registry: Registry): void {
   const convergence = new Convergence({ open: subscribers.open, registry });
   store.observe((update) => convergence.add(update));
-  subscribers.observe((subscriber) => convergence.follow(subscriber));
+  subscribers.observe(convergence);
 }

@@ -4,7 +4,7 @@ import type { Store } from "../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
 import { PendingBatches } from "./pending-batches.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
-import type { DeliveryFollower, Follow } from "./subscribers.ts";
+import type { DeliveryFollower } from "./subscribers.ts";
 import { Subscription } from "./subscription.ts";
 
 /** Whose view a stream carries: one node's, or the whole cluster's. */
@@ -28,7 +28,7 @@ interface SubscriberOptions {
   readonly peer: string;
   readonly store: Store;
   readonly metrics: StreamMetrics;
-  readonly follows: readonly Follow[];
+  readonly followers: readonly DeliveryFollower[];
   /** Milliseconds since 1970, with fractions. */
   readonly now: () => number;
   readonly close: () => void;
@@ -51,7 +51,6 @@ export class Subscriber {
   readonly openedAtMs = Date.now();
   readonly subscription: Subscription;
   readonly #options: SubscriberOptions;
-  readonly #followers: readonly DeliveryFollower[];
   nodeName = "";
   proxyName = "";
   /** Name and version of its program, if it gave them. */
@@ -70,8 +69,7 @@ export class Subscriber {
   #waitMs = 0;
   #renderMs = 0;
   #commitMs = 0;
-  #unappliedSinceMs: number | undefined;
-  readonly #unapplied = new PendingBatches();
+  readonly #pending = new PendingBatches();
 
   constructor(options: SubscriberOptions) {
     this.#options = options;
@@ -80,14 +78,16 @@ export class Subscriber {
     this.peer = options.peer;
     this.subscription = new Subscription(options.store);
     options.metrics.subscribers.inc({ kind: options.kind });
-    this.#followers = options.follows.map((follow) => follow(this));
   }
 
   close(): void {
-    const { kind, metrics, close } = this.#options;
+    const { kind, metrics, close, followers } = this.#options;
     metrics.subscribers.dec({ kind });
     close();
-    for (const follower of this.#followers) follower.closed?.();
+    const pending = this.#pending;
+    for (const batch of this.#hasAcknowledged ? pending.upTo(this.#sent) : pending.unreceived()) {
+      for (const follower of followers) follower.lost?.(this, batch);
+    }
   }
 
   /** Revision of the last batch; 0 before the first. */
@@ -138,7 +138,7 @@ export class Subscriber {
 
   /** Since when something that was sent waits to be applied, in milliseconds since 1970; undefined if nothing does. */
   get unappliedSinceMs(): number | undefined {
-    return this.#hasAcknowledged ? this.#unappliedSinceMs : undefined;
+    return this.#hasAcknowledged ? this.#pending.oldestSentAtMs : undefined;
   }
 
   introduce(message: SubscriberMessage | undefined): void {
@@ -150,21 +150,18 @@ export class Subscriber {
   /** It has received the batches up to a revision. Errors: INVALID_ARGUMENT for one that it was never sent. */
   received(revision: number): void {
     this.#mustBeSent(revision, "Received");
-    if (revision <= this.#received) return;
-    this.#received = revision;
-    for (const follower of this.#followers) follower.received?.();
+    this.#receive(revision);
   }
 
   /** A batch has been written, with its marker. */
   sent(delivery: Delivery): void {
-    const { kind, metrics, now } = this.#options;
+    const { kind, metrics, now, followers } = this.#options;
     const nowMs = now();
     this.#sent = delivery.revision;
     this.#sentAtMs = nowMs;
-    this.#unappliedSinceMs ??= this.#sentAtMs;
-    this.#unapplied.add(delivery.after, delivery.revision, nowMs);
+    this.#pending.add(delivery.after, delivery.revision, nowMs);
     metrics.sent[kind].add(delivery.byteCount);
-    for (const follower of this.#followers) follower.sent?.(delivery, nowMs);
+    for (const follower of followers) follower.sent?.(this, delivery, nowMs);
   }
 
   /** Errors: INVALID_ARGUMENT for revisions that it was never sent. */
@@ -172,7 +169,7 @@ export class Subscriber {
     const { applied, failed, timings } = ack;
     const newest = Math.max(applied, failed);
     this.#mustBeSent(newest, "Ack");
-    if (newest > this.#received) this.#received = newest;
+    this.#receive(newest);
     const nowMs = this.#options.now();
     this.#hasAcknowledged = true;
     // What was applied was so after whatever failed before.
@@ -180,26 +177,44 @@ export class Subscriber {
     for (const earlier of ack.earlier) {
       if (earlier.applied <= applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
     }
-    if (failed > 0 && failed !== this.#failed) this.#options.metrics.applyFailures.inc();
-    this.#failed = failed;
-    this.#error = ack.error.slice(0, maxErrorLength);
     if (timings !== undefined) this.#keep(timings);
     this.#apply(applied, nowMs - ack.ageMs, timings);
+    this.#fail(failed, ack.error.slice(0, maxErrorLength));
+  }
+
+  #receive(revision: number): void {
+    if (revision <= this.#received) return;
+    this.#received = revision;
+    const pending = this.#pending;
+    for (let batch = pending.receiveNext(revision); batch !== undefined; batch = pending.receiveNext(revision)) {
+      for (const follower of this.#options.followers) follower.received?.(this, batch);
+    }
   }
 
   #apply(applied: number, atMs: number, timings: ApplyTimings | undefined): void {
-    if (applied > this.#acknowledged) {
-      const sinceMs = this.#unappliedSinceMs;
-      // What was applied before it was sent on this stream is told once more.
-      if (sinceMs !== undefined && atMs >= sinceMs)
-        this.#options.metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
-      this.#acknowledged = applied;
-      this.#appliedAtMs = atMs;
-      const unapplied = this.#unapplied;
-      while ((unapplied.at(0)?.revision ?? Number.POSITIVE_INFINITY) <= applied) unapplied.dropOldest();
-      this.#unappliedSinceMs = unapplied.at(0)?.sentAtMs;
+    if (applied <= this.#acknowledged) return;
+    const { metrics, followers } = this.#options;
+    const pending = this.#pending;
+    const sinceMs = pending.oldestSentAtMs;
+    // What was applied before it was sent on this stream is told once more.
+    if (sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
+    this.#acknowledged = applied;
+    this.#appliedAtMs = atMs;
+    for (let batch = pending.takeOldest(applied); batch !== undefined; batch = pending.takeOldest(applied)) {
+      for (const follower of followers) follower.applied?.(this, batch, atMs, timings);
     }
-    for (const follower of this.#followers) follower.acknowledged?.(atMs, timings);
+  }
+
+  /** 0 for a success. */
+  #fail(failed: number, error: string): void {
+    const { metrics, followers } = this.#options;
+    if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
+    this.#failed = failed;
+    this.#error = error;
+    if (failed === 0) return;
+    for (const batch of this.#pending.upTo(failed)) {
+      for (const follower of followers) follower.failed?.(this, batch, error);
+    }
   }
 
   #keep({ waitMs, renderMs, commitMs }: ApplyTimings): void {

@@ -2,29 +2,29 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Registry } from "prom-client";
 import type { Store } from "../store/store.ts";
 import type { ApplyTimings } from "./acknowledgement.ts";
+import type { PendingBatch } from "./pending-batches.ts";
 import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 import { type Delivery, Subscriber, type SubscriberKind } from "./subscriber.ts";
 
 /**
- * Sees what becomes of the batches of one subscriber. It is called for each of them: O(1), and it must not throw. Times are
- * in milliseconds since 1970, with fractions.
+ * Sees what becomes of the batches of all subscribers. It is called for each of them: O(1), and it must not throw. Times
+ * are in milliseconds since 1970, with fractions.
  */
 export interface DeliveryFollower {
   /** A batch went out whole; see {@link Subscriber.sent}. */
-  sent?(delivery: Delivery, nowMs: number): void;
-  /** It has received batches; see {@link Subscriber.receivedRevision}. */
-  received?(): void;
+  sent?(subscriber: Subscriber, delivery: Delivery, nowMs: number): void;
+  /** It has received a batch. */
+  received?(subscriber: Subscriber, batch: PendingBatch): void;
+  /** It has applied a batch, and says where the time went or not. */
+  applied?(subscriber: Subscriber, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void;
+  /** It tried to apply a batch, and could not. */
+  failed?(subscriber: Subscriber, batch: PendingBatch, error: string): void;
   /**
-   * What the subscriber says of its revisions, and where the time went if it says that; not called for those that do not
-   * acknowledge.
+   * The stream ended, and of a batch it is not known what became: it was not acknowledged, or by one that never
+   * acknowledges not received.
    */
-  acknowledged?(nowMs: number, timings: ApplyTimings | undefined): void;
-  /** The stream is over; what it had not acknowledged never will be. */
-  closed?(): void;
+  lost?(subscriber: Subscriber, batch: PendingBatch): void;
 }
-
-/** Begins to follow a subscriber. */
-export type Follow = (subscriber: Subscriber) => DeliveryFollower;
 
 /**
  * All streams that are open, and what each of them was sent and has applied.
@@ -34,7 +34,7 @@ export type Follow = (subscriber: Subscriber) => DeliveryFollower;
 export class Subscribers {
   readonly #metrics: StreamMetrics;
   readonly #open = new Set<Subscriber>();
-  readonly #follows: Follow[] = [];
+  readonly #followers: DeliveryFollower[] = [];
   readonly #now: () => number;
   #lastId = 0;
 
@@ -48,9 +48,9 @@ export class Subscribers {
     return this.#open;
   }
 
-  /** `follow` is called for each subscriber from now on. */
-  observe(follow: Follow): void {
-    this.#follows.push(follow);
+  /** The follower sees what becomes of every batch from now on. */
+  observe(follower: DeliveryFollower): void {
+    this.#followers.push(follower);
   }
 
   /** The caller closes it when the stream ends, whatever ends it. */
@@ -62,7 +62,7 @@ export class Subscribers {
       peer,
       store,
       metrics: this.#metrics,
-      follows: this.#follows,
+      followers: this.#followers,
       now: this.#now,
       close: () => this.#open.delete(subscriber),
     });

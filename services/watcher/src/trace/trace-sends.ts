@@ -31,7 +31,7 @@ interface Sends {
  *
  * *Bound:* the traced revisions of the last seconds. *Cost* for one that is not traced: a comparison.
  */
-export class TraceSends {
+export class TraceSends implements DeliveryFollower {
   readonly #store: Store;
   readonly #tracing: Tracing;
   readonly #sending = new Map<number, { readonly traced: TracedRevision; readonly audiences: Map<string, Sends> }>();
@@ -39,11 +39,6 @@ export class TraceSends {
   constructor(store: Store, tracing: Tracing) {
     this.#store = store;
     this.#tracing = tracing;
-  }
-
-  /** For Subscribers.observe. */
-  follow(subscriber: Subscriber): DeliveryFollower {
-    return { sent: (delivery, nowMs) => this.sent(subscriber, delivery, nowMs) };
   }
 
   sent(subscriber: Subscriber, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {

@@ -94,8 +94,7 @@ test("what is sent is recorded once for each zone, however many nodes are in it"
   store.replace({ services: [], slices: [], nodes });
   store.apply([{ kind: "put-service", service: service({ name: "web" }) }]);
   const subscribers = new Subscribers(new Registry());
-  const traceSends = new TraceSends(store, tracing);
-  subscribers.observe((subscriber) => traceSends.follow(subscriber));
+  subscribers.observe(new TraceSends(store, tracing));
   tracing.spans.length = 0;
   const { revision, storedAtMs } = store.snapshot;
   for (const name of Object.keys(zones)) {
