@@ -2,6 +2,7 @@ import { noAddresses } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
+import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 
 /** A cluster without API server: Services of equal size, their pods spread evenly over the nodes, three zones. */
 export interface SyntheticShape {
@@ -86,20 +87,24 @@ export function makeEndpoints(service: number, shape: SyntheticShape): Endpoint[
   );
 }
 
+/** What a decoded slice shares, too: see decode-slice.ts. */
+const ports = [{ name: "http", port: 8080, protocol: "TCP" }] as const;
+const none: readonly string[] = [];
+
 /** One pod; `number` is unique in the cluster and says address and node. */
 export function makeEndpoint(replicaSet: string, number: number, shape: SyntheticShape): Endpoint {
   const node = number % shape.nodes;
-  const zone = `zone-${node % zones}`;
+  const zone = shareText(`zone-${node % zones}`);
   return {
-    addresses: { v4: [`10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`], v6: [] },
-    ports: [{ name: "http", port: 8080, protocol: "TCP" }],
-    conditions: { ready: true, serving: true, terminating: false },
+    addresses: { v4: [`10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`], v6: none },
+    ports,
+    conditions: shareConditions(true, true, false),
     podName: `${replicaSet}-${(number + 46_656).toString(36)}`,
     hostname: "",
-    nodeName: `node-${node}`,
+    nodeName: shareText(`node-${node}`),
     zone,
-    hintedZones: shape.hints === "zone" ? [zone] : [],
-    hintedNodes: shape.hints === "node" ? [`node-${node}`] : [],
+    hintedZones: shape.hints === "zone" ? [zone] : none,
+    hintedNodes: shape.hints === "node" ? [`node-${node}`] : none,
   };
 }
 
@@ -117,7 +122,7 @@ export function makeSlices(serviceName: string, endpoints: readonly Endpoint[]):
 /** The slice with an endpoint that is ready or not. */
 export function withReadiness(slice: EndpointSlice, index: number, ready: boolean): EndpointSlice {
   const endpoints = slice.endpoints.map((endpoint, other) =>
-    other === index ? { ...endpoint, conditions: { ready, serving: ready, terminating: false } } : endpoint,
+    other === index ? { ...endpoint, conditions: shareConditions(ready, ready, false) } : endpoint,
   );
   return { ...slice, endpoints };
 }

@@ -10,10 +10,10 @@ import {
 } from "../gen/localv1/api_pb.ts";
 import type { ViewEndpoint } from "../node-view.ts";
 import type { Service } from "../service.ts";
+import { shareConditions, sharePorts, shareScopes, shareText, shareUse } from "../shared-values.ts";
 import { decodeAddresses, encodeAddresses } from "./addresses.ts";
 import { formatHash, hashBytes, hashText } from "./hash.ts";
 import { decodePortNumber, decodeProtocol, encodeProtocol } from "./service-message.ts";
-import { shareConditions, sharePorts, shareScopes, shareText, shareUse } from "./shared-values.ts";
 import { WireError } from "./wire-error.ts";
 
 /** An endpoint as far as KPNG can tell it. */

@@ -11,6 +11,7 @@ import {
 import { type Endpoint as EndpointMessage, EndpointUseSchema } from "../gen/localv1/api_pb.ts";
 import type { Node } from "../node.ts";
 import type { Service } from "../service.ts";
+import { shareConditions, sharePorts, shareText } from "../shared-values.ts";
 import { decodeAddresses, encodeAddresses } from "./addresses.ts";
 import { decodeEndpointPort, firstToFront, setFirstAddresses } from "./endpoint-message.ts";
 import { hashBytes } from "./hash.ts";
@@ -115,16 +116,16 @@ export function decodeEndpointInfo(bytes: Uint8Array): {
         decodeAddresses(info.Endpoint?.IPs) ?? noAddresses,
         decodeAddresses(info.Endpoint?.FirstIPs),
       ),
-      ports: info.Endpoint?.PortOverrides.map(decodeEndpointPort) ?? [],
-      conditions: {
+      ports: sharePorts(info.Endpoint?.PortOverrides.map(decodeEndpointPort) ?? []),
+      conditions: shareConditions(
         ready,
-        serving: isExtended ? (info.Conditions?.Serving ?? ready) : ready,
-        terminating: isExtended ? (info.Conditions?.Terminating ?? false) : false,
-      },
+        isExtended ? (info.Conditions?.Serving ?? ready) : ready,
+        isExtended ? (info.Conditions?.Terminating ?? false) : false,
+      ),
       podName: info.PodName,
       hostname: info.Endpoint?.Hostname ?? "",
-      nodeName: info.Topology?.Node ?? "",
-      zone: info.Topology?.Zone ?? "",
+      nodeName: shareText(info.Topology?.Node ?? ""),
+      zone: shareText(info.Topology?.Zone ?? ""),
       hintedZones: info.Hints?.Zones ?? [],
       hintedNodes: info.Hints?.Nodes ?? [],
     },

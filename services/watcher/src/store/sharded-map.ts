@@ -42,16 +42,25 @@ export class ShardedMap<V> {
 
   /** The same map with `value` at `key`, or without `key` if `value` is undefined. */
   with(key: string, value: V | undefined): ShardedMap<V> {
-    const index = shardOf(key);
-    const shard = this.#shards[index] as ReadonlyMap<string, V>;
-    const had = shard.has(key);
-    if (value === undefined && !had) return this;
-    const copy = new Map(shard);
-    if (value === undefined) copy.delete(key);
-    else copy.set(key, value);
+    return this.withAll([[key, value]]);
+  }
+
+  /** Likewise, for many; of several values for a key the last one holds. *Cost:* each shard is copied at most once. */
+  withAll(entries: Iterable<readonly [string, V | undefined]>): ShardedMap<V> {
     const shards = this.#shards.slice();
-    shards[index] = copy;
-    return new ShardedMap(shards, this.size + (value === undefined ? -1 : had ? 0 : 1));
+    let size = this.size;
+    for (const [key, value] of entries) {
+      const index = shardOf(key);
+      const shard = shards[index] as ReadonlyMap<string, V>;
+      const had = shard.has(key);
+      if (value === undefined && !had) continue;
+      const copy = shard === this.#shards[index] ? new Map(shard) : (shard as Map<string, V>);
+      if (value === undefined) copy.delete(key);
+      else copy.set(key, value);
+      shards[index] = copy;
+      size += value === undefined ? -1 : had ? 0 : 1;
+    }
+    return shards.every((shard, index) => shard === this.#shards[index]) ? this : new ShardedMap(shards, size);
   }
 
   /**

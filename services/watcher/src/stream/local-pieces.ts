@@ -6,7 +6,8 @@ import type { Frame } from "./frames.ts";
 import { type Audience, audienceOf } from "./local-units.ts";
 import { packFrames } from "./packed-frames.ts";
 import type { Item } from "./projection.ts";
-import { classUnit, noSlices, ownEndpointsOf, type ServiceState } from "./service-units.ts";
+import { type ServiceState, serviceStates } from "./service-state.ts";
+import { classUnit } from "./service-units.ts";
 import { makeStrip, type Strip } from "./strip.ts";
 
 /** Services in a piece that is made anew; one that has grown to twice as many is split. */
@@ -29,8 +30,9 @@ export interface Piece {
   readonly packed: Map<string, readonly Frame[]>;
 }
 
-interface PieceService extends ServiceState {
+interface PieceService {
   readonly key: string;
+  readonly state: ServiceState;
   /** Orders the pieces: the Service's path, or where the paths of its endpoints begin. */
   readonly start: string;
 }
@@ -52,9 +54,8 @@ function makePieces(startOf: (key: string) => string): (snapshot: Snapshot) => r
       const changed = new Set(keys);
       const services = piece?.services.filter(({ key }) => !changed.has(key)) ?? [];
       for (const key of keys) {
-        const service = snapshot.services.get(key);
-        if (service === undefined) continue;
-        services.push({ key, start: startOf(key), service, slices: snapshot.slicesByService.get(key) ?? noSlices });
+        const state = serviceStates(snapshot).get(key);
+        if (state !== undefined) services.push({ key, state, start: startOf(key) });
       }
       return split(services.sort((a, b) => compareText(a.start, b.start)));
     };
@@ -83,8 +84,8 @@ function split(services: readonly PieceService[]): Piece[] {
     pieces.push({
       start: some[0]?.start ?? "",
       services: some,
-      proxyNames: new Set(some.map(({ service }) => service.proxyName)),
-      hasZoneHints: some.some(({ slices }) => ownEndpointsOf(slices).hasZoneHints),
+      proxyNames: new Set(some.map(({ state }) => state.service.proxyName)),
+      hasZoneHints: some.some(({ state }) => state.own.hasZoneHints),
       strips: new Map(),
       packed: new Map(),
     });
@@ -112,8 +113,8 @@ export function packedPiece(piece: Piece, audience: Audience): readonly Frame[] 
 const emptyStrip = makeStrip([]);
 
 function pieceItems({ services }: Piece, audience: Audience): Item[] {
-  return services.flatMap((one) =>
-    one.service.proxyName === audience.proxyName ? classUnit(one, audience).items : [],
+  return services.flatMap(({ state }) =>
+    state.service.proxyName === audience.proxyName ? classUnit(state, audience).items : [],
   );
 }
 

@@ -7,7 +7,8 @@ import { wholeView } from "./local-whole.ts";
 import { nodeDelta } from "./node-delta.ts";
 import { type Place, PlaceFinder } from "./place.ts";
 import type { Changes, Item, Projection } from "./projection.ts";
-import { itemsOfUnit, nodeUnit, ownEndpointsOf, serviceFor } from "./service-units.ts";
+import { serviceStates } from "./service-state.ts";
+import { itemsOfUnit, nodeUnit, serviceFor } from "./service-units.ts";
 
 /** The view of one node as a stream's items. */
 export function localProjection(request: LocalRequest): Projection {
@@ -35,8 +36,8 @@ type Situation = readonly [Snapshot, Place];
 /** In another zone endpoints are chosen anew where hints for zones are. */
 function afterMove([before, old]: Situation, [snapshot, place]: Situation, request: LocalRequest): Changes {
   const keys = new Set(localDelta(before, snapshot).keys);
-  for (const { slicesByService } of [before, snapshot]) {
-    for (const [key, slices] of slicesByService.entries()) if (ownEndpointsOf(slices).hasZoneHints) keys.add(key);
+  for (const one of [before, snapshot]) {
+    for (const [key, state] of serviceStates(one).entries()) if (state.own.hasZoneHints) keys.add(key);
   }
   return diffItems(itemsOf(before, keys, request, old), itemsOf(snapshot, keys, request, place), localOrder);
 }

@@ -61,5 +61,6 @@ export function nodeItems(snapshot: Snapshot, nodeName: string): readonly Item[]
 
 /** With `isKept` false it must not be held on to; see setFrame. */
 export function makeItem(section: number, path: string, bytes: Uint8Array, isKept = true): Item {
-  return { section, path, frame: setFrame(localOrder.sections[section] ?? 0, path, bytes, isKept) };
+  const frame = setFrame(localOrder.sections[section] ?? 0, path, bytes, isKept);
+  return { section, path, frame, digest: undefined };
 }

@@ -2,7 +2,7 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { changedServices, derived } from "./derived.ts";
-import { noSlices, ownEndpointsOf } from "./service-units.ts";
+import { serviceStates } from "./service-state.ts";
 
 const none: ReadonlySet<string> = new Set();
 
@@ -21,14 +21,12 @@ const index = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, 
     for (const name of now.keys()) if (!old.has(name)) edit(name).add(key);
   }
   const entries = [...next].map(([name, keys]) => [name, keys.size === 0 ? undefined : keys] as const);
-  if (byNode.size === 0)
-    return ShardedMap.from(entries.flatMap(([name, keys]) => (keys ? [[name, keys] as const] : [])));
-  return entries.reduce((map, [name, keys]) => map.with(name, keys), byNode);
+  return byNode.withAll(entries);
 });
 
 /** The nodes that have endpoints of their own of a Service. */
-export function ownersOf({ services, slicesByService }: Snapshot, key: string): ReadonlyMap<string, unknown> {
-  return services.get(key) === undefined ? noOwners : ownEndpointsOf(slicesByService.get(key) ?? noSlices).byNode;
+export function ownersOf(snapshot: Snapshot, key: string): ReadonlyMap<string, unknown> {
+  return serviceStates(snapshot).get(key)?.own.byNode ?? noOwners;
 }
 
 const noOwners: ReadonlyMap<string, unknown> = new Map();

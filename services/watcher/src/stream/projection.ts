@@ -1,3 +1,4 @@
+import type { ItemDigest } from "@kpng/model/wire/item-digest.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Frame } from "./frames.ts";
 import type { Order } from "./order.ts";
@@ -9,6 +10,8 @@ export interface Item {
   readonly path: string;
   /** The operation that puts it. Two items of the same path are equal if these bytes are. */
   readonly frame: Frame;
+  /** What stands for it in digests, once somebody has asked; see digestOf. */
+  digest?: ItemDigest | undefined;
 }
 
 /** Frames of a batch without its marker, in their order; shared between subscribers wherever they are the same. */

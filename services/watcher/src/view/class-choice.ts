@@ -1,6 +1,7 @@
 import type { EndpointUse, FamilyFlags } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
-import { chooseEndpoints, isDraining, isOnNode } from "./choose-endpoints.ts";
+import { shareUse } from "@kpng/model/shared-values.ts";
+import { chooseEndpoints, isDraining, isOnNode, type NeededSets } from "./choose-endpoints.ts";
 import { neededSets, useInNoSet } from "./facet-use.ts";
 import type { Facet, FacetGroup, MergedEndpoint, MergedSlices } from "./merge-slices.ts";
 import { portFlags } from "./service-view.ts";
@@ -22,46 +23,79 @@ export interface NodeClass {
  *   for nodes by name: in these no other than its own are in the set;
  * - set "local" has none but its own.
  */
-export interface ClassChoice {
+export class ClassChoice {
   /** For each port of the Service; see ServiceItem. */
   readonly portHasEndpoints: readonly FamilyFlags[];
+  readonly #service: Service;
+  readonly #needed: NeededSets;
+  readonly #namedGroups: readonly FacetGroup[];
+  /** Most often all are in set "cluster": those that are not are fewer to remember. */
+  readonly #outside: ReadonlySet<Facet>;
+
+  constructor(service: Service, needed: NeededSets, namedGroups: readonly FacetGroup[], chosen: ChosenGroups) {
+    this.portHasEndpoints = portFlags(service, chosen.usable);
+    this.#service = service;
+    this.#needed = needed;
+    this.#namedGroups = namedGroups;
+    this.#outside = chosen.outside.length === 0 ? noFacets : new Set(chosen.outside);
+  }
+
   /** How a node uses an endpoint that is not its own. */
-  usesOf(endpoint: MergedEndpoint): Uses;
+  usesOf({ facets }: MergedEndpoint): Uses {
+    return facets.map((facet) => facet && this.#use(facet, this.#isInCluster(facet), false));
+  }
+
   /** How a node uses its own ones, in their order. */
-  usesOfOwn(endpoints: readonly MergedEndpoint[], nodeName: string): readonly Uses[];
+  usesOfOwn(endpoints: readonly MergedEndpoint[], nodeName: string): readonly Uses[] {
+    const groupsReadyHere = this.#needed.local ? readyGroups(endpoints, nodeName) : undefined;
+    const isLocal = (facet: Facet): boolean =>
+      groupsReadyHere !== undefined &&
+      isOnNode(facet, { name: nodeName }) &&
+      (facet.conditions.ready || (isDraining(facet) && !groupsReadyHere.has(facet.group)));
+    const use = (facet: Facet): EndpointUse | undefined =>
+      this.#use(facet, this.#isInCluster(facet) || this.#isMeant(facet, nodeName), isLocal(facet));
+    return endpoints.map(({ facets }) => facets.map((facet) => facet && use(facet)));
+  }
+
+  #isNamed({ group }: Facet): boolean {
+    return this.#namedGroups.includes(group);
+  }
+
+  #isInCluster(facet: Facet): boolean {
+    return this.#needed.cluster && !this.#isNamed(facet) && !this.#outside.has(facet);
+  }
+
+  #isMeant(facet: Facet, nodeName: string): boolean {
+    const { conditions, hintedNodes } = facet;
+    return this.#needed.cluster && this.#isNamed(facet) && conditions.ready && hintedNodes.includes(nodeName);
+  }
+
+  #use(facet: Facet, cluster: boolean, local: boolean): EndpointUse | undefined {
+    return cluster || local ? shareUse(cluster, local) : useInNoSet(this.#service, facet);
+  }
+}
+
+const noFacets: ReadonlySet<Facet> = new Set();
+
+/** What was chosen among the facets of each group. */
+interface ChosenGroups {
+  /** Facets that are not in set "cluster". */
+  readonly outside: readonly Facet[];
+  /** The groups of which some node can use something. */
+  readonly usable: ReadonlySet<FacetGroup>;
 }
 
 /** Pure; O(endpoints of the Service × ports). */
 export function chooseForClass(service: Service, merged: MergedSlices, { zone, namedGroups }: NodeClass): ClassChoice {
   const needed = neededSets(service);
-  // Most often all are in the set: those that are not are fewer to remember.
-  const outside = new Set<Facet>();
-  const usableGroups = new Set<FacetGroup>();
+  const outside: Facet[] = [];
+  const usable = new Set<FacetGroup>();
   for (const [group, facets] of merged.groups) {
     const { uses, hasEndpoints } = chooseEndpoints(facets, { name: "", zone }, { ...needed, local: false });
-    if (hasEndpoints) usableGroups.add(group);
-    if (needed.cluster) for (const facet of facets) if (!uses.has(facet)) outside.add(facet);
+    if (hasEndpoints) usable.add(group);
+    if (needed.cluster) for (const facet of facets) if (!uses.has(facet)) outside.push(facet);
   }
-  const isNamed = (facet: Facet): boolean => namedGroups.includes(facet.group);
-  const isInCluster = (facet: Facet): boolean => needed.cluster && !isNamed(facet) && !outside.has(facet);
-  const isMeant = (facet: Facet, nodeName: string): boolean =>
-    needed.cluster && isNamed(facet) && facet.conditions.ready && facet.hintedNodes.includes(nodeName);
-  const use = (facet: Facet, cluster: boolean, local: boolean): EndpointUse | undefined =>
-    cluster || local ? { cluster, local } : useInNoSet(service, facet);
-  return {
-    portHasEndpoints: portFlags(service, usableGroups),
-    usesOf: ({ facets }) => facets.map((facet) => facet && use(facet, isInCluster(facet), false)),
-    usesOfOwn(endpoints, nodeName) {
-      const groupsReadyHere = needed.local ? readyGroups(endpoints, nodeName) : undefined;
-      const isLocal = (facet: Facet): boolean =>
-        groupsReadyHere !== undefined &&
-        isOnNode(facet, { name: nodeName }) &&
-        (facet.conditions.ready || (isDraining(facet) && !groupsReadyHere.has(facet.group)));
-      return endpoints.map(({ facets }) =>
-        facets.map((facet) => facet && use(facet, isInCluster(facet) || isMeant(facet, nodeName), isLocal(facet))),
-      );
-    },
-  };
+  return new ClassChoice(service, needed, namedGroups, { outside, usable });
 }
 
 /** The groups in which an endpoint on the node is ready. */
@@ -102,13 +136,16 @@ export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
       else own.push(one);
     }
   }
+  if (!hasNodeHints) return { byNode, hasZoneHints, hintedGroups: noneHinted };
   const hintedGroups = new Set<FacetGroup>();
-  for (const [group, facets] of hasNodeHints ? groups : []) {
+  for (const [group, facets] of groups) {
     const ready = facets.filter(({ conditions }) => conditions.ready);
     if (ready.length > 0 && ready.every(({ hintedNodes }) => hintedNodes.length > 0)) hintedGroups.add(group);
   }
   return { byNode, hasZoneHints, hintedGroups };
 }
+
+const noneHinted: ReadonlySet<FacetGroup> = new Set();
 
 /** The groups in which a node uses what is meant for it by name: see {@link NodeClass}. Ascending. */
 export function namedGroupsFor(

@@ -1,5 +1,6 @@
-import { type Family, families } from "@kpng/model/address.ts";
+import type { Family } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Candidate } from "./choose-endpoints.ts";
 
 /** One use that a Service could make of an endpoint: a family and a port of it. */
@@ -19,6 +20,8 @@ export type FacetGroup = string;
 export interface MergedEndpoint {
   readonly endpoint: Endpoint;
   readonly slice: EndpointSlice;
+  /** Its place among all, from 0. */
+  readonly index: number;
   /** By family and port; undefined where another endpoint with the same address and port is taken in its place. */
   readonly facets: readonly (Facet | undefined)[];
 }
@@ -44,11 +47,12 @@ export interface MergedSlices {
 export function mergeSlices(slices: readonly EndpointSlice[]): MergedSlices {
   const groups = new Map<FacetGroup, Map<string, Place>>();
   const endpoints: MergedEndpoint[] = [];
+  const names: GroupNames = { v4: new Map(), v6: new Map() };
   for (const slice of slices) {
     for (const endpoint of slice.endpoints) {
-      const facets: (Facet | undefined)[] = [...facetsOf(endpoint, slice)];
+      const facets: (Facet | undefined)[] = facetsOf(endpoint, slice, names);
       for (const [index, facet] of facets.entries()) if (facet !== undefined) take({ facet, facets, index }, groups);
-      endpoints.push({ endpoint, slice, facets });
+      endpoints.push({ endpoint, slice, index: endpoints.length, facets });
     }
   }
   const facetsByGroup = [...groups].map(
@@ -73,17 +77,24 @@ interface Place {
   readonly index: number;
 }
 
-function* facetsOf(endpoint: Endpoint, slice: EndpointSlice): Iterable<Facet> {
+/** The names of groups by port: the endpoints of a slice share their ports, and so the names. */
+type GroupNames = Readonly<Record<Family, Map<EndpointPort | undefined, FacetGroup>>>;
+
+function facetsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupNames): Facet[] {
   const { conditions, nodeName, hintedZones, hintedNodes } = endpoint;
-  const ports = endpoint.ports.length === 0 ? [undefined] : endpoint.ports;
-  for (const family of families) {
-    if (endpoint.addresses[family].length === 0) continue;
-    for (const port of ports) {
-      const group = facetGroup(family, port);
-      yield { conditions, nodeName, hintedZones, hintedNodes, endpoint, slice, family, port, group };
-    }
-  }
+  const ports = endpoint.ports.length === 0 ? noPort : endpoint.ports;
+  const ofFamily = (family: Family): Facet[] => {
+    if (endpoint.addresses[family].length === 0) return [];
+    return ports.map((port) => {
+      const group = getOrMake(names[family], port, () => facetGroup(family, port));
+      return { conditions, nodeName, hintedZones, hintedNodes, endpoint, slice, family, port, group };
+    });
+  };
+  // Not flatMap, which leaves room for 16 more: there is a list for each endpoint.
+  return ofFamily("v4").concat(ofFamily("v6"));
 }
+
+const noPort = [undefined] as const;
 
 /** Puts a facet into its group; of two with the same address and port, one loses its place. */
 function take(place: Place, groups: Map<FacetGroup, Map<string, Place>>): void {

@@ -1,5 +1,6 @@
 import { noAddresses } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
+import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { z } from "zod";
 import type { DecodeOptions } from "./decode-options.ts";
@@ -118,15 +119,15 @@ function toEndpoint(endpoint: z.infer<typeof endpointShape>, ports: readonly End
   return {
     addresses: endpoint.addresses ? toSet(endpoint.addresses) : noAddresses,
     ports,
-    conditions: {
-      ready: conditions?.ready ?? true,
-      serving: conditions?.serving ?? true,
-      terminating: conditions?.terminating ?? false,
-    },
+    conditions: shareConditions(
+      conditions?.ready ?? true,
+      conditions?.serving ?? true,
+      conditions?.terminating ?? false,
+    ),
     podName: targetRef?.kind === "Pod" ? (targetRef.name ?? "") : "",
     hostname: endpoint.hostname ?? "",
-    nodeName: endpoint.nodeName ?? "",
-    zone: endpoint.zone ?? "",
+    nodeName: shareText(endpoint.nodeName ?? ""),
+    zone: shareText(endpoint.zone ?? ""),
     hintedZones: hints?.forZones ? hints.forZones.map((hint) => hint.name).sort(compareText) : none,
     hintedNodes: hints?.forNodes ? hints.forNodes.map((hint) => hint.name).sort(compareText) : none,
   };

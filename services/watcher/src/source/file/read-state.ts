@@ -2,6 +2,7 @@ import { noAddresses } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
+import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { problemsOf } from "../decode/decoded.ts";
 import { type DocumentContent, type DocumentNote, emptyContent, type Found } from "./document-content.ts";
@@ -127,15 +128,11 @@ function toEndpoint(stated: StateEndpoint): Endpoint {
       port,
       ...(protocol ? { protocol: protocols[protocol] } : {}),
     })),
-    conditions: {
-      ready,
-      serving: stated.conditions?.serving ?? ready,
-      terminating: stated.conditions?.terminating ?? false,
-    },
+    conditions: shareConditions(ready, stated.conditions?.serving ?? ready, stated.conditions?.terminating ?? false),
     podName: stated.podname ?? "",
     hostname: stated.endpoint?.hostname ?? "",
-    nodeName: stated.topology?.node ?? "",
-    zone: stated.topology?.zone ?? "",
+    nodeName: shareText(stated.topology?.node ?? ""),
+    zone: shareText(stated.topology?.zone ?? ""),
     hintedZones: [...(stated.hints?.zones ?? [])].sort(compareText),
     hintedNodes: [...(stated.hints?.nodes ?? [])].sort(compareText),
   };

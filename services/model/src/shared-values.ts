@@ -1,8 +1,8 @@
-import type { EndpointConditions, EndpointPort } from "../endpoint.ts";
-import type { EndpointUse, ViewEndpoint } from "../node-view.ts";
+import type { EndpointConditions, EndpointPort } from "./endpoint.ts";
+import type { EndpointUse, ViewEndpoint } from "./node-view.ts";
 
 // Most of what is said of an endpoint is said of very many in the same words: the name of a node, a list of ports, a few
-// flags. A view holds each of these once, and is a third as large.
+// flags. Who holds very many holds each of these once: a view is a third as large.
 
 /** Most different values of a kind that are remembered: the nodes of the largest clusters. */
 const maxShared = 10_000;
