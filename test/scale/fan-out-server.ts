@@ -1,6 +1,7 @@
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
 import { readServerTls } from "@kpng/process/tls-files.ts";
+import { looseOldGeneration } from "@kpng/process/v8-heap.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
 import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
 import type { MadeChange } from "./batch-log.ts";
@@ -57,6 +58,8 @@ function nextMarker(): ObjectChange {
 
 const handlers = {
   async start(options: StartOptions) {
+    // As the program does.
+    looseOldGeneration();
     shape = options.shape;
     store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);

@@ -3,7 +3,7 @@ import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
-import { keepYoungGenerationSmall } from "@kpng/process/young-generation.ts";
+import { keepYoungGenerationSmall } from "@kpng/process/v8-heap.ts";
 import type { Registry } from "prom-client";
 import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
 import { readFollowOptions } from "./backend-options.ts";

@@ -11,6 +11,7 @@ import {
 } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
+import { looseOldGeneration } from "@kpng/process/v8-heap.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
@@ -121,6 +122,7 @@ Examples:
   grpcurl -plaintext -d '{"NodeName":"n1"}' 127.0.0.1:12090 localv1.Sets/Watch
 `,
   make: (options, store, context) => {
+    looseOldGeneration();
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const routes = routesOptions(proxyNames(options), store, context);
     return serveTask({

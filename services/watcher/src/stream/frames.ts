@@ -96,35 +96,41 @@ export function syncFrame(mark?: SyncMark): Frame {
   return frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));
 }
 
-/** The same marker with room for a digest at its end. */
-function makeDigestTemplate(marker: Frame): Frame {
-  const reader = new BinaryReader(messageIn(marker));
-  reader.tag();
-  const body = Buffer.concat([reader.bytes(), new BinaryWriter().tag(syncDigest, WireType.Bit64).fixed64(0).finish()]);
-  return frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));
-}
+/** The marker of a batch, one for all who go the same way; to each it can tell the digest of its own view. */
+export class Marker {
+  readonly frame: Frame;
+  /** The same with room for a digest at its end. */
+  #template: Frame | undefined;
+  /** The same, by the changes that come before it. */
+  #closing: Map<Frame, Frame> | undefined;
 
-const digestTemplates = new WeakMap<Frame, Frame>();
+  constructor(frame: Frame) {
+    this.frame = frame;
+  }
 
-function digestTemplate(marker: Frame): Frame {
-  return getOrMake(digestTemplates, marker, () => makeDigestTemplate(marker));
-}
+  /** *Cost:* a copy of it. */
+  withDigest(digest: bigint): Frame {
+    return filled(this.#withRoom(), digest);
+  }
 
-/** The same marker with the digest of one subscriber's view. *Cost:* a copy of it. */
-export function withDigest(marker: Frame, digest: bigint): Frame {
-  return filled(digestTemplate(marker), digest);
-}
+  /** Changes that many share, followed by the marker with the digest of one subscriber's view. *Cost:* a copy. */
+  closing(changes: Frame, digest: bigint): Frame {
+    this.#closing ??= new Map();
+    return filled(
+      getOrMake(this.#closing, changes, () => Buffer.concat([changes, this.#withRoom()])),
+      digest,
+    );
+  }
 
-/** By the changes; most often all who are told the same are sent the same marker. */
-const closedTemplates = new WeakMap<Frame, { readonly marker: Frame; readonly template: Frame }>();
-
-/** Changes that many share, followed by the marker with the digest of one subscriber's view. *Cost:* a copy. */
-export function closedWith(changes: Frame, marker: Frame, digest: bigint): Frame {
-  const held = closedTemplates.get(changes);
-  if (held !== undefined && held.marker === marker) return filled(held.template, digest);
-  const template = Buffer.concat([changes, digestTemplate(marker)]);
-  closedTemplates.set(changes, { marker, template });
-  return filled(template, digest);
+  #withRoom(): Frame {
+    if (this.#template !== undefined) return this.#template;
+    const reader = new BinaryReader(messageIn(this.frame));
+    reader.tag();
+    const room = new BinaryWriter().tag(syncDigest, WireType.Bit64).fixed64(0).finish();
+    const body = Buffer.concat([reader.bytes(), room]);
+    this.#template = frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));
+    return this.#template;
+  }
 }
 
 const digestBuffer = new Uint8Array(digestBytes);

@@ -4,14 +4,14 @@ import type { Store } from "../store/store.ts";
 import { triggerTimes } from "../store/trigger-times.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
 import { between } from "./derived.ts";
-import { type Frame, syncFrame } from "./frames.ts";
+import { Marker, syncFrame } from "./frames.ts";
 import { markerTraces } from "./marker-traces.ts";
 import type { Batch } from "./subscription.ts";
 
 /** Most trigger times that a marker names. */
 const maxTriggers = 100;
 
-const plainMarker = syncFrame();
+const plainMarker = new Marker(syncFrame());
 
 interface MarkerContext {
   readonly batch: Batch;
@@ -25,7 +25,7 @@ interface MarkerContext {
  *
  * Those that go from the same snapshot to the same next one share it.
  */
-export function syncMarker(batch: Batch, store: Store, toExtended: boolean, openCount: number): Frame {
+export function syncMarker(batch: Batch, store: Store, toExtended: boolean, openCount: number): Marker {
   if (!toExtended) return plainMarker;
   const { snapshot, before } = batch;
   const context = { batch, store, openCount };
@@ -36,13 +36,13 @@ export function syncMarker(batch: Batch, store: Store, toExtended: boolean, open
 
 const sharedMarker = between((_before, _snapshot, context: MarkerContext) => makeMarker(context));
 
-function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): Frame {
+function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): Marker {
   const { snapshot, before } = batch;
   const { revision, storedAtMs } = snapshot;
   const triggeredAtMs = before === undefined ? [] : newest(triggerTimes(before, snapshot));
   const traces = markerTraces(batch, openCount, wallClockMs());
   const ackIntervalMs = ackIntervalFor(openCount);
-  return syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, ...traces });
+  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, ...traces }));
 }
 
 function newest(times: Iterable<number>): readonly number[] {

@@ -1,4 +1,3 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { digestOf } from "./item-digests.ts";
 import type { Item } from "./projection.ts";
@@ -9,15 +8,17 @@ export interface Unit {
   readonly items: readonly Item[];
   /** True if several endpoints had the same path, of which one is here. */
   readonly hasClashes: boolean;
+  /** The exclusive or of the digests of the items, once somebody has asked; see unitDigest. */
+  digest: bigint | undefined;
 }
 
-export const emptyUnit: Unit = { items: [], hasClashes: false };
+export const emptyUnit: Unit = { items: [], hasClashes: false, digest: 0n };
 
 /** Of several items with the same path the last one holds. */
 export function makeUnit(items: readonly Item[]): Unit {
   const sorted = items.toSorted((a, b) => compareText(a.path, b.path));
   const kept = sorted.filter((item, index) => item.path !== sorted[index + 1]?.path);
-  return { items: kept, hasClashes: kept.length < sorted.length };
+  return { items: kept, hasClashes: kept.length < sorted.length, digest: undefined };
 }
 
 /** Returns the item at a path. O(log items). */
@@ -44,17 +45,13 @@ export interface UnitDiff {
 /**
  * Returns what leads from `before` to `after`. An item that moves to another section is deleted and put.
  *
- * Kept as long as both live. *Cost:* O(before + after) the first time, and little for items that are the same objects.
+ * *Cost:* O(before + after), and little for items that are the same objects.
  */
 export function diffUnits(before: Unit, after: Unit): UnitDiff {
-  if (before === after) return noDiff;
-  const fromBefore = getOrMake(diffs, before, () => new WeakMap<Unit, UnitDiff>());
-  return getOrMake(fromBefore, after, () => makeDiff(before.items, after.items));
+  return before === after ? noDiff : makeDiff(before.items, after.items);
 }
 
 const noDiff: UnitDiff = { puts: [], deletes: [], replaced: [] };
-
-const diffs = new WeakMap<Unit, WeakMap<Unit, UnitDiff>>();
 
 function makeDiff(before: readonly Item[], after: readonly Item[]): UnitDiff {
   const puts: Item[] = [];
@@ -91,10 +88,9 @@ export function isSameItem(a: Item, b: Item): boolean {
 
 /** The exclusive or of the digests of the items. O(items) the first time. */
 export function unitDigest(unit: Unit): bigint {
-  return getOrMake(unitDigests, unit, () => digestOfItems(unit.items));
+  unit.digest ??= digestOfItems(unit.items);
+  return unit.digest;
 }
-
-const unitDigests = new WeakMap<Unit, bigint>();
 
 export function digestOfItems(items: readonly Item[]): bigint {
   let digest = 0n;

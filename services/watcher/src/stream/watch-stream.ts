@@ -2,7 +2,7 @@ import { ConnectError } from "@connectrpc/connect";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import type { Place } from "./admission-room.ts";
-import { closedWith, type Frame, resetFrame, withDigest } from "./frames.ts";
+import { type Frame, resetFrame } from "./frames.ts";
 import type { Changes, Projection } from "./projection.ts";
 import type { Subscriber } from "./subscriber.ts";
 import type { Batch } from "./subscription.ts";
@@ -317,10 +317,10 @@ export class WatchStream<Request> {
     const { before, snapshot, computedAtMs, changes } = batch;
     const marker = syncMarker(batch, store, wanted.isExtended, openCount());
     if (changes.only !== undefined && digest !== undefined) {
-      this.#hold(closedWith(changes.only, marker, digest));
+      this.#hold(marker.closing(changes.only, digest));
     } else {
       if (changes.only !== undefined) this.#hold(changes.only);
-      this.#hold(digest === undefined ? marker : withDigest(marker, digest));
+      this.#hold(digest === undefined ? marker.frame : marker.withDigest(digest));
     }
     const byteCount = this.#byteCount + this.#heldBytes;
     // Before it is written: the acknowledgement may be here before the writer comes back.

@@ -14,3 +14,16 @@ import { setFlagsFromString } from "node:v8";
 export function keepYoungGenerationSmall(): void {
   setFlagsFromString("--semi-space-growth-factor=1");
 }
+
+/**
+ * Lets V8's old generation, where what stays alive is moved to, grow by half before all of it is looked through for
+ * garbage again.
+ *
+ * Left alone, V8 grows the heap of a quiet program by a tenth. A watcher's heap is nearly all state that stays, 110 MB for
+ * 50 000 endpoints, to which each change adds a little garbage: it was looked through every few seconds, which took a
+ * quarter of the CPU time of all changes and held up one change in thirty for a fifth of a second. When much is allocated
+ * V8 would let the heap grow to more than this.
+ */
+export function looseOldGeneration(): void {
+  setFlagsFromString("--heap-growing-percent=50");
+}
