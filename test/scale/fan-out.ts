@@ -27,7 +27,7 @@ const usage = `node test/scale/fan-out.ts [options]
   --stalled <n>       readers that stop reading, beside the others
   --hints zone|node   topology hints on all endpoints
   --local-every <n>   of every n Services one has externalTrafficPolicy Local
-  --scripts <names>   rolling,drain,churn20,churn1000
+  --scripts <names>   rolling,drain,churn20,churn1000,burst
   --storms <ms,ms>    mass reconnects, each spread over so many milliseconds
   --bare              the floor instead of the watcher: node:http2 that sends all streams the same bytes
   --limit <seconds>   longest time for all to sync, and for one change to reach all (60)
@@ -46,7 +46,7 @@ interface Row extends Partial<Omit<RowOptions, "shape">> {
   readonly isBare?: boolean;
 }
 
-const allScripts: readonly ScriptName[] = ["rolling", "drain", "churn20", "churn1000"];
+const allScripts: readonly ScriptName[] = ["rolling", "drain", "churn20", "churn1000", "burst"];
 
 const standardRows: readonly Row[] = [
   { name: "100 × 1 000 × 10", streams: 100, shape: { services: 1_000, endpoints: 10 }, scripts: allScripts },
@@ -68,7 +68,7 @@ const standardRows: readonly Row[] = [
     name: "1 000 × 5 000 × 10",
     streams: 1_000,
     shape: { services: 5_000, endpoints: 10 },
-    scripts: ["rolling", "churn1000"],
+    scripts: ["rolling", "churn1000", "burst"],
     storms: [0, 5_000],
     stalled: 50,
   },

@@ -20,7 +20,7 @@ export interface Script {
   readonly after: readonly ObjectChange[];
 }
 
-export type ScriptName = "rolling" | "drain" | "churn20" | "churn1000";
+export type ScriptName = "rolling" | "drain" | "churn20" | "churn1000" | "burst";
 
 /** Seconds of each churn. */
 const churnSeconds = 5;
@@ -38,6 +38,8 @@ export function makeScript(name: ScriptName, shape: SyntheticShape): Script {
       return churn(20, shape);
     case "churn1000":
       return churn(1_000, shape);
+    case "burst":
+      return burst(shape);
   }
 }
 
@@ -57,9 +59,13 @@ export function endpointChange(index: number, shape: SyntheticShape): ObjectChan
  * the age of its next batch would say nothing.
  */
 function churn(perSecond: number, shape: SyntheticShape): Script {
+  return { before: [], ...churnOf(perSecond * churnSeconds, shape), stepsPerSecond: perSecond };
+}
+
+function churnOf(count: number, shape: SyntheticShape): Pick<Script, "steps" | "after"> {
   const steps: ObjectChange[][] = [];
   const touched = new Map<string, EndpointSlice>();
-  for (let index = 0; index < perSecond * churnSeconds; index += 1) {
+  for (let index = 0; index < count; index += 1) {
     const service = (index * stride) % shape.services;
     const [slice] = makeSlices(`service-${service}`, makeEndpoints(service, shape));
     const [first, ...others] = slice?.endpoints ?? [];
@@ -70,7 +76,13 @@ function churn(perSecond: number, shape: SyntheticShape): Script {
     steps.push([{ kind: "put-slice", slice: { ...slice, endpoints } }]);
   }
   const after = [...touched.values()].map((slice): ObjectChange => ({ kind: "put-slice", slice }));
-  return { before: [], steps, stepsPerSecond: perSecond, after };
+  return { steps, after };
+}
+
+/** A pod of every Service gets another address, all at once: what a source finds that comes back after a while. */
+function burst(shape: SyntheticShape): Script {
+  const { steps, after } = churnOf(shape.services, shape);
+  return { before: [], steps: [steps.flat()], stepsPerSecond: 1, after };
 }
 
 /** A Deployment of 1 000 pods gets a new version: ten pods at a time, each slice by itself, 50 times a second. */

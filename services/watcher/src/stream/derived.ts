@@ -22,7 +22,7 @@ function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown>
  * `evolve` returns what belongs to `snapshot`, given what belongs to `before`, and must not change the latter, nor hold on
  * to either snapshot. Snapshots need not follow each other, nor come from the same store: it costs more, nothing else.
  *
- * *Bound:* kept as long as its snapshot lives.
+ * *Bound:* kept as long as its snapshot lives, and with the newest one.
  */
 export function derived<T>(
   empty: T,
@@ -31,9 +31,11 @@ export function derived<T>(
   let last: { readonly snapshot: Snapshot; readonly value: T } = { snapshot: emptySnapshot, value: empty };
   return (snapshot) => {
     if (snapshot === last.snapshot) return last.value;
+    if (snapshot === emptySnapshot) return empty;
     const values = valuesOf(snapshot) as Map<typeof evolve, T>;
     const value = getOrMake(values, evolve, () => evolve(last.value, last.snapshot, snapshot));
-    last = { snapshot, value };
+    // One that lags behind asks for what was: the next snapshot still follows the newest.
+    if (snapshot.revision >= last.snapshot.revision) last = { snapshot, value };
     return value;
   };
 }
