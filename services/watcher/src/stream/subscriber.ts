@@ -3,6 +3,7 @@ import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/ap
 import type { Store } from "../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
 import { PendingBatches } from "./pending-batches.ts";
+import { roundsOf } from "./rounds.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
 import type { DeliveryFollower } from "./subscribers.ts";
 import { Subscription } from "./subscription.ts";
@@ -76,7 +77,7 @@ export class Subscriber {
     this.id = options.id;
     this.kind = options.kind;
     this.peer = options.peer;
-    this.subscription = new Subscription(options.store);
+    this.subscription = new Subscription(roundsOf(options.store));
     options.metrics.subscribers.inc({ kind: options.kind });
   }
 

@@ -1,6 +1,5 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import type { Store } from "../store/store.ts";
 import { diffItems } from "./diff-items.ts";
 import type { Changes, Projection } from "./projection.ts";
 import type { Rank } from "./turns.ts";
@@ -28,13 +27,14 @@ export interface Batch {
  * is the difference between what was sent and what is.
  */
 export class Subscription {
-  readonly #store: Store;
+  readonly #state: { readonly snapshot: Snapshot };
   #projection: Projection | undefined;
   #snapshot: Snapshot | undefined;
   #quietRevision = 0;
 
-  constructor(store: Store) {
-    this.#store = store;
+  /** `state` gives the snapshot that is to be had now; see Rounds. */
+  constructor(state: { readonly snapshot: Snapshot }) {
+    this.#state = state;
   }
 
   /** What was sent last is a view of this; undefined before the first batch. */
@@ -53,11 +53,11 @@ export class Subscription {
   }
 
   /**
-   * Returns what leads from what was sent to the newest state, which then counts as sent; there may be nothing that this
+   * Returns what leads from what was sent to the state that is to be had now, which then counts as sent; there may be nothing that this
    * subscriber can see. `begin` gives the first batch its changes.
    */
   advance(projection: Projection, begin: (snapshot: Snapshot) => Changes = projection.whole): Batch {
-    const { snapshot } = this.#store;
+    const { snapshot } = this.#state;
     const changes = this.#changesTo(projection, snapshot, begin);
     const isUpdate = projection === this.#projection;
     const before = isUpdate ? this.#snapshot : undefined;

@@ -2,11 +2,11 @@
 const sliceMs = 10;
 
 /**
- * What goes first: news for those who have their view, then what is new for those who come back with one, then the rest
- * of a view that was begun, then another view. So newcomers, who cost most, delay nobody else, and are served one after
+ * What goes first: news for those who have their view, then, when all of these have them, the next round of news (see
+ * Rounds), then what is new for those who come back with a view, then the rest of a view that was begun, then another view. So newcomers, who cost most, delay nobody else, and are served one after
  * the other rather than all at the pace of the last.
  */
-const ranks = ["update", "resume", "continue", "begin"] as const;
+const ranks = ["update", "round", "resume", "continue", "begin"] as const;
 export type Rank = (typeof ranks)[number];
 
 /**
@@ -22,6 +22,7 @@ export type Rank = (typeof ranks)[number];
 export class Turns {
   readonly #waiting: Readonly<Record<Rank, Queue<() => void>>> = {
     update: new Queue(),
+    round: new Queue(),
     resume: new Queue(),
     continue: new Queue(),
     begin: new Queue(),

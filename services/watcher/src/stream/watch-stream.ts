@@ -4,6 +4,7 @@ import type { Store } from "../store/store.ts";
 import type { Place } from "./admission-room.ts";
 import { type Frame, resetFrame } from "./frames.ts";
 import type { Changes, Projection } from "./projection.ts";
+import { type Rounds, roundsOf } from "./rounds.ts";
 import type { Subscriber } from "./subscriber.ts";
 import type { Batch } from "./subscription.ts";
 import { syncMarker } from "./sync-marker.ts";
@@ -63,6 +64,7 @@ const maxGranted = 10_000;
  */
 export class WatchStream<Request> {
   readonly #options: WatchStreamOptions<Request>;
+  readonly #rounds: Rounds;
   #state: "idle" | "waiting" | "due" | "writing" | "blocked" | "over" = "idle";
   /** False from a write that filled the sink until it is drained. */
   #hasRoom = true;
@@ -93,6 +95,7 @@ export class WatchStream<Request> {
 
   constructor(options: WatchStreamOptions<Request>) {
     this.#options = options;
+    this.#rounds = roundsOf(options.store);
   }
 
   /** True if no further request can be taken now: what comes must wait until the sink is told of room. */
@@ -145,7 +148,7 @@ export class WatchStream<Request> {
   close(): void {
     if (this.#state === "over") return;
     this.#state = "over";
-    this.#options.store.cancelNext(this.#onStored);
+    this.#rounds.cancelNext(this.#onStored);
     this.#release();
     this.#wanted = undefined;
     this.#ahead = undefined;
@@ -170,7 +173,7 @@ export class WatchStream<Request> {
   #replace(wanted: Wanted): void {
     this.#ahead = wanted;
     if (this.#state !== "waiting") return;
-    this.#options.store.cancelNext(this.#onStored);
+    this.#rounds.cancelNext(this.#onStored);
     this.#state = "idle";
   }
 
@@ -227,12 +230,12 @@ export class WatchStream<Request> {
 
   /** Until the store has something that this subscriber was not compared with. */
   #await(): void {
-    const { store, subscriber } = this.#options;
-    const { snapshot } = store;
+    const { subscriber } = this.#options;
+    const { snapshot } = this.#rounds;
     const isNew = this.#wanted?.projection !== subscriber.subscription.projection;
     if (!snapshot.isSynced || (!isNew && snapshot.revision <= subscriber.subscription.revision)) {
       this.#state = "waiting";
-      store.callNext(this.#onStored);
+      this.#rounds.callNext(this.#onStored);
       return;
     }
     this.#state = "due";
@@ -274,7 +277,8 @@ export class WatchStream<Request> {
 
   #goOn(): void {
     this.#state = "writing";
-    turns.schedule("continue", () => {
+    // The rest of news is news: it would wait as long as there are any others.
+    turns.schedule(this.#batch?.rank === "update" ? "update" : "continue", () => {
       if (this.#state !== "writing") return;
       try {
         this.#writeNext();
