@@ -85,8 +85,8 @@ export interface RowResult {
 
 const fleet = "readers";
 
-/** Changes before any is measured: the first ones pay for compilation, and a watcher runs for months. */
-const warmUpChanges = 50;
+/** Before any change is measured: the first hundreds pay for compilation, and a watcher runs for months. */
+const warmUp = { changes: 400, ms: 15_000 };
 
 /** Streams that hold what they receive, to be compared at the end. */
 const sampledStreams = 3;
@@ -145,7 +145,7 @@ class Row {
     await this.#load.call("drop", { fleet: "first" });
     await this.#settle();
     const idle = await this.#server.usage(true);
-    await this.#single(warmUpChanges);
+    await this.#single(warmUp.changes, warmUp.ms);
     const single = await this.#single(changes);
     const rssAfterBytes = (await this.#server.usage(false)).rssBytes;
     this.#say(`single changes: last node ${single.lastMs.median.toFixed(1)} ms`);
@@ -201,8 +201,9 @@ class Row {
     return sleep(25 + this.#options.streams / 25);
   }
 
-  async #single(count: number): Promise<ChangeFigures> {
-    const { streams, limitMs } = this.#options;
+  /** Ends early after `limitMs`. */
+  async #single(count: number, limitMs = this.#options.limitMs): Promise<ChangeFigures> {
+    const { streams } = this.#options;
     const mark = await this.#load.call("mark", { fleet });
     const loadBefore = await this.#load.call("cpu", {});
     const changes: MadeChange[] = [];
