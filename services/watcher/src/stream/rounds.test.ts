@@ -100,3 +100,20 @@ test("who waits no more leaves nothing behind", async () => {
   await quiet();
   expect(rounds.snapshot).toBe(store.snapshot);
 });
+
+test("who begins has a turn, however fast everything changes", async () => {
+  let isOver = false;
+  const one = follow(() => {
+    if (isOver) return;
+    const end = performance.now() + 12;
+    while (performance.now() < end);
+    change();
+  });
+  change();
+  await new Promise((resolve) => setImmediate(resolve));
+  for (let index = 0; index < 3; index += 1) await turns.run("begin", () => undefined);
+  isOver = true;
+  await quiet();
+  expect(one.seen.length).toBeGreaterThan(2);
+  expect(one.seen.at(-1)).toBe(store.snapshot.revision);
+});

@@ -12,13 +12,18 @@ import { turns } from "./turns.ts";
  * came first; soon no two would go the same way, and what lies between would be worked out, encoded and compressed for
  * each of them.
  *
- * A change that comes while nobody is at work is passed on at once. *Bound:* one entry for each that waits.
+ * Between two rounds, who begins or comes back has a slice of its own. A change that comes while nobody is at work is
+ * passed on at once. *Bound:* one entry for each that waits.
  */
 export class Rounds {
   readonly #store: Store;
   readonly #waiting = new Wakeup();
   readonly #onStored = (): void => this.#begin();
   readonly #onDone = (): void => this.#end();
+  readonly #onNext = (): void => {
+    this.#isGoing = false;
+    if (this.#waiting.waitingCount > 0) this.#begin();
+  };
   #snapshot: Snapshot;
   #isGoing = false;
 
@@ -54,10 +59,13 @@ export class Rounds {
 
   /** Nobody who was behind waits for a turn any more. */
   #end(): void {
+    if (this.#store.snapshot !== this.#snapshot) {
+      // In between who begins or comes back has a slice, or would have none as long as something changes all the time.
+      setImmediate(() => setImmediate(this.#onNext));
+      return;
+    }
     this.#isGoing = false;
-    if (this.#waiting.waitingCount === 0) return;
-    if (this.#store.snapshot === this.#snapshot) this.#store.callNext(this.#onStored);
-    else this.#begin();
+    if (this.#waiting.waitingCount > 0) this.#store.callNext(this.#onStored);
   }
 }
 
