@@ -50,6 +50,18 @@ describe("the time from a batch to its acknowledgement", () => {
   });
 });
 
+test("another view of a revision that was applied is applied when it is acknowledged", () => {
+  const subscriber = new Subscribers(new Registry(), () => 1_000).add("local", "", new Store());
+  const send = (): void => subscriber.sent({ after: 0, revision: 7, computedAtMs: 0, byteCount: 1 });
+  send();
+  subscriber.acknowledge(new Acknowledgement(7));
+  // It asked for something else in the meantime.
+  send();
+  expect(subscriber.unappliedSinceMs).toBe(1_000);
+  subscriber.acknowledge(new Acknowledgement(7));
+  expect(subscriber.unappliedSinceMs).toBeUndefined();
+});
+
 test("a batch counts as told when it is sent, not when it is made; what does not concern a subscriber counts at once", () => {
   const store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [] });

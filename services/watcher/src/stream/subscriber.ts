@@ -193,15 +193,17 @@ export class Subscriber {
   }
 
   #apply(applied: number, atMs: number, timings: ApplyTimings | undefined): void {
-    if (applied <= this.#acknowledged) return;
     const { metrics, followers } = this.#options;
     const pending = this.#pending;
     const sinceMs = pending.oldestSentAtMs;
+    let batch = pending.takeOldest(applied);
+    // A view of something else can be of the same revision as the one that was acknowledged last.
+    if (applied <= this.#acknowledged && batch === undefined) return;
     // What was applied before it was sent on this stream is told once more.
     if (sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
     this.#acknowledged = applied;
     this.#appliedAtMs = atMs;
-    for (let batch = pending.takeOldest(applied); batch !== undefined; batch = pending.takeOldest(applied)) {
+    for (; batch !== undefined; batch = pending.takeOldest(applied)) {
       for (const follower of followers) follower.applied?.(this, batch, atMs, timings);
     }
   }
