@@ -70,6 +70,21 @@ test("what is between two is made once, as long as few others are gone to in bet
   expect(made).toBeGreaterThan(6);
 });
 
+test("of many ways to the same one only the last are kept", () => {
+  const snapshots = grow(40);
+  const target = snapshots.at(-1) as Snapshot;
+  let made = 0;
+  const count = between(() => {
+    made += 1;
+    return made;
+  });
+  for (const snapshot of snapshots) count(snapshot, target);
+  count(snapshots[30] as Snapshot, target);
+  expect(made).toBe(40);
+  count(snapshots[0] as Snapshot, target);
+  expect(made).toBe(41);
+});
+
 test("what was made for a change is gone with it, without a look through the whole heap", () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as (options: { type: "minor" | "major" }) => void;

@@ -43,11 +43,15 @@ export function derived<T>(
 /** To how many snapshots the ways are kept: nearly all go to the newest one, and some are not done yet with one before. */
 const keptTargets = 4;
 
+/** How many ways to each: those who keep up go the same one, and who lags far behind goes one of its own. */
+const keptWays = 16;
+
 /**
  * Something that is made from what lies between two snapshots. Subscribers that keep up all go from the same one to the
  * same next one, so that pair is found at once. `context` is read by the one who asks first.
  *
- * *Bound:* kept for the last {@link keptTargets} snapshots to which somebody went, with those from which they did.
+ * *Bound:* the last {@link keptWays} to each of the last {@link keptTargets} snapshots to which somebody went, and the
+ * snapshots at both ends.
  */
 export function between<T, C = void>(
   make: (before: Snapshot, snapshot: Snapshot, context: C) => T,
@@ -61,7 +65,12 @@ export function between<T, C = void>(
       target = { snapshot, byBefore: new Map() };
       targets = [target, ...targets.slice(0, keptTargets - 1)];
     }
-    const value = getOrMake(target.byBefore, before, () => make(before, snapshot, context));
+    const { byBefore } = target;
+    const value = getOrMake(byBefore, before, () => make(before, snapshot, context));
+    if (byBefore.size > keptWays) {
+      const [oldest] = byBefore.keys();
+      if (oldest !== undefined) byBefore.delete(oldest);
+    }
     last = { before, snapshot, value };
     return value;
   };
