@@ -63,7 +63,7 @@ export function setFirstAddresses(message: EndpointMessage, { v4, v6 }: AddressS
  * A Service port without a name but with a named target port (`port: 80, targetPort: http`) gets a second entry under
  * the target port's name: Go clients look there, and refuse the Service's traffic if they find nothing.
  */
-function portOverrides(ports: readonly EndpointPort[], service: Service): PortName[] {
+export function portOverrides(ports: readonly EndpointPort[], service: Service): PortName[] {
   const overrides = ports.map(({ name, port }) => portName(name, port));
   for (const servicePort of service.ports) {
     if (servicePort.name !== "" || typeof servicePort.targetPort === "number") continue;

@@ -1,8 +1,8 @@
 import { toBinary } from "@bufbuild/protobuf";
-import { EndpointSchema, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { FamilyFlags } from "@kpng/model/node-view.ts";
 import { type Service, serviceKey } from "@kpng/model/service.ts";
-import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
 import { type Uses, viewEndpoints } from "../view/view-endpoints.ts";
@@ -35,9 +35,8 @@ export function makeEndpointItems(
   return viewEndpoints(service, one, uses, isOnNode).flatMap((endpoint) => {
     // A reader that ignores Scopes uses all that it gets for cluster IPs: what must not be used there is left out.
     if (!isExtended && !endpoint.scopes.internal) return [];
-    const encoded = isExtended ? encodeExtendedEndpoint(endpoint, service) : encodeKpngEndpoint(endpoint, service);
     const section = endpoint.podName === "" ? anonymousSection : podSection;
-    return [makeItem(section, `${path}/${endpoint.key}`, toBinary(EndpointSchema, encoded), isKept)];
+    return [makeItem(section, `${path}/${endpoint.key}`, endpointBytes(endpoint, service, isExtended), isKept)];
   });
 }
 

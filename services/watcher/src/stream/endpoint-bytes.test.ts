@@ -1,0 +1,68 @@
+import { toBinary } from "@bufbuild/protobuf";
+import type { EndpointPort } from "@kpng/model/endpoint.ts";
+import { EndpointSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { ViewEndpoint } from "@kpng/model/node-view.ts";
+import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
+import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { expect, test } from "vitest";
+import { service } from "../testing/build.ts";
+
+/** An endpoint as no cluster has it, and each field as some could. */
+function randomEndpoint(seed: number): ViewEndpoint {
+  const random = makeRandom(seed);
+  const [below, pick] = [makeRandomBelow(random), makePick(random)];
+  const flag = () => random() < 0.5;
+  const text = () =>
+    pick("", "a", "web-1.ns", "é", "𝄞 clef", "x".repeat(42), "ü".repeat(43), "y".repeat(300), "z".repeat(9_000));
+  const list = <T>(make: () => T): T[] => Array.from({ length: pick(0, 1, 1, 2, 40) }, make);
+  const port = (): EndpointPort => ({
+    name: text(),
+    port: pick(1, 127, 128, 16_383, 16_384, 65_535),
+    protocol: pick<EndpointPort["protocol"]>(
+      undefined,
+      "TCP",
+      "UDP",
+      "SCTP",
+      0,
+      7,
+      128,
+      2_147_483_647,
+      -1,
+      -2_147_483_648,
+    ),
+  });
+  const address = () => pick("10.0.0.9", "10.0.0.10", "fd00::1", `10.1.${below(256)}.${below(256)}`);
+  return {
+    key: "unused",
+    addresses: { v4: list(address), v6: list(address) },
+    ports: list(port),
+    hostname: text(),
+    podName: text(),
+    nodeName: text(),
+    isOnNode: flag(),
+    use: { cluster: flag(), local: flag() },
+    conditions: { ready: flag(), serving: flag(), terminating: flag() },
+    scopes: { internal: flag(), external: flag() },
+  };
+}
+
+test("an endpoint's bytes are those that the library makes of its message", () => {
+  const named = service({
+    ports: [{ name: "", protocol: "TCP", port: 80, nodePort: 0, targetPort: "http" }],
+  });
+  for (let seed = 1; seed <= 2_000; seed += 1) {
+    const endpoint = randomEndpoint(seed);
+    for (const owner of [service(), named]) {
+      const [plain, extended] = [encodeKpngEndpoint(endpoint, owner), encodeExtendedEndpoint(endpoint, owner)];
+      expect(
+        Buffer.compare(endpointBytes(endpoint, owner, false), toBinary(EndpointSchema, plain)),
+        `seed ${seed}`,
+      ).toBe(0);
+      expect(
+        Buffer.compare(endpointBytes(endpoint, owner, true), toBinary(EndpointSchema, extended)),
+        `seed ${seed}`,
+      ).toBe(0);
+    }
+  }
+});
