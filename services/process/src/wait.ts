@@ -15,11 +15,15 @@ export function aborted(signal: AbortSignal): Promise<void> {
 /** Something that can be waited for again and again: all who wait are woken by the next `wake`. */
 export class Wakeup {
   #waiting = new Set<() => void>();
+  /** Those that were woken last; who is cancelled before its turn comes is not called. */
+  #woken = new Set<() => void>();
 
   wake(): void {
-    const waiting = this.#waiting;
+    const woken = this.#waiting;
     this.#waiting = new Set();
-    for (const resolve of waiting) resolve();
+    this.#woken = woken;
+    for (const resolve of woken) resolve();
+    woken.clear();
   }
 
   /** Resolves at the next `wake`, or when `signal` aborts; nothing is left behind either way. */
@@ -43,6 +47,7 @@ export class Wakeup {
 
   cancel(callback: () => void): void {
     this.#waiting.delete(callback);
+    this.#woken.delete(callback);
   }
 
   /** How many wait now. */

@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import { Wakeup } from "./wait.ts";
+
+test("who waits is called once; who waits again is called by the next wake", () => {
+  const wakeup = new Wakeup();
+  let calls = 0;
+  const again = (): void => {
+    calls += 1;
+    wakeup.call(again);
+  };
+  wakeup.call(again);
+  wakeup.call(again);
+  wakeup.wake();
+  expect([calls, wakeup.waitingCount]).toEqual([1, 1]);
+  wakeup.wake();
+  expect(calls).toBe(2);
+});
+
+test("who is cancelled by another who is woken is not called", () => {
+  const wakeup = new Wakeup();
+  const called: string[] = [];
+  const late = (): void => void called.push("late");
+  wakeup.call(() => {
+    called.push("first");
+    wakeup.cancel(late);
+  });
+  wakeup.call(late);
+  wakeup.wake();
+  wakeup.wake();
+  expect(called).toEqual(["first"]);
+});
