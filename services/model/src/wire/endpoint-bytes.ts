@@ -14,6 +14,7 @@ const writer = new MessageWriter();
  */
 export function endpointBytes(endpoint: ViewEndpoint, service: Service, isExtended: boolean): Uint8Array {
   const { addresses, ports, scopes } = endpoint;
+  writer.begin();
   writer.string(1, endpoint.hostname);
   writeAddresses(2, addresses.v4, addresses.v6);
   writer.bool(3, endpoint.isOnNode);

@@ -18,6 +18,11 @@ export class MessageWriter {
   #bytes = Buffer.allocUnsafeSlow(4_096);
   #end = 0;
 
+  /** Begins a message: nothing is left of one that was given up half-way. */
+  begin(): void {
+    this.#end = 0;
+  }
+
   string(field: number, text: string): void {
     if (text !== "") this.element(field, text);
   }
@@ -71,9 +76,7 @@ export class MessageWriter {
 
   /** Returns the message, whose memory is used again for the next one: it is valid until then. */
   finish(): Uint8Array {
-    const message = this.#bytes.subarray(0, this.#end);
-    this.#end = 0;
-    return message;
+    return this.#bytes.subarray(0, this.#end);
   }
 
   #tag(field: number, type: number): void {

@@ -66,3 +66,11 @@ test("an endpoint's bytes are those that the library makes of its message", () =
     }
   }
 });
+
+test("what fails half-way leaves nothing in the bytes of the next one", () => {
+  const endpoint = randomEndpoint(1);
+  const broken = { ...endpoint, hostname: "web-1", ports: undefined as unknown as readonly EndpointPort[] };
+  const bytes = Buffer.from(endpointBytes(endpoint, service(), true));
+  expect(() => endpointBytes(broken, service(), true)).toThrow(TypeError);
+  expect(Buffer.compare(endpointBytes(endpoint, service(), true), bytes)).toBe(0);
+});
