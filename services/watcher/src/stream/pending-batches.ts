@@ -19,7 +19,8 @@ const width = 3;
  * They are numbers in one array, which is used again and again: there is a batch for each subscriber and change, and
  * what is kept for each is what the garbage collector must move.
  *
- * *Bound:* 128; of more, the two oldest become one, which counts as sent when the first was.
+ * *Bound:* 128; of more, the two oldest become one, which counts as sent when the first was, and goes over the revisions
+ * between the two as well, of which nothing was told.
  */
 export class PendingBatches {
   /** *Shape:* for each batch after, revision, sentAtMs; a ring once it is full. */
