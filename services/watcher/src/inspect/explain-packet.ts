@@ -129,6 +129,8 @@ export function explainPacket(
 /** Which set the policy leaves, and whether the endpoint must answer by way of this node. */
 function choosePath({ kind, service, isServed }: Frontend, packet: Packet, settings: ProxySettings): Path {
   const isLocal = isTakenForLocal(packet, settings);
+  // Without an address it is a pod because the question says so, whatever the cluster's CIDRs are.
+  const localSender = packet.sourceAddress === undefined ? "the sender is a pod" : "the sender is in the cluster CIDR";
   if (kind === "cluster-ip") {
     const set = service.internalTrafficPolicy === "Local" ? "local" : "cluster";
     const policy = `internalTrafficPolicy is ${service.internalTrafficPolicy}.`;
@@ -144,7 +146,7 @@ function choosePath({ kind, service, isServed }: Frontend, packet: Packet, setti
       };
     }
     return isLocal
-      ? { set, policy, isMasqueraded: false, masquerade: "the sender is in the cluster CIDR" }
+      ? { set, policy, isMasqueraded: false, masquerade: localSender }
       : { set, policy, isMasqueraded: true, masquerade: "the sender is outside the cluster CIDR" };
   }
   if (service.externalTrafficPolicy === "Cluster") {
@@ -155,7 +157,7 @@ function choosePath({ kind, service, isServed }: Frontend, packet: Packet, setti
   const policy = "externalTrafficPolicy is Local";
   if (isServed && isLocal) {
     const text = `${policy}; a pod counts as if it had gone out to the load balancer, and may use all endpoints.`;
-    return { set: "cluster", policy: text, isMasqueraded: false, masquerade: "the sender is in the cluster CIDR" };
+    return { set: "cluster", policy: text, isMasqueraded: false, masquerade: localSender };
   }
   if (isServed && packet.source === "node") {
     const text = `${policy}; the node itself counts as if it had gone out to the load balancer, and may use all endpoints.`;
