@@ -1,6 +1,7 @@
-import { expect, test } from "vitest";
+import { Command } from "commander";
+import { expect, test, vi } from "vitest";
 import { Backoff } from "./backoff.ts";
-import { nodeNameOption, parseDurationMs, parsePositiveDurationMs } from "./options.ts";
+import { addOptions, nodeNameOption, parseDurationMs, parsePositiveDurationMs } from "./options.ts";
 
 test.each([
   { text: "250", ms: 250 },
@@ -26,4 +27,27 @@ test("no time at all is refused where it would mean to go on without a pause", (
 test("a node without a name is refused", () => {
   expect(() => nodeNameOption.parse?.(" ", undefined)).toThrow("not empty");
   expect(nodeNameOption.parse?.("n1", undefined)).toBe("n1");
+});
+
+test.each([
+  { args: ["--flag"], value: true },
+  { args: ["--flag=true"], value: true },
+  { args: ["--flag=false"], value: false },
+  { args: ["--flag=true", "--flag=false"], value: false },
+  { args: ["--flag=false", "--flag"], value: true },
+  { args: ["--flag", "rest"], value: true },
+])("an option without a value: $args is $value", ({ args, value }) => {
+  for (const env of ["true", "false"]) {
+    vi.stubEnv("KPNG_FLAG", env);
+    const command = addOptions(new Command().argument("[rest]"), [{ flags: "--flag", description: "a flag" }]);
+    expect(command.parse(args, { from: "user" }).opts()).toMatchObject({ flag: value });
+    expect(command.helpInformation()).not.toContain("=true");
+  }
+});
+
+test("an option without a value takes no other text", () => {
+  const command = addOptions(new Command().exitOverride().configureOutput({ writeErr: () => undefined }), [
+    { flags: "--flag", description: "a flag" },
+  ]);
+  expect(() => command.parse(["--flag=perhaps"], { from: "user" })).toThrow("unknown option '--flag=perhaps'");
 });

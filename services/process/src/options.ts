@@ -23,8 +23,19 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
     // Commander takes any value for a yes: KPNG_CLEANUP=false would remove all rules.
     if (!option.isBoolean() || isYes(name, process.env[name])) option.env(name);
     command.addOption(option);
+    if (option.isBoolean()) addYesAndNo(command, option);
   }
   return command;
+}
+
+/** Takes `--flag=true` and `--flag=false` too, as Go programs do: kube-proxy's flags are often written like that. */
+function addYesAndNo(command: Command, flag: Option): void {
+  for (const value of [true, false]) {
+    command.addOption(new Option(`${flag.long}=${value}`).hideHelp());
+    command.on(`option:${flag.name()}=${value}`, () =>
+      command.setOptionValueWithSource(flag.attributeName(), value, "cli"),
+    );
+  }
 }
 
 /** For an option without a value. Errors: BAD_OPTION for what is neither yes nor no. */
