@@ -24,9 +24,9 @@ function bundled(name: keyof typeof servers): string {
   return join(bundledIn, `${name}.mjs`);
 }
 
-/** Starts a server to be measured, bundled; see {@link startCalled}. */
+/** Starts a server to be measured, bundled and with the options of the watcher's image; see {@link startCalled}. */
 export function startServer<H extends Handlers>(name: keyof typeof servers): Caller<H> {
-  return startFile(bundled(name), "server");
+  return startFile(bundled(name), "server", ["--max-semi-space-size=4"]);
 }
 
 /** Starts a TypeScript file of this folder; see {@link startFile}. */
@@ -39,10 +39,10 @@ export function startCalled<H extends Handlers>(file: string, place: Place): Cal
  *
  * Its garbage collection can be forced, and what it prints goes to standard error.
  */
-function startFile<H extends Handlers>(file: string, place: Place): Caller<H> {
+function startFile<H extends Handlers>(file: string, place: Place, options: readonly string[] = []): Caller<H> {
   const { KPNG_BENCH_PROFILE: folder } = process.env;
   const flags = folder === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", folder];
-  const program = [process.execPath, "--expose-gc", ...flags, file];
+  const program = [process.execPath, "--expose-gc", ...options, ...flags, file];
   const [command, ...args] = [...pinTo(place), ...program];
   const child = spawn(command ?? "", args, { stdio: ["ignore", "inherit", "inherit", "ipc"] });
   return new Caller<H>(child, basename(file));
