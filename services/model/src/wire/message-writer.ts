@@ -1,3 +1,5 @@
+import { writeVarint } from "./varint.ts";
+
 const wireVarint = 0;
 const wireBytes = 2;
 
@@ -84,10 +86,7 @@ export class MessageWriter {
   }
 
   #varint(value: number): void {
-    for (let rest = value; ; rest >>>= 7) {
-      this.#bytes[this.#end++] = rest < 0x80 ? rest : (rest & 0x7f) | 0x80;
-      if (rest < 0x80) return;
-    }
+    this.#end = writeVarint(this.#bytes, this.#end, value);
   }
 
   /** In 64 bits, as the encoding wants it. */

@@ -2,6 +2,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { EmptyOpSchema, Encoding, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { writeVarint } from "@kpng/model/wire/varint.ts";
 
 /**
  * Messages of a stream as ready gRPC frames, so that one encoding serves every subscriber.
@@ -204,15 +205,6 @@ function tagOf(field: number, type: WireType): number {
 function writeLength(bytes: Uint8Array, start: number, field: number, length: number): number {
   bytes[start] = tagOf(field, WireType.LengthDelimited);
   return writeVarint(bytes, start + 1, length);
-}
-
-/** Writes a number from 0 to 2^31 − 1; returns where it ends. */
-export function writeVarint(bytes: Uint8Array, start: number, value: number): number {
-  let end = start;
-  for (let rest = value; ; rest >>>= 7) {
-    bytes[end++] = rest < 0x80 ? rest : (rest & 0x7f) | 0x80;
-    if (rest < 0x80) return end;
-  }
 }
 
 function lengthOfVarint(value: number): number {

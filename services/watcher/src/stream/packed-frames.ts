@@ -1,5 +1,6 @@
 import { constants, zstdCompressSync } from "node:zlib";
-import { batchFrame, type Frame, messageIn, writeVarint } from "./frames.ts";
+import { writeVarint } from "@kpng/model/wire/varint.ts";
+import { batchFrame, type Frame, messageIn } from "./frames.ts";
 
 /**
  * Most bytes of operations that are packed into one, as far as one operation is no longer than that: larger ones save

@@ -2,7 +2,6 @@ import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
-import type { Snapshot } from "../store/snapshot.ts";
 import { type ClassChoice, chooseForClass, findOwn, type NodeClass, type OwnEndpoints } from "../view/class-choice.ts";
 import { type MergedSlices, mergeSlices } from "../view/merge-slices.ts";
 import { changedServices, derived } from "./derived.ts";
@@ -33,11 +32,12 @@ export class ServiceState {
 
   /** `before` is what was at the same key. */
   constructor(service: Service, slices: readonly EndpointSlice[], before?: ServiceState) {
+    const same = before?.slices === slices ? before : undefined;
     this.service = service;
-    this.merged = before?.slices === slices ? before.merged : mergeSlices(slices);
     this.slices = slices;
+    this.merged = same?.merged ?? mergeSlices(slices);
     this.items = new MadeItems(service, this.merged.endpoints, before?.items);
-    this.own = before?.slices === slices ? before.own : findOwn(this.merged);
+    this.own = same?.own ?? findOwn(this.merged);
   }
 
   ofClass(nodeClass: NodeClass, isExtended: boolean): ClassUnit {
@@ -59,8 +59,8 @@ export class ServiceState {
 
 const noSlices: readonly EndpointSlice[] = [];
 
-/** By Service. *Cost:* the Services that changed. */
-const states = derived(ShardedMap.empty<ServiceState>(), (all, before, snapshot) => {
+/** The Services of a snapshot with their slices, by key. *Cost:* those that changed. */
+export const serviceStates = derived(ShardedMap.empty<ServiceState>(), (all, before, snapshot) => {
   const { services, slicesByService } = snapshot;
   const stateAt = (key: string): ServiceState | undefined => {
     const service = services.get(key);
@@ -68,8 +68,3 @@ const states = derived(ShardedMap.empty<ServiceState>(), (all, before, snapshot)
   };
   return all.withAll(changedServices(before, snapshot).map((key) => [key, stateAt(key)]));
 });
-
-/** The Services of a snapshot with their slices, by key. */
-export function serviceStates(snapshot: Snapshot): ShardedMap<ServiceState> {
-  return states(snapshot);
-}

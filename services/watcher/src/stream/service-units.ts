@@ -1,11 +1,11 @@
 import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { isOnNode } from "../view/choose-endpoints.ts";
-import { namedGroupsFor } from "../view/class-choice.ts";
+import { type ClassChoice, namedGroupsFor } from "../view/class-choice.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
 import type { Audience } from "./local-units.ts";
 import type { Item } from "./projection.ts";
-import { type ClassUnit, type ServiceState, serviceStates } from "./service-state.ts";
+import { type ServiceState, serviceStates } from "./service-state.ts";
 import { diffUnits, emptyUnit, findItem, makeUnit, type Unit } from "./unit.ts";
 
 /** What the nodes of a class are told of a Service, and one of them by way of correction. */
@@ -84,7 +84,7 @@ function clashing(
   { merged, items: made }: ServiceState,
   node: ChoosingNode,
   isExtended: boolean,
-  { base, choice, endpoints }: { base: Unit; choice: ClassUnit["choice"]; endpoints: readonly MergedEndpoint[] },
+  { base, choice, endpoints }: { base: Unit; choice: ClassChoice; endpoints: readonly MergedEndpoint[] },
 ): NodeUnit {
   const ownUses = choice.usesOfOwn(endpoints, node.name);
   const usesByOwn = new Map(endpoints.map((one, index) => [one, ownUses[index] ?? []]));
