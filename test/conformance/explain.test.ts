@@ -1,5 +1,5 @@
-import { type ExplainedPacket, explainPacket } from "@kpng/watcher/inspect/explain-packet.ts";
-import type { ProxySettings } from "@kpng/watcher/inspect/packet.ts";
+import { type ExplainedPacket, explainPacket } from "@kpng/watcher/inspect/explain/explain-packet.ts";
+import type { ProxySettings } from "@kpng/watcher/inspect/explain/packet.ts";
 import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
 import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";

@@ -14,7 +14,7 @@ export { inspection } from "./inspect/inspection.ts";
 export { type ApiSourceOptions, apiSource } from "./source/api/api-source.ts";
 export { type DecodeGlobs, type DecodeOptions, makeDecodeOptions } from "./source/decode/decode-options.ts";
 export { type FileSourceOptions, fileSource } from "./source/file/file-source.ts";
-export { connectKube } from "./source/kube/connect.ts";
+export { connectKube } from "./source/kube/client/connect.ts";
 export { type KubeSourceOptions, kubeSource } from "./source/kube/kube-source.ts";
 export type { ClusterObjects, ClusterSink, ObjectChange, Source } from "./source/source.ts";
 export { type StateFileOptions, stateFileSink } from "./state-file/state-file-sink.ts";

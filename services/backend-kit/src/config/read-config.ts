@@ -1,3 +1,4 @@
+import { isRecord } from "@kpng/model/is-record.ts";
 import { BackendError } from "../backend-error.ts";
 import { configFields, type FieldRule, type FieldRules, type FieldType, type ProxyMode } from "./config-fields.ts";
 
@@ -143,8 +144,4 @@ function isZero(value: unknown): boolean {
   if (typeof value === "string") return value === "" || /^0+(\.0+)?(ns|us|µs|ms|s|m|h)?$/.test(value);
   if (Array.isArray(value)) return value.length === 0;
   return isRecord(value) && Object.values(value).every(isZero);
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -161,7 +161,7 @@ Examples:
       run: async (signal) => {
         // The Kubernetes client takes half a second and 80 MB to load: only who watches an API server pays for it.
         const [{ connectKube }, { kubeSource }] = await Promise.all([
-          import("@kpng/watcher/source/kube/connect.ts"),
+          import("@kpng/watcher/source/kube/client/connect.ts"),
           import("@kpng/watcher/source/kube/kube-source.ts"),
         ]);
         const connection = connectKube({ kubeconfig, server });

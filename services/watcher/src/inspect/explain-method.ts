@@ -17,13 +17,13 @@ import {
 import type { Protocol, Service } from "@kpng/model/service.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { readProxyName } from "../stream/requests.ts";
-import { readAskedNode } from "./asked-node.ts";
-import { decisionRow } from "./decision-row.ts";
-import { explainPacket, type StageName, type Verdict } from "./explain-packet.ts";
-import type { FrontendKind } from "./find-frontend.ts";
+import { explainPacket, type StageName, type Verdict } from "./explain/explain-packet.ts";
+import type { FrontendKind } from "./explain/find-frontend.ts";
+import { nodeAddresses, type Packet, type ProxySettings, type SourceKind, sourceKindOf } from "./explain/packet.ts";
 import { type InspectContext, syncedSnapshot } from "./inspect-context.ts";
-import { nodeAddresses, type Packet, type ProxySettings, type SourceKind, sourceKindOf } from "./packet.ts";
-import { listAddresses, protocolMessage } from "./service-row.ts";
+import { readAskedNode } from "./requested-node.ts";
+import { decisionRow } from "./rows/decision-row.ts";
+import { listAddresses, protocolMessage } from "./rows/service-row.ts";
 
 /** InspectService.Explain. Errors: INVALID_ARGUMENT, UNAVAILABLE. */
 export function explainMethod({ store, proxyNames }: InspectContext, request: ExplainRequest): ExplainResponse {

@@ -3,7 +3,7 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import type { ProxyNames } from "../stream/requests.ts";
 import type { Subscribers } from "../stream/subscribers.ts";
-import type { RecentChanges } from "./recent-changes.ts";
+import type { RecentChanges } from "./changes/recent-changes.ts";
 
 /** What questions are answered from. */
 export interface InspectContext {

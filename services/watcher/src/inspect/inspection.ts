@@ -3,10 +3,10 @@ import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { MoreService } from "../stream/routes.ts";
 import type { WatchContext } from "../stream/watch.ts";
+import { RecentChanges } from "./changes/recent-changes.ts";
 import { explainMethod } from "./explain-method.ts";
-import { inspectLists } from "./lists.ts";
-import { RecentChanges } from "./recent-changes.ts";
-import { inspectWatches } from "./watches.ts";
+import { inspectLists } from "./list-methods.ts";
+import { inspectWatches } from "./watch-methods.ts";
 
 /**
  * Begins to follow changes on their way to the nodes, and returns kpng.inspect.v1.InspectService, which tells of them and

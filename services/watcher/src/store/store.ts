@@ -7,7 +7,7 @@ import { compareText } from "@kpng/model/text-order.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Origin } from "../source/source.ts";
-import { withKeptEndpoints } from "./kept-endpoints.ts";
+import { withKeptEndpoints } from "./reuse-endpoints.ts";
 import { ShardedMap } from "./sharded-map.ts";
 import { emptySnapshot, maxTraces, type Snapshot, type TracedRevision } from "./snapshot.ts";
 import type { Cause, Update } from "./update.ts";

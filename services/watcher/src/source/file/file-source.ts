@@ -6,9 +6,9 @@ import { Counter, type Registry } from "prom-client";
 import { WatcherError } from "../../watcher-error.ts";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
-import type { InputFilesOptions } from "./input-files.ts";
+import type { InputFilesOptions } from "./input/input-files.ts";
+import { InputWatch, type WatchFolder } from "./input/input-watch.ts";
 import { type InputProblem, type InputResult, showPlace } from "./input-result.ts";
-import { InputWatch, type WatchFolder } from "./input-watch.ts";
 import { loadInput } from "./read-input.ts";
 
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {

@@ -1,7 +1,7 @@
 import type { FieldPath } from "../decode/decoded.ts";
 import type { ClusterObjects } from "../source.ts";
-import type { DocumentContent } from "./document-content.ts";
-import type { SourceDocument } from "./source-document.ts";
+import type { DocumentContent } from "./content/document-content.ts";
+import type { SourceDocument } from "./parse/parsed-document.ts";
 
 /** A place in the inputs; line and column count from 1 and are absent where the whole file is meant. */
 export interface Place {

@@ -1,5 +1,5 @@
 import type { DecodeOptions } from "../decode/decode-options.ts";
-import { type InputFilesOptions, listInputFiles, readInputFiles } from "./input-files.ts";
+import { type InputFilesOptions, listInputFiles, readInputFiles } from "./input/input-files.ts";
 import type { InputResult } from "./input-result.ts";
 import { readTexts } from "./read-texts.ts";
 

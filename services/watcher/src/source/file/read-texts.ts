@@ -1,10 +1,10 @@
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import { showPath } from "../decode/decoded.ts";
+import { readDocument } from "./content/read-document.ts";
 import { findDuplicates } from "./find-duplicates.ts";
-import type { InputText } from "./input-files.ts";
+import type { InputText } from "./input/input-files.ts";
 import type { InputNote, InputProblem, InputResult, Locate, ReadDocument } from "./input-result.ts";
-import { parseDocuments } from "./parse-documents.ts";
-import { readDocument } from "./read-document.ts";
+import { parseDocuments } from "./parse/parse-documents.ts";
 
 /** Characters that may be parsed again to find lines, for problems (2 s of work) and for notes. */
 const budget = { problems: 100_000_000, notes: 5_000_000 };

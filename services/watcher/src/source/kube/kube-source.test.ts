@@ -5,9 +5,9 @@ import { Registry } from "prom-client";
 import { test } from "vitest";
 import { makeDecodeOptions } from "../decode/decode-options.ts";
 import type { ObjectChange } from "../source.ts";
-import { ChangeQueue } from "./change-queue.ts";
-import { FakeServer, nodeList, rawNode, watchEvent } from "./fake-server.ts";
 import { kubeSource } from "./kube-source.ts";
+import { ChangeQueue } from "./objects/change-queue.ts";
+import { FakeServer, nodeList, rawNode, watchEvent } from "./testing/fake-server.ts";
 
 test("a cluster without ServiceCIDRs is ready and healthy, and is not asked for them again and again", async () => {
   const server = new FakeServer((url) => {

@@ -4,15 +4,16 @@ import { withoutCredentials } from "@kpng/process/redact.ts";
 import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
-import type { BrakeOptions } from "./brake.ts";
-import { ChangeQueue } from "./change-queue.ts";
-import type { KubeConnection } from "./connection.ts";
-import type { KindHandler } from "./handler.ts";
-import { HeldObjects } from "./held-objects.ts";
-import { HeldServiceCIDRs } from "./held-service-cidrs.ts";
-import { nodeKind, type ObjectKind, type Resource, serviceCIDRs, serviceKind, sliceKind } from "./kinds.ts";
-import { type KindObserver, makeSourceMetrics, observeKind } from "./observe.ts";
-import { Reflector, type ReflectorTiming } from "./reflector.ts";
+import type { KubeConnection } from "./client/connection.ts";
+import type { BrakeOptions } from "./objects/brake.ts";
+import { ChangeQueue } from "./objects/change-queue.ts";
+import { HeldObjects } from "./objects/object-cache.ts";
+import { nodeKind, type ObjectKind, serviceCIDRs, serviceKind, sliceKind } from "./objects/object-kinds.ts";
+import { HeldServiceCIDRs } from "./objects/service-cidr-cache.ts";
+import type { KindHandler } from "./reflector/collection-handler.ts";
+import { Reflector, type ReflectorTiming } from "./reflector/reflector.ts";
+import { type KindObserver, makeSourceMetrics, observeKind } from "./reflector/reflector-observer.ts";
+import type { Resource } from "./request/resource.ts";
 
 export interface KubeSourceOptions {
   readonly connection: KubeConnection;

@@ -1,0 +1,224 @@
+import { Registry } from "prom-client";
+import { beforeEach, expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { Acknowledgement } from "../../stream/acknowledgement.ts";
+import type { Subscriber } from "../../stream/subscriber.ts";
+import { Subscribers } from "../../stream/subscribers.ts";
+import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { RecentChanges } from "./recent-changes.ts";
+
+let nowMs: number;
+let store: Store;
+let subscribers: Subscribers;
+let changes: RecentChanges;
+
+/** A store with one Service and one Node, looked at from its first revision on, which is 1. */
+function begin(size?: number): void {
+  store = new Store();
+  subscribers = new Subscribers(new Registry(), () => nowMs);
+  changes = new RecentChanges(size);
+  store.observe((update) => changes.add(update));
+  subscribers.observe(changes);
+  store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
+  nowMs = store.snapshot.storedAtMs;
+}
+
+beforeEach(() => begin());
+
+function subscribe(nodeName: string): Subscriber {
+  const subscriber = subscribers.add("local", "", store);
+  subscriber.nodeName = nodeName;
+  send(subscriber, 0);
+  acknowledge(subscriber, store.snapshot.revision);
+  return subscriber;
+}
+
+function send(subscriber: Subscriber, after: number, revision = store.snapshot.revision): void {
+  subscriber.sent({ after, revision, computedAtMs: 0, byteCount: 1 });
+}
+
+function acknowledge(subscriber: Subscriber, applied: number, failed = 0, millis?: readonly number[]): void {
+  const [waitMs = 0, renderMs = 0, commitMs = 0] = millis ?? [];
+  const timings = millis === undefined ? undefined : { waitMs, renderMs, commitMs };
+  subscriber.acknowledge(new Acknowledgement(applied, failed, failed === 0 ? "" : "nft refused", timings));
+}
+
+/** Makes revision n + 1. */
+function change(name: string): number {
+  store.apply([{ kind: "put-service", service: service({ name }) }]);
+  return store.snapshot.revision;
+}
+
+const at = (revision: number) => {
+  const record = changes.at(revision);
+  if (record === undefined) throw new Error(`revision ${revision} is not remembered`);
+  return record;
+};
+
+test("a revision says what changed, where it came from and when", () => {
+  store.apply(
+    [
+      { kind: "put-service", service: service({ name: "new" }) },
+      { kind: "put-slice", slice: slice([endpoint("10.1.0.2")], { triggeredAtMs: 5_000 }) },
+      { kind: "delete-node", name: "n1" },
+    ],
+    { source: "kube", receivedAtMs: 6_000 },
+  );
+  expect(at(2).facts).toEqual({
+    revision: 2,
+    objects: [
+      { kind: "service", key: "ns/new", isDeleted: false },
+      { kind: "endpoints", key: "ns/web", isDeleted: false },
+      { kind: "node", key: "n1", isDeleted: true },
+    ],
+    objectCount: 3,
+    isFirstList: false,
+    source: "kube",
+    triggeredAtMs: 5_000,
+    receivedAtMs: 6_000,
+    storedAtMs: store.snapshot.storedAtMs,
+  });
+});
+
+test("the first list has no trigger time, and names a hundred objects at most", () => {
+  const services = Array.from({ length: 150 }, (_, index) => service({ name: `s${index}` }));
+  const first = new Store();
+  first.observe((update) => changes.add(update));
+  first.replace({ services, slices: [slice([], { triggeredAtMs: 5_000 })], nodes: [] });
+  expect(at(1).facts).toMatchObject({ isFirstList: true, objectCount: 151, triggeredAtMs: undefined });
+  expect(at(1).facts.objects).toHaveLength(100);
+});
+
+test("a change is followed to every node: told, received, applied, with the stages that add up to the whole", () => {
+  const [one, two] = [subscribe("n1"), subscribe("n2")];
+  change("a");
+  const stored = store.snapshot.storedAtMs;
+  nowMs = stored + 10;
+  send(one, 1);
+  nowMs = stored + 30;
+  send(two, 1);
+  expect(at(2)).toMatchObject({ toldCount: 2, receivedCount: 0, appliedCount: 0 });
+  one.received(2);
+  expect(at(2).receivedCount).toBe(1);
+  nowMs = stored + 60;
+  acknowledge(one, 2, 0, [10, 15, 20]);
+  nowMs = stored + 100;
+  acknowledge(two, 2, 0, [1, 2, 3]);
+  const record = at(2);
+  expect(record).toMatchObject({ receivedCount: 2, appliedCount: 2, failedCount: 0, lostCount: 0 });
+  expect([record.firstSentAtMs, record.lastSentAtMs, record.lastAppliedAtMs]).toEqual([
+    stored + 10,
+    stored + 30,
+    stored + 100,
+  ]);
+  expect(record.slowest).toEqual({
+    nodeName: "n2",
+    program: "",
+    sendMs: 30,
+    transitMs: 64,
+    timings: { waitMs: 1, renderMs: 2, commitMs: 3 },
+    totalMs: 100,
+  });
+  expect(record.stages?.transit.maxMs).toBe(64);
+  expect(record.stages?.commit.maxMs).toBe(20);
+});
+
+test("what was applied before it was acknowledged counts with the time when it was", () => {
+  const one = subscribe("n1");
+  const storedAtMs = [2, 3].map((revision) => {
+    change(`s${revision}`);
+    nowMs = store.snapshot.storedAtMs + 10;
+    send(one, revision - 1);
+    return store.snapshot.storedAtMs;
+  });
+  nowMs = (storedAtMs[1] ?? 0) + 1_000;
+  const earlier = [{ applied: 2, ageMs: 960 }];
+  one.acknowledge(new Acknowledgement(3, 0, "", undefined, 900, earlier));
+  expect(at(2)).toMatchObject({ appliedCount: 1, receivedCount: 1, lastAppliedAtMs: nowMs - 960 });
+  expect(at(3)).toMatchObject({ appliedCount: 1, receivedCount: 1, lastAppliedAtMs: nowMs - 900 });
+  expect(one.appliedAtMs).toBe(nowMs - 900);
+});
+
+test("one acknowledgement may tell of many batches", () => {
+  const one = subscribe("n1");
+  const earlier: { applied: number; ageMs: number }[] = [];
+  for (let revision = 2; revision <= 30; revision += 1) {
+    change(`s${revision}`);
+    send(one, revision - 1);
+    if (revision < 30) earlier.push({ applied: revision, ageMs: 0 });
+  }
+  one.acknowledge(new Acknowledgement(30, 0, "", undefined, 0, earlier));
+  for (let revision = 2; revision <= 30; revision += 1) expect(at(revision)).toMatchObject({ appliedCount: 1 });
+});
+
+test("a batch that merges revisions counts for each of them, a whole view for none", () => {
+  const one = subscribe("n1");
+  for (const name of ["a", "b", "c"]) change(name);
+  send(one, 1);
+  acknowledge(one, 4);
+  const late = subscribe("n2");
+  for (const revision of [2, 3, 4]) expect(at(revision)).toMatchObject({ toldCount: 1, appliedCount: 1 });
+  late.close();
+});
+
+test("what does not concern a node counts for nothing, whatever it applies later", () => {
+  const one = subscribe("n1");
+  change("a");
+  change("b");
+  send(one, 2);
+  acknowledge(one, 3);
+  expect(at(2)).toMatchObject({ toldCount: 0, appliedCount: 0 });
+  expect(at(3)).toMatchObject({ toldCount: 1, appliedCount: 1 });
+});
+
+test("failures are counted, named, and over when it is applied after all", () => {
+  const one = subscribe("n1");
+  change("a");
+  send(one, 1);
+  acknowledge(one, 1, 2);
+  acknowledge(one, 1, 2);
+  expect(at(2)).toMatchObject({ appliedCount: 0, failedCount: 2 });
+  expect(at(2).failures[0]).toEqual({ nodeName: "n1", program: "", error: "nft refused" });
+  acknowledge(one, 2);
+  expect(at(2)).toMatchObject({ appliedCount: 1, failedCount: 2 });
+});
+
+test("who goes before it said anything is lost; who never says anything only if it did not receive it", () => {
+  const acknowledging = subscribe("n1");
+  const silent = subscribers.add("local", "", store);
+  const other = subscribers.add("local", "", store);
+  for (const one of [silent, other]) send(one, 0);
+  change("a");
+  for (const one of [acknowledging, silent, other]) send(one, 1);
+  acknowledging.received(2);
+  silent.received(2);
+  for (const one of [acknowledging, silent, other]) one.close();
+  expect(at(2)).toMatchObject({ toldCount: 3, receivedCount: 2, lostCount: 2 });
+});
+
+test("as many are remembered as it was told to, the newest first", () => {
+  begin(3);
+  const one = subscribe("n1");
+  for (const name of ["a", "b", "c", "d"]) change(name);
+  expect([...changes.newestFirst()].map(({ facts }) => facts.revision)).toEqual([5, 4, 3]);
+  send(one, 1);
+  acknowledge(one, 5);
+  expect([...changes.newestFirst()].map(({ appliedCount }) => appliedCount)).toEqual([1, 1, 1]);
+});
+
+test("who acknowledges very late has applied every revision all the same, sent when the first of them was", () => {
+  const silent = subscribers.add("local", "", store);
+  send(silent, 0);
+  const beganAtMs = nowMs;
+  for (let index = 0; index < 300; index += 1) {
+    nowMs += 1;
+    const revision = change(`s${index}`);
+    send(silent, revision - 1);
+    silent.received(revision);
+  }
+  acknowledge(silent, 301);
+  const applied = [...changes.newestFirst()].filter(({ appliedCount }) => appliedCount === 1);
+  expect(applied.map(({ facts }) => facts.revision)).toEqual(Array.from({ length: 300 }, (_, index) => 301 - index));
+  expect(at(301).slowest?.sendMs).toBeGreaterThan(0);
+  expect(at(3).slowest?.sendMs).toBe(Math.max(0, beganAtMs - at(3).facts.storedAtMs));
+});

@@ -1,0 +1,125 @@
+import { triggerTimes } from "../../store/trigger-times.ts";
+import type { Update } from "../../store/update.ts";
+import type { ApplyTimings } from "../../stream/acknowledgement.ts";
+import type { PendingBatch } from "../../stream/pending-batches.ts";
+import type { Delivery, Subscriber } from "../../stream/subscriber.ts";
+import type { DeliveryFollower } from "../../stream/subscribers.ts";
+import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
+
+/**
+ * The last revisions and their way to the nodes.
+ *
+ * A batch counts for each revision that it goes over, and each revision is gone over at most once by a subscriber: so
+ * the work is proportional to what is sent, a few counters for each revision and subscriber.
+ *
+ * *Bound:* `size` records.
+ */
+export class RecentChanges implements DeliveryFollower {
+  readonly #size: number;
+  /** A revision is at its number modulo the size. */
+  readonly #records: (ChangeRecord | undefined)[];
+  #newest = 0;
+  #version = 0;
+
+  constructor(size = 1_000) {
+    this.#size = size;
+    this.#records = new Array<ChangeRecord | undefined>(size);
+  }
+
+  /** Grows with everything that becomes known. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** The newest first. */
+  *newestFirst(): Iterable<ChangeRecord> {
+    for (let revision = this.#newest; revision > this.#newest - this.#size; revision -= 1) {
+      const record = this.at(revision);
+      if (record === undefined) return;
+      yield record;
+    }
+  }
+
+  /** Undefined for a revision that is forgotten, or was made before anybody looked. */
+  at(revision: number): ChangeRecord | undefined {
+    const record = this.#records[revision % this.#size];
+    return record?.facts.revision === revision ? record : undefined;
+  }
+
+  /** For Store.observe. */
+  add({ before, next, origin }: Update): void {
+    const { objects, objectCount } = changedObjects(before, next);
+    let triggeredAtMs: number | undefined;
+    if (before.isSynced) {
+      for (const ms of triggerTimes(before, next)) triggeredAtMs = Math.max(triggeredAtMs ?? 0, ms);
+    }
+    const { revision, storedAtMs } = next;
+    this.#newest = revision;
+    this.#records[revision % this.#size] = new ChangeRecord({
+      revision,
+      objects,
+      objectCount,
+      isFirstList: !before.isSynced,
+      source: origin?.source ?? "",
+      triggeredAtMs,
+      receivedAtMs: origin?.receivedAtMs,
+      storedAtMs,
+    });
+    this.#version += 1;
+  }
+
+  sent(_subscriber: Subscriber, delivery: Delivery, nowMs: number): void {
+    this.#note(delivery, (record) => record.told(nowMs));
+  }
+
+  received(_subscriber: Subscriber, batch: PendingBatch): void {
+    this.#note(batch, (record) => {
+      record.receivedCount += 1;
+    });
+  }
+
+  applied(subscriber: Subscriber, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void {
+    this.#note(batch, (record) => record.applied(subscriber, batch.sentAtMs, atMs, timings));
+  }
+
+  failed(subscriber: Subscriber, batch: PendingBatch, error: string): void {
+    this.#note(batch, (record) => record.failed(subscriber, error));
+  }
+
+  lost(_subscriber: Subscriber, batch: PendingBatch): void {
+    this.#note(batch, (record) => {
+      record.lostCount += 1;
+    });
+  }
+
+  /** Something more is known of the revisions that a batch goes over. */
+  #note({ after, revision }: Pick<PendingBatch, "after" | "revision">, note: (record: ChangeRecord) => void): void {
+    // A whole view is no news of a change.
+    if (after === 0) return;
+    for (let each = Math.max(after, this.#newest - this.#size) + 1; each <= revision; each += 1) {
+      const record = this.at(each);
+      if (record !== undefined) note(record);
+    }
+    this.#version += 1;
+  }
+}
+
+function changedObjects(before: Update["before"], next: Update["next"]) {
+  const objects: ChangedObject[] = [];
+  let objectCount = 0;
+  const add = (kind: ChangedObject["kind"], keys: Iterable<string>, has: (key: string) => boolean): void => {
+    for (const key of keys) {
+      objectCount += 1;
+      if (objects.length < maxObjects) objects.push({ kind, key, isDeleted: !has(key) });
+    }
+  };
+  const { services, slicesByService, nodes } = next;
+  add("service", services.changedKeys(before.services), (key) => services.get(key) !== undefined);
+  add(
+    "endpoints",
+    slicesByService.changedKeys(before.slicesByService),
+    (key) => slicesByService.get(key) !== undefined,
+  );
+  add("node", nodes.changedKeys(before.nodes), (key) => nodes.get(key) !== undefined);
+  return { objects, objectCount };
+}

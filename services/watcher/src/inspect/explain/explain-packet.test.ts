@@ -1,0 +1,25 @@
+import { expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { explainPacket } from "./explain-packet.ts";
+import type { ProxySettings } from "./packet.ts";
+
+const store = new Store();
+store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
+
+function masqueradeOf(sourceAddress: string | undefined, clusterCIDRs: ProxySettings["clusterCIDRs"]): string {
+  const { steps } = explainPacket(
+    store.snapshot,
+    "n1",
+    "",
+    { family: "v4", protocol: "TCP", source: "pod", sourceAddress, destination: "10.96.0.1", port: 80 },
+    { clusterCIDRs, isMasqueradeAll: false, nodePortAddresses: [], isLocalhostNodePorts: true, moreNodeAddresses: [] },
+  );
+  return steps.find(({ stage }) => stage === "masquerade")?.text ?? "";
+}
+
+test("only a sender with an address is said to be in the cluster CIDR", () => {
+  expect(masqueradeOf(undefined, [])).toContain("the sender is a pod");
+  expect(masqueradeOf("10.1.0.9", ["10.1.0.0/16"])).toContain("the sender is in the cluster CIDR");
+  expect(masqueradeOf("10.1.0.9", [])).toContain("the sender is outside the cluster CIDR");
+});

@@ -1,0 +1,160 @@
+import { families } from "@kpng/model/address.ts";
+import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import type { Service } from "@kpng/model/service.ts";
+import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import { describe, expect, test } from "vitest";
+import {
+  addresses,
+  draining,
+  endpoint,
+  httpPort,
+  ready,
+  service,
+  servicePort,
+  slice,
+  starting,
+} from "../../testing/build.ts";
+import { makeServiceView } from "../../view/service-view.ts";
+import { type Decision, explainService } from "./explain-service.ts";
+
+const here = { name: "n1", zone: "z1" };
+
+function explain(fields: Partial<Service>, slices: readonly EndpointSlice[], proxyName = ""): readonly Decision[] {
+  return explainService({ namespace: "ns", name: "web", service: service(fields), slices }, here, proxyName);
+}
+
+const brief = (decisions: readonly Decision[]): string[] =>
+  decisions.map(({ address, portName, isUsed, reason }) => `${address} ${portName} ${isUsed ? "used" : "-"} ${reason}`);
+
+const outside = endpoint("10.1.0.9", { nodeName: "n9" });
+const loadBalancer = { type: "LoadBalancer", loadBalancerIPs: addresses("198.51.100.1") } as const;
+
+describe("an endpoint is", () => {
+  test("used or not for the reason that the choice has", () => {
+    const slices = [slice([endpoint("10.1.0.1"), endpoint("10.1.0.2", { conditions: starting })])];
+    expect(brief(explain({}, slices))).toEqual(["10.1.0.1 http used ready", "10.1.0.2 http - not-ready"]);
+  });
+
+  test("judged by the local set where only that is asked for", () => {
+    const slices = [slice([endpoint("10.1.0.1"), outside])];
+    expect(brief(explain({ internalTrafficPolicy: "Local" }, slices))).toEqual([
+      "10.1.0.1 http used ready",
+      "10.1.0.9 http - not-on-node",
+    ]);
+  });
+
+  test("used by the cluster set where both are asked for", () => {
+    const [decision] = explain({ ...loadBalancer, externalTrafficPolicy: "Local" }, [slice([outside])]);
+    expect(decision).toMatchObject({
+      isUsed: true,
+      use: { cluster: true, local: false },
+      reasons: { cluster: "ready", local: "not-on-node" },
+    });
+  });
+
+  test("used by the local set alone, as the last resort there", () => {
+    const slices = [slice([endpoint("10.1.0.1", { conditions: draining }), outside])];
+    expect(explain({ ...loadBalancer, externalTrafficPolicy: "Local" }, slices)[0]).toMatchObject({
+      isUsed: true,
+      reason: "last-resort",
+      reasons: { cluster: "terminating", local: "last-resort" },
+    });
+  });
+
+  test("a duplicate where a better slice names it", () => {
+    const slices = [
+      slice([endpoint("10.1.0.1", { conditions: draining })]),
+      slice([endpoint("10.1.0.1")], { name: "b" }),
+    ];
+    expect(brief(explain({}, slices))).toEqual(["10.1.0.1 http - duplicate", "10.1.0.1 http used ready"]);
+  });
+
+  test("of no use for a port that the Service does not have, and missing for one that it has not", () => {
+    const slices = [slice([endpoint("10.1.0.1", { ports: [{ ...httpPort, name: "metrics" }] })])];
+    expect(brief(explain({}, slices))).toEqual(["10.1.0.1 metrics - no-service-port", "10.1.0.1 http - no-such-port"]);
+  });
+
+  test("of the wrong family", () => {
+    expect(brief(explain({}, [slice([endpoint("fd00::1")])]))).toEqual(["fd00::1 http - other-family"]);
+  });
+
+  test("told but not proxied for a headless Service", () => {
+    const headless = { isHeadless: true, clusterIPs: addresses() };
+    expect(explain(headless, [slice([endpoint("10.1.0.1")])])[0]).toMatchObject({
+      isUsed: false,
+      reason: "not-proxied",
+      use: { cluster: true },
+    });
+  });
+
+  test("another service proxy's, and nobody's", () => {
+    const slices = [slice([endpoint("10.1.0.1")])];
+    expect(brief(explain({ proxyName: "cilium" }, slices))).toEqual(["10.1.0.1 http - other-service-proxy"]);
+    expect(brief(explain({ proxyName: "cilium" }, slices, "cilium"))).toEqual(["10.1.0.1 http used ready"]);
+    const orphans = explainService({ namespace: "ns", name: "web", service: undefined, slices }, here, "");
+    expect(brief(orphans)).toEqual(["10.1.0.1 http - no-service"]);
+  });
+
+  test("told without new traffic where it only keeps old UDP flows", () => {
+    const dns = [{ name: "dns", port: 53, protocol: "UDP" }] as const;
+    const slices = [
+      slice([endpoint("10.1.0.1", { conditions: draining, ports: dns }), endpoint("10.1.0.2", { ports: dns })]),
+    ];
+    const [old] = explain({ ports: [servicePort({ name: "dns", protocol: "UDP", port: 53 })] }, slices);
+    expect(old).toMatchObject({ isUsed: false, reason: "terminating", use: { cluster: false, local: false } });
+  });
+});
+
+test("told and used are exactly what the view has, whatever the Service and its slices are", () => {
+  const random = makeRandom(11);
+  const pick = makePick(random);
+  let toldCount = 0;
+  for (let round = 0; round < 2_000; round += 1) {
+    const made = service({
+      clusterIPs: pick(addresses("10.96.0.1"), addresses("10.96.0.1", "fd00::a"), addresses()),
+      isHeadless: pick(false, false, false, true),
+      internalTrafficPolicy: pick("Cluster", "Local"),
+      externalTrafficPolicy: pick("Cluster", "Local"),
+      ports: [servicePort(), servicePort({ name: "dns", protocol: "UDP", port: 53 })].slice(0, pick(1, 2)),
+      ...pick({}, { externalIPs: addresses("192.0.2.1") }),
+    });
+    const slices = Array.from({ length: pick(1, 2) }, (_, at) =>
+      slice(
+        Array.from({ length: pick(1, 2, 4) }, () =>
+          endpoint(pick("10.1.0.1", "10.1.0.2", "10.1.0.3", "fd00::1"), {
+            nodeName: pick("n1", "n2", ""),
+            podName: pick("", "p1", "p2"),
+            conditions: pick(ready, ready, draining, starting, { ready: false, serving: false, terminating: true }),
+            ports: pick([httpPort], [httpPort, { name: "dns", port: 53, protocol: "UDP" as const }], []),
+            hintedZones: pick([], ["z1"], ["z2"]),
+            hintedNodes: pick([], [], ["n1"], ["n2"]),
+          }),
+        ),
+        { name: `s${at}` },
+      ),
+    );
+    const inView = makeServiceView(made, slices, here).endpoints.flatMap(({ addresses: own, ports, use }) =>
+      families.flatMap((family) =>
+        own[family]
+          .slice(0, 1)
+          .flatMap((address) =>
+            (ports.length === 0 ? [undefined] : ports).map(
+              (port) => `${address} ${port?.name} ${port?.port} ${use.cluster} ${use.local}`,
+            ),
+          ),
+      ),
+    );
+    const decisions = explainService({ namespace: "ns", name: "web", service: made, slices }, here, "");
+    const told = decisions.flatMap(({ address, portName, port, use }) =>
+      use === undefined
+        ? []
+        : [
+            `${address} ${port === 0 ? undefined : portName} ${port === 0 ? undefined : port} ${use.cluster} ${use.local}`,
+          ],
+    );
+    expect([...new Set(told)].sort(), JSON.stringify({ made, slices })).toEqual([...new Set(inView)].sort());
+    for (const { isUsed, use } of decisions) if (isUsed) expect(use?.cluster || use?.local).toBe(true);
+    toldCount += told.length;
+  }
+  expect(toldCount).toBeGreaterThan(2_000);
+});

@@ -1,0 +1,87 @@
+import { create } from "@bufbuild/protobuf";
+import {
+  type EndpointDecision,
+  EndpointDecisionSchema,
+  EndpointReason,
+} from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import type { Decision, DecisionReason } from "../explain/explain-service.ts";
+import { protocolMessage } from "./service-row.ts";
+
+/** With `isOfPacket` what is said is about one packet, for which one set counts alone. */
+export function decisionRow(decision: Decision, isOfPacket = false): EndpointDecision {
+  const { use, reasons } = decision;
+  return create(EndpointDecisionSchema, {
+    namespace: decision.namespace,
+    service: decision.service,
+    slice: decision.slice,
+    portName: decision.portName,
+    protocol: protocolMessage(decision.protocol),
+    address: decision.address,
+    port: decision.port,
+    pod: decision.podName,
+    node: decision.nodeName,
+    isUsed: decision.isUsed,
+    reason: reasonRows[decision.reason].message,
+    isInClusterSet: use?.cluster ?? false,
+    clusterReason: reasons.cluster === undefined ? EndpointReason.UNSPECIFIED : reasonRows[reasons.cluster].message,
+    isInLocalSet: use?.local ?? false,
+    localReason: reasons.local === undefined ? EndpointReason.UNSPECIFIED : reasonRows[reasons.local].message,
+    isTold: use !== undefined,
+    text: sentence(decision, isOfPacket),
+  });
+}
+
+function sentence({ isUsed, reason, use, reasons }: Decision, isOfPacket: boolean): string {
+  const { text } = reasonRows[reason];
+  if (!isUsed) {
+    const flows = use !== undefined && !use.cluster && !use.local ? "; UDP flows that it answers are kept" : "";
+    return `not used: ${text}${flows}`;
+  }
+  if (isOfPacket) return `used: ${text}`;
+  if (use?.cluster === true && use.local) return `used, also where the policy is Local: ${text}`;
+  if (use?.cluster === true) {
+    const isNeeded = reasons.local !== undefined && reasons.local !== "set-not-needed";
+    return `used${isNeeded ? ", but not where the policy is Local" : ""}: ${text}`;
+  }
+  const isNeeded = reasons.cluster !== undefined && reasons.cluster !== "set-not-needed";
+  return `used where the policy is Local${isNeeded ? " only" : ""}: ${text}`;
+}
+
+const reasonRows: Readonly<Record<DecisionReason, { readonly message: EndpointReason; readonly text: string }>> = {
+  ready: { message: EndpointReason.READY, text: "it is ready" },
+  "hinted-to-node": { message: EndpointReason.HINTED_TO_NODE, text: "it is meant for this node" },
+  "hinted-to-zone": { message: EndpointReason.HINTED_TO_ZONE, text: "it is meant for this node's zone" },
+  "last-resort": {
+    message: EndpointReason.LAST_RESORT,
+    text: "it still serves while it terminates, and no ready one is left",
+  },
+  "set-not-needed": { message: EndpointReason.SET_NOT_NEEDED, text: "the Service's policies ask for no endpoint" },
+  "not-ready": { message: EndpointReason.NOT_READY, text: "it is not ready" },
+  terminated: { message: EndpointReason.TERMINATED, text: "it terminates and serves no longer" },
+  "not-on-node": { message: EndpointReason.NOT_ON_NODE, text: "the policy is Local and it runs on another node" },
+  terminating: { message: EndpointReason.TERMINATING, text: "it terminates, and others are ready" },
+  "hinted-to-other-nodes": {
+    message: EndpointReason.HINTED_TO_OTHER_NODES,
+    text: "it is meant for other nodes, and others are meant for this one",
+  },
+  "hinted-to-other-zones": {
+    message: EndpointReason.HINTED_TO_OTHER_ZONES,
+    text: "it is meant for other zones, and others are meant for this node's",
+  },
+  duplicate: {
+    message: EndpointReason.DUPLICATE,
+    text: "another slice names the same address and port, in a better condition or first",
+  },
+  "no-service-port": {
+    message: EndpointReason.NO_SERVICE_PORT,
+    text: "the Service has no port of that name and protocol",
+  },
+  "no-such-port": { message: EndpointReason.NO_SUCH_PORT, text: "it has no port for this port of the Service" },
+  "other-family": { message: EndpointReason.OTHER_FAMILY, text: "the Service has no cluster IP of its family" },
+  "not-proxied": { message: EndpointReason.NOT_PROXIED, text: "the Service is headless or an ExternalName" },
+  "other-service-proxy": {
+    message: EndpointReason.OTHER_SERVICE_PROXY,
+    text: "the Service is for another service proxy (label service.kubernetes.io/service-proxy-name)",
+  },
+  "no-service": { message: EndpointReason.NO_SERVICE, text: "its slice names a Service that does not exist" },
+};

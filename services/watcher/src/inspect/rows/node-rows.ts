@@ -1,0 +1,78 @@
+import { create } from "@bufbuild/protobuf";
+import { type Node as NodeMessage, NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import type { Node } from "@kpng/model/node.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import { setIfDefined } from "@kpng/model/wire/service-message.ts";
+import { timestampOf } from "@kpng/model/wire/time-message.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
+import type { Subscriber } from "../../stream/subscriber.ts";
+import { knownRevision, stateOf } from "./subscriber-row.ts";
+
+/** What all rows of nodes are made from. */
+export interface NodeTable {
+  /** Ascending: those of the cluster, and those that subscribers named. */
+  readonly names: readonly string[];
+  row(name: string): NodeMessage;
+}
+
+/** O(nodes + subscribers + endpoints). */
+export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeTable {
+  const subscribersByNode = new Map<string, Subscriber[]>();
+  for (const subscriber of open) {
+    if (subscriber.kind !== "local" || subscriber.nodeName === "") continue;
+    const others = subscribersByNode.get(subscriber.nodeName);
+    if (others === undefined) subscribersByNode.set(subscriber.nodeName, [subscriber]);
+    else others.push(subscriber);
+  }
+  const endpointCounts = countByNode(snapshot);
+  return {
+    names: [...new Set([...snapshot.nodes.keys(), ...subscribersByNode.keys()])].sort(compareText),
+    row: (name) => {
+      const subscribers = subscribersByNode.get(name) ?? [];
+      return nodeRow(name, snapshot, subscribers, endpointCounts.get(name) ?? 0);
+    },
+  };
+}
+
+function nodeRow(
+  name: string,
+  { nodes, revision }: Snapshot,
+  subscribers: readonly Subscriber[],
+  endpointCount: number,
+): NodeMessage {
+  const node: Node | undefined = nodes.get(name);
+  const states = subscribers.map((subscriber) => stateOf(subscriber, revision));
+  const waiting = subscribers.flatMap(({ unappliedSinceMs }) => unappliedSinceMs ?? []);
+  return create(NodeSchema, {
+    name,
+    isKnown: node !== undefined,
+    zone: node?.zone ?? "",
+    addresses: [...(node?.addresses ?? [])],
+    podCidrs: [...(node?.podCIDRs ?? [])],
+    isEligible: node?.isEligible ?? false,
+    endpointCount,
+    state: states.toSorted((a, b) => b - a)[0] ?? ApplyState.ABSENT,
+    subscriberCount: subscribers.length,
+    appliedRevision: BigInt(subscribers.length === 0 ? 0 : Math.min(...subscribers.map(knownRevision))),
+    ...setIfDefined("unappliedSince", waiting.length === 0 ? undefined : timestampOf(Math.min(...waiting))),
+    programs: [...new Set(subscribers.map(({ program }) => program))].filter((one) => one !== "").sort(compareText),
+    error: subscribers.find(({ failure }) => failure !== undefined)?.failure?.error ?? "",
+  });
+}
+
+const endpointCountsBySlices = new WeakMap<Snapshot["slicesByService"], ReadonlyMap<string, number>>();
+
+/** Made once for each state of the slices. */
+function countByNode({ slicesByService }: Snapshot): ReadonlyMap<string, number> {
+  const known = endpointCountsBySlices.get(slicesByService);
+  if (known !== undefined) return known;
+  const counts = new Map<string, number>();
+  endpointCountsBySlices.set(slicesByService, counts);
+  for (const slices of slicesByService.values()) {
+    for (const { endpoints } of slices) {
+      for (const { nodeName } of endpoints) counts.set(nodeName, (counts.get(nodeName) ?? 0) + 1);
+    }
+  }
+  return counts;
+}

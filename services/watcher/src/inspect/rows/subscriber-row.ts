@@ -1,0 +1,63 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  ApplyState,
+  type ApplyTimingsSchema,
+  SubscriberKind as KindMessage,
+  type Subscriber as SubscriberMessage,
+  SubscriberSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { setIfDefined } from "@kpng/model/wire/service-message.ts";
+import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
+import type { ApplyTimings } from "../../stream/acknowledgement.ts";
+import type { Subscriber, SubscriberKind } from "../../stream/subscriber.ts";
+
+/** `newest` is the newest revision of the store. */
+export function subscriberRow(subscriber: Subscriber, newest: number): SubscriberMessage {
+  const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
+  const timeOf = (ms: number | undefined) => (ms === undefined || ms === 0 ? undefined : timestampOf(ms));
+  return create(SubscriberSchema, {
+    id: BigInt(subscriber.id),
+    kind: kindMessage(subscriber.kind),
+    node: subscriber.nodeName,
+    serviceProxyName: subscriber.proxyName,
+    peer: subscriber.peer,
+    program: subscriber.program,
+    version: subscriber.version,
+    openedAt: timestampOf(subscriber.openedAtMs),
+    state: stateOf(subscriber, newest),
+    sentRevision: BigInt(subscriber.upToDateRevision),
+    ...setIfDefined("sentAt", timeOf(sentAtMs)),
+    receivedRevision: BigInt(subscriber.receivedRevision),
+    hasAcknowledged: subscriber.hasAcknowledged,
+    appliedRevision: BigInt(subscriber.appliedRevision),
+    ...setIfDefined("appliedAt", timeOf(appliedAtMs)),
+    revisionsBehind: BigInt(Math.max(0, newest - knownRevision(subscriber))),
+    ...setIfDefined("unappliedSince", timeOf(unappliedSinceMs)),
+    failedRevision: BigInt(failure?.revision ?? 0),
+    error: failure?.error ?? "",
+    ...setIfDefined("timings", timings && timingsMessage(timings)),
+  });
+}
+
+export function kindMessage(kind: SubscriberKind): KindMessage {
+  return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
+}
+
+/** Newest revision that a subscriber is known to have applied or, if it never says, received. */
+export function knownRevision(subscriber: Subscriber): number {
+  return subscriber.hasAcknowledged ? subscriber.appliedRevision : subscriber.receivedRevision;
+}
+
+export function stateOf(subscriber: Subscriber, newest: number): ApplyState {
+  if (subscriber.failure !== undefined) return ApplyState.FAILING;
+  if (newest === 0 || knownRevision(subscriber) < newest) return ApplyState.BEHIND;
+  return subscriber.hasAcknowledged ? ApplyState.CURRENT : ApplyState.RECEIVED;
+}
+
+export function timingsMessage({
+  waitMs,
+  renderMs,
+  commitMs,
+}: ApplyTimings): MessageInitShape<typeof ApplyTimingsSchema> {
+  return { wait: durationOf(waitMs), render: durationOf(renderMs), commit: durationOf(commitMs) };
+}

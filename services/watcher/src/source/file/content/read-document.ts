@@ -1,0 +1,17 @@
+import { isRecord } from "@kpng/model/is-record.ts";
+import type { DecodeOptions } from "../../decode/decode-options.ts";
+import { type DocumentContent, emptyContent } from "./document-content.ts";
+import { readManifests } from "./read-manifests.ts";
+import { readState } from "./read-state.ts";
+
+/** Reads a document of either format, or an empty one. Pure. */
+export function readDocument(value: unknown, options: DecodeOptions): DocumentContent {
+  if (value === null || value === undefined) return emptyContent;
+  if (isRecord(value)) {
+    if ("kind" in value || "apiVersion" in value) return readManifests(value, options);
+    if ("nodes" in value || "services" in value || Object.keys(value).length === 0) return readState(value);
+  }
+  const problem =
+    "neither a Kubernetes object (there is no kind) nor a KPNG state file (there are neither nodes nor services)";
+  return { ...emptyContent, problems: [{ path: [], problem }] };
+}

@@ -1,0 +1,111 @@
+import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import { isRecord } from "@kpng/model/is-record.ts";
+import type { Node } from "@kpng/model/node.ts";
+import type { Service } from "@kpng/model/service.ts";
+import { decodeNode } from "../../decode/decode-node.ts";
+import type { DecodeOptions } from "../../decode/decode-options.ts";
+import { decodeService } from "../../decode/decode-service.ts";
+import { decodeSlice } from "../../decode/decode-slice.ts";
+import { type Decoded, type FieldPath, type FieldProblem, show } from "../../decode/decoded.ts";
+import type { DocumentContent, DocumentNote, Found } from "./document-content.ts";
+
+/** The kinds that are read; the same kind of another group (a Knative Service, say) is another kind. */
+const apiVersions: Readonly<Record<string, string>> = {
+  Service: "v1",
+  EndpointSlice: "discovery.k8s.io/v1",
+  Node: "v1",
+  List: "v1",
+  ServiceList: "v1",
+  EndpointSliceList: "discovery.k8s.io/v1",
+  NodeList: "v1",
+};
+
+/** A list in a list is legal; this many levels of it are not. */
+const maxListDepth = 10;
+
+/**
+ * Reads a Kubernetes object: a Service, EndpointSlice or Node, or a list of objects. Other kinds are counted.
+ *
+ * Pure.
+ */
+export function readManifests(value: Readonly<Record<string, unknown>>, options: DecodeOptions): DocumentContent {
+  const content = new ManifestContent(options);
+  content.add(value, [], undefined, 0);
+  return content;
+}
+
+class ManifestContent implements DocumentContent {
+  readonly services: Found<Service>[] = [];
+  readonly slices: Found<EndpointSlice>[] = [];
+  readonly nodes: Found<Node>[] = [];
+  readonly problems: FieldProblem[] = [];
+  readonly notes: DocumentNote[] = [];
+  readonly otherKinds = new Map<string, number>();
+  readonly #options: DecodeOptions;
+
+  constructor(options: DecodeOptions) {
+    this.#options = options;
+  }
+
+  /** Items of a ServiceList and its like, as the API server gives them, have no kind of their own: `impliedKind`. */
+  add(value: unknown, path: FieldPath, impliedKind: string | undefined, depth: number): void {
+    if (!isRecord(value)) {
+      this.problems.push({ path, problem: `${show(value)} is no Kubernetes object` });
+      return;
+    }
+    const kind = value.kind ?? impliedKind;
+    if (typeof kind !== "string" || kind === "") {
+      this.problems.push({ path, problem: `the object has ${kind === undefined ? "no kind" : `kind ${show(kind)}`}` });
+      return;
+    }
+    const apiVersion = value.apiVersion ?? apiVersions[kind];
+    if (!Object.hasOwn(apiVersions, kind) || apiVersion !== apiVersions[kind]) {
+      const name = typeof apiVersion === "string" ? `${kind} (${apiVersion})` : kind;
+      this.otherKinds.set(name, (this.otherKinds.get(name) ?? 0) + 1);
+      return;
+    }
+    switch (kind) {
+      case "Service":
+        this.#keep(this.services, decodeService(value, this.#options), path);
+        break;
+      case "EndpointSlice":
+        this.#keep(this.slices, decodeSlice(value, this.#options), path);
+        break;
+      case "Node":
+        this.#keep(this.nodes, decodeNode(value, this.#options), path);
+        break;
+      default:
+        this.#addList(value, path, kind === "List" ? undefined : kind.slice(0, -"List".length), depth);
+    }
+  }
+
+  #addList(
+    list: Readonly<Record<string, unknown>>,
+    path: FieldPath,
+    itemKind: string | undefined,
+    depth: number,
+  ): void {
+    const items = list.items ?? [];
+    if (!Array.isArray(items) || depth >= maxListDepth) {
+      const problem = depth >= maxListDepth ? "lists are nested too deeply" : `items is no list but ${show(items)}`;
+      this.problems.push({ path: [...path, "items"], problem });
+      return;
+    }
+    for (const [index, item] of items.entries()) this.add(item, [...path, "items", index], itemKind, depth + 1);
+  }
+
+  #keep<T>(found: Found<T>[], decoded: Decoded<T>, path: FieldPath): void {
+    switch (decoded.kind) {
+      case "ok":
+        found.push({ path, value: decoded.value });
+        for (const note of decoded.notes) this.notes.push({ path, note });
+        return;
+      case "skip":
+        this.notes.push({ path, note: decoded.note });
+        return;
+      case "bad":
+        this.problems.push({ path: [...path, ...decoded.path], problem: decoded.problem });
+        return;
+    }
+  }
+}

@@ -1,0 +1,139 @@
+import { noAddresses } from "@kpng/model/address.ts";
+import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
+import type { Node } from "@kpng/model/node.ts";
+import type { Protocol, Service } from "@kpng/model/service.ts";
+import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import { problemsOf } from "../../decode/decoded.ts";
+import { type DocumentContent, type DocumentNote, emptyContent, type Found } from "./document-content.ts";
+import { type StateEndpoint, type StateNode, type StateService, stateShape } from "./state-shape.ts";
+
+/**
+ * Reads a state file of KPNG, with its defaults: namespace "default", and an endpoint belongs to the Service under which
+ * it stands, whatever it says itself.
+ *
+ * Pure. All problems are given, each unknown key as one.
+ */
+export function readState(value: unknown): DocumentContent {
+  const parsed = stateShape.safeParse(value);
+  if (!parsed.success) return { ...emptyContent, problems: problemsOf(parsed.error) };
+  const services: Found<Service>[] = [];
+  const slices: Found<EndpointSlice>[] = [];
+  const notes: DocumentNote[] = [];
+  for (const [index, entry] of (parsed.data.services ?? []).entries()) {
+    const service = toService(entry.service);
+    services.push({ path: ["services", index, "service"], value: service });
+    slices.push(...toSlices(service, entry.endpoints ?? [], index, notes));
+  }
+  const nodes = (parsed.data.nodes ?? []).map((node, index) => ({ path: ["nodes", index], value: toNode(node) }));
+  return { ...emptyContent, services, slices, nodes, notes };
+}
+
+const protocols: readonly (Protocol | undefined)[] = [undefined, "TCP", "UDP", "SCTP"];
+
+function toNode(node: StateNode): Node {
+  return {
+    name: node.name,
+    zone: node.topology?.zone ?? "",
+    labels: node.labels ?? {},
+    annotations: node.annotations ?? {},
+    addresses: (node.addresses ?? []).map((parsed) => parsed.address),
+    podCIDRs: node.podcidrs ?? [],
+    isEligible: node.iseligible ?? true,
+  };
+}
+
+function toService(service: StateService): Service {
+  return {
+    namespace: service.namespace || "default",
+    name: service.name,
+    type: service.type || "ClusterIP",
+    proxyName: service.proxyname ?? "",
+    labels: service.labels ?? {},
+    annotations: service.annotations ?? {},
+    isHeadless: service.ips?.headless ?? false,
+    clusterIPs: service.ips?.clusterips ?? undefined,
+    externalIPs: service.ips?.externalips ?? undefined,
+    loadBalancerIPs: service.ips?.loadbalancerips ?? undefined,
+    proxyModeLoadBalancerIPs: service.proxymodeloadbalancerips ?? noAddresses,
+    ipFilters: (service.ipfilters ?? []).map(({ targetips, sourceranges }) => ({
+      ...(targetips ? { targetIPs: targetips } : {}),
+      sourceRanges: sourceranges ?? [],
+    })),
+    mapIP: service.mapip ?? false,
+    ports: (service.ports ?? []).map((port) => ({
+      name: port.name ?? "",
+      protocol: protocols[port.protocol ?? 0] ?? "TCP",
+      port: port.port,
+      nodePort: port.nodeport ?? 0,
+      // KPNG looks at the name first too (`endpoint.go`, PortMapping).
+      targetPort: port.targetportname || (port.targetport ?? 0),
+    })),
+    internalTrafficPolicy: service.internaltraffictolocal ? "Local" : "Cluster",
+    externalTrafficPolicy: service.externaltraffictolocal ? "Local" : "Cluster",
+    clientIPAffinitySeconds: service.sessionaffinity?.clientip?.timeoutseconds,
+    healthCheckNodePort: service.healthchecknodeport ?? 0,
+  };
+}
+
+/**
+ * The slices of a Service: one for each source that its endpoints name, one of the Service's own name for the others.
+ *
+ * In that one pods keep KPNG's key, the bare pod name, so a pod may be in it once only. KPNG lost all but one endpoint
+ * of a pod; here the second goes to a slice `NAME~2`, the third to `NAME~3`. No Kubernetes name has a tilde.
+ */
+function toSlices(
+  service: Service,
+  endpoints: readonly StateEndpoint[],
+  index: number,
+  notes: DocumentNote[],
+): readonly Found<EndpointSlice>[] {
+  const slices = new Map<string, { readonly path: (string | number)[]; readonly endpoints: Endpoint[] }>();
+  const countByPod = new Map<string, number>();
+  for (const [position, stated] of endpoints.entries()) {
+    const path = ["services", index, "endpoints", position];
+    const endpoint = toEndpoint(stated);
+    if (endpoint.addresses.v4.length + endpoint.addresses.v6.length === 0) {
+      notes.push({ path, note: "the endpoint is left out: it has no address" });
+      continue;
+    }
+    let name = stated.sourcename || service.name;
+    if (name === service.name && endpoint.podName !== "") {
+      const count = (countByPod.get(endpoint.podName) ?? 0) + 1;
+      countByPod.set(endpoint.podName, count);
+      if (count > 1) name = `${service.name}~${count}`;
+    }
+    const slice = slices.get(name);
+    if (slice === undefined) slices.set(name, { path, endpoints: [endpoint] });
+    else slice.endpoints.push(endpoint);
+  }
+  return [...slices].map(([name, slice]) => ({
+    path: slice.path,
+    value: {
+      namespace: service.namespace,
+      name,
+      serviceName: service.name,
+      endpoints: slice.endpoints,
+      hasPodKeys: name === service.name,
+    },
+  }));
+}
+
+function toEndpoint(stated: StateEndpoint): Endpoint {
+  const ready = stated.conditions ? (stated.conditions.ready ?? false) : true;
+  return {
+    addresses: stated.endpoint?.ips ?? noAddresses,
+    ports: (stated.endpoint?.portoverrides ?? []).map(({ name, port, protocol }) => ({
+      name: name ?? "",
+      port,
+      ...(protocol ? { protocol: protocols[protocol] } : {}),
+    })),
+    conditions: shareConditions(ready, stated.conditions?.serving ?? ready, stated.conditions?.terminating ?? false),
+    podName: stated.podname ?? "",
+    hostname: stated.endpoint?.hostname ?? "",
+    nodeName: shareText(stated.topology?.node ?? ""),
+    zone: shareText(stated.topology?.zone ?? ""),
+    hintedZones: [...(stated.hints?.zones ?? [])].sort(compareText),
+    hintedNodes: [...(stated.hints?.nodes ?? [])].sort(compareText),
+  };
+}

@@ -1,0 +1,145 @@
+import type { AddressSet } from "@kpng/model/address.ts";
+import { isRecord } from "@kpng/model/is-record.ts";
+import { z } from "zod";
+import { show } from "../../decode/decoded.ts";
+import {
+  addressField,
+  affinitySecondsField,
+  cidrField,
+  nameField,
+  nameOrEmptyField,
+  numberField,
+  portField,
+  portOrZeroField,
+  stringMapField,
+  toSet,
+  wordField,
+} from "../../decode/fields.ts";
+
+function addressOf(family: "v4" | "v6") {
+  return addressField.refine((parsed) => parsed.family === family, {
+    error: ({ input }) => `${show(isRecord(input) ? input.address : input)} is no address of family ${family}`,
+  });
+}
+
+const addressSet = z
+  .strictObject({ v4: z.array(addressOf("v4")).nullish(), v6: z.array(addressOf("v6")).nullish() })
+  .transform(({ v4, v6 }): AddressSet => toSet([...(v4 ?? []), ...(v6 ?? [])]));
+
+/** KPNG's enum, which its YAML gives as a number; 0 is "unknown". */
+const protocol = numberField(0, 3);
+
+const topology = z.strictObject({ node: nameOrEmptyField.nullish(), zone: z.string().nullish() });
+
+const node = z.strictObject({
+  name: nameField,
+  topology: topology.nullish(),
+  labels: stringMapField.nullish(),
+  annotations: stringMapField.nullish(),
+  // These three are ours.
+  addresses: z.array(addressField).nullish(),
+  podcidrs: z.array(cidrField).nullish(),
+  iseligible: z.boolean().nullish(),
+});
+
+const service = z.strictObject({
+  namespace: nameOrEmptyField.nullish(),
+  name: nameField,
+  type: wordField("ClusterIP", "NodePort", "LoadBalancer", "ExternalName", "").nullish(),
+  labels: stringMapField.nullish(),
+  annotations: stringMapField.nullish(),
+  ips: z
+    .strictObject({
+      clusterips: addressSet.nullish(),
+      externalips: addressSet.nullish(),
+      loadbalancerips: addressSet.nullish(),
+      headless: z.boolean().nullish(),
+    })
+    .nullish(),
+  ipfilters: z
+    .array(z.strictObject({ targetips: addressSet.nullish(), sourceranges: z.array(cidrField).nullish() }))
+    .nullish(),
+  mapip: z.boolean().nullish(),
+  ports: z
+    .array(
+      z.strictObject({
+        name: nameOrEmptyField.nullish(),
+        protocol: protocol.nullish(),
+        port: portField,
+        nodeport: portOrZeroField.nullish(),
+        targetport: portOrZeroField.nullish(),
+        targetportname: nameOrEmptyField.nullish(),
+      }),
+    )
+    .nullish(),
+  externaltraffictolocal: z.boolean().nullish(),
+  internaltraffictolocal: z.boolean().nullish(),
+  sessionaffinity: z
+    .strictObject({ clientip: z.strictObject({ timeoutseconds: affinitySecondsField }).nullish() })
+    .nullish(),
+  healthchecknodeport: portOrZeroField.nullish(),
+  // These two are ours.
+  proxyname: z.string().nullish(),
+  proxymodeloadbalancerips: addressSet.nullish(),
+});
+
+const endpoint = z.strictObject({
+  // Made from the rest; what a file says is not believed.
+  hash: z.unknown().optional(),
+  namespace: z.string().nullish(),
+  sourcename: nameOrEmptyField.nullish(),
+  servicename: z.string().nullish(),
+  podname: nameOrEmptyField.nullish(),
+  endpoint: z
+    .strictObject({
+      hostname: nameOrEmptyField.nullish(),
+      ips: addressSet.nullish(),
+      // These two depend on the node that looks; KPNG's state has the fields because its type has them.
+      local: z.boolean().nullish(),
+      scopes: z.strictObject({ internal: z.boolean().nullish(), external: z.boolean().nullish() }).nullish(),
+      portoverrides: z
+        .array(
+          z.strictObject({
+            name: nameOrEmptyField.nullish(),
+            port: portField,
+            // Ours.
+            protocol: protocol.nullish(),
+          }),
+        )
+        .nullish(),
+    })
+    .nullish(),
+  conditions: z
+    .strictObject({
+      ready: z.boolean().nullish(),
+      // These two are ours.
+      serving: z.boolean().nullish(),
+      terminating: z.boolean().nullish(),
+    })
+    .nullish(),
+  topology: topology.nullish(),
+  hints: z
+    .strictObject({
+      zones: z.array(z.string()).nullish(),
+      // Ours.
+      nodes: z.array(z.string()).nullish(),
+    })
+    .nullish(),
+});
+
+/**
+ * The shape of KPNG's state file, `kpng … to-file`.
+ *
+ * Its keys are the Go structs' fields in lower case (gopkg.in/yaml.v2 makes them so). As in KPNG an unknown key is
+ * refused: a misspelt one would otherwise be a Service that silently lacks something. Null and absent mean the same.
+ *
+ * Source: KPNG, `file2store.go` and `store2file.go`.
+ */
+export const stateShape = z.strictObject({
+  nodes: z.array(node).nullish(),
+  services: z.array(z.strictObject({ service, endpoints: z.array(endpoint).nullish() })).nullish(),
+});
+
+export type StateNode = z.infer<typeof node>;
+export type StateService = z.infer<typeof service>;
+export type StateEndpoint = z.infer<typeof endpoint>;

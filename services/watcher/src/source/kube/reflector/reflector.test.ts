@@ -1,0 +1,250 @@
+import assert from "node:assert/strict";
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
+import { test } from "vitest";
+import { Store } from "../../../store/store.ts";
+import { makeDecodeOptions } from "../../decode/decode-options.ts";
+import { ChangeQueue } from "../objects/change-queue.ts";
+import { HeldObjects } from "../objects/object-cache.ts";
+import { nodeKind } from "../objects/object-kinds.ts";
+import { type Answer, FakeServer, nodeList, rawNode, watchEvent } from "../testing/fake-server.ts";
+import { Reflector, type ReflectorTiming } from "./reflector.ts";
+import { makeSourceMetrics, observeKind } from "./reflector-observer.ts";
+
+const names = Array.from({ length: 20 }, (_, index) => `node-${index}`);
+const bookmark = (resourceVersion: string): unknown => watchEvent("BOOKMARK", { metadata: { resourceVersion } });
+const status = (code: number, message: string): unknown => watchEvent("ERROR", { kind: "Status", code, message });
+const open: Answer = { lines: [], after: "hang" };
+
+interface Scenario {
+  readonly name: string;
+  readonly timing?: ReflectorTiming | undefined;
+  /** One answer per request; after the last the server is silent. */
+  readonly answers: readonly Answer[];
+  /** What must have been asked: "list", "watch <resourceVersion>" or "watch-list". */
+  readonly asked: readonly string[];
+  /** Number of nodes after each revision. */
+  readonly nodeCounts: readonly number[];
+  /** Whether the part of the health is healthy in the end. */
+  readonly isHealthy?: boolean | undefined;
+}
+
+const scenarios: readonly Scenario[] = [
+  {
+    name: "resumes where the last event or bookmark left it",
+    answers: [
+      nodeList("10", names),
+      { lines: [watchEvent("ADDED", rawNode("new", "12")), bookmark("15")], after: "break" },
+      nodeList("16", ["node-0"]),
+      open,
+    ],
+    asked: ["list", "watch 10", "probe", "watch 15"],
+    nodeCounts: [20, 21],
+  },
+  {
+    name: "lists again after an in-stream 410, and nothing is missing in between",
+    answers: [nodeList("10", names), { lines: [status(410, "too old")] }, nodeList("30", names.slice(1)), open],
+    asked: ["list", "watch 10", "list", "watch 30"],
+    nodeCounts: [20, 19],
+  },
+  {
+    name: "resumes after an in-stream error that is no 410, and lists again if it persists",
+    answers: [
+      nodeList("10", names),
+      { lines: [status(500, "trouble")] },
+      nodeList("11", ["node-0"]),
+      { lines: [status(500, "trouble")] },
+      nodeList("30", names),
+      open,
+    ],
+    asked: ["list", "watch 10", "probe", "watch 10", "list", "watch 30"],
+    nodeCounts: [20],
+  },
+  {
+    name: "lists again when the server's resourceVersion has gone back",
+    answers: [nodeList("100", names), { lines: [bookmark("40")], after: "hang" }, nodeList("41", names.slice(2)), open],
+    asked: ["list", "watch 100", "list", "watch 41"],
+    nodeCounts: [20, 18],
+  },
+  {
+    name: "lists again when the server comes back with a state from before ours",
+    answers: [
+      nodeList("100", names),
+      { lines: [], after: "break" },
+      nodeList("40", ["node-0"]),
+      nodeList("41", names.slice(2)),
+      open,
+    ],
+    asked: ["list", "watch 100", "probe", "list", "watch 41"],
+    nodeCounts: [20, 18],
+  },
+  {
+    name: "lists again after two watches in a row from which nothing came",
+    timing: { watchSeconds: 0, overdueMs: 30 },
+    answers: [nodeList("10", names), open, nodeList("10", ["node-0"]), open, nodeList("30", names), open],
+    asked: ["list", "watch 10", "probe", "watch 10", "list", "watch 30"],
+    nodeCounts: [20],
+  },
+  {
+    name: "holds a list that would delete most, and drops it when the second list does not agree",
+    answers: [
+      nodeList("10", names),
+      { lines: [status(410, "too old")] },
+      nodeList("20", []),
+      nodeList("21", names),
+      open,
+    ],
+    asked: ["list", "watch 10", "list", "list", "watch 21"],
+    nodeCounts: [20],
+  },
+  {
+    name: "believes the second list that would delete most",
+    answers: [nodeList("10", names), { lines: [status(410, "too old")] }, nodeList("20", []), nodeList("21", []), open],
+    asked: ["list", "watch 10", "list", "list", "watch 21"],
+    nodeCounts: [20, 0],
+  },
+  {
+    name: "starts a paged list anew, in one answer, when its continuation has expired",
+    answers: [
+      { lines: [{ metadata: { resourceVersion: "10", continue: "more" }, items: [rawNode("gone")] }] },
+      { status: 410, lines: [{ code: 410, message: "the provided continue parameter is too old" }] },
+      nodeList("20", names),
+      open,
+    ],
+    asked: ["list", "list", "list whole", "watch 20"],
+    nodeCounts: [20],
+  },
+  {
+    name: "takes a streamed list once its end is marked, and watches from there",
+    timing: { usesWatchList: true },
+    answers: [
+      {
+        lines: [
+          ...names.map((name) => watchEvent("ADDED", rawNode(name, "5"))),
+          watchEvent("BOOKMARK", {
+            metadata: { resourceVersion: "10", annotations: { "k8s.io/initial-events-end": "true" } },
+          }),
+          watchEvent("DELETED", rawNode("node-0", "11")),
+        ],
+        after: "hang",
+      },
+      { lines: [watchEvent("DELETED", rawNode("node-0", "11"))], after: "hang" },
+    ],
+    asked: ["watch-list", "watch 10"],
+    nodeCounts: [20, 19],
+  },
+  {
+    name: "takes nothing of a streamed list that breaks off",
+    timing: { usesWatchList: true },
+    answers: [
+      { lines: [watchEvent("ADDED", rawNode("node-0", "5"))], after: "break" },
+      { lines: [watchEvent("ADDED", rawNode("node-0", "5"))], after: "break" },
+      nodeList("10", names),
+      open,
+    ],
+    asked: ["watch-list", "watch-list", "list", "watch 10"],
+    nodeCounts: [20],
+  },
+  {
+    name: "lists by pages where the server knows no streamed list and begins an ordinary watch",
+    timing: { usesWatchList: true },
+    answers: [
+      { lines: [watchEvent("ADDED", rawNode("node-0", "5")), bookmark("9")], after: "hang" },
+      nodeList("10", names),
+      open,
+    ],
+    asked: ["watch-list", "list", "watch 10"],
+    nodeCounts: [20],
+  },
+  {
+    name: "waits and asks again while a proxy answers in its own words",
+    answers: [{ status: 200, lines: ["<html>"] }, { status: 502, lines: ["bad gateway"] }, nodeList("10", names), open],
+    asked: ["list", "list", "list", "watch 10"],
+    nodeCounts: [20],
+  },
+];
+
+for (const { name, answers, asked, nodeCounts, timing, isHealthy = true } of scenarios) {
+  test(name, async () => {
+    const stop = new AbortController();
+    const server = new FakeServer((_url, count) => answers[count] ?? open);
+    const { health, run, counts, lines } = setUp(server, { usesWatchList: false, ...timing });
+    const done = run(stop.signal);
+    const explain = (): string => [...server.asked.map(describeRequest), ...lines].join("\n");
+    for (let turn = 0; server.asked.length < asked.length || counts().length < nodeCounts.length; turn++) {
+      assert.ok(turn < 2_000, `it came no further than this:\n${explain()}`);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    assert.deepEqual(server.asked.slice(0, asked.length).map(describeRequest), asked, explain());
+    assert.deepEqual(counts(), nodeCounts, explain());
+    if (timing?.overdueMs === undefined) assert.equal(health.isHealthy, isHealthy, explain());
+    stop.abort();
+    await done;
+  });
+}
+
+test("a bad object keeps its last good value and is counted; a good one replaces it", async () => {
+  const good = { metadata: { name: "n", resourceVersion: "2" }, spec: { podCIDRs: ["10.0.0.0/24"] } };
+  const bad = { metadata: { name: "n", resourceVersion: "3" }, spec: { podCIDRs: 7 } };
+  const server = new FakeServer((_url, count) =>
+    count === 0
+      ? { lines: [{ metadata: { resourceVersion: "2" }, items: [good] }] }
+      : { lines: [watchEvent("MODIFIED", bad), bookmark("4")], after: "hang" },
+  );
+  const stop = new AbortController();
+  const { store, run, metrics } = setUp(server, { usesWatchList: false });
+  const done = run(stop.signal);
+  const badCount = async (): Promise<number> =>
+    (await metrics.getSingleMetric("kpng_source_bad_objects_total")?.get())?.values[0]?.value ?? 0;
+  for (let turn = 0; (await badCount()) === 0; turn++) {
+    assert.ok(turn < 2_000, "the bad object was not counted");
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  assert.deepEqual(store.snapshot.nodes.get("n")?.podCIDRs, ["10.0.0.0/24"]);
+  stop.abort();
+  await done;
+});
+
+function setUp(server: FakeServer, timing: ReflectorTiming) {
+  const store = new Store();
+  const health = new Health();
+  const metrics = new Registry();
+  const lines: string[] = [];
+  const log = createLog("debug", (line) => lines.push(line.trimEnd()));
+  const observer = observeKind({ kind: "nodes", metrics: makeSourceMetrics(metrics), health, log });
+  const counts: number[] = [];
+  const count = (): void => {
+    const { revision, nodes } = store.snapshot;
+    if (revision > counts.length) counts.push(nodes.size);
+  };
+  const queue = new ChangeQueue({
+    apply: (changes) => {
+      store.apply(changes);
+      count();
+    },
+    replace: (objects) => {
+      store.replace(objects);
+      count();
+    },
+  });
+  const kind = nodeKind(makeDecodeOptions());
+  const reflector = new Reflector({
+    confirmMs: 5,
+    backoff: { minMs: 1, maxMs: 4 },
+    ...timing,
+    resource: kind,
+    connection: server,
+    handler: new HeldObjects(kind, queue, observer),
+    observer,
+  });
+  return { store, health, metrics, lines, counts: () => counts, run: (signal: AbortSignal) => reflector.run(signal) };
+}
+
+function describeRequest(url: URL): string {
+  const query = url.searchParams;
+  if (query.has("sendInitialEvents")) return "watch-list";
+  if (query.has("watch")) return `watch ${query.get("resourceVersion")}`;
+  if (query.get("limit") === "1") return "probe";
+  return query.has("limit") ? "list" : "list whole";
+}

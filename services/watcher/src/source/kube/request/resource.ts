@@ -1,0 +1,13 @@
+import type { Kind } from "../../source.ts";
+
+/** Name of a watched kind in metrics, logs and health. */
+export type KubeKind = Kind | "servicecidrs";
+
+/** A collection of the Kubernetes API that the source lists and watches. */
+export interface Resource {
+  readonly kind: KubeKind;
+  /** Path of the collection over all namespaces, e.g. `/api/v1/services`. */
+  readonly path: string;
+  /** *Shape:* `resource.group` as in RBAC rules, e.g. `endpointslices.discovery.k8s.io`. */
+  readonly resource: string;
+}
