@@ -10,7 +10,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
-import { makeStreamMetrics } from "@kpng/watcher/stream/stream-metrics.ts";
+import { makeStreamMetrics } from "@kpng/watcher/stream/session/stream-metrics.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { ackIntervalFor } from "../../services/watcher/src/stream/acknowledgement.ts";
+import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
 import { BatchLog, type Latencies, type MadeChange, type Quantiles, summarize } from "./batch-log.ts";
 import { BatchReader } from "./batch-reader.ts";
 import { HeldView, type ViewDigest } from "./held-view.ts";

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { ackIntervalFor } from "../../services/watcher/src/stream/acknowledgement.ts";
+import { ackIntervalFor } from "../../services/watcher/src/stream/session/acknowledgement.ts";
 import type { Latencies, MadeChange } from "./batch-log.ts";
 import type { Caller } from "./calls.ts";
 import type { FleetOptions, OpenResult } from "./hollow-fleet.ts";

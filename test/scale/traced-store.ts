@@ -4,9 +4,9 @@ import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
 import { inspection } from "../../services/watcher/src/inspect/inspection.ts";
 import { Store } from "../../services/watcher/src/store/store.ts";
-import { observeConvergence } from "../../services/watcher/src/stream/convergence.ts";
-import { proxyNamesOf } from "../../services/watcher/src/stream/requests.ts";
-import { Subscribers } from "../../services/watcher/src/stream/subscribers.ts";
+import { observeConvergence } from "../../services/watcher/src/stream/session/convergence.ts";
+import { proxyNamesOf } from "../../services/watcher/src/stream/session/requests.ts";
+import { Subscribers } from "../../services/watcher/src/stream/session/subscribers.ts";
 import { traceRevisions } from "../../services/watcher/src/trace/trace-revisions.ts";
 import { TraceSends } from "../../services/watcher/src/trace/trace-sends.ts";
 

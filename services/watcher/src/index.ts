@@ -21,11 +21,11 @@ export { type StateFileOptions, stateFileSink } from "./state-file/state-file-si
 export { emptySnapshot, type Snapshot } from "./store/snapshot.ts";
 export { Store } from "./store/store.ts";
 export { observeStore } from "./store/store-metrics.ts";
-export { observeConvergence } from "./stream/convergence.ts";
-export { type ProxyNames, proxyNamesOf } from "./stream/requests.ts";
-export { type MoreService, makeRoutes, type RoutesOptions } from "./stream/routes.ts";
-export { type ServeOptions, serveTask } from "./stream/serve.ts";
-export { Subscribers } from "./stream/subscribers.ts";
+export { type MoreService, makeRoutes, type RoutesOptions } from "./stream/serve/routes.ts";
+export { type ServeOptions, serveTask } from "./stream/serve/serve.ts";
+export { observeConvergence } from "./stream/session/convergence.ts";
+export { type ProxyNames, proxyNamesOf } from "./stream/session/requests.ts";
+export { Subscribers } from "./stream/session/subscribers.ts";
 export { traceRevisions } from "./trace/trace-revisions.ts";
 export { TraceSends } from "./trace/trace-sends.ts";
 export { makeServiceView } from "./view/service-view.ts";

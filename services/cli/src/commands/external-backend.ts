@@ -5,7 +5,7 @@ import { delimiter, join } from "node:path";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { serveTask } from "@kpng/watcher/stream/serve.ts";
+import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import { Command } from "commander";
 import type { Options } from "./context.ts";
 import { routesOptions, type SinkCommand } from "./sinks.ts";

@@ -9,7 +9,7 @@ import type { Task } from "@kpng/process/task.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { makeRoutes } from "@kpng/watcher/stream/routes.ts";
+import { makeRoutes } from "@kpng/watcher/stream/serve/routes.ts";
 import { Command } from "commander";
 import { asking } from "../inspect/client.ts";
 import type { ClientCommand } from "../inspect/client-command.ts";

@@ -1,6 +1,6 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
-import { turns } from "../stream/turns.ts";
+import { turns } from "../stream/session/turns.ts";
 import { eachInTurns } from "./each-in-turns.ts";
 
 /** Takes a millisecond of the thread. */

@@ -1,5 +1,5 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import { turns } from "../stream/turns.ts";
+import { turns } from "../stream/session/turns.ts";
 
 /** How long one piece of a long answer may take, in milliseconds. */
 const sliceMs = 5;

@@ -16,7 +16,7 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
 import type { Snapshot } from "../store/snapshot.ts";
-import { readProxyName } from "../stream/requests.ts";
+import { readProxyName } from "../stream/session/requests.ts";
 import { explainPacket, type StageName, type Verdict } from "./explain/explain-packet.ts";
 import type { FrontendKind } from "./explain/find-frontend.ts";
 import { nodeAddresses, type Packet, type ProxySettings, type SourceKind, sourceKindOf } from "./explain/packet.ts";

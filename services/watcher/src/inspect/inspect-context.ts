@@ -1,8 +1,8 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
-import type { ProxyNames } from "../stream/requests.ts";
-import type { Subscribers } from "../stream/subscribers.ts";
+import type { ProxyNames } from "../stream/session/requests.ts";
+import type { Subscribers } from "../stream/session/subscribers.ts";
 import type { RecentChanges } from "./changes/recent-changes.ts";
 
 /** What questions are answered from. */

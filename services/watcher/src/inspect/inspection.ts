@@ -1,8 +1,8 @@
 import type { ConnectRouter } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { MoreService } from "../stream/routes.ts";
-import type { WatchContext } from "../stream/watch.ts";
+import type { MoreService } from "../stream/serve/routes.ts";
+import type { WatchContext } from "../stream/session/open-watch.ts";
 import { RecentChanges } from "./changes/recent-changes.ts";
 import { explainMethod } from "./explain-method.ts";
 import { inspectLists } from "./list-methods.ts";

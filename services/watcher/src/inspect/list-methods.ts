@@ -13,7 +13,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
-import { readProxyName } from "../stream/requests.ts";
+import { readProxyName } from "../stream/session/requests.ts";
 import { choosingNode } from "../view/node.ts";
 import { eachInTurns } from "./each-in-turns.ts";
 import { explainService } from "./explain/explain-service.ts";

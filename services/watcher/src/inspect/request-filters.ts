@@ -1,7 +1,7 @@
 import { type ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { ShardedMap } from "../store/sharded-map.ts";
-import type { Subscriber } from "../stream/subscriber.ts";
+import type { Subscriber } from "../stream/session/subscriber.ts";
 import { kindMessage, knownRevision, stateOf } from "./rows/subscriber-row.ts";
 
 /** Which Services; "" stands for all. */

@@ -1,5 +1,5 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import { readNodeName } from "../stream/requests.ts";
+import { readNodeName } from "../stream/session/requests.ts";
 
 /**
  * The node that a question is about. An empty name is a field that was left out, and not a node.

@@ -15,7 +15,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { hashBytes } from "@kpng/model/wire/hash.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { emptySnapshot, type Snapshot, slicesOf } from "../store/snapshot.ts";
-import { leaveKey } from "../stream/leave.ts";
+import { leaveKey } from "../stream/serve/leave.ts";
 import { eachInTurns, stopped } from "./each-in-turns.ts";
 import type { InspectContext } from "./inspect-context.ts";
 import { isNodeSelected, isSelected, isSubscriberSelected, type ServiceFilter } from "./request-filters.ts";

@@ -2,8 +2,8 @@ import { zstdDecompressSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
 import { Encoding, type OpItem, OpItemsSchema, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { hasBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
-import type { Changes } from "../stream/projection.ts";
-import { opsIn } from "../stream/watch.ts";
+import type { Changes } from "../stream/delta/projection.ts";
+import { opsIn } from "../stream/serve/watch-ops.ts";
 
 /** What a subscriber holds: the bytes of items, in hex, by `set path`. */
 export type Held = ReadonlyMap<string, string>;

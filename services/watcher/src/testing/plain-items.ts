@@ -3,10 +3,10 @@ import { EndpointSchema, ServiceSchema, Set as SetName } from "@kpng/model/gen/l
 import { serviceKey } from "@kpng/model/service.ts";
 import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
+import { setFrame } from "../items/frames.ts";
+import type { Item } from "../items/item.ts";
+import { type LocalRequest, nodeItems } from "../items/local-units.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
-import { setFrame } from "../stream/frames.ts";
-import { type LocalRequest, nodeItems } from "../stream/local-units.ts";
-import type { Item } from "../stream/projection.ts";
 import { choosingNode } from "../view/node.ts";
 import { makeServiceView } from "../view/service-view.ts";
 

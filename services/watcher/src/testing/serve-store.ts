@@ -2,9 +2,9 @@ import { Health } from "@kpng/process/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import type { Store } from "../store/store.ts";
-import { proxyNamesOf } from "../stream/requests.ts";
-import { type ServeOptions, serveTask } from "../stream/serve.ts";
-import { Subscribers } from "../stream/subscribers.ts";
+import { type ServeOptions, serveTask } from "../stream/serve/serve.ts";
+import { proxyNamesOf } from "../stream/session/requests.ts";
+import { Subscribers } from "../stream/session/subscribers.ts";
 
 /** A real server on a store, for tests: on a free port of the loopback unless told otherwise. */
 export interface TestServer {

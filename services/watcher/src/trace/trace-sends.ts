@@ -2,8 +2,8 @@ import { recordSpan, type Tracing } from "@kpng/process/trace/tracing.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { TracedRevision } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
-import type { Delivery, Subscriber } from "../stream/subscriber.ts";
-import type { DeliveryFollower } from "../stream/subscribers.ts";
+import type { Delivery, Subscriber } from "../stream/session/subscriber.ts";
+import type { DeliveryFollower } from "../stream/session/subscribers.ts";
 
 /** A revision counts as sent when nobody was sent it for so long, in milliseconds. */
 const quietMs = 250;

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import type { Origin } from "../source/source.ts";
 import { maxTraces } from "../store/snapshot.ts";
 import { Store } from "../store/store.ts";
-import { Subscribers } from "../stream/subscribers.ts";
+import { Subscribers } from "../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../testing/build.ts";
 import { traceRevisions } from "./trace-revisions.ts";
 import { TraceSends } from "./trace-sends.ts";

@@ -1,4 +1,4 @@
-import type { ApplyTimings } from "../../stream/acknowledgement.ts";
+import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
 import { Distribution } from "./distribution.ts";
 
 /** An object that came, changed or went with a revision. */

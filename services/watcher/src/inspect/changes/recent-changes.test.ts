@@ -1,9 +1,9 @@
 import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
-import { Acknowledgement } from "../../stream/acknowledgement.ts";
-import type { Subscriber } from "../../stream/subscriber.ts";
-import { Subscribers } from "../../stream/subscribers.ts";
+import { Acknowledgement } from "../../stream/session/acknowledgement.ts";
+import type { Subscriber } from "../../stream/session/subscriber.ts";
+import { Subscribers } from "../../stream/session/subscribers.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { RecentChanges } from "./recent-changes.ts";
 

@@ -1,9 +1,9 @@
 import { triggerTimes } from "../../store/trigger-times.ts";
 import type { Update } from "../../store/update.ts";
-import type { ApplyTimings } from "../../stream/acknowledgement.ts";
-import type { PendingBatch } from "../../stream/pending-batches.ts";
-import type { Delivery, Subscriber } from "../../stream/subscriber.ts";
-import type { DeliveryFollower } from "../../stream/subscribers.ts";
+import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
+import type { PendingBatch } from "../../stream/session/pending-batches.ts";
+import type { Delivery, Subscriber } from "../../stream/session/subscriber.ts";
+import type { DeliveryFollower } from "../../stream/session/subscribers.ts";
 import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
 
 /**

@@ -6,7 +6,7 @@ import { compareText } from "@kpng/model/text-order.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import type { Subscriber } from "../../stream/subscriber.ts";
+import type { Subscriber } from "../../stream/session/subscriber.ts";
 import { knownRevision, stateOf } from "./subscriber-row.ts";
 
 /** What all rows of nodes are made from. */

@@ -8,8 +8,8 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
-import type { ApplyTimings } from "../../stream/acknowledgement.ts";
-import type { Subscriber, SubscriberKind } from "../../stream/subscriber.ts";
+import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
+import type { Subscriber, SubscriberKind } from "../../stream/session/subscriber.ts";
 
 /** `newest` is the newest revision of the store. */
 export function subscriberRow(subscriber: Subscriber, newest: number): SubscriberMessage {

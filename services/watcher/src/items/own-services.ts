@@ -1,0 +1,32 @@
+import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { changedServices, derived } from "../store/derived.ts";
+import { ShardedMap } from "../store/sharded-map.ts";
+import type { Snapshot } from "../store/snapshot.ts";
+import { serviceStates } from "./service-state.ts";
+
+const none: ReadonlySet<string> = new Set();
+
+/** The Services that have an endpoint of a node's own, in no order; also of proxies that the node does not ask for. */
+export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<string> {
+  return index(snapshot).get(nodeName) ?? none;
+}
+
+/** By node. *Cost:* the nodes of the Services that changed. */
+const index = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
+  const next = new Map<string, Set<string>>();
+  const edit = (name: string): Set<string> => getOrMake(next, name, () => new Set(byNode.get(name)));
+  for (const key of changedServices(before, snapshot)) {
+    const [old, now] = [ownersOf(before, key), ownersOf(snapshot, key)];
+    for (const name of old.keys()) if (!now.has(name)) edit(name).delete(key);
+    for (const name of now.keys()) if (!old.has(name)) edit(name).add(key);
+  }
+  const entries = [...next].map(([name, keys]) => [name, keys.size === 0 ? undefined : keys] as const);
+  return byNode.withAll(entries);
+});
+
+/** The nodes that have endpoints of their own of a Service. */
+export function ownersOf(snapshot: Snapshot, key: string): ReadonlyMap<string, unknown> {
+  return serviceStates(snapshot).get(key)?.own.byNode ?? noOwners;
+}
+
+const noOwners: ReadonlyMap<string, unknown> = new Map();

@@ -1,0 +1,108 @@
+import { getHeapSpaceStatistics, setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { expect, test } from "vitest";
+import { service } from "../testing/build.ts";
+import { between, changedServices, derived } from "./derived.ts";
+import { emptySnapshot, type Snapshot } from "./snapshot.ts";
+import { Store } from "./store.ts";
+
+/** Snapshots of one store, each with one Service more. */
+function grow(count: number): Snapshot[] {
+  const store = new Store();
+  return Array.from({ length: count }, (_, index) => {
+    store.apply([{ kind: "put-service", service: service({ name: `s${index}` }) }]);
+    return store.snapshot;
+  });
+}
+
+/** The names of the Services, and which of them had to be looked at. */
+function names() {
+  const looked: string[][] = [];
+  const of = derived<readonly string[]>([], (held, before, snapshot) => {
+    const changed = changedServices(before, snapshot);
+    looked.push([...changed]);
+    const others = held.filter((name) => !changed.includes(name));
+    return [...others, ...changed.filter((key) => snapshot.services.get(key) !== undefined)].sort();
+  });
+  return { of, looked };
+}
+
+test("each snapshot has its own, in whatever order they are asked for", () => {
+  const [first, second, third] = grow(3);
+  const { of, looked } = names();
+  for (const [snapshot, count] of [
+    [third, 3],
+    [first, 1],
+    [emptySnapshot, 0],
+    [second, 2],
+    [third, 3],
+  ] as const) {
+    expect(of(snapshot as Snapshot)).toHaveLength(count);
+  }
+  expect(looked).toHaveLength(3);
+});
+
+test("the next one follows the newest, whatever one that lags behind asked for in between", () => {
+  const [first, second, third, fourth] = grow(4) as [Snapshot, Snapshot, Snapshot, Snapshot];
+  const { of, looked } = names();
+  of(first);
+  of(third);
+  of(second);
+  of(emptySnapshot);
+  of(fourth);
+  expect(looked.at(-1)).toEqual(["ns/s3"]);
+});
+
+test("what is between two is made once, as long as few others are gone to in between", () => {
+  const [first, second, ...others] = grow(7) as [Snapshot, Snapshot, ...Snapshot[]];
+  let made = 0;
+  const count = between((before, snapshot) => {
+    made += 1;
+    return snapshot.revision - before.revision;
+  });
+  for (const before of [emptySnapshot, first, emptySnapshot]) count(before, second);
+  expect(made).toBe(2);
+  for (const snapshot of others.slice(0, 3)) expect(count(first, snapshot)).toBe(snapshot.revision - first.revision);
+  count(first, second);
+  expect(made).toBe(5);
+  for (const snapshot of others) count(first, snapshot);
+  count(first, second);
+  expect(made).toBeGreaterThan(6);
+});
+
+test("of many ways to the same one only the last are kept", () => {
+  const snapshots = grow(40);
+  const target = snapshots.at(-1) as Snapshot;
+  let made = 0;
+  const count = between(() => {
+    made += 1;
+    return made;
+  });
+  for (const snapshot of snapshots) count(snapshot, target);
+  count(snapshots[30] as Snapshot, target);
+  expect(made).toBe(40);
+  count(snapshots[0] as Snapshot, target);
+  expect(made).toBe(41);
+});
+
+test("what was made for a change is gone with it, without a look through the whole heap", () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as (options: { type: "minor" | "major" }) => void;
+  const oldBytes = (): number =>
+    getHeapSpaceStatistics().find(({ space_name }) => space_name === "old_space")?.space_used_size ?? Number.NaN;
+  const made = derived<readonly number[]>([], (_, __, { revision }) => Array.from({ length: 4_000 }, () => revision));
+  const way = between((before, snapshot) => ({ before, snapshot, bytes: made(snapshot).map((one) => one + 0.5) }));
+  const store = new Store();
+  const change = (round: number): void => {
+    const before = store.snapshot;
+    store.apply([{ kind: "put-service", service: service({ labels: { round: String(round) } }) }]);
+    way(before, store.snapshot);
+    if (round % 20 === 0) collect({ type: "minor" });
+  };
+  for (let round = 0; round < 200; round += 1) change(round);
+  collect({ type: "major" });
+  const before = oldBytes();
+  for (let round = 200; round < 800; round += 1) change(round);
+  // Of 600 × 64 KB only what the last few need.
+  expect(oldBytes() - before).toBeLessThan(8 * 1024 * 1024);
+});

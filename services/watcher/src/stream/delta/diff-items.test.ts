@@ -1,0 +1,65 @@
+import { expect, test } from "vitest";
+import { setFrame } from "../../items/frames.ts";
+import type { Item } from "../../items/item.ts";
+import type { Order } from "../../items/order.ts";
+import { opsIn } from "../serve/watch-ops.ts";
+import { diffItems } from "./diff-items.ts";
+import type { Changes } from "./projection.ts";
+
+const order: Order = {
+  sections: [1, 2],
+  phases: [
+    { kind: "put", section: 0 },
+    { kind: "delete", section: 1 },
+    { kind: "put", section: 1 },
+    { kind: "delete", section: 0 },
+  ],
+};
+
+/** `items("s/x=1 e/y=2")`: x in section 0 and y in section 1. */
+function items(text: string): Item[] {
+  return text.split(" ").filter(Boolean).map(item);
+}
+
+function item(text: string): Item {
+  const [letter, rest = ""] = text.split("/");
+  const [path = "", value = ""] = rest.split("=");
+  const section = letter === "s" ? 0 : 1;
+  return { section, path, frame: setFrame(order.sections[section] ?? 0, path, Buffer.from(value)) };
+}
+
+function describeChanges(changes: Changes): string[] {
+  const ops = [...changes.frames()].flatMap((piece) => [...opsIn(piece)]);
+  return ops.map(({ Op: op }) =>
+    op.case === "Set"
+      ? `put ${op.value.Ref?.Path}=${Buffer.from(op.value.Bytes)}`
+      : `${op.case} ${(op.value as { Path: string }).Path}`,
+  );
+}
+
+function show(sent: string, wanted: string): string[] {
+  return describeChanges(diffItems(items(sent), items(wanted), order));
+}
+
+test("follows the phases; puts ascend, deletes descend", () => {
+  expect(show("s/a=1 e/a1=1 e/a2=1 s/z=1", "s/c=1 s/b=1 e/b2=1 e/b1=1")).toEqual([
+    "put b=1",
+    "put c=1",
+    "Delete a2",
+    "Delete a1",
+    "put b1=1",
+    "put b2=1",
+    "Delete z",
+    "Delete a",
+  ]);
+});
+
+test("says nothing of items whose bytes are the same", () => {
+  expect(show("e/x=1 e/y=1", "e/x=1 e/y=2")).toEqual(["put y=2"]);
+  expect(show("e/x=1", "e/x=1")).toEqual([]);
+});
+
+test("says that it is empty exactly if it has no frames", () => {
+  expect(diffItems(items("e/x=1"), items("e/x=1"), order).isEmpty).toBe(true);
+  expect(diffItems(items("e/x=1"), items(""), order).isEmpty).toBe(false);
+});

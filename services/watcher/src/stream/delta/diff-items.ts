@@ -1,0 +1,39 @@
+import { compareText } from "@kpng/model/text-order.ts";
+import { deleteFrame, type Frame } from "../../items/frames.ts";
+import type { Item } from "../../items/item.ts";
+import type { Order } from "../../items/order.ts";
+import type { Changes } from "./projection.ts";
+
+/**
+ * Returns the changes that lead from `sent` to `wanted`, in the given order; within a phase puts ascend by path and
+ * deletes descend. An item whose bytes are the same makes no change.
+ *
+ * Pure; O(sent + wanted).
+ */
+export function diffItems(sent: Iterable<Item>, wanted: Iterable<Item>, { sections, phases }: Order): Changes {
+  const gone = new Map<string, Item>();
+  for (const item of sent) gone.set(itemKey(item), item);
+  const puts: Item[] = [];
+  for (const item of wanted) {
+    const key = itemKey(item);
+    const old = gone.get(key);
+    gone.delete(key);
+    if (old === undefined || (old !== item && Buffer.compare(old.frame, item.frame) !== 0)) puts.push(item);
+  }
+  puts.sort(byPath);
+  const deletes = [...gone.values()].sort(byPath).reverse();
+  const frames = phases.flatMap(({ kind, section }): Frame[] =>
+    kind === "put"
+      ? puts.filter((item) => item.section === section).map((item) => item.frame)
+      : deletes.filter((item) => item.section === section).map(({ path }) => deleteFrame(sections[section] ?? 0, path)),
+  );
+  return { isEmpty: frames.length === 0, frames: () => frames };
+}
+
+function itemKey(item: Item): string {
+  return `${item.section} ${item.path}`;
+}
+
+function byPath(a: Item, b: Item): number {
+  return compareText(a.path, b.path);
+}

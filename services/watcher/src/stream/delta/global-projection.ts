@@ -1,0 +1,121 @@
+import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import {
+  encodeEndpointInfo,
+  encodeNodeInfo,
+  encodeServiceInfo,
+  endpointInfoHash,
+} from "@kpng/model/wire/global-message.ts";
+import { formatHash } from "@kpng/model/wire/hash.ts";
+import { setFrame } from "../../items/frames.ts";
+import type { Item } from "../../items/item.ts";
+import type { Order } from "../../items/order.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
+import { diffItems } from "./diff-items.ts";
+import type { Projection } from "./projection.ts";
+
+const nodes = 0;
+const services = 1;
+const endpoints = 2;
+
+/** KPNG's order (`store2globaldiff.go:87`). */
+const order: Order = {
+  sections: [SetName.GlobalNodeInfos, SetName.GlobalServiceInfos, SetName.GlobalEndpointInfos],
+  phases: [
+    { kind: "put", section: nodes },
+    { kind: "put", section: services },
+    { kind: "put", section: endpoints },
+    { kind: "delete", section: endpoints },
+    { kind: "delete", section: services },
+    { kind: "delete", section: nodes },
+  ],
+};
+
+export interface GlobalRequest {
+  readonly isExtended: boolean;
+  /** Whose Services a subscriber gets that is not extended; one that is gets all. */
+  readonly proxyName: string;
+}
+
+/**
+ * The whole cluster state as a stream's items.
+ *
+ * A subscriber that is not extended is a Go relay, which knows of no proxy names: it gets the Services of one alone,
+ * with their endpoints.
+ */
+export function globalProjection(request: GlobalRequest): Projection {
+  const items = (snapshot: Snapshot, keys: Keys): Iterable<Item> => itemsOf(snapshot, keys, request);
+  return {
+    order,
+    items: (snapshot) => items(snapshot, allKeys(snapshot)),
+    whole: (snapshot) => ({ ...diffItems([], items(snapshot, allKeys(snapshot)), order), isEmpty: false }),
+    between(before, snapshot) {
+      const keys = changedKeys(before, snapshot);
+      return diffItems(items(before, keys), items(snapshot, keys), order);
+    },
+  };
+}
+
+/** What of a snapshot is looked at. */
+interface Keys {
+  readonly nodes: Iterable<string>;
+  readonly services: Iterable<string>;
+  /** Services whose slices are looked at. */
+  readonly slices: Iterable<string>;
+}
+
+function allKeys({ nodes, services, slicesByService }: Snapshot): Keys {
+  return { nodes: nodes.keys(), services: services.keys(), slices: slicesByService.keys() };
+}
+
+function changedKeys(before: Snapshot, snapshot: Snapshot): Keys {
+  const changed = [...snapshot.services.changedKeys(before.services)];
+  const slices = snapshot.slicesByService.changedKeys(before.slicesByService);
+  return {
+    nodes: [...snapshot.nodes.changedKeys(before.nodes)],
+    services: changed,
+    // A Service that changes its proxy takes its slices along.
+    slices: new Set([...slices, ...changed]),
+  };
+}
+
+function* itemsOf(snapshot: Snapshot, keys: Keys, request: GlobalRequest): Iterable<Item> {
+  const { isExtended } = request;
+  for (const name of keys.nodes) {
+    const node = snapshot.nodes.get(name);
+    if (node !== undefined) yield makeItem(nodes, `|${name}||`, encodeNodeInfo(node, isExtended));
+  }
+  for (const key of keys.services) {
+    const service = snapshot.services.get(key);
+    if (service === undefined || !isWanted(snapshot, key, request)) continue;
+    yield makeItem(services, `${service.namespace}|${service.name}||`, encodeServiceInfo(service, isExtended));
+  }
+  for (const key of keys.slices) {
+    if (!isWanted(snapshot, key, request)) continue;
+    for (const slice of snapshot.slicesByService.get(key) ?? []) yield* sliceItems(slice, isExtended);
+  }
+}
+
+function isWanted(snapshot: Snapshot, key: string, { isExtended, proxyName }: GlobalRequest): boolean {
+  const service = snapshot.services.get(key);
+  return isExtended || service === undefined || service.proxyName === proxyName;
+}
+
+/**
+ * KPNG sends each endpoint a second time at `namespace||slice|hash`, an index of its store that leaked: no reader needs
+ * it, and we do not.
+ */
+function sliceItems(slice: EndpointSlice, isExtended: boolean): Iterable<Item> {
+  const items = new Map<string, Item>();
+  for (const endpoint of slice.endpoints) {
+    const base = `${slice.namespace}|${slice.serviceName}|${slice.name}|${formatHash(endpointInfoHash(endpoint))}`;
+    // Two endpoints that KPNG's hash takes for one (they differ in pod or hints only) both travel.
+    const path = items.has(base) ? `${base}-${endpoint.podName}` : base;
+    items.set(path, makeItem(endpoints, path, encodeEndpointInfo(slice, endpoint, isExtended)));
+  }
+  return items.values();
+}
+
+function makeItem(section: number, path: string, bytes: Uint8Array): Item {
+  return { section, path, frame: setFrame(order.sections[section] ?? 0, path, bytes) };
+}

@@ -1,0 +1,251 @@
+import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
+import { expect, test } from "vitest";
+import { digestOf } from "../../items/item-digests.ts";
+import { type LocalRequest, localOrder } from "../../items/local-units.ts";
+import type { ObjectChange } from "../../source/source.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
+import { Store } from "../../store/store.ts";
+import { applied, type Held, opsOfChanges } from "../../testing/applied-ops.ts";
+import {
+  addresses,
+  draining,
+  endpoint,
+  node,
+  ready,
+  service,
+  servicePort,
+  slice,
+  starting,
+} from "../../testing/build.ts";
+import { plainItems } from "../../testing/plain-items.ts";
+import { diffItems } from "./diff-items.ts";
+import { localProjection } from "./local-projection.ts";
+import { resumeView } from "./local-resume.ts";
+import type { Changes } from "./projection.ts";
+
+/**
+ * What the streams put together from what nodes have in common and what is each node's own is, byte for byte, what the
+ * plain definition says: makeServiceView for every Service, and the difference of two such lists.
+ */
+
+const nodeNames = ["n1", "n2", "n3", "stranger", ""];
+
+const httpPort = { name: "http", port: 8080, protocol: "TCP" } as const;
+const adminPort = { name: "admin", port: 9000, protocol: "TCP" } as const;
+const dnsPort = { name: "dns", port: 53, protocol: "UDP" } as const;
+
+type Random = ReturnType<typeof makePick>;
+
+function randomChange(pick: Random): ObjectChange {
+  const name = pick("a", "a-b", "b");
+  switch (pick("service", "service", "slice", "slice", "slice", "slice", "node", "gone")) {
+    case "service":
+      return { kind: "put-service", service: randomService(name, pick) };
+    case "slice":
+      return { kind: "put-slice", slice: randomSlice(name, pick) };
+    case "node":
+      return { kind: "put-node", node: node(pick("n1", "n2", "n3"), { zone: pick("z1", "z2", "") }) };
+    default:
+      return pick<ObjectChange>(
+        { kind: "delete-service", key: `ns/${name}` },
+        { kind: "delete-slice", key: `ns/${name}/${pick("s1", "s2")}` },
+        { kind: "delete-node", name: pick("n1", "n2") },
+      );
+  }
+}
+
+function randomService(name: string, pick: Random) {
+  return service({
+    name,
+    proxyName: pick("", "", "", "x"),
+    ports: [
+      servicePort(),
+      ...pick(
+        [],
+        [servicePort({ name: "admin", port: 90 })],
+        [servicePort({ name: "dns", protocol: "UDP", port: 53 })],
+      ),
+    ],
+    internalTrafficPolicy: pick("Cluster", "Cluster", "Local"),
+    externalTrafficPolicy: pick("Cluster", "Local"),
+    ...pick({}, {}, { externalIPs: addresses("192.0.2.1") }, { isHeadless: true }),
+  });
+}
+
+function randomSlice(serviceName: string, pick: Random) {
+  // Hints come for all endpoints of a slice or, while they change, for some; what they say is one topology.
+  const hints = pick("none", "none", "zones", "nodes", "nodes", "mixed");
+  const isOf = (kind: string): boolean => hints === kind || (hints === "mixed" && pick(true, false));
+  const made = Array.from({ length: pick(0, 1, 2, 3, 6) }, (_, index) => {
+    const number = index + pick(1, 1, 2);
+    const nodeName = pick("n1", "n2", "n3", "");
+    return endpoint(pick([`10.1.0.${number}`], [`10.1.0.${number}`], [`10.1.0.${number}`, `fd00::${number}`]), {
+      nodeName,
+      // A pod in two places, and two pods of one name, as a state file can have them.
+      podName: pick("", `p${index}`, `p${index}`, "p0"),
+      ports: pick([httpPort], [httpPort], [httpPort, adminPort], [dnsPort, httpPort], []),
+      conditions: pick(ready, ready, ready, draining, starting),
+      hintedZones: isOf("zones") ? pick(["z1"], ["z2"], ["z1", "z2"]) : [],
+      hintedNodes: isOf("nodes") ? pick([nodeName], ["n1"], ["n1", "n2"], [""]) : [],
+    });
+  });
+  return slice(made, { serviceName, name: pick("s1", "s2"), hasPodKeys: pick(false, false, true) });
+}
+
+const requests: readonly LocalRequest[] = nodeNames.flatMap((nodeName) => [
+  { nodeName, proxyName: "", isExtended: true, wantsNode: true },
+  { nodeName, proxyName: "", isExtended: true, wantsNode: true, takesBatches: true },
+  { nodeName, proxyName: nodeName === "n1" ? "x" : "", isExtended: false, wantsNode: false },
+]);
+
+function plainHeld(snapshot: Snapshot, request: LocalRequest): Held {
+  return applied(new Map(), diffItems([], plainItems(snapshot, request), localOrder));
+}
+
+function bytesOf(changes: Changes): string {
+  return Buffer.concat([...changes.frames()]).toString("hex");
+}
+
+function checkAt(snapshot: Snapshot, request: LocalRequest, projection = localProjection(request)): void {
+  const plain = [...plainItems(snapshot, request)];
+  const wanted = plainHeld(snapshot, request);
+  const whole = projection.whole(snapshot);
+  if (request.takesBatches) expect(applied(new Map(), whole)).toEqual(wanted);
+  else expect(bytesOf(whole)).toBe(bytesOf(diffItems([], plain, localOrder)));
+  expect(bytesOf(diffItems([], projection.items(snapshot), localOrder))).toBe(
+    bytesOf(diffItems([], plain, localOrder)),
+  );
+  const digest = plain.reduce((sum, item) => sum ^ digestOf(item).hash, 0n);
+  expect(projection.digest?.(snapshot)).toBe(digest);
+  expect(localProjection(request).digest?.(snapshot)).toBe(digest);
+}
+
+function checkBetween(
+  before: Snapshot,
+  snapshot: Snapshot,
+  request: LocalRequest,
+  projection = localProjection(request),
+) {
+  const changes = projection.between(before, snapshot);
+  const [held, wanted] = [plainHeld(before, request), plainHeld(snapshot, request)];
+  const plain = diffItems(plainItems(before, request), plainItems(snapshot, request), localOrder);
+  if (request.takesBatches) expect(applied(held, changes)).toEqual(wanted);
+  else expect(bytesOf(changes)).toBe(bytesOf(plain));
+  if (!request.takesBatches) expect(changes.isEmpty).toBe(plain.isEmpty);
+}
+
+function checkResume(before: Snapshot, snapshot: Snapshot, request: LocalRequest): void {
+  const digests = new BucketDigests();
+  for (const item of plainItems(before, request)) digests.toggle(digestOf(item));
+  const changes = resumeView(snapshot, request, digests);
+  expect(applied(plainHeld(before, request), changes)).toEqual(plainHeld(snapshot, request));
+}
+
+test("whatever the state is and how it came about", { timeout: 120_000 }, () => {
+  for (let seed = 1; seed <= 10; seed += 1) {
+    const random = makeRandom(seed);
+    const pick = makePick(random);
+    const store = new Store();
+    store.replace({ services: [], slices: [], nodes: [] });
+    // One that keeps up with all states, and one that lags.
+    const followers = requests.map((request) => ({ request, projection: localProjection(request) }));
+    let lagging = store.snapshot;
+    for (let step = 0; step < 12; step += 1) {
+      const before = store.snapshot;
+      store.apply(Array.from({ length: pick(1, 1, 2, 5) }, () => randomChange(pick)));
+      const { snapshot } = store;
+      for (const { request, projection } of followers) {
+        const label = `seed ${seed}, step ${step}, ${JSON.stringify(request)}`;
+        try {
+          checkBetween(before, snapshot, request, projection);
+          checkAt(snapshot, request, projection);
+          checkBetween(lagging, snapshot, request);
+          if (step % 3 === 0) checkResume(lagging, snapshot, request);
+        } catch (error) {
+          throw new Error(label, { cause: error });
+        }
+      }
+      if (pick(true, false, false)) lagging = before;
+    }
+  }
+});
+
+test("however many Services come and go", () => {
+  const random = makeRandom(7);
+  const pick = makePick(random);
+  const store = new Store();
+  store.replace({ services: [], slices: [], nodes: [] });
+  // "a-1" comes before "a/…" and after "a": the two orders of Services differ.
+  const names = Array.from({ length: 400 }, (_, index) => pick(`a${index}`, `a${index >> 1}-${index}`));
+  const [some] = requests;
+  for (let step = 0; step < 12; step += 1) {
+    const before = store.snapshot;
+    const changes = Array.from({ length: step === 0 ? 300 : pick(1, 20, 150) }, (): ObjectChange[] => {
+      const name = pick(...names);
+      if (step > 6 || pick(true, false, false)) return [{ kind: "delete-service", key: `ns/${name}` }];
+      const made = slice([endpoint("10.1.0.1", { podName: "p", nodeName: pick("n1", "n2") })], { serviceName: name });
+      return [
+        { kind: "put-service", service: service({ name }) },
+        { kind: "put-slice", slice: made },
+      ];
+    });
+    store.apply(changes.flat());
+    for (const request of some === undefined ? [] : [some, { ...some, takesBatches: true }]) {
+      checkAt(store.snapshot, request);
+      checkBetween(before, store.snapshot, request);
+    }
+  }
+});
+
+test("who resumes and holds little that is right gets all of it packed", () => {
+  const store = new Store();
+  const names = Array.from({ length: 2_000 }, (_, index) => `s${index}`);
+  const made = (name: string, port: number) =>
+    slice([endpoint("10.1.0.1", { podName: "p", ports: [{ ...httpPort, port }] })], { serviceName: name });
+  store.replace({
+    services: names.map((name) => service({ name })),
+    slices: names.map((name) => made(name, 1)),
+    nodes: [],
+  });
+  const before = store.snapshot;
+  const request = { nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false };
+  for (const count of [20, 2_000]) {
+    store.apply(names.slice(0, count).map((name) => ({ kind: "put-slice", slice: made(name, 2) })));
+    checkResume(before, store.snapshot, request);
+    checkResume(before, store.snapshot, { ...request, takesBatches: true });
+    const digests = new BucketDigests();
+    for (const item of plainItems(before, request)) digests.toggle(digestOf(item));
+    const [plain, packed] = [false, true].map(
+      (takesBatches) => bytesOf(resumeView(store.snapshot, { ...request, takesBatches }, digests)).length,
+    );
+    if (count === 20) expect(packed).toBe(plain);
+    else expect(packed).toBeLessThan((plain ?? 0) * 0.7);
+  }
+});
+
+test("many changes at once are packed for who understands it, and only for them", () => {
+  const store = new Store();
+  const pods = (first: number) =>
+    slice(
+      Array.from({ length: 300 }, (_, index) =>
+        endpoint(`10.1.${first}.${index % 256}`, {
+          podName: `web-${first}-${index}`,
+          nodeName: `n${index % 3}`,
+          ports: [{ ...httpPort, port: 8000 + index }],
+        }),
+      ),
+    );
+  store.replace({ services: [service()], slices: [pods(1)], nodes: [] });
+  const before = store.snapshot;
+  store.apply([{ kind: "put-slice", slice: pods(2) }]);
+  for (const nodeName of ["n1", "stranger"]) {
+    const request = { nodeName, proxyName: "", isExtended: true, wantsNode: false };
+    const packed = localProjection({ ...request, takesBatches: true });
+    checkBetween(before, store.snapshot, { ...request, takesBatches: true });
+    const bytes = bytesOf(packed.between(before, store.snapshot)).length / 2;
+    const plainBytes = bytesOf(localProjection(request).between(before, store.snapshot)).length / 2;
+    expect(bytes).toBeLessThan(plainBytes * 0.6);
+    expect([...opsOfChanges(localProjection(request).between(before, store.snapshot))]).toHaveLength(600);
+  }
+});

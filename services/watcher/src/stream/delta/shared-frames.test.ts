@@ -1,0 +1,64 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { describe, expect, test } from "vitest";
+import type { Snapshot } from "../../store/snapshot.ts";
+import { Store } from "../../store/store.ts";
+import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { localProjection } from "./local-projection.ts";
+import { resumeView } from "./local-resume.ts";
+import type { Changes } from "./projection.ts";
+
+// Heap figures mean nothing before garbage is gone, and vitest's workers have no flag for it.
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
+
+function requestOf(nodeName: string, proxyName: string) {
+  return { nodeName, proxyName, isExtended: true, wantsNode: false };
+}
+
+function sizeOf(changes: Changes): number {
+  return [...changes.frames()].reduce((sum, frame) => sum + frame.length, 0);
+}
+
+describe("what is kept for subscribers to come", () => {
+  const store = new Store();
+  store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [] });
+  const before = store.snapshot;
+  store.apply([{ kind: "put-service", service: service({ healthCheckNodePort: 30_000 }) }]);
+  const after = store.snapshot;
+
+  test.each([
+    { name: "whole views", ask: (proxyName: string) => localProjection(requestOf("", proxyName)).whole(after) },
+    {
+      name: "resumed views",
+      ask: (proxyName: string) => {
+        const { frames } = resumeView(after, requestOf("", proxyName), new BucketDigests());
+        // The first frame says what the subscriber keeps.
+        return { isEmpty: false, frames: () => [...frames()].slice(1) };
+      },
+    },
+    { name: "changes", ask: (proxyName: string) => localProjection(requestOf("", proxyName)).between(before, after) },
+  ])("$name: nothing for a proxy name that no Service has, and there is no end of those", ({ ask }) => {
+    expect(sizeOf(ask(""))).toBeGreaterThan(0);
+    collectGarbage();
+    const { heapUsed } = process.memoryUsage();
+    for (let index = 0; index < 500; index++) expect(sizeOf(ask(`${index}`.padEnd(60_000, "x")))).toBe(0);
+    collectGarbage();
+    expect(process.memoryUsage().heapUsed - heapUsed).toBeLessThan(10_000_000);
+  });
+});
+
+test("zones and proxy names with spaces in them do not run into each other", () => {
+  const store = new Store();
+  const proxied = service({ name: "proxied", proxyName: "b c" });
+  store.replace({
+    services: [service({ name: "plain", proxyName: "c" }), proxied],
+    slices: [],
+    nodes: [node("n1", { zone: "a" }), node("n2", { zone: "a b" })],
+  });
+  const textOf = (snapshot: Snapshot, nodeName: string, proxyName: string): string =>
+    Buffer.concat([...localProjection(requestOf(nodeName, proxyName)).whole(snapshot).frames()]).toString("latin1");
+  expect(textOf(store.snapshot, "n1", "b c")).toContain("ns/proxied");
+  expect(textOf(store.snapshot, "n2", "c")).toContain("ns/plain");
+});

@@ -1,0 +1,67 @@
+import { compareText } from "@kpng/model/text-order.ts";
+import type { Frame } from "../../items/frames.ts";
+
+/** An operation on a path. */
+export interface PathOp {
+  readonly path: string;
+  readonly frame: Frame;
+}
+
+/** Operations of one phase in their order on the wire, as one piece of bytes that all can share, and that can be cut. */
+export interface Strip {
+  /** By path, each path once. */
+  readonly ops: readonly PathOp[];
+  readonly isDescending: boolean;
+  readonly bytes: Frame;
+  /** Where each operation ends. */
+  readonly ends: Uint32Array;
+}
+
+/** Makes a strip of operations in any order. */
+export function makeStrip(ops: readonly PathOp[], isDescending = false): Strip {
+  const sorted = ops.toSorted(
+    isDescending ? (a, b) => compareText(b.path, a.path) : (a, b) => compareText(a.path, b.path),
+  );
+  const ends = new Uint32Array(sorted.length);
+  let length = 0;
+  for (const [index, { frame }] of sorted.entries()) {
+    length += frame.length;
+    ends[index] = length;
+  }
+  const frames = sorted.map(({ frame }) => frame);
+  return { ops: sorted, isDescending, bytes: Buffer.concat(frames, length), ends };
+}
+
+/** What one subscriber is told otherwise: the operation on a path, or undefined for none. */
+export type StripEdits = ReadonlyMap<string, Frame | undefined>;
+
+/** Returns the strip's bytes as pieces, with what the edits put in place of them. O(edits × log operations). */
+export function editStrip({ ops, isDescending, bytes, ends }: Strip, edits: StripEdits): Frame[] {
+  const sign = isDescending ? -1 : 1;
+  const pieces: Frame[] = [];
+  let from = 0;
+  const copyTo = (index: number): void => {
+    const [start, end] = [from === 0 ? 0 : (ends[from - 1] ?? 0), index === 0 ? 0 : (ends[index - 1] ?? 0)];
+    if (end > start) pieces.push(bytes.subarray(start, end));
+  };
+  const sorted = edits.size < 2 ? edits : [...edits].sort(([a], [b]) => sign * compareText(a, b));
+  for (const [path, frame] of sorted) {
+    const index = placeOf(ops, path, sign);
+    copyTo(index);
+    from = ops[index]?.path === path ? index + 1 : index;
+    if (frame !== undefined) pieces.push(frame);
+  }
+  copyTo(ops.length);
+  return pieces;
+}
+
+/** The first operation that is not before `path`. */
+function placeOf(ops: readonly PathOp[], path: string, sign: number): number {
+  let [low, high] = [0, ops.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sign * compareText(ops[middle]?.path ?? "", path) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,80 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { serveStore, type TestServer } from "../../testing/serve-store.ts";
+
+/** Enough for the first view of a node to be more than one write. */
+const serviceCount = 300;
+
+let server: TestServer;
+
+beforeEach(async () => {
+  const store = new Store();
+  const names = Array.from({ length: serviceCount }, (_, index) => `web-${index}`);
+  store.replace({
+    services: names.map((name) => service({ name })),
+    slices: names.map((name, index) =>
+      slice([endpoint(`10.1.${index >> 8}.${index & 255}`, { nodeName: "n1" })], { name, serviceName: name }),
+    ),
+    nodes: [node("n1")],
+  });
+  server = await serveStore(store);
+});
+
+afterEach(() => server.stop());
+
+const message = toBinary(WatchReqSchema, create(WatchReqSchema, { NodeName: "n1" }));
+const frame = Buffer.concat([Buffer.from([0, 0, 0, 0, message.length]), message]);
+
+async function subscriberCount(): Promise<number> {
+  const metric = await server.metrics.getSingleMetric("kpng_subscribers")?.get();
+  return metric?.values.reduce((sum, { value }) => sum + value, 0) ?? 0;
+}
+
+/** A process of its own, because what it does must not wait for the server's event loop. */
+const client = `
+  import { connect } from "node:http2";
+  const [address, frame, end] = process.argv.slice(1);
+  const session = connect("http://" + address);
+  session.on("error", () => undefined).setMaxListeners(0);
+  const headers = { ":method": "POST", ":path": "/localv1.Sets/Watch", "content-type": "application/grpc" };
+  let bytes = 0;
+  const streams = Array.from({ length: 1200 }, () => {
+    const stream = session.request(headers);
+    stream.on("error", () => undefined).on("data", (chunk) => (bytes += chunk.length));
+    stream.write(Buffer.from(frame, "hex"));
+    return stream;
+  });
+  const seen = setInterval(() => {
+    if (bytes < 100_000) return;
+    clearInterval(seen);
+    if (end === "destroy") session.destroy();
+    else if (end === "exit") process.exit();
+    else for (const stream of streams) stream.close(Number(end));
+    setTimeout(() => process.exit(), 100);
+  }, 1);
+`;
+
+test.each([
+  { name: "its connection closes", end: "destroy" },
+  { name: "it ends without a word", end: "exit" },
+  { name: "it cancels its streams", end: "8" },
+  { name: "it closes its streams without an error", end: "0" },
+])("nothing is left of a client with many streams when $name", async ({ end }) => {
+  for (let round = 0; round < 3; round++) {
+    const child = spawn(process.execPath, [
+      "--input-type=module",
+      "--eval",
+      client,
+      server.address,
+      frame.toString("hex"),
+      end,
+    ]);
+    await once(child, "close");
+    await expect.poll(subscriberCount).toBe(0);
+  }
+});

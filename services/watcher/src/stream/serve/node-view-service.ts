@@ -1,0 +1,108 @@
+import { create, fromBinary } from "@bufbuild/protobuf";
+import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
+import type { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import {
+  GetNodeViewResponseSchema,
+  ServiceEndpointsSchema,
+  WatchNodeViewResponseSchema,
+} from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import {
+  type Endpoint,
+  EndpointSchema,
+  Feature,
+  NodeSchema,
+  type OpItem,
+  type Service,
+  ServiceSchema,
+  Set as SetName,
+  type WatchReq,
+  WatchReqSchema,
+} from "@kpng/model/gen/localv1/api_pb.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
+import { localProjection } from "../delta/local-projection.ts";
+import type { Changes } from "../delta/projection.ts";
+import { openLocalWatch, type WatchContext } from "../session/open-watch.ts";
+import { readLocalRequest } from "../session/requests.ts";
+import { inTurns } from "../session/turns.ts";
+import { leaveKey } from "./leave.ts";
+import { peerKey } from "./peer.ts";
+import { opsIn, watchOps } from "./watch-ops.ts";
+
+/** kpng.view.v1.NodeViewService: a node's view for clients without bidirectional streams. */
+export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
+  const { store, proxyNames } = context;
+  return {
+    async getNodeView(request, { signal }) {
+      const local = readLocalRequest(toWatchReq(request), proxyNames);
+      const { snapshot } = store;
+      if (!snapshot.isSynced) {
+        throw new ConnectError(`waiting for the first list of ${store.missingKinds.join(", ")}`, Code.Unavailable);
+      }
+      const response = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
+      const services = new Map<string, { service: Service; endpoints: Map<string, Endpoint> }>();
+      for await (const { Op: op } of opsOf(localProjection(local).whole(snapshot), signal)) {
+        if (op.case !== "Set") continue;
+        const { Ref: ref, Bytes: bytes } = op.value;
+        const path = ref?.Path ?? "";
+        switch (ref?.Set) {
+          case SetName.NodesSet:
+            response.node = fromBinary(NodeSchema, bytes);
+            break;
+          case SetName.ServicesSet:
+            services.set(path, { service: fromBinary(ServiceSchema, bytes), endpoints: new Map() });
+            break;
+          default:
+            services.get(path.slice(0, path.lastIndexOf("/")))?.endpoints.set(path, fromBinary(EndpointSchema, bytes));
+        }
+      }
+      const items = ascending(services).map(({ service, endpoints }) =>
+        create(ServiceEndpointsSchema, { service, endpoints: ascending(endpoints) }),
+      );
+      return { ...response, items };
+    },
+    async *watchNodeView(request, { signal, values }) {
+      const message = toWatchReq(request);
+      // One request for each batch, when the reader has taken the one before: a stream takes as many as come.
+      const taken = new Wakeup();
+      let isDue = true;
+      const requests = (async function* asOftenAsWanted() {
+        while (!signal.aborted) {
+          if (!isDue) {
+            await taken.wait(signal);
+            continue;
+          }
+          isDue = false;
+          yield message;
+        }
+      })();
+      let ops: OpItem[] = [];
+      const call = { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) };
+      for await (const op of watchOps(openLocalWatch, context, call)) {
+        ops.push(op);
+        if (op.Op.case !== "Sync") continue;
+        yield create(WatchNodeViewResponseSchema, { ops });
+        ops = [];
+        isDue = true;
+        taken.wake();
+      }
+    },
+  };
+}
+
+function toWatchReq({ nodeName, serviceProxyName }: { nodeName: string; serviceProxyName: string }): WatchReq {
+  return create(WatchReqSchema, {
+    NodeName: nodeName,
+    ServiceProxyName: serviceProxyName,
+    Features: [Feature.Extended, Feature.NodeItem],
+  });
+}
+
+/** All operations; fewer when `signal` aborts. */
+async function* opsOf(changes: Changes, signal: AbortSignal): AsyncIterable<OpItem> {
+  for await (const piece of inTurns(changes.frames(), "begin", signal)) yield* opsIn(piece);
+}
+
+function ascending<V>(map: ReadonlyMap<string, V>): V[] {
+  return [...map].sort(([a], [b]) => compareText(a, b)).map(([, value]) => value);
+}

@@ -1,0 +1,58 @@
+import { connect as connectHttp2 } from "node:http2";
+import { connect } from "node:net";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { serveStore, type TestServer } from "../../testing/serve-store.ts";
+
+let server: TestServer;
+
+beforeEach(async () => {
+  const store = new Store();
+  store.replace({ services: [], slices: [], nodes: [] });
+  server = await serveStore(store, { keepalive: { intervalMs: 20, timeoutMs: 40 } });
+});
+
+afterEach(() => server.stop());
+
+/** What the server answers to these bytes before it ends the connection. */
+function answerTo(bytes: string): Promise<string> {
+  const [host, port] = server.address.split(":");
+  return new Promise((resolve) => {
+    let text = "";
+    const socket = connect(Number(port), host, () => socket.write(bytes, "latin1"));
+    socket.on("data", (chunk) => {
+      text += chunk;
+    });
+    socket.on("error", () => undefined);
+    socket.on("close", () => resolve(text));
+  });
+}
+
+const head = "POST /kpng.view.v1.NodeViewService/GetNodeView HTTP/1";
+const body = "Content-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+
+test.each([
+  { name: "names no host", bytes: `${head}.0\r\n${body}`, status: 400 },
+  { name: "names an impossible host", bytes: `${head}.1\r\nHost: [[[\r\n${body}`, status: 400 },
+  { name: "has an impossible target", bytes: `POST http://[ HTTP/1.1\r\nHost: x\r\n${body}`, status: 404 },
+  { name: "is TLS", bytes: "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\r\n\r\n", status: 400 },
+  { name: "is sound", bytes: `${head}.1\r\nHost: x\r\n${body}`, status: 200 },
+])("a request that $name is answered, and the server serves on", async ({ bytes, status }) => {
+  expect(await answerTo(bytes)).toContain(`HTTP/1.1 ${status} `);
+  expect(await answerTo(`${head}.1\r\nHost: x\r\n${body}`)).toContain("HTTP/1.1 200 ");
+});
+
+test("a connection that answers no ping is closed, one that does is kept", async () => {
+  // The preface and an empty SETTINGS frame, and then nothing any more.
+  expect(await answerTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")).not.toBe("");
+  const session = connectHttp2(`http://${server.address}`);
+  const pinged = new Promise<void>((resolve) => {
+    let count = 0;
+    session.on("ping", () => {
+      if (++count === 5) resolve();
+    });
+  });
+  await pinged;
+  expect(session.destroyed).toBe(false);
+  session.destroy();
+});

@@ -1,0 +1,68 @@
+import type { DescService } from "@bufbuild/protobuf";
+import type { ConnectRouter } from "@connectrpc/connect";
+import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
+import { Health as HealthService } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
+import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { Health } from "@kpng/process/health.ts";
+import { openGlobalWatch, openLocalWatch, type WatchContext } from "../session/open-watch.ts";
+import { healthService } from "./health-service.ts";
+import { leaveKey } from "./leave.ts";
+import { nodeViewService } from "./node-view-service.ts";
+import { peerKey } from "./peer.ts";
+import { addReflection } from "./reflection-service.ts";
+import { watchOps } from "./watch-ops.ts";
+
+/** A service beside those of the streams; health and reflection name it. */
+export interface MoreService {
+  readonly service: DescService;
+  readonly addTo: (router: ConnectRouter) => void;
+}
+
+export interface RoutesOptions extends WatchContext {
+  readonly health: Health;
+  /** Serve localv1 and kpng.view.v1 (`--local-api`). Default true. */
+  readonly hasLocalApi?: boolean | undefined;
+  /** Serve globalv1 (`--globalv1-api`). Default true. */
+  readonly hasGlobalApi?: boolean | undefined;
+  readonly moreServices?: readonly MoreService[] | undefined;
+}
+
+/** Returns all that a watcher serves; what waits ends when `stop` aborts. */
+export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
+  const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
+  const apis = [
+    ...(hasLocalApi ? [LocalSets, NodeViewService] : []),
+    ...(hasGlobalApi ? [GlobalSets] : []),
+    ...moreServices.map(({ service }) => service),
+  ];
+  return (router) => {
+    if (hasLocalApi) {
+      router.service(LocalSets, {
+        watch: (requests, { signal, values }) =>
+          watchOps(openLocalWatch, options, {
+            requests,
+            peer: values.get(peerKey),
+            signal,
+            leave: values.get(leaveKey),
+          }),
+      });
+      router.service(NodeViewService, nodeViewService(options));
+    }
+    if (hasGlobalApi) {
+      router.service(GlobalSets, {
+        watch: (requests, { signal, values }) =>
+          watchOps(openGlobalWatch, options, {
+            requests,
+            peer: values.get(peerKey),
+            signal,
+            leave: values.get(leaveKey),
+          }),
+      });
+    }
+    for (const { addTo } of moreServices) addTo(router);
+    const names = apis.map((api) => api.typeName);
+    router.service(HealthService, healthService(options.health, names, stop));
+    addReflection(router, [...apis, HealthService]);
+  };
+}

@@ -1,0 +1,303 @@
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { connect as connectHttp2 } from "node:http2";
+import { connect as connectTcp } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { createClient, type Transport } from "@connectrpc/connect";
+import { createConnectTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import * as grpc from "@grpc/grpc-js";
+import { NodeViewService, type WatchNodeViewResponse } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
+import { readServerTls } from "@kpng/process/tls-files.ts";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
+import { Store } from "../../store/store.ts";
+import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { serveStore, type TestServer } from "../../testing/serve-store.ts";
+
+// Heap figures mean nothing before garbage is gone, and vitest's workers have no flag for it.
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
+
+let store: Store;
+let server: TestServer;
+let folder: string;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "kpng-serve-"));
+  store = new Store();
+  store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
+});
+
+afterEach(async () => {
+  await server.stop();
+  await rm(folder, { recursive: true });
+});
+
+async function serve(options: Parameters<typeof serveStore>[1] = {}): Promise<void> {
+  server = await serveStore(store, options);
+}
+
+function cases(result: IteratorResult<WatchNodeViewResponse>): unknown {
+  return result.done ? "the end" : result.value.ops.map((op) => op.Op.case);
+}
+
+/** One whole view over grpc-js, as a node would get it. */
+async function firstBatch(address: string, credentials?: grpc.ChannelCredentials): Promise<number> {
+  const watch = new GrpcJsWatch(address, "local", credentials);
+  try {
+    return (await watch.ask({ NodeName: "n1" })).length;
+  } finally {
+    watch.close();
+  }
+}
+
+describe("one port speaks", () => {
+  test("JSON to plain HTTP/1.1, as curl does", async () => {
+    await serve();
+    server.health.setReady("source");
+    const post = async (path: string, body: object) => {
+      const headers = { "content-type": "application/json" };
+      const response = await fetch(`http://${server.address}/${path}`, {
+        method: "POST",
+        headers,
+        body: JSON.stringify(body),
+      });
+      return { status: response.status, body: await response.json() };
+    };
+    expect(await post("grpc.health.v1.Health/Check", {})).toEqual({ status: 200, body: { status: "SERVING" } });
+    const view = await post("kpng.view.v1.NodeViewService/GetNodeView", { nodeName: "n1" });
+    expect(view).toMatchObject({
+      status: 200,
+      body: { node: { Name: "n1" }, items: [{ service: { Name: "web" }, endpoints: [{ IPs: { V4: ["10.1.0.1"] } }] }] },
+    });
+    expect(await post("grpc.health.v1.Health/Check", { service: "none" })).toMatchObject({ status: 404 });
+  });
+
+  test.each(["1.1", "2"] as const)(
+    "Connect and gRPC-Web over HTTP/%s, with a watch for those without bidi",
+    async (httpVersion) => {
+      await serve();
+      const options = { baseUrl: `http://${server.address}`, httpVersion };
+      const transports: Transport[] = [createConnectTransport(options), createGrpcWebTransport(options)];
+      for (const [index, transport] of transports.entries()) {
+        const stop = new AbortController();
+        const stream = createClient(NodeViewService, transport).watchNodeView(
+          { nodeName: "n1" },
+          { signal: stop.signal },
+        );
+        const iterator = stream[Symbol.asyncIterator]();
+        const first = await iterator.next();
+        expect(cases(first)).toEqual(["Reset", "Set", "Set", "Set", "Sync"]);
+        const second = iterator.next();
+        store.apply([{ kind: "put-service", service: service({ healthCheckNodePort: 30_000 + index }) }]);
+        expect(cases(await second)).toEqual(["Set", "Sync"]);
+        const subscribers = async () =>
+          (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values[0]?.value;
+        expect(await subscribers()).toBe(1);
+        stop.abort();
+        await expect.poll(subscribers).toBe(0);
+      }
+    },
+  );
+
+  test("gRPC over a unix socket that only owner and group may use", async () => {
+    const path = join(folder, "api.sock");
+    await serve({ listen: [`unix://${path}`] });
+    expect(statSync(path).mode & 0o777).toBe(0o660);
+    expect(await firstBatch(`unix://${path}`)).toBe(4);
+  });
+
+  test("gRPC with client certificates, and nothing without one, which the log says", async () => {
+    const lines: string[] = [];
+    await serve({ tls: tlsOf(certificates), log: createLog("info", (line) => lines.push(line)) });
+    const ca = readFileSync(certificates.ca);
+    const { key, crt } = certificates.client;
+    const known = grpc.credentials.createSsl(ca, readFileSync(key), readFileSync(crt));
+    expect(await firstBatch(server.address, known)).toBe(4);
+    await expect(firstBatch(server.address, grpc.credentials.createSsl(ca))).rejects.toMatchObject({ code: 14 });
+    await expect.poll(() => lines.join("")).toContain("TLS client refused");
+  });
+});
+
+let certificates: TestCertificates;
+beforeAll(() => {
+  certificates = makeCertificates();
+});
+afterAll(() => certificates.remove());
+
+function tlsOf({ ca, server: { key, crt } }: TestCertificates) {
+  return readServerTls("listen-", { key, crt, ca });
+}
+
+describe("listening", () => {
+  test("takes over the socket of a watcher that was killed", async () => {
+    const path = join(folder, "api.sock");
+    const { spawnSync } = await import("node:child_process");
+    // A process that dies without closing leaves its socket behind.
+    spawnSync(process.execPath, [
+      "-e",
+      `require("net").createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, "SIGKILL"))`,
+    ]);
+    expect(statSync(path).isSocket()).toBe(true);
+    await serve({ listen: [`unix://${path}`] });
+    expect(await firstBatch(`unix://${path}`)).toBe(4);
+  });
+
+  test.each([
+    ["another server's socket", "another process serves it"],
+    ["a file that is no socket", "a file is there that is no socket"],
+  ])("refuses the place of %s", async (what, reason) => {
+    const path = join(folder, "api.sock");
+    await serve({ listen: [`unix://${path}`] });
+    const taken = what.startsWith("another") ? path : join(folder, "file");
+    writeFileSync(join(folder, "file"), "");
+    await expect(serveStore(store, { listen: [`unix://${taken}`] })).rejects.toThrow(
+      `[LISTEN_FAILED] cannot listen on unix://${taken}: ${reason}`,
+    );
+    expect(await firstBatch(`unix://${path}`)).toBe(4);
+  });
+
+  test("refuses a port that is taken, and opens none of the others then", async () => {
+    await serve();
+    const path = join(folder, "api.sock");
+    const listen = [`unix://${path}`, `tcp://${server.address}`];
+    await expect(serveStore(store, { listen })).rejects.toThrow(/\[LISTEN_FAILED\] cannot listen on tcp:/);
+    expect(statSync(path, { throwIfNoEntry: false })).toBeUndefined();
+  });
+});
+
+describe("bad peers do no harm", () => {
+  const path = `/${Sets.typeName}/Watch`;
+
+  /** Sends raw bytes as the body of a gRPC call and returns the status that the server closes it with. */
+  async function callWith(body: Buffer, end: boolean): Promise<string> {
+    const session = connectHttp2(`http://${server.address}`);
+    const stream = session.request({
+      ":method": "POST",
+      ":path": path,
+      "content-type": "application/grpc",
+      te: "trailers",
+    });
+    let status = "";
+    const note = (headers: Record<string, unknown>): void => {
+      status = String(headers["grpc-status"] ?? status);
+    };
+    stream
+      .on("response", note)
+      .on("trailers", note)
+      .on("error", () => undefined)
+      .on("end", () => stream.end())
+      .resume();
+    stream.write(body);
+    if (end) stream.end();
+    await new Promise((resolve) => stream.once("close", resolve));
+    session.destroy();
+    return status;
+  }
+
+  const frame = (bytes: Uint8Array, length = bytes.length): Buffer => {
+    const head = Buffer.alloc(5);
+    head.writeUInt32BE(length, 1);
+    return Buffer.concat([head, bytes]);
+  };
+
+  test.each([
+    ["bytes that are no message", frame(Buffer.from([0xff, 0xff, 0xff])), true, "3"],
+    ["a message that ends early", frame(Buffer.from([0x0a]), 100), true, "3"],
+    ["a message larger than any request", frame(Buffer.alloc(0), 1 << 30), false, "8"],
+    ["a name that is not UTF-8", frame(Buffer.from([0x0a, 0x02, 0xc3, 0x28])), true, "3"],
+  ])("%s", async (_, body, end, status) => {
+    await serve();
+    const good = new GrpcJsWatch(server.address, "local");
+    await good.ask({ NodeName: "n1" });
+    expect(await callWith(body, end)).toBe(status);
+    store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+    expect(await good.ask({ NodeName: "n1" })).toHaveLength(2);
+    good.close();
+  });
+
+  test("a connection that says nothing, half a preface, or garbage", async () => {
+    await serve();
+    const [host = "", port = ""] = server.address.split(":");
+    for (const bytes of [
+      "",
+      "PRI * HTT",
+      "\u0000\u0001\u0002garbage\r\n\r\n",
+      `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${"\uffff".repeat(100)}`,
+    ]) {
+      const socket = connectTcp(Number(port), host);
+      socket.on("error", () => undefined);
+      await new Promise((resolve) => socket.write(bytes === "" ? "\n" : bytes, resolve));
+      socket.resetAndDestroy();
+    }
+    expect(await firstBatch(server.address)).toBe(4);
+  });
+
+  test("a preface that arrives byte by byte is understood", async () => {
+    await serve();
+    const [host = "", port = ""] = server.address.split(":");
+    const socket = connectTcp({ host, port: Number(port), noDelay: true });
+    for (const byte of "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") {
+      socket.write(byte);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    // An empty SETTINGS frame, as every client sends; the server's own SETTINGS (type 4) must come back.
+    socket.write(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]));
+    const answer = await new Promise<Buffer>((resolve) => socket.once("data", resolve));
+    expect(answer[3]).toBe(4);
+    socket.destroy();
+  });
+});
+
+test("readers that stop cost their own view and nothing else", async () => {
+  const big = Array.from({ length: 2_000 }, (_, index) =>
+    service({ name: `s${index}`, annotations: { text: "x".repeat(500) } }),
+  );
+  await serve();
+  store.replace({ services: big });
+  const good = new GrpcJsWatch(server.address, "local");
+  await good.ask({ NodeName: "n1" });
+  const stalled = Array.from({ length: 20 }, () => {
+    const session = connectHttp2(`http://${server.address}`);
+    const stream = session.request({
+      ":method": "POST",
+      ":path": `/${Sets.typeName}/Watch`,
+      "content-type": "application/grpc",
+      te: "trailers",
+    });
+    stream.on("error", () => undefined).pause();
+    stream.write(
+      Buffer.concat([
+        Buffer.from([0, 0, 0, 0, 4]),
+        toBinary(WatchReqSchema, create(WatchReqSchema, { NodeName: "n1" })),
+      ]),
+    );
+    return session;
+  });
+  await expect
+    .poll(async () => (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values[0]?.value)
+    .toBe(21);
+  const round = async (count: number): Promise<number> => {
+    for (let index = 0; index < count; index += 1) {
+      store.apply([
+        { kind: "put-service", service: service({ name: "changing", annotations: { count: `${Math.random()}` } }) },
+      ]);
+      await good.ask({ NodeName: "n1" });
+    }
+    collectGarbage();
+    return process.memoryUsage().heapUsed;
+  };
+  const before = await round(20);
+  const after = await round(200);
+  // 200 further changes, none of them read: what is held for the stalled must not grow with them.
+  expect(after - before).toBeLessThan(20 * 1024 * 1024);
+  good.close();
+  for (const session of stalled) session.destroy();
+});

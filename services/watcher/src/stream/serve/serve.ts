@@ -1,0 +1,158 @@
+import { createServer as createHttp1Server, type Server as Http1Server } from "node:http";
+import { createServer as createHttp2Server, createSecureServer, type ServerHttp2Session } from "node:http2";
+import type { Server, Socket } from "node:net";
+import type { TLSSocket } from "node:tls";
+import { Code, ConnectError } from "@connectrpc/connect";
+import type { Log } from "@kpng/process/log.ts";
+import type { Task } from "@kpng/process/task.ts";
+import type { readServerTls } from "@kpng/process/tls-files.ts";
+import { aborted } from "@kpng/process/wait.ts";
+import { Registry } from "prom-client";
+import { type ConnectionLimits, Connections } from "../../connection/connections.ts";
+import { standardPingMs } from "../../connection/keepalive.ts";
+import { listen } from "../../connection/listen.ts";
+import { type ListenAddress, parseListenAddress } from "../../connection/listen-address.ts";
+import { sniffHttp } from "../../connection/sniff-http.ts";
+import { Admission } from "../session/admission.ts";
+import { makeFastWatch } from "./fast-watch.ts";
+import { makeRequestHandler } from "./request-handler.ts";
+import { makeRoutes, type RoutesOptions } from "./routes.ts";
+
+export interface ServeOptions extends RoutesOptions, ConnectionLimits {
+  /** Where to listen; see parseListenAddress. */
+  readonly listen: readonly string[];
+  readonly tls?: ReturnType<typeof readServerTls>;
+  /** See AdmissionOptions. */
+  readonly maxStartWaitMs?: number | undefined;
+  /** Where metrics of connections and admission are kept. Default nowhere. */
+  readonly registry?: Registry | undefined;
+  readonly log: Log;
+  /** Called once all addresses are open, with the addresses as they can be dialled (a port 0 is resolved). */
+  readonly onListening?: ((addresses: readonly string[]) => void) | undefined;
+}
+
+/** Largest request, in bytes: they carry a node's name and little else. */
+const maxRequestBytes = 64 * 1024;
+
+/** Streams of one connection at a time; a relay or a hollow-node test may have many, nobody has thousands. */
+const maxStreamsPerConnection = 1_000;
+
+/** How long open calls may take to end after the stop and the drain, in milliseconds. */
+const stopGraceMs = 1_000;
+
+/** Name of this task among the parts of the process's health. */
+const part = "stream";
+
+/**
+ * Serves gRPC, gRPC-Web and Connect, over HTTP/2 and HTTP/1.1, on every address.
+ *
+ * When it is told to stop it is not ready any more, takes no more connections, and lets those that there are go one after
+ * the other; what it serves must go on until it has resolved.
+ *
+ * Errors: BAD_OPTION at once; LISTEN_FAILED when it runs, and nothing is served then.
+ */
+export function serveTask(options: ServeOptions): Task {
+  const addresses = options.listen.map(parseListenAddress);
+  return { name: part, run: (signal) => serve(addresses, options, signal) };
+}
+
+async function serve(addresses: readonly ListenAddress[], options: ServeOptions, signal: AbortSignal): Promise<void> {
+  const stop = new AbortController();
+  const { health, log, registry = new Registry(), maxStartWaitMs, drainMs } = options;
+  const connections = new Connections(options, log, registry);
+  const context: RoutesOptions = { ...options, admission: new Admission({ registry, maxWaitMs: maxStartWaitMs }) };
+  const handle = makeHandler({ ...options, ...context }, connections, stop.signal);
+  const http1 = createHttp1Server(handle);
+  connections.clock.start();
+  const servers: Server[] = [];
+  try {
+    const dialable: string[] = [];
+    for (const address of addresses) {
+      const server = makeServer(address, options, { connections, http1, handle });
+      dialable.push(await listen(server, address));
+      servers.push(server);
+    }
+    log.info("listening", { addresses: dialable });
+    options.onListening?.(dialable);
+    await aborted(signal);
+    health.setWaiting(part, "the watcher stops");
+    for (const server of servers) server.close();
+    if (drainMs !== 0) await connections.drain();
+  } finally {
+    for (const server of servers) server.close();
+    stop.abort(new ConnectError("the watcher stops", Code.Unavailable));
+    connections.closeAll();
+    await connections.gone(AbortSignal.timeout(stopGraceMs));
+    connections.destroyAll();
+    connections.clock.stop();
+  }
+}
+
+type Handler = ReturnType<typeof makeHandler>;
+
+function makeHandler(options: ServeOptions, connections: Connections, stop: AbortSignal) {
+  const { hasLocalApi = true, hasGlobalApi = true, log } = options;
+  const pingMs = options.keepalive?.intervalMs ?? standardPingMs;
+  const watchFast = makeFastWatch({ ...options, hasLocalApi, hasGlobalApi, maxRequestBytes, pingMs }, stop);
+  const route = makeRequestHandler({
+    log,
+    routes: makeRoutes(options, stop),
+    readMaxBytes: maxRequestBytes,
+    shutdownSignal: stop,
+    // Small messages, many readers: compressing each stream by itself costs eight times the CPU.
+    acceptCompression: [],
+  });
+  return (request: Parameters<typeof route>[0], response: Parameters<typeof route>[1]): void => {
+    const leave = connections.began(request, response);
+    if (!watchFast(request, response, leave)) route(request, response, leave);
+  };
+}
+
+interface Parts {
+  readonly connections: Connections;
+  readonly http1: Http1Server;
+  readonly handle: Handler;
+}
+
+function makeServer(address: ListenAddress, options: ServeOptions, { connections, http1, handle }: Parts): Server {
+  const { tls, log, firstBytesMs = 10_000 } = options;
+  const settings = { maxConcurrentStreams: maxStreamsPerConnection };
+  // On the same machine there is no other replica to go to.
+  const hasAge = address.kind !== "unix";
+  const http2 = tls
+    ? createSecureServer(
+        {
+          ...tls,
+          requestCert: true,
+          rejectUnauthorized: true,
+          minVersion: "TLSv1.2",
+          allowHTTP1: true,
+          // With a margin: this is a timer of Node.js, which does not stand while the loop is held up.
+          handshakeTimeout: 3 * firstBytesMs,
+          settings,
+        },
+        handle,
+      )
+    : createHttp2Server({ settings }, handle);
+  // All that a client learns is that its connection was closed: why is said here. Port scanners are not worth a line.
+  http2.on("tlsClientError", (error: NodeJS.ErrnoException, socket: Socket) => {
+    const level = error.code === "ECONNRESET" ? "debug" : "info";
+    log[level]("TLS client refused", { peer: socket.remoteAddress, reason: error.message.trim() });
+  });
+  http2.on("session", (session: ServerHttp2Session) => connections.addSession(session, hasAge));
+  if (tls) {
+    http2.on("secureConnection", (socket: TLSSocket) => {
+      if (socket.alpnProtocol !== "h2") connections.addHttp1(socket, hasAge);
+    });
+    return http2;
+  }
+  return sniffHttp({
+    http2,
+    toHttp1: (socket) => {
+      connections.addHttp1(socket, hasAge);
+      http1.emit("connection", socket);
+    },
+    clock: connections.clock,
+    firstBytesMs,
+  });
+}

@@ -1,0 +1,276 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import {
+  EndpointSchema,
+  Feature,
+  NodeSchema,
+  type OpItem,
+  ServiceSchema,
+  Set as SetName,
+} from "@kpng/model/gen/localv1/api_pb.ts";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { GrpcJsWatch } from "../../../../../test/peer/grpc-js-client.ts";
+import { Store } from "../../store/store.ts";
+import { addresses, endpoint, node, service, slice } from "../../testing/build.ts";
+import { serveStore, type TestServer } from "../../testing/serve-store.ts";
+
+let store: Store;
+let server: TestServer;
+const watches: GrpcJsWatch[] = [];
+
+beforeEach(async () => {
+  store = new Store();
+  server = await serveStore(store);
+});
+
+afterEach(async () => {
+  for (const watch of watches.splice(0)) watch.close();
+  await server.stop();
+});
+
+function watch(set: "local" | "global" = "local"): GrpcJsWatch {
+  const made = new GrpcJsWatch(server.address, set);
+  watches.push(made);
+  return made;
+}
+
+function show(ops: readonly OpItem[]): string[] {
+  return ops.map(({ Op: op }) =>
+    op.case === "Set" ? `set ${op.value.Ref?.Path}` : op.case === "Delete" ? `delete ${op.value.Path}` : `${op.case}`,
+  );
+}
+
+const web = {
+  services: [service()],
+  slices: [slice([endpoint("10.1.0.1", { podName: "web-1" })])],
+  nodes: [node("n1")],
+};
+const empty = { services: [], slices: [], nodes: [] };
+
+/** True once the subscriber's request is parked at the store. */
+async function untilParked(): Promise<void> {
+  await expect.poll(() => store.waitingCount).toBeGreaterThan(0);
+}
+
+describe("the first batch", () => {
+  test("says Reset at once, and nothing more until the whole cluster is known", async () => {
+    const one = watch();
+    one.send({ NodeName: "n1" });
+    expect((await one.next())?.Op.case).toBe("Reset");
+    store.replace({ services: web.services, slices: web.slices });
+    const next = one.next();
+    const settled = await Promise.race([
+      next.then(() => "told"),
+      new Promise((resolve) => setImmediate(resolve, "held")),
+    ]);
+    expect(settled).toBe("held");
+    store.replace({ nodes: web.nodes });
+    expect((await next)?.Op).toMatchObject({ case: "Set", value: { Ref: { Path: "ns/web" } } });
+  });
+
+  test("comes for an empty view as well", async () => {
+    store.replace(empty);
+    expect(show(await watch().ask({ NodeName: "n1" }))).toEqual(["Reset", "Sync"]);
+    expect(show(await watch("global").ask())).toEqual(["Reset", "Sync"]);
+  });
+
+  test("is closed by a bare Sync for KPNG, and by revision and instance for us", async () => {
+    store.replace(empty);
+    const plain = await watch().ask({ NodeName: "n1" });
+    expect(plain.at(-1)?.Op.value).toMatchObject({ Revision: 0n, Instance: "" });
+    const extended = await watch().ask({ NodeName: "n1", Features: [Feature.Extended] });
+    expect(extended.at(-1)?.Op.value).toMatchObject({ Revision: 1n, Instance: store.instance });
+  });
+});
+
+describe("later batches", () => {
+  test("are held until this node's view changes, and merge what happened meanwhile", async () => {
+    store.replace(web);
+    const one = watch();
+    await one.ask({ NodeName: "n1" });
+    one.send({ NodeName: "n1" });
+    await untilParked();
+    // A node's appearance changes nothing for a subscriber of KPNG's kind.
+    store.apply([{ kind: "put-node", node: node("n2") }]);
+    store.apply([{ kind: "put-service", service: service({ name: "two", clusterIP: "10.96.0.2" }) }]);
+    expect(show(await one.batch())).toEqual(["set ns/two", "Sync"]);
+    store.apply([{ kind: "put-service", service: service({ name: "three", clusterIP: "10.96.0.3" }) }]);
+    store.apply([{ kind: "delete-service", key: "ns/three" }]);
+    store.apply([{ kind: "delete-service", key: "ns/two" }]);
+    expect(show(await one.ask({ NodeName: "n1" }))).toEqual(["delete ns/two", "Sync"]);
+  });
+
+  test("answer requests that were sent ahead one by one", async () => {
+    store.replace(empty);
+    const one = watch();
+    for (let count = 0; count < 3; count += 1) one.send({ NodeName: "n1" });
+    expect(show(await one.batch())).toEqual(["Reset", "Sync"]);
+    store.apply([{ kind: "put-service", service: service({ name: "a" }) }]);
+    expect(show(await one.batch())).toEqual(["set ns/a", "Sync"]);
+    store.apply([{ kind: "delete-service", key: "ns/a" }]);
+    expect(show(await one.batch())).toEqual(["delete ns/a", "Sync"]);
+  });
+
+  test("tell services before endpoints, and delete them in the other order", async () => {
+    store.replace(web);
+    const one = watch();
+    const paths = show(await one.ask({ NodeName: "n1" }));
+    expect(paths).toEqual(["Reset", "set ns/web", expect.stringMatching(/^set ns\/web\/web-1\./), "Sync"]);
+    store.replace(empty);
+    expect(show(await one.ask({ NodeName: "n1" }))).toEqual([
+      paths[2]?.replace("set", "delete"),
+      "delete ns/web",
+      "Sync",
+    ]);
+  });
+});
+
+describe("another node name", () => {
+  test("is answered at once, with the difference between the two views", async () => {
+    store.replace({
+      services: [service({ type: "NodePort", externalTrafficPolicy: "Local" })],
+      slices: [slice([endpoint("10.1.0.1", { podName: "web-1" })])],
+      nodes: [],
+    });
+    const one = watch();
+    await one.ask({ NodeName: "n1" });
+    const [change] = await one.ask({ NodeName: "n2" });
+    if (change?.Op.case !== "Set") throw new Error("no Set");
+    expect(fromBinary(EndpointSchema, change.Op.value.Bytes).Local).toBe(false);
+  });
+
+  test("is answered at once even if the views are the same", async () => {
+    store.replace(empty);
+    const one = watch();
+    await one.ask({ NodeName: "n1" });
+    expect(show(await one.ask({ NodeName: "n2" }))).toEqual(["Sync"]);
+  });
+
+  test("may be any name of at most 253 characters", async () => {
+    store.replace(empty);
+    const one = watch();
+    one.send({ NodeName: "x".repeat(254) });
+    await expect(one.next()).rejects.toMatchObject({
+      code: 3,
+      details: expect.stringContaining("254 characters and the limit is 253"),
+    });
+  });
+});
+
+describe("what only some understand", () => {
+  const localService = service({
+    type: "NodePort",
+    internalTrafficPolicy: "Local",
+    ports: [{ ...portWithNodePort() }],
+  });
+
+  function portWithNodePort() {
+    return { name: "http", protocol: "TCP" as const, port: 80, nodePort: 30080, targetPort: 8080 };
+  }
+
+  test("endpoints that a reader without Scopes would misuse are not sent to it", async () => {
+    store.replace({
+      services: [localService],
+      slices: [slice([endpoint("10.1.0.1"), endpoint("10.1.0.2", { nodeName: "n2" })])],
+      nodes: [node("n1")],
+    });
+    const plain = await watch().ask({ NodeName: "n1" });
+    expect(plain.filter((op) => op.Op.case === "Set")).toHaveLength(2);
+    const extended = await watch().ask({ NodeName: "n1", Features: [Feature.Extended] });
+    expect(extended.filter((op) => op.Op.case === "Set")).toHaveLength(3);
+  });
+
+  test("fields from 100 up reach only who asked for them", async () => {
+    store.replace({ ...web, services: [service({ proxyModeLoadBalancerIPs: addresses("198.51.100.1") })] });
+    const read = async (request: object) => {
+      const ops = await watch().ask({ NodeName: "n1", ...request });
+      return ops.flatMap(({ Op: op }) =>
+        op.case === "Set" && op.value.Ref?.Path === "ns/web" ? [fromBinary(ServiceSchema, op.value.Bytes)] : [],
+      )[0];
+    };
+    const plain = await read({});
+    expect(plain?.ProxyModeLoadBalancerIPs).toBeUndefined();
+    expect(plain?.Ports[0]?.HasEndpoints).toBeUndefined();
+    const extended = await read({ Features: [Feature.Extended] });
+    expect(extended?.ProxyModeLoadBalancerIPs?.V4).toEqual(["198.51.100.1"]);
+    expect(extended?.Ports[0]?.HasEndpoints).toMatchObject({ V4: true, V6: false });
+  });
+
+  test("the node itself comes first, changes with the Node, and goes last", async () => {
+    const features = { NodeName: "n1", Features: [Feature.Extended, Feature.NodeItem] };
+    store.replace({ ...web, nodes: [node("n1", { zone: "z1", podCIDRs: ["10.1.0.0/24"] })] });
+    const one = watch();
+    const [, first] = await one.ask(features);
+    if (first?.Op.case !== "Set") throw new Error("no Set");
+    expect(first.Op.value.Ref).toMatchObject({ Set: SetName.NodesSet, Path: "n1" });
+    expect(fromBinary(NodeSchema, first.Op.value.Bytes)).toMatchObject({
+      Zone: "z1",
+      PodCIDRs: ["10.1.0.0/24"],
+      Eligible: true,
+    });
+    store.apply([{ kind: "delete-node", name: "n1" }]);
+    expect(show(await one.ask(features))).toEqual(["delete n1", "Sync"]);
+  });
+
+  test("Services with a proxy name of their own are seen by who asks for that name", async () => {
+    store.replace({ ...web, services: [service(), service({ name: "special", proxyName: "mine" })] });
+    expect(show(await watch().ask({ NodeName: "n1" }))).toContain("set ns/web");
+    expect(show(await watch().ask({ NodeName: "n1", ServiceProxyName: "mine" }))).toEqual([
+      "Reset",
+      "set ns/special",
+      "Sync",
+    ]);
+  });
+});
+
+test("an unnamed port with a named target gets a second port entry, for Go clients that look there", async () => {
+  const port = { name: "", protocol: "TCP", port: 80, nodePort: 0, targetPort: "http" } as const;
+  store.replace({
+    services: [service({ ports: [port] })],
+    slices: [slice([endpoint("10.1.0.1", { ports: [{ name: "", port: 8080, protocol: "TCP" }] })])],
+    nodes: [],
+  });
+  const ops = await watch().ask({ NodeName: "n1" });
+  const op = ops[2]?.Op;
+  if (op?.case !== "Set") throw new Error("no Set");
+  expect(fromBinary(EndpointSchema, op.value.Bytes).PortOverrides).toMatchObject([
+    { Name: "", Port: 8080 },
+    { Name: "http", Port: 8080 },
+  ]);
+});
+
+describe("a client that goes", () => {
+  test("leaves nothing behind, parked or not", async () => {
+    store.replace(empty);
+    const some = [watch(), watch("global"), watch()];
+    for (const one of some) await one.ask({ NodeName: "n1" });
+    some[0]?.send({ NodeName: "n1" });
+    await untilParked();
+    for (const one of some) one.close();
+    await expect.poll(() => store.waitingCount).toBe(0);
+    await expect
+      .poll(async () =>
+        (await server.metrics.getSingleMetric("kpng_subscribers")?.get())?.values.map((one) => one.value),
+      )
+      .toEqual([0, 0]);
+  });
+
+  test("by closing its side while it waits still gets its answer", async () => {
+    const one = watch();
+    one.send({ NodeName: "n1" });
+    one.call.end();
+    store.replace(empty);
+    expect(show(await one.batch())).toEqual(["Reset", "Sync"]);
+    expect(await one.next()).toBeUndefined();
+  });
+});
+
+test("the server's stop ends parked streams with UNAVAILABLE", async () => {
+  store.replace(empty);
+  const one = watch();
+  await one.ask({ NodeName: "n1" });
+  one.send({ NodeName: "n1" });
+  await untilParked();
+  const ended = expect(one.next()).rejects.toMatchObject({ code: 14 });
+  await server.stop();
+  await ended;
+});

@@ -1,0 +1,93 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { Wakeup } from "@kpng/process/wait.ts";
+import { type Frame, frameHeaderBytes, messageIn } from "../../items/frames.ts";
+import type { OpenWatch, WatchContext } from "../session/open-watch.ts";
+import type { WatchStream } from "../session/watch-stream.ts";
+
+/** One call of Watch as the protocols of connect-node see it. */
+export interface WatchCall<Request> {
+  readonly requests: AsyncIterable<Request>;
+  readonly peer: string;
+  readonly signal: AbortSignal;
+  /** See leaveKey. */
+  readonly leave: AbortSignal;
+}
+
+/**
+ * The operations of a call.
+ *
+ * Errors: ConnectError; UNAVAILABLE when `signal` aborts.
+ */
+export async function* watchOps<Request>(
+  open: OpenWatch<Request>,
+  context: WatchContext,
+  { requests, peer, signal, leave }: WatchCall<Request>,
+): AsyncGenerator<OpItem, void, void> {
+  const pieces: Frame[] = [];
+  const changed = new Wakeup();
+  let end: { readonly error: ConnectError | undefined } | undefined;
+  const stream = open(context, peer, {
+    write: (piece) => {
+      pieces.push(piece);
+      changed.wake();
+      return false;
+    },
+    room: () => changed.wake(),
+    end: (error) => {
+      end = { error };
+      changed.wake();
+    },
+  });
+  const onLeave = (): void => stream.leave(ConnectError.from(leave.reason));
+  leave.addEventListener("abort", onLeave, { once: true });
+  if (leave.aborted) onLeave();
+  const over = new AbortController();
+  const until = AbortSignal.any([signal, over.signal]);
+  takeAll(stream, requests, changed, until).catch((error: unknown) => stream.leave(ConnectError.from(error)));
+  try {
+    while (!signal.aborted) {
+      const piece = pieces.shift();
+      if (piece !== undefined) {
+        yield* opsIn(piece);
+        if (pieces.length === 0) stream.drained();
+      } else if (end === undefined) {
+        await changed.wait(signal);
+      } else if (end.error === undefined) {
+        return;
+      } else {
+        throw end.error;
+      }
+    }
+    throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
+  } finally {
+    leave.removeEventListener("abort", onLeave);
+    stream.close();
+    over.abort();
+  }
+}
+
+async function takeAll<Request>(
+  stream: WatchStream<Request>,
+  requests: AsyncIterable<Request>,
+  changed: Wakeup,
+  until: AbortSignal,
+): Promise<void> {
+  for await (const request of requests) {
+    while (stream.isFull && !until.aborted) await changed.wait(until);
+    if (until.aborted) return;
+    stream.take(request);
+  }
+  stream.finish();
+}
+
+/** The operations of a piece of whole frames. */
+export function* opsIn(piece: Frame): Iterable<OpItem> {
+  const view = new DataView(piece.buffer, piece.byteOffset, piece.byteLength);
+  for (let offset = 0; offset < piece.length; ) {
+    const end = offset + frameHeaderBytes + view.getUint32(offset + 1);
+    yield fromBinary(OpItemSchema, messageIn(piece.subarray(offset, end)));
+    offset = end;
+  }
+}

@@ -1,0 +1,106 @@
+import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { pushbackOf } from "@kpng/process/retry-pushback.ts";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { node, service } from "../../testing/build.ts";
+import { serveStore, type TestServer } from "../../testing/serve-store.ts";
+import { dialHttp2, WatchStream } from "../../testing/watch-stream.ts";
+
+let store: Store;
+let server: TestServer;
+const streams: WatchStream[] = [];
+
+/** Sixteen are let in whatever they cost; nobody is served before the store has a state. */
+const places = 16;
+const HeldDigests = new BucketDigests().toBytes();
+
+beforeEach(async () => {
+  store = new Store();
+  server = await serveStore(store, { maxStartWaitMs: 1, drainMs: 0 });
+});
+
+afterEach(async () => {
+  for (const { session } of streams.splice(0)) session.destroy();
+  await server.stop();
+});
+
+function fillStore(): void {
+  store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
+}
+
+function open(request?: ConstructorParameters<typeof WatchStream>[1]): WatchStream {
+  const watch = new WatchStream(dialHttp2(server.address), request);
+  streams.push(watch);
+  return watch;
+}
+
+async function metric(name: string, view: string): Promise<number> {
+  const values = (await server.metrics.getSingleMetric(name)?.get())?.values ?? [];
+  return values.find(({ labels }) => labels.view === view)?.value ?? 0;
+}
+
+async function fill(): Promise<WatchStream[]> {
+  const watches = Array.from({ length: places }, () => open());
+  await expect.poll(() => metric("kpng_admission_beginning", "whole")).toBe(places);
+  return watches;
+}
+
+test("who finds no room is told when to come again, and has room once others have their views", async () => {
+  const admitted = await fill();
+  const refused = open();
+  await refused.ended;
+  expect(refused.status).toBe("14");
+  expect(Number(refused.pushback)).toBeGreaterThan(0);
+  expect(refused.byteCount).toBe(0);
+  expect(await metric("kpng_admission_refused_total", "whole")).toBe(1);
+  fillStore();
+  await Promise.all(admitted.map((watch) => watch.received(40)));
+  const again = open();
+  await again.received(40);
+  expect(await metric("kpng_admission_beginning", "whole")).toBe(0);
+});
+
+test("a connection outlives the refusal of its call", async () => {
+  await fill();
+  const session = dialHttp2(server.address);
+  const first = new WatchStream(session);
+  streams.push(first);
+  await first.ended;
+  expect(first.status).toBe("14");
+  fillStore();
+  await new WatchStream(session).received(40);
+});
+
+test("those that hold a view do not wait for those that hold none, nor the other way round", async () => {
+  await fill();
+  for (let count = 0; count < places; count++) open({ NodeName: "n1", HeldDigests });
+  await expect.poll(() => metric("kpng_admission_beginning", "resumed")).toBe(places);
+  const refused = open({ NodeName: "n1", HeldDigests });
+  await refused.ended;
+  expect(refused.status).toBe("14");
+  expect(await metric("kpng_admission_refused_total", "whole")).toBe(0);
+});
+
+test("whoever goes away leaves room", async () => {
+  const admitted = await fill();
+  for (const { session } of admitted) session.destroy();
+  await expect.poll(() => metric("kpng_admission_beginning", "whole")).toBe(0);
+  await fill();
+});
+
+test.each<{ name: string; make: (baseUrl: string) => Transport }>([
+  { name: "Connect over HTTP/1.1", make: (baseUrl) => createConnectTransport({ baseUrl, httpVersion: "1.1" }) },
+  { name: "gRPC-Web", make: (baseUrl) => createGrpcWebTransport({ baseUrl, httpVersion: "2" }) },
+  { name: "gRPC", make: (baseUrl) => createGrpcTransport({ baseUrl }) },
+])("the answer is the same over $name", async ({ make }) => {
+  await fill();
+  const client = createClient(NodeViewService, make(`http://${server.address}`));
+  const error = await Array.fromAsync(client.watchNodeView({ nodeName: "n1" })).catch(ConnectError.from);
+  if (!(error instanceof ConnectError)) throw new Error("it was let in");
+  expect(error.code).toBe(Code.Unavailable);
+  expect(error.rawMessage).toBe("16 streams wait for their first batch");
+  expect(pushbackOf(error)).toBeGreaterThan(0);
+});

@@ -1,0 +1,92 @@
+import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
+import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { LocalRequest } from "../../items/local-units.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
+import type { Store } from "../../store/store.ts";
+import { globalProjection } from "../delta/global-projection.ts";
+import { localProjection } from "../delta/local-projection.ts";
+import { resumeView } from "../delta/local-resume.ts";
+import type { Projection } from "../delta/projection.ts";
+import { Acknowledgement } from "./acknowledgement.ts";
+import type { Admission } from "./admission.ts";
+import {
+  isExtended,
+  isSameRequest,
+  type ProxyNames,
+  readCount,
+  readHeldDigests,
+  readLocalRequest,
+  readReceived,
+} from "./requests.ts";
+import type { Subscribers } from "./subscribers.ts";
+import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
+
+export interface WatchContext {
+  readonly store: Store;
+  /** Who may wait for a first batch. Default everybody. */
+  readonly admission?: Admission | undefined;
+  readonly proxyNames: ProxyNames;
+  readonly subscribers: Subscribers;
+}
+
+/** Begins a call of Watch that comes from `peer` (see formatPeer); the caller closes it when the client is gone. */
+export type OpenWatch<Request> = (context: WatchContext, peer: string, sink: WatchSink) => WatchStream<Request>;
+
+/** localv1.Sets.Watch; an acknowledgement may come decoded. */
+export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
+  { store, proxyNames, subscribers, admission },
+  peer,
+  sink,
+) => {
+  const subscriber = subscribers.add("local", peer, store);
+  let last: LocalRequest | undefined;
+  let lastMessage: WatchReq | undefined;
+  let lastWanted: Wanted | undefined;
+  let lastProjection: Projection | undefined;
+  const read = (message: WatchReq | Acknowledgement): Wanted | undefined => {
+    if (message === lastMessage) return lastWanted;
+    if (message instanceof Acknowledgement) {
+      subscriber.acknowledge(message);
+      return undefined;
+    }
+    if (message.Ack !== undefined) {
+      subscriber.acknowledge(Acknowledgement.fromMessage(message.Ack));
+      return undefined;
+    }
+    const request = readLocalRequest(message, proxyNames);
+    const isSame = last !== undefined && isSameRequest(request, last);
+    const projection = (isSame ? lastProjection : undefined) ?? localProjection(request);
+    last = request;
+    subscriber.nodeName = request.nodeName;
+    subscriber.proxyName = request.proxyName;
+    subscriber.introduce(message.Subscriber);
+    const held = readHeldDigests(message);
+    const resume = held && ((snapshot: Snapshot) => resumeView(snapshot, request, held));
+    const [count, received] = [readCount(message), readReceived(message)];
+    const wanted = { projection, isExtended: request.isExtended, resume, count, received };
+    lastProjection = projection;
+    [lastMessage, lastWanted] = resume === undefined ? [message, wanted] : [undefined, undefined];
+    return wanted;
+  };
+  const enter = ({ resume }: Wanted) => admission?.enter(resume === undefined ? "whole" : "resumed");
+  return new WatchStream({ store, subscriber, sink, read, enter, openCount: () => subscribers.open.size });
+};
+
+/** globalv1.Sets.Watch. */
+export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
+  { store, proxyNames, subscribers, admission },
+  peer,
+  sink,
+) => {
+  const subscriber = subscribers.add("global", peer, store);
+  const make = (extended: boolean): Wanted => ({
+    projection: globalProjection({ isExtended: extended, proxyName: proxyNames.standard }),
+    isExtended: extended,
+    count: 1,
+    received: undefined,
+  });
+  const [plain, extended] = [make(false), make(true)];
+  const read = (message: GlobalWatchReq): Wanted => (isExtended(message) ? extended : plain);
+  const enter = () => admission?.enter("global");
+  return new WatchStream({ store, subscriber, sink, read, enter, openCount: () => subscribers.open.size });
+};

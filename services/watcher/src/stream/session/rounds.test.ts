@@ -1,0 +1,119 @@
+import { beforeEach, expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { service } from "../../testing/build.ts";
+import { Rounds } from "./rounds.ts";
+import { turns } from "./turns.ts";
+
+let store: Store;
+let rounds: Rounds;
+
+beforeEach(() => {
+  store = new Store();
+  store.replace({ services: [], slices: [], nodes: [] });
+  rounds = new Rounds(store);
+});
+
+function change(): void {
+  store.apply([{ kind: "put-service", service: service({ name: `s${store.snapshot.revision}` }) }]);
+}
+
+/** Somebody who goes to what is to be had whenever there is something new, each time after `before` has been called. */
+function follow(before: () => void = () => undefined): { readonly seen: number[]; stop(): void } {
+  const seen = [rounds.snapshot.revision];
+  const onRound = (): void => {
+    if (rounds.snapshot.revision === seen.at(-1)) {
+      rounds.callNext(onRound);
+      return;
+    }
+    turns.schedule("update", () => {
+      before();
+      seen.push(rounds.snapshot.revision);
+      onRound();
+    });
+  };
+  onRound();
+  return { seen, stop: () => rounds.cancelNext(onRound) };
+}
+
+/** Until nobody has anything to do. */
+async function quiet(): Promise<void> {
+  for (let index = 0; index < 20; index += 1) await new Promise((resolve) => setImmediate(resolve));
+}
+
+test("while nobody is at work, what is newest is to be had at once", async () => {
+  const one = follow();
+  expect(rounds.snapshot).toBe(store.snapshot);
+  change();
+  expect(rounds.snapshot).toBe(store.snapshot);
+  await quiet();
+  change();
+  await quiet();
+  expect(one.seen).toEqual([1, 2, 3]);
+});
+
+test("all go from the same one to the same next one, whatever changes while they have their turns", async () => {
+  const untilMs = (ms: number): void => {
+    const end = performance.now() + ms;
+    while (performance.now() < end);
+  };
+  let changes = 0;
+  const all = Array.from({ length: 20 }, () =>
+    follow(() => {
+      untilMs(3);
+      if (changes === 8) return;
+      changes += 1;
+      change();
+    }),
+  );
+  change();
+  await quiet();
+  const [first] = all;
+  for (const { seen } of all) expect(seen).toEqual(first?.seen);
+  expect(first?.seen.at(-1)).toBe(store.snapshot.revision);
+  expect(first?.seen.length).toBeLessThan(5);
+});
+
+test("who comes in the middle of a round goes where all others do", async () => {
+  let late: ReturnType<typeof follow> | undefined;
+  const one = follow(() => {
+    if (late !== undefined) return;
+    change();
+    late = follow();
+  });
+  change();
+  await quiet();
+  expect(one.seen).toEqual([1, 2, 3]);
+  expect(late?.seen).toEqual([2, 3]);
+});
+
+test("who waits no more leaves nothing behind", async () => {
+  const [one, two] = [follow(), follow()];
+  expect(store.waitingCount).toBe(1);
+  change();
+  await quiet();
+  expect(store.waitingCount).toBe(1);
+  one.stop();
+  expect(store.waitingCount).toBe(1);
+  two.stop();
+  expect(store.waitingCount).toBe(0);
+  change();
+  await quiet();
+  expect(rounds.snapshot).toBe(store.snapshot);
+});
+
+test("who begins has a turn, however fast everything changes", async () => {
+  let isOver = false;
+  const one = follow(() => {
+    if (isOver) return;
+    const end = performance.now() + 12;
+    while (performance.now() < end);
+    change();
+  });
+  change();
+  await new Promise((resolve) => setImmediate(resolve));
+  for (let index = 0; index < 3; index += 1) await turns.run("begin", () => undefined);
+  isOver = true;
+  await quiet();
+  expect(one.seen.length).toBeGreaterThan(2);
+  expect(one.seen.at(-1)).toBe(store.snapshot.revision);
+});

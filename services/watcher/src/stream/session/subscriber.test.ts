@@ -1,0 +1,107 @@
+import { Registry } from "prom-client";
+import { describe, expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { node, service } from "../../testing/build.ts";
+import { localProjection } from "../delta/local-projection.ts";
+import { Acknowledgement } from "./acknowledgement.ts";
+import { Subscribers } from "./subscribers.ts";
+
+describe("the time from a batch to its acknowledgement", () => {
+  let nowMs = 0;
+  const registry = new Registry();
+  const subscribers = new Subscribers(registry, () => nowMs);
+  const subscriber = subscribers.add("local", "", new Store());
+  const send = (atMs: number, revision: number): void => {
+    nowMs = atMs;
+    subscriber.sent({ after: revision - 1, revision, computedAtMs: 0, byteCount: 1 });
+  };
+  const seconds = async (): Promise<[sum: number, count: number]> => {
+    const found = await registry.getSingleMetric("kpng_apply_seconds")?.get();
+    const value = (name: string) =>
+      found?.values.find((one) => (one as { metricName?: string }).metricName?.endsWith(name))?.value ?? Number.NaN;
+    return [value("_sum"), value("_count")];
+  };
+
+  test("is that of each, however late it is told", async () => {
+    send(1_000, 1);
+    send(2_000, 2);
+    send(3_000, 3);
+    expect(subscriber.unappliedSinceMs).toBeUndefined();
+    nowMs = 5_000;
+    const earlier = [
+      { applied: 1, ageMs: 3_990 },
+      { applied: 2, ageMs: 2_990 },
+    ];
+    subscriber.acknowledge(new Acknowledgement(3, 0, "", undefined, 1_990, earlier));
+    const [sum, count] = await seconds();
+    expect(sum).toBeCloseTo(0.03);
+    expect(count).toBe(3);
+  });
+
+  test("is of the oldest that is not applied, and none of what was applied before it was sent", async () => {
+    send(6_000, 4);
+    send(7_000, 5);
+    subscriber.acknowledge(new Acknowledgement(4));
+    expect(subscriber.unappliedSinceMs).toBe(7_000);
+    nowMs = 7_500;
+    subscriber.acknowledge(new Acknowledgement(5, 0, "", undefined, 60_000));
+    expect(subscriber.unappliedSinceMs).toBeUndefined();
+    expect((await seconds())[1]).toBe(4);
+  });
+});
+
+test("another view of a revision that was applied is applied when it is acknowledged", () => {
+  const subscriber = new Subscribers(new Registry(), () => 1_000).add("local", "", new Store());
+  const send = (): void => subscriber.sent({ after: 0, revision: 7, computedAtMs: 0, byteCount: 1 });
+  send();
+  subscriber.acknowledge(new Acknowledgement(7));
+  // It asked for something else in the meantime.
+  send();
+  expect(subscriber.unappliedSinceMs).toBe(1_000);
+  subscriber.acknowledge(new Acknowledgement(7));
+  expect(subscriber.unappliedSinceMs).toBeUndefined();
+});
+
+test("a batch counts as told when it is sent, not when it is made; what does not concern a subscriber counts at once", () => {
+  const store = new Store();
+  store.replace({ services: [service()], slices: [], nodes: [] });
+  const seen: string[] = [];
+  const subscribers = new Subscribers(new Registry());
+  subscribers.observe({
+    sent: (followed, { revision }) => seen.push(`sent ${revision} of ${followed.sentRevision}`),
+    received: (followed, { revision }) => seen.push(`received ${revision} of ${followed.receivedRevision}`),
+    applied: (followed, { revision }) => seen.push(`applied ${revision} of ${followed.appliedRevision}`),
+    lost: (_, { revision }) => seen.push(`lost ${revision}`),
+  });
+  const subscriber = subscribers.add("local", "", store);
+  const projection = localProjection({ nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false });
+  const send = (after: number, whileWriting = () => {}): void => {
+    const { snapshot } = subscriber.subscription.advance(projection);
+    whileWriting();
+    subscriber.sent({ after, revision: snapshot.revision, computedAtMs: 0, byteCount: 1 });
+    subscriber.received(snapshot.revision);
+  };
+  const revisions = () => [subscriber.upToDateRevision, subscriber.receivedRevision, subscriber.appliedRevision];
+
+  send(0);
+  subscriber.acknowledge(new Acknowledgement(1));
+  expect(revisions()).toEqual([1, 1, 1]);
+
+  store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
+  send(1, () => expect(revisions()).toEqual([1, 1, 1]));
+  expect(revisions()).toEqual([2, 2, 1]);
+  subscriber.acknowledge(new Acknowledgement(2));
+
+  store.apply([{ kind: "put-node", node: node("n9") }]);
+  expect(subscriber.subscription.advance(projection).changes.isEmpty).toBe(true);
+  expect(revisions()).toEqual([3, 3, 3]);
+  store.apply([{ kind: "delete-service", key: "ns/other" }]);
+  expect(subscriber.subscription.advance(projection).snapshot.revision).toBe(4);
+  expect(revisions()).toEqual([3, 3, 3]);
+  subscriber.close();
+  expect(() => subscriber.received(5)).toThrow("Received names revision 5, the last sent is 2");
+  expect(() => subscriber.acknowledge(new Acknowledgement(5))).toThrow("Ack names revision 5, the last sent is 2");
+  const each = (revision: number) =>
+    ["sent", "received", "applied"].map((what) => `${what} ${revision} of ${revision}`);
+  expect(seen).toEqual([...each(1), ...each(2)]);
+});

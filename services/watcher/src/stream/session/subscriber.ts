@@ -1,0 +1,234 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { Store } from "../../store/store.ts";
+import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
+import { PendingBatches } from "./pending-batches.ts";
+import { roundsOf } from "./rounds.ts";
+import type { StreamMetrics } from "./stream-metrics.ts";
+import type { DeliveryFollower } from "./subscribers.ts";
+import { Subscription } from "./subscription.ts";
+
+/** Whose view a stream carries: one node's, or the whole cluster's. */
+export type SubscriberKind = "local" | "global";
+
+/** What one batch brought. */
+export interface Delivery {
+  /** Revision that the subscriber had before; 0 for none. */
+  readonly after: number;
+  readonly revision: number;
+  /** When it was known what to tell, in milliseconds since 1970, with fractions; 0 while no revision is traced. */
+  readonly computedAtMs: number;
+  /** Of the messages, frames included. */
+  readonly byteCount: number;
+}
+
+interface SubscriberOptions {
+  readonly id: number;
+  readonly kind: SubscriberKind;
+  /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" where there is none (a unix socket, this process). */
+  readonly peer: string;
+  readonly store: Store;
+  readonly metrics: StreamMetrics;
+  readonly followers: readonly DeliveryFollower[];
+  /** Milliseconds since 1970, with fractions. */
+  readonly now: () => number;
+  readonly close: () => void;
+}
+
+const maxNameLength = 100;
+const maxErrorLength = 1_000;
+
+/**
+ * One open stream: what it asked for, what it was sent, what it has applied.
+ *
+ * A batch is sent only where there is something to tell, so a subscriber may hold all of a revision although its last
+ * batch was of an earlier one: {@link upToDateRevision} and {@link appliedRevision} take that into account.
+ */
+export class Subscriber {
+  readonly id: number;
+  readonly kind: SubscriberKind;
+  readonly peer: string;
+  /** Milliseconds since 1970. */
+  readonly openedAtMs = Date.now();
+  readonly subscription: Subscription;
+  readonly #options: SubscriberOptions;
+  nodeName = "";
+  proxyName = "";
+  /** Name and version of its program, if it gave them. */
+  program = "";
+  version = "";
+  #sent = 0;
+  #sentAtMs = 0;
+  #received = 0;
+  #acknowledged = 0;
+  #hasAcknowledged = false;
+  #appliedAtMs = 0;
+  #failed = 0;
+  #error = "";
+  // Not as they come: what is kept for each acknowledgement of each stream is what the garbage collector must move.
+  #hasTimings = false;
+  #waitMs = 0;
+  #renderMs = 0;
+  #commitMs = 0;
+  readonly #pending = new PendingBatches();
+
+  constructor(options: SubscriberOptions) {
+    this.#options = options;
+    this.id = options.id;
+    this.kind = options.kind;
+    this.peer = options.peer;
+    this.subscription = new Subscription(roundsOf(options.store));
+    options.metrics.subscribers.inc({ kind: options.kind });
+  }
+
+  close(): void {
+    const { kind, metrics, close, followers } = this.#options;
+    metrics.subscribers.dec({ kind });
+    close();
+    const pending = this.#pending;
+    for (const batch of this.#hasAcknowledged ? pending.upTo(this.#sent) : pending.unreceived()) {
+      for (const follower of followers) follower.lost?.(this, batch);
+    }
+  }
+
+  /** Revision of the last batch; 0 before the first. */
+  get sentRevision(): number {
+    return this.#sent;
+  }
+
+  /** When the last batch went out, in milliseconds since 1970; 0 before the first. */
+  get sentAtMs(): number {
+    return this.#sentAtMs;
+  }
+
+  /** Newest revision of which nothing remains to be sent; 0 before the first batch. */
+  get upToDateRevision(): number {
+    return this.#sent === 0 ? 0 : Math.max(this.#sent, this.subscription.quietRevision);
+  }
+
+  /** Newest revision that it is known to have received whole: it asked for what comes after, or said what became of it. */
+  get receivedRevision(): number {
+    return this.#received === this.#sent ? this.upToDateRevision : this.#received;
+  }
+
+  /** True once it has told what it applied; KPNG's own clients never do. */
+  get hasAcknowledged(): boolean {
+    return this.#hasAcknowledged;
+  }
+
+  /** Newest revision of which it has applied everything; 0 for none, or for one that never says. */
+  get appliedRevision(): number {
+    return this.#acknowledged === this.#sent ? this.upToDateRevision : this.#acknowledged;
+  }
+
+  /** When it had applied that, in milliseconds since 1970; 0 before the first acknowledgement. */
+  get appliedAtMs(): number {
+    return this.#appliedAtMs;
+  }
+
+  /** Newest revision that it could not apply, with the reason; undefined if the last attempt succeeded. */
+  get failure(): { readonly revision: number; readonly error: string } | undefined {
+    return this.#failed === 0 ? undefined : { revision: this.#failed, error: this.#error };
+  }
+
+  /** Of the last acknowledgement. */
+  get timings(): ApplyTimings | undefined {
+    if (!this.#hasTimings) return undefined;
+    return { waitMs: this.#waitMs, renderMs: this.#renderMs, commitMs: this.#commitMs };
+  }
+
+  /** Since when something that was sent waits to be applied, in milliseconds since 1970; undefined if nothing does. */
+  get unappliedSinceMs(): number | undefined {
+    return this.#hasAcknowledged ? this.#pending.oldestSentAtMs : undefined;
+  }
+
+  introduce(message: SubscriberMessage | undefined): void {
+    if (message === undefined) return;
+    this.program = message.Name.slice(0, maxNameLength);
+    this.version = message.Version.slice(0, maxNameLength);
+  }
+
+  /** It has received the batches up to a revision. Errors: INVALID_ARGUMENT for one that it was never sent. */
+  received(revision: number): void {
+    this.#mustBeSent(revision, "Received");
+    this.#receive(revision);
+  }
+
+  /** A batch has been written, with its marker. */
+  sent(delivery: Delivery): void {
+    const { kind, metrics, now, followers } = this.#options;
+    const nowMs = now();
+    this.#sent = delivery.revision;
+    this.#sentAtMs = nowMs;
+    this.#pending.add(delivery.after, delivery.revision, nowMs);
+    metrics.sent[kind].add(delivery.byteCount);
+    for (const follower of followers) follower.sent?.(this, delivery, nowMs);
+  }
+
+  /** Errors: INVALID_ARGUMENT for revisions that it was never sent. */
+  acknowledge(ack: Acknowledgement): void {
+    const { applied, failed, timings } = ack;
+    const newest = Math.max(applied, failed);
+    this.#mustBeSent(newest, "Ack");
+    this.#receive(newest);
+    const nowMs = this.#options.now();
+    this.#hasAcknowledged = true;
+    // What was applied was so after whatever failed before.
+    if (ack.earlier.length > 0) this.#failed = 0;
+    for (const earlier of ack.earlier) {
+      if (earlier.applied <= applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
+    }
+    if (timings !== undefined) this.#keep(timings);
+    this.#apply(applied, nowMs - ack.ageMs, timings);
+    this.#fail(failed, ack.error.slice(0, maxErrorLength));
+  }
+
+  #receive(revision: number): void {
+    if (revision <= this.#received) return;
+    this.#received = revision;
+    const pending = this.#pending;
+    for (let batch = pending.receiveNext(revision); batch !== undefined; batch = pending.receiveNext(revision)) {
+      for (const follower of this.#options.followers) follower.received?.(this, batch);
+    }
+  }
+
+  #apply(applied: number, atMs: number, timings: ApplyTimings | undefined): void {
+    const { metrics, followers } = this.#options;
+    const pending = this.#pending;
+    const sinceMs = pending.oldestSentAtMs;
+    let batch = pending.takeOldest(applied);
+    // A view of something else can be of the same revision as the one that was acknowledged last.
+    if (applied <= this.#acknowledged && batch === undefined) return;
+    // What was applied before it was sent on this stream is told once more.
+    if (sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
+    this.#acknowledged = applied;
+    this.#appliedAtMs = atMs;
+    for (; batch !== undefined; batch = pending.takeOldest(applied)) {
+      for (const follower of followers) follower.applied?.(this, batch, atMs, timings);
+    }
+  }
+
+  /** 0 for a success. */
+  #fail(failed: number, error: string): void {
+    const { metrics, followers } = this.#options;
+    if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
+    this.#failed = failed;
+    this.#error = error;
+    if (failed === 0) return;
+    for (const batch of this.#pending.upTo(failed)) {
+      for (const follower of followers) follower.failed?.(this, batch, error);
+    }
+  }
+
+  #keep({ waitMs, renderMs, commitMs }: ApplyTimings): void {
+    this.#hasTimings = true;
+    this.#waitMs = waitMs;
+    this.#renderMs = renderMs;
+    this.#commitMs = commitMs;
+  }
+
+  #mustBeSent(revision: number, field: string): void {
+    if (revision <= this.#sent) return;
+    throw new ConnectError(`${field} names revision ${revision}, the last sent is ${this.#sent}`, Code.InvalidArgument);
+  }
+}

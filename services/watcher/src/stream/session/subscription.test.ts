@@ -1,0 +1,70 @@
+import { makeRandom } from "@kpng/process/testing/random.ts";
+import { describe, expect, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { node } from "../../testing/build.ts";
+import { plainItems } from "../../testing/plain-items.ts";
+import { randomChange } from "../../testing/random-change.ts";
+import { globalProjection } from "../delta/global-projection.ts";
+import { localProjection } from "../delta/local-projection.ts";
+import type { Projection } from "../delta/projection.ts";
+import { opsIn } from "../serve/watch-ops.ts";
+import { Subscription } from "./subscription.ts";
+
+const local = (nodeName: string, isExtended: boolean): Projection => {
+  const request = { nodeName, proxyName: "", isExtended, wantsNode: isExtended };
+  return { ...localProjection(request), items: (snapshot) => plainItems(snapshot, request) };
+};
+
+const projections: readonly (readonly [string, readonly Projection[]])[] = [
+  ["a node", [local("n1", true)]],
+  ["a node of KPNG's kind", [local("n2", false)]],
+  ["a relay", [globalProjection({ isExtended: true, proxyName: "" })]],
+  ["a relay of KPNG's kind", [globalProjection({ isExtended: false, proxyName: "" })]],
+  ["one that changes its mind", [local("n1", true), local("n2", true), local("n2", false)]],
+];
+
+describe("whatever happens, what a subscriber has put together is what the state shows", () => {
+  test.each(projections)("%s", (_, choices) => {
+    for (let seed = 1; seed <= 30; seed += 1) follow(seed, choices);
+  });
+});
+
+function follow(seed: number, choices: readonly Projection[]): void {
+  const random = makeRandom(seed);
+  const store = new Store();
+  store.replace({ services: [], slices: [], nodes: [] });
+  const subscription = new Subscription(store);
+  const held = new Map<string, string>();
+  for (let step = 0; step < 40; step += 1) {
+    store.apply(Array.from({ length: Math.floor(random() * 4) }, () => randomChange(random)));
+    const projection = choices[Math.floor(random() * choices.length)] as Projection;
+    for (const piece of subscription.advance(projection).changes.frames()) {
+      for (const { Op: op } of opsIn(piece)) {
+        if (op.case === "Set") held.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, show(op.value.Bytes));
+        else if (op.case === "Delete") expect(held.delete(`${op.value.Set} ${op.value.Path}`)).toBe(true);
+      }
+    }
+    const expected = new Map<string, string>();
+    for (const item of projection.items(store.snapshot)) {
+      for (const { Op: op } of opsIn(item.frame)) {
+        if (op.case === "Set") expected.set(`${op.value.Ref?.Set} ${op.value.Ref?.Path}`, show(op.value.Bytes));
+      }
+    }
+    expect(held, `seed ${seed}, step ${step}`).toEqual(expected);
+  }
+}
+
+function show(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString("hex");
+}
+
+test("a change that a subscriber cannot see tells it nothing", () => {
+  const store = new Store();
+  store.replace({ services: [], slices: [], nodes: [node("n1")] });
+  const subscription = new Subscription(store);
+  const projection = local("n1", false);
+  expect(subscription.advance(projection).rank).toBe("begin");
+  store.apply([{ kind: "put-node", node: node("n2") }]);
+  expect(subscription.advance(projection).changes.isEmpty).toBe(true);
+  expect(subscription.revision).toBe(store.snapshot.revision);
+});

@@ -1,0 +1,50 @@
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
+import { Marker, syncFrame } from "../../items/frames.ts";
+import { between } from "../../store/derived.ts";
+import { emptySnapshot } from "../../store/snapshot.ts";
+import type { Store } from "../../store/store.ts";
+import { triggerTimes } from "../../store/trigger-times.ts";
+import { ackIntervalFor } from "./acknowledgement.ts";
+import { markerTraces } from "./marker-traces.ts";
+import type { Batch } from "./subscription.ts";
+
+/** Most trigger times that a marker names. */
+const maxTriggers = 100;
+
+const plainMarker = new Marker(syncFrame());
+
+interface MarkerContext {
+  readonly batch: Batch;
+  readonly store: Store;
+  readonly openCount: number;
+}
+
+/**
+ * The marker of a batch; to a subscriber that is not extended it says nothing more than KPNG's. `openCount` is the number
+ * of streams.
+ *
+ * Those that go from the same snapshot to the same next one share it.
+ */
+export function syncMarker(batch: Batch, store: Store, toExtended: boolean, openCount: number): Marker {
+  if (!toExtended) return plainMarker;
+  const { snapshot, before } = batch;
+  const context = { batch, store, openCount };
+  // What a first batch may have to do with a trace depends on the time.
+  if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
+  return sharedMarker(before ?? emptySnapshot, snapshot, context);
+}
+
+const sharedMarker = between((_before, _snapshot, context: MarkerContext) => makeMarker(context));
+
+function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): Marker {
+  const { snapshot, before } = batch;
+  const { revision, storedAtMs } = snapshot;
+  const triggeredAtMs = before === undefined ? [] : newest(triggerTimes(before, snapshot));
+  const traces = markerTraces(batch, openCount, wallClockMs());
+  const ackIntervalMs = ackIntervalFor(openCount);
+  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, ...traces }));
+}
+
+function newest(times: Iterable<number>): readonly number[] {
+  return [...times].sort((a, b) => b - a).slice(0, maxTriggers);
+}

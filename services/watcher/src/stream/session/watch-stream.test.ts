@@ -1,0 +1,363 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import { Registry } from "prom-client";
+import { beforeEach, describe, expect, test } from "vitest";
+import { type Frame, resetFrame } from "../../items/frames.ts";
+import { Store } from "../../store/store.ts";
+import { node } from "../../testing/build.ts";
+import { type Changes, noChanges, type Projection } from "../delta/projection.ts";
+import { Subscribers } from "./subscribers.ts";
+import { WatchStream } from "./watch-stream.ts";
+
+let store: Store;
+let subscribers: Subscribers;
+
+beforeEach(() => {
+  store = new Store();
+  store.replace({ services: [], slices: [], nodes: [] });
+  subscribers = new Subscribers(new Registry());
+});
+
+const order = { sections: [], phases: [] };
+
+/** Shows a revision as a frame of so many bytes; `make` is called for each view and each difference. */
+function revisions(frameBytes = 10, make: () => void = () => undefined): Projection {
+  const changes = (count: number): Changes => {
+    make();
+    return { isEmpty: count === 0, frames: () => Array.from({ length: count }, () => Buffer.alloc(frameBytes)) };
+  };
+  return { whole: () => changes(1), between: () => changes(1), items: () => [], order };
+}
+
+interface Opened {
+  readonly stream: WatchStream<Projection>;
+  /** Lengths of what was written. */
+  readonly written: number[];
+  readonly ends: (ConnectError | undefined)[];
+  rooms: number;
+}
+
+/** `hasRoom` is what the sink answers to a write. */
+function open(hasRoom: () => boolean = () => true, count = 1): Opened {
+  const opened = { written: [] as number[], ends: [] as (ConnectError | undefined)[], rooms: 0 };
+  const stream = new WatchStream<Projection>({
+    store,
+    subscriber: subscribers.add("local", "", store),
+    sink: {
+      write: (frames: Frame) => {
+        opened.written.push(frames.length);
+        return hasRoom();
+      },
+      room: () => {
+        opened.rooms += 1;
+      },
+      end: (error) => opened.ends.push(error),
+    },
+    read: (projection) => ({ projection, isExtended: false, count, received: undefined }),
+    enter: () => undefined,
+    openCount: () => 1,
+  });
+  return Object.assign(opened, { stream });
+}
+
+/** Keeps the thread busy. */
+function spend(ms: number): void {
+  const untilMs = performance.now() + ms;
+  while (performance.now() < untilMs);
+}
+
+async function turn(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve));
+  await new Promise((resolve) => setImmediate(resolve));
+}
+
+function change(): void {
+  store.apply([{ kind: "put-node", node: node(`n${store.snapshot.revision}`) }]);
+}
+
+describe("a stream", () => {
+  test("answers one request with one batch, and merges what changes meanwhile", async () => {
+    const view = revisions();
+    const { stream, written } = open();
+    stream.take(view);
+    await turn();
+    // Reset, and then the view with its marker.
+    expect(written).toHaveLength(2);
+    change();
+    change();
+    await turn();
+    expect(written).toHaveLength(2);
+    stream.take(view);
+    await turn();
+    expect(written).toHaveLength(3);
+    stream.close();
+  });
+
+  test("answers each of several requests, and one that asks for several batches with as many", async () => {
+    const view = revisions();
+    for (const { requests, count } of [
+      { requests: 3, count: 1 },
+      { requests: 1, count: 3 },
+      { requests: 2, count: 2 },
+    ]) {
+      const { stream, written } = open(() => true, count);
+      for (let made = 0; made < requests; made += 1) stream.take(view);
+      expect(stream.isFull).toBe(false);
+      for (let made = 0; made < 6; made += 1) {
+        await turn();
+        change();
+      }
+      await turn();
+      expect(written).toHaveLength(1 + requests * count);
+      stream.take(view);
+      await turn();
+      expect(written).toHaveLength(2 + requests * count);
+      stream.close();
+    }
+  });
+
+  test("does not listen for ever to a client that asks and asks", async () => {
+    const opened = open(() => true, 1_000);
+    const { stream } = opened;
+    const view = revisions();
+    let requests = 0;
+    for (; !stream.isFull; requests += 1) stream.take(view);
+    expect(requests).toBeLessThan(20);
+    const { rooms } = opened;
+    for (let batches = 0; stream.isFull && batches < 10_000; batches += 1) {
+      await turn();
+      change();
+    }
+    expect(stream.isFull).toBe(false);
+    expect(opened.rooms).toBe(rooms + 1);
+    stream.close();
+  });
+
+  test("merges what changes while the reader does not read, whatever it has asked for", async () => {
+    const view = revisions();
+    let hasRoom = true;
+    const { stream, written } = open(() => hasRoom, 16);
+    stream.take(view);
+    await turn();
+    hasRoom = false;
+    for (let made = 0; made < 6; made += 1) {
+      change();
+      await turn();
+    }
+    expect(written).toHaveLength(3);
+    hasRoom = true;
+    stream.drained();
+    await turn();
+    expect(written).toHaveLength(4);
+    stream.close();
+  });
+
+  test("answers a request for something else at once, in place of what it was asked for before", async () => {
+    const { stream, written } = open(() => true, 16);
+    stream.take(revisions());
+    await turn();
+    stream.take(revisions());
+    await turn();
+    expect(written).toHaveLength(3);
+    change();
+    await turn();
+    expect(written).toHaveLength(4);
+    stream.close();
+  });
+
+  test("answers it also while it waits for its turn with nothing to tell", async () => {
+    let isQuiet = false;
+    const quiet: Projection = {
+      ...revisions(),
+      between: () => (isQuiet ? noChanges : revisions().between(store.snapshot, store.snapshot)),
+    };
+    const { stream, written } = open(() => true, 16);
+    stream.take(quiet);
+    await turn();
+    isQuiet = true;
+    // The turn is used up by somebody else.
+    const busy = open();
+    busy.stream.take(revisions(10, () => spend(20)));
+    change();
+    await Promise.resolve();
+    stream.take(revisions());
+    await turn();
+    await turn();
+    expect(written).toHaveLength(3);
+    expect(stream.isFull).toBe(false);
+    stream.close();
+    busy.stream.close();
+  });
+
+  test.each([
+    { name: "what is held first", first: true },
+    { name: "nothing held first", first: false },
+  ])("begins once, whatever is asked for before the cluster is known: $name", async ({ first }) => {
+    store = new Store();
+    const written: number[] = [];
+    const resumed = { isEmpty: false, frames: () => [Buffer.alloc(100)] };
+    const stream = new WatchStream<boolean>({
+      store,
+      subscriber: subscribers.add("local", "", store),
+      sink: { write: (frames) => written.push(frames.length) > 0, room: () => undefined, end: () => undefined },
+      read: (holds) => ({
+        projection: revisions(),
+        isExtended: false,
+        count: 1,
+        received: undefined,
+        resume: holds ? () => resumed : undefined,
+      }),
+      enter: () => undefined,
+      openCount: () => 1,
+    });
+    stream.take(first);
+    stream.take(!first);
+    store.replace({ services: [], slices: [], nodes: [] });
+    await turn();
+    // Reset, and the whole view: never a view that goes on from what is held after Reset, nor one without a beginning.
+    expect(written[0]).toBe(resetFrame.length);
+    expect(written).toHaveLength(2);
+    expect(written[1]).toBeLessThan(100);
+    stream.close();
+  });
+
+  test("takes one request for something else ahead, and says when there is room again", async () => {
+    const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
+    const opened = open(() => false);
+    const { stream } = opened;
+    stream.take({ ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) });
+    await turn();
+    stream.take(revisions());
+    expect(stream.isFull).toBe(true);
+    const { rooms } = opened;
+    for (let count = 0; count < 5; count += 1) {
+      stream.drained();
+      await turn();
+    }
+    expect(stream.isFull).toBe(false);
+    expect(opened.rooms).toBe(rooms + 1);
+    stream.close();
+  });
+
+  test("makes nothing for a reader that stops, until it reads again: then one batch of all that changed", async () => {
+    let made = 0;
+    const view = revisions(10, () => {
+      made += 1;
+    });
+    let hasRoom = true;
+    const { stream, written } = open(() => hasRoom);
+    stream.take(view);
+    await turn();
+    hasRoom = false;
+    stream.take(view);
+    change();
+    await turn();
+    expect(made).toBe(2);
+    stream.take(view);
+    for (let count = 0; count < 5; count += 1) change();
+    await turn();
+    expect(made).toBe(2);
+    expect(written).toHaveLength(3);
+    hasRoom = true;
+    stream.drained();
+    await turn();
+    expect(made).toBe(3);
+    expect(written).toHaveLength(4);
+    stream.close();
+  });
+
+  test("waits between large pieces for the reader", async () => {
+    const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
+    const view: Projection = { ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) };
+    const { stream, written } = open(() => false);
+    stream.take(view);
+    for (let count = 1; count <= 4; count += 1) {
+      await turn();
+      expect(written).toHaveLength(count + 1);
+      stream.drained();
+    }
+    expect(written.slice(1, 4)).toEqual([20_000, 20_000, 20_000]);
+    stream.close();
+  });
+
+  test("ends when the client has nothing more to ask, after what it asked", async () => {
+    const { stream, ends, written } = open();
+    stream.take(revisions());
+    stream.finish();
+    await turn();
+    expect(written).toHaveLength(2);
+    expect(ends).toEqual([undefined]);
+    expect(subscribers.open.size).toBe(0);
+  });
+
+  test("that is to leave ends at once while it waits, and after the batch that is being written", async () => {
+    const reason = new ConnectError("go", Code.Unavailable);
+    const waiting = open();
+    waiting.stream.take(revisions());
+    await turn();
+    waiting.stream.take(revisions());
+    waiting.stream.leave(reason);
+    expect(waiting.ends).toEqual([reason]);
+
+    const pieces = [Buffer.alloc(20_000), Buffer.alloc(20_000)];
+    const writing = open(() => false);
+    writing.stream.take({ ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) });
+    await turn();
+    writing.stream.leave(reason);
+    expect(writing.ends).toEqual([]);
+    for (let count = 0; count < 4; count += 1) {
+      writing.stream.drained();
+      await turn();
+    }
+    expect(writing.ends).toEqual([reason]);
+    // The marker is there.
+    expect(writing.written).toHaveLength(4);
+    expect(store.waitingCount).toBe(0);
+  });
+
+  test("whose view cannot be made ends with an error, and the others go on", async () => {
+    const broken: Projection = {
+      ...revisions(),
+      whole: () => {
+        throw new Error("broken");
+      },
+    };
+    const [one, other] = [open(), open()];
+    one.stream.take(broken);
+    other.stream.take(revisions());
+    await turn();
+    expect(one.ends[0]?.message).toContain("broken");
+    expect(other.written).toHaveLength(2);
+    other.stream.close();
+  });
+
+  test("leaves nothing behind when the client goes while it waits", async () => {
+    const view = revisions();
+    const { stream, written } = open();
+    stream.take(view);
+    await turn();
+    stream.take(view);
+    expect(store.waitingCount).toBe(1);
+    stream.close();
+    expect(store.waitingCount).toBe(0);
+    change();
+    await turn();
+    expect(written).toHaveLength(2);
+  });
+});
+
+test("a client that opens streams and cancels them costs what was done before the cancel was known", async () => {
+  let views = 0;
+  const view = revisions(10, () => {
+    views += 1;
+    const untilMs = performance.now() + 3;
+    while (performance.now() < untilMs);
+  });
+  const streams = Array.from({ length: 500 }, () => open().stream);
+  for (const stream of streams) stream.take(view);
+  setImmediate(() => {
+    for (const stream of streams) stream.close();
+  });
+  await turn();
+  await turn();
+  expect(views).toBeLessThan(50);
+});
