@@ -1,11 +1,11 @@
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { buildNetwork, type Host, network, podA, podB } from "@kpng/laboratory/one-node.ts";
+import type { Finished } from "@kpng/laboratory/run-command.ts";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { exampleFolder } from "../../services/cli/src/demo/manifests.ts";
-import { Laboratory } from "../../services/cli/src/demo/namespaces.ts";
-import { buildNetwork, type Host, network, podA, podB } from "../../services/cli/src/demo/network.ts";
 import { type Client, ping, startClient, startPod } from "../../services/cli/src/demo/packets.ts";
-import type { Finished } from "../../services/cli/src/demo/run.ts";
 import { serviceLine } from "../example/all-ip/node-state.ts";
 import { describePackets } from "./describe-packets.ts";
 

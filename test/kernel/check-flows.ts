@@ -1,7 +1,7 @@
+import type { FlowState } from "@kpng/laboratory/agent/question.ts";
 import { addressOf, describePacket } from "../scenario/packet.ts";
 import type { Family } from "../scenario/places.ts";
 import type { Flow, Update } from "../scenario/scenario.ts";
-import type { FlowState } from "./laboratory/question.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** A flow of an update that runs in the laboratory. */

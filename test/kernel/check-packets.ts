@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import type { Answer } from "@kpng/laboratory/agent/question.ts";
 import {
   addressOf,
   type ConcretePacket,
@@ -13,7 +14,6 @@ import {
 } from "../scenario/packet.ts";
 import { crowdAddresses } from "../scenario/places.ts";
 import type { HealthCheck, Scenario } from "../scenario/scenario.ts";
-import type { Answer } from "./laboratory/question.ts";
 import { askSctp, whyNoSctp } from "./laboratory/sctp.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 

@@ -1,5 +1,5 @@
+import { meetRequirements } from "@kpng/laboratory/open-laboratory.ts";
 import { describe, test } from "vitest";
-import { meetRequirements } from "../../services/cli/src/demo/requirements.ts";
 
 /** Why no packet can be sent here; undefined if it can. */
 const reason = await findReason();

@@ -1,7 +1,8 @@
+import type { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
+import type { Protocol } from "@kpng/laboratory/agent/question.ts";
 import type { State } from "../scenario/manifest.ts";
 import { addressOf, describePacket, type Frontend, type Sender } from "../scenario/packet.ts";
-import { type Family, families, type HostName, type Protocol } from "../scenario/places.ts";
-import type { AgentClient } from "./laboratory/agent-client.ts";
+import { type Family, families, type HostName } from "../scenario/places.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** From where to where traffic goes, over both protocols and both families. */

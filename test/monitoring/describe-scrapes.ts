@@ -1,5 +1,5 @@
+import { Laboratory, NoLaboratory } from "@kpng/laboratory/laboratory.ts";
 import { beforeAll, describe, expect, test } from "vitest";
-import { Laboratory, NoLaboratory } from "../../services/cli/src/demo/namespaces.ts";
 import { type Scrapes, scrapePrograms } from "./scrape-programs.ts";
 
 /** Runs tests on what all programs expose; skips them, with the reason, where no network namespace can be had. */

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
-import { Laboratory } from "../../services/cli/src/demo/namespaces.ts";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { freePorts } from "../cluster/ports.ts";
 import { until } from "../cluster/until.ts";
 import { named, nodes, together } from "../scenario/build.ts";

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Laboratory } from "../../services/cli/src/demo/namespaces.ts";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { type IptablesVariant, useLegacyTools } from "../kernel/laboratory/legacy-tools.ts";
 import { usageOf } from "./proc.ts";
 

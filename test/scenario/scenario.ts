@@ -44,7 +44,7 @@ export interface Flow {
   readonly from: Sender;
   readonly to: Frontend;
   readonly port: number;
-  readonly protocol: Protocol;
+  readonly protocol: Exclude<Protocol, "sctp">;
   /** Who answers after the change: the same as before, one of these, or nobody any more. */
   readonly becomes: "goes on" | { readonly movesTo: readonly HostName[] } | "gets no answer";
   /** Backends that are known to do otherwise, with the reason. */

@@ -1,8 +1,8 @@
 import { endpoint, port, service, view } from "@kpng/backend-kit/testing/views.ts";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
-import { Laboratory } from "../../cli/src/demo/namespaces.ts";
 import { cleanupTransaction } from "./commit/cleanup.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import type { RunTool } from "./commit/run-tool.ts";

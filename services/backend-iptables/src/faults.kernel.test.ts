@@ -4,14 +4,14 @@ import { chmod, copyFile, mkdir, readFile, rename, writeFile } from "node:fs/pro
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createClient } from "@connectrpc/connect";
+import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
+import type { HttpAnswer } from "@kpng/laboratory/agent/question.ts";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { BackendInspectService } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import { dial } from "@kpng/process/dial.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { until } from "../../../test/cluster/until.ts";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
-import { AgentClient } from "../../../test/kernel/laboratory/agent-client.ts";
-import type { HttpAnswer } from "../../../test/kernel/laboratory/question.ts";
-import { Laboratory } from "../../cli/src/demo/namespaces.ts";
 import { serviceManifests } from "./testing/manifests.ts";
 
 const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));

@@ -1,9 +1,9 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
-import { Laboratory } from "../../cli/src/demo/namespaces.ts";
 import { serviceManifests } from "./testing/manifests.ts";
 
 const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));

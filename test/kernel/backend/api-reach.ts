@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
 /**
  * Makes a port of this machine's loopback address reachable as the same port of node n1's loopback address, so that the

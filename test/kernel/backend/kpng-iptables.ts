@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { mkdir, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type Running, untilListening } from "../../../services/cli/src/demo/processes.ts";
+import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
 import { nodes, together } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import type { Settings } from "../../scenario/scenario.ts";
@@ -73,8 +73,7 @@ export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = 
         said = (said + String(data)).slice(-10_000);
       });
     }
-    const running: Running = { child, shown: "kpng file to-api", output: () => said };
-    await untilListening(running, socket);
+    await waitForSocket(child, socket);
     return child;
   }
 

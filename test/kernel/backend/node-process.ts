@@ -1,7 +1,7 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
-import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
 /** A program that runs on n1 and can be ended and started again. */
 export class NodeProcess {

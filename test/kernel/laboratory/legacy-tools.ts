@@ -1,6 +1,6 @@
 import { existsSync, realpathSync } from "node:fs";
 import { join } from "node:path";
-import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
 /** Which of the two kernel mechanisms `iptables` writes to in a laboratory. */
 export type IptablesVariant = "nft" | "legacy";

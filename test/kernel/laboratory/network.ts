@@ -1,5 +1,5 @@
-import { kernelSettings } from "../../../services/cli/src/demo/kernel-settings.ts";
-import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import { kernelSettings } from "@kpng/laboratory/kernel-settings.ts";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import {
   type AddressPair,
   boundAddress,

@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import type { Answer } from "@kpng/laboratory/agent/question.ts";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { hosts, type PodName } from "../../scenario/places.ts";
-import type { Answer } from "./question.ts";
 
 const program = fileURLToPath(new URL("./sctp.py", import.meta.url));
 const python = "/usr/bin/python3";

@@ -1,7 +1,7 @@
-import { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Sender } from "../../scenario/packet.ts";
 import { type Family, type HostName, hosts } from "../../scenario/places.ts";
-import { AgentClient } from "./agent-client.ts";
 import { type IptablesVariant, useLegacyTools } from "./legacy-tools.ts";
 import { buildNetwork } from "./network.ts";
 

@@ -1,6 +1,6 @@
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { meetRequirements } from "@kpng/laboratory/open-laboratory.ts";
 import { describe, test } from "vitest";
-import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
-import { meetRequirements } from "../../../services/cli/src/demo/requirements.ts";
 import { type Binaries, findBinaries } from "../../cluster/binaries.ts";
 
 /** What the tests need of the machine. */

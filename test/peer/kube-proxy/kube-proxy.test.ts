@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { randomInt } from "node:crypto";
 import { join } from "node:path";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, test } from "vitest";
-import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
 import { compare, describeDifferences } from "./compare.ts";
 import { coverageOf, describeCoverage } from "./coverage.ts";

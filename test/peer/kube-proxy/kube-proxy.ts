@@ -1,7 +1,7 @@
 import { request } from "node:http";
 import { join } from "node:path";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Family } from "@kpng/model/address.ts";
-import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
 import { until } from "../../cluster/until.ts";
 import { nodeAddress, podCidrs } from "./world.ts";
 

@@ -1,6 +1,6 @@
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describePackets } from "../../../../test/kernel/describe-packets.ts";
-import { Laboratory } from "../../../cli/src/demo/namespaces.ts";
 import type { RunTool } from "../commit/run-tool.ts";
 import { openKubeProxy } from "./read-kube-proxy.ts";
 

@@ -1,4 +1,4 @@
-import type { Laboratory } from "../../../cli/src/demo/namespaces.ts";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { restoreRules } from "../commit/restore-rules.ts";
 import type { RunTool } from "../commit/run-tool.ts";
 import { FamilyRules, type Kernel } from "../family-rules.ts";

@@ -1,5 +1,5 @@
+import { podA, podB } from "@kpng/laboratory/one-node.ts";
 import { readManifest, replaceManifest, withoutEndpoint } from "./manifests.ts";
-import { podA, podB } from "./network.ts";
 import { elapsed, firstAnswer, isFrom, type Observation, observe } from "./observe.ts";
 import type { Client } from "./packets.ts";
 import type { Print } from "./print.ts";

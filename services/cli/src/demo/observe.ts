@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Host } from "./network.ts";
+import type { Host } from "@kpng/laboratory/one-node.ts";
 import type { Client } from "./packets.ts";
 import type { Question, Reply } from "./question.ts";
 

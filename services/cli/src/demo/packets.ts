@@ -2,8 +2,8 @@ import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import type { Laboratory } from "./namespaces.ts";
-import type { Host } from "./network.ts";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import type { Host } from "@kpng/laboratory/one-node.ts";
 import type { Question, Reply } from "./question.ts";
 
 /** Starts a pod that answers with its name, and returns when it does. */

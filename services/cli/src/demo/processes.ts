@@ -1,7 +1,5 @@
 import type { ChildProcess } from "node:child_process";
-import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { exampleFolder } from "./manifests.ts";
 
@@ -24,16 +22,6 @@ export interface Running {
 export function startWatcher(start: Start, manifests: string, socket: string): Running {
   const to = ["to-api", "--listen", `unix://${socket}`, "--service-proxy-name", proxyName];
   return run(start, "kpng", new URL("../main.ts", import.meta.url), ["file", "-i", manifests, ...to]);
-}
-
-/** Returns when the watcher listens. Errors: if it ends before that, or after 10 s. */
-export async function untilListening(watcher: Running, socket: string): Promise<void> {
-  const limitMs = performance.now() + 10_000;
-  while (!existsSync(socket)) {
-    if (watcher.child.exitCode !== null) throw new Error(`the watcher ended (exit ${watcher.child.exitCode})`);
-    if (performance.now() > limitMs) throw new Error("the watcher does not listen after 10 s");
-    await sleep(5);
-  }
 }
 
 /** Starts the callout backend for a node; the program is the example's, with these options. */

@@ -1,6 +1,6 @@
 import { once } from "node:events";
+import { meetRequirements } from "@kpng/laboratory/open-laboratory.ts";
 import type { Print } from "./print.ts";
-import { meetRequirements } from "./requirements.ts";
 import { tell } from "./story.ts";
 import { renderWithoutPackets } from "./without-packets.ts";
 

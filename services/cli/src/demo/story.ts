@@ -1,12 +1,13 @@
 import { join } from "node:path";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { buildNetwork, network } from "@kpng/laboratory/one-node.ts";
+import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
 import { families, moveAddresses, removePod, swapPods } from "./changes.ts";
 import { copyManifests } from "./manifests.ts";
-import type { Laboratory } from "./namespaces.ts";
-import { buildNetwork, network } from "./network.ts";
 import { elapsed, firstAnswer } from "./observe.ts";
 import { type Client, ping, startClient, startPod } from "./packets.ts";
 import type { Print } from "./print.ts";
-import { type Running, startCallout, startWatcher, untilListening } from "./processes.ts";
+import { type Running, startCallout, startWatcher } from "./processes.ts";
 import type { Question } from "./question.ts";
 
 /** Ports that the pods listen on. Neither the Service nor the rules name any: they are only for somebody to answer. */
@@ -67,7 +68,7 @@ async function startProcesses(
   await laboratory.add("watcher");
   const watcher = startWatcher((command) => laboratory.start("watcher", command), manifests, socket);
   running.push(watcher);
-  await untilListening(watcher, socket);
+  await waitForSocket(watcher.child, socket);
   const externals = families.map(({ external }) => external).join(" and ");
   print.step("watch", `manifests in a folder: a Service that has ${externals}`);
   print.detail(shorten(watcher));

@@ -3,10 +3,11 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { network } from "@kpng/laboratory/one-node.ts";
+import { toolEnvironment } from "@kpng/laboratory/run-command.ts";
+import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
 import { copyManifests } from "./manifests.ts";
-import { network } from "./network.ts";
-import { type Running, startCallout, startWatcher, untilListening } from "./processes.ts";
-import { toolEnvironment } from "./run.ts";
+import { type Running, startCallout, startWatcher } from "./processes.ts";
 
 /**
  * Returns the rules that the node would get, where no packet can be sent: the same processes on the same manifests, but
@@ -25,7 +26,7 @@ export async function renderWithoutPackets(signal: AbortSignal): Promise<string>
     await copyManifests(manifests);
     const watcher = startWatcher(start, manifests, socket);
     running.push(watcher);
-    await untilListening(watcher, socket);
+    await waitForSocket(watcher.child, socket);
     const callout = startCallout(start, network.node.name, socket, ["--dry-run"]);
     running.push(callout);
     const limitMs = performance.now() + 10_000;

@@ -1,4 +1,5 @@
-import type { Protocol } from "../../scenario/places.ts";
+/** A protocol that an agent speaks. */
+export type Protocol = "tcp" | "udp";
 
 /** What an agent is asked to do; each question has one reply. */
 export type Question =

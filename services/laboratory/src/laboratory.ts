@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { collect, type Finished, toolEnvironment } from "./run.ts";
+import { collect, type Finished, toolEnvironment } from "./run-command.ts";
 
 /** A kind of world that a laboratory can be made in; the first that this machine allows is taken. */
 interface Isolation {

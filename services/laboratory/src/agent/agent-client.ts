@@ -1,7 +1,7 @@
 import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import type { Laboratory } from "../../../services/cli/src/demo/namespaces.ts";
+import type { Laboratory } from "../laboratory.ts";
 import type { Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals, Question } from "./question.ts";
 
 type ReplyOf<K extends Question["kind"]> = {

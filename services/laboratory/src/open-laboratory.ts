@@ -1,8 +1,7 @@
-import { accessSync, constants, readFileSync } from "node:fs";
+import { accessSync, constants } from "node:fs";
 import { join } from "node:path";
-import { exampleFolder } from "./manifests.ts";
-import { Laboratory, NoLaboratory } from "./namespaces.ts";
-import { collect, toolEnvironment } from "./run.ts";
+import { Laboratory, NoLaboratory } from "./laboratory.ts";
+import { collect, toolEnvironment } from "./run-command.ts";
 
 /** The tools that the demo calls, and the Debian package that each is in. */
 const packageByTool: Readonly<Record<string, string>> = {
@@ -46,17 +45,28 @@ export async function meetRequirements(say: (text: string) => void): Promise<Req
   }
 }
 
-/** Sets the example's rules in a namespace of their own: nothing else shows that the kernel has all that they need. */
+/** NAT rules with every match and target that the demo and the tests need, for iptables-restore and ip6tables-restore. */
+const sampleRules = `*nat
+-A PREROUTING -m comment --comment sample -m statistic --mode random --probability 0.5 -j DNAT --to-destination ADDRESS
+-A POSTROUTING -j MASQUERADE
+COMMIT
+`;
+
+/** Returns why the kernel rejects our rules, or undefined if it accepts them; only loading some tells. */
 async function tryRules(laboratory: Laboratory): Promise<string | undefined> {
   try {
     await laboratory.add("probe");
   } catch (error) {
-    return `no network namespace: ${error instanceof Error ? error.message : String(error)}`;
+    return `cannot create a network namespace: ${error instanceof Error ? error.message : String(error)}`;
   }
-  const example = readFileSync(join(exampleFolder, "example.ndjson"), "utf8");
-  const program = [process.execPath, join(exampleFolder, "all-ip.ts")];
-  const { exitCode, stderr } = await laboratory.finish("probe", program, example);
-  return exitCode === 0 ? undefined : `the kernel does not take the rules: ${stderr.trim()}`;
+  for (const [tool, address] of [
+    ["iptables-restore", "192.0.2.1"],
+    ["ip6tables-restore", "2001:db8::1"],
+  ] as const) {
+    const { exitCode, stderr } = await laboratory.finish("probe", [tool], sampleRules.replace("ADDRESS", address));
+    if (exitCode !== 0) return `the kernel rejects NAT rules: ${tool}: ${stderr.trim()}`;
+  }
+  return undefined;
 }
 
 function missingTools(): readonly string[] {

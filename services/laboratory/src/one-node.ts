@@ -1,5 +1,5 @@
 import { kernelSettings } from "./kernel-settings.ts";
-import type { Laboratory } from "./namespaces.ts";
+import type { Laboratory } from "./laboratory.ts";
 
 /** Addresses of something in the network, one a family. */
 export interface Host {

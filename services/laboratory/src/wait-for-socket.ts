@@ -1,0 +1,13 @@
+import type { ChildProcess } from "node:child_process";
+import { existsSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** Waits until a program has created its unix socket. Errors: the program ended, or no socket within 10 s. */
+export async function waitForSocket(program: ChildProcess, path: string): Promise<void> {
+  const deadlineMs = performance.now() + 10_000;
+  while (!existsSync(path)) {
+    if (program.exitCode !== null) throw new Error(`exit status ${program.exitCode} before ${path} existed`);
+    if (performance.now() > deadlineMs) throw new Error(`no socket ${path} within 10 s`);
+    await sleep(5);
+  }
+}
