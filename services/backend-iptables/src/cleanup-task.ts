@@ -3,8 +3,10 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { cleanupTransaction } from "./commit/cleanup.ts";
 import { deleteCounters } from "./commit/packet-counters.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
+import { resetBeforeCleanup } from "./commit/route-localnet.ts";
 import { type RunTool, runTool } from "./commit/run-tool.ts";
-import { findTools } from "./read/find-tools.ts";
+import { BackendIptablesError } from "./iptables-error.ts";
+import { findTools, type Tools } from "./read/find-tools.ts";
 import { readRules } from "./read/read-rules.ts";
 
 export interface CleanupOptions {
@@ -20,13 +22,14 @@ export interface CleanupOptions {
 
 /**
  * Removes all chains with our prefix and all jumps to them, of both families, from iptables-nft and from iptables-legacy:
- * a node may have changed from one to the other since. Then the counters that rules have used.
+ * a node may have changed from one to the other since. Then the counters that rules have used. If kpng set the sysctl
+ * route_localnet, it is reset first.
  *
- * Errors: those of the restore; a kind of tools that is not installed is passed over.
+ * Errors: SYSCTL_FAILED if the sysctl cannot be reset, and then the rules that guard 127.0.0.1 stay; those of the restore; a kind of tools that is not installed is passed over.
  */
 export async function cleanUp(options: CleanupOptions): Promise<void> {
   const { prefix, lockSeconds, timeoutMs, log, run = runTool, print } = options;
-  const done = new Set<string>();
+  const saved = new Map<Tools, string>();
   for (const family of families) {
     for (const variant of ["auto", "nft", "legacy"] as const) {
       const tools = await findTools(family, variant, run).catch((error: unknown) => ({ missing: reasonOf(error) }));
@@ -34,16 +37,26 @@ export async function cleanUp(options: CleanupOptions): Promise<void> {
         log.debug("no rules of this kind", { family, variant, reason: tools.missing });
         continue;
       }
-      if (done.has(`${family} ${tools.variant}`)) continue;
-      done.add(`${family} ${tools.variant}`);
-      const transaction = cleanupTransaction(await readRules(tools, run, timeoutMs), prefix);
-      if (transaction === "") continue;
-      if (print !== undefined) print(`# ${tools.restore} --noflush\n${transaction}`);
-      else {
-        await restoreRules(transaction, { tools, run, lockSeconds, timeoutMs });
-        log.info("rules removed", { family, variant: tools.variant, lines: transaction.split("\n").length - 1 });
-      }
+      if ([...saved.keys()].some((other) => other.family === family && other.variant === tools.variant)) continue;
+      saved.set(tools, await readRules(tools, run, timeoutMs));
+    }
+  }
+  const savedV4 = [...saved].flatMap(([{ family }, text]) => (family === "v4" ? [text] : [])).join("\n");
+  // Before the guard goes, or what listens on 127.0.0.1 would be open to the node's neighbours.
+  const keepsGuard = print === undefined && !(await resetBeforeCleanup(savedV4, prefix, log));
+  for (const [tools, text] of saved) {
+    const transaction = cleanupTransaction(text, prefix, keepsGuard);
+    if (transaction === "") continue;
+    if (print !== undefined) print(`# ${tools.restore} --noflush\n${transaction}`);
+    else {
+      const { family, variant } = tools;
+      await restoreRules(transaction, { tools, run, lockSeconds, timeoutMs });
+      log.info("rules removed", { family, variant, lines: transaction.split("\n").length - 1 });
     }
   }
   if (print === undefined) await deleteCounters(prefix, run);
+  if (keepsGuard) {
+    const text = `route_localnet cannot be reset to 0: ${prefix}LOCALNET stays, because it keeps neighbours from 127.0.0.1`;
+    throw new BackendIptablesError("SYSCTL_FAILED", text);
+  }
 }

@@ -3,6 +3,7 @@ import { backendTask } from "@kpng/backend-kit/backend-task.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { countersInUse } from "./commit/packet-counters.ts";
+import { RouteLocalnet } from "./commit/route-localnet.ts";
 import { runTool } from "./commit/run-tool.ts";
 import { type ChainDifference, listDifferences } from "./diff/list-differences.ts";
 import { FamilyRules } from "./family-rules.ts";
@@ -79,7 +80,7 @@ async function openFamilies(
   { settings, variant, timeoutMs, context }: DiffTaskOptions,
   saved: Map<Family, string>,
 ): Promise<readonly RulesOfFamily[]> {
-  return (await openTools(variant, runTool, context.log)).map((tools) => {
+  const opened = (await openTools(variant, runTool, context.log)).map(async (tools) => {
     const read = async (take: (text: string) => void): Promise<void> => {
       let text = "";
       await scanRules(tools, runTool, timeoutMs, (part) => {
@@ -90,12 +91,17 @@ async function openFamilies(
     };
     const kernel = { read, restore: async () => undefined };
     const counters = countersInUse(settings.names.prefix, read);
+    const { family } = tools;
+    const isWanted = settings.isLocalhostNodePorts;
+    const localnet = family === "v4" ? await RouteLocalnet.readOnly(isWanted, read, context.log) : undefined;
     return {
-      family: tools.family,
+      family,
       counters,
-      rules: new FamilyRules(kernel, context.log.with({ family: tools.family })),
+      localnet,
+      rules: new FamilyRules(kernel, context.log.with({ family })),
     };
   });
+  return Promise.all(opened);
 }
 
 /** "+" is what a sync would write, "-" what it would take away. */

@@ -6,6 +6,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { ClashLog } from "./clash-log.ts";
 import type { PacketCounters } from "./commit/packet-counters.ts";
+import type { RouteLocalnet } from "./commit/route-localnet.ts";
 import { conntrackLiberal, readSysctl } from "./commit/sysctl.ts";
 import type { FamilyRules, SyncResult } from "./family-rules.ts";
 import type { Tools } from "./read/find-tools.ts";
@@ -20,6 +21,8 @@ export interface RulesOfFamily {
   readonly rules: FamilyRules;
   /** What rules may count packets with. Default nothing. */
   readonly counters?: Pick<PacketCounters, "open" | "names"> | undefined;
+  /** Of IPv4. Default: the sysctl route_localnet is left alone. */
+  readonly localnet?: Pick<RouteLocalnet, "guard" | "afterCommit"> | undefined;
 }
 
 /** One family that this node has rules in. */
@@ -103,7 +106,10 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
       this.#families.map(async (parts) => {
         const startMs = performance.now();
         try {
-          this.#onSynced(parts, await work(parts), performance.now() - startMs, cause);
+          const result = await work(parts);
+          // Only now: before, nothing kept neighbours from 127.0.0.1.
+          await parts.localnet?.afterCommit();
+          this.#onSynced(parts, result, performance.now() - startMs, cause);
         } catch (error) {
           this.#onSynced(parts, { error, mode: parts.rules.tried }, performance.now() - startMs, cause);
           throw error;
@@ -119,12 +125,13 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
     return run;
   }
 
-  async #renderOptions(view: NodeView, { family, counters }: RulesOfFamily): Promise<RenderOptions> {
+  async #renderOptions(view: NodeView, { family, counters, localnet }: RulesOfFamily): Promise<RenderOptions> {
     return makeRenderOptions(this.#settings, family, {
       node: view.node,
       localAddresses: readLocalAddresses(),
       isConntrackLiberal: ((await readSysctl(conntrackLiberal)) ?? 0) !== 0,
       counters: counters?.names,
+      localnetGuard: localnet?.guard,
     });
   }
 }

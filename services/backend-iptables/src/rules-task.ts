@@ -14,8 +14,8 @@ import type { Task } from "@kpng/process/task.ts";
 import { type AfterSync, afterSync } from "./after-sync.ts";
 import { countersInUse, PacketCounters } from "./commit/packet-counters.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
+import { RouteLocalnet } from "./commit/route-localnet.ts";
 import { runTool } from "./commit/run-tool.ts";
-import { ensureSysctl, routeLocalnet } from "./commit/sysctl.ts";
 import type { RulesetChange } from "./diff/diff-chains.ts";
 import { driftTask } from "./drift-task.ts";
 import { FamilyRules } from "./family-rules.ts";
@@ -156,12 +156,10 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
     const { prefix } = settings.names;
     const counters =
       print === undefined ? new PacketCounters({ prefix, run: runTool, restore, log }) : countersInUse(prefix, read);
-    parts.push({ family, tools, counters, record, rules: new FamilyRules(kernel, log.with({ family })) });
-  }
-  if (settings.isLocalhostNodePorts && print === undefined) {
-    await ensureSysctl(routeLocalnet, 1).catch((error: unknown) => {
-      log.error("node ports on localhost will not work", { reason: reasonOf(error) });
-    });
+    const isWanted = settings.isLocalhostNodePorts;
+    const openLocalnet = print === undefined ? RouteLocalnet.open : RouteLocalnet.readOnly;
+    const localnet = family === "v4" ? await openLocalnet(isWanted, read, log) : undefined;
+    parts.push({ family, tools, counters, localnet, record, rules: new FamilyRules(kernel, log.with({ family })) });
   }
   return parts;
 }

@@ -33,6 +33,7 @@ function renderOptions(view: NodeView, family: Family): RenderOptions {
     localTraffic: { kind: "source", cidr: podCidrs[family] },
     nodePortAddresses: "all",
     isLocalhostNodePorts: family === "v4",
+    localnetGuard: family === "v4" ? "others" : "none",
     isConntrackLiberal: false,
     nodeAddress: addressOfNode(view.node, family),
   };

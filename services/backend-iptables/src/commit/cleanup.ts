@@ -3,15 +3,20 @@ import { diffJumps } from "../diff/diff-jumps.ts";
 import { transactionText } from "../diff/transaction-text.ts";
 import { isSameRule } from "../read/canonical-rule.ts";
 import { standingRules } from "../read/standing-rules.ts";
+import { splitChainId } from "../render/table.ts";
 
 /**
- * Returns the transaction that removes every chain with our prefix and every jump to one; "" if there is none.
+ * Returns the transaction that removes every chain with our prefix and every jump to one; "" if there is none. With
+ * `keepsGuard` the chain that guards 127.0.0.1 stays, and the jumps to it.
  *
  * `saved` is what iptables-save printed. Rules of others stay as they are.
  */
-export function cleanupTransaction(saved: string, prefix: string): string {
-  const standing = standingRules(saved, prefix);
-  const { chains } = standing;
-  const jumps = diffJumps(standing.jumps, new Map(), isSameRule);
-  return transactionText(diffChains(chains, new Map(), chains.keys(), jumps));
+export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): string {
+  const { chains, jumps } = standingRules(saved, prefix);
+  const guard = `${prefix}LOCALNET`;
+  const kept = new Map(
+    [...jumps].map(([id, rules]) => [id, keepsGuard ? rules.filter((rule) => rule.endsWith(` -j ${guard}`)) : []]),
+  );
+  const removed = [...chains.keys()].filter((id) => !keepsGuard || splitChainId(id).chain !== guard);
+  return transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, kept, isSameRule)));
 }

@@ -20,10 +20,7 @@ export function renderJumps(options: RenderOptions): ReadonlyMap<ChainId, readon
   const services = jump(names, isNew, "kpng service portals", "SERVICES");
   const external = jump(names, isNew, "kpng externally-visible service portals", "EXTERNAL-SERVICES");
   const portals = jump(names, "", "kpng service portals", "SERVICES");
-  const localnet =
-    options.isLocalhostNodePorts && options.family === "v4"
-      ? [jump(names, "", "kpng localnet firewall", "LOCALNET")]
-      : [];
+  const localnet = options.localnetGuard === "none" ? [] : [jump(names, "", "kpng localnet firewall", "LOCALNET")];
   return new Map([
     [
       chainId("filter", "INPUT"),

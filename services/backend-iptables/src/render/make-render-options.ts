@@ -1,7 +1,7 @@
 import { type NodeAddresses, resolveNodePortAddresses } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ViewNode } from "@kpng/model/node-view.ts";
-import type { CounterNames, RenderOptions } from "./render-options.ts";
+import type { CounterNames, LocalnetGuard, RenderOptions } from "./render-options.ts";
 import { localTraffic, nodeAddress, type Settings } from "./settings.ts";
 
 /** What rules depend on besides the Services and what an administrator says. */
@@ -13,6 +13,8 @@ export interface RenderFacts {
   /** See {@link RenderOptions.isConntrackLiberal}. */
   readonly isConntrackLiberal: boolean;
   readonly counters?: CounterNames | undefined;
+  /** Of IPv4. Default "others" with node ports on localhost, else "none". */
+  readonly localnetGuard?: LocalnetGuard | undefined;
 }
 
 /** Returns what rules of one family are made with. Pure. */
@@ -31,6 +33,7 @@ export function makeRenderOptions(settings: Settings, family: Family, facts: Ren
     localTraffic: localTraffic(settings, node, family),
     nodePortAddresses: chosen.kind === "all" ? "all" : chosen.addresses.filter(isServed).toSorted(),
     isLocalhostNodePorts,
+    localnetGuard: family === "v6" ? "none" : (facts.localnetGuard ?? (isLocalhostNodePorts ? "others" : "none")),
     isConntrackLiberal,
     nodeAddress: nodeAddress(node, family),
     counters,

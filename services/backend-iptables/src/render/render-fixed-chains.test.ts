@@ -46,9 +46,11 @@ test("the mark has the bit that was asked for, and is taken away before the masq
   ]);
 });
 
-test("the martian rule stands only where node ports answer on localhost", () => {
+test("the guard of 127.0.0.1 is rendered for IPv4 while route_localnet is set, and records whether kpng set it", () => {
   expect(fixed("filter KPNG-LOCALNET")).toHaveLength(1);
-  expect(fixed("filter KPNG-LOCALNET", { isLocalhostNodePorts: false })).toBeUndefined();
+  expect(fixed("filter KPNG-LOCALNET")?.[0]).not.toContain("kpng set route_localnet");
+  expect(fixed("filter KPNG-LOCALNET", { localnetGuard: "ours" })?.[0]).toContain("kpng set route_localnet");
+  expect(fixed("filter KPNG-LOCALNET", { localnetGuard: "none" })).toBeUndefined();
   expect(fixed("filter KPNG-LOCALNET", { family: "v6" })).toBeUndefined();
 });
 
@@ -64,7 +66,7 @@ test("packets are counted where there are counters, each connection once", () =>
 });
 
 test("every jump leads to a chain that exists", () => {
-  for (const parts of [{}, { isLocalhostNodePorts: false }, { family: "v6" as const }]) {
+  for (const parts of [{}, { localnetGuard: "none" as const }, { family: "v6" as const }]) {
     const chains = renderFixedChains(renderOptions(parts));
     for (const [id, jumps] of renderJumps(renderOptions(parts))) {
       for (const jump of jumps) {

@@ -36,9 +36,7 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
         tail: [],
       },
     ],
-    ...(options.isLocalhostNodePorts && options.family === "v4"
-      ? [[filter("LOCALNET"), localnet(options)] as const]
-      : []),
+    ...(options.localnetGuard === "none" ? [] : [[filter("LOCALNET"), localnet(options)] as const]),
     [nat("SERVICES"), { head: [], tail: nodePortJumps(options) }],
     [nat("NODEPORTS"), none],
     [nat("MARK-MASQ"), { head: [`-j MARK --set-xmark ${mark}`], tail: [] }],
@@ -59,14 +57,17 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
   ]);
 }
 
+/** In the comment of the guard's rule if kpng set route_localnet, so that a later cleanup resets it. */
+export const localnetMarker = "kpng set route_localnet";
+
 /**
  * route_localnet, which node ports on 127.0.0.1 need, would let neighbours reach what listens there (CVE-2020-8558).
  * Source: kube-proxy's and kubelet's KUBE-FIREWALL.
  */
-function localnet({ masqueradeMark, counters }: RenderOptions): FixedRules {
+function localnet({ masqueradeMark, counters, localnetGuard }: RenderOptions): FixedRules {
   const drop = rule(
     "! -s 127.0.0.0/8 -d 127.0.0.0/8",
-    comment("block incoming localnet connections"),
+    comment(`block incoming localnet connections${localnetGuard === "ours" ? `; ${localnetMarker}` : ""}`),
     "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
   );
   if (counters === undefined) return { head: [drop], tail: [] };

@@ -14,6 +14,12 @@ export interface CounterNames {
   readonly localhostAccepted: string;
 }
 
+/**
+ * The rule that keeps neighbours from 127.0.0.0/8 while route_localnet is set: absent, or present with a record of who set
+ * the sysctl (kpng, or another program before it); see `commit/route-localnet.ts`.
+ */
+export type LocalnetGuard = "none" | "ours" | "others";
+
 /** All that rules of one family depend on besides the Services; equal values give equal rules. */
 export interface RenderOptions {
   readonly family: "v4" | "v6";
@@ -28,6 +34,8 @@ export interface RenderOptions {
   readonly nodePortAddresses: "all" | readonly string[];
   /** Node ports answer on 127.0.0.0/8 too; IPv4 only. */
   readonly isLocalhostNodePorts: boolean;
+  /** IPv4 only; "none" for IPv6. Never "none" with `isLocalhostNodePorts`. */
+  readonly localnetGuard: LocalnetGuard;
   /** The kernel does not call late packets INVALID (nf_conntrack_tcp_be_liberal): then none are dropped. */
   readonly isConntrackLiberal: boolean;
   /** The node's own address in this family, internal before external; undefined if unknown. */

@@ -11,6 +11,7 @@ export function renderOptions(parts: Partial<RenderOptions> = {}): RenderOptions
     localTraffic: { kind: "source", cidr: parts.family === "v6" ? "fd00:10::/64" : "10.0.0.0/8" },
     nodePortAddresses: "all",
     isLocalhostNodePorts: true,
+    localnetGuard: parts.family === "v6" ? "none" : "others",
     isConntrackLiberal: false,
     nodeAddress: parts.family === "v6" ? "2001:db8::1" : "192.168.0.2",
     ...parts,

@@ -1,0 +1,143 @@
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { web } from "../scenario/build.ts";
+import { n1, neighbour } from "../scenario/packet.ts";
+import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
+import { NodeProcess } from "./backend/node-process.ts";
+import { describeVariants } from "./describe-variants.ts";
+import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+
+const state = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b"]);
+const main = fileURLToPath(new URL("../../services/backend-iptables/src/main.ts", import.meta.url));
+const address = "127.0.0.1";
+const port = 8099;
+
+/** Prints "listening" and then answers on the loopback address alone, as an administration port does. */
+const server = `
+  require("node:net")
+    .createServer((socket) => socket.on("error", () => {}).end(JSON.stringify({ name: "n1", port: ${port}, from: "" }) + "\\n"))
+    .listen(${port}, "${address}", () => console.log("listening"));`;
+
+describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", undefined, (variant) => {
+  let world: TwoNodes;
+  let backend: KpngIptables;
+  beforeAll(async () => {
+    world = await buildTwoNodes(variant);
+    const { stdout } = world.laboratory.start("n1", [process.execPath, "-e", server]);
+    if (stdout === null) throw new Error("the service has no output");
+    await once(stdout, "data");
+    backend = await kpngIptables(world);
+  });
+  afterEach(async () => {
+    await backend.stop();
+    await backend.cleanUp();
+    await setRouteLocalnet(0);
+  });
+  afterAll(async () => {
+    await backend?.close();
+    await world?.close();
+  });
+
+  const sysctl = "/proc/sys/net/ipv4/conf/all/route_localnet";
+  const setRouteLocalnet = (value: number) => world.laboratory.run("n1", ["sh", "-c", `echo ${value} >${sysctl}`]);
+  const routeLocalnet = async () => Number(await world.laboratory.run("n1", ["cat", sysctl]));
+  const ask = { kind: "ask", protocol: "tcp", address, port, atOnce: 1, atMost: 1, wanted: 1 } as const;
+  const isReached = async () =>
+    (await world.agentOf(neighbour).send({ ...ask, timeoutMs: 1_000 })).some(({ kind }) => kind === "answer");
+
+  /** Returns how many of the neighbour's connections were answered while `act` ran. */
+  async function answeredDuring(act: () => Promise<void>): Promise<number> {
+    const agent = world.agentOf(neighbour);
+    await agent.send({ kind: "probe", id: 1, protocol: "tcp", address, port });
+    await act();
+    return (await agent.send({ kind: "stop probe", id: 1 })).answered;
+  }
+
+  test("is reached with the sysctl and without the guard: the probe can succeed", async () => {
+    await setRouteLocalnet(1);
+    expect(await isReached()).toBe(true);
+  });
+
+  test("is never reached from the start, through SIGKILL and restart, to the end of the cleanup", async () => {
+    const answered = await answeredDuring(async () => {
+      await backend.start({}, state);
+      expect(await routeLocalnet()).toBe(1);
+      const nodePort = { ...ask, address, port: 30_080, timeoutMs: 3_000 };
+      expect(await world.agentOf(n1).send(nodePort)).toMatchObject([{ name: "b" }]);
+      await backend.restart("SIGKILL");
+      await backend.stop();
+      await backend.cleanUp();
+    });
+    expect(answered).toBe(0);
+    expect(await routeLocalnet()).toBe(0);
+    expect(await isReached()).toBe(false);
+  });
+
+  test("is not reached while a first start waits for a watcher: the sysctl follows the rules", async () => {
+    const waiting = new NodeProcess(world.laboratory);
+    waiting.start([process.execPath, main, "--api", "unix:///nonexistent/kpng.sock", "--node-name", "n1"]);
+    try {
+      await expect.poll(() => waiting.output).toContain("stream lost");
+      expect([await routeLocalnet(), await isReached()]).toEqual([0, false]);
+    } finally {
+      await waiting.stop();
+    }
+  });
+
+  test("a restart without node ports on localhost resets the sysctl before it removes the guard", async () => {
+    await backend.start({}, state);
+    await backend.stop();
+    const without = await kpngIptables(world, { name: "none", args: ["--iptables-localhost-nodeports", "false"] });
+    try {
+      expect(await answeredDuring(() => without.start({}, state))).toBe(0);
+      expect(await routeLocalnet()).toBe(0);
+      expect((await world.rules()).v4).not.toContain("LOCALNET");
+    } finally {
+      await without.close();
+    }
+  });
+
+  test("a sysctl that was set before kpng started is left alone", async () => {
+    await setRouteLocalnet(1);
+    await backend.start({}, state);
+    await backend.restart();
+    expect(await isReached()).toBe(false);
+    await backend.stop();
+    await backend.cleanUp();
+    expect(await routeLocalnet()).toBe(1);
+  });
+
+  test("the last of two instances to be cleaned up resets the sysctl", async () => {
+    const edge = await kpngIptables(world, { name: "edge", serviceProxyName: "edge", firstMarkerPort: 31_000 });
+    try {
+      await backend.start({}, state);
+      await edge.start({}, { services: [], slices: [] });
+      const answered = await answeredDuring(async () => {
+        await backend.stop();
+        await backend.cleanUp();
+        expect(await routeLocalnet()).toBe(1);
+        await edge.stop();
+        await edge.cleanUp();
+      });
+      expect([answered, await routeLocalnet()]).toEqual([0, 0]);
+    } finally {
+      await edge.close();
+    }
+  });
+
+  test("a cleanup that cannot reset the sysctl keeps the guard, removes all else and fails", async () => {
+    await backend.start({}, state);
+    await backend.stop();
+    const readOnly = `mount --bind -o ro ${sysctl} ${sysctl} && exec "$@" --cleanup`;
+    const command = ["unshare", "--mount", "sh", "-c", readOnly, "sh", process.execPath, main];
+    const { exitCode, stderr } = await world.laboratory.finish("n1", command);
+    expect(exitCode).not.toBe(0);
+    expect(stderr).toContain("[SYSCTL_FAILED]");
+    expect([await routeLocalnet(), await isReached()]).toEqual([1, false]);
+    const left = (await world.rules()).v4.split("\n").filter((line) => line.includes("KPNG-"));
+    expect(left.filter((line) => !line.includes("KPNG-LOCALNET"))).toEqual([]);
+    await backend.cleanUp();
+    expect(await routeLocalnet()).toBe(0);
+  });
+});
