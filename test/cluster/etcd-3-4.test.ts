@@ -4,7 +4,7 @@ import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createService, createSlice } from "./objects.ts";
 import { sourceStarter } from "./run-source.ts";
 
-const refused = "the server does not stream lists, listing by pages";
+const refused = "streamed lists not supported, using paged lists";
 
 await describeCluster("a cluster on Debian's etcd 3.4", { etcd: "etcd-3.4", hasControllers: false }, (cluster) => {
   const start = sourceStarter();

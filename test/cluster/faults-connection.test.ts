@@ -49,7 +49,7 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
     await source.untilReady();
     proxy.mode = "black-hole";
     await createService(api, { name: "meanwhile" });
-    await source.untilFailing("services", /^cannot watch services: nothing came for 1500 ms$/);
+    await source.untilFailing("services", /^cannot watch services: no data for 1500 ms$/);
     assert.ok((await source.metric("kpng_source_watches_total", { result: "silent" })) > 0);
     assert.ok(source.health.isReady, "what was served is still served");
     proxy.mode = "forward";
@@ -75,7 +75,7 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
     const proxy = await startProxy(cluster());
     proxy.mode = "black-hole";
     const source = start({ kubeconfig: kubeconfig("admin", { server: proxy.url }), timing: { listSilenceMs: 500 } });
-    await source.untilFailing("services", /^cannot list services: nothing came for 500 ms$/);
+    await source.untilFailing("services", /^cannot list services: no data for 500 ms$/);
     assert.ok((await source.metric("kpng_source_lists_total", { result: "silent" })) > 0);
     assert.deepEqual(source.sink.calls, []);
     assert.ok(!source.health.isReady);

@@ -63,7 +63,7 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
       proxy.mode = "forward";
       await source.until("the new state", (sink) => sink.services.includes(`default/${added}`));
       assert.ok((await source.metric("kpng_source_relists_total", { reason: "expired" })) > 0, source.describe());
-      assert.ok(source.hasLogged("history is gone", /410/), source.describe());
+      assert.ok(source.hasLogged("watch history expired", /410/), source.describe());
       assert.deepEqual(source.sink.violations, []);
     });
   }
@@ -78,7 +78,7 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
     await apiServer.kill();
     await etcd.empty();
     await apiServer.start();
-    await source.untilFailing("services", /^a list would delete \d+ of \d+ services; held/, 20_000);
+    await source.untilFailing("services", /^a list would delete \d+ of \d+ services; waiting/, 20_000);
     assert.ok((await source.metric("kpng_source_relists_total", { reason: "went-back" })) > 0, source.describe());
     assert.ok((await source.metric("kpng_source_lists_total", { result: "braked" })) > 0);
     assert.deepEqual(source.sink.violations, []);

@@ -71,7 +71,10 @@ await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, 
       await until("the right is gone", async () => !(await mayKpng(api, right)));
 
       const source = start({ kubeconfig: kubeconfig("kpng"), timing: { usesWatchList: false } });
-      await source.untilFailing("slices", new RegExp(`^403: may not ${missing} endpointslices.discovery.k8s.io: `));
+      await source.untilFailing(
+        "slices",
+        new RegExp(`^not allowed to ${missing} endpointslices\\.discovery\\.k8s\\.io \\(403\\): `),
+      );
       assert.ok(
         (await source.metric(missing === "list" ? "kpng_source_lists_total" : "kpng_source_watches_total", {
           kind: "slices",

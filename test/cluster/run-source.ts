@@ -8,7 +8,7 @@ import { connectKube } from "../../services/watcher/src/source/kube/client/conne
 import type { KubeConnection } from "../../services/watcher/src/source/kube/client/connection.ts";
 import { kubeSource } from "../../services/watcher/src/source/kube/kube-source.ts";
 import type { BrakeOptions } from "../../services/watcher/src/source/kube/objects/brake.ts";
-import type { ReflectorTiming } from "../../services/watcher/src/source/kube/reflector/reflector.ts";
+import type { ReflectorTiming } from "../../services/watcher/src/source/kube/reflector/reflector-options.ts";
 import type { Kind } from "../../services/watcher/src/source/source.ts";
 import { RecordingSink } from "./recording-sink.ts";
 import { until } from "./until.ts";

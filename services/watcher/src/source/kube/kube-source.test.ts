@@ -9,7 +9,7 @@ import { kubeSource } from "./kube-source.ts";
 import { ChangeQueue } from "./objects/change-queue.ts";
 import { FakeServer, nodeList, rawNode, watchEvent } from "./testing/fake-server.ts";
 
-test("a cluster without ServiceCIDRs is ready and healthy, and is not asked for them again and again", async () => {
+test("a server without ServiceCIDRs gives a ready and healthy source, and is not asked for them again", async () => {
   const server = new FakeServer((url) => {
     if (url.pathname.endsWith("/servicecidrs")) return { status: 404, lines: [{ code: 404, message: "not found" }] };
     return url.searchParams.has("watch") ? { lines: [], after: "hang" } : nodeList("1", []);
@@ -27,7 +27,7 @@ test("a cluster without ServiceCIDRs is ready and healthy, and is not asked for 
     timing: { usesWatchList: false, backoff: { minMs: 1, maxMs: 1 } },
   });
   const done = source.run(stop.signal);
-  for (let turn = 0; server.asked.length < 7 && turn < 500; turn++) await new Promise((next) => setTimeout(next, 1));
+  for (let turn = 0; server.requests.length < 7 && turn < 500; turn++) await new Promise((next) => setTimeout(next, 1));
   await new Promise((next) => setTimeout(next, 20));
   assert.deepEqual(kinds.toSorted(), ["nodes", "services", "slices"]);
   assert.ok(health.isReady && health.isHealthy);
@@ -36,18 +36,18 @@ test("a cluster without ServiceCIDRs is ready and healthy, and is not asked for 
     "source/kube/services",
     "source/kube/slices",
   ]);
-  assert.equal(server.asked.filter((url) => url.pathname.endsWith("/servicecidrs")).length, 1);
+  assert.equal(server.requests.filter((url) => url.pathname.endsWith("/servicecidrs")).length, 1);
   stop.abort();
   await done;
 });
 
-test("metrics say what came, by kind and verb, and whether the source follows its server", async () => {
+test("metrics count events by kind and verb, and report whether the source is connected", async () => {
   let isReachable = true;
   let watches = 0;
   const server = new FakeServer((url) => {
     if (!url.searchParams.has("watch")) return nodeList("1", []);
     if (!url.pathname.endsWith("/nodes")) return { lines: [], after: "hang" };
-    if (!isReachable) return { status: 500, lines: [{ code: 500, message: "etcd is away" }] };
+    if (!isReachable) return { status: 500, lines: [{ code: 500, message: "etcd is unavailable" }] };
     watches += 1;
     if (watches > 1) return { lines: [], after: "hang" };
     isReachable = false;
@@ -93,7 +93,7 @@ test("metrics say what came, by kind and verb, and whether the source follows it
   await done;
 });
 
-test("changes of one turn are applied as one, and before a replace that comes after them", async () => {
+test("changes of one turn are applied in one call, and before a later replace", async () => {
   const calls: string[] = [];
   const queue = new ChangeQueue({
     apply: (changes) => calls.push(`apply ${changes.map((change) => (change as { name?: string }).name)}`),

@@ -7,12 +7,14 @@ import type { ClusterSink, Source } from "../source.ts";
 import type { KubeConnection } from "./client/connection.ts";
 import type { BrakeOptions } from "./objects/brake.ts";
 import { ChangeQueue } from "./objects/change-queue.ts";
-import { HeldObjects } from "./objects/object-cache.ts";
-import { nodeKind, type ObjectKind, serviceCIDRs, serviceKind, sliceKind } from "./objects/object-kinds.ts";
-import { HeldServiceCIDRs } from "./objects/service-cidr-cache.ts";
-import type { KindHandler } from "./reflector/collection-handler.ts";
-import { Reflector, type ReflectorTiming } from "./reflector/reflector.ts";
-import { type KindObserver, makeSourceMetrics, observeKind } from "./reflector/reflector-observer.ts";
+import { ObjectCache } from "./objects/object-cache.ts";
+import { nodeKind, type ObjectKind, serviceCIDRResource, serviceKind, sliceKind } from "./objects/object-kinds.ts";
+import { ServiceCIDRCache } from "./objects/service-cidr-cache.ts";
+import type { CollectionHandler } from "./reflector/collection-handler.ts";
+import { Reflector } from "./reflector/reflector.ts";
+import { observeReflector, type ReflectorObserver } from "./reflector/reflector-observer.ts";
+import type { ReflectorTiming } from "./reflector/reflector-options.ts";
+import { makeSourceMetrics } from "./reflector/source-metrics.ts";
 import type { Resource } from "./request/resource.ts";
 
 export interface KubeSourceOptions {
@@ -27,32 +29,35 @@ export interface KubeSourceOptions {
 }
 
 /**
- * Watches Services, EndpointSlices and Nodes of an API server, and ServiceCIDRs where it has them.
+ * Fills the sink from an API server: Services, EndpointSlices, Nodes, and ServiceCIDRs if the server has them.
  *
- * Each kind is given to the sink once it has been listed completely, then change by change; a list that becomes
- * necessary later replaces the kind as one. Nothing is selected here: several proxies are served from one state, each
- * with the Services that are its own, and headless Services to those that ask for them.
+ * The sink gets each kind once its first list is complete, and then change by change. A later list replaces the kind in
+ * one step. Nothing is filtered here, because several proxies with different selections are served from one state.
  *
- * *Cost:* four watches, however many nodes are served.
+ * *Cost:* four watches, regardless of the number of nodes.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
   const { connection, sink, decode, brake, log } = options;
   const metrics = makeSourceMetrics(options.metrics);
   const queue = new ChangeQueue(sink);
 
-  const observe = (kind: Resource["kind"], isOptional: boolean): KindObserver =>
-    observeKind({ kind, metrics, health: options.health, log, isOptional });
-  const reflect = (resource: Resource, handler: KindHandler, observer: KindObserver, isOptional: boolean): Reflector =>
-    new Reflector({ ...options.timing, resource, connection, handler, observer, isOptional });
+  const observe = (kind: Resource["kind"], isOptional: boolean): ReflectorObserver =>
+    observeReflector({ kind, metrics, health: options.health, log, isOptional });
+  const reflect = (
+    resource: Resource,
+    handler: CollectionHandler,
+    observer: ReflectorObserver,
+    isOptional: boolean,
+  ): Reflector => new Reflector({ ...options.timing, resource, connection, handler, observer, isOptional });
   const reflectObjects = <T>(kind: ObjectKind<T>): Reflector => {
     const observer = observe(kind.kind, false);
-    return reflect(kind, new HeldObjects(kind, queue, observer, brake), observer, false);
+    return reflect(kind, new ObjectCache(kind, queue, observer, brake), observer, false);
   };
   const reflectors = [
     reflectObjects(serviceKind(decode)),
     reflectObjects(sliceKind(decode)),
     reflectObjects(nodeKind(decode)),
-    reflect(serviceCIDRs, new HeldServiceCIDRs(queue), observe("servicecidrs", true), true),
+    reflect(serviceCIDRResource, new ServiceCIDRCache(queue), observe("servicecidrs", true), true),
   ];
 
   return {

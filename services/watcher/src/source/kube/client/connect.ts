@@ -3,15 +3,16 @@ import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } fro
 import type { KubeConnection, KubeResponse } from "./connection.ts";
 import { type ConnectOptions, loadConfig } from "./load-config.ts";
 
-/** Keep-alive probes start after this long: a peer that is gone is noticed half a minute later at most. */
+/** Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within another half minute. */
 const keepAliveMs = 15_000;
 
 /**
- * Makes the connection to the API server. Configuration, credentials and TLS are client-node's: kubeconfig, exec
- * plugins, OIDC, token files, client certificates, proxies.
+ * Returns a connection to the API server, for `kubeSource`. The Kubernetes client library (client-node) reads the
+ * configuration and provides credentials and TLS: kubeconfig, exec plugins, OIDC, token files, client certificates,
+ * proxies.
  *
- * Token files are read again every minute, as in client-go, and at once with the whole configuration when the server
- * answers 401: client-node counts that minute on the wall clock, which may be set back.
+ * client-node rereads token files every minute, as client-go does. It measures that minute on the wall clock, which may
+ * be set back, so a response with status 401 makes us reload the whole configuration at once.
  *
  * Errors: BAD_OPTION if there is no usable configuration.
  */
@@ -19,9 +20,9 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
   let config = loadConfig(options);
   const server = config.getCurrentCluster()?.server ?? "";
   const isPlain = server.startsWith("http:");
-  // Connections are pooled by certificate and authority here, so that renewed ones are used; client-node's agent
-  // keeps the first ones for ever.
-  // Pages of a list share a connection; one that idles longer may have died unnoticed, and is not used again.
+  // Our own agent, because client-node's agent keeps the first client certificate and CA forever. This one pools
+  // connections by certificate and CA, so renewed ones take effect.
+  // The pages of a list share a connection. A connection that was idle for longer may be dead and is not reused.
   const agentOptions = { keepAlive: true, keepAliveMsecs: keepAliveMs, timeout: 5_000 };
   const agent = isPlain ? new HttpAgent(agentOptions) : new HttpsAgent(agentOptions);
 
@@ -37,7 +38,7 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
     };
     return new Promise((resolve, reject) => {
       const request = (isPlain ? httpRequest : httpsRequest)(`${server}${path}`, requestOptions, (response) => {
-        // Who reads the body gets the error from there; a connection that breaks between two reads must not be uncaught.
+        // The reader of the body sees the error there. This listener keeps an error between two reads from being uncaught.
         response.on("error", () => undefined);
         resolve(response);
       });
@@ -62,7 +63,7 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
   };
 }
 
-/** A token file may end in a newline, which no header may have. */
+/** Removes the newline that a token file may end in: headers must not contain one. */
 function trimHeaders(headers: RequestOptions["headers"]): Record<string, string> {
   return Object.fromEntries(Object.entries(headers ?? {}).map(([name, value]) => [name, String(value).trim()]));
 }

@@ -1,18 +1,18 @@
-/** The head of an answer, and its body as it comes. */
+/** Status and body of a response of the API server. The body is read while it arrives. */
 export interface KubeResponse {
   readonly status: number;
   readonly body: AsyncIterable<Buffer>;
 }
 
-/** What the lists and watches need of a connection to an API server. */
+/** Connection to an API server that lists and watches send their requests over. `connectKube` makes it. */
 export interface KubeConnection {
-  /** For logs, e.g. "https://10.96.0.1:443". */
+  /** URL for logs, e.g. "https://10.96.0.1:443". */
   readonly server: string;
   /**
-   * Sends a GET and resolves with the head of the answer, whatever its status. `path` may carry a query. An aborted
-   * signal ends the request and its body.
+   * Sends a GET and resolves with the response once its headers have arrived, whatever the status. `path` may include a
+   * query. Aborting `signal` ends the request and its body.
    *
-   * Errors: Node.js' own where the connection cannot be made or breaks, also from `body`.
+   * Errors: those of Node.js if the connection fails, also while `body` is read.
    */
   get(path: string, signal: AbortSignal): Promise<KubeResponse>;
   /** Closes the idle connections. */

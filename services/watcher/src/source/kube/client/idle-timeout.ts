@@ -1,32 +1,31 @@
 /**
- * Aborts its signal when nothing has moved for a while, or when the signal that it was made from aborts.
+ * Aborts its signal after a period without progress, or when the parent signal aborts. Requests to the API server use
+ * it to detect dead connections.
  *
- * Timers run on the monotonic clock, so a wall clock that is set changes nothing.
+ * Timers run on the monotonic clock, so setting the wall clock has no effect.
  */
-export class ProgressDeadline {
-  readonly ms: number;
+export class IdleTimeout {
   readonly signal: AbortSignal;
   readonly #timer: NodeJS.Timeout;
-  readonly #silence = new AbortController();
+  readonly #idle = new AbortController();
 
   constructor(ms: number, parent: AbortSignal) {
-    this.ms = ms;
-    this.signal = AbortSignal.any([parent, this.#silence.signal]);
-    this.#timer = setTimeout(() => this.#silence.abort(), ms);
+    this.signal = AbortSignal.any([parent, this.#idle.signal]);
+    this.#timer = setTimeout(() => this.#idle.abort(), ms);
   }
 
-  /** True if it was the silence that aborted the signal. */
+  /** True if the period passed without progress; false if only the parent aborted. */
   get hasExpired(): boolean {
-    return this.#silence.signal.aborted;
+    return this.#idle.signal.aborted;
   }
 
-  /** Something moved: starts again. */
-  moved(): void {
+  /** Restarts the period. */
+  restart(): void {
     this.#timer.refresh();
   }
 
-  /** Must be called in the end: the timer keeps the process alive. */
-  end(): void {
+  /** Stops the timer. Must be called, because the timer keeps the process alive. */
+  stop(): void {
     clearTimeout(this.#timer);
   }
 }

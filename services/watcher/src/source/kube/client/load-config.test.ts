@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { onTestFinished, test } from "vitest";
 import { loadConfig } from "./load-config.ts";
 
-/** Writes a kubeconfig with one user into a folder of its own. */
+/** Writes a kubeconfig with one user into a new folder. */
 function writeKubeconfig(user: unknown, server = "https://192.0.2.1:6443"): string {
   const folder = mkdtempSync(join(tmpdir(), "kpng-kubeconfig-"));
   onTestFinished(() => rmSync(folder, { recursive: true }));
@@ -20,7 +20,7 @@ function writeKubeconfig(user: unknown, server = "https://192.0.2.1:6443"): stri
   return path;
 }
 
-test("a user's tokenFile is read again and again, and is relative to the kubeconfig", async () => {
+test("the tokenFile of a user is relative to the kubeconfig, and is reread", async () => {
   const kubeconfig = writeKubeconfig({ tokenFile: "token" });
   writeFileSync(join(kubeconfig, "..", "token"), "first");
   const request = { headers: {} as Record<string, string> };
@@ -28,21 +28,21 @@ test("a user's tokenFile is read again and again, and is relative to the kubecon
   assert.equal(request.headers.Authorization, "Bearer first");
 });
 
-test("a token in the kubeconfig goes before its tokenFile", async () => {
+test("a token in the kubeconfig takes precedence over a tokenFile", async () => {
   const kubeconfig = writeKubeconfig({ token: "given", tokenFile: "/nonexistent" });
   const request = { headers: {} as Record<string, string> };
   await loadConfig({ kubeconfig }).applyToHTTPSOptions(request);
   assert.equal(request.headers.Authorization, "Bearer given");
 });
 
-test("--server takes the place of the kubeconfig's, and its credentials stay", () => {
+test("--server overrides the server of the kubeconfig and keeps its credentials", () => {
   const kubeconfig = writeKubeconfig({ token: "given" });
   const config = loadConfig({ kubeconfig, server: "https://192.0.2.9/" });
   assert.equal(config.getCurrentCluster()?.server, "https://192.0.2.9");
   assert.equal(config.getCurrentUser()?.token, "given");
 });
 
-test("--server alone is used without credentials, over plain HTTP too (kubectl proxy)", async () => {
+test("--server without a kubeconfig sends no credentials, and may be plain HTTP (kubectl proxy)", async () => {
   const config = loadConfig({ server: "http://127.0.0.1:8001" });
   const request = { headers: {} as Record<string, string> };
   await config.applyToHTTPSOptions(request);
@@ -50,19 +50,19 @@ test("--server alone is used without credentials, over plain HTTP too (kubectl p
 });
 
 test.each(["u:secret@host", "ftp://u:secret@host", "https://u:secret@host:99999", "http://u:sec@ret@["])(
-  "a server at no URL is refused without what may be a password: %s",
+  "an invalid server URL is rejected, and the error hides a possible password: %s",
   (server) => {
     assert.throws(
       () => loadConfig({ server }),
-      /^ProcessError: \[BAD_OPTION\] --server, "[a-z:/]*\*\*\*@(?!.*(u:|sec))/,
+      /^ProcessError: \[BAD_OPTION\] --server: invalid URL "[a-z:/]*\*\*\*@(?!.*(u:|sec))/,
     );
     assert.throws(
       () => loadConfig({ kubeconfig: writeKubeconfig({}, server) }),
-      /cluster c, "[a-z:/]*\*\*\*@(?!.*(u:|sec))/,
+      /cluster c: invalid URL "[a-z:/]*\*\*\*@(?!.*(u:|sec))/,
     );
   },
 );
 
-test("a kubeconfig that is not there is refused with its name", () => {
+test("a missing kubeconfig is rejected with its path", () => {
   assert.throws(() => loadConfig({ kubeconfig: "/nonexistent/config" }), /\[BAD_OPTION\] .*\/nonexistent\/config/);
 });

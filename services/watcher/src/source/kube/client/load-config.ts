@@ -11,16 +11,16 @@ import { parse } from "yaml";
 export interface ConnectOptions {
   /** Path of a kubeconfig. Default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config. */
   readonly kubeconfig?: string | undefined;
-  /** URL in place of the kubeconfig's; without a kubeconfig, used as it is and without credentials. */
+  /** Overrides the server URL of the kubeconfig. Without a kubeconfig, it is used without credentials. */
   readonly server?: string | undefined;
 }
 
 const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /**
- * Reads the configuration from where the options say.
+ * Loads the Kubernetes configuration for `connectKube`.
  *
- * Errors: BAD_OPTION if there is none, or it names no cluster or one at no URL.
+ * Errors: BAD_OPTION if there is no configuration, it selects no cluster, or the server is not an HTTP URL.
  */
 export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
   const config = new KubeConfig();
@@ -40,11 +40,11 @@ export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
   if (cluster === null) throw new ProcessError("BAD_OPTION", "the kubeconfig has no current context with a cluster");
   const url = (server ?? cluster.server).replace(/\/+$/, "");
   if (!/^https?:$/.test(URL.parse(url)?.protocol ?? "")) {
-    const what = server === undefined ? `the server of the kubeconfig's cluster ${cluster.name}` : "--server";
-    const text = `${what}, "${withoutCredentials(url)}", is no URL: write https://host:port`;
+    const place = server === undefined ? `kubeconfig, cluster ${cluster.name}` : "--server";
+    const text = `${place}: invalid URL "${withoutCredentials(url)}"; write https://host:port`;
     throw new ProcessError("BAD_OPTION", text);
   }
-  // client-node takes plain HTTP (kubectl proxy) only with this flag, which then has nothing to skip.
+  // client-node accepts plain HTTP (kubectl proxy) only with this flag, although there is no TLS to skip then.
   const skipTLSVerify = cluster.skipTLSVerify || url.startsWith("http:");
   config.clusters = config.clusters.map((other) =>
     other.name === cluster.name ? { ...other, server: url, skipTLSVerify } : other,
@@ -52,7 +52,7 @@ export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
   return config;
 }
 
-/** As kubectl: several files are merged. */
+/** Files listed in $KUBECONFIG. Like kubectl, we merge them. */
 function environmentFiles(): readonly string[] {
   return (process.env.KUBECONFIG ?? "").split(delimiter).filter((file) => file !== "");
 }
@@ -72,8 +72,8 @@ function loadFiles(config: KubeConfig, files: readonly string[]): void {
 }
 
 /**
- * A user's `tokenFile`, with which kubeadm gives pods their kubeconfig; client-node 2.0 knows it only for in-cluster
- * configuration.
+ * Returns the `tokenFile` of a user in a kubeconfig. kubeadm writes such files for pods, and client-node 2.0 ignores the
+ * field outside the in-cluster configuration.
  */
 function tokenFileOf(file: string, userName: string): string | undefined {
   const config: unknown = parse(readFileSync(file, "utf8"));

@@ -1,82 +1,83 @@
 import { reasonOf } from "@kpng/process/log.ts";
 import type { KubeConnection } from "./connection.ts";
-import { ProgressDeadline } from "./idle-timeout.ts";
-import { type Asked, type Failure, failureOfStatus } from "./request-failure.ts";
+import { IdleTimeout } from "./idle-timeout.ts";
+import { type ApiRequest, failureOfStatus, type RequestFailure } from "./request-failure.ts";
 
-/** The next piece of an answer's body, its end, or why there is none. */
-type Piece = { readonly kind: "piece"; readonly bytes: Buffer } | { readonly kind: "end" } | Failure;
+/** Next part of a response body: bytes, the end, or why reading failed. */
+type Chunk = { readonly kind: "chunk"; readonly bytes: Buffer } | { readonly kind: "end" } | RequestFailure;
 
-/** An answer with status 200, whose body is read piece by piece. Every failure is a value. */
-export interface Exchange {
+/** A response with status 200. Its body is read chunk by chunk, and every failure is a value. */
+export interface OpenResponse {
   readonly kind: "open";
-  next(): Promise<Piece>;
-  /** Ends the request if it still runs. Must be called. */
-  end(): void;
+  next(): Promise<Chunk>;
+  /** Aborts the request if it is still running. Must be called. */
+  close(): void;
 }
 
-export interface ExchangeOptions {
-  readonly asked: Asked;
+export interface OpenOptions {
+  /** Names the request in failures. */
+  readonly request: ApiRequest;
   readonly path: string;
-  /** Longest time without a byte, in milliseconds; the answer's head counts as the first. */
+  /** Longest time without a byte, in milliseconds. The headers count as the first bytes. */
   readonly silenceMs: number;
 }
 
-/** An error answer is read up to here, in bytes. */
+/** Longest body of an error response that is read, in bytes. */
 const maxErrorBytes = 1 << 20;
 
-/** Sends a GET. An aborted signal gives "lost". */
-export async function openExchange(
+/** Sends a GET of a list or a watch and waits for the headers. An aborted signal gives the failure "lost". */
+export async function openResponse(
   connection: KubeConnection,
-  { asked, path, silenceMs }: ExchangeOptions,
+  { request, path, silenceMs }: OpenOptions,
   signal: AbortSignal,
-): Promise<Exchange | Failure> {
-  const stop = new AbortController();
-  const deadline = new ProgressDeadline(silenceMs, AbortSignal.any([signal, stop.signal]));
-  const end = (): void => {
-    deadline.end();
-    stop.abort();
+): Promise<OpenResponse | RequestFailure> {
+  const closing = new AbortController();
+  const timeout = new IdleTimeout(silenceMs, AbortSignal.any([signal, closing.signal]));
+  const close = (): void => {
+    timeout.stop();
+    closing.abort();
   };
-  const failureOf = (error: unknown): Failure =>
-    deadline.hasExpired
-      ? { ...asked, kind: "silent", afterMs: silenceMs }
-      : { ...asked, kind: "lost", message: reasonOf(error) };
+  const failureOf = (error: unknown): RequestFailure =>
+    timeout.hasExpired
+      ? { ...request, kind: "silent", afterMs: silenceMs }
+      : { ...request, kind: "lost", message: reasonOf(error) };
   try {
-    const response = await connection.get(path, deadline.signal);
-    const pieces = response.body[Symbol.asyncIterator]();
-    const next = async (): Promise<Piece> => {
+    const response = await connection.get(path, timeout.signal);
+    const chunks = response.body[Symbol.asyncIterator]();
+    const next = async (): Promise<Chunk> => {
       try {
-        const { done, value } = await pieces.next();
-        deadline.moved();
-        return done ? { kind: "end" } : { kind: "piece", bytes: value };
+        const { done, value } = await chunks.next();
+        timeout.restart();
+        return done ? { kind: "end" } : { kind: "chunk", bytes: value };
       } catch (error) {
         return failureOf(error);
       }
     };
-    if (response.status === 200) return { kind: "open", next, end };
-    const failure = await readFailure(asked, response.status, next);
-    end();
+    if (response.status === 200) return { kind: "open", next, close };
+    const failure = await readFailure(request, response.status, next);
+    close();
     return failure;
   } catch (error) {
-    end();
+    close();
     return failureOf(error);
   }
 }
 
-async function readFailure(asked: Asked, status: number, next: () => Promise<Piece>): Promise<Failure> {
-  const pieces: Buffer[] = [];
+async function readFailure(request: ApiRequest, status: number, next: () => Promise<Chunk>): Promise<RequestFailure> {
+  const chunks: Buffer[] = [];
   let byteCount = 0;
   for (;;) {
-    const piece = await next();
-    if (piece.kind !== "piece") break;
-    byteCount += piece.bytes.length;
+    const chunk = await next();
+    if (chunk.kind !== "chunk") break;
+    byteCount += chunk.bytes.length;
     if (byteCount > maxErrorBytes) break;
-    pieces.push(piece.bytes);
+    chunks.push(chunk.bytes);
   }
-  const text = Buffer.concat(pieces).toString("utf8");
+  const text = Buffer.concat(chunks).toString("utf8");
   try {
-    return failureOfStatus(asked, JSON.parse(text), status);
+    return failureOfStatus(request, JSON.parse(text), status);
   } catch {
-    // A proxy on the way answers in its own words.
-    return failureOfStatus(asked, { message: text.trim().slice(0, 200) || "no reason given" }, status);
+    // A proxy in between answers with a text of its own instead of a Status object.
+    return failureOfStatus(request, { message: text.trim().slice(0, 200) || "no reason given" }, status);
   }
 }

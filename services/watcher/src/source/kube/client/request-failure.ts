@@ -1,49 +1,49 @@
 import { assertNever } from "@kpng/model/assert-never.ts";
 import { isRecord } from "@kpng/model/is-record.ts";
 
-/** What is asked of the API server, in the words of its authorizer. */
-export interface Asked {
+/** Verb and resource of a request to the API server, named as in RBAC rules. */
+export interface ApiRequest {
   readonly verb: "list" | "watch";
   /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
   readonly resource: string;
 }
 
-/** Why a list or a watch came to nothing, or ended. */
-export type Failure =
-  /** The server's own answer, as HTTP status or inside the stream. */
-  | (Asked & { readonly kind: "refused"; readonly status: number; readonly message: string })
-  /** 410: the resourceVersion, or the place in a paged list, is forgotten. */
-  | (Asked & { readonly kind: "expired"; readonly message: string })
-  /** The connection could not be made, or broke. */
-  | (Asked & { readonly kind: "lost"; readonly message: string })
-  /** The connection stands and nothing came over it. */
-  | (Asked & { readonly kind: "silent"; readonly afterMs: number })
-  /** What came is no answer of an API server. */
-  | (Asked & { readonly kind: "garbled"; readonly message: string });
+/** Why a list or a watch failed or ended early. The kinds are label values of the source's metrics. */
+export type RequestFailure =
+  /** The server refused it, by HTTP status or by an ERROR event in the stream. */
+  | (ApiRequest & { readonly kind: "refused"; readonly status: number; readonly message: string })
+  /** Status 410: the server no longer has the resourceVersion, or the continue token of a paged list. */
+  | (ApiRequest & { readonly kind: "expired"; readonly message: string })
+  /** The connection could not be opened, or broke. */
+  | (ApiRequest & { readonly kind: "lost"; readonly message: string })
+  /** The connection is open, but no data arrived for `afterMs` milliseconds. */
+  | (ApiRequest & { readonly kind: "silent"; readonly afterMs: number })
+  /** The response is not in the format of the Kubernetes API. */
+  | (ApiRequest & { readonly kind: "garbled"; readonly message: string });
 
-/** Returns the failure for people; names verb and resource, as a missing permission must be. */
-export function describeFailure(failure: Failure): string {
+/** Returns the text of a failure for logs and health. It names verb and resource: an admin grants permissions by them. */
+export function describeFailure(failure: RequestFailure): string {
   const what = `${failure.verb} ${failure.resource}`;
   switch (failure.kind) {
     case "refused":
-      return `${failure.status}: ${failure.status === 403 ? "may not" : "cannot"} ${what}: ${failure.message}`;
+      return `${failure.status === 403 ? "not allowed to" : "cannot"} ${what} (${failure.status}): ${failure.message}`;
     case "expired":
-      return `410: cannot ${what}: ${failure.message}`;
+      return `cannot ${what} (410): ${failure.message}`;
     case "lost":
       return `cannot ${what}: ${failure.message}`;
     case "silent":
-      return `cannot ${what}: nothing came for ${failure.afterMs} ms`;
+      return `cannot ${what}: no data for ${failure.afterMs} ms`;
     case "garbled":
-      return `cannot ${what}: the answer makes no sense: ${failure.message}`;
+      return `cannot ${what}: invalid response: ${failure.message}`;
     default:
       return assertNever(failure);
   }
 }
 
-/** Returns what a Status object says; `body` is a whole answer or the object of an ERROR event. */
-export function failureOfStatus(asked: Asked, body: unknown, httpStatus: number): Failure {
+/** Returns the failure that a Status object describes. `body` is a whole response, or the object of an ERROR event. */
+export function failureOfStatus(request: ApiRequest, body: unknown, httpStatus: number): RequestFailure {
   const code = isRecord(body) && typeof body.code === "number" ? body.code : httpStatus;
   const message = isRecord(body) && typeof body.message === "string" ? body.message : "no reason given";
-  if (code === 410) return { ...asked, kind: "expired", message };
-  return { ...asked, kind: "refused", status: code, message };
+  if (code === 410) return { ...request, kind: "expired", message };
+  return { ...request, kind: "refused", status: code, message };
 }

@@ -3,16 +3,16 @@ import { test } from "vitest";
 import { mustBrake } from "./brake.ts";
 
 const cases = [
-  { name: "everything goes", held: 100, deleted: 100, brakes: true },
-  { name: "nine of ten go", held: 100, deleted: 90, brakes: true },
-  { name: "a little less goes", held: 100, deleted: 89, brakes: false },
-  { name: "all of a few go", held: 9, deleted: 9, brakes: false },
-  { name: "all of ten go", held: 10, deleted: 10, brakes: true },
-  { name: "nothing is held yet", held: 0, deleted: 0, brakes: false },
+  { name: "all objects", current: 100, deleted: 100, isHeldBack: true },
+  { name: "nine of ten objects", current: 100, deleted: 90, isHeldBack: true },
+  { name: "slightly fewer than nine of ten", current: 100, deleted: 89, isHeldBack: false },
+  { name: "all of fewer than ten objects", current: 9, deleted: 9, isHeldBack: false },
+  { name: "all of ten objects", current: 10, deleted: 10, isHeldBack: true },
+  { name: "nothing, before the first list", current: 0, deleted: 0, isHeldBack: false },
 ];
 
-for (const { name, held, deleted, brakes } of cases) {
-  test(`${brakes ? "brakes" : "goes on"} when ${name}`, () => {
-    assert.equal(mustBrake(held, deleted), brakes);
+for (const { name, current, deleted, isHeldBack } of cases) {
+  test(`a list that deletes ${name} is ${isHeldBack ? "held back" : "applied"}`, () => {
+    assert.equal(mustBrake(current, deleted), isHeldBack);
   });
 }

@@ -1,17 +1,18 @@
+/** When a list is held back. The brake is described in docs/glossary.md. */
 export interface BrakeOptions {
-  /** Share of what is held that a list may take away without being asked again. Default 0.9. */
+  /** Share of the current objects, 0 to 1, from which their deletion must be confirmed. Default 0.9. */
   readonly share?: number | undefined;
-  /** Fewer deletions than this never brake. Default 10. */
+  /** Fewer deletions than this are never held back. Default 10. */
   readonly minCount?: number | undefined;
 }
 
 /**
- * True if a list that would delete `deletedCount` of `heldCount` objects must be confirmed by a second one.
+ * True if a list that would delete `deletedCount` of `currentCount` objects must be confirmed by a second list.
  *
- * An API server that starts on an empty or restored etcd, or a proxy that answers in its place, would otherwise take
- * every Service off every node within a second. Deletions that a watch reports one by one are never held up.
+ * Otherwise an API server that starts on an empty or restored etcd, or a proxy that answers in its place, would remove
+ * every Service from every node within a second. Deletions reported by a watch are never held back.
  */
-export function mustBrake(heldCount: number, deletedCount: number, options: BrakeOptions = {}): boolean {
+export function mustBrake(currentCount: number, deletedCount: number, options: BrakeOptions = {}): boolean {
   const { share = 0.9, minCount = 10 } = options;
-  return deletedCount >= minCount && deletedCount >= share * heldCount;
+  return deletedCount >= minCount && deletedCount >= share * currentCount;
 }

@@ -2,15 +2,17 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, ObjectChange } from "../../source.ts";
 
 /**
- * Collects what watches report within one turn of the event loop and applies it as one.
+ * Coalesces the changes that all watches report within one turn of the event loop into one call of the sink, and so into
+ * one revision. All object caches of a `kubeSource` share one queue.
  *
- * Bounded by what the kernel's socket buffers and one read give in a turn. A `replace` goes out at once, after what
- * waits, so that the sink gets everything in the order in which it came.
+ * A `replace` is passed on at once, after the queued changes, so the sink sees everything in order.
+ *
+ * *Bound:* what one read of each connection delivers in a turn.
  */
 export class ChangeQueue {
   readonly #sink: ClusterSink;
-  #waiting: ObjectChange[] = [];
-  /** When the first of them was received. */
+  #queued: ObjectChange[] = [];
+  /** When the first queued change was received. */
   #receivedAtMs = 0;
   #flush: NodeJS.Immediate | undefined;
 
@@ -18,27 +20,27 @@ export class ChangeQueue {
     this.#sink = sink;
   }
 
-  /** `receivedAtMs` in milliseconds since 1970, with fractions; so below. */
+  /** Queues changes. `receivedAtMs` in milliseconds since 1970, with fractions. */
   push(changes: readonly ObjectChange[], receivedAtMs: number): void {
     if (changes.length === 0) return;
-    if (this.#waiting.length === 0) this.#receivedAtMs = receivedAtMs;
-    this.#waiting.push(...changes);
+    if (this.#queued.length === 0) this.#receivedAtMs = receivedAtMs;
+    this.#queued.push(...changes);
     this.#flush ??= setImmediate(() => this.flush());
   }
 
-  /** An empty list is received when it is complete. */
+  /** Replaces all objects of a kind. `receivedAtMs` is when the first object of the list arrived, by default now. */
   replace(objects: ClusterObjects, receivedAtMs: number = wallClockMs()): void {
     this.flush();
     this.#sink.replace(objects, { source: "kube", receivedAtMs });
   }
 
-  /** Applies what waits. */
+  /** Applies the queued changes. */
   flush(): void {
     clearImmediate(this.#flush);
     this.#flush = undefined;
-    if (this.#waiting.length === 0) return;
-    const changes = this.#waiting;
-    this.#waiting = [];
+    if (this.#queued.length === 0) return;
+    const changes = this.#queued;
+    this.#queued = [];
     this.#sink.apply(changes, { source: "kube", receivedAtMs: this.#receivedAtMs });
   }
 }

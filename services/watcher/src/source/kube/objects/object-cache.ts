@@ -1,8 +1,8 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { showPath } from "../../decode/decoded.ts";
 import type { ObjectChange } from "../../source.ts";
-import type { KindHandler, ListTaker } from "../reflector/collection-handler.ts";
-import type { KindObserver } from "../reflector/reflector-observer.ts";
+import type { CollectionHandler, IncomingList } from "../reflector/collection-handler.ts";
+import type { ReflectorObserver } from "../reflector/reflector-observer.ts";
 import { rawMetadata } from "../request/raw-object.ts";
 import type { WatchEvent } from "../request/watch-once.ts";
 import { type BrakeOptions, mustBrake } from "./brake.ts";
@@ -10,30 +10,31 @@ import type { ChangeQueue } from "./change-queue.ts";
 import type { ObjectKind } from "./object-kinds.ts";
 
 /**
- * The objects of one kind as the cluster last had them, reduced to what we use, by the API's namespace and name.
+ * Last known objects of one kind, decoded, by namespace and name. It turns the lists and watch events of a reflector into
+ * changes of the sink.
  *
- * The sink knows a slice by its Service too: an object that moves to another Service, or that stops being one we
- * serve, deletes what it was. An object that does not decode leaves its last good value in place and is counted.
+ * The sink's key of a slice includes its Service. When a slice moves to another Service, or an object is no longer needed
+ * by any proxy, the old value is deleted. An invalid object keeps its last valid value and is counted.
  *
- * *Cost:* a map entry per object; the values are the ones that the store holds.
+ * *Cost:* a map entry per object. The values are shared with the store.
  */
-export class HeldObjects<T> implements KindHandler {
+export class ObjectCache<T> implements CollectionHandler {
   readonly #kind: ObjectKind<T>;
   readonly #queue: ChangeQueue;
-  readonly #observer: KindObserver;
+  readonly #observer: ReflectorObserver;
   readonly #brake: BrakeOptions;
-  #held = new Map<string, T>();
-  /** Why objects are passed over: said once for each. */
-  readonly #passedOver = new Map<string, string>();
+  #objects = new Map<string, T>();
+  /** Note of each skipped object: a skip is logged only if its note changed. */
+  readonly #skipNotes = new Map<string, string>();
 
-  constructor(kind: ObjectKind<T>, queue: ChangeQueue, observer: KindObserver, brake: BrakeOptions = {}) {
+  constructor(kind: ObjectKind<T>, queue: ChangeQueue, observer: ReflectorObserver, brake: BrakeOptions = {}) {
     this.#kind = kind;
     this.#queue = queue;
     this.#observer = observer;
     this.#brake = brake;
   }
 
-  beginList(): ListTaker {
+  beginList(): IncomingList {
     const listed = new Map<string, T>();
     let receivedAtMs: number | undefined;
     return {
@@ -44,14 +45,14 @@ export class HeldObjects<T> implements KindHandler {
         if (value !== undefined) listed.set(key, value);
       },
       complete: (isConfirmed) => {
-        const heldCount = this.#held.size;
-        const deletedCount = [...this.#held.keys()].filter((key) => !listed.has(key)).length;
-        if (!isConfirmed && mustBrake(heldCount, deletedCount, this.#brake)) {
-          return { kind: "braked", heldCount, deletedCount };
+        const currentCount = this.#objects.size;
+        const deletedCount = [...this.#objects.keys()].filter((key) => !listed.has(key)).length;
+        if (!isConfirmed && mustBrake(currentCount, deletedCount, this.#brake)) {
+          return { kind: "held-back", currentCount, deletedCount };
         }
-        this.#held = listed;
-        this.#queue.replace(this.#kind.all([...listed.values()]), receivedAtMs);
-        return { kind: "taken" };
+        this.#objects = listed;
+        this.#queue.replace(this.#kind.toClusterObjects([...listed.values()]), receivedAtMs);
+        return { kind: "applied" };
       },
     };
   }
@@ -65,36 +66,36 @@ export class HeldObjects<T> implements KindHandler {
 
   #changesOf(event: WatchEvent): readonly ObjectChange[] {
     if (event.kind === "bookmark") return [];
-    const old = this.#held.get(event.key);
+    const old = this.#objects.get(event.key);
     const value = event.kind === "put" ? this.#decode(event.key, event.object) : undefined;
-    if (event.kind === "delete") this.#passedOver.delete(event.key);
+    if (event.kind === "delete") this.#skipNotes.delete(event.key);
     if (value === old) return [];
     const changes: ObjectChange[] = [];
     if (old !== undefined && (value === undefined || this.#kind.keyOf(value) !== this.#kind.keyOf(old))) {
       changes.push(this.#kind.delete(old));
     }
-    if (value === undefined) this.#held.delete(event.key);
+    if (value === undefined) this.#objects.delete(event.key);
     else {
-      this.#held.set(event.key, value);
+      this.#objects.set(event.key, value);
       changes.push(this.#kind.put(value));
     }
     return changes;
   }
 
-  /** The value of an object; the one that is held if it is bad, undefined if it is nothing that a proxy serves. */
+  /** Returns the decoded object: its last valid value if it is invalid, undefined if no proxy needs it. */
   #decode(key: string, object: unknown): T | undefined {
     const decoded = this.#kind.decode(object);
     switch (decoded.kind) {
       case "ok":
-        this.#passedOver.delete(key);
+        this.#skipNotes.delete(key);
         return decoded.value;
       case "skip":
-        if (this.#passedOver.get(key) !== decoded.note) this.#observer.passedOver(key, decoded.note);
-        this.#passedOver.set(key, decoded.note);
+        if (this.#skipNotes.get(key) !== decoded.note) this.#observer.skipped(key, decoded.note);
+        this.#skipNotes.set(key, decoded.note);
         return undefined;
       default:
         this.#observer.bad(key, `${showPath(decoded.path)}: ${decoded.problem}`);
-        return this.#held.get(key);
+        return this.#objects.get(key);
     }
   }
 }

@@ -9,15 +9,15 @@ import type { Decoded } from "../../decode/decoded.ts";
 import type { ClusterObjects, Kind, ObjectChange } from "../../source.ts";
 import type { Resource } from "../request/resource.ts";
 
-/** A kind whose objects go to the sink one by one. */
+/** How one kind is decoded and turned into changes of the sink. {@link serviceKind} and the others make them. */
 export interface ObjectKind<T> extends Resource {
   readonly kind: Kind;
   decode(object: unknown): Decoded<T>;
   put(value: T): ObjectChange;
   delete(value: T): ObjectChange;
-  /** What the sink knows the value by; an object that gets another one is another to the sink. */
+  /** Key of the value in the sink. An object whose key changes is deleted and put again. */
   keyOf(value: T): string;
-  all(values: readonly T[]): ClusterObjects;
+  toClusterObjects(values: readonly T[]): ClusterObjects;
 }
 
 export function serviceKind(options: DecodeOptions): ObjectKind<Service> {
@@ -29,7 +29,7 @@ export function serviceKind(options: DecodeOptions): ObjectKind<Service> {
     put: (service) => ({ kind: "put-service", service }),
     delete: (service) => ({ kind: "delete-service", key: serviceKey(service) }),
     keyOf: serviceKey,
-    all: (services) => ({ services }),
+    toClusterObjects: (services) => ({ services }),
   };
 }
 
@@ -42,7 +42,7 @@ export function sliceKind(options: DecodeOptions): ObjectKind<EndpointSlice> {
     put: (slice) => ({ kind: "put-slice", slice }),
     delete: (slice) => ({ kind: "delete-slice", key: sliceKey(slice) }),
     keyOf: sliceKey,
-    all: (slices) => ({ slices }),
+    toClusterObjects: (slices) => ({ slices }),
   };
 }
 
@@ -55,12 +55,12 @@ export function nodeKind(options: DecodeOptions): ObjectKind<Node> {
     put: (node) => ({ kind: "put-node", node }),
     delete: (node) => ({ kind: "delete-node", name: node.name }),
     keyOf: (node) => node.name,
-    all: (nodes) => ({ nodes }),
+    toClusterObjects: (nodes) => ({ nodes }),
   };
 }
 
-/** Optional: a cluster before Kubernetes 1.33 does not serve it, and nothing but a warning depends on it. */
-export const serviceCIDRs: Resource = {
+/** ServiceCIDRs are optional: they exist from Kubernetes 1.33, and only a warning depends on them. */
+export const serviceCIDRResource: Resource = {
   kind: "servicecidrs",
   path: "/apis/networking.k8s.io/v1/servicecidrs",
   resource: "servicecidrs.networking.k8s.io",

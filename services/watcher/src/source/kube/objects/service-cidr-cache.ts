@@ -1,46 +1,46 @@
 import { isIP } from "node:net";
 import { isRecord } from "@kpng/model/is-record.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { KindHandler, ListTaker } from "../reflector/collection-handler.ts";
+import type { CollectionHandler, IncomingList } from "../reflector/collection-handler.ts";
 import { rawMetadata } from "../request/raw-object.ts";
 import type { WatchEvent } from "../request/watch-once.ts";
 import type { ChangeQueue } from "./change-queue.ts";
 
 /**
- * The CIDRs of all ServiceCIDR objects, given to the sink as one sorted set whenever one of them changes.
+ * Last known CIDRs of all ServiceCIDR objects. When one changes, the sink gets all CIDRs as one sorted set.
  *
  * Source: networking.k8s.io/v1 ServiceCIDR.spec.cidrs.
  */
-export class HeldServiceCIDRs implements KindHandler {
+export class ServiceCIDRCache implements CollectionHandler {
   readonly #queue: ChangeQueue;
-  #held = new Map<string, readonly string[]>();
+  #cidrsByObject = new Map<string, readonly string[]>();
 
   constructor(queue: ChangeQueue) {
     this.#queue = queue;
   }
 
-  beginList(): ListTaker {
+  beginList(): IncomingList {
     const listed = new Map<string, readonly string[]>();
     return {
       add: (object) => listed.set(rawMetadata(object)?.key ?? "", cidrsOf(object)),
       complete: () => {
-        this.#held = listed;
-        this.#give();
-        return { kind: "taken" };
+        this.#cidrsByObject = listed;
+        this.#publish();
+        return { kind: "applied" };
       },
     };
   }
 
   apply(events: readonly WatchEvent[]): void {
     for (const event of events) {
-      if (event.kind === "put") this.#held.set(event.key, cidrsOf(event.object));
-      if (event.kind === "delete") this.#held.delete(event.key);
+      if (event.kind === "put") this.#cidrsByObject.set(event.key, cidrsOf(event.object));
+      if (event.kind === "delete") this.#cidrsByObject.delete(event.key);
     }
-    if (events.some((event) => event.kind !== "bookmark")) this.#give();
+    if (events.some((event) => event.kind !== "bookmark")) this.#publish();
   }
 
-  #give(): void {
-    this.#queue.replace({ serviceCIDRs: [...new Set([...this.#held.values()].flat())].sort() }, wallClockMs());
+  #publish(): void {
+    this.#queue.replace({ serviceCIDRs: [...new Set([...this.#cidrsByObject.values()].flat())].sort() }, wallClockMs());
   }
 }
 

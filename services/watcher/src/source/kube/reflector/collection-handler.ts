@@ -1,28 +1,29 @@
 import type { WatchEvent } from "../request/watch-once.ts";
 
-/** A list on its way: objects are added as they come, and count once it is complete. */
-export interface ListTaker {
-  add(object: unknown): void;
+/** Receiver of the objects of one collection. The reflector calls it; `ObjectCache` and `ServiceCIDRCache` implement it. */
+export interface CollectionHandler {
+  /** Starts a list. A list that is never completed has no effect. */
+  beginList(): IncomingList;
   /**
-   * The list is complete. Returns "braked", and takes nothing, if it would delete most of what is held and
-   * `isConfirmed` is false.
-   */
-  complete(isConfirmed: boolean): { readonly kind: "taken" } | Braked;
-}
-
-export interface Braked {
-  readonly kind: "braked";
-  readonly heldCount: number;
-  readonly deletedCount: number;
-}
-
-/** What a reflector feeds. Knows nothing of connections. */
-export interface KindHandler {
-  /** Begins a list. One that is never completed leaves no trace. */
-  beginList(): ListTaker;
-  /**
-   * Puts and deletes of a watch, in their order; bookmarks among them mean nothing here. `receivedAtMs` in milliseconds
-   * since 1970, with fractions.
+   * Applies puts and deletes of a watch in their order. Bookmarks are ignored. `receivedAtMs` in milliseconds since 1970,
+   * with fractions.
    */
   apply(events: readonly WatchEvent[], receivedAtMs: number): void;
+}
+
+/** A list that is being received. Its objects take effect together, when it is complete. */
+export interface IncomingList {
+  add(object: unknown): void;
+  /**
+   * Ends the list and applies it. Unless `isConfirmed`, a list that would delete nearly everything is not applied and
+   * gives "held-back".
+   */
+  complete(isConfirmed: boolean): { readonly kind: "applied" } | HeldBack;
+}
+
+/** A list that must be confirmed by a second one, because it would delete `deletedCount` of `currentCount` objects. */
+export interface HeldBack {
+  readonly kind: "held-back";
+  readonly currentCount: number;
+  readonly deletedCount: number;
 }

@@ -1,96 +1,28 @@
 import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
-import { Counter, Gauge, type Registry } from "prom-client";
-import { type ConnectedGauge, makeConnectedGauge } from "../../connected-gauge.ts";
-import { describeFailure, type Failure } from "../client/request-failure.ts";
+import { describeFailure, type RequestFailure } from "../client/request-failure.ts";
 import type { KubeKind } from "../request/resource.ts";
-import type { Braked } from "./collection-handler.ts";
+import type { HeldBack } from "./collection-handler.ts";
+import { beginSeries, type RelistReason, type SourceMetrics } from "./source-metrics.ts";
 
-/** Why everything is listed again. */
-export type RelistReason = "expired" | "silent" | "refused" | "went-back" | "braked";
-
-/** What one reflector says of its work, to people (log, health) and to metrics. */
-export interface KindObserver {
+/** Reports the events of one reflector and its object cache as log lines, health and metrics. */
+export interface ReflectorObserver {
   listed(objectCount: number, elapsedMs: number): void;
-  /** The watch was answered and ended in order. */
+  /** A watch ended regularly. */
   watchClosed(): void;
-  /** `retryMs`: when it is tried again. */
-  failed(failure: Failure, retryMs: number): void;
-  watchListRefused(failure: Failure): void;
+  /** A list or watch failed and is retried after `retryMs`. */
+  failed(failure: RequestFailure, retryMs: number): void;
+  /** The server does not support streamed lists. */
+  watchListRefused(failure: RequestFailure): void;
   relisting(reason: RelistReason): void;
-  braked(braked: Braked, retryMs: number): void;
-  /** Something came: changes, or none with a bookmark or the beginning of a watch. */
+  /** A list is held back until the list in `retryMs` confirms it. */
+  heldBack(list: HeldBack, retryMs: number): void;
+  /** The server sent something: a number of changes, a bookmark, or the start of a watch. */
   progressed(changes: Readonly<Record<"put" | "delete", number>>): void;
+  /** An object is invalid. */
   bad(key: string, problem: string): void;
-  passedOver(key: string, note: string): void;
-}
-
-/** Metrics of the source, with label `kind`. */
-export interface SourceMetrics {
-  readonly events: Counter<"source" | "kind" | "verb">;
-  readonly lists: Counter<"kind" | "result">;
-  readonly watches: Counter<"kind" | "result">;
-  readonly relists: Counter<"kind" | "reason">;
-  readonly badObjects: Counter<"kind">;
-  readonly lastProgress: Gauge<"kind">;
-  readonly connected: ConnectedGauge;
-}
-
-/** Registers the metrics; once per registry. */
-export function makeSourceMetrics(registry: Registry): SourceMetrics {
-  const registers = [registry];
-  return {
-    events: new Counter({
-      name: "kpng_source_events_total",
-      help: "Puts and deletes that a source received, first lists not counted.",
-      labelNames: ["source", "kind", "verb"],
-      registers,
-    }),
-    lists: new Counter({
-      name: "kpng_source_lists_total",
-      help: "Complete lists asked of the API server, by what came of them.",
-      labelNames: ["kind", "result"],
-      registers,
-    }),
-    watches: new Counter({
-      name: "kpng_source_watches_total",
-      help: "Watches asked of the API server, by how they ended.",
-      labelNames: ["kind", "result"],
-      registers,
-    }),
-    relists: new Counter({
-      name: "kpng_source_relists_total",
-      help: "Lists that became necessary after the first, by reason.",
-      labelNames: ["kind", "reason"],
-      registers,
-    }),
-    badObjects: new Counter({
-      name: "kpng_source_bad_objects_total",
-      help: "Objects that could not be understood; their last good value stays.",
-      labelNames: ["kind"],
-      registers,
-    }),
-    lastProgress: new Gauge({
-      name: "kpng_source_last_progress_timestamp_seconds",
-      help: "When the API server last said anything of this kind; about once a minute if nothing changes.",
-      labelNames: ["kind"],
-      registers,
-    }),
-    connected: makeConnectedGauge(registry),
-  };
-}
-
-const listResults = ["ok", "refused", "expired", "lost", "silent", "garbled", "braked"] as const;
-const watchResults = ["closed", "refused", "expired", "lost", "silent", "garbled", "watch-list-refused"] as const;
-const relistReasons = ["expired", "silent", "refused", "went-back", "braked"] as const satisfies RelistReason[];
-
-/** A rate over a series that appears with its first event misses that event. */
-function beginSeries({ events, lists, watches, relists, badObjects }: SourceMetrics, kind: KubeKind): void {
-  for (const verb of ["put", "delete"]) events.inc({ source: "kube", kind, verb }, 0);
-  for (const result of listResults) lists.inc({ kind, result }, 0);
-  for (const result of watchResults) watches.inc({ kind, result }, 0);
-  for (const reason of relistReasons) relists.inc({ kind, reason }, 0);
-  badObjects.inc({ kind }, 0);
+  /** An object is valid, but no proxy needs it. */
+  skipped(key: string, note: string): void;
 }
 
 export interface ObserverOptions {
@@ -98,12 +30,18 @@ export interface ObserverOptions {
   readonly metrics: SourceMetrics;
   readonly health: Health;
   readonly log: Log;
-  /** True if the process serves as well without this kind: it is then no part of its health. */
+  /** True if the watcher can serve without this kind. The kind is then not part of its health. */
   readonly isOptional?: boolean | undefined;
 }
 
-/** Returns the observer of one kind and makes its part of the health wait for the first list. */
-export function observeKind({ kind, metrics, health, log: parent, isOptional = false }: ObserverOptions): KindObserver {
+/** Returns the observer of one kind. The process is not ready until the first list of a kind that is not optional. */
+export function observeReflector({
+  kind,
+  metrics,
+  health,
+  log: parent,
+  isOptional = false,
+}: ObserverOptions): ReflectorObserver {
   const part = `source/kube/${kind}`;
   const log = parent.with({ source: "kube", kind });
   let isListed = false;
@@ -121,7 +59,7 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
     if (!isOptional) health.setFailing(part, reason);
     isFailing = true;
   };
-  if (!isOptional) health.setWaiting(part, `${kind} have not been listed yet`);
+  if (!isOptional) health.setWaiting(part, `waiting for the first list of ${kind}`);
   return {
     listed: (objectCount, elapsedMs) => {
       metrics.lists.inc({ kind, result: "ok" });
@@ -137,8 +75,8 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
       counter.inc({ kind, result: failure.kind });
       setConnected(failure.kind === "expired");
       const reason = describeFailure(failure);
-      // Forgotten history is in the order of things: the list that follows mends it.
-      if (failure.kind === "expired") return log.info("history is gone", { reason, retryMs });
+      // Not a fault: the server keeps a limited history. The following list recovers.
+      if (failure.kind === "expired") return log.info("watch history expired", { reason, retryMs });
       const message = failure.verb === "list" ? "list failed" : "watch failed";
       if (isOptional) log.info(message, { reason, retryMs });
       else log.error(message, { reason, retryMs });
@@ -146,16 +84,16 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
     },
     watchListRefused: (failure) => {
       metrics.watches.inc({ kind, result: "watch-list-refused" });
-      log.info("the server does not stream lists, listing by pages", { reason: describeFailure(failure) });
+      log.info("streamed lists not supported, using paged lists", { reason: describeFailure(failure) });
     },
     relisting: (reason) => {
       metrics.relists.inc({ kind, reason });
       log.info("listing again", { reason });
     },
-    braked: ({ heldCount, deletedCount }, retryMs) => {
+    heldBack: ({ currentCount, deletedCount }, retryMs) => {
       metrics.lists.inc({ kind, result: "braked" });
-      const reason = `a list would delete ${deletedCount} of ${heldCount} ${kind}; held until a second one agrees`;
-      log.error("brake: a list is not taken", { reason, retryMs });
+      const reason = `a list would delete ${deletedCount} of ${currentCount} ${kind}; waiting for a second list to confirm it`;
+      log.error("list held back: it would delete most objects", { reason, retryMs });
       setFailing(reason);
     },
     progressed: (changes) => {
@@ -169,8 +107,8 @@ export function observeKind({ kind, metrics, health, log: parent, isOptional = f
     },
     bad: (key, problem) => {
       metrics.badObjects.inc({ kind });
-      log.error("an object cannot be understood, its last good value stays", { object: key, problem });
+      log.error("invalid object, keeping its last valid value", { object: key, problem });
     },
-    passedOver: (key, note) => log.info("an object is passed over", { object: key, note }),
+    skipped: (key, note) => log.info("object skipped", { object: key, note }),
   };
 }

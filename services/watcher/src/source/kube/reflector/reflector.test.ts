@@ -6,11 +6,13 @@ import { test } from "vitest";
 import { Store } from "../../../store/store.ts";
 import { makeDecodeOptions } from "../../decode/decode-options.ts";
 import { ChangeQueue } from "../objects/change-queue.ts";
-import { HeldObjects } from "../objects/object-cache.ts";
+import { ObjectCache } from "../objects/object-cache.ts";
 import { nodeKind } from "../objects/object-kinds.ts";
 import { type Answer, FakeServer, nodeList, rawNode, watchEvent } from "../testing/fake-server.ts";
-import { Reflector, type ReflectorTiming } from "./reflector.ts";
-import { makeSourceMetrics, observeKind } from "./reflector-observer.ts";
+import { Reflector } from "./reflector.ts";
+import { observeReflector } from "./reflector-observer.ts";
+import type { ReflectorTiming } from "./reflector-options.ts";
+import { makeSourceMetrics } from "./source-metrics.ts";
 
 const names = Array.from({ length: 20 }, (_, index) => `node-${index}`);
 const bookmark = (resourceVersion: string): unknown => watchEvent("BOOKMARK", { metadata: { resourceVersion } });
@@ -20,36 +22,36 @@ const open: Answer = { lines: [], after: "hang" };
 interface Scenario {
   readonly name: string;
   readonly timing?: ReflectorTiming | undefined;
-  /** One answer per request; after the last the server is silent. */
+  /** One response per request. After the last one, the server is silent. */
   readonly answers: readonly Answer[];
-  /** What must have been asked: "list", "watch <resourceVersion>" or "watch-list". */
-  readonly asked: readonly string[];
-  /** Number of nodes after each revision. */
+  /** Expected requests: "list", "list whole", "check", "watch <resourceVersion>" or "watch-list". */
+  readonly requests: readonly string[];
+  /** Expected number of nodes after each revision. */
   readonly nodeCounts: readonly number[];
-  /** Whether the part of the health is healthy in the end. */
+  /** Whether the source is healthy in the end. Default true. */
   readonly isHealthy?: boolean | undefined;
 }
 
 const scenarios: readonly Scenario[] = [
   {
-    name: "resumes where the last event or bookmark left it",
+    name: "a watch resumes from the last event or bookmark",
     answers: [
       nodeList("10", names),
       { lines: [watchEvent("ADDED", rawNode("new", "12")), bookmark("15")], after: "break" },
       nodeList("16", ["node-0"]),
       open,
     ],
-    asked: ["list", "watch 10", "probe", "watch 15"],
+    requests: ["list", "watch 10", "check", "watch 15"],
     nodeCounts: [20, 21],
   },
   {
-    name: "lists again after an in-stream 410, and nothing is missing in between",
+    name: "an ERROR event with code 410 causes a list, and no object is missing meanwhile",
     answers: [nodeList("10", names), { lines: [status(410, "too old")] }, nodeList("30", names.slice(1)), open],
-    asked: ["list", "watch 10", "list", "watch 30"],
+    requests: ["list", "watch 10", "list", "watch 30"],
     nodeCounts: [20, 19],
   },
   {
-    name: "resumes after an in-stream error that is no 410, and lists again if it persists",
+    name: "another ERROR event causes another watch, and a list if it is repeated",
     answers: [
       nodeList("10", names),
       { lines: [status(500, "trouble")] },
@@ -58,17 +60,17 @@ const scenarios: readonly Scenario[] = [
       nodeList("30", names),
       open,
     ],
-    asked: ["list", "watch 10", "probe", "watch 10", "list", "watch 30"],
+    requests: ["list", "watch 10", "check", "watch 10", "list", "watch 30"],
     nodeCounts: [20],
   },
   {
-    name: "lists again when the server's resourceVersion has gone back",
+    name: "an event with an older resourceVersion causes a list",
     answers: [nodeList("100", names), { lines: [bookmark("40")], after: "hang" }, nodeList("41", names.slice(2)), open],
-    asked: ["list", "watch 100", "list", "watch 41"],
+    requests: ["list", "watch 100", "list", "watch 41"],
     nodeCounts: [20, 18],
   },
   {
-    name: "lists again when the server comes back with a state from before ours",
+    name: "a server that reconnects with an older state causes a list",
     answers: [
       nodeList("100", names),
       { lines: [], after: "break" },
@@ -76,18 +78,18 @@ const scenarios: readonly Scenario[] = [
       nodeList("41", names.slice(2)),
       open,
     ],
-    asked: ["list", "watch 100", "probe", "list", "watch 41"],
+    requests: ["list", "watch 100", "check", "list", "watch 41"],
     nodeCounts: [20, 18],
   },
   {
-    name: "lists again after two watches in a row from which nothing came",
+    name: "two consecutive silent watches cause a list",
     timing: { watchSeconds: 0, overdueMs: 30 },
     answers: [nodeList("10", names), open, nodeList("10", ["node-0"]), open, nodeList("30", names), open],
-    asked: ["list", "watch 10", "probe", "watch 10", "list", "watch 30"],
+    requests: ["list", "watch 10", "check", "watch 10", "list", "watch 30"],
     nodeCounts: [20],
   },
   {
-    name: "holds a list that would delete most, and drops it when the second list does not agree",
+    name: "a list that would delete most objects is held back, and discarded if the second list refutes it",
     answers: [
       nodeList("10", names),
       { lines: [status(410, "too old")] },
@@ -95,28 +97,28 @@ const scenarios: readonly Scenario[] = [
       nodeList("21", names),
       open,
     ],
-    asked: ["list", "watch 10", "list", "list", "watch 21"],
+    requests: ["list", "watch 10", "list", "list", "watch 21"],
     nodeCounts: [20],
   },
   {
-    name: "believes the second list that would delete most",
+    name: "a list that would delete most objects is applied if the second list confirms it",
     answers: [nodeList("10", names), { lines: [status(410, "too old")] }, nodeList("20", []), nodeList("21", []), open],
-    asked: ["list", "watch 10", "list", "list", "watch 21"],
+    requests: ["list", "watch 10", "list", "list", "watch 21"],
     nodeCounts: [20, 0],
   },
   {
-    name: "starts a paged list anew, in one answer, when its continuation has expired",
+    name: "a paged list whose continue token expired is requested again in one response",
     answers: [
       { lines: [{ metadata: { resourceVersion: "10", continue: "more" }, items: [rawNode("gone")] }] },
       { status: 410, lines: [{ code: 410, message: "the provided continue parameter is too old" }] },
       nodeList("20", names),
       open,
     ],
-    asked: ["list", "list", "list whole", "watch 20"],
+    requests: ["list", "list", "list whole", "watch 20"],
     nodeCounts: [20],
   },
   {
-    name: "takes a streamed list once its end is marked, and watches from there",
+    name: "a streamed list is applied at its end marker, and the watch continues from there",
     timing: { usesWatchList: true },
     answers: [
       {
@@ -131,11 +133,11 @@ const scenarios: readonly Scenario[] = [
       },
       { lines: [watchEvent("DELETED", rawNode("node-0", "11"))], after: "hang" },
     ],
-    asked: ["watch-list", "watch 10"],
+    requests: ["watch-list", "watch 10"],
     nodeCounts: [20, 19],
   },
   {
-    name: "takes nothing of a streamed list that breaks off",
+    name: "a streamed list that breaks has no effect",
     timing: { usesWatchList: true },
     answers: [
       { lines: [watchEvent("ADDED", rawNode("node-0", "5"))], after: "break" },
@@ -143,40 +145,40 @@ const scenarios: readonly Scenario[] = [
       nodeList("10", names),
       open,
     ],
-    asked: ["watch-list", "watch-list", "list", "watch 10"],
+    requests: ["watch-list", "watch-list", "list", "watch 10"],
     nodeCounts: [20],
   },
   {
-    name: "lists by pages where the server knows no streamed list and begins an ordinary watch",
+    name: "paged lists are used if the server starts an ordinary watch instead of a streamed list",
     timing: { usesWatchList: true },
     answers: [
       { lines: [watchEvent("ADDED", rawNode("node-0", "5")), bookmark("9")], after: "hang" },
       nodeList("10", names),
       open,
     ],
-    asked: ["watch-list", "list", "watch 10"],
+    requests: ["watch-list", "list", "watch 10"],
     nodeCounts: [20],
   },
   {
-    name: "waits and asks again while a proxy answers in its own words",
+    name: "lists are retried while a proxy answers in place of the server",
     answers: [{ status: 200, lines: ["<html>"] }, { status: 502, lines: ["bad gateway"] }, nodeList("10", names), open],
-    asked: ["list", "list", "list", "watch 10"],
+    requests: ["list", "list", "list", "watch 10"],
     nodeCounts: [20],
   },
 ];
 
-for (const { name, answers, asked, nodeCounts, timing, isHealthy = true } of scenarios) {
+for (const { name, answers, requests, nodeCounts, timing, isHealthy = true } of scenarios) {
   test(name, async () => {
     const stop = new AbortController();
     const server = new FakeServer((_url, count) => answers[count] ?? open);
     const { health, run, counts, lines } = setUp(server, { usesWatchList: false, ...timing });
     const done = run(stop.signal);
-    const explain = (): string => [...server.asked.map(describeRequest), ...lines].join("\n");
-    for (let turn = 0; server.asked.length < asked.length || counts().length < nodeCounts.length; turn++) {
-      assert.ok(turn < 2_000, `it came no further than this:\n${explain()}`);
+    const explain = (): string => [...server.requests.map(describeRequest), ...lines].join("\n");
+    for (let turn = 0; server.requests.length < requests.length || counts().length < nodeCounts.length; turn++) {
+      assert.ok(turn < 2_000, `no further progress after:\n${explain()}`);
       await new Promise((resolve) => setTimeout(resolve, 1));
     }
-    assert.deepEqual(server.asked.slice(0, asked.length).map(describeRequest), asked, explain());
+    assert.deepEqual(server.requests.slice(0, requests.length).map(describeRequest), requests, explain());
     assert.deepEqual(counts(), nodeCounts, explain());
     if (timing?.overdueMs === undefined) assert.equal(health.isHealthy, isHealthy, explain());
     stop.abort();
@@ -184,7 +186,7 @@ for (const { name, answers, asked, nodeCounts, timing, isHealthy = true } of sce
   });
 }
 
-test("a bad object keeps its last good value and is counted; a good one replaces it", async () => {
+test("an invalid object keeps its last valid value and is counted", async () => {
   const good = { metadata: { name: "n", resourceVersion: "2" }, spec: { podCIDRs: ["10.0.0.0/24"] } };
   const bad = { metadata: { name: "n", resourceVersion: "3" }, spec: { podCIDRs: 7 } };
   const server = new FakeServer((_url, count) =>
@@ -212,7 +214,7 @@ function setUp(server: FakeServer, timing: ReflectorTiming) {
   const metrics = new Registry();
   const lines: string[] = [];
   const log = createLog("debug", (line) => lines.push(line.trimEnd()));
-  const observer = observeKind({ kind: "nodes", metrics: makeSourceMetrics(metrics), health, log });
+  const observer = observeReflector({ kind: "nodes", metrics: makeSourceMetrics(metrics), health, log });
   const counts: number[] = [];
   const count = (): void => {
     const { revision, nodes } = store.snapshot;
@@ -235,7 +237,7 @@ function setUp(server: FakeServer, timing: ReflectorTiming) {
     ...timing,
     resource: kind,
     connection: server,
-    handler: new HeldObjects(kind, queue, observer),
+    handler: new ObjectCache(kind, queue, observer),
     observer,
   });
   return { store, health, metrics, lines, counts: () => counts, run: (signal: AbortSignal) => reflector.run(signal) };
@@ -245,6 +247,6 @@ function describeRequest(url: URL): string {
   const query = url.searchParams;
   if (query.has("sendInitialEvents")) return "watch-list";
   if (query.has("watch")) return `watch ${query.get("resourceVersion")}`;
-  if (query.get("limit") === "1") return "probe";
+  if (query.get("limit") === "1") return "check";
   return query.has("limit") ? "list" : "list whole";
 }

@@ -1,10 +1,10 @@
 /**
- * True if `next` is certainly older than `held`, which no server says that has not lost data: its etcd was restored
- * from a backup or replaced.
+ * True if resource version `next` is certainly older than `current`. A server returns such a version only after it lost
+ * data: its etcd was restored from a backup or replaced.
  *
- * Source: KEP-5504, resourceVersions are whole numbers that can be compared within a kind. Others are never older.
+ * Source: KEP-5504, resource versions are integers that can be compared within a kind. Other texts are never older.
  */
-export function wentBack(held: string, next: string): boolean {
-  if (!/^\d+$/.test(held) || !/^\d+$/.test(next)) return false;
-  return held.length === next.length ? next < held : next.length < held.length;
+export function isOlder(next: string, current: string): boolean {
+  if (!/^\d+$/.test(current) || !/^\d+$/.test(next)) return false;
+  return current.length === next.length ? next < current : next.length < current.length;
 }

@@ -1,31 +1,31 @@
 import assert from "node:assert/strict";
 import { test } from "vitest";
-import { LineCutter } from "./line-splitter.ts";
+import { LineSplitter } from "./line-splitter.ts";
 
 const cases = [
-  { name: "whole lines", pieces: ["a\nb\n"], lines: ["a", "b"] },
-  { name: "a line in three pieces", pieces: ["on", "", "e\ntw", "o\n"], lines: ["one", "two"] },
+  { name: "whole lines", chunks: ["a\nb\n"], lines: ["a", "b"] },
+  { name: "a line that arrives in three chunks", chunks: ["on", "", "e\ntw", "o\n"], lines: ["one", "two"] },
   {
-    name: "a character cut in two",
-    pieces: [Buffer.from("ä\n").subarray(0, 1), Buffer.from("ä\n").subarray(1)],
+    name: "a character split across two chunks",
+    chunks: [Buffer.from("ä\n").subarray(0, 1), Buffer.from("ä\n").subarray(1)],
     lines: ["ä"],
   },
-  { name: "empty lines are left out", pieces: ["\n\na\n\n"], lines: ["a"] },
-  { name: "an unfinished line is kept back", pieces: ["a\nb"], lines: ["a"] },
+  { name: "text with empty lines, dropping them", chunks: ["\n\na\n\n"], lines: ["a"] },
+  { name: "text with an unfinished line, buffering it", chunks: ["a\nb"], lines: ["a"] },
 ];
 
-for (const { name, pieces, lines } of cases) {
-  test(`cuts ${name}`, () => {
-    const cutter = new LineCutter();
+for (const { name, chunks, lines } of cases) {
+  test(`splits ${name}`, () => {
+    const splitter = new LineSplitter();
     assert.deepEqual(
-      pieces.flatMap((piece) => cutter.cut(Buffer.from(piece)) ?? ["refused"]),
+      chunks.flatMap((chunk) => splitter.split(Buffer.from(chunk)) ?? ["too long"]),
       lines,
     );
   });
 }
 
-test("refuses a line longer than its limit", () => {
-  const cutter = new LineCutter(8);
-  assert.deepEqual(cutter.cut(Buffer.from("1234567")), []);
-  assert.equal(cutter.cut(Buffer.from("89")), undefined);
+test("a line longer than the limit is rejected", () => {
+  const splitter = new LineSplitter(8);
+  assert.deepEqual(splitter.split(Buffer.from("1234567")), []);
+  assert.equal(splitter.split(Buffer.from("89")), undefined);
 });

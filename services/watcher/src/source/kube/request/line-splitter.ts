@@ -1,30 +1,29 @@
 const newline = 0x0a;
 
 /**
- * Cuts a stream of bytes into lines.
+ * Splits the byte stream of a watch into lines.
  *
- * Holds at most one unfinished line; one of more than `maxBytes` is refused, so that a stream without newlines cannot
- * fill the memory.
+ * Buffers at most one unfinished line, of at most `maxBytes`, so that a stream without newlines cannot exhaust memory.
  */
-export class LineCutter {
+export class LineSplitter {
   readonly #maxBytes: number;
   #unfinished: Buffer[] = [];
   #unfinishedBytes = 0;
 
-  /** `maxBytes` by default 16 MiB: the API server's own limit for an object is near 3 MiB. */
+  /** `maxBytes` defaults to 16 MiB: the API server limits objects to about 3 MiB. */
   constructor(maxBytes = 16 << 20) {
     this.#maxBytes = maxBytes;
   }
 
-  /** Returns the lines that `bytes` completes, without empty ones; undefined if the unfinished one is too long. */
-  cut(bytes: Buffer): readonly string[] | undefined {
+  /** Returns the non-empty lines that `bytes` completes, or undefined if the unfinished line exceeds the limit. */
+  split(bytes: Buffer): readonly string[] | undefined {
     const lines: string[] = [];
     let start = 0;
-    for (let at = bytes.indexOf(newline); at >= 0; at = bytes.indexOf(newline, start)) {
-      this.#keep(bytes.subarray(start, at));
+    for (let end = bytes.indexOf(newline); end >= 0; end = bytes.indexOf(newline, start)) {
+      this.#keep(bytes.subarray(start, end));
       const line = this.#finish();
       if (line !== "") lines.push(line);
-      start = at + 1;
+      start = end + 1;
     }
     this.#keep(bytes.subarray(start));
     return this.#unfinishedBytes > this.#maxBytes ? undefined : lines;

@@ -1,74 +1,75 @@
 import { isRecord } from "@kpng/model/is-record.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { KubeConnection } from "../client/connection.ts";
-import { openExchange } from "../client/open-response.ts";
-import type { Failure } from "../client/request-failure.ts";
+import { openResponse } from "../client/open-response.ts";
+import type { RequestFailure } from "../client/request-failure.ts";
 
 export interface ListRequest {
   /** Path of the collection, e.g. "/api/v1/services". */
   readonly path: string;
   /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
   readonly resource: string;
-  /** Objects per page; undefined asks for all in one answer. */
+  /** Objects per page; undefined requests the whole list in one response. */
   readonly pageSize?: number | undefined;
-  /** Longest time without a byte, in milliseconds. A list may take as long as it likes while it moves. */
+  /** Longest time without a byte, in milliseconds. The duration of a list that keeps moving is not limited. */
   readonly silenceMs: number;
-  /** Wait before a page is asked for again, in milliseconds. Default 1 000. */
+  /** Delay before a failed page is retried, in milliseconds. Default 1 000. */
   readonly retryMs?: number | undefined;
 }
 
-export type ListEnd = { readonly kind: "listed"; readonly resourceVersion: string } | Failure;
+/** Result of a list. `resourceVersion` is where a watch continues. */
+export type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } | RequestFailure;
 
-/** Times that one page is asked for, each with half as many objects. */
-const maxTries = 3;
+/** Attempts per page, each with half as many objects as the previous one. */
+const maxAttempts = 3;
 
 /**
- * Lists a collection and hands each object to `take`.
+ * Lists a collection page by page and passes each object to `receive`. The reflector uses it where the server does not
+ * stream lists.
  *
- * The resourceVersion is left out: the answer is then the newest state, never one from before what we have seen. All
- * pages are of the state that the first one saw. A page that fails is asked for again, smaller, rather than the whole
- * list.
+ * The request has no resourceVersion, so the server returns its newest state, never one older than what we have seen.
+ * All pages show the state at the first page. A failed page is retried with fewer objects instead of restarting the list.
  *
- * Errors: the failure of the page that did not come; "expired" if the list took longer than the server remembers.
- * Objects taken until then are of no use.
+ * Errors: the failure of the last attempt; "expired" if the list took longer than the server keeps its history.
+ * The objects received until then must be discarded.
  */
-export async function listAll(
+export async function listPages(
   connection: KubeConnection,
   request: ListRequest,
-  take: (object: unknown) => void,
+  receive: (object: unknown) => void,
   signal: AbortSignal,
-): Promise<ListEnd> {
+): Promise<ListResult> {
   let { pageSize } = request;
   let token = "";
   let resourceVersion: string | undefined;
-  for (let tries = 1; ; ) {
+  for (let attempt = 1; ; ) {
     const page = await getPage(connection, request, pageSize, token, signal);
     if (page.kind !== "page") {
-      if (!isWorthARetry(page) || tries === maxTries || signal.aborted) return page;
-      tries += 1;
+      if (!isRetryable(page) || attempt === maxAttempts || signal.aborted) return page;
+      attempt += 1;
       pageSize = pageSize === undefined ? undefined : Math.max(1, Math.floor(pageSize / 2));
       await waitMs(request.retryMs ?? 1_000, signal);
       continue;
     }
-    tries = 1;
+    attempt = 1;
     resourceVersion ??= page.resourceVersion;
-    for (const item of page.items) take(item);
+    for (const item of page.items) receive(item);
     if (page.token === "") return { kind: "listed", resourceVersion };
     token = page.token;
   }
 }
 
 /**
- * Asks for the resourceVersion that the server is at now, by a list of one object.
+ * Returns the server's current resourceVersion, read by a list of one object.
  *
- * A watch from a resourceVersion that the server has yet to reach, because its etcd was restored from a backup or
- * emptied, is no error: it is silent, and then brings what comes later, as if nothing were missing.
+ * Needed because a watch from a resourceVersion that the server has not reached yet does not fail: after an etcd restore
+ * it is silent, and later delivers new events as if nothing were missing.
  */
 export async function currentResourceVersion(
   connection: KubeConnection,
   request: ListRequest,
   signal: AbortSignal,
-): Promise<ListEnd> {
+): Promise<ListResult> {
   const page = await getPage(connection, request, 1, "", signal);
   return page.kind === "page" ? { kind: "listed", resourceVersion: page.resourceVersion } : page;
 }
@@ -77,7 +78,7 @@ interface Page {
   readonly kind: "page";
   readonly items: readonly unknown[];
   readonly resourceVersion: string;
-  /** Where to go on; "" after the last page. */
+  /** Continue token of the next page; "" after the last page. */
   readonly token: string;
 }
 
@@ -87,25 +88,25 @@ async function getPage(
   pageSize: number | undefined,
   token: string,
   signal: AbortSignal,
-): Promise<Page | Failure> {
-  const asked = { verb: "list", resource } as const;
+): Promise<Page | RequestFailure> {
+  const request = { verb: "list", resource } as const;
   const query = new URLSearchParams();
   if (pageSize !== undefined) query.set("limit", String(pageSize));
   if (token !== "") query.set("continue", token);
-  const exchange = await openExchange(connection, { asked, path: `${path}?${query}`, silenceMs }, signal);
-  if (exchange.kind !== "open") return exchange;
-  const pieces: Buffer[] = [];
+  const response = await openResponse(connection, { request, path: `${path}?${query}`, silenceMs }, signal);
+  if (response.kind !== "open") return response;
+  const chunks: Buffer[] = [];
   try {
     for (;;) {
-      const piece = await exchange.next();
-      if (piece.kind === "end") break;
-      if (piece.kind !== "piece") return piece;
-      pieces.push(piece.bytes);
+      const chunk = await response.next();
+      if (chunk.kind === "end") break;
+      if (chunk.kind !== "chunk") return chunk;
+      chunks.push(chunk.bytes);
     }
   } finally {
-    exchange.end();
+    response.close();
   }
-  return toPage(Buffer.concat(pieces)) ?? { ...asked, kind: "garbled", message: "it is no list" };
+  return toPage(Buffer.concat(chunks)) ?? { ...request, kind: "garbled", message: "the body is not a list" };
 }
 
 function toPage(body: Buffer): Page | undefined {
@@ -117,12 +118,12 @@ function toPage(body: Buffer): Page | undefined {
   }
   if (!isRecord(list) || !isRecord(list.metadata)) return undefined;
   const { resourceVersion, continue: token } = list.metadata;
-  // An empty collection may come without the field.
+  // The server may omit the field for an empty collection.
   const items = list.items ?? [];
   if (typeof resourceVersion !== "string" || resourceVersion === "" || !Array.isArray(items)) return undefined;
   return { kind: "page", items, resourceVersion, token: typeof token === "string" ? token : "" };
 }
 
-function isWorthARetry(failure: Failure): boolean {
+function isRetryable(failure: RequestFailure): boolean {
   return failure.kind === "refused" ? failure.status === 429 || failure.status >= 500 : failure.kind !== "expired";
 }

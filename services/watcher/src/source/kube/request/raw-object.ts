@@ -1,14 +1,14 @@
 import { isRecord } from "@kpng/model/is-record.ts";
 
-/** What the reflector reads of any object before it is decoded. */
+/** Metadata of an API object, read before (and even if) its kind is decoded. */
 export interface RawMetadata {
-  /** *Shape:* `namespace/name`, `/name` for an object without a namespace: unique within a kind. */
+  /** *Shape:* `namespace/name`, or `/name` for objects without a namespace. Unique within a kind. */
   readonly key: string;
   readonly resourceVersion: string;
   readonly annotations: Readonly<Record<string, unknown>>;
 }
 
-/** Returns undefined for what is no object with metadata. */
+/** Returns undefined for a value that is not an object with metadata. */
 export function rawMetadata(object: unknown): RawMetadata | undefined {
   if (!isRecord(object) || !isRecord(object.metadata)) return undefined;
   const { namespace, name, resourceVersion, annotations } = object.metadata;

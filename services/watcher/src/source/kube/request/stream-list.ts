@@ -1,65 +1,67 @@
 import type { KubeConnection } from "../client/connection.ts";
-import type { Failure } from "../client/request-failure.ts";
-import type { ListEnd, ListRequest } from "./list-pages.ts";
+import type { RequestFailure } from "../client/request-failure.ts";
+import type { ListRequest, ListResult } from "./list-pages.ts";
 import { type WatchEvent, watchOnce } from "./watch-once.ts";
 
 /**
- * Parameters that make a watch begin with all objects as ADDED events, closed by a bookmark with the annotation
- * `k8s.io/initial-events-end`: a list that neither side holds as a whole.
+ * Parameters that make a watch start with all existing objects as ADDED events, followed by a bookmark with the annotation
+ * `k8s.io/initial-events-end`. Neither side buffers the whole list.
  *
- * Source: KEP-3157; the API server needs an etcd that it may ask for progress (3.4.31, 3.5.13 or newer).
+ * Source: KEP-3157. The API server needs an etcd with progress requests (3.4.31, 3.5.13 or newer).
  */
 const watchListQuery: Readonly<Record<string, string>> = {
   sendInitialEvents: "true",
   resourceVersionMatch: "NotOlderThan",
 };
 
-/** The server cuts the stream after this long, in seconds; one that takes longer is listed by pages. */
+/** The server ends the stream after this many seconds. The reflector lists longer collections by pages. */
 const timeoutSeconds = 600;
 
 /**
- * Lists a collection as a stream of events and hands each object to `take`.
+ * Lists a collection as a stream of watch events and passes each object to `receive`. The reflector prefers it to
+ * `listPages`.
  *
- * The stream ends with the list: the watch that follows is a request of its own, whose time limit is made for noticing
- * that it is dead.
+ * The stream ends with the list. The following watch is a request of its own, because its time limit is chosen to detect
+ * dead connections.
  *
- * Errors: as for `listAll`; "garbled" if the server knows no streamed lists and began an ordinary watch.
+ * Errors: as for `listPages`; "garbled" if the server does not support streamed lists and started an ordinary watch.
  */
 export async function streamList(
   connection: KubeConnection,
   { path, resource, silenceMs }: ListRequest,
-  take: (object: unknown) => void,
+  receive: (object: unknown) => void,
   signal: AbortSignal,
-): Promise<ListEnd> {
+): Promise<ListResult> {
   const stop = new AbortController();
-  let listed: ListEnd | undefined;
-  const look = (event: WatchEvent): void => {
-    if (listed !== undefined) return;
-    if (event.kind === "put") take(event.object);
+  let result: ListResult | undefined;
+  const receiveEvent = (event: WatchEvent): void => {
+    if (result !== undefined) return;
+    if (event.kind === "put") receive(event.object);
     if (event.kind !== "bookmark") return;
-    listed = event.endsInitial
+    result = event.endsInitial
       ? { kind: "listed", resourceVersion: event.resourceVersion }
-      : { verb: "watch", resource, kind: "garbled", message: "the list has no end" };
+      : { verb: "watch", resource, kind: "garbled", message: "bookmark without k8s.io/initial-events-end" };
     stop.abort();
   };
   const end = await watchOnce(
     connection,
     { path, resource, query: watchListQuery, timeoutSeconds, silenceMs },
-    { opened: () => undefined, take: (events) => events.forEach(look) },
+    { opened: () => undefined, receive: (events) => events.forEach(receiveEvent) },
     AbortSignal.any([signal, stop.signal]),
   );
-  if (listed !== undefined) return listed;
+  if (result !== undefined) return result;
   if (end.kind !== "closed") return end;
-  return { verb: "watch", resource, kind: "lost", message: "the stream ended before the list did" };
+  return { verb: "watch", resource, kind: "lost", message: "the stream ended before the list was complete" };
 }
 
 /**
- * True if the server says that it has no streamed lists, rather than that it has trouble: an older one refuses the
- * parameters (400, 422) or ignores them, one on an old etcd accepts them and sends an ERROR event with code 500.
+ * True if a failed `streamList` means that the server does not support streamed lists, as opposed to a server in trouble.
+ * Older servers refuse the parameters (400, 422) or ignore them. A server on an old etcd accepts them and sends an ERROR
+ * event with code 500.
  *
- * 403 counts too: the paged list then says which permission is missing.
+ * True for 403 as well: the paged list then reports which permission is missing.
  */
-export function isWatchListRefusal(failure: Failure): boolean {
+export function isWatchListRefusal(failure: RequestFailure): boolean {
   if (failure.kind === "refused") return [400, 403, 405, 422, 500].includes(failure.status);
   return failure.kind === "silent" || failure.kind === "garbled";
 }

@@ -1,9 +1,9 @@
 import { isRecord } from "@kpng/model/is-record.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { KubeConnection } from "../client/connection.ts";
-import { openExchange } from "../client/open-response.ts";
-import { type Asked, type Failure, failureOfStatus } from "../client/request-failure.ts";
-import { LineCutter } from "./line-splitter.ts";
+import { openResponse } from "../client/open-response.ts";
+import { type ApiRequest, failureOfStatus, type RequestFailure } from "../client/request-failure.ts";
+import { LineSplitter } from "./line-splitter.ts";
 import { rawMetadata } from "./raw-object.ts";
 
 export interface WatchRequest {
@@ -11,12 +11,12 @@ export interface WatchRequest {
   readonly path: string;
   /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
   readonly resource: string;
-  /** Further parameters: resourceVersion, or those of a watch list. */
+  /** Further query parameters: the resourceVersion, or the parameters of a streamed list. */
   readonly query: Readonly<Record<string, string>>;
-  /** After this long the server ends the watch, in seconds. */
+  /** The server ends the watch after this many seconds. */
   readonly timeoutSeconds: number;
   /**
-   * Longest time without a byte, in milliseconds; beyond it the watch counts as dead.
+   * Longest time without a byte, in milliseconds. After it the watch counts as dead.
    *
    * A watch of a kind that does not change is silent until the server ends it: API servers send bookmarks only after
    * an event (1.36: none in two minutes).
@@ -24,89 +24,92 @@ export interface WatchRequest {
   readonly silenceMs: number;
 }
 
-/** What the API server says in a watch. */
+/** Decoded event of a watch. */
 export type WatchEvent =
   | { readonly kind: "put"; readonly key: string; readonly resourceVersion: string; readonly object: unknown }
   | { readonly kind: "delete"; readonly key: string; readonly resourceVersion: string }
-  /** Nothing changed up to here. `endsInitial`: the initial events of a watch list are complete. */
+  /** Nothing else changed up to `resourceVersion`. `endsInitial`: a streamed list is complete. */
   | { readonly kind: "bookmark"; readonly resourceVersion: string; readonly endsInitial: boolean };
 
-/** "closed": in order, by the server's time limit or by an aborted signal. */
-export type WatchEnd = { readonly kind: "closed" } | Failure;
+/** How a watch ended. "closed" is the regular end: by the server's time limit, or because the signal aborted. */
+export type WatchEnd = { readonly kind: "closed" } | RequestFailure;
 
 const initialEventsEnd = "k8s.io/initial-events-end";
 
-/** Who takes what a watch brings; what it throws ends the watch and is thrown on. */
-export interface WatchTaker {
-  /** The server accepted the watch; it may still refuse it by an ERROR event. */
+/** Callbacks of a watch. An exception in one of them ends the watch and reaches the caller. */
+export interface WatchHandler {
+  /** The server answered with status 200. It may still refuse the watch by an ERROR event. */
   opened(): void;
-  /** Events that came together, at least one; `receivedAtMs` in milliseconds since 1970, with fractions. */
-  take(events: readonly WatchEvent[], receivedAtMs: number): void;
+  /**
+   * Events that arrived together, at least one. `receivedAtMs` in milliseconds since 1970, with fractions.
+   */
+  receive(events: readonly WatchEvent[], receivedAtMs: number): void;
 }
 
 /**
- * Watches a collection until the watch ends.
+ * Sends one watch request and passes its events to `handler` until the watch ends. The reflector repeats it;
+ * `streamList` uses it for a single list.
  *
- * An ERROR event ends it with what the server says in it, although the HTTP status was 200.
+ * An ERROR event ends the watch with the failure that it describes, although the HTTP status was 200.
  */
 export async function watchOnce(
   connection: KubeConnection,
-  request: WatchRequest,
-  taker: WatchTaker,
+  { path, resource, query, timeoutSeconds, silenceMs }: WatchRequest,
+  handler: WatchHandler,
   signal: AbortSignal,
 ): Promise<WatchEnd> {
-  const asked = { verb: "watch", resource: request.resource } as const;
-  const query = new URLSearchParams({
-    ...request.query,
+  const request = { verb: "watch", resource } as const;
+  const parameters = new URLSearchParams({
+    ...query,
     watch: "true",
     allowWatchBookmarks: "true",
-    timeoutSeconds: String(request.timeoutSeconds),
+    timeoutSeconds: String(timeoutSeconds),
   });
-  const path = `${request.path}?${query}`;
-  const exchange = await openExchange(connection, { asked, path, silenceMs: request.silenceMs }, signal);
-  if (exchange.kind !== "open") return signal.aborted ? { kind: "closed" } : exchange;
-  const cutter = new LineCutter();
+  const response = await openResponse(connection, { request, path: `${path}?${parameters}`, silenceMs }, signal);
+  if (response.kind !== "open") return signal.aborted ? { kind: "closed" } : response;
+  const splitter = new LineSplitter();
   try {
-    taker.opened();
+    handler.opened();
     for (;;) {
-      const piece = await exchange.next();
-      if (signal.aborted || piece.kind === "end") return { kind: "closed" };
-      if (piece.kind !== "piece") return piece;
+      const chunk = await response.next();
+      if (signal.aborted || chunk.kind === "end") return { kind: "closed" };
+      if (chunk.kind !== "chunk") return chunk;
       const receivedAtMs = wallClockMs();
-      const lines = cutter.cut(piece.bytes);
-      if (lines === undefined) return { ...asked, kind: "garbled", message: "a line without an end" };
-      const events: WatchEvent[] = [];
-      let failure: Failure | undefined;
-      for (const line of lines) {
-        const event = parseEvent(asked, line);
-        if (event === undefined) continue;
-        if ("verb" in event) {
-          failure = event;
-          break;
-        }
-        events.push(event);
-      }
-      if (events.length > 0) taker.take(events, receivedAtMs);
+      const lines = splitter.split(chunk.bytes);
+      if (lines === undefined) return { ...request, kind: "garbled", message: "line too long" };
+      const { events, failure } = parseEvents(request, lines);
+      if (events.length > 0) handler.receive(events, receivedAtMs);
       if (signal.aborted) return { kind: "closed" };
       if (failure !== undefined) return failure;
     }
   } finally {
-    exchange.end();
+    response.close();
   }
 }
 
-/** Returns undefined for a type of event that is not known. */
-function parseEvent(asked: Asked, line: string): WatchEvent | Failure | undefined {
+/** Parses lines up to the first one that is a failure. */
+function parseEvents(request: ApiRequest, lines: readonly string[]) {
+  const events: WatchEvent[] = [];
+  for (const line of lines) {
+    const event = parseEvent(request, line);
+    if (event !== undefined && "verb" in event) return { events, failure: event };
+    if (event !== undefined) events.push(event);
+  }
+  return { events, failure: undefined };
+}
+
+/** Returns undefined for an unknown event type, which is ignored. */
+function parseEvent(request: ApiRequest, line: string): WatchEvent | RequestFailure | undefined {
   let event: unknown;
   try {
     event = JSON.parse(line);
   } catch {
-    return { ...asked, kind: "garbled", message: `a line of ${line.length} characters is no JSON` };
+    return { ...request, kind: "garbled", message: `a line of ${line.length} characters is not JSON` };
   }
-  if (!isRecord(event)) return { ...asked, kind: "garbled", message: "an event is no object" };
-  if (event.type === "ERROR") return failureOfStatus(asked, event.object, 500);
+  if (!isRecord(event)) return { ...request, kind: "garbled", message: "an event is not a JSON object" };
+  if (event.type === "ERROR") return failureOfStatus(request, event.object, 500);
   const metadata = rawMetadata(event.object);
-  if (metadata === undefined) return { ...asked, kind: "garbled", message: "an event has no object" };
+  if (metadata === undefined) return { ...request, kind: "garbled", message: "an event has no object with metadata" };
   const { key, resourceVersion, annotations } = metadata;
   switch (event.type) {
     case "ADDED":
