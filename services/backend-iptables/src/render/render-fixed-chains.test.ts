@@ -48,8 +48,10 @@ test("the mark has the bit that was asked for, and is taken away before the masq
 
 test("the guard of 127.0.0.1 is rendered for IPv4 while route_localnet is set, and records whether kpng set it", () => {
   expect(fixed("filter KPNG-LOCALNET")).toHaveLength(1);
-  expect(fixed("filter KPNG-LOCALNET")?.[0]).not.toContain("kpng set route_localnet");
-  expect(fixed("filter KPNG-LOCALNET", { localnetGuard: "ours" })?.[0]).toContain("kpng set route_localnet");
+  const guard = (localnetGuard: RenderOptions["localnetGuard"]) =>
+    renderFixedChains(renderOptions({ localnetGuard })).get("filter KPNG-LOCALNET")?.head[0];
+  expect(guard("others")).not.toContain("kpng set route_localnet");
+  expect(guard("ours")).toContain("kpng set route_localnet");
   expect(fixed("filter KPNG-LOCALNET", { localnetGuard: "none" })).toBeUndefined();
   expect(fixed("filter KPNG-LOCALNET", { family: "v6" })).toBeUndefined();
 });
