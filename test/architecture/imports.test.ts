@@ -7,13 +7,14 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   model: [],
   process: [],
   watcher: ["model", "process"],
-  "backend-kit": ["model", "process"],
+  "service-plan": ["model"],
+  "backend-kit": ["model", "process", "service-plan"],
   laboratory: [],
   cli: ["*"],
 };
 
 /** A backend knows the kit, never the watcher and never another backend. */
-const backendMayImport = ["model", "process", "backend-kit"];
+const backendMayImport = ["model", "process", "service-plan", "backend-kit"];
 
 /** Folders of the watcher in the order in which a change passes them: a folder imports only from those before it. */
 const watcherPath = [
