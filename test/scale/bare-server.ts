@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import { type Frame, syncFrame } from "../../services/watcher/src/items/frames.ts";
 import { Store } from "../../services/watcher/src/store/store.ts";
-import { localProjection } from "../../services/watcher/src/stream/delta/local-projection.ts";
+import { nodeProjection } from "../../services/watcher/src/stream/delta/node-projection.ts";
 import type { MadeChange } from "./batch-log.ts";
 import { answerCalls } from "./calls.ts";
 import type { StartOptions } from "./fan-out-server.ts";
@@ -18,7 +18,7 @@ import { makeCluster, type SyntheticShape } from "./synthetic.ts";
  * say without looking at it. It knows no node, no pace, no resume; what a watcher costs beyond it is the watcher's own.
  */
 const store = new Store();
-const projection = localProjection({
+const projection = nodeProjection({
   nodeName: "nobody",
   proxyName: "",
   isExtended: true,

@@ -2,7 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { isExternallyAccessible, type Service, type ServicePort } from "@kpng/model/service.ts";
 import type { ChoosingNode } from "../../../services/watcher/src/view/choose-endpoints.ts";
-import type { Facet } from "../../../services/watcher/src/view/merge-slices.ts";
+import type { PortEndpoint } from "../../../services/watcher/src/view/merge-slices.ts";
 
 /** One choice of endpoints: for one port and family of a Service, on one node. */
 export interface Choosing {
@@ -10,7 +10,7 @@ export interface Choosing {
   readonly port: ServicePort;
   readonly family: Family;
   readonly node: ChoosingNode;
-  readonly facets: readonly Facet[];
+  readonly facets: readonly PortEndpoint[];
   readonly view: NodeView;
 }
 
@@ -89,15 +89,15 @@ function isExternalLocal({ service }: Choosing): boolean {
   return service.externalTrafficPolicy === "Local" && isExternallyAccessible(service);
 }
 
-function ready({ facets }: Choosing): readonly Facet[] {
+function ready({ facets }: Choosing): readonly PortEndpoint[] {
   return facets.filter(({ conditions }) => conditions.ready);
 }
 
-function unready({ facets }: Choosing): readonly Facet[] {
+function unready({ facets }: Choosing): readonly PortEndpoint[] {
   return facets.filter(({ conditions }) => !conditions.ready);
 }
 
-function draining(choosing: Choosing): readonly Facet[] {
+function draining(choosing: Choosing): readonly PortEndpoint[] {
   return unready(choosing).filter(({ conditions }) => conditions.serving && conditions.terminating);
 }
 
@@ -105,7 +105,7 @@ function hasAny(choosing: Choosing): boolean {
   return ready(choosing).length + draining(choosing).length > 0;
 }
 
-function onNode({ node }: Choosing): Test<Facet> {
+function onNode({ node }: Choosing): Test<PortEndpoint> {
   return ({ nodeName }) => nodeName === node.name;
 }
 
@@ -113,7 +113,7 @@ function isOnlyElsewhere(choosing: Choosing): boolean {
   return hasAny(choosing) && ![...ready(choosing), ...draining(choosing)].some(onNode(choosing));
 }
 
-function forMe(choosing: Choosing, hints: "nodes" | "zones"): readonly Facet[] {
+function forMe(choosing: Choosing, hints: "nodes" | "zones"): readonly PortEndpoint[] {
   const { name, zone } = choosing.node;
   return ready(choosing).filter(({ hintedNodes, hintedZones }) =>
     hints === "nodes" ? hintedNodes.includes(name) : hintedZones.includes(zone),
@@ -142,11 +142,11 @@ function isAllFor(choosing: Choosing, hints: "hintedNodes" | "hintedZones"): boo
   return forMe(choosing, hints === "hintedNodes" ? "nodes" : "zones").length === ready(choosing).length;
 }
 
-function isEqual(one: readonly Facet[], other: readonly Facet[]): boolean {
+function isEqual(one: readonly PortEndpoint[], other: readonly PortEndpoint[]): boolean {
   return one.length === other.length && one.every((facet) => other.includes(facet));
 }
 
-function isHintedElsewhere(facet: Facet, node: ChoosingNode): boolean {
+function isHintedElsewhere(facet: PortEndpoint, node: ChoosingNode): boolean {
   return facet.hintedZones.length > 0 && !facet.hintedZones.includes(node.zone);
 }
 

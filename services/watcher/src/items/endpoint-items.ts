@@ -7,17 +7,17 @@ import { encodeService } from "@kpng/model/wire/service-message.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
 import { type Uses, viewEndpoints } from "../view/view-endpoints.ts";
 import type { Item } from "./item.ts";
-import { anonymousSection, makeItem, podSection, serviceSection } from "./local-units.ts";
+import { anonymousSection, makeItem, podSection, serviceSection } from "./node-view-items.ts";
 
 /** Whom an endpoint's items are for. */
-export interface EndpointForm {
+export interface EndpointVariant {
   readonly isExtended: boolean;
   /** The endpoint runs on the node that is told of it. */
   readonly isOnNode: boolean;
 }
 
 /** *Shape:* a digit for whom it is for, and one for the use of each facet: the same for the same items of an endpoint. */
-export function formName(uses: Uses, { isExtended, isOnNode }: EndpointForm): string {
+export function endpointVariantKey(uses: Uses, { isExtended, isOnNode }: EndpointVariant): string {
   let name = String((isExtended ? 2 : 0) + (isOnNode ? 1 : 0));
   for (const use of uses) name += use === undefined ? 0 : 1 + (use.cluster ? 2 : 0) + (use.local ? 4 : 0);
   return name;
@@ -28,7 +28,7 @@ export function makeEndpointItems(
   service: Service,
   one: MergedEndpoint,
   uses: Uses,
-  { isExtended, isOnNode }: EndpointForm,
+  { isExtended, isOnNode }: EndpointVariant,
   isKept: boolean,
 ): readonly Item[] {
   const path = serviceKey(service);
@@ -41,7 +41,7 @@ export function makeEndpointItems(
 }
 
 /** *Shape:* a digit for each port, or "plain": the same for the same item of a Service. */
-export function serviceForm(portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): string {
+export function serviceVariantKey(portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): string {
   return isExtended ? portHasEndpoints.map(({ v4, v6 }) => (v4 ? 2 : 0) + (v6 ? 1 : 0)).join("") : "plain";
 }
 

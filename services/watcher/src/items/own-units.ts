@@ -2,14 +2,14 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { Item } from "./item.ts";
 import { digestOf, freshDigestOf } from "./item-digests.ts";
 import { ownServices } from "./own-services.ts";
-import type { Place } from "./place.ts";
-import { classUnit, itemsOfUnit, type NodeUnit, nodeUnit, serviceFor } from "./service-units.ts";
-import { digestOfItems, type Unit, unitDigest } from "./unit.ts";
+import { type ServiceItems, serviceItemsDigest, xorOfDigests } from "./service-items.ts";
+import { classItems, itemsOfUnit, type NodeUnit, nodeUnit, serviceFor } from "./service-units.ts";
+import type { ViewTarget } from "./view-target.ts";
 
 /** A Service that has endpoints of a node's own. */
 export interface OwnUnit {
   /** As the node's audience is told it. */
-  readonly shared: Unit;
+  readonly shared: ServiceItems;
   /** As the node is. */
   readonly unit: NodeUnit;
 }
@@ -20,28 +20,28 @@ export interface OwnUnit {
  *
  * *Cost:* the node's own endpoints.
  */
-export function ownUnits(snapshot: Snapshot, place: Place): readonly OwnUnit[] {
-  const keys = ownServices(snapshot, place.node.name);
-  return [...keys].flatMap((key) => ownUnitAt(snapshot, key, place, false) ?? []);
+export function ownUnits(snapshot: Snapshot, target: ViewTarget): readonly OwnUnit[] {
+  const keys = ownServices(snapshot, target.node.name);
+  return [...keys].flatMap((key) => ownUnitAt(snapshot, key, target, false) ?? []);
 }
 
 /** Undefined if the node is told nothing of what is at the key. */
 export function ownUnitAt(
   snapshot: Snapshot,
   key: string,
-  { node, audience }: Place,
+  { node, viewClass }: ViewTarget,
   isKept: boolean,
 ): OwnUnit | undefined {
-  const state = serviceFor(snapshot, key, audience);
+  const state = serviceFor(snapshot, key, viewClass);
   if (state === undefined) return undefined;
-  return { shared: classUnit(state, audience), unit: nodeUnit(state, node, audience.isExtended, isKept) };
+  return { shared: classItems(state, viewClass), unit: nodeUnit(state, node, viewClass.isExtended, isKept) };
 }
 
 /** What distinguishes the digest of the node's view from that of its audience's. `isKept` as when the unit was made. */
 export function ownDigest({ shared, unit: { base, hidden, own } }: OwnUnit, isKept: boolean): bigint {
-  const bases = base === shared ? 0n : unitDigest(base) ^ unitDigest(shared);
+  const bases = base === shared ? 0n : serviceItemsDigest(base) ^ serviceItemsDigest(shared);
   const digest = isKept ? digestOf : freshDigestOf;
-  return own.reduce((sum, item) => sum ^ digest(item).hash, bases ^ digestOfItems(hidden));
+  return own.reduce((sum, item) => sum ^ digest(item).hash, bases ^ xorOfDigests(hidden));
 }
 
 /** The items that the audience is told and the node is not, and those that it is told in their place. */

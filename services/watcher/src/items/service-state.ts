@@ -5,12 +5,12 @@ import { changedServices, derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
 import { type ClassChoice, chooseForClass, findOwn, type NodeClass, type OwnEndpoints } from "../view/class-choice.ts";
 import { type MergedSlices, mergeSlices } from "../view/merge-slices.ts";
-import { MadeItems } from "./made-items.ts";
-import { makeUnit, type Unit } from "./unit.ts";
+import { ItemCache } from "./item-cache.ts";
+import { makeServiceItems, type ServiceItems } from "./service-items.ts";
 
 /** What the nodes of a class are told of a Service that has no endpoint of their own. */
-export interface ClassUnit {
-  readonly unit: Unit;
+export interface ClassItems {
+  readonly unit: ServiceItems;
   readonly choice: ClassChoice;
 }
 
@@ -25,10 +25,10 @@ export class ServiceState {
   readonly service: Service;
   readonly slices: readonly EndpointSlice[];
   readonly merged: MergedSlices;
-  readonly items: MadeItems;
+  readonly items: ItemCache;
   /** Which endpoints are each node's own. */
   readonly own: OwnEndpoints;
-  readonly #byClass = new Map<string, ClassUnit>();
+  readonly #byClass = new Map<string, ClassItems>();
 
   /** `before` is what was at the same key. */
   constructor(service: Service, slices: readonly EndpointSlice[], before?: ServiceState) {
@@ -36,11 +36,11 @@ export class ServiceState {
     this.service = service;
     this.slices = slices;
     this.merged = same?.merged ?? mergeSlices(slices);
-    this.items = new MadeItems(service, this.merged.endpoints, before?.items);
+    this.items = new ItemCache(service, this.merged.endpoints, before?.items);
     this.own = same?.own ?? findOwn(this.merged);
   }
 
-  ofClass(nodeClass: NodeClass, isExtended: boolean): ClassUnit {
+  ofClass(nodeClass: NodeClass, isExtended: boolean): ClassItems {
     const { zone, namedGroups } = nodeClass;
     // Names of ports may hold any character.
     const name =
@@ -48,12 +48,15 @@ export class ServiceState {
     return getOrMake(this.#byClass, name, () => this.#makeClass(nodeClass, isExtended));
   }
 
-  #makeClass(nodeClass: NodeClass, isExtended: boolean): ClassUnit {
+  #makeClass(nodeClass: NodeClass, isExtended: boolean): ClassItems {
     const { service, merged, items } = this;
     const choice = chooseForClass(service, merged, nodeClass);
     const form = { isExtended, isOnNode: false };
     const ofEndpoints = merged.endpoints.flatMap((one) => items.ofEndpoint(one, choice.usesOf(one), form));
-    return { unit: makeUnit([...items.ofService(choice.portHasEndpoints, isExtended), ...ofEndpoints]), choice };
+    return {
+      unit: makeServiceItems([...items.ofService(choice.portHasEndpoints, isExtended), ...ofEndpoints]),
+      choice,
+    };
   }
 }
 

@@ -4,24 +4,24 @@ import { isOnNode } from "../view/choose-endpoints.ts";
 import { type ClassChoice, namedGroupsFor } from "../view/class-choice.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
 import type { Item } from "./item.ts";
-import type { Audience } from "./local-units.ts";
+import type { ViewClass } from "./node-view-items.ts";
+import { diffServiceItems, findItem, makeServiceItems, noServiceItems, type ServiceItems } from "./service-items.ts";
 import { type ServiceState, serviceStates } from "./service-state.ts";
-import { diffUnits, emptyUnit, findItem, makeUnit, type Unit } from "./unit.ts";
 
 /** What the nodes of a class are told of a Service, and one of them by way of correction. */
 export interface NodeUnit {
   /** Shared by all nodes of the class. */
-  readonly base: Unit;
+  readonly base: ServiceItems;
   /** Items of the base that the node is not told. */
   readonly hidden: readonly Item[];
   /** Items that it is told beside the rest of the base. A path that is here and in the base is among the hidden. */
   readonly own: readonly Item[];
 }
 
-export const noNodeUnit: NodeUnit = { base: emptyUnit, hidden: [], own: [] };
+export const noNodeUnit: NodeUnit = { base: noServiceItems, hidden: [], own: [] };
 
 /** The Service at a key, if it is there and for the audience. */
-export function serviceFor(snapshot: Snapshot, key: string, { proxyName }: Audience): ServiceState | undefined {
+export function serviceFor(snapshot: Snapshot, key: string, { proxyName }: ViewClass): ServiceState | undefined {
   const state = serviceStates(snapshot).get(key);
   return state?.service.proxyName === proxyName ? state : undefined;
 }
@@ -30,14 +30,14 @@ export function serviceFor(snapshot: Snapshot, key: string, { proxyName }: Audie
  * What every node is told of a Service that has no endpoint of its own there; of a zone, where endpoints are meant for
  * zones.
  */
-export function classUnit(state: ServiceState, { isExtended, zone }: Omit<Audience, "proxyName">): Unit {
+export function classItems(state: ServiceState, { isExtended, zone }: Omit<ViewClass, "proxyName">): ServiceItems {
   return state.ofClass({ zone: state.own.hasZoneHints ? zone : "", namedGroups: [] }, isExtended).unit;
 }
 
 /** The class unit of what is at a key; empty if nothing is, or nothing for the audience. */
-export function unitAt(snapshot: Snapshot, key: string, audience: Audience): Unit {
-  const state = serviceFor(snapshot, key, audience);
-  return state === undefined ? emptyUnit : classUnit(state, audience);
+export function classItemsAt(snapshot: Snapshot, key: string, viewClass: ViewClass): ServiceItems {
+  const state = serviceFor(snapshot, key, viewClass);
+  return state === undefined ? noServiceItems : classItems(state, viewClass);
 }
 
 /**
@@ -84,7 +84,7 @@ function clashing(
   { merged, items: made }: ServiceState,
   node: ChoosingNode,
   isExtended: boolean,
-  { base, choice, endpoints }: { base: Unit; choice: ClassChoice; endpoints: readonly MergedEndpoint[] },
+  { base, choice, endpoints }: { base: ServiceItems; choice: ClassChoice; endpoints: readonly MergedEndpoint[] },
 ): NodeUnit {
   const ownUses = choice.usesOfOwn(endpoints, node.name);
   const usesByOwn = new Map(endpoints.map((one, index) => [one, ownUses[index] ?? []]));
@@ -92,8 +92,8 @@ function clashing(
     const form = { isExtended, isOnNode: isOnNode(one.endpoint, node) };
     return made.ofEndpoint(one, usesByOwn.get(one) ?? choice.usesOf(one), form);
   });
-  const whole = makeUnit([...made.ofService(choice.portHasEndpoints, isExtended), ...items]);
-  const { puts, deletes, replaced } = diffUnits(base, whole);
+  const whole = makeServiceItems([...made.ofService(choice.portHasEndpoints, isExtended), ...items]);
+  const { puts, deletes, replaced } = diffServiceItems(base, whole);
   return { base, hidden: [...deletes, ...replaced], own: puts };
 }
 

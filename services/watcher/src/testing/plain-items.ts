@@ -5,7 +5,7 @@ import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/end
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { setFrame } from "../items/frames.ts";
 import type { Item } from "../items/item.ts";
-import { type LocalRequest, nodeItems } from "../items/local-units.ts";
+import { type NodeViewRequest, nodeItems } from "../items/node-view-items.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/node.ts";
 import { makeServiceView } from "../view/service-view.ts";
@@ -13,7 +13,7 @@ import { makeServiceView } from "../view/service-view.ts";
 /** A node's items without anything shared or remembered: what the engine must agree with. */
 export function* plainItems(
   snapshot: Snapshot,
-  { nodeName, proxyName, isExtended, wantsNode }: LocalRequest,
+  { nodeName, proxyName, isExtended, wantsNode }: NodeViewRequest,
 ): Iterable<Item> {
   if (wantsNode) yield* nodeItems(snapshot, nodeName);
   for (const service of snapshot.services.values()) {

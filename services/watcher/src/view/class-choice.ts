@@ -2,8 +2,8 @@ import type { EndpointUse, FamilyFlags } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { shareUse } from "@kpng/model/shared-values.ts";
 import { chooseEndpoints, isDraining, isOnNode, type NeededSets } from "./choose-endpoints.ts";
-import { neededSets, useInNoSet } from "./facet-use.ts";
-import type { Facet, FacetGroup, MergedEndpoint, MergedSlices } from "./merge-slices.ts";
+import type { MergedEndpoint, MergedSlices, PortEndpoint, PortGroup } from "./merge-slices.ts";
+import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
 import { portFlags } from "./service-view.ts";
 import type { Uses } from "./view-endpoints.ts";
 
@@ -12,7 +12,7 @@ export interface NodeClass {
   /** "" where zones make no difference. */
   readonly zone: string;
   /** The groups of facets in which endpoints are meant for the node by name, and which follow these hints. */
-  readonly namedGroups: readonly FacetGroup[];
+  readonly namedGroups: readonly PortGroup[];
 }
 
 /**
@@ -28,82 +28,89 @@ export class ClassChoice {
   readonly portHasEndpoints: readonly FamilyFlags[];
   readonly #service: Service;
   readonly #needed: NeededSets;
-  readonly #namedGroups: readonly FacetGroup[];
+  readonly #namedGroups: readonly PortGroup[];
   /** Most often all are in set "cluster": those that are not are fewer to remember. */
-  readonly #outside: ReadonlySet<Facet>;
+  readonly #outside: ReadonlySet<PortEndpoint>;
 
-  constructor(service: Service, needed: NeededSets, namedGroups: readonly FacetGroup[], chosen: ChosenGroups) {
+  constructor(service: Service, needed: NeededSets, namedGroups: readonly PortGroup[], chosen: ChosenGroups) {
     this.portHasEndpoints = portFlags(service, chosen.usable);
     this.#service = service;
     this.#needed = needed;
     this.#namedGroups = namedGroups;
-    this.#outside = chosen.outside.length === 0 ? noFacets : new Set(chosen.outside);
+    this.#outside = chosen.outside.length === 0 ? noPortEndpoints : new Set(chosen.outside);
   }
 
   /** How a node uses an endpoint that is not its own. */
-  usesOf({ facets }: MergedEndpoint): Uses {
-    return facets.map((facet) => facet && this.#use(facet, this.#isInCluster(facet), false));
+  usesOf({ portEndpoints }: MergedEndpoint): Uses {
+    return portEndpoints.map(
+      (portEndpoint) => portEndpoint && this.#use(portEndpoint, this.#isInCluster(portEndpoint), false),
+    );
   }
 
   /** How a node uses its own ones, in their order. */
   usesOfOwn(endpoints: readonly MergedEndpoint[], nodeName: string): readonly Uses[] {
     const groupsReadyHere = this.#needed.local ? readyGroups(endpoints, nodeName) : undefined;
-    const isLocal = (facet: Facet): boolean =>
+    const isLocal = (portEndpoint: PortEndpoint): boolean =>
       groupsReadyHere !== undefined &&
-      isOnNode(facet, { name: nodeName }) &&
-      (facet.conditions.ready || (isDraining(facet) && !groupsReadyHere.has(facet.group)));
-    const use = (facet: Facet): EndpointUse | undefined =>
-      this.#use(facet, this.#isInCluster(facet) || this.#isMeant(facet, nodeName), isLocal(facet));
-    return endpoints.map(({ facets }) => facets.map((facet) => facet && use(facet)));
+      isOnNode(portEndpoint, { name: nodeName }) &&
+      (portEndpoint.conditions.ready || (isDraining(portEndpoint) && !groupsReadyHere.has(portEndpoint.group)));
+    const use = (portEndpoint: PortEndpoint): EndpointUse | undefined =>
+      this.#use(
+        portEndpoint,
+        this.#isInCluster(portEndpoint) || this.#isMeant(portEndpoint, nodeName),
+        isLocal(portEndpoint),
+      );
+    return endpoints.map(({ portEndpoints }) => portEndpoints.map((portEndpoint) => portEndpoint && use(portEndpoint)));
   }
 
-  #isNamed({ group }: Facet): boolean {
+  #isNamed({ group }: PortEndpoint): boolean {
     return this.#namedGroups.includes(group);
   }
 
-  #isInCluster(facet: Facet): boolean {
-    return this.#needed.cluster && !this.#isNamed(facet) && !this.#outside.has(facet);
+  #isInCluster(portEndpoint: PortEndpoint): boolean {
+    return this.#needed.cluster && !this.#isNamed(portEndpoint) && !this.#outside.has(portEndpoint);
   }
 
-  #isMeant(facet: Facet, nodeName: string): boolean {
-    const { conditions, hintedNodes } = facet;
-    return this.#needed.cluster && this.#isNamed(facet) && conditions.ready && hintedNodes.includes(nodeName);
+  #isMeant(portEndpoint: PortEndpoint, nodeName: string): boolean {
+    const { conditions, hintedNodes } = portEndpoint;
+    return this.#needed.cluster && this.#isNamed(portEndpoint) && conditions.ready && hintedNodes.includes(nodeName);
   }
 
-  #use(facet: Facet, cluster: boolean, local: boolean): EndpointUse | undefined {
-    return cluster || local ? shareUse(cluster, local) : useInNoSet(this.#service, facet);
+  #use(portEndpoint: PortEndpoint, cluster: boolean, local: boolean): EndpointUse | undefined {
+    return cluster || local ? shareUse(cluster, local) : useInNoSet(this.#service, portEndpoint);
   }
 }
 
-const noFacets: ReadonlySet<Facet> = new Set();
+const noPortEndpoints: ReadonlySet<PortEndpoint> = new Set();
 
 /** What was chosen among the facets of each group. */
 interface ChosenGroups {
   /** Facets that are not in set "cluster". */
-  readonly outside: readonly Facet[];
+  readonly outside: readonly PortEndpoint[];
   /** The groups of which some node can use something. */
-  readonly usable: ReadonlySet<FacetGroup>;
+  readonly usable: ReadonlySet<PortGroup>;
 }
 
 /** Pure; O(endpoints of the Service × ports). */
 export function chooseForClass(service: Service, merged: MergedSlices, { zone, namedGroups }: NodeClass): ClassChoice {
   const needed = neededSets(service);
-  const outside: Facet[] = [];
-  const usable = new Set<FacetGroup>();
-  for (const [group, facets] of merged.groups) {
-    const { uses, hasEndpoints } = chooseEndpoints(facets, { name: "", zone }, { ...needed, local: false });
+  const outside: PortEndpoint[] = [];
+  const usable = new Set<PortGroup>();
+  for (const [group, portEndpoints] of merged.groups) {
+    const { uses, hasEndpoints } = chooseEndpoints(portEndpoints, { name: "", zone }, { ...needed, local: false });
     if (hasEndpoints) usable.add(group);
-    if (needed.cluster) for (const facet of facets) if (!uses.has(facet)) outside.push(facet);
+    if (needed.cluster)
+      for (const portEndpoint of portEndpoints) if (!uses.has(portEndpoint)) outside.push(portEndpoint);
   }
   return new ClassChoice(service, needed, namedGroups, { outside, usable });
 }
 
 /** The groups in which an endpoint on the node is ready. */
-function readyGroups(own: readonly MergedEndpoint[], nodeName: string): ReadonlySet<FacetGroup> {
-  const groups = new Set<FacetGroup>();
-  for (const { facets } of own) {
-    for (const facet of facets) {
-      if (facet?.conditions.ready && isOnNode(facet, { name: nodeName })) groups.add(facet.group);
+function readyGroups(own: readonly MergedEndpoint[], nodeName: string): ReadonlySet<PortGroup> {
+  const groups = new Set<PortGroup>();
+  for (const { portEndpoints } of own) {
+    for (const portEndpoint of portEndpoints) {
+      if (portEndpoint?.conditions.ready && isOnNode(portEndpoint, { name: nodeName })) groups.add(portEndpoint.group);
     }
   }
   return groups;
@@ -116,7 +123,7 @@ export interface OwnEndpoints {
   /** True if the zone of a node can make a difference. */
   readonly hasZoneHints: boolean;
   /** The groups of which every ready endpoint is meant for some node by name: one that is not switches all off. */
-  readonly hintedGroups: ReadonlySet<FacetGroup>;
+  readonly hintedGroups: ReadonlySet<PortGroup>;
 }
 
 /** Pure; O(endpoints × ports). */
@@ -137,31 +144,33 @@ export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
     }
   }
   if (!hasNodeHints) return { byNode, hasZoneHints, hintedGroups: noneHinted };
-  const hintedGroups = new Set<FacetGroup>();
-  for (const [group, facets] of groups) {
-    const ready = facets.filter(({ conditions }) => conditions.ready);
+  const hintedGroups = new Set<PortGroup>();
+  for (const [group, portEndpoints] of groups) {
+    const ready = portEndpoints.filter(({ conditions }) => conditions.ready);
     if (ready.length > 0 && ready.every(({ hintedNodes }) => hintedNodes.length > 0)) hintedGroups.add(group);
   }
   return { byNode, hasZoneHints, hintedGroups };
 }
 
-const noneHinted: ReadonlySet<FacetGroup> = new Set();
+const noneHinted: ReadonlySet<PortGroup> = new Set();
 
 /** The groups in which a node uses what is meant for it by name: see {@link NodeClass}. Ascending. */
 export function namedGroupsFor(
   { hintedGroups }: OwnEndpoints,
   own: readonly MergedEndpoint[],
   nodeName: string,
-): readonly FacetGroup[] {
+): readonly PortGroup[] {
   if (hintedGroups.size === 0) return noGroups;
-  const named = own.flatMap(({ facets }) =>
-    facets.flatMap((facet) =>
-      facet?.conditions.ready && hintedGroups.has(facet.group) && facet.hintedNodes.includes(nodeName)
-        ? [facet.group]
+  const named = own.flatMap(({ portEndpoints }) =>
+    portEndpoints.flatMap((portEndpoint) =>
+      portEndpoint?.conditions.ready &&
+      hintedGroups.has(portEndpoint.group) &&
+      portEndpoint.hintedNodes.includes(nodeName)
+        ? [portEndpoint.group]
         : [],
     ),
   );
   return [...new Set(named)].sort();
 }
 
-const noGroups: readonly FacetGroup[] = [];
+const noGroups: readonly PortGroup[] = [];

@@ -4,17 +4,17 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Candidate } from "./choose-endpoints.ts";
 
 /** One use that a Service could make of an endpoint: a family and a port of it. */
-export interface Facet extends Candidate {
+export interface PortEndpoint extends Candidate {
   readonly endpoint: Endpoint;
   readonly slice: EndpointSlice;
   readonly family: Family;
   /** Undefined for an endpoint that names no ports. */
   readonly port: EndpointPort | undefined;
-  readonly group: FacetGroup;
+  readonly group: PortGroup;
 }
 
 /** *Shape:* family, port name and protocol: what endpoints are chosen among. */
-export type FacetGroup = string;
+export type PortGroup = string;
 
 /** An endpoint with what of it can be used. */
 export interface MergedEndpoint {
@@ -23,14 +23,14 @@ export interface MergedEndpoint {
   /** Its place among all, from 0. */
   readonly index: number;
   /** By family and port; undefined where another endpoint with the same address and port is taken in its place. */
-  readonly facets: readonly (Facet | undefined)[];
+  readonly portEndpoints: readonly (PortEndpoint | undefined)[];
 }
 
 /** The slices of a Service as one. */
 export interface MergedSlices {
   /** In the order of the slices. */
   readonly endpoints: readonly MergedEndpoint[];
-  readonly groups: ReadonlyMap<FacetGroup, readonly Facet[]>;
+  readonly groups: ReadonlyMap<PortGroup, readonly PortEndpoint[]>;
 }
 
 /**
@@ -45,48 +45,49 @@ export interface MergedSlices {
  * Pure; O(endpoints × ports).
  */
 export function mergeSlices(slices: readonly EndpointSlice[]): MergedSlices {
-  const groups = new Map<FacetGroup, Map<string, Place>>();
+  const groups = new Map<PortGroup, Map<string, Claim>>();
   const endpoints: MergedEndpoint[] = [];
   const names: GroupNames = { v4: new Map(), v6: new Map() };
   for (const slice of slices) {
     for (const endpoint of slice.endpoints) {
-      const facets: (Facet | undefined)[] = facetsOf(endpoint, slice, names);
-      for (const [index, facet] of facets.entries()) if (facet !== undefined) take({ facet, facets, index }, groups);
-      endpoints.push({ endpoint, slice, index: endpoints.length, facets });
+      const portEndpoints: (PortEndpoint | undefined)[] = portEndpointsOf(endpoint, slice, names);
+      for (const [index, portEndpoint] of portEndpoints.entries())
+        if (portEndpoint !== undefined) take({ portEndpoint, portEndpoints, index }, groups);
+      endpoints.push({ endpoint, slice, index: endpoints.length, portEndpoints });
     }
   }
   const facetsByGroup = [...groups].map(
-    ([group, places]) => [group, [...places.values()].map(({ facet }) => facet)] as const,
+    ([group, claims]) => [group, [...claims.values()].map(({ portEndpoint }) => portEndpoint)] as const,
   );
   return { endpoints, groups: new Map(facetsByGroup) };
 }
 
 /** What endpoints are chosen among; see {@link mergeSlices}. */
-export function groupFacets(slices: readonly EndpointSlice[]): ReadonlyMap<FacetGroup, readonly Facet[]> {
+export function groupPortEndpoints(slices: readonly EndpointSlice[]): ReadonlyMap<PortGroup, readonly PortEndpoint[]> {
   return mergeSlices(slices).groups;
 }
 
-export function facetGroup(family: Family, port: EndpointPort | undefined): FacetGroup {
+export function portGroup(family: Family, port: EndpointPort | undefined): PortGroup {
   return port === undefined ? family : `${family} ${port.protocol ?? ""} ${port.name}`;
 }
 
 /** A facet and where its endpoint has it. */
-interface Place {
-  readonly facet: Facet;
-  readonly facets: (Facet | undefined)[];
+interface Claim {
+  readonly portEndpoint: PortEndpoint;
+  readonly portEndpoints: (PortEndpoint | undefined)[];
   readonly index: number;
 }
 
 /** The names of groups by port: the endpoints of a slice share their ports, and so the names. */
-type GroupNames = Readonly<Record<Family, Map<EndpointPort | undefined, FacetGroup>>>;
+type GroupNames = Readonly<Record<Family, Map<EndpointPort | undefined, PortGroup>>>;
 
-function facetsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupNames): Facet[] {
+function portEndpointsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupNames): PortEndpoint[] {
   const { conditions, nodeName, hintedZones, hintedNodes } = endpoint;
   const ports = endpoint.ports.length === 0 ? noPort : endpoint.ports;
-  const ofFamily = (family: Family): Facet[] => {
+  const ofFamily = (family: Family): PortEndpoint[] => {
     if (endpoint.addresses[family].length === 0) return [];
     return ports.map((port) => {
-      const group = getOrMake(names[family], port, () => facetGroup(family, port));
+      const group = getOrMake(names[family], port, () => portGroup(family, port));
       return { conditions, nodeName, hintedZones, hintedNodes, endpoint, slice, family, port, group };
     });
   };
@@ -97,16 +98,16 @@ function facetsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupNames): 
 const noPort = [undefined] as const;
 
 /** Puts a facet into its group; of two with the same address and port, one loses its place. */
-function take(place: Place, groups: Map<FacetGroup, Map<string, Place>>): void {
-  const { facet } = place;
-  const places = groups.get(facet.group) ?? new Map<string, Place>();
-  groups.set(facet.group, places);
+function take(claim: Claim, groups: Map<PortGroup, Map<string, Claim>>): void {
+  const { portEndpoint } = claim;
+  const claims = groups.get(portEndpoint.group) ?? new Map<string, Claim>();
+  groups.set(portEndpoint.group, claims);
   // Only the first address of an endpoint is ever used, as in kube-proxy.
-  const key = `${facet.endpoint.addresses[facet.family][0]} ${facet.port?.port ?? ""}`;
-  const other = places.get(key);
-  const loser = other !== undefined && rank(facet.endpoint) <= rank(other.facet.endpoint) ? place : other;
-  if (loser !== place) places.set(key, place);
-  if (loser !== undefined) loser.facets[loser.index] = undefined;
+  const key = `${portEndpoint.endpoint.addresses[portEndpoint.family][0]} ${portEndpoint.port?.port ?? ""}`;
+  const other = claims.get(key);
+  const loser = other !== undefined && rank(portEndpoint.endpoint) <= rank(other.portEndpoint.endpoint) ? claim : other;
+  if (loser !== claim) claims.set(key, claim);
+  if (loser !== undefined) loser.portEndpoints[loser.index] = undefined;
 }
 
 function rank({ conditions }: Endpoint): number {

@@ -4,8 +4,8 @@ import type { EndpointUse, FamilyFlags, ServiceView, ViewEndpoint } from "@kpng/
 import type { Service, ServicePort } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { type Choice, type ChoosingNode, chooseEndpoints, isOnNode } from "./choose-endpoints.ts";
-import { neededSets, useInNoSet } from "./facet-use.ts";
-import { type Facet, type FacetGroup, groupFacets, mergeSlices } from "./merge-slices.ts";
+import { groupPortEndpoints, mergeSlices, type PortEndpoint, type PortGroup } from "./merge-slices.ts";
+import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
 import { viewEndpoints } from "./view-endpoints.ts";
 
 /**
@@ -27,15 +27,15 @@ export function makeServiceView(
   isTold: (endpoint: ViewEndpoint) => boolean = () => true,
 ): ServiceView {
   const merged = mergeSlices(slices);
-  const uses = new Map<Facet, EndpointUse | undefined>();
-  const usableGroups = new Set<FacetGroup>();
-  for (const { group, facets, choice, useOf } of chooseFacets(service, slices, node, merged.groups)) {
+  const uses = new Map<PortEndpoint, EndpointUse | undefined>();
+  const usableGroups = new Set<PortGroup>();
+  for (const { group, portEndpoints, choice, useOf } of choosePortEndpoints(service, slices, node, merged.groups)) {
     if (choice.hasEndpoints) usableGroups.add(group);
-    for (const facet of facets) uses.set(facet, useOf(facet));
+    for (const portEndpoint of portEndpoints) uses.set(portEndpoint, useOf(portEndpoint));
   }
   const endpoints = new Map<string, ViewEndpoint>();
   for (const one of merged.endpoints) {
-    const ownUses = one.facets.map((facet) => facet && uses.get(facet));
+    const ownUses = one.portEndpoints.map((portEndpoint) => portEndpoint && uses.get(portEndpoint));
     for (const item of viewEndpoints(service, one, ownUses, isOnNode(one.endpoint, node))) {
       if (isTold(item)) endpoints.set(item.key, item);
     }
@@ -48,38 +48,39 @@ export function makeServiceView(
 }
 
 /** What a node does with the facets that answer for one service port in one family. */
-export interface ChosenFacets {
-  readonly group: FacetGroup;
-  readonly facets: readonly Facet[];
-  readonly choice: Choice<Facet>;
+export interface ChosenPortEndpoints {
+  readonly group: PortGroup;
+  readonly portEndpoints: readonly PortEndpoint[];
+  readonly choice: Choice<PortEndpoint>;
   /** How the node uses a facet; undefined if it is not told of it. */
-  useOf(facet: Facet): EndpointUse | undefined;
+  useOf(portEndpoint: PortEndpoint): EndpointUse | undefined;
 }
 
 /** Chooses among the facets of a Service, as the view of a node and whoever explains it need it. Pure. */
-export function* chooseFacets(
+export function* choosePortEndpoints(
   service: Service,
   slices: readonly EndpointSlice[],
   node: ChoosingNode,
-  groups: ReadonlyMap<FacetGroup, readonly Facet[]> = groupFacets(slices),
-): Iterable<ChosenFacets> {
+  groups: ReadonlyMap<PortGroup, readonly PortEndpoint[]> = groupPortEndpoints(slices),
+): Iterable<ChosenPortEndpoints> {
   const needed = neededSets(service);
-  for (const [group, facets] of groups) {
-    const choice = chooseEndpoints(facets, node, needed);
-    const useOf = (facet: Facet): EndpointUse | undefined => choice.uses.get(facet) ?? useInNoSet(service, facet);
-    yield { group, facets, choice, useOf };
+  for (const [group, portEndpoints] of groups) {
+    const choice = chooseEndpoints(portEndpoints, node, needed);
+    const useOf = (portEndpoint: PortEndpoint): EndpointUse | undefined =>
+      choice.uses.get(portEndpoint) ?? useInNoSet(service, portEndpoint);
+    yield { group, portEndpoints, choice, useOf };
   }
 }
 
 /** For each port of a Service, whether any of the groups that some node could use answers for it. */
-export function portFlags(service: Service, usable: ReadonlySet<FacetGroup>): readonly FamilyFlags[] {
+export function portFlags(service: Service, usable: ReadonlySet<PortGroup>): readonly FamilyFlags[] {
   return service.ports.map((port) => ({
     v4: hasEndpoints(usable, "v4", port),
     v6: hasEndpoints(usable, "v6", port),
   }));
 }
 
-function hasEndpoints(usable: ReadonlySet<FacetGroup>, family: Family, port: ServicePort): boolean {
+function hasEndpoints(usable: ReadonlySet<PortGroup>, family: Family, port: ServicePort): boolean {
   return (
     usable.has(`${family} ${port.protocol} ${port.name}`) ||
     usable.has(`${family}  ${port.name}`) ||

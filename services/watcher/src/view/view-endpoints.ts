@@ -3,7 +3,7 @@ import type { EndpointPort } from "@kpng/model/endpoint.ts";
 import type { EndpointUse, ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { endpointKey } from "@kpng/model/wire/endpoint-message.ts";
-import type { Facet, MergedEndpoint } from "./merge-slices.ts";
+import type { MergedEndpoint, PortEndpoint } from "./merge-slices.ts";
 
 /** How each facet of an endpoint is used, in their order; undefined for one that is not. */
 export type Uses = readonly (EndpointUse | undefined)[];
@@ -18,26 +18,28 @@ export type Uses = readonly (EndpointUse | undefined)[];
  */
 export function viewEndpoints(
   service: Service,
-  { endpoint, slice, facets }: MergedEndpoint,
+  { endpoint, slice, portEndpoints }: MergedEndpoint,
   uses: Uses,
   isOnNode: boolean,
 ): ViewEndpoint[] {
-  const used = facets.flatMap((facet, index): Used[] => {
+  const used = portEndpoints.flatMap((portEndpoint, index): Used[] => {
     const use = uses[index];
-    return facet === undefined || use === undefined ? [] : [{ facet, use }];
+    return portEndpoint === undefined || use === undefined ? [] : [{ portEndpoint, use }];
   });
-  const isWhole = used.length === facets.length && used.every(({ use }) => isSameUse(use, used[0]?.use));
+  const isWhole = used.length === portEndpoints.length && used.every(({ use }) => isSameUse(use, used[0]?.use));
   const parts = isWhole
     ? [used]
-    : [...Map.groupBy(used, ({ facet, use }) => `${facet.family} ${use.cluster} ${use.local}`).values()];
+    : [...Map.groupBy(used, ({ portEndpoint, use }) => `${portEndpoint.family} ${use.cluster} ${use.local}`).values()];
   return parts.flatMap((part) => {
     const sample = part[0];
     if (sample === undefined) return [];
     const item = {
-      addresses: isWhole ? endpoint.addresses : onlyFamily(endpoint.addresses, sample.facet.family),
+      addresses: isWhole ? endpoint.addresses : onlyFamily(endpoint.addresses, sample.portEndpoint.family),
       ports: isWhole
         ? endpoint.ports
-        : part.flatMap(({ facet }): EndpointPort[] => (facet.port === undefined ? [] : [facet.port])),
+        : part.flatMap(({ portEndpoint }): EndpointPort[] =>
+            portEndpoint.port === undefined ? [] : [portEndpoint.port],
+          ),
       hostname: endpoint.hostname,
       podName: endpoint.podName,
       nodeName: endpoint.nodeName,
@@ -55,7 +57,7 @@ export function viewEndpoints(
 }
 
 interface Used {
-  readonly facet: Facet;
+  readonly portEndpoint: PortEndpoint;
   readonly use: EndpointUse;
 }
 

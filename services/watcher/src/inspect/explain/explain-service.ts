@@ -5,7 +5,7 @@ import type { Protocol, Service, ServicePort } from "@kpng/model/service.ts";
 import type { ChoosingNode } from "../../view/choose-endpoints.ts";
 import { type ChoiceReason, explainChoice } from "../../view/explain-choice.ts";
 import { type MergedEndpoint, mergeSlices } from "../../view/merge-slices.ts";
-import { chooseFacets } from "../../view/service-view.ts";
+import { choosePortEndpoints } from "../../view/service-view.ts";
 
 /** Why an endpoint is used, or is not: for want of a choice, or by it. */
 export type DecisionReason =
@@ -51,7 +51,7 @@ export interface ExplainedService {
 
 /**
  * Says what a node does with each endpoint of a Service, and why: what is told and used is what the view has, because
- * both come from {@link chooseFacets}.
+ * both come from {@link choosePortEndpoints}.
  *
  * Pure; O(endpoints × ports).
  */
@@ -64,21 +64,24 @@ export function explainService(
   const decisions: Decision[] = [];
   const isServed = service?.proxyName === proxyName;
   const chosen = new Map(
-    isServed ? [...chooseFacets(service, slices, node, merged.groups)].map((each) => [each.group, each] as const) : [],
+    isServed
+      ? [...choosePortEndpoints(service, slices, node, merged.groups)].map((each) => [each.group, each] as const)
+      : [],
   );
   for (const one of merged.endpoints) {
     for (const [index, { family, port }] of places(one).entries()) {
-      const facet = one.facets[index];
-      const group = facet && chosen.get(facet.group);
-      const use = facet && group?.useOf(facet);
+      const portEndpoint = one.portEndpoints[index];
+      const group = portEndpoint && chosen.get(portEndpoint.group);
+      const use = portEndpoint && group?.useOf(portEndpoint);
       const reasons =
-        facet === undefined || group === undefined
+        portEndpoint === undefined || group === undefined
           ? {}
           : {
-              cluster: explainChoice(facet, "cluster", group.choice, node),
-              local: explainChoice(facet, "local", group.choice, node),
+              cluster: explainChoice(portEndpoint, "cluster", group.choice, node),
+              local: explainChoice(portEndpoint, "local", group.choice, node),
             };
-      const refused = refusal(service, proxyName, family, port) ?? (facet === undefined ? "duplicate" : undefined);
+      const refused =
+        refusal(service, proxyName, family, port) ?? (portEndpoint === undefined ? "duplicate" : undefined);
       const isInSet = use !== undefined && (use.cluster || use.local);
       decisions.push({
         ...identity(namespace, name, one, family, port),
@@ -98,7 +101,7 @@ interface FacetPlace {
   readonly port: EndpointPort | undefined;
 }
 
-/** In the order of MergedEndpoint.facets. */
+/** In the order of MergedEndpoint.portEndpoints. */
 function places({ endpoint }: MergedEndpoint): readonly FacetPlace[] {
   const ports = endpoint.ports.length === 0 ? [undefined] : endpoint.ports;
   return families

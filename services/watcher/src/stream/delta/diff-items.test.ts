@@ -29,7 +29,7 @@ function item(text: string): Item {
 }
 
 function describeChanges(changes: Changes): string[] {
-  const ops = [...changes.frames()].flatMap((piece) => [...opsIn(piece)]);
+  const ops = [...changes.frames()].flatMap((chunk) => [...opsIn(chunk)]);
   return ops.map(({ Op: op }) =>
     op.case === "Set"
       ? `put ${op.value.Ref?.Path}=${Buffer.from(op.value.Bytes)}`

@@ -1,14 +1,14 @@
 import type { Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
-import { type Audience, type LocalRequest, localOrder, nodeItems } from "../../items/local-units.ts";
-import type { Place } from "../../items/place.ts";
-import { type NodeUnit, nodeUnit, noNodeUnit, serviceFor, unitAt } from "../../items/service-units.ts";
-import { diffUnits, findItem, isSameItem, type Unit } from "../../items/unit.ts";
+import { type NodeViewRequest, nodeItems, nodeViewOrder, type ViewClass } from "../../items/node-view-items.ts";
+import { diffServiceItems, findItem, isSameItem, type ServiceItems } from "../../items/service-items.ts";
+import { classItemsAt, type NodeUnit, nodeUnit, noNodeUnit, serviceFor } from "../../items/service-units.ts";
+import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { ChoosingNode } from "../../view/choose-endpoints.ts";
-import { type ClassDelta, deletion, type LocalDelta } from "./local-delta.ts";
+import { spliceOps } from "./encoded-ops.ts";
 import { type Changes, noChanges } from "./projection.ts";
-import { editStrip } from "./strip.ts";
+import { type ClassDelta, deleteOp, type SnapshotDelta } from "./snapshot-delta.ts";
 
 /**
  * Returns the changes of a node that is in the same zone before and after: those of its audience, corrected on the paths
@@ -20,19 +20,19 @@ import { editStrip } from "./strip.ts";
 export function nodeDelta(
   before: Snapshot,
   snapshot: Snapshot,
-  request: LocalRequest,
-  { node, audience }: Place,
-  delta: LocalDelta,
+  request: NodeViewRequest,
+  { node, viewClass }: ViewTarget,
+  delta: SnapshotDelta,
 ): Changes {
-  const shared = delta.forAudience(audience);
+  const shared = delta.forClass(viewClass);
   const ownKeys = delta.keysByNode.get(node.name);
   const isNodeTold = request.wantsNode && isNodeChanged(before, snapshot, node.name);
   if (ownKeys === undefined && !isNodeTold) return request.takesBatches ? shared.packed : shared.changes;
   const corrections: Correction[] = [];
   for (const key of ownKeys ?? []) {
     const sides = [before, snapshot].map((one) => ({
-      shared: unitAt(one, key, audience),
-      own: nodeUnitAt(one, key, audience, node),
+      shared: classItemsAt(one, key, viewClass),
+      own: nodeUnitAt(one, key, viewClass, node),
     }));
     corrections.push(...correct(...(sides as [Side, Side])));
   }
@@ -55,15 +55,15 @@ export function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: st
   return before.nodes !== snapshot.nodes && before.nodes.get(nodeName) !== snapshot.nodes.get(nodeName);
 }
 
-function nodeUnitAt(snapshot: Snapshot, key: string, audience: Audience, node: ChoosingNode): NodeUnit {
-  const state = serviceFor(snapshot, key, audience);
-  return state === undefined ? noNodeUnit : nodeUnit(state, node, audience.isExtended);
+function nodeUnitAt(snapshot: Snapshot, key: string, viewClass: ViewClass, node: ChoosingNode): NodeUnit {
+  const state = serviceFor(snapshot, key, viewClass);
+  return state === undefined ? noNodeUnit : nodeUnit(state, node, viewClass.isExtended);
 }
 
 /** A Service at one of the two snapshots. */
 interface Side {
   /** As the audience is told it. */
-  readonly shared: Unit;
+  readonly shared: ServiceItems;
   readonly own: NodeUnit;
 }
 
@@ -97,7 +97,10 @@ function correct(old: Side, now: Side): Correction[] {
     add(own);
   }
   if (!isShared) {
-    for (const { puts, deletes } of [diffUnits(old.shared, now.shared), diffUnits(old.own.base, now.own.base)]) {
+    for (const { puts, deletes } of [
+      diffServiceItems(old.shared, now.shared),
+      diffServiceItems(old.own.base, now.own.base),
+    ]) {
       add(puts);
       add(deletes);
     }
@@ -136,7 +139,7 @@ function itemsAt({ base, hidden, own }: NodeUnit): (path: string) => Item | unde
 function operations(before: Item | undefined, after: Item | undefined): readonly Operation[] {
   const isMoved = before?.section !== after?.section;
   const made: Operation[] = [];
-  if (before !== undefined && isMoved) made.push({ phase: phaseOf("delete", before), ...deletion(before) });
+  if (before !== undefined && isMoved) made.push({ phase: phaseOf("delete", before), ...deleteOp(before) });
   if (after !== undefined && (before === undefined || isMoved || !isSameItem(before, after))) {
     made.push({ phase: phaseOf("put", after), path: after.path, frame: after.frame });
   }
@@ -144,22 +147,22 @@ function operations(before: Item | undefined, after: Item | undefined): readonly
 }
 
 function phaseOf(kind: "put" | "delete", { section }: Item): number {
-  return localOrder.phases.findIndex((phase) => phase.kind === kind && phase.section === section);
+  return nodeViewOrder.phases.findIndex((phase) => phase.kind === kind && phase.section === section);
 }
 
 /** The audience's operations with the corrected ones in place of theirs, in order. */
-function withCorrections({ strips }: ClassDelta, corrections: readonly Correction[]): Changes {
-  const edits = strips.map(() => new Map<string, Frame | undefined>());
+function withCorrections({ opsByPhase }: ClassDelta, corrections: readonly Correction[]): Changes {
+  const edits = opsByPhase.map(() => new Map<string, Frame | undefined>());
   for (const { told, wanted } of corrections) {
     for (const { phase, path } of told) edits[phase]?.set(path, undefined);
     for (const { phase, path, frame } of wanted) edits[phase]?.set(path, frame);
   }
-  const bytes = Buffer.concat(strips.flatMap((strip, phase) => editStrip(strip, edits[phase] ?? new Map())));
+  const bytes = Buffer.concat(opsByPhase.flatMap((ops, phase) => spliceOps(ops, edits[phase] ?? new Map())));
   return bytes.length === 0 ? noChanges : { isEmpty: false, frames: () => [bytes] };
 }
 
 /** What holds in the end on the corrected paths, whatever was told of them before. */
 function outcomes(corrections: readonly Correction[]): readonly Frame[] {
   if (corrections.length === 0) return [];
-  return [Buffer.concat(corrections.map(({ item, isThere }) => (isThere ? item.frame : deletion(item).frame)))];
+  return [Buffer.concat(corrections.map(({ item, isThere }) => (isThere ? item.frame : deleteOp(item).frame)))];
 }

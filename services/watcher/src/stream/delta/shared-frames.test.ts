@@ -5,9 +5,9 @@ import { describe, expect, test } from "vitest";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
-import { localProjection } from "./local-projection.ts";
-import { resumeView } from "./local-resume.ts";
+import { nodeProjection } from "./node-projection.ts";
 import type { Changes } from "./projection.ts";
+import { resumeView } from "./resume-view.ts";
 
 // Heap figures mean nothing before garbage is gone, and vitest's workers have no flag for it.
 setFlagsFromString("--expose-gc");
@@ -29,7 +29,7 @@ describe("what is kept for subscribers to come", () => {
   const after = store.snapshot;
 
   test.each([
-    { name: "whole views", ask: (proxyName: string) => localProjection(requestOf("", proxyName)).whole(after) },
+    { name: "whole views", ask: (proxyName: string) => nodeProjection(requestOf("", proxyName)).whole(after) },
     {
       name: "resumed views",
       ask: (proxyName: string) => {
@@ -38,7 +38,7 @@ describe("what is kept for subscribers to come", () => {
         return { isEmpty: false, frames: () => [...frames()].slice(1) };
       },
     },
-    { name: "changes", ask: (proxyName: string) => localProjection(requestOf("", proxyName)).between(before, after) },
+    { name: "changes", ask: (proxyName: string) => nodeProjection(requestOf("", proxyName)).between(before, after) },
   ])("$name: nothing for a proxy name that no Service has, and there is no end of those", ({ ask }) => {
     expect(sizeOf(ask(""))).toBeGreaterThan(0);
     collectGarbage();
@@ -58,7 +58,7 @@ test("zones and proxy names with spaces in them do not run into each other", () 
     nodes: [node("n1", { zone: "a" }), node("n2", { zone: "a b" })],
   });
   const textOf = (snapshot: Snapshot, nodeName: string, proxyName: string): string =>
-    Buffer.concat([...localProjection(requestOf(nodeName, proxyName)).whole(snapshot).frames()]).toString("latin1");
+    Buffer.concat([...nodeProjection(requestOf(nodeName, proxyName)).whole(snapshot).frames()]).toString("latin1");
   expect(textOf(store.snapshot, "n1", "b c")).toContain("ns/proxied");
   expect(textOf(store.snapshot, "n2", "c")).toContain("ns/plain");
 });

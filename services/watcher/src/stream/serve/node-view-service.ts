@@ -20,7 +20,7 @@ import {
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
-import { localProjection } from "../delta/local-projection.ts";
+import { nodeProjection } from "../delta/node-projection.ts";
 import type { Changes } from "../delta/projection.ts";
 import { openLocalWatch, type WatchContext } from "../session/open-watch.ts";
 import { readLocalRequest } from "../session/requests.ts";
@@ -41,7 +41,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       }
       const response = create(GetNodeViewResponseSchema, { revision: BigInt(snapshot.revision) });
       const services = new Map<string, { service: Service; endpoints: Map<string, Endpoint> }>();
-      for await (const { Op: op } of opsOf(localProjection(local).whole(snapshot), signal)) {
+      for await (const { Op: op } of opsOf(nodeProjection(local).whole(snapshot), signal)) {
         if (op.case !== "Set") continue;
         const { Ref: ref, Bytes: bytes } = op.value;
         const path = ref?.Path ?? "";

@@ -1,6 +1,6 @@
 import { makeRandom } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
-import { AdmissionRoom, type Entry, type Place } from "./admission-room.ts";
+import { AdmissionRoom, type AdmissionTicket, type Entry } from "./admission-room.ts";
 
 /** A room with a clock of its own; chance is always in the middle. */
 function makeRoom(maxWaitMs: number, random = () => 0.5) {
@@ -9,23 +9,23 @@ function makeRoom(maxWaitMs: number, random = () => 0.5) {
   const pass = (ms: number): void => {
     nowMs += ms;
   };
-  const enter = (): Place => {
+  const enter = (): AdmissionTicket => {
     const entry = room.enter();
-    if (entry.kind !== "place") throw new Error(`full: ${entry.pushbackMs} ms`);
-    return entry.place;
+    if (entry.kind !== "admitted") throw new Error(`full: ${entry.pushbackMs} ms`);
+    return entry.ticket;
   };
   /** Enters until there is no room. */
-  const fill = (): Place[] => {
-    const places: Place[] = [];
-    for (let entry: Entry = room.enter(); entry.kind === "place"; entry = room.enter()) places.push(entry.place);
-    return places;
+  const fill = (): AdmissionTicket[] => {
+    const tickets: AdmissionTicket[] = [];
+    for (let entry: Entry = room.enter(); entry.kind === "admitted"; entry = room.enter()) tickets.push(entry.ticket);
+    return tickets;
   };
   /** Lets so many be served, each in this time. */
   const serve = (count: number, costMs: number): void => {
     for (let served = 0; served < count; served++) {
-      const place = enter();
+      const ticket = enter();
       pass(costMs);
-      place.done();
+      ticket.done();
     }
   };
   return { room, pass, enter, fill, serve };
@@ -38,14 +38,14 @@ function pushbackOf(entry: Entry): number {
 
 describe("room", () => {
   test.each([
-    { costMs: 10, places: 1_000 },
-    { costMs: 100, places: 100 },
-    { costMs: 5_000, places: 16 },
-    { costMs: 0, places: 10_000 },
-  ])("is for as many as can be served in time: $places at $costMs ms each", ({ costMs, places }) => {
+    { costMs: 10, tickets: 1_000 },
+    { costMs: 100, tickets: 100 },
+    { costMs: 5_000, tickets: 16 },
+    { costMs: 0, tickets: 10_000 },
+  ])("is for as many as can be served in time: $tickets at $costMs ms each", ({ costMs, tickets }) => {
     const { serve, fill } = makeRoom(10_000);
     serve(200, costMs);
-    expect(fill().length / places).toBeCloseTo(1, 1);
+    expect(fill().length / tickets).toBeCloseTo(1, 1);
   });
 
   test("has no end without a limit", () => {
@@ -71,12 +71,12 @@ describe("room", () => {
 
   test("is not kept by readers that take nothing, but by those that wait for us", () => {
     const { fill, enter, pass, room } = makeRoom(1_000);
-    const places = fill();
-    for (const place of places.slice(0, 3)) place.wrote();
+    const tickets = fill();
+    for (const ticket of tickets.slice(0, 3)) ticket.wrote();
     pass(10_001);
-    places[0]?.wrote();
+    tickets[0]?.wrote();
     enter();
-    expect(room.size).toBe(places.length - 1);
+    expect(room.size).toBe(tickets.length - 1);
   });
 });
 

@@ -1,5 +1,5 @@
 /** A stream that was admitted. */
-export interface Place {
+export interface AdmissionTicket {
   /** A piece of its first batch is on its way. */
   wrote(): void;
   /** Its first batch is complete. */
@@ -9,7 +9,7 @@ export interface Place {
 }
 
 export type Entry =
-  | { readonly kind: "place"; readonly place: Place }
+  | { readonly kind: "admitted"; readonly ticket: AdmissionTicket }
   | { readonly kind: "full"; readonly pushbackMs: number };
 
 export interface RoomOptions {
@@ -22,7 +22,7 @@ export interface RoomOptions {
 }
 
 /** So many are admitted whatever they cost: else one slow reader could keep everybody out. */
-const minPlaces = 16;
+const minTickets = 16;
 
 /**
  * What one first batch is taken to cost before any was written, in milliseconds. Rather too little: who was told to come
@@ -55,7 +55,7 @@ export class AdmissionRoom {
   readonly #nowMs: () => number;
   readonly #random: () => number;
   /** By when a piece of it was last written; undefined while it waits for us. */
-  readonly #places = new Map<Place, number | undefined>();
+  readonly #tickets = new Map<AdmissionTicket, number | undefined>();
   #costMs = firstGuessMs;
   /** Since when the room has worked at the next one that will be complete. */
   #sinceMs = 0;
@@ -70,28 +70,29 @@ export class AdmissionRoom {
 
   /** How many wait. */
   get size(): number {
-    return this.#places.size;
+    return this.#tickets.size;
   }
 
   enter(): Entry {
     const nowMs = this.#nowMs();
-    const limit = Math.max(minPlaces, this.#maxWaitMs / this.#costMs);
-    if (this.#maxWaitMs > 0 && this.#places.size >= limit) this.#forgetStalled(nowMs);
-    if (this.#maxWaitMs > 0 && this.#places.size >= limit) return { kind: "full", pushbackMs: this.#pushbackMs(nowMs) };
-    if (this.#places.size === 0) this.#sinceMs = nowMs;
-    const place: Place = {
+    const limit = Math.max(minTickets, this.#maxWaitMs / this.#costMs);
+    if (this.#maxWaitMs > 0 && this.#tickets.size >= limit) this.#forgetStalled(nowMs);
+    if (this.#maxWaitMs > 0 && this.#tickets.size >= limit)
+      return { kind: "full", pushbackMs: this.#pushbackMs(nowMs) };
+    if (this.#tickets.size === 0) this.#sinceMs = nowMs;
+    const ticket: AdmissionTicket = {
       wrote: () => {
-        if (this.#places.has(place)) this.#places.set(place, this.#nowMs());
+        if (this.#tickets.has(ticket)) this.#tickets.set(ticket, this.#nowMs());
       },
       done: () => {
-        if (this.#places.delete(place)) this.#measure(this.#nowMs());
+        if (this.#tickets.delete(ticket)) this.#measure(this.#nowMs());
       },
       close: () => {
-        this.#places.delete(place);
+        this.#tickets.delete(ticket);
       },
     };
-    this.#places.set(place, undefined);
-    return { kind: "place", place };
+    this.#tickets.set(ticket, undefined);
+    return { kind: "admitted", ticket };
   }
 
   #measure(nowMs: number): void {
@@ -101,14 +102,14 @@ export class AdmissionRoom {
   }
 
   #forgetStalled(nowMs: number): void {
-    for (const [place, wroteMs] of this.#places) {
-      if (wroteMs !== undefined && nowMs - wroteMs > stalledMs) this.#places.delete(place);
+    for (const [ticket, wroteMs] of this.#tickets) {
+      if (wroteMs !== undefined && nowMs - wroteMs > stalledMs) this.#tickets.delete(ticket);
     }
   }
 
   /** One after the other as fast as they can be served, beginning when there may be room, and varied by half. */
   #pushbackMs(nowMs: number): number {
-    const soonestMs = nowMs + Math.min(maxPushbackMs, (this.#places.size * this.#costMs) / 2);
+    const soonestMs = nowMs + Math.min(maxPushbackMs, (this.#tickets.size * this.#costMs) / 2);
     this.#toldMs = Math.min(Math.max(this.#toldMs + this.#costMs, soonestMs), nowMs + maxPushbackMs);
     return Math.min(maxPushbackMs, (this.#toldMs - nowMs) * (0.5 + this.#random()));
   }

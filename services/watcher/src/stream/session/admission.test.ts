@@ -14,7 +14,7 @@ let server: TestServer;
 const streams: WatchStream[] = [];
 
 /** Sixteen are let in whatever they cost; nobody is served before the store has a state. */
-const places = 16;
+const tickets = 16;
 const HeldDigests = new BucketDigests().toBytes();
 
 beforeEach(async () => {
@@ -43,8 +43,8 @@ async function metric(name: string, view: string): Promise<number> {
 }
 
 async function fill(): Promise<WatchStream[]> {
-  const watches = Array.from({ length: places }, () => open());
-  await expect.poll(() => metric("kpng_admission_beginning", "whole")).toBe(places);
+  const watches = Array.from({ length: tickets }, () => open());
+  await expect.poll(() => metric("kpng_admission_beginning", "whole")).toBe(tickets);
   return watches;
 }
 
@@ -76,8 +76,8 @@ test("a connection outlives the refusal of its call", async () => {
 
 test("those that hold a view do not wait for those that hold none, nor the other way round", async () => {
   await fill();
-  for (let count = 0; count < places; count++) open({ NodeName: "n1", HeldDigests });
-  await expect.poll(() => metric("kpng_admission_beginning", "resumed")).toBe(places);
+  for (let count = 0; count < tickets; count++) open({ NodeName: "n1", HeldDigests });
+  await expect.poll(() => metric("kpng_admission_beginning", "resumed")).toBe(tickets);
   const refused = open({ NodeName: "n1", HeldDigests });
   await refused.ended;
   expect(refused.status).toBe("14");

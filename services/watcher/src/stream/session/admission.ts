@@ -1,6 +1,6 @@
 import { comeAgain } from "@kpng/process/retry-pushback.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import { AdmissionRoom, type Place } from "./admission-room.ts";
+import { AdmissionRoom, type AdmissionTicket } from "./admission-room.ts";
 
 /**
  * What a stream begins with: a node's whole view, what differs from a view that the node holds, or everything, for a
@@ -65,12 +65,12 @@ export class Admission {
   }
 
   /** Errors: UNAVAILABLE with the time to wait, when there is no room. */
-  enter(view: Beginning): Place {
+  enter(view: Beginning): AdmissionTicket {
     const room = this.#rooms[view];
     const entry = room.enter();
-    if (entry.kind === "place") {
+    if (entry.kind === "admitted") {
       this.#begun.inc({ view });
-      return entry.place;
+      return entry.ticket;
     }
     this.#refused.inc({ view });
     this.#pushback.observe({ view }, entry.pushbackMs / 1_000);

@@ -1,12 +1,12 @@
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { LocalRequest } from "../../items/local-units.ts";
+import type { NodeViewRequest } from "../../items/node-view-items.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { globalProjection } from "../delta/global-projection.ts";
-import { localProjection } from "../delta/local-projection.ts";
-import { resumeView } from "../delta/local-resume.ts";
+import { nodeProjection } from "../delta/node-projection.ts";
 import type { Projection } from "../delta/projection.ts";
+import { resumeView } from "../delta/resume-view.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
 import type { Admission } from "./admission.ts";
 import {
@@ -39,7 +39,7 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   sink,
 ) => {
   const subscriber = subscribers.add("local", peer, store);
-  let last: LocalRequest | undefined;
+  let last: NodeViewRequest | undefined;
   let lastMessage: WatchReq | undefined;
   let lastWanted: Wanted | undefined;
   let lastProjection: Projection | undefined;
@@ -55,7 +55,7 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
     }
     const request = readLocalRequest(message, proxyNames);
     const isSame = last !== undefined && isSameRequest(request, last);
-    const projection = (isSame ? lastProjection : undefined) ?? localProjection(request);
+    const projection = (isSame ? lastProjection : undefined) ?? nodeProjection(request);
     last = request;
     subscriber.nodeName = request.nodeName;
     subscriber.proxyName = request.proxyName;

@@ -2,7 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
-import type { LocalRequest } from "../../items/local-units.ts";
+import type { NodeViewRequest } from "../../items/node-view-items.ts";
 
 /** Which Services the watcher serves, by the value of their label `service.kubernetes.io/service-proxy-name`. */
 export interface ProxyNames {
@@ -18,7 +18,7 @@ export function proxyNamesOf(options: readonly string[]): ProxyNames {
 }
 
 /** Errors: INVALID_ARGUMENT. */
-export function readLocalRequest(request: WatchReq, names: ProxyNames): LocalRequest {
+export function readLocalRequest(request: WatchReq, names: ProxyNames): NodeViewRequest {
   return {
     nodeName: readNodeName(request.NodeName),
     proxyName: readProxyName(request.ServiceProxyName, names),
@@ -70,7 +70,7 @@ export function readProxyName(name: string, names: ProxyNames): string {
   return name;
 }
 
-export function isSameRequest(a: LocalRequest, b: LocalRequest): boolean {
+export function isSameRequest(a: NodeViewRequest, b: NodeViewRequest): boolean {
   return (
     a.nodeName === b.nodeName &&
     a.proxyName === b.proxyName &&

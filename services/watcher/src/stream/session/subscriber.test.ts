@@ -2,7 +2,7 @@ import { Registry } from "prom-client";
 import { describe, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
-import { localProjection } from "../delta/local-projection.ts";
+import { nodeProjection } from "../delta/node-projection.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
 import { Subscribers } from "./subscribers.ts";
 
@@ -74,7 +74,7 @@ test("a batch counts as told when it is sent, not when it is made; what does not
     lost: (_, { revision }) => seen.push(`lost ${revision}`),
   });
   const subscriber = subscribers.add("local", "", store);
-  const projection = localProjection({ nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false });
+  const projection = nodeProjection({ nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false });
   const send = (after: number, whileWriting = () => {}): void => {
     const { snapshot } = subscriber.subscription.advance(projection);
     whileWriting();

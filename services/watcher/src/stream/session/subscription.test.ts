@@ -5,14 +5,14 @@ import { node } from "../../testing/build.ts";
 import { plainItems } from "../../testing/plain-items.ts";
 import { randomChange } from "../../testing/random-change.ts";
 import { globalProjection } from "../delta/global-projection.ts";
-import { localProjection } from "../delta/local-projection.ts";
+import { nodeProjection } from "../delta/node-projection.ts";
 import type { Projection } from "../delta/projection.ts";
 import { opsIn } from "../serve/watch-ops.ts";
 import { Subscription } from "./subscription.ts";
 
 const local = (nodeName: string, isExtended: boolean): Projection => {
   const request = { nodeName, proxyName: "", isExtended, wantsNode: isExtended };
-  return { ...localProjection(request), items: (snapshot) => plainItems(snapshot, request) };
+  return { ...nodeProjection(request), items: (snapshot) => plainItems(snapshot, request) };
 };
 
 const projections: readonly (readonly [string, readonly Projection[]])[] = [

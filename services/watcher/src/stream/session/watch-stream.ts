@@ -3,7 +3,7 @@ import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
-import type { Place } from "./admission-room.ts";
+import type { AdmissionTicket } from "./admission-room.ts";
 import { type Rounds, roundsOf } from "./rounds.ts";
 import type { Subscriber } from "./subscriber.ts";
 import type { Batch } from "./subscription.ts";
@@ -39,7 +39,7 @@ export interface WatchStreamOptions<Request> {
   /** Errors: ConnectError. Undefined for a request that asks for nothing. */
   readonly read: (request: Request) => Wanted | undefined;
   /** Admits what a stream begins with. Errors: ConnectError. */
-  readonly enter: (wanted: Wanted) => Place | undefined;
+  readonly enter: (wanted: Wanted) => AdmissionTicket | undefined;
   /** How many streams are open. */
   readonly openCount: () => number;
 }
@@ -79,7 +79,7 @@ export class WatchStream<Request> {
   #isReset = false;
   /** The first batch was made. */
   #hasBegun = false;
-  #place: Place | undefined;
+  #ticket: AdmissionTicket | undefined;
   /** True if no more requests come. */
   #isFinished = false;
   /** Why the stream is to end after the batch that is being written. */
@@ -152,7 +152,7 @@ export class WatchStream<Request> {
     this.#release();
     this.#wanted = undefined;
     this.#ahead = undefined;
-    this.#place?.close();
+    this.#ticket?.close();
     this.#options.subscriber.close();
   }
 
@@ -210,7 +210,7 @@ export class WatchStream<Request> {
   #enter(wanted: Wanted): boolean {
     this.#isFirst = false;
     try {
-      this.#place = this.#options.enter(wanted);
+      this.#ticket = this.#options.enter(wanted);
     } catch (error) {
       this.#end(ConnectError.from(error));
       return false;
@@ -330,7 +330,7 @@ export class WatchStream<Request> {
     // Before it is written: the acknowledgement may be here before the writer comes back.
     subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
     this.#writeHeld();
-    this.#place?.done();
+    this.#ticket?.done();
     this.#release();
     // What the subscriber held is of no more use, and is not small.
     if (wanted.resume !== undefined) this.#wanted = { ...wanted, resume: undefined };
@@ -351,7 +351,7 @@ export class WatchStream<Request> {
     this.#held = undefined;
     this.#heldBytes = 0;
     this.#hasRoom = this.#options.sink.write(frames);
-    this.#place?.wrote();
+    this.#ticket?.wrote();
   }
 
   #release(): void {

@@ -2,20 +2,20 @@ import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
 import {
-  type Audience,
   anonymousSection,
-  type LocalRequest,
+  type NodeViewRequest,
   nodeItems,
   podSection,
   serviceSection,
-} from "../../items/local-units.ts";
+  type ViewClass,
+} from "../../items/node-view-items.ts";
 import { type OwnUnit, ownItems, ownUnits } from "../../items/own-units.ts";
-import type { Place } from "../../items/place.ts";
+import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { deletion } from "./local-delta.ts";
-import { type Piece, packedPiece, pieceStrip, piecesByEndpoint, piecesByService } from "./local-pieces.ts";
+import { spliceOps } from "./encoded-ops.ts";
 import type { Changes } from "./projection.ts";
-import { editStrip } from "./strip.ts";
+import { chunkOps, chunksByEndpoint, chunksByService, packedChunk, type ServiceChunk } from "./service-chunks.ts";
+import { deleteOp } from "./snapshot-delta.ts";
 
 /**
  * A whole view as puts: the pieces that an audience shares, with the node's own items in place of some of theirs. Told in
@@ -28,19 +28,19 @@ import { editStrip } from "./strip.ts";
  */
 export function wholeView(
   snapshot: Snapshot,
-  request: LocalRequest,
-  place: Place,
+  request: NodeViewRequest,
+  target: ViewTarget,
   onOwn: (units: readonly OwnUnit[]) => void = () => undefined,
 ): Changes {
   return {
     isEmpty: false,
     *frames() {
-      const units = ownUnits(snapshot, place);
+      const units = ownUnits(snapshot, target);
       onOwn(units);
       if (request.wantsNode) for (const item of nodeItems(snapshot, request.nodeName)) yield item.frame;
-      const { audience } = place;
-      if (request.takesBatches) yield* packedFrames(snapshot, audience, units);
-      else yield* orderedFrames(snapshot, audience, units);
+      const { viewClass } = target;
+      if (request.takesBatches) yield* packedFrames(snapshot, viewClass, units);
+      else yield* orderedFrames(snapshot, viewClass, units);
     },
   };
 }
@@ -61,37 +61,37 @@ function replacements(own: OwnUnit): Replacement[] {
 }
 
 /** Everybody's pieces, then what is otherwise for this node. */
-function* packedFrames(snapshot: Snapshot, audience: Audience, units: readonly OwnUnit[]): Iterable<Frame> {
-  for (const piece of piecesByEndpoint(snapshot)) yield* packedPiece(piece, audience);
+function* packedFrames(snapshot: Snapshot, viewClass: ViewClass, units: readonly OwnUnit[]): Iterable<Frame> {
+  for (const chunk of chunksByEndpoint(snapshot)) yield* packedChunk(chunk, viewClass);
   const all = units.flatMap(replacements);
   if (all.length === 0) return;
   // What moves to another section is deleted there before it is put here.
   const [drops, puts] = [all.filter(({ item }) => item === undefined), all.filter(({ item }) => item !== undefined)];
   const kept = new Set(puts.map(({ path }) => path));
   yield Buffer.concat([
-    ...drops.filter(({ path }) => !kept.has(path)).map((one) => deletion(one).frame),
+    ...drops.filter(({ path }) => !kept.has(path)).map((one) => deleteOp(one).frame),
     ...puts.flatMap(({ item }) => (item === undefined ? [] : [item.frame])),
   ]);
 }
 
-function* orderedFrames(snapshot: Snapshot, audience: Audience, units: readonly OwnUnit[]): Iterable<Frame> {
+function* orderedFrames(snapshot: Snapshot, viewClass: ViewClass, units: readonly OwnUnit[]): Iterable<Frame> {
   const bySection = Map.groupBy(units.flatMap(replacements), ({ section }) => section);
   for (const section of [serviceSection, podSection, anonymousSection]) {
-    const pieces = section === serviceSection ? piecesByService(snapshot) : piecesByEndpoint(snapshot);
+    const chunks = section === serviceSection ? chunksByService(snapshot) : chunksByEndpoint(snapshot);
     const sorted = (bySection.get(section) ?? []).sort((a, b) => compareText(a.path, b.path));
     let next = 0;
-    for (const [index, piece] of pieces.entries()) {
+    for (const [index, chunk] of chunks.entries()) {
       const first = next;
-      const end = pieces[index + 1]?.start;
+      const end = chunks[index + 1]?.start;
       while (next < sorted.length && (end === undefined || (sorted[next]?.path ?? "") < end)) next += 1;
-      const frame = pieceFrame(piece, section, audience, sorted.slice(first, next));
+      const frame = chunkFrame(chunk, section, viewClass, sorted.slice(first, next));
       if (frame.length > 0) yield frame;
     }
   }
 }
 
-function pieceFrame(piece: Piece, section: number, audience: Audience, own: readonly Replacement[]): Frame {
-  const strip = pieceStrip(piece, section, audience);
-  if (own.length === 0) return strip.bytes;
-  return Buffer.concat(editStrip(strip, new Map(own.map(({ path, item }) => [path, item?.frame]))));
+function chunkFrame(chunk: ServiceChunk, section: number, viewClass: ViewClass, own: readonly Replacement[]): Frame {
+  const ops = chunkOps(chunk, section, viewClass);
+  if (own.length === 0) return ops.bytes;
+  return Buffer.concat(spliceOps(ops, new Map(own.map(({ path, item }) => [path, item?.frame]))));
 }

@@ -3,26 +3,26 @@ import type { Item } from "./item.ts";
 import { digestOf } from "./item-digests.ts";
 
 /** Items of one Service. */
-export interface Unit {
+export interface ServiceItems {
   /** Ascending by path, each path once. */
   readonly items: readonly Item[];
   /** True if several endpoints had the same path, of which one is here. */
   readonly hasClashes: boolean;
-  /** The exclusive or of the digests of the items, once somebody has asked; see unitDigest. */
+  /** The exclusive or of the digests of the items, once somebody has asked; see serviceItemsDigest. */
   digest: bigint | undefined;
 }
 
-export const emptyUnit: Unit = { items: [], hasClashes: false, digest: 0n };
+export const noServiceItems: ServiceItems = { items: [], hasClashes: false, digest: 0n };
 
 /** Of several items with the same path the last one holds. */
-export function makeUnit(items: readonly Item[]): Unit {
+export function makeServiceItems(items: readonly Item[]): ServiceItems {
   const sorted = items.toSorted((a, b) => compareText(a.path, b.path));
   const kept = sorted.filter((item, index) => item.path !== sorted[index + 1]?.path);
   return { items: kept, hasClashes: kept.length < sorted.length, digest: undefined };
 }
 
 /** Returns the item at a path. O(log items). */
-export function findItem({ items }: Unit, path: string): Item | undefined {
+export function findItem({ items }: ServiceItems, path: string): Item | undefined {
   let [low, high] = [0, items.length];
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -34,7 +34,7 @@ export function findItem({ items }: Unit, path: string): Item | undefined {
 }
 
 /** What leads from one unit to another; all ascending by path. */
-export interface UnitDiff {
+export interface ItemsDiff {
   /** New, or of other bytes. */
   readonly puts: readonly Item[];
   readonly deletes: readonly Item[];
@@ -47,13 +47,13 @@ export interface UnitDiff {
  *
  * *Cost:* O(before + after), and little for items that are the same objects.
  */
-export function diffUnits(before: Unit, after: Unit): UnitDiff {
+export function diffServiceItems(before: ServiceItems, after: ServiceItems): ItemsDiff {
   return before === after ? noDiff : makeDiff(before.items, after.items);
 }
 
-const noDiff: UnitDiff = { puts: [], deletes: [], replaced: [] };
+const noDiff: ItemsDiff = { puts: [], deletes: [], replaced: [] };
 
-function makeDiff(before: readonly Item[], after: readonly Item[]): UnitDiff {
+function makeDiff(before: readonly Item[], after: readonly Item[]): ItemsDiff {
   const puts: Item[] = [];
   const deletes: Item[] = [];
   const replaced: Item[] = [];
@@ -87,12 +87,12 @@ export function isSameItem(a: Item, b: Item): boolean {
 }
 
 /** The exclusive or of the digests of the items. O(items) the first time. */
-export function unitDigest(unit: Unit): bigint {
-  unit.digest ??= digestOfItems(unit.items);
+export function serviceItemsDigest(unit: ServiceItems): bigint {
+  unit.digest ??= xorOfDigests(unit.items);
   return unit.digest;
 }
 
-export function digestOfItems(items: readonly Item[]): bigint {
+export function xorOfDigests(items: readonly Item[]): bigint {
   let digest = 0n;
   for (const item of items) digest ^= digestOf(item).hash;
   return digest;

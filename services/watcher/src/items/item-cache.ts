@@ -2,7 +2,13 @@ import type { FamilyFlags } from "@kpng/model/node-view.ts";
 import type { Service } from "@kpng/model/service.ts";
 import type { MergedEndpoint } from "../view/merge-slices.ts";
 import type { Uses } from "../view/view-endpoints.ts";
-import { type EndpointForm, formName, makeEndpointItems, makeServiceItem, serviceForm } from "./endpoint-items.ts";
+import {
+  type EndpointVariant,
+  endpointVariantKey,
+  makeEndpointItems,
+  makeServiceItem,
+  serviceVariantKey,
+} from "./endpoint-items.ts";
 import type { Item } from "./item.ts";
 
 /** Items of one endpoint, or of the Service, in one form; and those in other forms. */
@@ -18,14 +24,14 @@ interface Made {
  *
  * *Bound:* for each endpoint as many as there are ways to use it that somebody asked for, which are few.
  */
-export class MadeItems {
+export class ItemCache {
   readonly #service: Service;
   readonly #endpoints: readonly MergedEndpoint[];
   /** By the index of the endpoint. */
   readonly #made: (Made | undefined)[];
   #ofService: Made | undefined;
 
-  constructor(service: Service, endpoints: readonly MergedEndpoint[], before?: MadeItems) {
+  constructor(service: Service, endpoints: readonly MergedEndpoint[], before?: ItemCache) {
     this.#service = service;
     this.#endpoints = endpoints;
     if (before === undefined || before.#service !== service) {
@@ -48,9 +54,9 @@ export class MadeItems {
   }
 
   /** With `isKept` false they are only looked up: what is not there is made, and nobody else gets it. */
-  ofEndpoint(one: MergedEndpoint, uses: Uses, form: EndpointForm, isKept = true): readonly Item[] {
+  ofEndpoint(one: MergedEndpoint, uses: Uses, form: EndpointVariant, isKept = true): readonly Item[] {
     const first = this.#made[one.index];
-    const name = formName(uses, form);
+    const name = endpointVariantKey(uses, form);
     const held = find(first, name);
     if (held !== undefined) return held;
     const made = makeEndpointItems(this.#service, one, uses, form, isKept);
@@ -62,7 +68,7 @@ export class MadeItems {
   }
 
   ofService(portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): readonly Item[] {
-    const form = serviceForm(portHasEndpoints, isExtended);
+    const form = serviceVariantKey(portHasEndpoints, isExtended);
     const held = find(this.#ofService, form);
     if (held !== undefined) return held;
     const items = [makeServiceItem(this.#service, portHasEndpoints, isExtended)];

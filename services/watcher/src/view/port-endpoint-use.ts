@@ -1,7 +1,7 @@
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 import { isExternallyAccessible, type Service } from "@kpng/model/service.ts";
 import type { NeededSets } from "./choose-endpoints.ts";
-import type { Facet } from "./merge-slices.ts";
+import type { PortEndpoint } from "./merge-slices.ts";
 
 /**
  * Which sets a Service needs; its cluster set also serves pods and the node itself that address it from inside by an
@@ -24,7 +24,7 @@ const forOldFlows: EndpointUse = { cluster: false, local: false };
  * The node must know it to tell the flows that it still answers from those that go nowhere: only the latter may be cut.
  * Source: kube-proxy `conntrack/cleanup.go`, which keeps the flows of all serving endpoints.
  */
-export function useInNoSet(service: Service, { conditions, port }: Facet): EndpointUse | undefined {
+export function useInNoSet(service: Service, { conditions, port }: PortEndpoint): EndpointUse | undefined {
   const protocol = port?.protocol ?? service.ports.find(({ name }) => name === (port?.name ?? ""))?.protocol;
   return protocol === "UDP" && conditions.serving ? forOldFlows : undefined;
 }

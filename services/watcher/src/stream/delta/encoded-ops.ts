@@ -8,7 +8,7 @@ export interface PathOp {
 }
 
 /** Operations of one phase in their order on the wire, as one piece of bytes that all can share, and that can be cut. */
-export interface Strip {
+export interface EncodedOps {
   /** By path, each path once. */
   readonly ops: readonly PathOp[];
   readonly isDescending: boolean;
@@ -17,8 +17,8 @@ export interface Strip {
   readonly ends: Uint32Array;
 }
 
-/** Makes a strip of operations in any order. */
-export function makeStrip(ops: readonly PathOp[], isDescending = false): Strip {
+/** Encodes operations, given in any order. */
+export function encodeOps(ops: readonly PathOp[], isDescending = false): EncodedOps {
   const sorted = ops.toSorted(
     isDescending ? (a, b) => compareText(b.path, a.path) : (a, b) => compareText(a.path, b.path),
   );
@@ -33,26 +33,26 @@ export function makeStrip(ops: readonly PathOp[], isDescending = false): Strip {
 }
 
 /** What one subscriber is told otherwise: the operation on a path, or undefined for none. */
-export type StripEdits = ReadonlyMap<string, Frame | undefined>;
+export type OpEdits = ReadonlyMap<string, Frame | undefined>;
 
-/** Returns the strip's bytes as pieces, with what the edits put in place of them. O(edits × log operations). */
-export function editStrip({ ops, isDescending, bytes, ends }: Strip, edits: StripEdits): Frame[] {
+/** Returns the bytes in slices, with the edited operations replaced. O(edits × log operations). */
+export function spliceOps({ ops, isDescending, bytes, ends }: EncodedOps, edits: OpEdits): Frame[] {
   const sign = isDescending ? -1 : 1;
-  const pieces: Frame[] = [];
+  const slices: Frame[] = [];
   let from = 0;
   const copyTo = (index: number): void => {
     const [start, end] = [from === 0 ? 0 : (ends[from - 1] ?? 0), index === 0 ? 0 : (ends[index - 1] ?? 0)];
-    if (end > start) pieces.push(bytes.subarray(start, end));
+    if (end > start) slices.push(bytes.subarray(start, end));
   };
   const sorted = edits.size < 2 ? edits : [...edits].sort(([a], [b]) => sign * compareText(a, b));
   for (const [path, frame] of sorted) {
     const index = placeOf(ops, path, sign);
     copyTo(index);
     from = ops[index]?.path === path ? index + 1 : index;
-    if (frame !== undefined) pieces.push(frame);
+    if (frame !== undefined) slices.push(frame);
   }
   copyTo(ops.length);
-  return pieces;
+  return slices;
 }
 
 /** The first operation that is not before `path`. */

@@ -13,7 +13,7 @@ export const podSection = 2;
 export const anonymousSection = 3;
 
 /** KPNG's order (`store2localdiff.go:142`), with the node around it. */
-export const localOrder: Order = {
+export const nodeViewOrder: Order = {
   sections: [SetName.NodesSet, SetName.ServicesSet, SetName.EndpointsSet, SetName.EndpointsSet],
   phases: [
     { kind: "put", section: nodeSection },
@@ -28,7 +28,7 @@ export const localOrder: Order = {
 };
 
 /** What a subscriber of a node's view asked for. */
-export interface LocalRequest {
+export interface NodeViewRequest {
   readonly nodeName: string;
   readonly proxyName: string;
   /** It understands our fields and honours Scopes. */
@@ -40,7 +40,7 @@ export interface LocalRequest {
 }
 
 /** Those who are told the same of every Service that has no endpoint of their own node. */
-export interface Audience {
+export interface ViewClass {
   /** The same for the same audience, and for no other. */
   readonly key: string;
   readonly isExtended: boolean;
@@ -48,7 +48,7 @@ export interface Audience {
   readonly zone: string;
 }
 
-export function audienceOf({ isExtended, proxyName }: Omit<Audience, "key" | "zone">, zone: string): Audience {
+export function viewClassOf({ isExtended, proxyName }: Omit<ViewClass, "key" | "zone">, zone: string): ViewClass {
   // The zone's length comes first, because a zone of a state file may hold any character.
   return { key: `${isExtended} ${zone.length} ${zone} ${proxyName}`, isExtended, proxyName, zone };
 }
@@ -61,6 +61,6 @@ export function nodeItems(snapshot: Snapshot, nodeName: string): readonly Item[]
 
 /** With `isKept` false it must not be held on to; see setFrame. */
 export function makeItem(section: number, path: string, bytes: Uint8Array, isKept = true): Item {
-  const frame = setFrame(localOrder.sections[section] ?? 0, path, bytes, isKept);
+  const frame = setFrame(nodeViewOrder.sections[section] ?? 0, path, bytes, isKept);
   return { section, path, frame, digest: undefined };
 }

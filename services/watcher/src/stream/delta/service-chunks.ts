@@ -2,35 +2,35 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
-import { type Audience, audienceOf } from "../../items/local-units.ts";
+import { type ViewClass, viewClassOf } from "../../items/node-view-items.ts";
 import { type ServiceState, serviceStates } from "../../items/service-state.ts";
-import { classUnit } from "../../items/service-units.ts";
+import { classItems } from "../../items/service-units.ts";
 import { changedServices, derived } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
+import { type EncodedOps, encodeOps } from "./encoded-ops.ts";
 import { packFrames } from "./packed-frames.ts";
-import { makeStrip, type Strip } from "./strip.ts";
 
 /** Services in a piece that is made anew; one that has grown to twice as many is split. */
-const servicesPerPiece = 64;
+const servicesPerChunk = 64;
 
 /**
  * Services whose items are told together. What is made of them is kept as long as they are what they are, through all
  * snapshots.
  */
-export interface Piece {
+export interface ServiceChunk {
   /** Where its first Service's items begin: no item of it has a smaller path. */
   readonly start: string;
-  readonly services: readonly PieceService[];
+  readonly services: readonly ChunkService[];
   /** Of its Services. */
   readonly proxyNames: ReadonlySet<string>;
   readonly hasZoneHints: boolean;
   /** By section and audience. */
-  readonly strips: Map<string, Strip>;
+  readonly opsByKey: Map<string, EncodedOps>;
   /** By audience. */
   readonly packed: Map<string, readonly Frame[]>;
 }
 
-interface PieceService {
+interface ChunkService {
   readonly key: string;
   readonly state: ServiceState;
   /** Orders the pieces: the Service's path, or where the paths of its endpoints begin. */
@@ -38,87 +38,87 @@ interface PieceService {
 }
 
 /** The Services in the order of their own paths. *Cost:* the pieces in which something changed. */
-export const piecesByService = makePieces((key) => key);
+export const chunksByService = makeChunks((key) => key);
 
 /** The Services in the order of their endpoints' paths: "a-b" comes after "a", but "a-b/pod" before "a/pod". */
-export const piecesByEndpoint = makePieces((key) => `${key}/`);
+export const chunksByEndpoint = makeChunks((key) => `${key}/`);
 
-function makePieces(startOf: (key: string) => string): (snapshot: Snapshot) => readonly Piece[] {
-  return derived<readonly Piece[]>([], (pieces, before, snapshot) => {
+function makeChunks(startOf: (key: string) => string): (snapshot: Snapshot) => readonly ServiceChunk[] {
+  return derived<readonly ServiceChunk[]>([], (chunks, before, snapshot) => {
     const changes = new Map<number, string[]>();
     for (const key of changedServices(before, snapshot)) {
-      getOrMake(changes, placeOf(pieces, startOf(key)), () => []).push(key);
+      getOrMake(changes, placeOf(chunks, startOf(key)), () => []).push(key);
     }
-    const remade = (piece: Piece | undefined, keys: readonly string[] | undefined): readonly Piece[] => {
-      if (keys === undefined) return piece === undefined ? [] : [piece];
+    const remade = (chunk: ServiceChunk | undefined, keys: readonly string[] | undefined): readonly ServiceChunk[] => {
+      if (keys === undefined) return chunk === undefined ? [] : [chunk];
       const changed = new Set(keys);
-      const services = piece?.services.filter(({ key }) => !changed.has(key)) ?? [];
+      const services = chunk?.services.filter(({ key }) => !changed.has(key)) ?? [];
       for (const key of keys) {
         const state = serviceStates(snapshot).get(key);
         if (state !== undefined) services.push({ key, state, start: startOf(key) });
       }
       return split(services.sort((a, b) => compareText(a.start, b.start)));
     };
-    if (pieces.length === 0) return remade(undefined, changes.get(0));
-    return pieces.flatMap((piece, index) => remade(piece, changes.get(index)));
+    if (chunks.length === 0) return remade(undefined, changes.get(0));
+    return chunks.flatMap((chunk, index) => remade(chunk, changes.get(index)));
   });
 }
 
 /** The piece that a path belongs to. */
-function placeOf(pieces: readonly Piece[], path: string): number {
-  let [low, high] = [0, pieces.length];
+function placeOf(chunks: readonly ServiceChunk[], path: string): number {
+  let [low, high] = [0, chunks.length];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if ((pieces[middle]?.start ?? "") <= path) low = middle + 1;
+    if ((chunks[middle]?.start ?? "") <= path) low = middle + 1;
     else high = middle;
   }
   return Math.max(0, low - 1);
 }
 
-function split(services: readonly PieceService[]): Piece[] {
-  const isLarge = services.length > 2 * servicesPerPiece;
-  const size = isLarge ? servicesPerPiece : services.length;
-  const pieces: Piece[] = [];
+function split(services: readonly ChunkService[]): ServiceChunk[] {
+  const isLarge = services.length > 2 * servicesPerChunk;
+  const size = isLarge ? servicesPerChunk : services.length;
+  const chunks: ServiceChunk[] = [];
   for (let first = 0; first < services.length; first += size) {
     const some = services.slice(first, first + size);
-    pieces.push({
+    chunks.push({
       start: some[0]?.start ?? "",
       services: some,
       proxyNames: new Set(some.map(({ state }) => state.service.proxyName)),
       hasZoneHints: some.some(({ state }) => state.own.hasZoneHints),
-      strips: new Map(),
+      opsByKey: new Map(),
       packed: new Map(),
     });
   }
-  return pieces;
+  return chunks;
 }
 
 /** The items of a section that an audience is told of a piece, in their order. */
-export function pieceStrip(piece: Piece, section: number, audience: Audience): Strip {
-  if (!piece.proxyNames.has(audience.proxyName)) return emptyStrip;
-  return getOrMake(piece.strips, `${section} ${pieceAudience(piece, audience)}`, () =>
-    makeStrip(pieceItems(piece, audience).filter((item) => item.section === section)),
+export function chunkOps(chunk: ServiceChunk, section: number, viewClass: ViewClass): EncodedOps {
+  if (!chunk.proxyNames.has(viewClass.proxyName)) return noOps;
+  return getOrMake(chunk.opsByKey, `${section} ${chunkClass(chunk, viewClass)}`, () =>
+    encodeOps(chunkItems(chunk, viewClass).filter((item) => item.section === section)),
   );
 }
 
 /** All items that an audience is told of a piece, packed. */
-export function packedPiece(piece: Piece, audience: Audience): readonly Frame[] {
+export function packedChunk(chunk: ServiceChunk, viewClass: ViewClass): readonly Frame[] {
   // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
-  if (!piece.proxyNames.has(audience.proxyName)) return [];
-  return getOrMake(piece.packed, pieceAudience(piece, audience), () =>
-    packFrames(pieceItems(piece, audience).map(({ frame }) => frame)),
+  if (!chunk.proxyNames.has(viewClass.proxyName)) return [];
+  return getOrMake(chunk.packed, chunkClass(chunk, viewClass), () =>
+    packFrames(chunkItems(chunk, viewClass).map(({ frame }) => frame)),
   );
 }
 
-const emptyStrip = makeStrip([]);
+const noOps = encodeOps([]);
 
-function pieceItems({ services }: Piece, audience: Audience): Item[] {
+function chunkItems({ services }: ServiceChunk, viewClass: ViewClass): Item[] {
   return services.flatMap(({ state }) =>
-    state.service.proxyName === audience.proxyName ? classUnit(state, audience).items : [],
+    state.service.proxyName === viewClass.proxyName ? classItems(state, viewClass).items : [],
   );
 }
 
 /** Zones that are told the same share what is made. */
-function pieceAudience({ hasZoneHints }: Piece, audience: Audience): string {
-  return hasZoneHints ? audience.key : audienceOf(audience, "").key;
+function chunkClass({ hasZoneHints }: ServiceChunk, viewClass: ViewClass): string {
+  return hasZoneHints ? viewClass.key : viewClassOf(viewClass, "").key;
 }

@@ -2,29 +2,29 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import type { Item } from "../../items/item.ts";
 import { digestOf } from "../../items/item-digests.ts";
-import { type Audience, type LocalRequest, nodeItems } from "../../items/local-units.ts";
+import { type NodeViewRequest, nodeItems, type ViewClass } from "../../items/node-view-items.ts";
 import { type OwnUnit, ownDigest, ownUnitAt, ownUnits } from "../../items/own-units.ts";
-import type { Place } from "../../items/place.ts";
-import { unitAt } from "../../items/service-units.ts";
-import { diffUnits, digestOfItems } from "../../items/unit.ts";
+import { diffServiceItems, xorOfDigests } from "../../items/service-items.ts";
+import { classItemsAt } from "../../items/service-units.ts";
+import type { ViewTarget } from "../../items/view-target.ts";
 import { changedServices, derived } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { emptySnapshot } from "../../store/snapshot.ts";
-import { localDelta } from "./local-delta.ts";
 import { isNodeChanged } from "./node-delta.ts";
+import { snapshotDelta } from "./snapshot-delta.ts";
 
 /**
  * The exclusive or of the digests of all that an audience is told of a snapshot.
  *
  * *Cost:* what changed since it was asked for last; everything, for an audience that is new.
  */
-export const audienceDigest = ofAudiences(
+export const classDigest = perClass(
   () => 0n,
   (digest, changed) => changed.reduce((sum, item) => sum ^ digestOf(item).hash, digest),
 );
 
 /** The same for each bucket by itself. *Bound:* 8 KiB for each audience. */
-export const audienceBuckets = ofAudiences(
+export const classBuckets = perClass(
   () => new BucketDigests(),
   (digests, changed) => {
     const next = digests.copy();
@@ -39,36 +39,42 @@ export const audienceBuckets = ofAudiences(
  *
  * *Bound:* one for each zone that nodes have had and each proxy name that Services have.
  */
-function ofAudiences<T>(
+function perClass<T>(
   makeEmpty: () => T,
   toggle: (value: T, items: readonly Item[]) => T,
-): (snapshot: Snapshot, audience: Audience) => T {
-  const evolve = (value: T, audience: Audience, before: Snapshot, snapshot: Snapshot): T => {
+): (snapshot: Snapshot, viewClass: ViewClass) => T {
+  const evolve = (value: T, viewClass: ViewClass, before: Snapshot, snapshot: Snapshot): T => {
     const changed = changedServices(before, snapshot).flatMap((key) => {
-      const { puts, deletes, replaced } = diffUnits(unitAt(before, key, audience), unitAt(snapshot, key, audience));
+      const { puts, deletes, replaced } = diffServiceItems(
+        classItemsAt(before, key, viewClass),
+        classItemsAt(snapshot, key, viewClass),
+      );
       return [...puts, ...deletes, ...replaced];
     });
     return changed.length === 0 ? value : toggle(value, changed);
   };
   // Each audience that anybody asked for goes on with the next snapshot, as long as there are Services for it.
   const valuesOf = derived(
-    new Map<string, { readonly audience: Audience; readonly value: T }>(),
+    new Map<string, { readonly viewClass: ViewClass; readonly value: T }>(),
     (all, before, snapshot) => {
       const proxyNames = proxyNamesIn(snapshot);
-      const kept = [...all].filter(([, { audience }]) => proxyNames.has(audience.proxyName));
+      const kept = [...all].filter(([, { viewClass }]) => proxyNames.has(viewClass.proxyName));
       return new Map(
-        kept.map(([key, { audience, value }]) => [key, { audience, value: evolve(value, audience, before, snapshot) }]),
+        kept.map(([key, { viewClass, value }]) => [
+          key,
+          { viewClass, value: evolve(value, viewClass, before, snapshot) },
+        ]),
       );
     },
   );
-  return (snapshot, audience) => {
+  return (snapshot, viewClass) => {
     const values = valuesOf(snapshot);
-    const held = values.get(audience.key);
+    const held = values.get(viewClass.key);
     if (held !== undefined) return held.value;
     // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
-    if (!proxyNamesIn(snapshot).has(audience.proxyName)) return makeEmpty();
-    const value = evolve(makeEmpty(), audience, emptySnapshot, snapshot);
-    values.set(audience.key, { audience, value });
+    if (!proxyNamesIn(snapshot).has(viewClass.proxyName)) return makeEmpty();
+    const value = evolve(makeEmpty(), viewClass, emptySnapshot, snapshot);
+    values.set(viewClass.key, { viewClass, value });
     return value;
   };
 }
@@ -86,51 +92,51 @@ export function proxyNamesIn({ services }: Snapshot): ReadonlySet<string> {
  * *Bound:* a reference to the snapshot that it was asked for last.
  */
 export class ViewDigest {
-  readonly #request: LocalRequest;
+  readonly #request: NodeViewRequest;
   #snapshot: Snapshot | undefined;
-  #place: Place | undefined;
+  #target: ViewTarget | undefined;
   /** What the node's own endpoints make of its audience's digest. */
   #own = 0n;
   /** Of what it is told of itself. */
   #node = 0n;
 
-  constructor(request: LocalRequest) {
+  constructor(request: NodeViewRequest) {
     this.#request = request;
   }
 
   /** The exclusive or of the digests of all items of the view. *Cost:* the node's own endpoints of what changed. */
-  at(snapshot: Snapshot, place: Place): bigint {
-    if (this.#snapshot !== snapshot) this.#advance(snapshot, place);
-    return audienceDigest(snapshot, place.audience) ^ this.#own ^ this.#node;
+  at(snapshot: Snapshot, target: ViewTarget): bigint {
+    if (this.#snapshot !== snapshot) this.#advance(snapshot, target);
+    return classDigest(snapshot, target.viewClass) ^ this.#own ^ this.#node;
   }
 
   /** Takes over what is known of a snapshot already. */
-  learn(snapshot: Snapshot, place: Place, units: readonly OwnUnit[]): void {
+  learn(snapshot: Snapshot, target: ViewTarget, units: readonly OwnUnit[]): void {
     this.#own = units.reduce((sum, unit) => sum ^ ownDigest(unit, false), 0n);
     this.#node = this.#nodeDigest(snapshot);
     this.#snapshot = snapshot;
-    this.#place = place;
+    this.#target = target;
   }
 
-  #advance(snapshot: Snapshot, place: Place): void {
+  #advance(snapshot: Snapshot, target: ViewTarget): void {
     const before = this.#snapshot;
-    if (before === undefined || this.#place !== place) {
-      this.learn(snapshot, place, ownUnits(snapshot, place));
+    if (before === undefined || this.#target !== target) {
+      this.learn(snapshot, target, ownUnits(snapshot, target));
       return;
     }
-    const ownKeys = localDelta(before, snapshot).keysByNode.get(place.node.name);
+    const ownKeys = snapshotDelta(before, snapshot).keysByNode.get(target.node.name);
     for (const key of ownKeys ?? []) {
       for (const side of [before, snapshot]) {
-        const unit = ownUnitAt(side, key, place, true);
+        const unit = ownUnitAt(side, key, target, true);
         if (unit !== undefined) this.#own ^= ownDigest(unit, true);
       }
     }
-    if (isNodeChanged(before, snapshot, place.node.name)) this.#node = this.#nodeDigest(snapshot);
+    if (isNodeChanged(before, snapshot, target.node.name)) this.#node = this.#nodeDigest(snapshot);
     this.#snapshot = snapshot;
   }
 
   #nodeDigest(snapshot: Snapshot): bigint {
     const { wantsNode, nodeName } = this.#request;
-    return wantsNode ? digestOfItems(nodeItems(snapshot, nodeName)) : 0n;
+    return wantsNode ? xorOfDigests(nodeItems(snapshot, nodeName)) : 0n;
   }
 }

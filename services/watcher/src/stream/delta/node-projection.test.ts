@@ -2,7 +2,7 @@ import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import { makePick, makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { digestOf } from "../../items/item-digests.ts";
-import { type LocalRequest, localOrder } from "../../items/local-units.ts";
+import { type NodeViewRequest, nodeViewOrder } from "../../items/node-view-items.ts";
 import type { ObjectChange } from "../../source/source.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { Store } from "../../store/store.ts";
@@ -20,9 +20,9 @@ import {
 } from "../../testing/build.ts";
 import { plainItems } from "../../testing/plain-items.ts";
 import { diffItems } from "./diff-items.ts";
-import { localProjection } from "./local-projection.ts";
-import { resumeView } from "./local-resume.ts";
+import { nodeProjection } from "./node-projection.ts";
 import type { Changes } from "./projection.ts";
+import { resumeView } from "./resume-view.ts";
 
 /**
  * What the streams put together from what nodes have in common and what is each node's own is, byte for byte, what the
@@ -93,49 +93,49 @@ function randomSlice(serviceName: string, pick: Random) {
   return slice(made, { serviceName, name: pick("s1", "s2"), hasPodKeys: pick(false, false, true) });
 }
 
-const requests: readonly LocalRequest[] = nodeNames.flatMap((nodeName) => [
+const requests: readonly NodeViewRequest[] = nodeNames.flatMap((nodeName) => [
   { nodeName, proxyName: "", isExtended: true, wantsNode: true },
   { nodeName, proxyName: "", isExtended: true, wantsNode: true, takesBatches: true },
   { nodeName, proxyName: nodeName === "n1" ? "x" : "", isExtended: false, wantsNode: false },
 ]);
 
-function plainHeld(snapshot: Snapshot, request: LocalRequest): Held {
-  return applied(new Map(), diffItems([], plainItems(snapshot, request), localOrder));
+function plainHeld(snapshot: Snapshot, request: NodeViewRequest): Held {
+  return applied(new Map(), diffItems([], plainItems(snapshot, request), nodeViewOrder));
 }
 
 function bytesOf(changes: Changes): string {
   return Buffer.concat([...changes.frames()]).toString("hex");
 }
 
-function checkAt(snapshot: Snapshot, request: LocalRequest, projection = localProjection(request)): void {
+function checkAt(snapshot: Snapshot, request: NodeViewRequest, projection = nodeProjection(request)): void {
   const plain = [...plainItems(snapshot, request)];
   const wanted = plainHeld(snapshot, request);
   const whole = projection.whole(snapshot);
   if (request.takesBatches) expect(applied(new Map(), whole)).toEqual(wanted);
-  else expect(bytesOf(whole)).toBe(bytesOf(diffItems([], plain, localOrder)));
-  expect(bytesOf(diffItems([], projection.items(snapshot), localOrder))).toBe(
-    bytesOf(diffItems([], plain, localOrder)),
+  else expect(bytesOf(whole)).toBe(bytesOf(diffItems([], plain, nodeViewOrder)));
+  expect(bytesOf(diffItems([], projection.items(snapshot), nodeViewOrder))).toBe(
+    bytesOf(diffItems([], plain, nodeViewOrder)),
   );
   const digest = plain.reduce((sum, item) => sum ^ digestOf(item).hash, 0n);
   expect(projection.digest?.(snapshot)).toBe(digest);
-  expect(localProjection(request).digest?.(snapshot)).toBe(digest);
+  expect(nodeProjection(request).digest?.(snapshot)).toBe(digest);
 }
 
 function checkBetween(
   before: Snapshot,
   snapshot: Snapshot,
-  request: LocalRequest,
-  projection = localProjection(request),
+  request: NodeViewRequest,
+  projection = nodeProjection(request),
 ) {
   const changes = projection.between(before, snapshot);
   const [held, wanted] = [plainHeld(before, request), plainHeld(snapshot, request)];
-  const plain = diffItems(plainItems(before, request), plainItems(snapshot, request), localOrder);
+  const plain = diffItems(plainItems(before, request), plainItems(snapshot, request), nodeViewOrder);
   if (request.takesBatches) expect(applied(held, changes)).toEqual(wanted);
   else expect(bytesOf(changes)).toBe(bytesOf(plain));
   if (!request.takesBatches) expect(changes.isEmpty).toBe(plain.isEmpty);
 }
 
-function checkResume(before: Snapshot, snapshot: Snapshot, request: LocalRequest): void {
+function checkResume(before: Snapshot, snapshot: Snapshot, request: NodeViewRequest): void {
   const digests = new BucketDigests();
   for (const item of plainItems(before, request)) digests.toggle(digestOf(item));
   const changes = resumeView(snapshot, request, digests);
@@ -149,7 +149,7 @@ test("whatever the state is and how it came about", { timeout: 120_000 }, () => 
     const store = new Store();
     store.replace({ services: [], slices: [], nodes: [] });
     // One that keeps up with all states, and one that lags.
-    const followers = requests.map((request) => ({ request, projection: localProjection(request) }));
+    const followers = requests.map((request) => ({ request, projection: nodeProjection(request) }));
     let lagging = store.snapshot;
     for (let step = 0; step < 12; step += 1) {
       const before = store.snapshot;
@@ -241,11 +241,11 @@ test("many changes at once are packed for who understands it, and only for them"
   store.apply([{ kind: "put-slice", slice: pods(2) }]);
   for (const nodeName of ["n1", "stranger"]) {
     const request = { nodeName, proxyName: "", isExtended: true, wantsNode: false };
-    const packed = localProjection({ ...request, takesBatches: true });
+    const packed = nodeProjection({ ...request, takesBatches: true });
     checkBetween(before, store.snapshot, { ...request, takesBatches: true });
     const bytes = bytesOf(packed.between(before, store.snapshot)).length / 2;
-    const plainBytes = bytesOf(localProjection(request).between(before, store.snapshot)).length / 2;
+    const plainBytes = bytesOf(nodeProjection(request).between(before, store.snapshot)).length / 2;
     expect(bytes).toBeLessThan(plainBytes * 0.6);
-    expect([...opsOfChanges(localProjection(request).between(before, store.snapshot))]).toHaveLength(600);
+    expect([...opsOfChanges(nodeProjection(request).between(before, store.snapshot))]).toHaveLength(600);
   }
 });
