@@ -9,7 +9,7 @@ import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
 
-// The steps are those of docs/operations.md, "Moving from kube-proxy to kpng-iptables".
+// The steps are those of docs/guides/migrate-from-kube-proxy.md.
 describeVariants("a node moves from kube-proxy to kpng-iptables and back", await whyNoKubeProxy(), (variant) => {
   let world: TwoNodes;
   let theirs: RunningBackend;

@@ -77,9 +77,9 @@ describe("metrics of kpng-iptables beside those of the real kube-proxy, on the s
     for (const metric of own) expect(series(ours.get(metric.name)), metric.name).toEqual(series(metric));
   });
 
-  test("what else kube-proxy has and we have not is named in docs/operations.md, with the reason", () => {
-    const [, section = ""] = readFileSync("docs/operations.md", "utf8").split(
-      "### What kube-proxy has and kpng has not\n",
+  test("what else kube-proxy has and we have not is named in docs/reference/metrics.md, with the reason", () => {
+    const [, section = ""] = readFileSync("docs/reference/metrics.md", "utf8").split(
+      "### Metrics of kube-proxy that kpng does not have\n",
     );
     const names = [...(section.split("\n#")[0]?.matchAll(/`([a-z_/*]+)`/g) ?? [])].map(([, name = ""]) => name);
     const patterns = names.map((name) => new RegExp(`^${name.replaceAll("*", ".*")}$`));

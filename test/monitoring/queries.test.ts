@@ -102,8 +102,8 @@ describe("the dashboard", () => {
   test("asks for each metric of ours", () => {
     const metrics = queriesOfDashboard().flatMap(({ expr }) => readPromql(expr).selectors.map(({ metric }) => metric));
     const asked = new Set(metrics.flatMap((name) => [name, name.replace(/_(bucket|sum|count)$/, "")]));
-    const operations = readFileSync("docs/operations.md", "utf8");
-    const documented = [...operations.matchAll(/^\| `((?:kpng|kubeproxy)_[a-z_]+)` \|/gm)].map(([, name = ""]) => name);
+    const reference = readFileSync("docs/reference/metrics.md", "utf8");
+    const documented = [...reference.matchAll(/^\| `((?:kpng|kubeproxy)_[a-z_]+)` \|/gm)].map(([, name = ""]) => name);
     expect(documented.length).toBeGreaterThan(50);
     expect(documented.filter((name) => !asked.has(name))).toEqual([]);
   });

@@ -31,7 +31,7 @@ function showDashboard(): string {
     title: "kpng",
     tags: ["kpng", "kubernetes", "network"],
     description:
-      "Watchers and backends of kpng. Made by deploy/monitoring/dashboard/make.ts; metrics: docs/operations.md.",
+      "Watchers and backends of kpng. Made by deploy/monitoring/dashboard/make.ts; metrics: docs/reference/metrics.md.",
     schemaVersion: 41,
     version: 1,
     editable: true,

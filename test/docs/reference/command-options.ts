@@ -1,0 +1,84 @@
+import { hostname } from "node:os";
+import { backendOptions } from "@kpng/backend-kit/backend-options.ts";
+import { acceptConfigFile } from "@kpng/backend-kit/config/config-file.ts";
+import { builtInBackends } from "@kpng/cli/commands/backends.ts";
+import { makeKpng } from "@kpng/cli/kpng.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { addOptions } from "@kpng/process/options.ts";
+import { Command, type Option } from "commander";
+
+/** An option of one command, as the reference shows it. */
+export interface CommandOption {
+  /** *Shape:* `--output`. */
+  readonly long: string;
+  /** *Shape:* `--output <format>`. */
+  readonly flags: string;
+  /** *Shape:* `-o`; "" if there is no short form. */
+  readonly short: string;
+  readonly description: string;
+  /** As a user would write it; "" if there is none. */
+  readonly standard: string;
+  /** Environment name, or undefined. */
+  readonly env: string | undefined;
+}
+
+/**
+ * The options of each command and program, by its words: "kpng kube to-api", "kpng-iptables". An option of a parent
+ * command is listed at the parent only.
+ */
+export function optionsByCommand(): ReadonlyMap<string, readonly CommandOption[]> {
+  const found = new Map<string, readonly CommandOption[]>();
+  const visit = (command: Command, parents: readonly string[]): void => {
+    if (command.name() === "*") return;
+    const words = [...parents, command.name()];
+    found.set(words.join(" "), command.options.filter(({ hidden }) => !hidden).map(describe));
+    for (const child of command.commands) visit(child, words);
+  };
+  for (const program of programs()) visit(program, []);
+  return found;
+}
+
+/** `kpng` and the programs of the backends, made as their main.ts makes them. */
+function programs(): readonly Command[] {
+  const log = createLog("error");
+  const backends = builtInBackends.map((backend) => {
+    const program = new Command(`kpng-${backend.name}`).version("", "-V, --version", "print the version");
+    addOptions(program, [...backend.options, ...backendOptions]);
+    if (backend.proxyMode !== undefined) acceptConfigFile(program, { proxyMode: backend.proxyMode, log });
+    return program;
+  });
+  return [makeKpng(AbortSignal.abort()), ...backends];
+}
+
+function describe(option: Option): CommandOption {
+  const stated = / \(default: (.*?)\)(?=$|; repeatable$)/.exec(option.description);
+  return {
+    long: option.long ?? option.flags,
+    flags: option.flags.replace(/^-\w, /, ""),
+    short: option.short ?? "",
+    description: option.description.replace(stated?.[0] ?? "", ""),
+    standard: stated?.[1] ?? formatDefault(option),
+    env: option.envVar,
+  };
+}
+
+function formatDefault({ long, flags, defaultValue }: Option): string {
+  if (long === "--node-name" && defaultValue === hostname().trim().toLowerCase())
+    return "the host's name, in lower case";
+  if (defaultValue === undefined || defaultValue === "") return "";
+  if (Array.isArray(defaultValue)) return defaultValue.map((value) => `\`${value}\``).join(", ");
+  if (typeof defaultValue !== "number") return `\`${String(defaultValue)}\``;
+  if (flags.includes("<duration>")) return `\`${formatDuration(defaultValue)}\``;
+  if (flags.includes("<bytes>")) return `${defaultValue / 2 ** 20} MiB`;
+  return `\`${defaultValue}\``;
+}
+
+function formatDuration(ms: number): string {
+  const units = [
+    ["h", 3_600_000],
+    ["m", 60_000],
+    ["s", 1_000],
+  ] as const;
+  const [unit, length] = units.find(([, size]) => ms >= size && ms % size === 0) ?? ["ms", 1];
+  return ms === 0 ? "0" : `${ms / length}${unit}`;
+}

@@ -1,0 +1,131 @@
+import { type CommandOption, optionsByCommand } from "./command-options.ts";
+import { type BlockWriter, markdownTable } from "./fill-blocks.ts";
+
+/** Writers of the tables of options, and what they have not written. */
+export interface OptionTables {
+  /**
+   * The options that all named commands share and that no earlier table lists for all of them.
+   *
+   * *Shape of the argument:* `kpng local, kpng * to-local to-*`; `*` stands for a part of a word.
+   */
+  readonly options: BlockWriter;
+  /** The remaining options of the named commands, each with the commands that have it. */
+  readonly optionsByCommand: BlockWriter;
+  /** The options whose environment name does not follow from the option's name. */
+  readonly environment: BlockWriter;
+  /** Options that no table lists. *Shape:* `kpng kube: --server`. */
+  missing(): readonly string[];
+}
+
+/** Returns the writers for one document; the tables must be written in the order of the document. */
+export function makeOptionTables(commands = optionsByCommand()): OptionTables {
+  const listed = new Set<string>();
+  const idOf = (command: string, { long }: CommandOption): string => `${command}: ${long}`;
+  const matching = (argument: string): readonly string[] => {
+    const patterns = argument.split(", ").map((pattern) => new RegExp(`^${pattern.replaceAll("*", "[a-z-]+")}$`));
+    const unused = patterns.find((pattern) => ![...commands.keys()].some((name) => pattern.test(name)));
+    if (unused !== undefined) throw new Error(`no command matches ${unused.source}`);
+    return [...commands.keys()].filter((name) => patterns.some((pattern) => pattern.test(name)));
+  };
+  const optionOf = (command: string, long: string): CommandOption | undefined =>
+    commands.get(command)?.find((option) => option.long === long);
+
+  const options: BlockWriter = (argument) => {
+    const names = matching(argument);
+    const [first = "", ...others] = names;
+    const shared = (commands.get(first) ?? []).filter(
+      (option) =>
+        others.every((name) => isSame(option, optionOf(name, option.long))) &&
+        !names.every((name) => listed.has(idOf(name, option))),
+    );
+    if (shared.length === 0) throw new Error(`no options are left for "${argument}"`);
+    for (const option of shared) for (const name of names) listed.add(idOf(name, option));
+    return markdownTable(
+      ["Option", "Default", "Description"],
+      shared.map((option) => [flagsCell(option), option.standard, option.description]),
+    );
+  };
+
+  const byCommand: BlockWriter = (argument) => {
+    const rows: { option: CommandOption; names: string[] }[] = [];
+    const all = matching(argument);
+    for (const name of all) {
+      for (const option of commands.get(name) ?? []) {
+        if (listed.has(idOf(name, option))) continue;
+        listed.add(idOf(name, option));
+        const row = rows.find((known) => isSame(known.option, option));
+        if (row === undefined) rows.push({ option, names: [name] });
+        else row.names.push(name);
+      }
+    }
+    return markdownTable(
+      ["Option", "Commands", "Default", "Description"],
+      rows.map(({ option, names }) => [
+        flagsCell(option),
+        formatCommands(names, all),
+        option.standard,
+        option.description,
+      ]),
+    );
+  };
+
+  const environment: BlockWriter = () => {
+    const odd = new Map<string, Set<string>>();
+    for (const [command, found] of commands) {
+      for (const { long, env } of found) {
+        if (env === undefined || env === `KPNG_${long.slice(2).replaceAll("-", "_").toUpperCase()}`) continue;
+        const key = `\`${long}\` | \`${env}\``;
+        odd.set(key, (odd.get(key) ?? new Set()).add(command));
+      }
+    }
+    const rows = [...odd].map(([key, names]) => [
+      ...key.split(" | "),
+      formatCommands([...names], [...commands.keys()]),
+    ]);
+    return markdownTable(["Option", "Variable", "Commands"], rows);
+  };
+
+  const missing = (): readonly string[] =>
+    [...commands].flatMap(([name, found]) => found.map((option) => idOf(name, option))).filter((id) => !listed.has(id));
+
+  return { options, optionsByCommand: byCommand, environment, missing };
+}
+
+const sources = ["kube", "file", "api", "replay"];
+const source = new RegExp(`^(${sources.join("|")}) `);
+
+function isSame(option: CommandOption, other: CommandOption | undefined): boolean {
+  return (
+    other !== undefined &&
+    option.flags === other.flags &&
+    option.description === other.description &&
+    option.standard === other.standard
+  );
+}
+
+function flagsCell({ flags, short }: CommandOption): string {
+  return short === "" ? `\`${flags}\`` : `\`${flags}\`, \`${short}\``;
+}
+
+/**
+ * Returns a short list of commands: `SOURCE` for what all sources have, a parent for all of its children, and nothing
+ * for a command after a source that exists without one too.
+ */
+function formatCommands(names: readonly string[], all: readonly string[]): string {
+  const shorten = (list: readonly string[]): readonly string[] => {
+    const words = list.map((name) => name.replace(/^kpng /, ""));
+    const collapsed = words.flatMap((name) => {
+      const rest = name.replace(source, "");
+      if (rest === name || !sources.every((one) => words.includes(`${one} ${rest}`))) return [name];
+      return words.includes(rest) ? [] : [`SOURCE ${rest}`];
+    });
+    return [...new Set(collapsed)];
+  };
+  const known = shorten(all);
+  const byParent = Map.groupBy(shorten(names), (name) => name.slice(0, Math.max(0, name.lastIndexOf(" "))));
+  const parts = [...byParent].flatMap(([parent, children]) => {
+    const siblings = known.filter((name) => name.startsWith(`${parent} `));
+    return parent !== "" && siblings.length === children.length ? [parent] : children;
+  });
+  return [...new Set(parts)].map((part) => `\`${part}\``).join(", ");
+}

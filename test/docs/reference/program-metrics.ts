@@ -1,0 +1,111 @@
+import { createRouterTransport } from "@connectrpc/connect";
+import { driftTask } from "@kpng/backend-iptables/drift-task.ts";
+import { createCounterMetrics } from "@kpng/backend-iptables/observe-counters.ts";
+import { createRulesMetrics } from "@kpng/backend-iptables/observe-rules.ts";
+import { createShadowMetrics } from "@kpng/backend-iptables/shadow/shadow-metrics.ts";
+import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner.ts";
+import { ViewKeeper } from "@kpng/backend-kit/disk/view-keeper.ts";
+import { HealthCheckServers } from "@kpng/backend-kit/health-check/health-check-servers.ts";
+import { createBackendMetrics } from "@kpng/backend-kit/observe/backend-metrics.ts";
+import { observeBackend } from "@kpng/backend-kit/observe/observe-backend.ts";
+import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
+import { Health } from "@kpng/process/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { registerProcessMetrics } from "@kpng/process/process-metrics.ts";
+import { makeConnectionMetrics } from "@kpng/watcher/connection/connection-metrics.ts";
+import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
+import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
+import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
+import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/reflector/source-metrics.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
+import { Admission } from "@kpng/watcher/stream/session/admission.ts";
+import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
+import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
+import { Registry } from "prom-client";
+
+const log = createLog("error");
+
+/** Registers the metrics of one part of a program, by the code that registers them there. */
+type Register = (registry: Registry) => void | Promise<void>;
+
+const groups: Readonly<Record<string, Register>> = {
+  process: (registry) => registerProcessMetrics(registry, new Health()),
+  watcher: (registry) => {
+    const store = new Store();
+    observeStore(store, registry);
+    observeConvergence(store, new Subscribers(registry), registry);
+    makeConnectionMetrics(registry, () => 0);
+    new Admission({ registry });
+  },
+  kube: (registry) => {
+    const metrics = makeSourceMetrics(registry);
+    for (const kind of ["services", "slices", "nodes"] as const) beginSeries(metrics, kind);
+  },
+  file: (registry) => {
+    const common = { sink: new Store(), metrics: registry, health: new Health(), log };
+    fileSource({ inputs: [], decode: makeDecodeOptions({}), ...common });
+  },
+  api: (registry) => {
+    const common = { sink: new Store(), metrics: registry, health: new Health(), log };
+    return apiSource({ transport: createRouterTransport(() => {}), ...common }).run(AbortSignal.abort());
+  },
+  backend: (registry) => {
+    createBackendMetrics(registry);
+  },
+  "backend-parts": (registry) => {
+    const common = { log, metrics: registry };
+    new ViewKeeper({ folder: "", nodeName: "", serviceProxyName: "", isConnected: () => false, ...common });
+    new HealthCheckServers({ isProxyHealthy: () => true, ...common });
+    new StaleFlowCleaner(common);
+  },
+  "service-proxy": (registry) => {
+    new ProxyMetrics({ registry, families: [] });
+    observeBackend(
+      { proxyMode: "any" },
+      { healthzBindAddress: "127.0.0.1:0" },
+      { health: new Health(), metrics: registry },
+    );
+  },
+  iptables: (registry) => {
+    createRulesMetrics(registry, () => []);
+    createCounterMetrics(registry, { invalidDropped: "", localhostAccepted: "" }, () =>
+      Promise.reject(new Error("unused")),
+    );
+    const rules = { repair: async () => {} };
+    driftTask({ rules, driftMs: 0, log, health: new Health(), metrics: registry });
+  },
+  shadow: (registry) => {
+    createShadowMetrics(registry);
+  },
+};
+
+/** A metric that a program exposes. */
+export interface ProgramMetric {
+  readonly name: string;
+  readonly type: string;
+  readonly help: string;
+  /** By label: the values that have a series from the start, if there are several. */
+  readonly labels: ReadonlyMap<string, readonly string[]>;
+}
+
+/** Returns the metrics of one group, without prom-client's own. Errors: a group that does not exist. */
+export async function metricsOf(group: string): Promise<readonly ProgramMetric[]> {
+  const register = groups[group];
+  if (register === undefined) throw new Error(`no group of metrics is called "${group}"`);
+  const registry = new Registry();
+  await register(registry);
+  const series = new Map((await registry.getMetricsAsJSON()).map(({ name, values }) => [name, values]));
+  const own = registry.getMetricsAsArray().filter(({ name }) => /^(kpng|kubeproxy)_/.test(name));
+  return own.map((metric) => {
+    const { name, type, help } = metric;
+    const names = "labelNames" in metric && Array.isArray(metric.labelNames) ? metric.labelNames.map(String) : [];
+    const labels = names.map((label): [string, string[]] => {
+      const values = new Set((series.get(name) ?? []).map((sample) => sample.labels[label]));
+      return [label, values.size < 2 ? [] : [...values].map(String)];
+    });
+    return { name, type: String(type), help, labels: new Map(labels) };
+  });
+}
+
+export const metricGroups: readonly string[] = Object.keys(groups);
