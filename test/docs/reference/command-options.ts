@@ -34,12 +34,12 @@ export function optionsByCommand(): ReadonlyMap<string, readonly CommandOption[]
     found.set(words.join(" "), command.options.filter(({ hidden }) => !hidden).map(describe));
     for (const child of command.commands) visit(child, words);
   };
-  for (const program of programs()) visit(program, []);
+  for (const program of makePrograms()) visit(program, []);
   return found;
 }
 
 /** `kpng` and the programs of the backends, made as their main.ts makes them. */
-function programs(): readonly Command[] {
+export function makePrograms(): readonly Command[] {
   const log = createLog("error");
   const backends = builtInBackends.map((backend) => {
     const program = new Command(`kpng-${backend.name}`).version("", "-V, --version", "print the version");

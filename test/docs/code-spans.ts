@@ -1,0 +1,41 @@
+import type { Document } from "./documents.ts";
+
+/** Code in a document: a span of a line, or a line of a block. */
+export interface CodeSpan {
+  /** "" for a span within a line, else the word after the fence, "text" if there is none. */
+  readonly language: string;
+  readonly text: string;
+}
+
+/** Returns the code of a document, in order; comments of HTML are skipped. */
+export function codeSpans({ text }: Document): readonly CodeSpan[] {
+  const parts = text.replaceAll(/<!--[\s\S]*?-->/g, "").split(/^ *```(.*)$/gm);
+  return parts.flatMap((part, index) => {
+    // The parts alternate: text, fence, lines of the block, fence.
+    switch (index % 4) {
+      case 0:
+        return [...part.matchAll(/`([^`\n]+)`/g)].map(([, span = ""]) => ({ language: "", text: span }));
+      case 2:
+        return linesOf(part).map((line) => ({ language: parts[index - 1]?.trim() || "text", text: line }));
+      default:
+        return [];
+    }
+  });
+}
+
+/** A line that ends in a backslash is one with the next. */
+function linesOf(block: string): readonly string[] {
+  return block.replaceAll(/\\\n\s*/g, " ").split("\n");
+}
+
+/** Returns the words of each simple command: without prompt, assignments, comments and redirections. */
+export function simpleCommands({ language, text }: CodeSpan): readonly (readonly string[])[] {
+  if (language !== "" && language !== "sh" && language !== "console") return [];
+  if (language === "console" && !text.startsWith("$ ")) return [];
+  return text
+    .replace(/^\$ /, "")
+    .replace(/(^|\s)#.*$/, "")
+    .split(/&&|\|\||[|;]/)
+    .map((command) => command.trim().split(/\s+/))
+    .map((words) => words.slice(words.findIndex((word) => !/^([A-Z_]+=.*|npx|sudo)$/.test(word))));
+}

@@ -1,0 +1,98 @@
+import { globSync, readdirSync, readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { codeSpans, simpleCommands } from "./code-spans.ts";
+import { commandFaults, knownOptions } from "./command-faults.ts";
+import { type Document, distinctMatches, filesUnder, readDocuments } from "./documents.ts";
+
+// Decisions are history: what they name may be gone.
+const documents = readDocuments().filter(({ path }) => !path.startsWith("docs/decisions/") && path !== "CHANGELOG.md");
+
+const roots = ["deploy", "docs", "examples", "proto", "services", "test"];
+const files = [...readdirSync("."), ...roots.flatMap((root) => filesUnder(root, ""))];
+const code = [...files.filter((file) => /\.(ts|mjs|yaml|proto)$/.test(file)), ".ci/run"]
+  .map((file) => readFileSync(file, "utf8"))
+  .join("\n");
+
+/** Options of other programs, written without the program. */
+const foreignOptions = new Set(["--ignore-scripts", "--cpu-prof", "--inspect"]);
+
+/** Names in capitals that belong to other programs and occur in no code of ours. */
+const foreignNames = new Set([
+  "ERR_HTTP2_TRAILERS_ALREADY_SENT",
+  "ERR_UNSUPPORTED_NODE_MODULES_TYPE_STRIPPING",
+  // The counters of nfacct have the prefix of an instance in the code.
+  "kpng_invalid_dropped_pkts",
+]);
+
+function spansOf(document: Document): readonly string[] {
+  return codeSpans(document)
+    .filter(({ language }) => language === "")
+    .map(({ text }) => text);
+}
+
+test.each(documents)("what $path names exists", (document) => {
+  const unknown = {
+    commands: codeSpans(document).flatMap(simpleCommands).flatMap(commandFaults),
+    options: unknownOptions(spansOf(document)),
+    names: unknownNames(spansOf(document)),
+    files: unknownFiles(spansOf(document)),
+  };
+  expect(unknown).toEqual({ commands: [], options: [], names: [], files: [] });
+});
+
+/** A span that ends in a dash stands for several options: `--conntrack-…`. */
+function unknownOptions(spans: readonly string[]): readonly string[] {
+  const options = spans.flatMap((span) => /^--[a-z][a-z0-9-]*/.exec(span)?.[0] ?? []);
+  return options.filter((option) => {
+    if (knownOptions.has(option) || foreignOptions.has(option) || code.includes(option)) return false;
+    return !option.endsWith("-") || ![...knownOptions].some((known) => known.startsWith(option));
+  });
+}
+
+/** Metrics, error codes and environment variables. */
+function unknownNames(spans: readonly string[]): readonly string[] {
+  const names = spans.flatMap((span) => [
+    ...distinctMatches(span, /\b((?:kpng|kubeproxy)_[a-z_]*[a-z])(?![…*\w])/g),
+    ...distinctMatches(span, /\b([A-Z]{2,}(?:_[A-Z0-9]+)+)\b/g),
+  ]);
+  return [...new Set(names)].filter((name) => !foreignNames.has(name) && !isKnown(name));
+}
+
+function unknownFiles(spans: readonly string[]): readonly string[] {
+  const paths = spans.filter((span) => /^[\w.@*{},/-]+$/.test(span) && isPath(span) && !/NAME|NNNN/.test(span));
+  return paths.filter((path) => !exists(path));
+}
+
+/** Metrics with parts of their names put together are in the reference. */
+const metrics = new Set(distinctMatches(readFileSync("docs/reference/metrics.md", "utf8"), /^\| `(\w+)`/gm));
+const variables = new Set(
+  [...knownOptions].map((option) => `KPNG_${option.slice(2).replaceAll("-", "_").toUpperCase()}`),
+);
+
+function isKnown(name: string): boolean {
+  const base = name.replace(/_(bucket|sum|count)$/, "");
+  return metrics.has(base) || variables.has(name) || new RegExp(`\\b${name}\\b`).test(code);
+}
+
+function isPath(span: string): boolean {
+  return roots.some((root) => span.startsWith(`${root}/`)) || /\w\.(ts|mjs|proto)$/.test(span);
+}
+
+/** From the top of the repository, or the end of a path: `commit/restore-rules.ts`. */
+function exists(path: string): boolean {
+  if (/[*{]/.test(path)) return globSync([path, `{${roots.join()}}/**/${path}`]).length > 0;
+  const bare = path.replace(/\/$/, "");
+  return files.some((file) => file === bare || file.endsWith(`/${bare}`) || file.startsWith(`${bare}/`));
+}
+
+test.each([
+  ["kpng file -i state.yaml to-api --listen=tcp://:1", []],
+  ["kpng get svc -n default | grep web", []],
+  ["kpng SOURCE to-local to-BACKEND --no-such", []],
+  ["kubectl get pods --no-such", []],
+  ["kpng kube to-nowhere", ["kpng kube to-nowhere: unknown command to-nowhere"]],
+  ["kpng get nodes --no-such", ["kpng get nodes --no-such: unknown option --no-such"]],
+  ["KPNG_NODE_NAME=n1 kpng-json --callout x", ["kpng-json --callout x: unknown option --callout"]],
+])("the faults of %s are %j", (text, faults) => {
+  expect(simpleCommands({ language: "sh", text }).flatMap(commandFaults)).toEqual(faults);
+});
