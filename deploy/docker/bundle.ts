@@ -2,7 +2,7 @@ import { resolve } from "node:path";
 import { build } from "esbuild";
 import { bundleOptions } from "./bundle-options.ts";
 
-// Makes the programs of the images: `node deploy/docker/bundle.ts FOLDER`.
+// Bundles the programs of the images: `node deploy/docker/bundle.ts FOLDER`.
 
 const mains = {
   kpng: "services/cli/src/main.ts",

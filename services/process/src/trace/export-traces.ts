@@ -23,10 +23,9 @@ import {
 import type { Log } from "../log.ts";
 import { ProcessError } from "../process-error.ts";
 import { waitMs } from "../wait.ts";
-import type { TracedProcess } from "./open-tracing.ts";
 import type { TraceSettings } from "./trace-settings.ts";
 import { formatTraceparent, parseTraceparent } from "./traceparent.ts";
-import type { OpenSpan, SpanEnd, SpanStart, Traceparent, Tracing } from "./tracing.ts";
+import type { OpenSpan, SpanEnd, SpanStart, TracedProcess, Traceparent, Tracing } from "./tracing.ts";
 
 /** How long ended spans are collected before they are sent, in milliseconds. */
 const exportDelayMs = 1_000;

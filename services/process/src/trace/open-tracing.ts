@@ -1,14 +1,7 @@
 import type { Log } from "../log.ts";
 import { checkTraceHeaders } from "./trace-headers.ts";
 import { readTraceSettings } from "./trace-settings.ts";
-import type { Tracing } from "./tracing.ts";
-
-/** Who this process is to those who look at its traces, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES says it. */
-export interface TracedProcess {
-  /** E.g. "kpng-watcher". */
-  readonly name: string;
-  readonly version: string;
-}
+import type { TracedProcess, Tracing } from "./tracing.ts";
 
 /**
  * Returns where this process's spans go, or undefined if the environment names no place; see {@link readTraceSettings}.

@@ -47,3 +47,10 @@ export function recordSpan(tracing: Tracing, name: string, span: SpanStart & Spa
   open?.end(span);
   return open?.traceparent;
 }
+
+/** Name of this process in its traces, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES sets another one. */
+export interface TracedProcess {
+  /** For example "kpng-watcher". */
+  readonly name: string;
+  readonly version: string;
+}

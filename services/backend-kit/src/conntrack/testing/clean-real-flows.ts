@@ -1,5 +1,5 @@
-// A program for a network namespace of its own: makes real UDP flows through DNAT rules, cleans, and prints as JSON what
-// the table had before and after. The rules stay as they were: what is tested is which flows go.
+// Test program that runs in its own network namespace: opens real UDP flows through DNAT rules, deletes the stale ones,
+// and prints the conntrack table before and after as JSON. The rules stay unchanged, so only the deletion is tested.
 import { execFileSync } from "node:child_process";
 import { createSocket, type Socket } from "node:dgram";
 import { createLog } from "@kpng/process/log.ts";
