@@ -1,8 +1,8 @@
-import { readdirSync, readFileSync } from "node:fs";
-import { dirname, join, normalize } from "node:path";
+import { readdirSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { type Import, importsOf, isProduction, isTest, readSourceFiles } from "./source-files.ts";
 
-/** Which packages of ours a package may import; `docs/architecture.md` says why. */
+/** Packages of ours that a package may import; `docs/architecture.md` says why. */
 const mayImport: Readonly<Record<string, readonly string[]>> = {
   model: [],
   process: [],
@@ -13,89 +13,50 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   cli: ["*"],
 };
 
-/** A backend knows the kit, never the watcher and never another backend. */
+/** A backend imports the kit, and neither the watcher nor another backend. */
 const backendMayImport = ["model", "process", "service-plan", "backend-kit"];
 
-/** Folders of the watcher in the order in which a change passes them: a folder imports only from those before it. */
-const watcherPath = [
-  "source",
-  "store",
-  "view",
-  "items",
-  "connection",
-  "stream/delta",
-  "stream/session",
-  "stream/serve",
-  "trace",
-  "inspect",
-];
-
-interface Import {
-  readonly file: string;
-  readonly target: string;
-}
-
 const services = readdirSync("services");
+const imports = readSourceFiles("services/**/*.ts").flatMap(importsOf);
 
-function importsOf(root: string): Import[] {
-  const files = readdirSync(root, { recursive: true, encoding: "utf8" })
-    .filter((file) => file.endsWith(".ts") && !file.includes("node_modules") && !file.startsWith("dist"))
-    .map((file) => join(root, file));
-  return files.flatMap((file) => {
-    const matches = readFileSync(file, "utf8").matchAll(
-      /^(?:import|export)\b[^;]*?from "([^"]+)";|import\("([^"]+)"\)/gm,
-    );
-    return [...matches].map((match) => ({ file, target: match[1] ?? match[2] ?? "" }));
-  });
+function packageOf(file: string): string {
+  return file.split("/")[1] ?? "";
 }
 
-function isTest(file: string): boolean {
-  return file.endsWith(".test.ts") || file.includes("/testing/");
+function describeImport({ file, specifier }: Import): string {
+  return `${file} imports ${specifier}`;
 }
 
-describe("a package imports only what it may", () => {
+describe("a package imports only the packages that it may import", () => {
   test.each(services)("%s", (service) => {
     const allowed = mayImport[service] ?? (service.startsWith("backend-") ? backendMayImport : undefined);
     expect(allowed, `services/${service} has no row in this test`).toBeDefined();
-    const wrong = importsOf(join("services", service)).filter(({ file, target }) => {
-      const other = /^@kpng\/([^/]+)/.exec(target)?.[1];
+    const wrong = imports.filter(({ file, specifier }) => {
+      const other = /^@kpng\/([^/]+)/.exec(specifier)?.[1];
+      if (packageOf(file) !== service || other === undefined || other === service) return false;
       if (other === "laboratory" && isTest(file)) return false;
-      return other !== undefined && other !== service && !allowed?.includes("*") && !allowed?.includes(other);
+      return !allowed?.includes("*") && !allowed?.includes(other);
     });
-    expect(wrong).toEqual([]);
+    expect(wrong.map(describeImport)).toEqual([]);
   });
 });
 
-test("nothing reaches into another package by a relative path", () => {
-  const wrong = services.flatMap((service) => {
-    const root = join("services", service);
-    return importsOf(root).filter(
-      ({ file, target }) =>
-        !isTest(file) && target.startsWith(".") && !normalize(join(dirname(file), target)).startsWith(root),
-    );
+test("a file imports files of another package by the name of the package, not by a relative path", () => {
+  const wrong = imports.filter(({ file, specifier, target = "" }) => {
+    const isRelative = isProduction(file) && specifier.startsWith(".");
+    return isRelative && !target.startsWith(`services/${packageOf(file)}/`);
   });
-  expect(wrong).toEqual([]);
+  expect(wrong.map(describeImport)).toEqual([]);
 });
 
-test("inside the watcher a folder imports only from those before it", () => {
-  const root = "services/watcher/src/";
-  const wrong = importsOf(root).filter(({ file, target }) => {
-    if (isTest(file) || !target.startsWith(".")) return false;
-    const rank = (path: string): number => watcherPath.findIndex((folder) => path.startsWith(`${join(root, folder)}/`));
-    const [from, to] = [rank(normalize(file)), rank(normalize(join(dirname(file), target)))];
-    return from >= 0 && to > from;
-  });
-  expect(wrong).toEqual([]);
+test("only source/kube imports the Kubernetes client", () => {
+  const wrong = imports.filter(
+    ({ file, specifier }) => specifier.startsWith("@kubernetes/") && !file.includes("/source/kube/"),
+  );
+  expect(wrong.map(describeImport)).toEqual([]);
 });
 
-test("only the Kubernetes source knows the Kubernetes client", () => {
-  const wrong = services
-    .flatMap((service) => importsOf(join("services", service)))
-    .filter(({ file, target }) => target.startsWith("@kubernetes/") && !file.includes("/source/kube/"));
-  expect(wrong).toEqual([]);
-});
-
-test("no folder has a name that says nothing", () => {
+test("no folder has a name without meaning", () => {
   const folders = readdirSync("services", { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isDirectory() && !entry.parentPath.includes("node_modules"))
     .map((entry) => entry.name);

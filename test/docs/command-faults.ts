@@ -11,8 +11,9 @@ function optionsBelow(command: Command): readonly string[] {
 }
 
 /**
- * Returns what is wrong with a command line: an unknown command, or an option that neither the command nor a parent has.
- * What is not a program of ours is right. A word in capitals or with an ellipsis stands for anything; the rest is skipped.
+ * Returns what is wrong with a command line: an unknown command, or an option that neither the command nor a parent
+ * has. What is not a program of ours is right. A word in capitals or with an ellipsis stands for anything; the rest is
+ * skipped.
  */
 export function commandFaults(words: readonly string[]): readonly string[] {
   const [name = "", ...rest] = words;

@@ -6,7 +6,7 @@ const block = /^<!-- (\w+)(?:: (.+?))? -->\n[\s\S]*?^<!-- end -->$/gm;
 /**
  * Replaces the generated blocks of a document by what their writers return.
  *
- * *Shape:* `<!-- options: kpng kube -->`, the generated lines, `<!-- end -->`, each on a line of its own. The first word
+ * *Shape:* `<!-- options: kpng kube -->`, the generated lines, `<!-- end -->`, each on its own line. The first word
  * names the writer.
  *
  * Errors: a block whose writer is unknown.

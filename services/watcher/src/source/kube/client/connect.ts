@@ -3,7 +3,9 @@ import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } fro
 import type { KubeConnection, KubeResponse } from "./connection.ts";
 import { type ConnectOptions, loadConfig } from "./load-config.ts";
 
-/** Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within another half minute. */
+/**
+ * Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within another half minute.
+ */
 const keepAliveMs = 15_000;
 
 /**
@@ -38,7 +40,8 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
     };
     return new Promise((resolve, reject) => {
       const request = (isPlain ? httpRequest : httpsRequest)(`${server}${path}`, requestOptions, (response) => {
-        // The reader of the body sees the error there. This listener keeps an error between two reads from being uncaught.
+        // The reader of the body sees the error there. This listener keeps an error between two reads from being
+        // uncaught.
         response.on("error", () => undefined);
         resolve(response);
       });

@@ -72,8 +72,8 @@ function loadFiles(config: KubeConfig, files: readonly string[]): void {
 }
 
 /**
- * Returns the `tokenFile` of a user in a kubeconfig. kubeadm writes such files for pods, and client-node 2.0 ignores the
- * field outside the in-cluster configuration.
+ * Returns the `tokenFile` of a user in a kubeconfig. kubeadm writes such files for pods, and client-node 2.0 ignores
+ * the field outside the in-cluster configuration.
  */
 function tokenFileOf(file: string, userName: string): string | undefined {
   const config: unknown = parse(readFileSync(file, "utf8"));

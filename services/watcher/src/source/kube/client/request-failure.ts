@@ -21,7 +21,9 @@ export type RequestFailure =
   /** The response is not in the format of the Kubernetes API. */
   | (ApiRequest & { readonly kind: "garbled"; readonly message: string });
 
-/** Returns the text of a failure for logs and health. It names verb and resource: an admin grants permissions by them. */
+/**
+ * Returns the text of a failure for logs and health. It names verb and resource: an admin grants permissions by them.
+ */
 export function describeFailure(failure: RequestFailure): string {
   const what = `${failure.verb} ${failure.resource}`;
   switch (failure.kind) {

@@ -2,8 +2,8 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, ObjectChange } from "../../source.ts";
 
 /**
- * Coalesces the changes that all watches report within one turn of the event loop into one call of the sink, and so into
- * one revision. All object caches of a `kubeSource` share one queue.
+ * Coalesces the changes that all watches report within one turn of the event loop into one call of the sink, and so
+ * into one revision. All object caches of a `kubeSource` share one queue.
  *
  * A `replace` is passed on at once, after the queued changes, so the sink sees everything in order.
  *

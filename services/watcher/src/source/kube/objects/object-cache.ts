@@ -10,11 +10,11 @@ import type { ChangeQueue } from "./change-queue.ts";
 import type { ObjectKind } from "./object-kinds.ts";
 
 /**
- * Last known objects of one kind, decoded, by namespace and name. It turns the lists and watch events of a reflector into
- * changes of the sink.
+ * Last known objects of one kind, decoded, by namespace and name. It turns the lists and watch events of a reflector
+ * into changes of the sink.
  *
- * The sink's key of a slice includes its Service. When a slice moves to another Service, or an object is no longer needed
- * by any proxy, the old value is deleted. An invalid object keeps its last valid value and is counted.
+ * The sink's key of a slice includes its Service. When a slice moves to another Service, or an object is no longer
+ * needed by any proxy, the old value is deleted. An invalid object keeps its last valid value and is counted.
  *
  * *Cost:* a map entry per object. The values are shared with the store.
  */

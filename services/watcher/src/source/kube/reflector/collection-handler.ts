@@ -1,12 +1,14 @@
 import type { WatchEvent } from "../request/watch-once.ts";
 
-/** Receiver of the objects of one collection. The reflector calls it; `ObjectCache` and `ServiceCIDRCache` implement it. */
+/**
+ * Receiver of the objects of one collection. The reflector calls it; `ObjectCache` and `ServiceCIDRCache` implement it.
+ */
 export interface CollectionHandler {
   /** Starts a list. A list that is never completed has no effect. */
   beginList(): IncomingList;
   /**
-   * Applies puts and deletes of a watch in their order. Bookmarks are ignored. `receivedAtMs` in milliseconds since 1970,
-   * with fractions.
+   * Applies puts and deletes of a watch in their order. Bookmarks are ignored. `receivedAtMs` in milliseconds since
+   * 1970, with fractions.
    */
   apply(events: readonly WatchEvent[], receivedAtMs: number): void;
 }

@@ -11,8 +11,8 @@ export interface ReflectorTiming {
   /** Longest time without a byte during a list, in milliseconds. Default 60 000. */
   readonly listSilenceMs?: number | undefined;
   /**
-   * Shortest duration after which the server ends a watch, in seconds; each watch gets a random one up to twice as long.
-   * Default 30.
+   * Shortest duration after which the server ends a watch, in seconds; each watch gets a random one up to twice as
+   * long. Default 30.
    *
    * A watch of a kind that does not change receives no data, not even bookmarks. Only the missing end distinguishes a
    * dead watch from a quiet one. The next watch continues where the previous one ended.

@@ -28,7 +28,8 @@ const maxAttempts = 3;
  * stream lists.
  *
  * The request has no resourceVersion, so the server returns its newest state, never one older than what we have seen.
- * All pages show the state at the first page. A failed page is retried with fewer objects instead of restarting the list.
+ * All pages show the state at the first page. A failed page is retried with fewer objects instead of restarting the
+ * list.
  *
  * Errors: the failure of the last attempt; "expired" if the list took longer than the server keeps its history.
  * The objects received until then must be discarded.
@@ -62,8 +63,8 @@ export async function listPages(
 /**
  * Returns the server's current resourceVersion, read by a list of one object.
  *
- * Needed because a watch from a resourceVersion that the server has not reached yet does not fail: after an etcd restore
- * it is silent, and later delivers new events as if nothing were missing.
+ * Needed because a watch from a resourceVersion that the server has not reached yet does not fail: after an etcd
+ * restore it is silent, and later delivers new events as if nothing were missing.
  */
 export async function currentResourceVersion(
   connection: KubeConnection,

@@ -4,8 +4,8 @@ import type { ListRequest, ListResult } from "./list-pages.ts";
 import { type WatchEvent, watchOnce } from "./watch-once.ts";
 
 /**
- * Parameters that make a watch start with all existing objects as ADDED events, followed by a bookmark with the annotation
- * `k8s.io/initial-events-end`. Neither side buffers the whole list.
+ * Parameters that make a watch start with all existing objects as ADDED events, followed by a bookmark with the
+ * annotation `k8s.io/initial-events-end`. Neither side buffers the whole list.
  *
  * Source: KEP-3157. The API server needs an etcd with progress requests (3.4.31, 3.5.13 or newer).
  */
@@ -21,8 +21,8 @@ const timeoutSeconds = 600;
  * Lists a collection as a stream of watch events and passes each object to `receive`. The reflector prefers it to
  * `listPages`.
  *
- * The stream ends with the list. The following watch is a request of its own, because its time limit is chosen to detect
- * dead connections.
+ * The stream ends with the list. The following watch is a request of its own, because its time limit is chosen to
+ * detect dead connections.
  *
  * Errors: as for `listPages`; "garbled" if the server does not support streamed lists and started an ordinary watch.
  */
@@ -55,9 +55,9 @@ export async function streamList(
 }
 
 /**
- * True if a failed `streamList` means that the server does not support streamed lists, as opposed to a server in trouble.
- * Older servers refuse the parameters (400, 422) or ignore them. A server on an old etcd accepts them and sends an ERROR
- * event with code 500.
+ * True if a failed `streamList` means that the server does not support streamed lists, as opposed to a server in
+ * trouble. Older servers refuse the parameters (400, 422) or ignore them. A server on an old etcd accepts them and
+ * sends an ERROR event with code 500.
  *
  * True for 403 as well: the paged list then reports which permission is missing.
  */

@@ -1,0 +1,63 @@
+import { dirname } from "node:path";
+import type { Finding } from "./finding.ts";
+import { type Import, isProduction } from "./source-files.ts";
+
+/**
+ * Folders of each package below `src`, in the order of their imports: a file imports from its own folder and from
+ * folders to the left of it.
+ *
+ * The package root, ".", is on top unless the row places it: in `model`, `process` and `laboratory` it holds the
+ * types and functions that everything else builds on.
+ */
+export const folderOrder: Readonly<Record<string, readonly string[]>> = {
+  model: [".", "wire"],
+  process: [".", "trace"],
+  watcher: [
+    ...["source/decode", "source", "source/file/parse", "source/file/content", "source/file/input", "source/file"],
+    ...["source/api", "source/replay"],
+    ...["source/kube/client", "source/kube/request", "source/kube/reflector", "source/kube/objects", "source/kube"],
+    ...["store", "view", "items", "connection", "stream/delta", "stream/session", "stream/serve", "trace"],
+    ...["state-file", "inspect/changes", "inspect/explain", "inspect/rows", "inspect"],
+  ],
+  "service-plan": [],
+  laboratory: [".", "agent"],
+  "backend-kit": [
+    ...["config", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
+    ...["observe", "conntrack", "health-check", "inspect"],
+  ],
+  "backend-callout": ["commit"],
+  "backend-iptables": ["render", "read", "diff", "commit", "trace", "shadow"],
+  "backend-json": [],
+  cli: ["demo", "inspect", "inspect/tables", "commands"],
+};
+
+/**
+ * Returns the imports of production files that go against the order of their package, and the files whose folder has no
+ * place in the order.
+ */
+export function findImportsAgainstOrder(
+  imports: readonly Import[],
+  order: Readonly<Record<string, readonly string[]>>,
+): Finding[] {
+  const findings = new Map<string, Finding>();
+  const report = (file: string, problem: string): void => {
+    findings.set(`${file} ${problem}`, { file, problem });
+  };
+  for (const { file, target } of imports) {
+    if (!isProduction(file) || target === undefined) continue;
+    const [from, to] = [placeOf(file), placeOf(target)];
+    if (from.packageName !== to.packageName || from.folder === to.folder || to.folder.startsWith("gen")) continue;
+    const row = order[from.packageName] ?? [];
+    const folders = row.includes(".") ? row : [...row, "."];
+    const [fromRank, toRank] = [folders.indexOf(from.folder), folders.indexOf(to.folder)];
+    if (fromRank < 0) report(file, `its folder "${from.folder}" has no place in the order of ${from.packageName}`);
+    else if (toRank < 0) report(target, `its folder "${to.folder}" has no place in the order of ${to.packageName}`);
+    else if (toRank > fromRank) report(file, `imports ${target}, but "${to.folder}" is above "${from.folder}"`);
+  }
+  return [...findings.values()];
+}
+
+function placeOf(file: string): { readonly packageName: string; readonly folder: string } {
+  const [, packageName = "", ...rest] = dirname(file).split("/");
+  return { packageName, folder: rest.slice(1).join("/") || "." };
+}
