@@ -49,6 +49,14 @@ test("a file imports files of another package by the name of the package, not by
   expect(wrong.map(describeImport)).toEqual([]);
 });
 
+test("only the tests of the documents import the command line", () => {
+  const everything = [...imports, ...readSourceFiles("test/**/*.ts").flatMap(importsOf)];
+  const wrong = everything.filter(
+    ({ file, target = "" }) => target.startsWith("services/cli/") && !/^(services\/cli|test\/docs)\//.test(file),
+  );
+  expect(wrong.map(describeImport)).toEqual([]);
+});
+
 test("only source/kube imports the Kubernetes client", () => {
   const wrong = imports.filter(
     ({ file, specifier }) => specifier.startsWith("@kubernetes/") && !file.includes("/source/kube/"),

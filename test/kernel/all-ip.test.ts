@@ -1,13 +1,15 @@
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
+import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { buildNetwork, type Host, network, podA, podB } from "@kpng/laboratory/one-node.ts";
-import type { Finished } from "@kpng/laboratory/run-command.ts";
+import { ping } from "@kpng/laboratory/ping.ts";
+import type { CommandResult } from "@kpng/laboratory/run-command.ts";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
-import { exampleFolder } from "../../services/cli/src/demo/manifests.ts";
-import { type Client, ping, startClient, startPod } from "../../services/cli/src/demo/packets.ts";
 import { serviceLine } from "../example/all-ip/node-state.ts";
 import { describePackets } from "./describe-packets.ts";
+
+const exampleFolder = resolve("examples/all-ip");
 
 const external = { v4: "198.51.100.10", v6: "2001:db8:100::10" };
 const other = { v4: "198.51.100.20", v6: "2001:db8:100::20" };
@@ -24,7 +26,7 @@ async function* sendFromOneSocket(laboratory: Laboratory, address: string): Asyn
   const script = `
     const socket = require("node:dgram").createSocket(process.argv[1].includes(":") ? "udp6" : "udp4");
     let answeredAt = Date.now();
-    socket.on("message", (name) => { answeredAt = Date.now(); console.log(String(name)); });
+    socket.on("message", (answer) => { answeredAt = Date.now(); console.log(JSON.parse(answer).name); });
     setInterval(() => {
       if (Date.now() - answeredAt > 5_000) process.exit(1);
       socket.send("who?", 5353, process.argv[1]);
@@ -41,13 +43,16 @@ async function* sendFromOneSocket(laboratory: Laboratory, address: string): Asyn
 
 describePackets("the all-IP example, with packets", () => {
   let laboratory: Laboratory;
-  let outside: Client;
+  let outside: AgentClient;
+  const agents = new Map<string, AgentClient>();
 
   beforeAll(async () => {
     laboratory = await Laboratory.open();
     await buildNetwork(laboratory, network);
-    await Promise.all(network.pods.map((pod) => startPod(laboratory, pod, [80, 5353])));
-    outside = startClient(laboratory, network.client);
+    const starts = network.pods.map(({ name, v4, v6 }) => AgentClient.start(laboratory, name, [80, 5353], [v4, v6]));
+    const clients = [network.node, network.client].map(({ name }) => AgentClient.start(laboratory, name));
+    for (const agent of await Promise.all([...starts, ...clients])) agents.set(agent.name, agent);
+    outside = agentOf(network.client);
     // The node itself and its pods find the external IPs behind the outer link, as behind a default route.
     await laboratory.run("n1", ["ip", "route", "add", "198.51.100.0/24", "dev", "outside"]);
     await laboratory.run("n1", ["ip", "route", "add", "2001:db8:100::/64", "dev", "outside"]);
@@ -56,8 +61,14 @@ describePackets("the all-IP example, with packets", () => {
   afterEach(async () => void (await run("", "--cleanup")));
   afterAll(async () => laboratory?.close());
 
-  async function run(input: string, ...options: readonly string[]): Promise<Finished> {
-    return laboratory.finish("n1", [process.execPath, join(exampleFolder, "all-ip.ts"), ...options], input);
+  function agentOf({ name }: Host): AgentClient {
+    const agent = agents.get(name);
+    if (agent === undefined) throw new Error(`no agent in ${name}`);
+    return agent;
+  }
+
+  async function run(input: string, ...options: readonly string[]): Promise<CommandResult> {
+    return laboratory.tryRun("n1", [process.execPath, join(exampleFolder, "all-ip.ts"), ...options], input);
   }
 
   /** Applies a state that must be accepted. */
@@ -81,7 +92,7 @@ describePackets("the all-IP example, with packets", () => {
   async function answers(address: string, client = outside, timeoutMs = 3_000): Promise<readonly string[]> {
     const replies = [80, 5353].flatMap((port) =>
       (["tcp", "udp"] as const).flatMap((protocol) =>
-        Array.from({ length: 8 }, () => client.ask({ protocol, address, port, timeoutMs })),
+        Array.from({ length: 8 }, () => client.askOnce({ protocol, address, port, timeoutMs })),
       ),
     );
     const names = (await Promise.all(replies)).map((reply) => (reply.kind === "answer" ? reply.name : "nobody"));
@@ -92,18 +103,18 @@ describePackets("the all-IP example, with packets", () => {
     test(`every protocol and port of a whole ${family} address goes to the pods on the node`, async () => {
       await apply(state("web", external, [podA, podB]));
       expect(await answers(external[family])).toEqual(["pod-a", "pod-b"]);
-      expect(await ping(laboratory, network.client, external[family])).not.toBe(false);
+      expect(await ping(laboratory, network.client.name, external[family])).not.toBe(false);
     });
 
     test(`a pod reaches itself through its own ${family} address`, async () => {
       await apply(state("web", external, [podA]));
-      expect(await answers(external[family], startClient(laboratory, podA))).toEqual(["pod-a"]);
+      expect(await answers(external[family], agentOf(podA))).toEqual(["pod-a"]);
     });
 
     test(`a pod and the node itself reach another pod through the ${family} address`, async () => {
       await apply(state("web", external, [podB]));
-      expect(await answers(external[family], startClient(laboratory, podA))).toEqual(["pod-b"]);
-      expect(await answers(external[family], startClient(laboratory, network.node))).toEqual(["pod-b"]);
+      expect(await answers(external[family], agentOf(podA))).toEqual(["pod-b"]);
+      expect(await answers(external[family], agentOf(network.node))).toEqual(["pod-b"]);
     });
 
     test(`a pod that goes away gets no ${family} packet any more`, async () => {
@@ -113,7 +124,7 @@ describePackets("the all-IP example, with packets", () => {
     });
 
     test(`a client that goes on sending UDP over ${family} follows to the pod that is left`, async (context) => {
-      const hasConntrack = (await laboratory.finish("n1", ["conntrack", "--version"])).exitCode === 0;
+      const hasConntrack = (await laboratory.tryRun("n1", ["conntrack", "--version"])).exitCode === 0;
       if (!hasConntrack) context.skip("conntrack is not installed");
       await apply(state("web", external, [podA]));
       const answersOfOneSocket = sendFromOneSocket(laboratory, external[family]);

@@ -1,4 +1,4 @@
-import type { FlowState } from "@kpng/laboratory/agent/question.ts";
+import type { FlowState } from "@kpng/laboratory/agent/request.ts";
 import { addressOf, describePacket } from "../scenario/packet.ts";
 import type { Family } from "../scenario/places.ts";
 import type { Flow, Update } from "../scenario/scenario.ts";

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Answer } from "@kpng/laboratory/agent/question.ts";
+import type { Answer } from "@kpng/laboratory/agent/request.ts";
 import {
   addressOf,
   type ConcretePacket,

@@ -71,10 +71,10 @@ describePackets("the demo", () => {
     for (const address of ["198.51.100.10", "2001:db8:100::10"]) {
       expect(output).toMatch(new RegExp(`${address}  tcp .*: pod-a answers \\d+, pod-b answers \\d+`));
       expect(output).toMatch(new RegExp(`${address}  udp .*: pod-a answers \\d+, pod-b answers \\d+`));
-      expect(output).toMatch(new RegExp(`${address}: first packet to pod-a \\d+ ms after the file's change`));
+      expect(output).toMatch(new RegExp(`${address}: first packet to pod-a \\d+ ms after the file changed`));
     }
     for (const address of ["198.51.100.20", "2001:db8:100::20"]) {
-      expect(output).toMatch(new RegExp(`${address}: first packet answered \\d+ ms after the file's change`));
+      expect(output).toMatch(new RegExp(`${address}: first packet answered \\d+ ms after the file changed`));
     }
     expect(output).toContain("-A PREROUTING -j KPNG-ALLIP");
     await expectNothingLeft();

@@ -1,13 +1,13 @@
-import { meetRequirements } from "@kpng/laboratory/open-laboratory.ts";
+import { openLaboratory } from "@kpng/laboratory/open-laboratory.ts";
 import { describe, test } from "vitest";
 
 /** Why no packet can be sent here; undefined if it can. */
 const reason = await findReason();
 
 async function findReason(): Promise<string | undefined> {
-  const requirements = await meetRequirements(() => undefined);
-  if (requirements.kind === "missing") return requirements.reason;
-  await requirements.laboratory.close();
+  const opened = await openLaboratory(() => undefined);
+  if (opened.kind === "unavailable") return opened.reason;
+  await opened.laboratory.close();
   return undefined;
 }
 

@@ -102,7 +102,7 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
   ];
 
   async function compareOnce() {
-    const { exitCode, stdout, stderr } = await world.laboratory.finish(
+    const { exitCode, stdout, stderr } = await world.laboratory.tryRun(
       "n1",
       command("--once", "--shadow-settle", "0s", "--output", "json"),
     );
@@ -243,7 +243,7 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
 
   test("without kube-proxy it says so", async () => {
     await world.laboratory.add("empty");
-    const { exitCode, stderr } = await world.laboratory.finish("empty", command("--once"));
+    const { exitCode, stderr } = await world.laboratory.tryRun("empty", command("--once"));
     expect(exitCode).toBe(2);
     expect(stderr).toContain("[NO_KUBE_PROXY]");
   });

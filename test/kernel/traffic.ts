@@ -1,5 +1,5 @@
 import type { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
-import type { Protocol } from "@kpng/laboratory/agent/question.ts";
+import type { Protocol } from "@kpng/laboratory/agent/request.ts";
 import type { State } from "../scenario/manifest.ts";
 import { addressOf, describePacket, type Frontend, type Sender } from "../scenario/packet.ts";
 import { type Family, families, type HostName } from "../scenario/places.ts";

@@ -1,4 +1,4 @@
-import { Laboratory, NoLaboratory } from "@kpng/laboratory/laboratory.ts";
+import { Laboratory, LaboratoryUnavailable } from "@kpng/laboratory/laboratory.ts";
 import { beforeAll, describe, expect, test } from "vitest";
 import { type Scrapes, scrapePrograms } from "./scrape-programs.ts";
 
@@ -23,7 +23,7 @@ async function whyNoLaboratory(): Promise<string | undefined> {
     await (await Laboratory.open()).close();
     return undefined;
   } catch (error) {
-    if (error instanceof NoLaboratory) return error.message;
+    if (error instanceof LaboratoryUnavailable) return error.message;
     throw error;
   }
 }

@@ -35,7 +35,7 @@ function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
  * Runs every program of ours that has metrics, changes the cluster, has an unreachable watcher, and returns what each
  * exposes afterwards. kpng-iptables runs in a network namespace of its own.
  *
- * Errors: NoLaboratory where namespaces cannot be had.
+ * Errors: LaboratoryUnavailable where namespaces cannot be had.
  */
 export async function scrapePrograms(): Promise<Scrapes> {
   const laboratory = await Laboratory.open();

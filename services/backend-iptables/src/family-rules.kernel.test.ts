@@ -203,7 +203,7 @@ describePackets("rules in the kernel", () => {
       expect((await own.shown()).length).toBeGreaterThan(before.length);
       const { tools } = own;
       const run = (command: readonly string[], { input }: { readonly input?: string | undefined }) =>
-        laboratory.finish(`net${count - 1}`, command, input);
+        laboratory.tryRun(`net${count - 1}`, command, input);
       const transaction = cleanupTransaction(await own.saved(), "KPNG-");
       await restoreRules(transaction, { tools, run, lockSeconds: 5, timeoutMs: 30_000 });
       expect(await own.shown()).toEqual(before);
@@ -217,7 +217,7 @@ describePackets("rules in the kernel", () => {
         const lock = `${laboratory.folder}/xtables.lock`;
         const name = `net${count - 1}`;
         const run: RunTool = (command, { input }) =>
-          laboratory.finish(name, ["env", `XTABLES_LOCKFILE=${lock}`, ...command], input);
+          laboratory.tryRun(name, ["env", `XTABLES_LOCKFILE=${lock}`, ...command], input);
         const restore = (lockSeconds: number) =>
           restoreRules("*nat\n:OWN - [0:0]\nCOMMIT\n", { tools: own.tools, run, lockSeconds, timeoutMs: 30_000 });
         await restore(1);

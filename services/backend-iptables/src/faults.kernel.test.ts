@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createClient } from "@connectrpc/connect";
 import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
-import type { HttpAnswer } from "@kpng/laboratory/agent/question.ts";
+import type { HttpAnswer } from "@kpng/laboratory/agent/request.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { BackendInspectService } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import { dial } from "@kpng/process/dial.ts";
@@ -325,7 +325,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     const path = join(folder, "iptables");
     await writeFile(path, "#!/bin/sh\necho 'iptables v1.4.21'\n");
     await chmod(path, 0o755);
-    const { exitCode, stderr } = await laboratory.finish(name, [
+    const { exitCode, stderr } = await laboratory.tryRun(name, [
       "env",
       `PATH=${folder}:${process.env.PATH}`,
       ...command("--state-dir", "none"),

@@ -23,7 +23,7 @@ describePackets("kpng-iptables as a program", () => {
   afterAll(() => laboratory.close());
 
   const once = (...options: readonly string[]) =>
-    laboratory.finish("node", [
+    laboratory.tryRun("node", [
       process.execPath,
       ...[cli, "file", "-i", manifest, "to-local", "to-iptables", "--once", "--node-name", "n1", "--state-dir", "none"],
       ...options,
@@ -46,7 +46,7 @@ describePackets("kpng-iptables as a program", () => {
     expect((await own("iptables")).join("\n")).toContain("--to-destination 10.0.1.1:8080");
     expect((await own("ip6tables")).length).toBeGreaterThan(0);
     expect((await once("--dry-run")).stdout).toBe("");
-    const { exitCode } = await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
+    const { exitCode } = await laboratory.tryRun("node", [process.execPath, main, "--cleanup"]);
     expect(exitCode).toBe(0);
     expect([...(await own("iptables")), ...(await own("ip6tables"))]).toEqual([]);
   });
@@ -58,7 +58,7 @@ describePackets("kpng-iptables as a program", () => {
   ])("%s ends with 2, which is no answer, where no watcher answers", async (_name, words) => {
     const api = `unix://${join(laboratory.folder, "none.sock")}`;
     const limited = [...words, "--node-name", "n1", "--api", api, "--watcher-timeout", "300ms"];
-    const { exitCode, stdout, stderr } = await laboratory.finish("node", [process.execPath, ...limited]);
+    const { exitCode, stdout, stderr } = await laboratory.tryRun("node", [process.execPath, ...limited]);
     expect([exitCode, stdout]).toEqual([2, ""]);
     expect(stderr).toContain(`[NO_VIEW] no view of node \\"n1\\" from ${api} within 300 ms (--watcher-timeout)`);
   });
@@ -66,7 +66,7 @@ describePackets("kpng-iptables as a program", () => {
   test("--diff of who may not look ends with 2", async () => {
     const look = [cli, "file", "-i", manifest, "to-local", "to-iptables", "--diff", "--node-name", "n1"];
     const bound = ["setpriv", "--bounding-set", "-net_admin,-net_raw", "--inh-caps", "-net_admin,-net_raw"];
-    const { exitCode, stdout, stderr } = await laboratory.finish("node", [...bound, process.execPath, ...look]);
+    const { exitCode, stdout, stderr } = await laboratory.tryRun("node", [...bound, process.execPath, ...look]);
     expect([exitCode, stdout]).toEqual([2, ""]);
     expect(stderr).toMatch(/"reason":"\[SAVE_FAILED\] .*"msg":"kpng stops"/);
   });
@@ -75,7 +75,7 @@ describePackets("kpng-iptables as a program", () => {
     const api = `unix://${join(laboratory.folder, "none.sock")}`;
     const ask = [process.execPath, main, "--diff", "--node-name", "n1", "--watcher-timeout", "0", "--api", api];
     const stop = `"$@" 2>"$0" & until grep -q "stream lost" "$0"; do sleep 0.05; done; kill $!; wait $!`;
-    const stopped = await laboratory.finish("node", ["sh", "-c", stop, join(laboratory.folder, "said"), ...ask]);
+    const stopped = await laboratory.tryRun("node", ["sh", "-c", stop, join(laboratory.folder, "said"), ...ask]);
     expect(stopped).toMatchObject({ exitCode: 2, stdout: "" });
     const look = [
       process.execPath,
@@ -89,13 +89,13 @@ describePackets("kpng-iptables as a program", () => {
       "--node-name",
       "n1",
     ];
-    const unwritten = await laboratory.finish("node", ["sh", "-c", `"$@" >/dev/full`, "sh", ...look]);
+    const unwritten = await laboratory.tryRun("node", ["sh", "-c", `"$@" >/dev/full`, "sh", ...look]);
     expect(unwritten.exitCode).toBe(2);
     expect(unwritten.stderr).toContain("[OUTPUT_FAILED]");
   });
 
   test("--diff tells what somebody else changed, and changes nothing", async () => {
-    await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
+    await laboratory.tryRun("node", [process.execPath, main, "--cleanup"]);
     const empty = await once("--diff", "--output", "json");
     expect(empty.exitCode).toBe(1);
     const kinds = JSON.parse(empty.stdout).differences.map(({ kind }: { readonly kind: string }) => kind);
@@ -129,18 +129,18 @@ describePackets("kpng-iptables as a program", () => {
       "--error-delay",
       "50ms",
     ];
-    const { exitCode, stdout } = await laboratory.finish("node", diff);
+    const { exitCode, stdout } = await laboratory.tryRun("node", diff);
     watcher.kill();
     expect({ exitCode, stdout }).toEqual({ exitCode: changed.exitCode, stdout: changed.stdout });
-    await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
+    await laboratory.tryRun("node", [process.execPath, main, "--cleanup"]);
   });
 
   test("an instance for other Services has chains of its own", async () => {
     expect((await once("--service-proxy-name", "edge")).exitCode).toBe(0);
     expect((await own("iptables")).every((line) => /KPNG[A-Z2-7]{3}-/.test(line))).toBe(true);
-    await laboratory.finish("node", [process.execPath, main, "--cleanup"]);
+    await laboratory.tryRun("node", [process.execPath, main, "--cleanup"]);
     expect((await own("iptables")).length).toBeGreaterThan(0);
-    await laboratory.finish("node", [process.execPath, main, "--cleanup", "--service-proxy-name", "edge"]);
+    await laboratory.tryRun("node", [process.execPath, main, "--cleanup", "--service-proxy-name", "edge"]);
     expect(await own("iptables")).toEqual([]);
   });
 
@@ -148,7 +148,7 @@ describePackets("kpng-iptables as a program", () => {
     const { exitCode, stderr } = await once("--iptables-variant", "nft", "--chain-prefix", "X-");
     expect({ exitCode, stderr: stderr.includes("IPTABLES_MISSING") }).toEqual({ exitCode: 0, stderr: false });
     const masked = `mount -t tmpfs none /usr/sbin && exec "$@"`;
-    const missing = await laboratory.finish("node", [
+    const missing = await laboratory.tryRun("node", [
       ...["unshare", "--mount", "sh", "-c", masked, "sh", process.execPath, main, "--once", "--state-dir", "none"],
     ]);
     expect(missing.exitCode).toBe(1);

@@ -43,9 +43,9 @@ describePackets("packet counters", () => {
       with: () => log,
     };
     const run: RunTool = async (command, { input }) => {
-      if (command[0] !== "nfacct") return laboratory.finish("node", command, input);
+      if (command[0] !== "nfacct") return laboratory.tryRun("node", command, input);
       if (script === undefined) throw new Error("nfacct cannot be started");
-      return laboratory.finish("node", ["sh", "-c", script]);
+      return laboratory.tryRun("node", ["sh", "-c", script]);
     };
     const tools = await findTools("v4", "auto", run);
     if ("missing" in tools) throw new Error(tools.missing);
@@ -61,7 +61,7 @@ describePackets("packet counters", () => {
   test("rules count, metrics have kube-proxy's names, --diff agrees, --cleanup takes the counters away", async (context) => {
     const run = (command: string) => laboratory.run("counting", ["sh", "-c", command]);
     await laboratory.add("counting");
-    const probe = await laboratory.finish("counting", [
+    const probe = await laboratory.tryRun("counting", [
       "sh",
       "-c",
       "nfacct add probe && nfacct get probe && nfacct delete probe",
@@ -142,7 +142,7 @@ describePackets("packet counters", () => {
     child.kill();
     await new Promise((resolve) => child.once("close", resolve));
     // The next run finds the counters there, with what they have counted.
-    const again = await laboratory.finish("counting", [...backend, "--once"]);
+    const again = await laboratory.tryRun("counting", [...backend, "--once"]);
     expect(again.stderr).toContain('"rules count packets"');
     expect(await run("nfacct list")).toMatch(/pkts = 0*3, .*= kpng_localhost_nps_pkts;/);
     await laboratory.run("counting", [process.execPath, main, "--cleanup"]);

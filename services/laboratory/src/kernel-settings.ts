@@ -1,9 +1,9 @@
 /**
- * Returns a shell command that sets a namespace's kernel settings, before it has links; `more` are others of
- * /proc/sys/net, e.g. "ipv4/icmp_ratelimit 0".
+ * Returns a shell command that sets the sysctls of a new namespace, before it has links.
  *
- * Redirects off, or results would depend on which packet came first. Duplicate address detection off: it keeps an IPv6
- * address from use for a second, and nobody else is on these links.
+ * `more` adds settings below /proc/sys/net, for example "ipv4/icmp_ratelimit 0". Redirects are off, because results
+ * would otherwise depend on the order of packets. Duplicate address detection is off, because it delays each IPv6
+ * address by a second, and no other host is on these links.
  */
 export function kernelSettings(isRouter: boolean, more: readonly string[] = []): string {
   const on = isRouter ? 1 : 0;

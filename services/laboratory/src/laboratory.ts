@@ -2,9 +2,9 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { collect, type Finished, toolEnvironment } from "./run-command.ts";
+import { type CommandResult, runCommand, toolEnvironment } from "./run-command.ts";
 
-/** A kind of world that a laboratory can be made in; the first that this machine allows is taken. */
+/** A set of namespaces that a laboratory can consist of; the first that this machine permits is used. */
 interface Isolation {
   /** Options of unshare. */
   readonly make: readonly string[];
@@ -18,21 +18,21 @@ const asUser: Isolation = {
   enter: ["--user", "--preserve-credentials", ...asRoot.enter],
 };
 
-/** Why no laboratory can be made here, in the tools' own words. */
-export class NoLaboratory extends Error {}
+/** This machine permits no laboratory; the message holds the errors of `unshare`. */
+export class LaboratoryUnavailable extends Error {}
 
 /**
- * A set of named network namespaces that belong to this process and vanish with it.
+ * A set of named network namespaces that belongs to this process and disappears with it.
  *
- * All of them live inside one world with process, mount and network namespaces of its own, and a user namespace where
- * the caller is not root: nothing here can reach the network of the machine. Process 1 of that world reads a pipe from
- * us: when the pipe ends, by `close` or because this process was killed, the kernel kills whatever runs in the world,
- * and with the last process the namespaces and their rules are gone.
+ * All of them live inside one outer set of process, mount and network namespaces, and inside a user namespace if the
+ * caller is not root, so nothing here can reach the network of the machine. Process 1 of the outer process namespace
+ * reads a pipe from us. When the pipe ends, because of `close` or because our process was killed, the kernel kills
+ * every process in the laboratory; the namespaces and their rules disappear with the last process.
  *
- * The file system is the machine's own, so a unix socket in a temporary folder is reached from every namespace.
+ * The file system is the machine's own, so every namespace reaches a unix socket in a temporary folder.
  */
 export class Laboratory {
-  /** A folder for the files of those who use the laboratory; removed by `close`. */
+  /** Folder for files of the laboratory's users; removed by `close`. */
   readonly folder: string;
   readonly #holder: ChildProcess;
   readonly #enter: readonly string[];
@@ -43,55 +43,55 @@ export class Laboratory {
     this.#enter = enter;
   }
 
-  /** Errors: NoLaboratory, with a reason for each way that was tried; nothing is left behind. */
+  /** Opens an empty laboratory. Errors: LaboratoryUnavailable; nothing is left behind. */
   static async open(): Promise<Laboratory> {
     const folder = await mkdtemp(join(tmpdir(), "kpng-demo-"));
     const reasons: string[] = [];
     for (const isolation of process.getuid?.() === 0 ? [asRoot, asUser] : [asUser]) {
-      const held = await hold(isolation);
-      if (held.kind === "held") {
-        return new Laboratory(folder, held.holder, ["--target", String(held.processId), ...isolation.enter]);
+      const started = await startHolder(isolation);
+      if (started.kind === "started") {
+        return new Laboratory(folder, started.holder, ["--target", String(started.processId), ...isolation.enter]);
       }
-      reasons.push(`unshare ${isolation.make.join(" ")}: ${held.reason}`);
+      reasons.push(`unshare ${isolation.make.join(" ")}: ${started.reason}`);
     }
     await rm(folder, { recursive: true, force: true });
-    throw new NoLaboratory(reasons.join("; "));
+    throw new LaboratoryUnavailable(reasons.join("; "));
   }
 
-  /** Makes a network namespace; its name is a plain word. */
+  /** Adds a network namespace. `name` consists of letters, digits and dashes. */
   async add(name: string): Promise<void> {
-    // A mount keeps the namespace; it is seen only inside the laboratory. /run/netns may not be ours to write.
+    // A mount keeps the namespace alive, and is visible only inside the laboratory. /run/netns may not be writable.
     const path = this.path(name);
     const script = `: >"$0" && mount --bind /proc/self/ns/net "$0" && ip link set lo up`;
     await this.#run(["unshare", "--net", "sh", "-c", script, path]);
   }
 
-  /** Path of a namespace inside the laboratory, as `ip link set … netns` and `nsenter --net=` take it. */
+  /** Path of a namespace inside the laboratory, for `ip link set … netns` and `nsenter --net=`. */
   path(name: string): string {
     return join(this.folder, `${name}.net`);
   }
 
-  /** Runs a command to its end in a namespace. Errors: the command's own, with its words; see `collect`. */
+  /** Runs a command in a namespace and returns its standard output. Errors: exit status other than 0, with stderr. */
   async run(name: string, command: readonly string[], input?: string): Promise<string> {
     return this.#run([...this.#inside(name), ...command], input);
   }
 
-  /** Runs a command to its end in a namespace and says how it ended. */
-  async finish(name: string, command: readonly string[], input?: string): Promise<Finished> {
-    return collect(["nsenter", ...this.#enter, "--", ...this.#inside(name), ...command], input);
+  /** Runs a command in a namespace and returns its output and exit status, whatever it is. */
+  async tryRun(name: string, command: readonly string[], input?: string): Promise<CommandResult> {
+    return runCommand(["nsenter", ...this.#enter, "--", ...this.#inside(name), ...command], input);
   }
 
-  /** Starts a command in a namespace. It ends at the latest with the laboratory. */
+  /** Starts a command in a namespace. The laboratory kills it when it closes. */
   start(name: string, command: readonly string[], environment: Readonly<Record<string, string>> = {}): ChildProcess {
     return spawn("nsenter", [...this.#enter, "--", ...this.#inside(name), ...command], {
       stdio: ["pipe", "pipe", "pipe"],
       env: { ...toolEnvironment(), ...environment },
-      // Ctrl-C in a terminal goes to the whole foreground group; what is in the laboratory is ended by us, in order.
+      // Ctrl-C reaches the whole foreground process group; processes in the laboratory are to end in our order.
       detached: true,
     });
   }
 
-  /** Ends everything in the laboratory and removes its folder. May be called twice. */
+  /** Kills every process in the laboratory and removes its folder. A second call does nothing. */
   async close(): Promise<void> {
     const holder = this.#holder;
     if (holder.exitCode === null && holder.signalCode === null) {
@@ -102,24 +102,30 @@ export class Laboratory {
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }
 
-  /** setpriv: nsenter stays as the command's parent and passes no signals on; so the command ends when nsenter does. */
+  /**
+   * The prefix of a command that runs in a namespace. nsenter passes no signals on; setpriv ends the command with it.
+   */
   #inside(name: string): readonly string[] {
     return ["nsenter", `--net=${this.path(name)}`, "--", "setpriv", "--pdeathsig", "TERM", "--"];
   }
 
   async #run(command: readonly string[], input?: string): Promise<string> {
-    const finished = await collect(["nsenter", ...this.#enter, "--", ...command], input);
-    if (finished.exitCode === 0) return finished.stdout;
-    throw new Error(`${command.join(" ")}: exit ${finished.exitCode}: ${finished.stderr.trim()}`);
+    const { exitCode, stdout, stderr } = await runCommand(["nsenter", ...this.#enter, "--", ...command], input);
+    if (exitCode === 0) return stdout;
+    throw new Error(`${command.join(" ")}: exit status ${exitCode}: ${stderr.trim()}`);
   }
 }
 
-type Held =
-  | { readonly kind: "held"; readonly holder: ChildProcess; readonly processId: number }
+type StartedHolder =
+  | { readonly kind: "started"; readonly holder: ChildProcess; readonly processId: number }
   | { readonly kind: "refused"; readonly reason: string };
 
-/** Starts process 1 of a world. It tells the number that it has outside: the world keeps the machine's /proc. */
-async function hold(isolation: Isolation): Promise<Held> {
+/**
+ * Starts process 1 of a laboratory, which keeps it alive.
+ *
+ * It prints its process id as the machine sees it, which nsenter needs: the laboratory keeps the machine's /proc.
+ */
+async function startHolder(isolation: Isolation): Promise<StartedHolder> {
   const options = [...isolation.make, "--fork", "--kill-child", "--propagation", "private"];
   const script = "read -r number rest </proc/self/stat && echo $number && exec cat >/dev/null";
   const holder = spawn("unshare", [...options, "sh", "-c", script], {
@@ -131,11 +137,11 @@ async function hold(isolation: Isolation): Promise<Held> {
   holder.stderr.on("data", (data) => {
     stderr += String(data);
   });
-  // A holder that is gone already cannot be told that it may go.
+  // Ending the pipe of a process that has already exited fails, and needs no handling.
   holder.stdin.on("error", () => undefined);
   return new Promise((resolve) => {
     holder.once("error", (error) => resolve({ kind: "refused", reason: error.message }));
-    holder.once("close", (code) => resolve({ kind: "refused", reason: stderr.trim() || `exit ${code}` }));
-    holder.stdout.once("data", (data) => resolve({ kind: "held", holder, processId: Number(data) }));
+    holder.once("close", (code) => resolve({ kind: "refused", reason: stderr.trim() || `exit status ${code}` }));
+    holder.stdout.once("data", (data) => resolve({ kind: "started", holder, processId: Number(data) }));
   });
 }

@@ -1,15 +1,15 @@
 import { kernelSettings } from "./kernel-settings.ts";
 import type { Laboratory } from "./laboratory.ts";
 
-/** Addresses of something in the network, one a family. */
+/** A namespace of the network with its addresses, one per family. */
 export interface Host {
-  /** Also the name of its namespace. */
+  /** Name of its namespace. */
   readonly name: string;
   readonly v4: string;
   readonly v6: string;
 }
 
-/** A client outside the cluster, a node that is its router, and the node's pods. */
+/** A client outside the cluster, a node that routes for it, and the pods of the node. */
 export interface Network {
   readonly client: Host;
   readonly node: Host;
@@ -20,20 +20,20 @@ export interface Network {
 export const podA: Host = { name: "pod-a", v4: "10.1.1.11", v6: "fd00:10:1:1::11" };
 export const podB: Host = { name: "pod-b", v4: "10.1.1.12", v6: "fd00:10:1:1::12" };
 
-/** The network that belongs to those manifests. */
+/** The network that matches those manifests. */
 export const network: Network = {
   client: { name: "client", v4: "192.0.2.10", v6: "2001:db8:1::10" },
   node: { name: "n1", v4: "192.0.2.1", v6: "2001:db8:1::1" },
   pods: [podA, podB],
 };
 
-/** Addresses of the node's end of every pod's link, as many network plugins do it: the same for all pods. */
+/** Addresses of the node on every pod's link: the same for all pods, as with many network plugins. */
 const gateway = { v4: "169.254.1.1", v6: "fe80::1" };
 
 /**
- * Builds the network: the client on a link with the node, every pod on a link of its own, the node routing between them.
+ * Builds the network: one link between client and node, one link between node and each pod; the node routes.
  *
- * Takes about half a second; everything works as soon as it returns.
+ * Takes about half a second.
  */
 export async function buildNetwork(laboratory: Laboratory, { client, node, pods }: Network): Promise<void> {
   for (const { name } of [client, node, ...pods]) {

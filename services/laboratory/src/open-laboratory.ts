@@ -1,9 +1,8 @@
 import { accessSync, constants } from "node:fs";
-import { join } from "node:path";
-import { Laboratory, NoLaboratory } from "./laboratory.ts";
-import { collect, toolEnvironment } from "./run-command.ts";
+import { Laboratory, LaboratoryUnavailable } from "./laboratory.ts";
+import { runCommand, toolEnvironment } from "./run-command.ts";
 
-/** The tools that the demo calls, and the Debian package that each is in. */
+/** Debian package of each tool that a laboratory needs. */
 const packageByTool: Readonly<Record<string, string>> = {
   unshare: "util-linux",
   nsenter: "util-linux",
@@ -15,37 +14,42 @@ const packageByTool: Readonly<Record<string, string>> = {
   "ip6tables-restore": "iptables",
 };
 
-/** What the machine gives: a place for real packets, or the reason why there is none. */
-export type Requirements =
-  | { readonly kind: "ready"; readonly laboratory: Laboratory }
-  | { readonly kind: "missing"; readonly reason: string };
+/** An open laboratory, or the reason why this machine has none. */
+export type OpenResult =
+  | { readonly kind: "open"; readonly laboratory: Laboratory }
+  | { readonly kind: "unavailable"; readonly reason: string };
 
 /**
- * Makes a laboratory and sees that the example's rules can be set in it, both families.
+ * Opens a laboratory if this machine has the tools, permits namespaces and can load NAT rules of both families.
  *
- * As root on Debian, missing tools are installed first, and `say` tells so.
+ * As root on Debian it first installs missing tools, and reports that through `say`.
  */
-export async function meetRequirements(say: (text: string) => void): Promise<Requirements> {
-  if (process.platform !== "linux") return { kind: "missing", reason: "network namespaces need Linux" };
+export async function openLaboratory(say: (text: string) => void): Promise<OpenResult> {
+  if (process.platform !== "linux") return unavailable("network namespaces need Linux");
   if (missingTools().length > 0) await install(missingTools(), say);
   const tools = missingTools();
   if (tools.length > 0) {
-    const packages = packagesOf(tools).join(" ");
-    return { kind: "missing", reason: `not installed: ${tools.join(", ")} (Debian packages: ${packages})` };
+    return unavailable(`not installed: ${tools.join(", ")} (Debian packages: ${packagesOf(tools).join(" ")})`);
   }
   try {
     const laboratory = await Laboratory.open();
     const reason = await tryRules(laboratory);
-    if (reason === undefined) return { kind: "ready", laboratory };
+    if (reason === undefined) return { kind: "open", laboratory };
     await laboratory.close();
-    return { kind: "missing", reason };
+    return unavailable(reason);
   } catch (error) {
-    if (!(error instanceof NoLaboratory)) throw error;
-    return { kind: "missing", reason: `no namespaces for this user on this machine: ${error.message}` };
+    if (!(error instanceof LaboratoryUnavailable)) throw error;
+    return unavailable(`this user cannot create namespaces on this machine: ${error.message}`);
   }
 }
 
-/** NAT rules with every match and target that the demo and the tests need, for iptables-restore and ip6tables-restore. */
+function unavailable(reason: string): OpenResult {
+  return { kind: "unavailable", reason };
+}
+
+/**
+ * NAT rules with every match and target that the demo and the tests need, for iptables-restore and ip6tables-restore.
+ */
 const sampleRules = `*nat
 -A PREROUTING -m comment --comment sample -m statistic --mode random --probability 0.5 -j DNAT --to-destination ADDRESS
 -A POSTROUTING -j MASQUERADE
@@ -63,7 +67,7 @@ async function tryRules(laboratory: Laboratory): Promise<string | undefined> {
     ["iptables-restore", "192.0.2.1"],
     ["ip6tables-restore", "2001:db8::1"],
   ] as const) {
-    const { exitCode, stderr } = await laboratory.finish("probe", [tool], sampleRules.replace("ADDRESS", address));
+    const { exitCode, stderr } = await laboratory.tryRun("probe", [tool], sampleRules.replace("ADDRESS", address));
     if (exitCode !== 0) return `the kernel rejects NAT rules: ${tool}: ${stderr.trim()}`;
   }
   return undefined;
@@ -73,10 +77,9 @@ function missingTools(): readonly string[] {
   const folders = (toolEnvironment().PATH ?? "").split(":");
   const isIn = (folder: string, tool: string) => {
     try {
-      accessSync(join(folder, tool), constants.X_OK);
+      accessSync(`${folder}/${tool}`, constants.X_OK);
       return true;
     } catch {
-      // Absent or not executable is the answer that was asked for.
       return false;
     }
   };
@@ -89,16 +92,13 @@ function packagesOf(tools: readonly string[]): readonly string[] {
 
 async function install(tools: readonly string[], say: (text: string) => void): Promise<void> {
   if (process.getuid?.() !== 0) return;
-  const packages = packagesOf(tools);
-  const command = `DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ${packages.join(" ")}`;
-  const { exitCode: hasApt } = await collect(["sh", "-c", "command -v apt-get"]);
+  const packages = packagesOf(tools).join(" ");
+  const command = `DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ${packages}`;
+  const { exitCode: hasApt } = await runCommand(["sh", "-c", "command -v apt-get"]);
   if (hasApt !== 0) return;
-  say(`installing ${packages.join(" ")} (apt-get), because ${tools.join(", ")} are missing`);
-  // The lists of a fresh image are empty or old.
-  const { exitCode, stderr } = await collect(
-    ["sh", "-c", `${command} || { apt-get update && ${command}; }`],
-    "",
-    300_000,
-  );
+  say(`installing ${packages} with apt-get (not found: ${tools.join(", ")})`);
+  // The package lists of a fresh image are empty or outdated.
+  const script = `${command} || { apt-get update && ${command}; }`;
+  const { exitCode, stderr } = await runCommand(["sh", "-c", script], "", 300_000);
   if (exitCode !== 0) say(`apt-get failed: ${stderr.trim().split("\n").at(-1) ?? ""}`);
 }

@@ -1,25 +1,26 @@
 import { spawn } from "node:child_process";
 import { dirname } from "node:path";
 
-/** How a command ended. */
-export interface Finished {
-  /** -1 if it could not be started or was ended by a signal. */
+/** Output and exit status of a command. */
+export interface CommandResult {
+  /** -1 if the command could not be started or a signal ended it. */
   readonly exitCode: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
 /**
- * The environment for tools: the node of this process first, then the folders for administrators, which a user's PATH
- * on Debian lacks although `ip` and `iptables-save` in them work in a user's own namespaces.
+ * Returns the environment for tools such as `ip` and `iptables-save`.
+ *
+ * PATH begins with the folder of this Node.js and ends with the sbin folders, which a user's PATH on Debian lacks.
  */
 export function toolEnvironment(): NodeJS.ProcessEnv {
   const path = [dirname(process.execPath), process.env.PATH ?? "/usr/bin:/bin", "/usr/sbin", "/sbin"].join(":");
   return { ...process.env, PATH: path };
 }
 
-/** Runs a command to its end, at most `timeoutMs`. Never rejects. */
-export async function collect(command: readonly string[], input = "", timeoutMs = 60_000): Promise<Finished> {
+/** Runs a command, kills it after `timeoutMs`, and returns how it ended. Never rejects. */
+export async function runCommand(command: readonly string[], input = "", timeoutMs = 60_000): Promise<CommandResult> {
   const [program = "", ...options] = command;
   return new Promise((resolve) => {
     const child = spawn(program, options, { env: toolEnvironment(), detached: true, timeout: timeoutMs });
@@ -31,7 +32,7 @@ export async function collect(command: readonly string[], input = "", timeoutMs 
     }
     child.once("error", (error) => resolve({ exitCode: -1, stdout: output.stdout, stderr: error.message }));
     child.once("close", (code) => resolve({ exitCode: code ?? -1, ...output }));
-    // A command that does not read its input is no failure of ours.
+    // A command may end without reading its input.
     child.stdin.on("error", () => undefined);
     child.stdin.end(input);
   });

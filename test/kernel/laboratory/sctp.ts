@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import type { Answer } from "@kpng/laboratory/agent/question.ts";
+import type { Answer } from "@kpng/laboratory/agent/request.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { hosts, type PodName } from "../../scenario/places.ts";
 

@@ -18,7 +18,7 @@ export interface TwoNodes {
   close(): Promise<void>;
 }
 
-/** Builds it; one to two seconds on two cores. Errors: NoLaboratory where namespaces cannot be had. */
+/** Builds it; one to two seconds on two cores. Errors: LaboratoryUnavailable where namespaces cannot be had. */
 export async function buildTwoNodes(variant: IptablesVariant = "nft"): Promise<TwoNodes> {
   const laboratory = await Laboratory.open();
   try {

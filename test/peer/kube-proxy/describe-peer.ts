@@ -1,5 +1,5 @@
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { meetRequirements } from "@kpng/laboratory/open-laboratory.ts";
+import { openLaboratory } from "@kpng/laboratory/open-laboratory.ts";
 import { describe, test } from "vitest";
 import { type Binaries, findBinaries } from "../../cluster/binaries.ts";
 
@@ -34,9 +34,9 @@ export async function describePeer(name: string, tests: (machine: PeerMachine) =
 
 /** The machine, or why it is none for these tests. */
 async function findMachine(): Promise<PeerMachine | string> {
-  const open = () => meetRequirements((text) => process.stderr.write(`test/peer: ${text}\n`));
+  const open = () => openLaboratory((text) => process.stderr.write(`test/peer: ${text}\n`));
   const probe = await open();
-  if (probe.kind === "missing") return probe.reason;
+  if (probe.kind === "unavailable") return probe.reason;
   const refusal = await tryManyRules(probe.laboratory).finally(() => probe.laboratory.close());
   if (refusal !== undefined) return refusal;
   const binaries = await findBinaries(["etcd", "kube-apiserver", "kube-proxy"]);
@@ -44,9 +44,9 @@ async function findMachine(): Promise<PeerMachine | string> {
   return {
     paths: binaries.paths,
     async openLaboratory() {
-      const requirements = await open();
-      if (requirements.kind === "missing") throw new Error(requirements.reason);
-      return requirements.laboratory;
+      const opened = await open();
+      if (opened.kind === "unavailable") throw new Error(opened.reason);
+      return opened.laboratory;
     },
   };
 }
@@ -59,7 +59,7 @@ async function tryManyRules(laboratory: Laboratory): Promise<string | undefined>
   const rules = Array.from({ length: 10_000 }, () => "-A INPUT -s 192.0.2.1/32 -p tcp -m tcp --dport 80 -j DROP");
   await laboratory.add("many");
   const input = ["*filter", ...rules, "COMMIT", ""].join("\n");
-  const { exitCode, stderr } = await laboratory.finish("many", ["iptables-restore"], input);
+  const { exitCode, stderr } = await laboratory.tryRun("many", ["iptables-restore"], input);
   if (exitCode === 0) return undefined;
   return `iptables cannot set ${rules.length} rules at once, which root may: ${stderr.trim().split("\n")[0]}`;
 }

@@ -6,7 +6,7 @@ import { openKubeProxy } from "./read-kube-proxy.ts";
 
 describePackets("kube-proxy's rules", () => {
   let laboratory: Laboratory;
-  const run: RunTool = (command) => laboratory.finish("node", command);
+  const run: RunTool = (command) => laboratory.tryRun("node", command);
   const read = async (variant: "auto" | "nft" | "legacy") => (await openKubeProxy("v4", variant, 30_000, run))?.();
   beforeAll(async () => {
     laboratory = await Laboratory.open();

@@ -27,7 +27,7 @@ const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 
 export async function kernelRules(laboratory: Laboratory, name: string, variant: Variant): Promise<KernelRules> {
   await laboratory.add(name);
-  const run: RunTool = (command, { input }) => laboratory.finish(name, command, input);
+  const run: RunTool = (command, { input }) => laboratory.tryRun(name, command, input);
   const tools = await findTools("v4", variant, run);
   if ("missing" in tools) throw new Error(tools.missing);
   const restored: string[] = [];

@@ -1,16 +1,12 @@
 import { Command } from "commander";
-import { createPrint } from "../demo/print.ts";
+import { printToStdout } from "../demo/print.ts";
 import { runDemo } from "../demo/run-demo.ts";
 
-/** `kpng demo`: as `npm run demo`, without the setting up. */
+/** `kpng demo`. */
 export function makeDemo(signal: AbortSignal): Command {
   return new Command("demo")
-    .description("send real packets through an example, in namespaces of its own")
+    .description("run an example with real packets, in network namespaces of its own")
     .action(async () => {
-      const isColoured = process.stdout.isTTY === true && process.env.NO_COLOR === undefined;
-      process.exitCode = await runDemo(
-        createPrint((text) => process.stdout.write(text), isColoured),
-        signal,
-      );
+      process.exitCode = await runDemo(printToStdout(), signal);
     });
 }

@@ -2,23 +2,23 @@ import { cp, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-/** The folder of the all-IP example: manifests and the program for the callout. */
+/** Folder of the all-IP example: its manifests, and its program for kpng-callout. */
 export const exampleFolder = fileURLToPath(new URL("../../../../examples/all-ip/", import.meta.url));
 
-/** Copies the example's manifests into a folder that may be changed. */
+/** Copies the example's manifests into a folder whose files the demo changes. */
 export async function copyManifests(folder: string): Promise<void> {
   await cp(join(exampleFolder, "manifests"), folder, { recursive: true });
 }
 
-/** Reads one manifest of the example as it was before any change. */
+/** Reads an unchanged manifest of the example. */
 export async function readManifest(name: string): Promise<string> {
   return readFile(join(exampleFolder, "manifests", name), "utf8");
 }
 
 /**
- * Replaces one manifest as an editor or a ConfigMap does: a new file takes the old one's place, never half of it.
+ * Replaces a manifest atomically, with a rename, as editors and ConfigMap volumes do.
  *
- * Returns when it took place, by `performance.now()`.
+ * Returns the time of the rename, by `performance.now()`.
  */
 export async function replaceManifest(folder: string, name: string, text: string): Promise<number> {
   const next = `${folder}.${name}`;
@@ -28,7 +28,7 @@ export async function replaceManifest(folder: string, name: string, text: string
   return changedAtMs;
 }
 
-/** Takes the endpoint with this address out of an EndpointSlice. */
+/** Returns the text of an EndpointSlice without the endpoint that has this address. */
 export function withoutEndpoint(slice: string, address: string): string {
   const lines = slice.split("\n");
   const start = lines.findIndex((line) => line.startsWith("  - addresses:") && line.includes(`"${address}"`));

@@ -1,65 +1,68 @@
 import { setTimeout as sleep } from "node:timers/promises";
+import type { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
+import type { Answer } from "@kpng/laboratory/agent/request.ts";
 import type { Host } from "@kpng/laboratory/one-node.ts";
-import type { Client } from "./packets.ts";
-import type { Question, Reply } from "./question.ts";
 
-/** A reply and when its question left, by `performance.now()`. */
+/** The outcome of one packet, and when it was sent, by `performance.now()`. */
 export interface Observation {
   readonly sentAtMs: number;
-  readonly reply: Reply;
+  readonly answer: Answer;
 }
 
-/** How long a change may take until the demo gives up on it; a machine with much else to do takes some seconds. */
+/** Time limit for a change to take effect; a busy machine needs some seconds. */
 const limitMs = 20_000;
 
 /**
- * Asks an address, TCP and UDP in turn, every 5 ms, until the replies that have come are enough.
+ * Sends a packet to an address every 5 ms, TCP and UDP in turn, until `isEnough` accepts the observations so far, and
+ * returns these in the order of sending.
  *
- * Does not wait for one reply before it asks again: a packet that nobody answers would hide the next ones. Returns what
- * has come, in the order in which it was asked. Errors: after 20 s, with the last reply.
+ * It does not wait for one answer before it sends the next packet: a lost packet would delay the following ones.
+ * Errors: not enough after 20 s, with the last answer; the client ended.
  */
 export async function observe(
-  client: Client,
+  client: AgentClient,
   address: string,
   isEnough: (observations: readonly Observation[]) => boolean,
 ): Promise<readonly Observation[]> {
   const start = performance.now();
   const observations: (Observation | undefined)[] = [];
+  let failure: unknown;
   for (let index = 0; ; index += 1) {
     const sentAtMs = performance.now();
-    void client.ask(question(address, index)).then((reply) => {
-      observations[index] = { sentAtMs, reply };
-    });
+    const port = index % 2 === 0 ? ({ protocol: "udp", port: 53 } as const) : ({ protocol: "tcp", port: 80 } as const);
+    client.askOnce({ ...port, address, timeoutMs: 500 }).then(
+      (answer) => {
+        observations[index] = { sentAtMs, answer };
+      },
+      (error: unknown) => {
+        failure = error;
+      },
+    );
     await sleep(5);
+    if (failure !== undefined) throw failure;
     const known = observations.filter((observation) => observation !== undefined);
     if (isEnough(known)) return known;
     if (performance.now() - start > limitMs) {
-      const last = JSON.stringify(known.at(-1)?.reply ?? "none");
-      throw new Error(`${address} is not answered as expected within ${limitMs} ms; last reply: ${last}`);
+      const last = JSON.stringify(known.at(-1)?.answer ?? "none");
+      throw new Error(`${address}: no expected answer within ${limitMs} ms; last answer: ${last}`);
     }
   }
 }
 
-/** Asks an address until one of `hosts` answers, and returns that observation. */
-export async function firstAnswer(client: Client, address: string, hosts: readonly Host[]): Promise<Observation> {
-  const isAnswer = (observation: Observation) => hosts.some((host) => isFrom(observation.reply, host));
-  const first = (await observe(client, address, (known) => known.some(isAnswer))).find(isAnswer);
+/** Sends packets to an address until one of `hosts` answers, and returns that observation. */
+export async function firstAnswer(client: AgentClient, address: string, hosts: readonly Host[]): Promise<Observation> {
+  const isExpected = ({ answer }: Observation) => hosts.some((host) => isFrom(answer, host));
+  const first = (await observe(client, address, (known) => known.some(isExpected))).find(isExpected);
   if (first === undefined) throw new Error(`${address}: no answer among the observations`);
   return first;
 }
 
-export function isFrom(reply: Reply, host: Host): boolean {
-  return reply.kind === "answer" && reply.name === host.name;
+/** True if this host gave the answer. */
+export function isFrom(answer: Answer, host: Host): boolean {
+  return answer.kind === "answer" && answer.name === host.name;
 }
 
-/** The time from a moment to when an observation's packet left, for a person. */
-export function elapsed(sinceMs: number, observation: Observation): string {
-  return `${Math.round(observation.sentAtMs - sinceMs)} ms`;
-}
-
-function question(address: string, index: number): Question {
-  const timeoutMs = 500;
-  return index % 2 === 0
-    ? { protocol: "udp", address, port: 53, timeoutMs }
-    : { protocol: "tcp", address, port: 80, timeoutMs };
+/** Formats the time from `sinceMs` to the sending of an observation's packet: "226 ms". */
+export function elapsed(sinceMs: number, { sentAtMs }: Observation): string {
+  return `${Math.round(sentAtMs - sinceMs)} ms`;
 }

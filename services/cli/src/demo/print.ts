@@ -1,17 +1,19 @@
-/** Writes the story; one line a call. */
+/** Prints the demo's output, one line per call. */
 export interface Print {
-  /** A new step of the story, numbered. */
+  /** The heading of the next step, with its number. */
   step(name: string, text: string): void;
-  /** More about the step. */
+  /** A detail of the step. */
   detail(text: string): void;
-  /** What was found out, worth the reader's eye. */
+  /** A measurement or an outcome, highlighted. */
   result(text: string): void;
-  /** Something else than the story. */
+  /** A line outside the steps. */
   line(text: string): void;
 }
 
-/** Colours only where a person looks, and not against NO_COLOR. */
-export function createPrint(write: (text: string) => void, isColoured: boolean): Print {
+/** Returns a printer for standard output: coloured on a terminal, unless NO_COLOR is set. */
+export function printToStdout(): Print {
+  const isColoured = process.stdout.isTTY === true && process.env.NO_COLOR === undefined;
+  const write = (text: string): boolean => process.stdout.write(text);
   const paint = (code: number, text: string) => (isColoured ? `\u001b[${code}m${text}\u001b[0m` : text);
   const indent = " ".repeat(14);
   let count = 0;
@@ -20,8 +22,8 @@ export function createPrint(write: (text: string) => void, isColoured: boolean):
       count += 1;
       write(`${paint(2, String(count).padStart(2))}  ${paint(1, name.padEnd(10))}${text}\n`);
     },
-    detail: (text) => write(`${indent}${paint(2, text)}\n`),
-    result: (text) => write(`${indent}${paint(32, text)}\n`),
-    line: (text) => write(`${text}\n`),
+    detail: (text) => void write(`${indent}${paint(2, text)}\n`),
+    result: (text) => void write(`${indent}${paint(32, text)}\n`),
+    line: (text) => void write(`${text}\n`),
   };
 }

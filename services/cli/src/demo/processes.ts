@@ -3,18 +3,18 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { exampleFolder } from "./manifests.ts";
 
-/** Name by which the example's Service asks for its proxy. */
+/** Proxy name of the example's Service. */
 export const proxyName = "allip";
 
-/** Starts a command somewhere: in a namespace, or here. */
+/** Starts a command, in a namespace or on this machine. */
 export type Start = (command: readonly string[]) => ChildProcess;
 
-/** A process of ours that runs until it is told to end. */
+/** A watcher or a backend of the demo; it runs until it is told to end. */
 export interface Running {
   readonly child: ChildProcess;
   /** The command as a person would type it. */
   readonly shown: string;
-  /** Everything that it wrote so far, both streams, for the case that something goes wrong. */
+  /** Standard output and standard error so far. */
   readonly output: () => string;
 }
 
@@ -24,11 +24,18 @@ export function startWatcher(start: Start, manifests: string, socket: string): R
   return run(start, "kpng", new URL("../main.ts", import.meta.url), ["file", "-i", manifests, ...to]);
 }
 
-/** Starts the callout backend for a node; the program is the example's, with these options. */
+/** Starts the callout backend of a node; it runs the example's program with `options`. */
 export function startCallout(start: Start, nodeName: string, socket: string, options: readonly string[] = []): Running {
   const from = ["--api", `unix://${socket}`, "--node-name", nodeName, "--service-proxy-name", proxyName];
   const to = ["--callout", join(exampleFolder, "all-ip.ts"), ...options.map((option) => `--callout-arg=${option}`)];
   return run(start, "kpng-callout", new URL("../../../backend-callout/src/main.ts", import.meta.url), [...from, ...to]);
+}
+
+/** Returns an error whose message continues with the commands and outputs of these processes. */
+export function withOutput(cause: unknown, running: readonly Running[]): Error {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  const outputs = running.map(({ shown, output }) => `${shown}\n${output()}`).join("\n");
+  return new Error(`${reason}\n${outputs}`.trim(), { cause });
 }
 
 function run(start: Start, name: string, main: URL, options: readonly string[]): Running {

@@ -2,9 +2,9 @@ import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Laboratory } from "../laboratory.ts";
-import type { Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals, Question } from "./question.ts";
+import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals, Protocol } from "./request.ts";
 
-type ReplyOf<K extends Question["kind"]> = {
+type ReplyTo<K extends AgentRequest["kind"]> = {
   ask: readonly Answer[];
   await: boolean;
   http: HttpAnswer;
@@ -16,24 +16,29 @@ type ReplyOf<K extends Question["kind"]> = {
   "stop probe": ProbeTotals;
 }[K];
 
-/** The test's end of an agent in a namespace. */
+/** Our end of an agent that runs in a namespace. The agent ends with its laboratory. */
 export class AgentClient {
   readonly name: string;
   readonly #child: ChildProcess;
   readonly #waiting = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>();
   #count = 0;
+  #ended: Error | undefined;
 
   private constructor(name: string, child: ChildProcess) {
     this.name = name;
     this.#child = child;
   }
 
-  /** Starts an agent that serves on these addresses, and resolves when it does. Errors: its own words if it ends. */
+  /**
+   * Starts the agent of the namespace `name`, and resolves when it listens on these ports of these addresses.
+   *
+   * Errors: the agent ended; the message is its standard error.
+   */
   static async start(
     laboratory: Laboratory,
     name: string,
-    ports: readonly number[],
-    addresses: readonly string[],
+    ports: readonly number[] = [],
+    addresses: readonly string[] = [],
   ): Promise<AgentClient> {
     const program = fileURLToPath(new URL("./agent.ts", import.meta.url));
     const child = laboratory.start(name, [process.execPath, program, name, ports.join(","), ...addresses]);
@@ -42,21 +47,33 @@ export class AgentClient {
     return agent;
   }
 
-  /** Errors: the agent has ended. */
-  async send<K extends Question["kind"]>(question: Extract<Question, { kind: K }>): Promise<ReplyOf<K>> {
+  /** Sends a request and returns the reply. Errors: the agent has ended. */
+  async send<K extends AgentRequest["kind"]>(request: Extract<AgentRequest, { kind: K }>): Promise<ReplyTo<K>> {
+    if (this.#ended !== undefined) throw this.#ended;
     this.#count += 1;
     const number = this.#count;
     const reply = new Promise<unknown>((resolve, reject) => this.#waiting.set(number, { resolve, reject }));
-    this.#child.stdin?.write(`${JSON.stringify([number, question])}\n`);
-    return (await reply) as ReplyOf<K>;
+    this.#child.stdin?.write(`${JSON.stringify([number, request])}\n`);
+    return (await reply) as ReplyTo<K>;
+  }
+
+  /** Makes one connection, or sends one datagram. Errors: the agent has ended. */
+  async askOnce(target: {
+    readonly protocol: Protocol;
+    readonly address: string;
+    readonly port: number;
+    readonly timeoutMs: number;
+  }): Promise<Answer> {
+    const [answer] = await this.send({ kind: "ask", ...target, atOnce: 1, atMost: 1, wanted: 1 });
+    return answer ?? { kind: "silent" };
   }
 
   #listen(): Promise<void> {
     const { stdin, stdout, stderr } = this.#child;
     if (stdin === null || stdout === null || stderr === null) throw new Error(`agent ${this.name} has no pipes`);
-    let said = "";
+    let errors = "";
     stderr.on("data", (data) => {
-      said += String(data);
+      errors += String(data);
     });
     stdin.on("error", () => undefined);
     return new Promise((resolve, reject) => {
@@ -67,9 +84,9 @@ export class AgentClient {
         this.#waiting.delete(number);
       });
       this.#child.once("close", () => {
-        const error = new Error(`agent ${this.name} ended: ${said.trim()}`);
-        reject(error);
-        for (const waiting of this.#waiting.values()) waiting.reject(error);
+        this.#ended = new Error(`agent ${this.name} ended: ${errors.trim()}`);
+        reject(this.#ended);
+        for (const waiting of this.#waiting.values()) waiting.reject(this.#ended);
       });
     });
   }

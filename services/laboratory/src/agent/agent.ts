@@ -2,39 +2,40 @@ import { createInterface } from "node:readline";
 import { ask, askHttp, awaitName } from "./ask.ts";
 import { openFlow, type RunningFlow } from "./flow.ts";
 import { type RunningProbe, startProbe } from "./probe.ts";
-import type { Question } from "./question.ts";
+import type { AgentRequest } from "./request.ts";
 import { serve } from "./serve.ts";
 
-// A process that stays in its namespace, serves as a pod does, and sends what it is told to:
-// `node agent.ts NAME PORT,PORT… ADDRESS…`. Says "ready" once it serves; then reads `[number, Question]` a line and
-// writes `[number, reply]` a line, in the order in which replies come.
+// A process that stays in its namespace, answers as a pod does, and sends packets on request, because starting a
+// process for each packet takes longer than the packet: `node agent.ts NAME PORT,PORT… ADDRESS…`. It prints "ready"
+// when it listens, then reads `[number, AgentRequest]` and writes `[number, reply]`, one per line, in the order of the
+// replies.
 
 const flows = new Map<number, RunningFlow>();
 const probes = new Map<number, RunningProbe>();
 
-async function reply(question: Question): Promise<unknown> {
-  switch (question.kind) {
+async function reply(request: AgentRequest): Promise<unknown> {
+  switch (request.kind) {
     case "ask":
-      return ask(question);
+      return ask(request);
     case "await":
-      return awaitName(question);
+      return awaitName(request);
     case "http":
-      return askHttp(question);
+      return askHttp(request);
     case "open":
-      flows.set(question.id, await openFlow(question));
+      flows.set(request.id, await openFlow(request));
       return true;
     case "look":
-      return flows.get(question.id)?.look();
+      return flows.get(request.id)?.look();
     case "finish":
-      return flows.get(question.id)?.finish();
+      return flows.get(request.id)?.finish();
     case "probe":
-      probes.set(question.id, startProbe(question));
+      probes.set(request.id, startProbe(request));
       return true;
     case "stop probe":
-      return probes.get(question.id)?.stop();
+      return probes.get(request.id)?.stop();
     case "end":
-      flows.get(question.id)?.end();
-      return flows.delete(question.id);
+      flows.get(request.id)?.end();
+      return flows.delete(request.id);
   }
 }
 
@@ -42,7 +43,7 @@ const [name = "", ports = "", ...addresses] = process.argv.slice(2);
 await serve(name, addresses, ports.split(",").filter(Boolean).map(Number));
 process.stdout.write("ready\n");
 for await (const line of createInterface({ input: process.stdin })) {
-  const [number, question]: [number, Question] = JSON.parse(line);
-  void reply(question).then((value) => process.stdout.write(`${JSON.stringify([number, value])}\n`));
+  const [number, request]: [number, AgentRequest] = JSON.parse(line);
+  void reply(request).then((value) => process.stdout.write(`${JSON.stringify([number, value])}\n`));
 }
 process.exit();

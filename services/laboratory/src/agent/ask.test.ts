@@ -6,7 +6,7 @@ import { awaitName } from "./ask.ts";
 let server: Server;
 afterEach(() => new Promise((resolve) => server.close(resolve)));
 
-/** Tells its name so long after a connection has begun. */
+/** Starts a server that sends its name `delayMs` after a connection was made. */
 async function slowServer(name: string, delayMs: number): Promise<number> {
   server = createServer((socket) => {
     socket.on("error", () => undefined);
@@ -19,10 +19,10 @@ async function slowServer(name: string, delayMs: number): Promise<number> {
 const awaited = (port: number, name: string, timeoutMs: number) =>
   awaitName({ kind: "await", address: "127.0.0.1", port, name, timeoutMs });
 
-test("a name is waited for however long its answer takes", async () => {
+test("awaitName waits for a name whose answer takes longer than the interval between attempts", async () => {
   expect(await awaited(await slowServer("a", 400), "a", 15_000)).toBe(true);
 });
 
-test("another name is not the one that is waited for", async () => {
+test("awaitName returns false if only another name answers", async () => {
   expect(await awaited(await slowServer("b", 0), "a", 200)).toBe(false);
 });

@@ -1,31 +1,31 @@
 import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { setMaxListeners } from "node:events";
-import { request } from "node:http";
+import { request as httpRequest } from "node:http";
 import { connect } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Answer, HttpAnswer, Question } from "./question.ts";
+import type { AgentRequest, Answer, HttpAnswer } from "./request.ts";
 
-type Ask = Extract<Question, { kind: "ask" }>;
-type AwaitQuestion = Extract<Question, { kind: "await" }>;
+type Ask = Extract<AgentRequest, { kind: "ask" }>;
+type AwaitRequest = Extract<AgentRequest, { kind: "await" }>;
 type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;
 
-/** Sends round after round, because whom a packet goes to is chance. */
-export async function ask(question: Ask): Promise<readonly Answer[]> {
-  const { protocol, atOnce, atMost, wanted } = question;
+/** Sends packets in rounds until enough different names have answered: each packet reaches a random endpoint. */
+export async function ask(request: Ask): Promise<readonly Answer[]> {
+  const { protocol, atOnce, atMost, wanted } = request;
   const answers: Answer[] = [];
   const names = new Set<string>();
   do {
-    const round = Array.from({ length: atOnce }, () => (protocol === "tcp" ? askTcp(question) : askUdp(question)));
+    const round = Array.from({ length: atOnce }, () => (protocol === "tcp" ? askTcp(request) : askUdp(request)));
     for (const answer of await Promise.all(round)) {
       answers.push(answer);
       if (answer.kind === "answer") names.add(answer.name);
     }
-    // More packets make no answer out of silence.
+    // If no answer came so far, more packets will not help.
   } while (names.size < wanted && names.size > 0 && answers.length < atMost);
   return answers;
 }
 
-/** One connection, up to its first line; given up, and silent, when `signal` aborts. */
+/** Makes one connection and reads its first line. Returns "silent" when `signal` aborts. */
 export async function askTcp(target: Target, signal?: AbortSignal): Promise<Answer> {
   for (;;) {
     const answer = await askTcpFrom(nextPort(), target, signal);
@@ -63,15 +63,17 @@ function askTcpFrom(
 let lastPort = 10_000;
 
 /**
- * A local port that was not used for long. One that the system chooses may be one that the node still remembers from an
- * earlier test: a datagram would go where that one went, and a SYN can count as a bad packet of the old connection.
+ * Returns a local port that has not been used for a long time.
+ *
+ * For a port that the system chooses, the node may still have a conntrack entry from an earlier test: a datagram would
+ * follow that entry, and a SYN could be invalid in the old connection.
  */
 export function nextPort(): number {
   lastPort = lastPort >= 60_000 ? 10_000 : lastPort + 1;
   return lastPort;
 }
 
-/** Returns a socket that is bound to a port of `nextPort`. */
+/** Returns a UDP socket that is bound to a port of `nextPort`. */
 export async function freshUdpSocket(address: string, from: string | undefined): Promise<UdpSocket> {
   for (;;) {
     const socket = createSocket(address.includes(":") ? "udp6" : "udp4");
@@ -85,7 +87,7 @@ export async function freshUdpSocket(address: string, from: string | undefined):
   }
 }
 
-/** One datagram from a port of its own, and what comes back. */
+/** Sends one datagram from a new port and returns the answer. */
 export async function askUdp({ address, port, from, timeoutMs }: Target): Promise<Answer> {
   const socket = await freshUdpSocket(address, from);
   return new Promise((resolve) => {
@@ -97,26 +99,26 @@ export async function askUdp({ address, port, from, timeoutMs }: Target): Promis
     const timer = setTimeout(() => end({ kind: "silent" }), timeoutMs);
     socket.on("error", (error: NodeJS.ErrnoException) => end(fromError(error)));
     socket.on("message", (data) => end(JSON.parse(`{"kind":"answer",${String(data).slice(1)}`)));
-    // Only a connected socket is told that its datagram was refused.
+    // Only a connected socket reports that its datagram was refused.
     socket.connect(port, address, () => socket.send("who?"));
   });
 }
 
-/** How often a connection is tried that is waited for. */
+/** Interval between two attempts of `awaitName`. */
 const tryEveryMs = 20;
-/** How long a try may take, which bounds how many there are at once. */
+/** Time limit of one attempt; bounds the number of attempts at the same time. */
 const tryMs = 5_000;
 
 /**
- * Returns true once this name answers, false if it does not in time.
+ * Returns true once this name answers, false after `timeoutMs`.
  *
- * The next try does not wait for the one before: a SYN that came before the rules is lost, and how long an answer takes
- * says nothing on a busy machine.
+ * Attempts overlap: a SYN sent before the rules were installed is lost, and on a busy machine an answer may take longer
+ * than the interval between attempts.
  */
-export async function awaitName({ name, timeoutMs, ...target }: AwaitQuestion): Promise<boolean> {
+export async function awaitName({ name, timeoutMs, ...target }: AwaitRequest): Promise<boolean> {
   const deadlineMs = performance.now() + timeoutMs;
   const served = new AbortController();
-  // One for each try.
+  // Each attempt adds a listener.
   setMaxListeners(0, served.signal);
   while (!served.signal.aborted && performance.now() < deadlineMs) {
     void askTcp({ ...target, timeoutMs: tryMs }, served.signal).then((answer) => {
@@ -125,15 +127,16 @@ export async function awaitName({ name, timeoutMs, ...target }: AwaitQuestion): 
     await sleep(tryEveryMs, undefined, { signal: served.signal }).catch(() => undefined);
   }
   const isServed = served.signal.aborted;
-  // Whatever is still tried is over now.
+  // Cancels the attempts that are still running.
   served.abort();
   return isServed;
 }
 
-export function askHttp(question: Extract<Question, { kind: "http" }>): Promise<HttpAnswer> {
-  const { address, port, path = "/", timeoutMs } = question;
+/** Sends one GET request. */
+export function askHttp(request: Extract<AgentRequest, { kind: "http" }>): Promise<HttpAnswer> {
+  const { address, port, path = "/", timeoutMs } = request;
   return new Promise((resolve) => {
-    const call = request({ host: address, port, path, timeout: timeoutMs, agent: false }, (response) => {
+    const call = httpRequest({ host: address, port, path, timeout: timeoutMs, agent: false }, (response) => {
       let body = "";
       response.setEncoding("utf8").on("data", (text: string) => {
         body += text;
@@ -146,6 +149,7 @@ export function askHttp(question: Extract<Question, { kind: "http" }>): Promise<
   });
 }
 
+/** Returns the answer that a socket error stands for. */
 export function fromError(error: NodeJS.ErrnoException): Answer {
   return error.code === "ECONNREFUSED" ? { kind: "refused" } : { kind: "error", code: error.code ?? error.message };
 }

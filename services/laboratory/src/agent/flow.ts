@@ -1,26 +1,27 @@
 import { connect } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { freshUdpSocket, nextPort } from "./ask.ts";
-import type { FlowState, FlowTotals, Question } from "./question.ts";
-import { goOn } from "./serve.ts";
+import type { AgentRequest, FlowState, FlowTotals } from "./request.ts";
+import { startSending } from "./serve.ts";
 
-/** Something that sends every few milliseconds and counts what comes back. */
+/** A flow that sends every 15 ms and counts the answers. */
 export interface RunningFlow {
+  /** State since the last call. */
   look(): FlowState;
-  /** Sends no more, and waits for what is still to be answered for as long as anything can be late. */
+  /** Stops sending and waits up to 5 s for missing answers. */
   finish(): Promise<FlowTotals>;
   end(): void;
 }
 
 const everyMs = 15;
-/** How long missing answers are waited for; only a flow that has lost some waits for so long. */
+/** Time limit for missing answers; only a flow that has lost some waits for so long. */
 const lateMs = 5_000;
 
-type Open = Extract<Question, { kind: "open" }>;
+type Open = Extract<AgentRequest, { kind: "open" }>;
 
-/** Starts a flow: one TCP connection that echoes, or datagrams from one port. */
-export function openFlow(question: Open): Promise<RunningFlow> {
-  return question.protocol === "tcp" ? openTcp(question) : openUdp(question);
+/** Starts a flow: one TCP connection to an echo server, or datagrams from one port. */
+export function openFlow(request: Open): Promise<RunningFlow> {
+  return request.protocol === "tcp" ? openTcp(request) : openUdp(request);
 }
 
 async function openTcp({ address, port, from, isServerSending = false }: Open): Promise<RunningFlow> {
@@ -30,9 +31,9 @@ async function openTcp({ address, port, from, isServerSending = false }: Open): 
   let name: string | undefined;
   let ended: string | undefined;
   const total = { sent: 0, answered: 0 };
-  // A block of 1 KiB each time: a transfer, not a keep-alive.
+  // 1 KiB each time, so that the flow is a transfer and not a keep-alive.
   const block = Buffer.alloc(1_024, "x");
-  if (isServerSending) socket.write(goOn);
+  if (isServerSending) socket.write(startSending);
   const timer = setInterval(() => {
     if (isServerSending) return;
     total.sent += block.length;
@@ -80,7 +81,7 @@ async function openUdp({ address, port, from }: Open): Promise<RunningFlow> {
     answered += 1;
     total.answered += 1;
   });
-  // Refused datagrams do not end a flow: the next one may be answered.
+  // A refused datagram does not end the flow: the next one may be answered.
   socket.on("error", () => undefined);
   const timer = setInterval(() => {
     total.sent += 1;

@@ -1,23 +1,23 @@
 import { askTcp, askUdp } from "./ask.ts";
-import type { ProbeTotals, Question } from "./question.ts";
+import type { AgentRequest, ProbeTotals } from "./request.ts";
 
-/** New connections, one after the other, that show a moment in which there was nobody to serve them. */
+/** A series of new connections, which reveals moments without rules or endpoints. */
 export interface RunningProbe {
-  /** Starts no more, waits for those under way, and tells. */
+  /** Stops the series, waits for the connections in progress, and returns the totals. */
   stop(): Promise<ProbeTotals>;
 }
 
 const everyMs = 50;
-/** Longer than it takes TCP to send a lost SYN a second and a third time: what fails was refused or never served. */
+/** Longer than TCP needs to resend a lost SYN twice, so a failure means refused or never served. */
 const timeoutMs = 5_000;
 
-/** Makes a connection, or sends a datagram from a new port, every 50 ms; does not wait for one before the next. */
-export function startProbe(question: Extract<Question, { kind: "probe" }>): RunningProbe {
-  const { protocol } = question;
-  const target = { ...question, timeoutMs };
+/** Makes a connection, or sends a datagram from a new port, every 50 ms, without waiting for the previous one. */
+export function startProbe(request: Extract<AgentRequest, { kind: "probe" }>): RunningProbe {
+  const { protocol } = request;
+  const target = { ...request, timeoutMs };
   const startMs = performance.now();
   const failures: string[] = [];
-  const underWay = new Set<Promise<void>>();
+  const pending = new Set<Promise<void>>();
   let answered = 0;
   const one = async (): Promise<void> => {
     const atMs = Math.round(performance.now() - startMs);
@@ -27,13 +27,13 @@ export function startProbe(question: Extract<Question, { kind: "probe" }>): Runn
   };
   const timer = setInterval(() => {
     const asked = one();
-    underWay.add(asked);
-    void asked.finally(() => underWay.delete(asked));
+    pending.add(asked);
+    void asked.finally(() => pending.delete(asked));
   }, everyMs);
   return {
     stop: async () => {
       clearInterval(timer);
-      await Promise.all(underWay);
+      await Promise.all(pending);
       return { answered, failures };
     },
   };

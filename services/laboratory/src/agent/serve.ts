@@ -2,29 +2,30 @@ import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 
-/** What a client says that wants to be sent to without asking. */
-export const goOn = "go on";
+/** A client that sends this over TCP gets data without sending more. */
+export const startSending = "start sending";
 
 /**
- * Answers on the target ports of these addresses with one line of JSON, `{"name":"a","port":8080,"from":"10.1.1.12"}`:
- * who it is, where it listens and which client it sees. After that a connection is an echo; once the client has said
- * "go on" the server sends a block every few milliseconds, asked or not.
+ * Answers on these ports of these addresses, over TCP and UDP, with one line of JSON: its name, its port and the source
+ * address of the client, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`.
+ *
+ * A TCP connection then echoes, or sends a block every 15 ms after `startSending`.
  */
 export async function serve(name: string, addresses: readonly string[], ports: readonly number[]): Promise<void> {
-  // A socket for each address: one for all would answer datagrams from whatever address the route prefers.
-  const places = addresses.flatMap((address) => ports.map((port) => ({ address, port })));
+  // One socket per address: a wildcard socket would answer datagrams from the address that the route prefers.
+  const listeners = addresses.flatMap((address) => ports.map((port) => ({ address, port })));
   await Promise.all(
-    places.flatMap(({ address, port }) => [serveTcp(name, address, port), serveUdp(name, address, port)]),
+    listeners.flatMap(({ address, port }) => [serveTcp(name, address, port), serveUdp(name, address, port)]),
   );
 }
 
 async function serveTcp(name: string, address: string, port: number): Promise<void> {
   const server = createServer({ noDelay: true }, (socket) => {
-    // A client that has its answer resets the connection.
+    // Clients reset the connection when they have their answer.
     socket.on("error", () => undefined);
     socket.write(`${JSON.stringify({ name, port, from: socket.remoteAddress })}\n`);
     socket.on("data", (data) => {
-      if (String(data) === goOn) sendForEver(socket);
+      if (String(data) === startSending) sendUntilClosed(socket);
       else socket.write(data);
     });
   });
@@ -32,7 +33,7 @@ async function serveTcp(name: string, address: string, port: number): Promise<vo
   await once(server, "listening");
 }
 
-function sendForEver(socket: Socket): void {
+function sendUntilClosed(socket: Socket): void {
   const timer = setInterval(() => socket.write("x"), 15);
   socket.once("close", () => clearInterval(timer));
 }

@@ -1,16 +1,16 @@
 import { join } from "node:path";
+import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { buildNetwork, network } from "@kpng/laboratory/one-node.ts";
+import { ping } from "@kpng/laboratory/ping.ts";
 import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
 import { families, moveAddresses, removePod, swapPods } from "./changes.ts";
 import { copyManifests } from "./manifests.ts";
 import { elapsed, firstAnswer } from "./observe.ts";
-import { type Client, ping, startClient, startPod } from "./packets.ts";
 import type { Print } from "./print.ts";
-import { type Running, startCallout, startWatcher } from "./processes.ts";
-import type { Question } from "./question.ts";
+import { type Running, startCallout, startWatcher, withOutput } from "./processes.ts";
 
-/** Ports that the pods listen on. Neither the Service nor the rules name any: they are only for somebody to answer. */
+/** Ports that the pods listen on. Neither the Service nor the rules name a port. */
 const ports = [53, 80, 9000] as const;
 
 const asked = [
@@ -18,17 +18,17 @@ const asked = [
   { protocol: "udp", ports: [53, 9000] },
 ] as const;
 
-/** How long one packet's answer may take, once there are rules. */
+/** Time limit of one answer once the rules are installed. */
 const timeoutMs = 1_000;
 
 const { client: outside, node, pods } = network;
 
 /**
- * Tells the whole story in an open laboratory, with real processes and real packets.
+ * Runs every step of the demo in an open laboratory, with real processes and real packets.
  *
- * Errors: what was expected, what came instead, and what the processes said. All that it starts ends with the laboratory.
+ * Errors: a step that did not go as expected, with the output of the processes. They end with the laboratory.
  */
-export async function tell(laboratory: Laboratory, print: Print): Promise<void> {
+export async function runWalkthrough(laboratory: Laboratory, print: Print): Promise<void> {
   const running: Running[] = [];
   try {
     const client = await showNetwork(laboratory, print);
@@ -41,22 +41,20 @@ export async function tell(laboratory: Laboratory, print: Print): Promise<void> 
     await moveAddresses(client, print, manifests);
     await showRules(laboratory, print);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    const said = running.map(({ shown, output }) => `${shown}\n${output()}`).join("\n");
-    throw new Error(`${reason}\n${said}`.trim(), { cause: error });
+    throw withOutput(error, running);
   }
 }
 
-async function showNetwork(laboratory: Laboratory, print: Print): Promise<Client> {
+async function showNetwork(laboratory: Laboratory, print: Print): Promise<AgentClient> {
   await buildNetwork(laboratory, network);
-  await Promise.all(pods.map((pod) => startPod(laboratory, pod, ports)));
+  await Promise.all(pods.map(({ name, v4, v6 }) => AgentClient.start(laboratory, name, ports, [v4, v6])));
   const links = pods.map(({ name, v4 }) => `${name} ${v4}`).join(", ");
   print.step("network", `client ${outside.v4} ── node ${node.name} ── ${links}`);
-  print.detail("the same over IPv6, all in namespaces: this machine's own network is not touched");
-  return startClient(laboratory, outside);
+  print.detail("the same over IPv6, all in namespaces: this machine's network is not touched");
+  return AgentClient.start(laboratory, outside.name);
 }
 
-/** Starts watcher and backend; they share nothing but a unix socket, and the watcher has no network at all. */
+/** Starts watcher and backend. They share only a unix socket; the watcher has no network at all. */
 async function startProcesses(
   laboratory: Laboratory,
   print: Print,
@@ -70,44 +68,53 @@ async function startProcesses(
   running.push(watcher);
   await waitForSocket(watcher.child, socket);
   const externals = families.map(({ external }) => external).join(" and ");
-  print.step("watch", `manifests in a folder: a Service that has ${externals}`);
+  print.step("watch", `manifests in a folder: a Service with the external IPs ${externals}`);
   print.detail(shorten(watcher));
   const callout = startCallout((command) => laboratory.start(node.name, command), node.name, socket);
   running.push(callout);
-  print.step("callout", `on node ${node.name}: what concerns the node arrives as a stream, each change runs a program`);
+  print.step(
+    "callout",
+    `on node ${node.name}: the backend receives the node's view and runs a program for each change`,
+  );
   print.detail(shorten(callout));
 }
 
-async function showPackets(laboratory: Laboratory, client: Client, print: Print): Promise<void> {
+async function showPackets(laboratory: Laboratory, client: AgentClient, print: Print): Promise<void> {
   const start = performance.now();
   const firsts = [];
   for (const { external } of families) firsts.push(await firstAnswer(client, external, pods));
   const ready = firsts.map((first) => elapsed(start, first)).at(-1);
-  print.step("packets", `from the client; the first ones were answered ${ready} after the start of the backend`);
+  print.step("packets", `from the client; both addresses answered ${ready} after the backend started`);
   const seen = new Set<string>();
   for (const { external } of families) {
     for (const { protocol, ports: some } of asked) {
       const names: string[] = [];
-      for (const port of some)
-        names.push(...(await askTimes(client, { protocol, address: external, port, timeoutMs }, 8)));
+      for (const port of some) names.push(...(await askTimes(client, protocol, external, port, 8)));
       for (const name of names) seen.add(name);
       print.result(`${external}  ${protocol} ports ${some.join(" and ")}: ${count(names)}`);
     }
-    const pong = await ping(laboratory, outside, external);
+    const pong = await ping(laboratory, outside.name, external);
     if (pong === false) throw new Error(`${external} does not answer ping`);
     print.result(`${external}  ping ${pong === undefined ? "is not installed here" : "is answered"}`);
   }
   const silent = pods.filter(({ name }) => !seen.has(name));
   if (silent.length > 0) throw new Error(`no packet reached ${silent.map(({ name }) => name).join(", ")}`);
-  print.detail("no port is configured anywhere; pod-c is not asked, because it runs on node n2");
+  print.detail("no port is configured anywhere; pod-c gets no packet because it runs on node n2");
 }
 
-/** Asks the same several times and returns the names of those who answered. Errors: if one is not answered. */
-async function askTimes(client: Client, question: Question, times: number): Promise<readonly string[]> {
-  const replies = await Promise.all(Array.from({ length: times }, () => client.ask(question)));
-  return replies.map((reply) => {
-    if (reply.kind === "answer") return reply.name;
-    throw new Error(`${question.protocol} ${question.address} port ${question.port}: ${reply.reason}`);
+/** Asks several times at once and returns the names that answered. Errors: a missing answer. */
+async function askTimes(
+  client: AgentClient,
+  protocol: "tcp" | "udp",
+  address: string,
+  port: number,
+  times: number,
+): Promise<readonly string[]> {
+  const target = { protocol, address, port, timeoutMs };
+  const answers = await Promise.all(Array.from({ length: times }, () => client.askOnce(target)));
+  return answers.map((answer) => {
+    if (answer.kind === "answer") return answer.name;
+    throw new Error(`${protocol} ${address} port ${port}: ${answer.kind === "error" ? answer.code : answer.kind}`);
   });
 }
 
@@ -116,7 +123,7 @@ function count(names: readonly string[]): string {
 }
 
 async function showRules(laboratory: Laboratory, print: Print): Promise<void> {
-  print.step("rules", `in node ${node.name}, and nothing else: what is no longer wanted is gone`);
+  print.step("rules", `all rules of the example on node ${node.name}; outdated ones are removed`);
   for (const tool of ["iptables-save", "ip6tables-save"]) {
     const saved = await laboratory.run(node.name, [tool, "-t", "nat"]);
     for (const line of saved.split("\n").filter((text) => /^-A .*KPNG-ALLIP/.test(text))) print.detail(line);

@@ -7,15 +7,16 @@ import { network } from "@kpng/laboratory/one-node.ts";
 import { toolEnvironment } from "@kpng/laboratory/run-command.ts";
 import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
 import { copyManifests } from "./manifests.ts";
-import { type Running, startCallout, startWatcher } from "./processes.ts";
+import { type Running, startCallout, startWatcher, withOutput } from "./processes.ts";
 
 /**
- * Returns the rules that the node would get, where no packet can be sent: the same processes on the same manifests, but
- * the program at the end only prints. It neither reads nor changes this machine's rules.
+ * Returns the rules that the node would get, for machines that cannot send packets in namespaces.
  *
- * Errors: if the rules do not come within 10 s, with what the processes said. Nothing is left behind.
+ * Runs the same processes on the same manifests, but the example's program only prints its rules: it neither reads nor
+ * changes those of this machine. Errors: no rules within 10 s, with the output of the processes. Nothing is left
+ * behind.
  */
-export async function renderWithoutPackets(signal: AbortSignal): Promise<string> {
+export async function renderRules(signal: AbortSignal): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "kpng-demo-"));
   const running: Running[] = [];
   const start = ([program = "", ...options]: readonly string[]) =>
@@ -29,23 +30,22 @@ export async function renderWithoutPackets(signal: AbortSignal): Promise<string>
     await waitForSocket(watcher.child, socket);
     const callout = startCallout(start, network.node.name, socket, ["--dry-run"]);
     running.push(callout);
-    const limitMs = performance.now() + 10_000;
+    const deadlineMs = performance.now() + 10_000;
     for (;;) {
       const rules = rulesIn(callout.output());
       if (rules !== undefined) return rules;
-      if (performance.now() > limitMs) throw new Error("no rules came within 10 s");
+      if (performance.now() > deadlineMs) throw new Error("no rules within 10 s");
       await sleep(20, undefined, { signal });
     }
   } catch (error) {
-    const said = running.map(({ shown, output }) => `${shown}\n${output()}`).join("\n");
-    throw new Error(`${error instanceof Error ? error.message : String(error)}\n${said}`.trim(), { cause: error });
+    throw withOutput(error, running);
   } finally {
     for (const { child } of running) child.kill();
     await rm(folder, { recursive: true, force: true, maxRetries: 5 });
   }
 }
 
-/** Both families' transactions, once both are there. */
+/** Returns the transactions of both families, or undefined until both are printed. */
 function rulesIn(output: string): string | undefined {
   const transactions = output.match(/^# ip6?tables-restore[\s\S]*?^COMMIT$/gm) ?? [];
   return transactions.length < 2 ? undefined : transactions.join("\n");

@@ -2,7 +2,6 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { recordCommand } from "@kpng/cli/inspect/record.ts";
 import { dial } from "@kpng/process/dial.ts";
 import { Health } from "@kpng/process/health.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -15,6 +14,7 @@ import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { recordCommand } from "./record.ts";
 
 let folder: string;
 let store: Store;

@@ -1,23 +1,23 @@
 /** A protocol that an agent speaks. */
 export type Protocol = "tcp" | "udp";
 
-/** What an agent is asked to do; each question has one reply. */
-export type Question =
+/** A request to an agent; each has one reply. */
+export type AgentRequest =
+  /** Sends packets until `wanted` different names have answered, or `atMost` packets are sent. */
   | {
-      /** Sends until as many different names have answered as are wanted, or enough packets are sent. */
       readonly kind: "ask";
       readonly protocol: Protocol;
       readonly address: string;
       readonly port: number;
-      /** The client's address, where it has several. */
+      /** The source address, where the client has several. */
       readonly from?: string | undefined;
-      /** Packets sent at once, and at least. */
+      /** Packets sent at the same time, and the minimum. */
       readonly atOnce: number;
       readonly atMost: number;
       readonly wanted: number;
       readonly timeoutMs: number;
     }
-  /** Tries a TCP connection again and again until this name answers. */
+  /** Retries a TCP connection until this name answers. */
   | {
       readonly kind: "await";
       readonly address: string;
@@ -25,6 +25,7 @@ export type Question =
       readonly name: string;
       readonly timeoutMs: number;
     }
+  /** Sends one GET request. */
   | {
       readonly kind: "http";
       readonly address: string;
@@ -33,7 +34,7 @@ export type Question =
       readonly path?: string | undefined;
       readonly timeoutMs: number;
     }
-  /** Opens a connection, or sends datagrams from one port, and goes on until told to end. */
+  /** Starts a flow: a TCP connection, or datagrams from one port, that continue until `end`. */
   | {
       readonly kind: "open";
       readonly id: number;
@@ -41,15 +42,16 @@ export type Question =
       readonly address: string;
       readonly port: number;
       readonly from?: string | undefined;
-      /** The server sends, and the client is silent. Of TCP. */
+      /** The server sends and the client only listens. TCP only. */
       readonly isServerSending?: boolean | undefined;
     }
-  /** Says how it goes with what `open` started. */
+  /** Returns the state of a flow. */
   | { readonly kind: "look"; readonly id: number }
-  /** Sends no more, waits for the answers that are missing, and says how much was lost. */
+  /** Stops sending, waits for missing answers, and returns the totals of a flow. */
   | { readonly kind: "finish"; readonly id: number }
+  /** Closes a flow. */
   | { readonly kind: "end"; readonly id: number }
-  /** Makes a new connection, or sends a datagram from a new port, every 50 ms until told to stop. */
+  /** Starts a probe: every 50 ms a new connection, or a datagram from a new port, until `stop probe`. */
   | {
       readonly kind: "probe";
       readonly id: number;
@@ -58,45 +60,46 @@ export type Question =
       readonly port: number;
       readonly from?: string | undefined;
     }
-  /** Ends what `probe` started and says what became of it. */
+  /** Ends a probe and returns its totals. */
   | { readonly kind: "stop probe"; readonly id: number };
 
-/** What became of one packet. */
+/** The outcome of one connection or datagram. */
 export type Answer =
-  /** `name` answered on its port; `from` is the client's address that it saw. */
+  /** `name` answered, listening on `port`; `from` is the source address that it saw. */
   | { readonly kind: "answer"; readonly name: string; readonly port: number; readonly from: string }
   | { readonly kind: "refused" }
   | { readonly kind: "silent" }
-  /** What must not happen, e.g. an unreachable network; the system's code. */
+  /** Any other failure, such as an unreachable network; `code` is the system's. */
   | { readonly kind: "error"; readonly code: string };
 
-/** How a flow goes. */
+/** The state of a flow. */
 export interface FlowState {
-  /** Answers since the last look. */
+  /** Answers since the last `look`. */
   readonly answered: number;
-  /** Who gave the last one; undefined before the first. */
+  /** Sender of the last answer; undefined before the first. */
   readonly name: string | undefined;
-  /** Why it ended, if it did. */
+  /** Why the flow ended, if it did. */
   readonly ended: string | undefined;
 }
 
-/** What became of a whole flow: in bytes with TCP, in datagrams with UDP. */
+/** Totals of a flow: bytes with TCP, datagrams with UDP. */
 export interface FlowTotals {
   readonly sent: number;
   readonly answered: number;
-  /** Why it ended by itself, if it did. */
+  /** Why the flow ended before `finish`, if it did. */
   readonly ended: string | undefined;
 }
 
-/** What became of a series of new connections. */
+/** Totals of a probe. */
 export interface ProbeTotals {
   readonly answered: number;
-  /** One text for each that was not: when it began, in milliseconds since the first, and what came instead. */
+  /** One line for each attempt without an answer: its time in milliseconds since the first attempt, and its outcome. */
   readonly failures: readonly string[];
 }
 
+/** The response to an HTTP request. */
 export interface HttpAnswer {
-  /** 0: no connection. */
+  /** 0 if there was no response; `body` is the error then. */
   readonly status: number;
   readonly body: string;
 }
