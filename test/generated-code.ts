@@ -3,7 +3,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** Generates the code of the proto files again and fails where the committed code differs. */
+// Generates the code of the proto files into a temporary folder and fails if the committed code differs.
+
 const committed = "services/model/src/gen";
 
 function readTree(root: string): Map<string, string> {
@@ -24,7 +25,7 @@ try {
     (path) => actual.get(path) !== expected.get(path),
   );
   if (different.length > 0) {
-    process.stderr.write(`generated code is not current: ${different.join(", ")}\n`);
+    process.stderr.write(`generated code is out of date: ${different.join(", ")}\n`);
     process.exitCode = 1;
   }
 } finally {

@@ -4,8 +4,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 /**
- * All checks and tests: `npm test`; with `--quick` those without kernel, cluster, package registry and containers:
- * `npm run check`. Ends with a line `N passed, N failed, N skipped`, in which each check counts as one test.
+ * Runs all checks and tests: `npm test`. With `--quick`, `npm run check`, it leaves out the tests that need a kernel, a
+ * cluster, a package registry or containers.
+ *
+ * The last line of output is `N passed, N failed, N skipped`, where each check counts as one test. The exit status is 1
+ * if anything failed.
  */
 const isQuick = process.argv.includes("--quick");
 
@@ -18,7 +21,7 @@ interface Counts {
 interface Check {
   readonly name: string;
   readonly command: readonly string[];
-  /** What to do when it fails. */
+  /** Printed when the check fails: how to fix the cause. */
   readonly remedy: string;
 }
 
@@ -29,12 +32,12 @@ const checks: readonly Check[] = [
   {
     name: "proto compatibility",
     command: ["buf", "breaking", "--against", "proto/released.binpb"],
-    remedy: "keep names and numbers; a released field never changes",
+    remedy: "keep the names and numbers of released fields",
   },
   { name: "generated code", command: ["node", "test/generated-code.ts"], remedy: "npx buf generate" },
 ];
 
-/** What needs a kernel, a cluster, a registry, containers, or many processes. */
+/** Globs of the tests that need a kernel, a cluster, a registry, containers, or many processes. */
 const slowTests = [
   ...["kernel", "cluster", "peer/kube-proxy", "scale", "deploy", "package", "process", "monitoring"].map(
     (folder) => `test/${folder}/**`,
@@ -76,7 +79,7 @@ async function runVitest(): Promise<Counts> {
       readFileSync(file, "utf8"),
     ) as Record<string, number> & { success: boolean };
     const failed = numFailedTests ?? 0;
-    // A file that cannot even be loaded has no tests that could fail.
+    // A file that cannot be loaded has no tests, so Vitest counts only a failed suite.
     const unloaded = failed === 0 && (code !== 0 || !success) ? Math.max(1, numFailedTestSuites ?? 0) : 0;
     return {
       passed: numPassedTests ?? 0,

@@ -1,8 +1,8 @@
-// Sets a fresh clone up and runs a script of the project under its own Node.js:
+// Installs what a fresh clone needs and runs a script of the project with the Node.js of node_modules:
 //
 //   node deploy/development/run.mjs [--tools a,b,c] SCRIPT [ARGUMENT...]
 //
-// Plain JavaScript without packages, because it runs before there are any, on whatever Node.js (≥ 20) the machine has.
+// Plain JavaScript without packages: it runs before packages are installed, on the Node.js (≥ 20) of the machine.
 import { execFileSync, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { accessSync, constants, existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -13,7 +13,7 @@ const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const bin = join(root, "node_modules/.bin");
 const marker = join(root, "node_modules/.kpng-installed");
 
-/** Debian's package for each command that is not part of every installation. */
+/** Debian package of each command that a minimal installation lacks. */
 const debianPackages = {
   ip: "iproute2",
   "iptables-restore": "iptables",
@@ -42,27 +42,27 @@ function isOnPath(command) {
   });
 }
 
-/** npm packages as the lock file has them; nothing if they are there already. */
+/** Installs the npm packages of the lock file, unless they are installed. */
 function installNpmPackages() {
   const lock = createHash("sha256")
     .update(readFileSync(join(root, "package-lock.json")))
     .digest("hex");
   const wanted = `${lock} ${process.platform} ${process.arch}`;
   if (existsSync(marker) && readFileSync(marker, "utf8") === wanted) return;
-  say("installing npm packages, Node.js 24 among them (about a minute)");
-  // Without the warnings: that this Node.js is older than the packages want, one by one, is no matter, for none runs under it.
+  say("installing npm packages, including Node.js 24 (about a minute)");
+  // Without warnings: npm would warn for each package that this Node.js is too old, but the packages run on Node.js 24.
   execFileSync("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
   writeFileSync(marker, wanted);
 }
 
-/** Missing commands, as root on Debian; elsewhere what needs them says so itself. */
+/** Installs missing commands on Debian as root. Elsewhere it only names them; tests that need one fail and name it. */
 function installSystemPackages(tools) {
   const missing = tools.filter((tool) => !isOnPath(tool));
   if (missing.length === 0) return;
   const packages = [...new Set(missing.map((tool) => debianPackages[tool] ?? tool))];
   if (process.getuid?.() !== 0 || !isOnPath("apt-get")) {
     say(
-      `not found: ${missing.join(", ")} (Debian: apt-get install ${packages.join(" ")}); what needs them will say so`,
+      `not found: ${missing.join(", ")} (Debian: apt-get install ${packages.join(" ")}); steps that need them will fail`,
     );
     return;
   }
@@ -73,20 +73,20 @@ function installSystemPackages(tools) {
     apt("update");
     apt("install", "-y", "--no-install-recommends", ...packages);
   } catch {
-    say("apt-get failed; what needs the packages will say so");
+    say("apt-get failed; steps that need the packages will fail");
   }
 }
 
-/** Our own Node.js must be there: `npm ci --ignore-scripts` leaves it out without a word. */
+/** Exits if Node.js 24 is missing in node_modules: `npm ci --ignore-scripts` silently omits it. */
 function checkNode() {
   let version = "none";
   try {
     version = execFileSync(join(bin, "node"), ["--version"], { encoding: "utf8" }).trim();
   } catch {
-    // Said below.
+    // Reported below.
   }
   if (Number(/^v(\d+)/.exec(version)?.[1] ?? 0) >= 24) return;
-  say(`node_modules/.bin/node is ${version}, 24 is needed: run "npm ci" without --ignore-scripts`);
+  say(`node_modules/.bin/node is ${version}, but 24 is required: run "npm ci" without --ignore-scripts`);
   process.exit(1);
 }
 

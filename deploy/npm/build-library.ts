@@ -4,13 +4,13 @@ import { dirname, join, relative, resolve, sep } from "node:path";
 import { build } from "esbuild";
 
 /**
- * Makes a package of this repository usable for people who install it from npm.
+ * Builds the files of a package that is published on npm.
  *
- * Node.js does not run TypeScript below node_modules, so `dist/index.js` is a bundle of `src/index.ts` with the packages
- * of this repository in it and those of npm outside, and `dist/types/` has the declarations of all that it exports. The
- * packages inside are devDependencies of the package: whoever installs it does not need them.
+ * Node.js does not run TypeScript below node_modules. `dist/index.js` is therefore a bundle of `src/index.ts`, which
+ * contains the packages of this repository and imports those of npm, and `dist/types/` holds the declarations of all
+ * exports. The bundled packages are devDependencies: users of the published package do not install them.
  *
- * Usage: `node deploy/npm/build-library.ts services/backend-kit`; `npm pack` does it by the script `prepack`.
+ * Usage: `node deploy/npm/build-library.ts services/backend-kit`; `npm pack` runs it as the script `prepack`.
  */
 
 interface Manifest {
@@ -34,13 +34,13 @@ async function buildLibrary(folder: string): Promise<void> {
   const dependencies = Object.keys(manifest.dependencies ?? {});
   const internal = dependencies.filter((name) => name.startsWith(internalScope));
   if (internal.length > 0) {
-    throw new Error(`${manifest.name} would need ${internal.join(", ")} from npm: make them devDependencies`);
+    throw new Error(`${manifest.name} would install ${internal.join(", ")} from npm: make them devDependencies`);
   }
   rmSync(dist, { recursive: true, force: true });
   await bundle(manifest, entry, dist, dependencies);
   emitDeclarations(entry, join(dist, "types"));
   for (const path of Object.values(manifest.exports["."])) {
-    if (!existsSync(join(folder, path))) throw new Error(`${manifest.name} exports ${path}, which was not made`);
+    if (!existsSync(join(folder, path))) throw new Error(`${manifest.name} exports ${path}, which was not built`);
   }
 }
 
@@ -49,7 +49,7 @@ async function bundle(manifest: Manifest, entry: string, dist: string, dependenc
     entryPoints: { index: entry },
     outdir: dist,
     bundle: true,
-    // What is imported when it is needed stays in files of its own: in one file, its packages would be imported at once.
+    // Dynamic imports stay in separate files: in one file, the packages that they need would be loaded at the start.
     splitting: true,
     platform: "node",
     target: "node24",
@@ -61,11 +61,13 @@ async function bundle(manifest: Manifest, entry: string, dist: string, dependenc
   });
   const foreign = Object.keys(result.metafile.inputs).filter((path) => path.includes("node_modules"));
   if (foreign.length > 0) {
-    throw new Error(`${manifest.name} lacks dependencies for what it would bundle: ${foreign.slice(0, 3).join(", ")}`);
+    throw new Error(
+      `${manifest.name} bundles packages that are not in its dependencies: ${foreign.slice(0, 3).join(", ")}`,
+    );
   }
 }
 
-/** Writes declarations for the entry and all that it imports from this repository, each at `PACKAGE/src/FILE.d.ts`. */
+/** Writes declarations of the entry and of all files of this repository that it imports, as `PACKAGE/src/FILE.d.ts`. */
 function emitDeclarations(entry: string, folder: string): void {
   const config = join(dirname(dirname(entry)), "tsconfig.declarations.json");
   const compilerOptions = {
@@ -74,7 +76,7 @@ function emitDeclarations(entry: string, folder: string): void {
     noEmit: false,
     rootDir: services,
     outDir: folder,
-    // Found through node_modules, our packages would count as foreign, and foreign files are not written.
+    // Resolved through node_modules, our packages would count as external, and tsc writes no declarations for those.
     paths: Object.fromEntries(
       readdirSync(services).map((name) => [`${internalScope}${name}/*`, [join(services, name, "src/*")]]),
     ),
@@ -91,7 +93,7 @@ function emitDeclarations(entry: string, folder: string): void {
   }
 }
 
-/** Makes imports of our .ts files imports of the .js files that people's compilers look for. */
+/** Changes imports of `.ts` files to `.js`, the form in which compilers of users resolve declarations. */
 function rewriteSpecifiers(path: string, folder: string): void {
   const text = readFileSync(path, "utf8");
   const rewritten = text.replaceAll(/(from |import\()"([^"]+)\.ts"/g, (_all, keyword: string, specifier: string) => {
