@@ -20,13 +20,14 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
     ...["state-file", "inspect/changes", "inspect/explain", "inspect/rows", "inspect"],
   ],
   "service-plan": [],
+  "packet-tracer": [],
   laboratory: [".", "agent"],
   "backend-kit": [
     ...["config", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
     ...["observe", "conntrack", "health-check", "inspect"],
   ],
   "backend-callout": ["commit"],
-  "backend-iptables": ["render", "read", "diff", "commit", "trace", "shadow"],
+  "backend-iptables": ["render", "read", "diff", "commit", "shadow"],
   "backend-json": [],
   cli: ["demo", "inspect", "inspect/tables", "commands"],
 };

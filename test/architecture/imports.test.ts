@@ -8,13 +8,14 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   process: [],
   watcher: ["model", "process"],
   "service-plan": ["model"],
+  "packet-tracer": ["model"],
   "backend-kit": ["model", "process", "service-plan"],
   laboratory: [],
   cli: ["*"],
 };
 
 /** A backend imports the kit, and neither the watcher nor another backend. */
-const backendMayImport = ["model", "process", "service-plan", "backend-kit"];
+const backendMayImport = ["model", "process", "service-plan", "packet-tracer", "backend-kit"];
 
 const services = readdirSync("services");
 const imports = readSourceFiles("services/**/*.ts").flatMap(importsOf);

@@ -30,7 +30,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-iptables/src/render",
   "services/backend-iptables/src/shadow",
   "services/backend-iptables/src/testing",
-  "services/backend-iptables/src/trace",
   "services/backend-json/src",
   "services/backend-kit",
   "services/backend-kit/src",
@@ -50,6 +49,7 @@ export const foldersNotRewritten: readonly string[] = [
   "services/cli/src/inspect",
   "services/model/src",
   "services/model/src/wire",
+  "services/packet-tracer/src",
   "services/process",
   "services/process/src",
   "services/process/src/trace",
@@ -118,12 +118,12 @@ export const foldersOutOfOrder: readonly string[] = [
 /** Folders whose files import each other in a circle. */
 export const foldersWithCycles: readonly string[] = [
   "services/backend-iptables/src/render",
-  "services/backend-iptables/src/trace",
   "services/backend-kit/src",
   "services/backend-kit/src/disk",
   "services/backend-kit/src/receive",
   "services/backend-kit/src/state",
   "services/backend-kit/src/sync",
+  "services/packet-tracer/src",
   "services/watcher/src/stream/session",
 ];
 

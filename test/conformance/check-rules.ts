@@ -1,6 +1,6 @@
-import { isIn } from "@kpng/backend-iptables/trace/cidr.ts";
-import { parseRuleset } from "@kpng/backend-iptables/trace/parse-ruleset.ts";
-import { type TracedNode, type TracedPacket, type TraceOutcome, trace } from "@kpng/backend-iptables/trace/trace.ts";
+import { isIn } from "@kpng/model/cidr.ts";
+import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
+import { type TracedNode, type TracedPacket, type TraceOutcome, trace } from "@kpng/packet-tracer/trace.ts";
 import {
   type ConcretePacket,
   concretePackets,

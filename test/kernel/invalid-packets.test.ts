@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
-import { parseRuleset } from "@kpng/backend-iptables/trace/parse-ruleset.ts";
-import { trace } from "@kpng/backend-iptables/trace/trace.ts";
+import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
+import { trace } from "@kpng/packet-tracer/trace.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { named, publicAddress } from "../scenario/build.ts";
 import { addressOf, loadBalancerIP, outside } from "../scenario/packet.ts";

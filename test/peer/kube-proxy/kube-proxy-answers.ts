@@ -1,8 +1,8 @@
-import { onlyDestination, onlyPort } from "@kpng/backend-iptables/trace/candidates.ts";
-import { parseRuleset } from "@kpng/backend-iptables/trace/parse-ruleset.ts";
-import type { Rule, Ruleset } from "@kpng/backend-iptables/trace/rule.ts";
-import { type TracedNode, type TraceOutcome, trace } from "@kpng/backend-iptables/trace/trace.ts";
 import type { Family } from "@kpng/model/address.ts";
+import { onlyDestination, onlyPort } from "@kpng/packet-tracer/candidates.ts";
+import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
+import type { Rule, Ruleset } from "@kpng/packet-tracer/rule.ts";
+import { type TracedNode, type TraceOutcome, trace } from "@kpng/packet-tracer/trace.ts";
 import type { SavedRules } from "./kube-proxy.ts";
 import { describeFate, destination, type Question } from "./questions.ts";
 import { tracedNode } from "./world.ts";

@@ -1,5 +1,5 @@
-import type { TracedNode } from "@kpng/backend-iptables/trace/trace.ts";
 import type { Family } from "@kpng/model/address.ts";
+import type { TracedNode } from "@kpng/packet-tracer/trace.ts";
 
 /** What all generated states have in common. */
 

@@ -1,8 +1,8 @@
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
+import type { Ruleset } from "@kpng/packet-tracer/rule.ts";
+import { type TraceOutcome, trace } from "@kpng/packet-tracer/trace.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { parseRuleset } from "../trace/parse-ruleset.ts";
-import type { Ruleset } from "../trace/rule.ts";
-import { type TraceOutcome, trace } from "../trace/trace.ts";
 import type { Difference } from "./difference.ts";
 import { frontendsOf } from "./frontends.ts";
 import { joinFrontends, type Probe, type ProbeWorld, probesOf, serviceOf } from "./probes.ts";

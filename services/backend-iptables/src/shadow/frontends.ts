@@ -1,6 +1,6 @@
-import { onlyDestination, onlyPort } from "../trace/candidates.ts";
-import { isIn } from "../trace/cidr.ts";
-import type { Rule, Ruleset } from "../trace/rule.ts";
+import { isIn } from "@kpng/model/cidr.ts";
+import { onlyDestination, onlyPort } from "@kpng/packet-tracer/candidates.ts";
+import type { Rule, Ruleset } from "@kpng/packet-tracer/rule.ts";
 
 /** An address and port that rules are about. */
 export interface Frontend {

@@ -1,7 +1,7 @@
 import { networkInterfaces } from "node:os";
 import type { Family } from "@kpng/model/address.ts";
-import { isIn } from "../trace/cidr.ts";
-import type { TracedNode } from "../trace/trace.ts";
+import { isIn } from "@kpng/model/cidr.ts";
+import type { TracedNode } from "@kpng/packet-tracer/trace.ts";
 
 /** What a packet's way depends on besides rules: the addresses of this node, and its links. */
 export interface NodeFacts extends TracedNode {

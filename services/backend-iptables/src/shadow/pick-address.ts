@@ -1,6 +1,6 @@
 import type { Family } from "@kpng/model/address.ts";
+import { isIn } from "@kpng/model/cidr.ts";
 import ipaddr from "ipaddr.js";
-import { isIn } from "../trace/cidr.ts";
 
 /** Addresses for documentation (RFC 5737, RFC 3849) and benchmarks (RFC 2544): nobody has them. */
 const strangers: Readonly<Record<Family, readonly string[]>> = {

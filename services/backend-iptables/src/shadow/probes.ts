@@ -1,8 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
+import { isIn } from "@kpng/model/cidr.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import type { TracedPacket } from "@kpng/packet-tracer/trace.ts";
 import type { LocalTraffic } from "../render/render-options.ts";
-import { isIn } from "../trace/cidr.ts";
-import type { TracedPacket } from "../trace/trace.ts";
 import type { Frontend, FrontendKey } from "./frontends.ts";
 import type { NodeFacts } from "./node-facts.ts";
 import { pickInside, pickStranger } from "./pick-address.ts";

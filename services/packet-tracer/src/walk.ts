@@ -1,5 +1,5 @@
+import { isIn } from "@kpng/model/cidr.ts";
 import { candidates } from "./candidates.ts";
-import { isIn } from "./cidr.ts";
 import type { Match, Rule, Ruleset } from "./rule.ts";
 
 /** A packet on its way through a node. */

@@ -1,4 +1,4 @@
-import { isIn } from "./cidr.ts";
+import { isIn } from "@kpng/model/cidr.ts";
 import type { Ruleset } from "./rule.ts";
 import { type Branch, type Traced, walk } from "./walk.ts";
 
