@@ -14,7 +14,6 @@ export const foldersNotRewritten: readonly string[] = [
   "deploy/monitoring",
   "deploy/monitoring/dashboard",
   "docs",
-  "docs/decisions",
   "docs/reference",
   "examples/all-ip",
   "examples/all-ip/manifests",
