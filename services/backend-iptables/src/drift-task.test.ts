@@ -1,5 +1,5 @@
 import { createReadableLog } from "@kpng/backend-kit/testing/steps.ts";
-import { service, view } from "@kpng/backend-kit/testing/views.ts";
+import { service, view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { Registry } from "prom-client";

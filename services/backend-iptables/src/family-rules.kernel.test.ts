@@ -1,6 +1,6 @@
-import { endpoint, port, service, view } from "@kpng/backend-kit/testing/views.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
+import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
 import { cleanupTransaction } from "./commit/cleanup.ts";

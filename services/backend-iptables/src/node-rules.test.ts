@@ -1,7 +1,7 @@
 import { createReadableLog } from "@kpng/backend-kit/testing/steps.ts";
-import { endpoint, port, type ServiceParts, service, view } from "@kpng/backend-kit/testing/views.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
+import { endpoint, port, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
 import { expect, test } from "vitest";
 import { FamilyRules } from "./family-rules.ts";
 import { NodeRules } from "./node-rules.ts";

@@ -1,6 +1,6 @@
-import { endpoint, port, service } from "@kpng/backend-kit/testing/views.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
+import { endpoint, port, service } from "@kpng/model/testing/views.ts";
 import { expect, test } from "vitest";
 import { renderFixedChains } from "../render/render-fixed-chains.ts";
 import { renderService } from "../render/render-service.ts";

@@ -1,5 +1,5 @@
-import { endpoint, port, type ServiceParts, service } from "@kpng/backend-kit/testing/views.ts";
 import type { ViewEndpoint } from "@kpng/model/node-view.ts";
+import { endpoint, port, type ServiceParts, service } from "@kpng/model/testing/views.ts";
 import { describe, expect, test } from "vitest";
 import { rulesOf } from "../testing/rules-of.ts";
 import type { RenderOptions } from "./render-options.ts";

@@ -1,4 +1,4 @@
-import { endpoint, port, service, view } from "@kpng/backend-kit/testing/views.ts";
+import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { expect, test } from "vitest";
 import { FamilyRules } from "../family-rules.ts";
 import { renderOptions } from "../testing/options.ts";

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
-import { endpoint, port, service, view } from "@kpng/backend-kit/testing/views.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
+import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { restoreRules } from "../commit/restore-rules.ts";
 import { runTool } from "../commit/run-tool.ts";
 import { FamilyRules } from "../family-rules.ts";

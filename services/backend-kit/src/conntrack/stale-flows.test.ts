@@ -1,5 +1,5 @@
+import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { expect, test } from "vitest";
-import { endpoint, port, service, view } from "../testing/views.ts";
 import { isStale, StaleGroups } from "./stale-flows.ts";
 import { parseFlow, type UdpFlow } from "./udp-flow.ts";
 import { ipFrontend, nodePortFrontend, udpFrontends } from "./udp-frontends.ts";

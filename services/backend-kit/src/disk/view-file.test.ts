@@ -2,8 +2,8 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { endpoint, port, service, view } from "../testing/views.ts";
 import { type LoadedView, loadView } from "./load-view.ts";
 import { type ServiceFilter, writeViewFile } from "./view-file.ts";
 

@@ -2,11 +2,11 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import { service, view } from "@kpng/model/testing/views.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { createReadableLog } from "../testing/steps.ts";
-import { service, view } from "../testing/views.ts";
 import { readViewFile } from "./view-file.ts";
 import { ViewKeeper } from "./view-keeper.ts";
 

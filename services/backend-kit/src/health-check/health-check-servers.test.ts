@@ -1,9 +1,9 @@
 import { Agent, get, type IncomingHttpHeaders } from "node:http";
 import { type AddressInfo, createServer } from "node:net";
+import { endpoint, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { createGate, createReadableLog, Mailbox } from "../testing/steps.ts";
-import { endpoint, service, view } from "../testing/views.ts";
 import { HealthCheckServers, type ListenAddresses } from "./health-check-servers.ts";
 
 const local: ListenAddresses = { v4: { kind: "listed", addresses: ["127.0.0.1"] }, v6: { kind: "all" } };

@@ -1,5 +1,5 @@
+import { endpoint, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
 import { expect, test } from "vitest";
-import { endpoint, type ServiceParts, service, view } from "../testing/views.ts";
 import { wantedChecks } from "./wanted-checks.ts";
 
 const loadBalancer: ServiceParts = {

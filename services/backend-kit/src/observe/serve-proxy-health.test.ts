@@ -1,9 +1,9 @@
 import { request } from "node:http";
 import { type AddressInfo, createServer } from "node:net";
+import { view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { view } from "../testing/views.ts";
 import { deploymentPorts } from "./default-ports.ts";
 import { ProxyHealth } from "./proxy-health.ts";
 import { proxyObserveTasks } from "./serve-proxy-health.ts";

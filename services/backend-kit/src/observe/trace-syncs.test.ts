@@ -1,9 +1,9 @@
+import { view } from "@kpng/model/testing/views.ts";
 import { KeptTracing } from "@kpng/process/testing/kept-tracing.ts";
 import { formatTraceparent } from "@kpng/process/trace/traceparent.ts";
 import { expect, test } from "vitest";
 import { type Arrival, mergeArrivals } from "../state/arrival.ts";
 import type { SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
-import { view } from "../testing/views.ts";
 import { recordsTrace } from "./records-trace.ts";
 import { TraceSyncs } from "./trace-syncs.ts";
 

@@ -1,3 +1,4 @@
+import { service, view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { Registry } from "prom-client";
@@ -5,7 +6,6 @@ import { expect, test } from "vitest";
 import { createBackendMetrics } from "../observe/backend-metrics.ts";
 import { diffViews } from "../state/diff-views.ts";
 import { createGate, createReadableLog, type Gate } from "../testing/steps.ts";
-import { service, view } from "../testing/views.ts";
 import { FullSyncRequests } from "./full-sync-requests.ts";
 import { SyncLoop, type SyncPace } from "./sync-loop.ts";
 import type { SyncUpdate } from "./sync-update.ts";

@@ -2,9 +2,9 @@
 // and prints the conntrack table before and after as JSON. The rules stay unchanged, so only the deletion is tested.
 import { execFileSync } from "node:child_process";
 import { createSocket, type Socket } from "node:dgram";
+import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
-import { endpoint, port, service, view } from "../../testing/views.ts";
 import { createConntrackTool } from "../conntrack-tool.ts";
 import { StaleFlowCleaner } from "../stale-flow-cleaner.ts";
 
