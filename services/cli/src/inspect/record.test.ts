@@ -6,7 +6,8 @@ import { dial } from "@kpng/process/dial.ts";
 import { Health } from "@kpng/process/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
-import { readRecording, replaySource } from "@kpng/watcher/source/replay/replay-source.ts";
+import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
+import { replaySource } from "@kpng/watcher/source/replay/replay-source.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
@@ -130,9 +131,9 @@ test("what is there and is no file, such as a device, stays what it is", async (
 });
 
 test("a file that is not there, or is cut short while packed, is named", async () => {
-  expect(() => readRecording(join(folder, "none"))).toThrow(/BAD_INPUT.*none cannot be read/);
+  expect(() => readRecording(join(folder, "none"))).toThrow(/BAD_INPUT.*cannot read the recording .*none/);
   const path = join(folder, "r.jsonl.gz");
   await record(path, async () => undefined);
   writeFileSync(path, readFileSync(path).subarray(0, 100));
-  expect(() => readRecording(path)).toThrow(/BAD_INPUT.*r\.jsonl\.gz cannot be read/);
+  expect(() => readRecording(path)).toThrow(/BAD_INPUT.*cannot read the recording .*r\.jsonl\.gz/);
 });

@@ -6,7 +6,7 @@ import {
   ObjectKind,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { parseSomeText, parseWholeNumber } from "@kpng/process/options.ts";
-import { readRecording } from "@kpng/watcher/source/replay/replay-source.ts";
+import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
 import { inspectClient } from "./client.ts";
 import type { ClientCommand } from "./client-command.ts";
 import { limitOption } from "./get.ts";

@@ -3,10 +3,10 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
 
-/** The kinds of objects that a source delivers. */
+/** Kinds of objects that a source delivers. All three must be listed before anything is served. */
 export type Kind = "services" | "slices" | "nodes";
 
-/** One object put or gone. A put carries the whole new value. */
+/** Put or delete of one object. A put carries the whole new value. */
 export type ObjectChange =
   | { readonly kind: "put-service"; readonly service: Service }
   | { readonly kind: "delete-service"; readonly key: ServiceKey }
@@ -15,45 +15,45 @@ export type ObjectChange =
   | { readonly kind: "put-node"; readonly node: Node }
   | { readonly kind: "delete-node"; readonly name: string };
 
-/** All objects of the kinds that are present; an absent kind is left as it is. */
+/** Complete lists of one or more kinds. An absent kind is not changed. */
 export interface ClusterObjects {
   readonly services?: readonly Service[] | undefined;
   readonly slices?: readonly EndpointSlice[] | undefined;
   readonly nodes?: readonly Node[] | undefined;
-  /** CIDRs that cluster IPs are taken from; absent leaves them as they are. */
+  /** CIDRs from which cluster IPs are allocated. */
   readonly serviceCIDRs?: readonly string[] | undefined;
 }
 
-/** Where changes come from, for whoever follows one on its way. */
+/** Where and when changes entered the watcher, for traces, metrics and `kpng get changes`. */
 export interface Origin {
-  /** Kind of the source: "kube", "file" or "api". */
+  /** Kind of the source: "kube", "file", "api" or "replay". */
   readonly source: string;
-  /** When the first of them reached this process, in milliseconds since 1970, with fractions. */
+  /** When the first of the changes reached this process, in milliseconds since 1970, with fractions. */
   readonly receivedAtMs: number;
-  /** Of another watcher: what its marker said of their traces. */
+  /** Traces of the changes in the upstream watcher, if that is the source. */
   readonly upstream?: UpstreamTraces | undefined;
 }
 
-/** See Traceparents, TracedNodes and StoredAtMicros of EmptyOp. */
+/** Decoded from the fields Traceparents, TracedNodes and StoredAtMicros of a sync marker (message EmptyOp). */
 export interface UpstreamTraces {
   /** Newest first. */
   readonly traceparents: readonly string[];
   readonly tracedNodes: number;
-  /** By the other watcher's clock, in milliseconds since 1970; 0 if it does not say. */
+  /** By the upstream watcher's clock, in milliseconds since 1970; 0 if unknown. */
   readonly storedAtMs: number;
 }
 
 /**
- * Where a source puts what it reads. The store is the only implementation.
+ * Destination of a source's objects. The store implements it.
  *
- * Each call makes at most one revision, and none if nothing differs by value.
+ * Each call makes at most one revision, and none if no value changed.
  */
 export interface ClusterSink {
   /** Applies changes in their order. */
   apply(changes: readonly ObjectChange[], origin?: Origin): void;
-  /** Makes the given objects the only ones of their kinds, and these kinds synced. */
+  /** Replaces all objects of the given kinds and marks these kinds as synced. */
   replace(objects: ClusterObjects, origin?: Origin): void;
 }
 
-/** A task that fills a sink until it is aborted. What it reads is validated before it reaches the sink. */
+/** A task that fills a sink until it is aborted. Objects are validated before they reach the sink. */
 export type Source = Task;

@@ -14,7 +14,7 @@ import { GlobalItems } from "./global-items.ts";
 
 const byText = (a: unknown, b: unknown): number => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
 
-/** All objects of a store, ordered by what they are, without the slices that have no endpoint: no stream carries them. */
+/** All objects of a store in a fixed order. Slices without endpoints are omitted, because the stream does not carry them. */
 function contentOf({ snapshot }: Store): unknown {
   const slices = [...snapshot.slicesByService.values()]
     .flat()
@@ -25,7 +25,7 @@ function contentOf({ snapshot }: Store): unknown {
   );
 }
 
-test("what a batch changes leads to the same state as all that is held", () => {
+test("applying the changes of batches gives the same state as replacing everything", () => {
   for (let seed = 1; seed <= 50; seed++) {
     const random = makeRandomBelow(makeRandom(seed));
     const items = new GlobalItems();
@@ -51,9 +51,7 @@ test("what a batch changes leads to the same state as all that is held", () => {
         ][random(6)];
         step?.();
       }
-      if (items.isFresh) changed.replace(items.toObjects());
-      else changed.apply(items.toChanges());
-      items.endBatch();
+      items.deliverTo(changed);
       replaced.replace(items.toObjects());
       expect(contentOf(changed), `seed ${seed}, batch ${batch}`).toEqual(contentOf(replaced));
     }
@@ -71,7 +69,7 @@ describe("a relay", () => {
     for (const server of servers.splice(0)) await server.stop();
   });
 
-  test("holds what its upstream holds, through changes and another upstream with another state", async () => {
+  test("follows its upstream through changes, and through a restart with another state", async () => {
     const upstream = new Store();
     upstream.replace({
       services: [service(), service({ name: "other" })],

@@ -12,11 +12,11 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { Counter, type Registry } from "prom-client";
 import { makeConnectedGauge } from "../connected-gauge.ts";
 import type { ClusterSink, Origin, Source } from "../source.ts";
-import { receiveOp } from "./decode-global.ts";
+import { applyGlobalOp } from "./apply-global-op.ts";
 import { GlobalItems } from "./global-items.ts";
 
 export interface ApiSourceOptions {
-  /** Reaches the watcher upstream, ours or a Go one. */
+  /** Connection to the upstream watcher: kpng or the original KPNG. */
   readonly transport: Transport;
   readonly sink: ClusterSink;
   readonly log: Log;
@@ -25,14 +25,14 @@ export interface ApiSourceOptions {
   readonly backoff?: BackoffOptions | undefined;
 }
 
-/** Name of this source among the parts of the process's health. */
+/** Name of this source in the health of the process. */
 const part = "source/api";
 
 /**
- * Fills the store from another watcher's global stream.
+ * Fills the sink from the global stream of another watcher: the source of a relay.
  *
- * Each batch becomes at most one revision, applied when it is complete. When the upstream is lost, what is held stays
- * served, and the source comes back with jittered backoff; the first batch of the new stream replaces the whole state.
+ * Each complete batch becomes at most one revision. When the connection is lost, the relay keeps serving the last state and
+ * reconnects with jittered backoff. The first batch of the new stream replaces the whole state.
  */
 export function apiSource(options: ApiSourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };
@@ -52,7 +52,7 @@ async function run(options: ApiSourceOptions, signal: AbortSignal): Promise<void
   const reconnect = new Reconnect(options.backoff);
   health.setWaiting(part, "waiting for the upstream watcher");
   while (!signal.aborted) {
-    let failure: unknown = new Error("it ended the stream");
+    let failure: unknown = new Error("the upstream watcher ended the stream");
     reconnect.opening();
     try {
       await follow({ ...options, onBatch: () => setConnected(true) }, reconnect, signal);
@@ -78,15 +78,15 @@ async function follow(
   const { transport, sink, log, health, onBatch } = options;
   const stop = new AbortController();
   const streamSignal = AbortSignal.any([signal, stop.signal]);
-  // A request is sent when the batch before it has been applied: that is the whole flow control. Counted, because a
-  // batch can be complete before the transport comes back for the next request.
-  let credit = 1;
-  const credited = new Wakeup();
+  // Flow control: each request asks for one batch, and the next request is sent when that batch is applied. A counter,
+  // because a batch can be complete before the transport asks for the next request.
+  let requestCount = 1;
+  const batchApplied = new Wakeup();
   async function* requests() {
     while (!streamSignal.aborted) {
-      if (credit === 0) await credited.wait(streamSignal);
-      if (credit === 0) continue;
-      credit -= 1;
+      if (requestCount === 0) await batchApplied.wait(streamSignal);
+      if (requestCount === 0) continue;
+      requestCount -= 1;
       yield create(GlobalWatchReqSchema, { Features: [Feature.Extended] });
     }
   }
@@ -94,27 +94,23 @@ async function follow(
   let isSynced = false;
   try {
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
-      if (!receiveOp(op, items)) continue;
-      const origin = originOf(op);
-      // The first batch replaces what an earlier stream brought; after that a change costs what it changes.
-      if (items.isFresh) sink.replace(items.toObjects(), origin);
-      else sink.apply(items.toChanges(), origin);
-      items.endBatch();
+      if (!applyGlobalOp(items, op)) continue;
+      items.deliverTo(sink, originOf(op));
       log.debug("upstream batch applied", { services: items.serviceCount, nodes: items.nodeCount });
       if (!isSynced) log.info("upstream watcher in sync");
       isSynced = true;
       health.setReady(part);
       reconnect.progressed();
       onBatch();
-      credit += 1;
-      credited.wake();
+      requestCount += 1;
+      batchApplied.wake();
     }
   } finally {
     stop.abort();
   }
 }
 
-/** Of the batch that the marker closes. */
+/** Origin of the batch that a sync marker ends. */
 function originOf({ Op: op }: OpItem): Origin {
   return {
     source: "api",

@@ -3,7 +3,7 @@ import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { type Service, serviceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import type { ClusterObjects, ObjectChange } from "../source.ts";
+import type { ClusterObjects, ClusterSink, ObjectChange, Origin } from "../source.ts";
 
 type SliceHead = Omit<EndpointSlice, "endpoints">;
 
@@ -12,23 +12,23 @@ interface SlicedEndpoint {
   readonly endpoint: Endpoint;
 }
 
-/** What a global stream has said since its Reset, by path. Bound: one whole cluster state. */
+/**
+ * Items of a global stream since its Reset, by path, and what the current batch changed. The sources `api` and `replay`
+ * collect a batch in it and then deliver it to their sink.
+ *
+ * *Bound:* one whole cluster state.
+ */
 export class GlobalItems {
   readonly #services = new Map<string, Service>();
   readonly #nodes = new Map<string, Node>();
-  /** Endpoints by path, by the part of the path that names their slice. */
+  /** Endpoints by path, grouped by the part of the path that identifies their slice. */
   readonly #slices = new Map<string, Map<string, SlicedEndpoint>>();
-  /** What was held before the batch at the paths that it touches. */
+  /** Values before the current batch, of the paths that it touched. */
   readonly #touchedServices = new Map<string, Service | undefined>();
   readonly #touchedNodes = new Map<string, Node | undefined>();
   readonly #touchedSlices = new Map<string, SliceHead | undefined>();
-
-  #isFresh = true;
-
-  /** True if the batch began anew, with Reset: it is all there is, and no change of what was before. */
-  get isFresh(): boolean {
-    return this.#isFresh;
-  }
+  /** True if the current batch began with Reset: it is the complete state, not a change of the previous one. */
+  #isReset = true;
 
   get serviceCount(): number {
     return this.#services.size;
@@ -42,8 +42,8 @@ export class GlobalItems {
     this.#services.clear();
     this.#nodes.clear();
     this.#slices.clear();
-    this.endBatch();
-    this.#isFresh = true;
+    this.#endBatch();
+    this.#isReset = true;
   }
 
   putService(path: string, service: Service): void {
@@ -80,23 +80,29 @@ export class GlobalItems {
     }
   }
 
-  /** Forgets what the batch touched: it has been handed on. */
-  endBatch(): void {
-    for (const touched of [this.#touchedServices, this.#touchedNodes, this.#touchedSlices]) touched.clear();
-    this.#isFresh = false;
+  /** Ends the batch and delivers it: the whole state if it began with Reset, else its changes. */
+  deliverTo(sink: ClusterSink, origin?: Origin): void {
+    if (this.#isReset) sink.replace(this.toObjects(), origin);
+    else sink.apply(this.#changes(), origin);
+    this.#endBatch();
   }
 
-  /** All items as cluster objects. */
+  #endBatch(): void {
+    for (const touched of [this.#touchedServices, this.#touchedNodes, this.#touchedSlices]) touched.clear();
+    this.#isReset = false;
+  }
+
+  /** Returns all items as cluster objects. */
   toObjects(): ClusterObjects {
     return {
       services: [...this.#services.values()],
       nodes: [...this.#nodes.values()],
-      slices: [...this.#slices.values()].flatMap((slice) => joined(slice) ?? []),
+      slices: [...this.#slices.values()].flatMap((slice) => joinSlice(slice) ?? []),
     };
   }
 
-  /** What the batch has changed, if it is not fresh. *Cost:* what it touched. */
-  toChanges(): readonly ObjectChange[] {
+  /** Changes of the current batch. *Cost:* proportional to what it touched. */
+  #changes(): readonly ObjectChange[] {
     const changes: ObjectChange[] = [];
     for (const [path, before] of this.#touchedServices) {
       const service = this.#services.get(path);
@@ -104,7 +110,7 @@ export class GlobalItems {
       else if (before !== undefined) changes.push({ kind: "delete-service", key: serviceKey(before) });
     }
     for (const [key, before] of this.#touchedSlices) {
-      const slice = joined(this.#slices.get(key));
+      const slice = joinSlice(this.#slices.get(key));
       if (slice !== undefined) changes.push({ kind: "put-slice", slice });
       else if (before !== undefined) changes.push({ kind: "delete-slice", key: sliceKey(before) });
     }
@@ -121,7 +127,7 @@ function touch<V>(touched: Map<string, V | undefined>, path: string, before: V |
   if (!touched.has(path)) touched.set(path, before);
 }
 
-/** *Shape:* an endpoint's path is `namespace|service|slice|key`. */
+/** Part of an endpoint's path that identifies its slice. *Shape:* the path is `namespace|service|slice|key`. */
 function sliceOf(path: string): string {
   return path.slice(0, path.lastIndexOf("|"));
 }
@@ -131,8 +137,8 @@ function headOf(slice: ReadonlyMap<string, SlicedEndpoint>): SliceHead | undefin
   return undefined;
 }
 
-/** Endpoints put together again by path, so that the same items always make equal slices, in whatever order they came. */
-function joined(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): EndpointSlice | undefined {
+/** Makes a slice of its endpoints, ordered by path, so that the same items give equal slices in any order of arrival. */
+function joinSlice(slice: ReadonlyMap<string, SlicedEndpoint> | undefined): EndpointSlice | undefined {
   const [first, ...others] = [...(slice ?? [])].sort(([a], [b]) => compareText(a, b)).map(([, item]) => item);
   if (first === undefined) return undefined;
   return { ...first.slice, endpoints: [first, ...others].map(({ endpoint }) => endpoint) };

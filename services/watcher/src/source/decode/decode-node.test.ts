@@ -20,12 +20,12 @@ const plain: Node = {
 const table: readonly { name: string; object: unknown; is: Partial<Node>; notes?: readonly string[] }[] = [
   { name: "a name is enough", object: { metadata: { name: "n1" } }, is: {} },
   {
-    name: "the zone label is the zone, and only chosen labels stay",
+    name: "the zone comes from its label, and only selected labels are kept",
     object: { metadata: { name: "n1", labels: { "topology.kubernetes.io/zone": "za", other: "x" } } },
     is: { zone: "za", labels: { "topology.kubernetes.io/zone": "za" } },
   },
   {
-    name: "internal addresses come first, host names and invalid ones are left out",
+    name: "internal addresses come first, and host names and invalid addresses are ignored",
     object: {
       metadata: { name: "n1" },
       status: {
@@ -40,15 +40,15 @@ const table: readonly { name: string; object: unknown; is: Partial<Node>; notes?
       },
     },
     is: { addresses: ["10.9.0.1", "fd09::1", "192.0.2.1"] },
-    notes: ['InternalIP "n1.internal" is left out: it is no IP address'],
+    notes: ['InternalIP "n1.internal" ignored: not an IP address'],
   },
   {
-    name: "podCIDRs win over podCIDR",
+    name: "podCIDRs takes precedence over podCIDR",
     object: { metadata: { name: "n1" }, spec: { podCIDR: "10.1.0.0/24", podCIDRs: ["10.1.0.0/24", "fd01::/64"] } },
     is: { podCIDRs: ["10.1.0.0/24", "fd01::/64"] },
   },
   {
-    name: "podCIDR counts where podCIDRs is absent",
+    name: "podCIDR is used where podCIDRs is absent",
     object: { metadata: { name: "n1" }, spec: { podCIDR: "10.1.0.5/24" } },
     is: { podCIDRs: ["10.1.0.0/24"] },
   },
@@ -58,7 +58,7 @@ const table: readonly { name: string; object: unknown; is: Partial<Node>; notes?
     is: { isEligible: false },
   },
   {
-    name: "a Node that the autoscaler removes is not eligible",
+    name: "a Node with the autoscaler's removal taint is not eligible",
     object: { metadata: { name: "n1" }, spec: { taints: [{ key: "a" }, { key: "ToBeDeletedByClusterAutoscaler" }] } },
     is: { isEligible: false },
   },
@@ -76,10 +76,10 @@ for (const { name, object, is, notes } of table) {
 }
 
 const badTable: readonly { name: string; object: unknown; at: string }[] = [
-  { name: "no object", object: [], at: "" },
-  { name: "no name", object: { metadata: {} }, at: "metadata.name" },
+  { name: "a list in place of an object", object: [], at: "" },
+  { name: "a missing name", object: { metadata: {} }, at: "metadata.name" },
   {
-    name: "a bad pod CIDR",
+    name: "an invalid pod CIDR",
     object: { metadata: { name: "n" }, spec: { podCIDRs: ["10.1.0.0"] } },
     at: "spec.podCIDRs[0]",
   },
@@ -88,7 +88,7 @@ const badTable: readonly { name: string; object: unknown; at: string }[] = [
 ];
 
 for (const { name, object, at } of badTable) {
-  test(`Node: ${name} is bad, and the field is named`, () => {
+  test(`Node: ${name} is invalid, and the problem names the field`, () => {
     const decoded = decodeNode(object, options);
     assert.equal(decoded.kind, "bad");
     assert.equal(showPath(decoded.path), at);

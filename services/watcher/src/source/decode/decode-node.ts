@@ -8,7 +8,7 @@ import { metadataShape } from "./metadata.ts";
 
 const zoneLabel = "topology.kubernetes.io/zone";
 
-/** Taint that the cluster autoscaler puts on a Node it is about to remove. */
+/** Taint that the cluster autoscaler sets on a Node before it removes the machine. */
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler";
 
 const nodeShape = z.object({
@@ -26,8 +26,8 @@ const nodeShape = z.object({
 /**
  * Decodes a core/v1 Node.
  *
- * Pure. "bad" names the first offending field; host names and invalid addresses are passed over, because kubelets of
- * some clouds report them.
+ * Pure. "bad" names the first invalid field. Host names and invalid addresses are ignored with a note, because the
+ * kubelets of some clouds report them.
  */
 export function decodeNode(object: unknown, options: DecodeOptions): Decoded<Node> {
   const parsed = nodeShape.safeParse(object);
@@ -39,7 +39,7 @@ export function decodeNode(object: unknown, options: DecodeOptions): Decoded<Nod
       if (entry.type !== type) return [];
       const parsedAddress = parseAddress(entry.address);
       if (parsedAddress !== undefined) return [parsedAddress.address];
-      notes.push(`${type} ${show(entry.address)} is left out: it is no IP address`);
+      notes.push(`${type} ${show(entry.address)} ignored: not an IP address`);
       return [];
     });
   const addresses = [...new Set([...addressesOf("InternalIP"), ...addressesOf("ExternalIP")])];

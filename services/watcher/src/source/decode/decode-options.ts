@@ -1,9 +1,9 @@
 import { compileGlobs } from "./globs.ts";
 
-/** Returns true if a label or an annotation of that name is kept. */
+/** Returns true if labels or annotations of that name are kept. */
 export type NameFilter = (name: string) => boolean;
 
-/** Which labels and annotations are kept; all others are forgotten, and their changes make no revision. */
+/** Which labels and annotations are kept. All others are dropped, and their changes make no revision. */
 export interface DecodeOptions {
   readonly serviceLabels: NameFilter;
   readonly serviceAnnotations: NameFilter;
@@ -11,7 +11,7 @@ export interface DecodeOptions {
   readonly nodeAnnotations: NameFilter;
 }
 
-/** Globs as on the command line; an absent one takes KPNG's default. */
+/** Values of options such as --with-node-labels, as globs. Absent ones have KPNG's defaults. */
 export interface DecodeGlobs {
   /** Default none. */
   readonly serviceLabels?: readonly string[] | undefined;
@@ -23,14 +23,14 @@ export interface DecodeGlobs {
   readonly nodeAnnotations?: readonly string[] | undefined;
 }
 
-/** Source: KPNG, `kube2store.go`, --with-node-labels. */
+/** Default of --with-node-labels. Source: KPNG, `kube2store.go`. */
 export const defaultNodeLabels: readonly string[] = [
   "kubernetes.io/hostname",
   "topology.kubernetes.io/zone",
   "topology.kubernetes.io/region",
 ];
 
-/** Errors: BAD_OPTION for a malformed glob. */
+/** Compiles the globs into filters. Errors: BAD_OPTION for an invalid glob. */
 export function makeDecodeOptions(globs: DecodeGlobs = {}): DecodeOptions {
   return {
     serviceLabels: compileGlobs(globs.serviceLabels ?? []),

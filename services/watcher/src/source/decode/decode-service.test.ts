@@ -33,37 +33,37 @@ const plain: Service = {
 };
 
 const table: readonly { name: string; object: unknown; is: Partial<Service> }[] = [
-  { name: "an absent spec takes every default", object: object({}), is: {} },
-  { name: "an absent namespace is default", object: { metadata: { name: "web" } }, is: { namespace: "default" } },
+  { name: "an absent spec gets all defaults", object: object({}), is: {} },
+  { name: "an absent namespace is 'default'", object: { metadata: { name: "web" } }, is: { namespace: "default" } },
   { name: "null counts as absent", object: object({ spec: { ports: null, clusterIPs: null, type: null } }), is: {} },
   {
-    name: "clusterIPs win over clusterIP and are made canonical",
+    name: "clusterIPs takes precedence over clusterIP, and addresses are canonical",
     object: object({ spec: { clusterIP: "10.0.0.1", clusterIPs: ["10.0.0.1", "FD00:0::1"] } }),
     is: { clusterIPs: { v4: ["10.0.0.1"], v6: ["fd00::1"] } },
   },
   {
-    name: "clusterIP counts where clusterIPs is absent",
+    name: "clusterIP is used where clusterIPs is absent",
     object: object({ spec: { clusterIP: "10.0.0.1" } }),
     is: { clusterIPs: { v4: ["10.0.0.1"], v6: [] } },
   },
   { name: "clusterIP None is headless", object: object({ spec: { clusterIP: "None" } }), is: { isHeadless: true } },
   {
-    name: "None in clusterIPs alone is headless too",
+    name: "None only in clusterIPs is headless, too",
     object: object({ spec: { clusterIPs: ["None"] } }),
     is: { isHeadless: true },
   },
   {
-    name: "the label names the proxy",
+    name: "the proxy name comes from its label",
     object: object({ metadata: { labels: { "service.kubernetes.io/service-proxy-name": "other" } } }),
     is: { proxyName: "other" },
   },
   {
-    name: "only the labels and annotations asked for are kept",
+    name: "only selected labels and annotations are kept",
     object: object({ metadata: { labels: { app: "a", tier: "b" }, annotations: { note: "n", other: "o" } } }),
     is: { labels: { app: "a" }, annotations: { note: "n" } },
   },
   {
-    name: "an ingress is a virtual IP by default, stays with the load balancer in mode Proxy, and may be a host name",
+    name: "ingress IPs are virtual IPs except in mode Proxy, and host names are ignored",
     object: object({
       status: {
         loadBalancer: {
@@ -82,17 +82,17 @@ const table: readonly { name: string; object: unknown; is: Partial<Service> }[] 
     },
   },
   {
-    name: "an empty list of ingresses is no load balancer",
+    name: "an empty ingress list means no load balancer",
     object: object({ status: { loadBalancer: { ingress: [] } } }),
     is: { loadBalancerIPs: undefined },
   },
   {
-    name: "source ranges are trimmed and made canonical",
+    name: "source ranges are trimmed and canonical",
     object: object({ spec: { loadBalancerSourceRanges: [" 10.1.2.3/8", "fd00::1/64 "] } }),
     is: { ipFilters: [{ sourceRanges: ["10.0.0.0/8", "fd00::/64"] }] },
   },
   {
-    name: "a port has protocol TCP and its own number as target by default",
+    name: "the protocol defaults to TCP and the target port to the port",
     object: object({ spec: { ports: [{ port: 80 }, { name: "b", port: 81, targetPort: 0 }] } }),
     is: {
       ports: [
@@ -124,21 +124,21 @@ const table: readonly { name: string; object: unknown; is: Partial<Service> }[] 
     is: { clientIPAffinitySeconds: 10_800 },
   },
   {
-    name: "affinity lasts as long as the Service says",
+    name: "the affinity timeout comes from the Service",
     object: object({
       spec: { sessionAffinity: "ClientIP", sessionAffinityConfig: { clientIP: { timeoutSeconds: 5 } } },
     }),
     is: { clientIPAffinitySeconds: 5 },
   },
   {
-    name: "policies and the health-check port are taken as given",
+    name: "policies and the health-check node port are kept",
     object: object({
       spec: { internalTrafficPolicy: "Local", externalTrafficPolicy: "Local", healthCheckNodePort: 32_000 },
     }),
     is: { internalTrafficPolicy: "Local", externalTrafficPolicy: "Local", healthCheckNodePort: 32_000 },
   },
   {
-    name: "ExternalName passes",
+    name: "an ExternalName Service is accepted",
     object: object({ spec: { type: "ExternalName", externalName: "example.com" } }),
     is: { type: "ExternalName" },
   },
@@ -151,64 +151,84 @@ for (const { name, object, is } of table) {
 }
 
 const badTable: readonly { name: string; object: unknown; at: string; says: RegExp }[] = [
-  { name: "no object", object: 7, at: "", says: /expected object, received number/ },
+  { name: "a number in place of an object", object: 7, at: "", says: /expected object, received number/ },
   { name: "null", object: null, at: "", says: /expected object/ },
-  { name: "no name", object: { metadata: {} }, at: "metadata.name", says: /expected string/ },
-  { name: "an empty name", object: object({ metadata: { name: "" } }), at: "metadata.name", says: /"" is no name/ },
+  { name: "a missing name", object: { metadata: {} }, at: "metadata.name", says: /expected string/ },
+  {
+    name: "an empty name",
+    object: object({ metadata: { name: "" } }),
+    at: "metadata.name",
+    says: /"" is not a valid name/,
+  },
   { name: "a slash in a name", object: object({ metadata: { name: "a/b" } }), at: "metadata.name", says: /"a\/b"/ },
   {
     name: "a bar in a namespace",
     object: object({ metadata: { namespace: "a|b" } }),
     at: "metadata.namespace",
-    says: /no name/,
+    says: /not a valid name/,
   },
-  { name: "a space in a name", object: object({ metadata: { name: "a b" } }), at: "metadata.name", says: /no name/ },
-  { name: "a NUL in a name", object: object({ metadata: { name: "a\0" } }), at: "metadata.name", says: /no name/ },
+  {
+    name: "a space in a name",
+    object: object({ metadata: { name: "a b" } }),
+    at: "metadata.name",
+    says: /not a valid name/,
+  },
+  {
+    name: "a NUL in a name",
+    object: object({ metadata: { name: "a\0" } }),
+    at: "metadata.name",
+    says: /not a valid name/,
+  },
   {
     name: "a name of 254",
     object: object({ metadata: { name: "a".repeat(254) } }),
     at: "metadata.name",
-    says: /no name/,
+    says: /not a valid name/,
   },
-  { name: "a bad type", object: object({ spec: { type: "Ingress" } }), at: "spec.type", says: /"Ingress" is none of/ },
   {
-    name: "a bad cluster IP",
+    name: "an unknown type",
+    object: object({ spec: { type: "Ingress" } }),
+    at: "spec.type",
+    says: /"Ingress" is not one of/,
+  },
+  {
+    name: "an invalid cluster IP",
     object: object({ spec: { clusterIPs: ["10.0.0.1", "10.0.0"] } }),
     at: "spec.clusterIPs[1]",
-    says: /"10.0.0" is no IP address/,
+    says: /"10.0.0" is not an IP address/,
   },
   {
-    name: "a bad external IP",
+    name: "an invalid external IP",
     object: object({ spec: { externalIPs: ["fe80::1%eth0"] } }),
     at: "spec.externalIPs[0]",
-    says: /no IP address/,
+    says: /not an IP address/,
   },
   {
-    name: "a bad ingress IP",
+    name: "an invalid ingress IP",
     object: object({ status: { loadBalancer: { ingress: [{ ip: "x" }] } } }),
     at: "status.loadBalancer.ingress[0].ip",
-    says: /"x" is no IP address/,
+    says: /"x" is not an IP address/,
   },
   {
-    name: "a bad source range",
+    name: "an invalid source range",
     object: object({ spec: { loadBalancerSourceRanges: ["10.0.0.0/33"] } }),
     at: "spec.loadBalancerSourceRanges[0]",
-    says: /"10.0.0.0\/33" is no CIDR/,
+    says: /"10.0.0.0\/33" is not a CIDR/,
   },
   {
     name: "port 0",
     object: object({ spec: { ports: [{ port: 0 }] } }),
     at: "spec.ports[0].port",
-    says: /0 is no whole number from 1 to 65535/,
+    says: /0 is not an integer from 1 to 65535/,
   },
   {
-    name: "half a port",
+    name: "a fractional port",
     object: object({ spec: { ports: [{ port: 80.5 }] } }),
     at: "spec.ports[0].port",
-    says: /80.5 is no whole number/,
+    says: /80.5 is not an integer/,
   },
   {
-    name: "a node port too large",
+    name: "a node port out of range",
     object: object({ spec: { ports: [{ port: 1, nodePort: 65_536 }] } }),
     at: "spec.ports[0].nodePort",
     says: /65536/,
@@ -220,19 +240,19 @@ const badTable: readonly { name: string; object: unknown; at: string; says: RegE
     says: /"8080" is neither/,
   },
   {
-    name: "a bad protocol",
+    name: "an unknown protocol",
     object: object({ spec: { ports: [{ port: 1, protocol: "ICMP" }] } }),
     at: "spec.ports[0].protocol",
     says: /TCP, UDP, SCTP/,
   },
   {
-    name: "affinity of no time",
+    name: "an affinity timeout of 0",
     object: object({ spec: { sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } } }),
     at: "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
     says: /from 1 to 86400/,
   },
   {
-    name: "ports that are no list",
+    name: "ports that are not a list",
     object: object({ spec: { ports: { port: 80 } } }),
     at: "spec.ports",
     says: /expected array/,
@@ -240,7 +260,7 @@ const badTable: readonly { name: string; object: unknown; at: string; says: RegE
 ];
 
 for (const { name, object, at, says } of badTable) {
-  test(`Service: ${name} is bad, and the field is named`, () => {
+  test(`Service: ${name} is invalid, and the problem names the field`, () => {
     const decoded = decodeService(object, options);
     assert.equal(decoded.kind, "bad");
     assert.equal(showPath(decoded.path), at);
@@ -248,7 +268,7 @@ for (const { name, object, at, says } of badTable) {
   });
 }
 
-test("Service: a label called __proto__ is a label like any other", () => {
+test("Service: a label named __proto__ is an ordinary label", () => {
   const decoded = decodeService(
     JSON.parse('{"metadata":{"name":"web","labels":{"__proto__":"x"}}}'),
     makeDecodeOptions({ serviceLabels: ["*"] }),

@@ -16,19 +16,18 @@ import {
 } from "./fields.ts";
 import { metadataShape } from "./metadata.ts";
 
-/** Label that hands a Service to another proxy than the default one. */
+/** Label that assigns a Service to a proxy other than the default one. */
 export const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
 
 /** Default of the API server for spec.sessionAffinityConfig.clientIP.timeoutSeconds. */
 const defaultAffinitySeconds = 10_800;
 
 const clusterIPField = z.union([z.literal(["", "None"]), addressField], {
-  error: ({ input }) => (typeof input === "string" ? `${show(input)} is no IP address` : undefined),
+  error: ({ input }) => (typeof input === "string" ? `${show(input)} is not an IP address` : undefined),
 });
 
 const targetPortField = z.union([z.number(), z.string()]).refine(isTargetPort, {
-  error: ({ input }) =>
-    `${show(input)} is neither a port number from 1 to 65535 nor the name of a port, which has a letter in it`,
+  error: ({ input }) => `${show(input)} is neither a port number (1 to 65535) nor a port name (at least one letter)`,
 });
 
 const portShape = z.object({
@@ -58,7 +57,7 @@ const specShape = z.object({
 const ingressShape = z.object({
   ip: z
     .union([z.literal(""), addressField], {
-      error: ({ input }) => (typeof input === "string" ? `${show(input)} is no IP address` : undefined),
+      error: ({ input }) => (typeof input === "string" ? `${show(input)} is not an IP address` : undefined),
     })
     .nullish(),
   ipMode: z.string().nullish(),
@@ -71,9 +70,9 @@ const serviceShape = z.object({
 });
 
 /**
- * Decodes a core/v1 Service, with the API server's defaults for what is absent.
+ * Decodes a core/v1 Service. Absent fields get the API server's defaults.
  *
- * Pure. "bad" names the first offending field; there is no "skip": ExternalName and headless Services pass.
+ * Pure. "bad" names the first invalid field. It never returns "skip": ExternalName and headless Services are accepted.
  */
 export function decodeService(object: unknown, options: DecodeOptions): Decoded<Service> {
   const parsed = serviceShape.safeParse(object);
@@ -121,12 +120,12 @@ function toPort(port: z.infer<typeof portShape>): ServicePort {
     protocol: port.protocol ?? "TCP",
     port: port.port,
     nodePort: port.nodePort ?? 0,
-    // The API server makes an absent target port, 0 and "" the Service's own port.
+    // The API server defaults an absent target port, 0 and "" to the port of the Service.
     targetPort: port.targetPort || port.port,
   };
 }
 
-/** A text of digits is refused, as by the API server: it would be looked up as a name and never found. */
+/** Rejects text of digits, as the API server does: it would be looked up as a port name and never found. */
 function isTargetPort(port: number | string): boolean {
   if (typeof port === "number") return Number.isInteger(port) && port >= 0 && port <= 65_535;
   return port === "" || (isName(port) && /\D/.test(port));

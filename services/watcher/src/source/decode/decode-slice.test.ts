@@ -37,14 +37,14 @@ const slice: EndpointSlice = {
 };
 
 const endpointTable: readonly { name: string; object: unknown; is: Partial<Endpoint>; notes?: readonly string[] }[] = [
-  { name: "absent conditions are ready and serving", object: endpoint({}), is: {} },
+  { name: "absent conditions mean ready and serving", object: endpoint({}), is: {} },
   {
-    name: "nil serving is serving, whatever ready says",
+    name: "an absent serving condition means serving, even if not ready",
     object: endpoint({ conditions: { ready: false } }),
     is: { conditions: { ready: false, serving: true, terminating: false } },
   },
   {
-    name: "conditions are taken as given",
+    name: "conditions are kept",
     object: endpoint({ conditions: { ready: false, serving: false, terminating: true } }),
     is: { conditions: { ready: false, serving: false, terminating: true } },
   },
@@ -54,7 +54,7 @@ const endpointTable: readonly { name: string; object: unknown; is: Partial<Endpo
     is: { nodeName: "n1", zone: "za", hostname: "h", podName: "web-1" },
   },
   {
-    name: "a target that is no pod has no pod name",
+    name: "a target other than a pod has no pod name",
     object: endpoint({ targetRef: { kind: "Node", name: "n" } }),
     is: {},
   },
@@ -66,23 +66,23 @@ const endpointTable: readonly { name: string; object: unknown; is: Partial<Endpo
     is: { hintedZones: ["a", "b"], hintedNodes: ["n1", "n2"] },
   },
   {
-    name: "all addresses stay, in their order",
+    name: "all addresses are kept in order",
     object: endpoint({ addresses: ["10.1.0.9", "10.1.0.1"] }),
     is: { addresses: { v4: ["10.1.0.9", "10.1.0.1"], v6: [] } },
   },
   {
-    name: "IPv6 is made canonical",
+    name: "IPv6 addresses are canonical",
     object: object({ addressType: "IPv6", endpoints: [{ addresses: ["FD01:0:0::1"] }] }),
     is: { addresses: { v4: [], v6: ["fd01::1"] } },
   },
   {
-    name: "ports without number are left out, who has no name has the empty one, the protocol is TCP",
+    name: "ports without a number are ignored, absent names are empty, and the protocol defaults to TCP",
     object: object({
       endpoints: [{ addresses: ["10.1.0.1"] }],
       ports: [{ port: 1 }, { name: null, port: 2 }, { name: "a" }, { name: "b", port: 0 }, { name: "", port: 80 }],
     }),
     is: { ports: [1, 2, 80].map((port) => ({ name: "", port, protocol: "TCP" })) },
-    notes: ['port 2 ("a") is left out: it has no number', 'port 3 ("b") is left out: it has no number'],
+    notes: ['port 2 ("a") ignored: no port number', 'port 3 ("b") ignored: no port number'],
   },
 ];
 
@@ -102,11 +102,11 @@ for (const empty of [{}, { ports: null, endpoints: null }, { ports: [], endpoint
 for (const ports of [undefined, [], [{ name: "" }]]) {
   const parts = { endpoints: [{ addresses: ["10.1.0.1"] }], ports };
 
-  test(`EndpointSlice: with ports ${JSON.stringify(ports)} it has no endpoints that a proxy could use`, () => {
+  test(`EndpointSlice: with ports ${JSON.stringify(ports)} it has no usable endpoints`, () => {
     const decoded = decodeSlice(object(parts));
     assert.equal(decoded.kind, "ok");
     assert.deepEqual(decoded.value, slice);
-    assert.equal(decoded.notes.at(-1), "the endpoints are left out: the slice has no port for them");
+    assert.equal(decoded.notes.at(-1), "endpoints ignored: the slice has no port");
   });
 
   test(`EndpointSlice: with ports ${JSON.stringify(ports)} it has endpoints if the Service is headless`, () => {
@@ -121,9 +121,9 @@ for (const ports of [undefined, [], [{ name: "" }]]) {
   });
 }
 
-test("EndpointSlice: an endpoint without address is left out", () => {
+test("EndpointSlice: an endpoint without addresses is ignored", () => {
   const decoded = decodeSlice(endpoint({ addresses: [] }));
-  assert.deepEqual(decoded, { kind: "ok", value: slice, notes: ["endpoint 0 is left out: it has no address"] });
+  assert.deepEqual(decoded, { kind: "ok", value: slice, notes: ["endpoint 0 ignored: no address"] });
 });
 
 const timeTable: readonly [string, number | undefined][] = [
@@ -142,31 +142,36 @@ for (const [text, ms] of timeTable) {
   });
 }
 
-test("EndpointSlice: host names are nothing for a proxy", () => {
+test("EndpointSlice: a slice of host names is skipped", () => {
   const decoded = decodeSlice(object({ addressType: "FQDN", endpoints: [{ addresses: ["example.com"] }] }));
   assert.equal(decoded.kind, "skip");
 });
 
 for (const labels of [undefined, null, {}, { "kubernetes.io/service-name": "" }]) {
-  test(`EndpointSlice: labels ${JSON.stringify(labels)} name no Service`, () => {
+  test(`EndpointSlice: labels ${JSON.stringify(labels)} without a Service name are skipped`, () => {
     assert.equal(decodeSlice(object({ metadata: { name: "web-a", labels } })).kind, "skip");
   });
 }
 
 const badTable: readonly { name: string; object: unknown; at: string; says: RegExp }[] = [
-  { name: "no object", object: "x", at: "", says: /expected object/ },
-  { name: "no address type", object: object({ addressType: undefined }), at: "addressType", says: /none of IPv4/ },
+  { name: "a text in place of an object", object: "x", at: "", says: /expected object/ },
+  {
+    name: "a missing address type",
+    object: object({ addressType: undefined }),
+    at: "addressType",
+    says: /not one of IPv4/,
+  },
   {
     name: "an invalid address",
     object: endpoint({ addresses: ["10.1.0.1", "10.1"] }),
     at: "endpoints[0].addresses[1]",
-    says: /"10.1" is no IP address/,
+    says: /"10.1" is not an IP address/,
   },
   {
     name: "an address of the other family",
     object: endpoint({ addresses: ["fd01::1"] }),
     at: "endpoints[0].addresses[0]",
-    says: /"fd01::1" is no address of a slice of type IPv4/,
+    says: /"fd01::1" does not match addressType IPv4/,
   },
   {
     name: "a slash in a pod name",
@@ -178,10 +183,10 @@ const badTable: readonly { name: string; object: unknown; at: string; says: RegE
     name: "a newline in a node name",
     object: endpoint({ nodeName: "a\nb" }),
     at: "endpoints[0].nodeName",
-    says: /no name/,
+    says: /not a valid name/,
   },
   {
-    name: "a bad Service name",
+    name: "an invalid Service name",
     object: object({ metadata: { name: "a", labels: { "kubernetes.io/service-name": "a|b" } } }),
     at: 'metadata.labels["kubernetes.io/service-name"]',
     says: /"a\|b"/,
@@ -196,7 +201,7 @@ const badTable: readonly { name: string; object: unknown; at: string; says: RegE
     name: "a bar in a port name",
     object: object({ ports: [{ name: "a|b", port: 1 }] }),
     at: "ports[0].name",
-    says: /no name/,
+    says: /not a valid name/,
   },
   {
     name: "a condition that is a text",
@@ -207,7 +212,7 @@ const badTable: readonly { name: string; object: unknown; at: string; says: RegE
 ];
 
 for (const { name, object, at, says } of badTable) {
-  test(`EndpointSlice: ${name} is bad, and the field is named`, () => {
+  test(`EndpointSlice: ${name} is invalid, and the problem names the field`, () => {
     const decoded = decodeSlice(object);
     assert.equal(decoded.kind, "bad");
     assert.equal(showPath(decoded.path), at);

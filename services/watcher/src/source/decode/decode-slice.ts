@@ -8,10 +8,10 @@ import { bad, type Decoded, ok, show } from "./decoded.ts";
 import { addressField, nameOrEmptyField, portOrZeroField, toSet, wordField } from "./fields.ts";
 import { metadataShape } from "./metadata.ts";
 
-/** Label that names a slice's Service. */
+/** Label with the name of the Service that a slice belongs to. */
 export const serviceNameLabel = "kubernetes.io/service-name";
 
-/** Label that the controllers give to the slices of a headless Service. */
+/** Label that Kubernetes controllers set on the slices of headless Services. */
 const headlessLabel = "service.kubernetes.io/headless";
 
 const triggerTimeAnnotation = "endpoints.kubernetes.io/last-change-trigger-time";
@@ -36,7 +36,7 @@ const portShape = z.object({
   protocol: wordField("TCP", "UDP", "SCTP").nullish(),
 });
 
-// 10 000 slices of 10 endpoints decode in 0.2 s with zod: checks written by hand would not pay.
+// 10 000 slices of 10 endpoints decode in 0.2 s with zod, so handwritten checks are not worth their code.
 const sliceShape = z.object({
   metadata: metadataShape,
   addressType: wordField("IPv4", "IPv6", "FQDN"),
@@ -47,9 +47,10 @@ const sliceShape = z.object({
 const addressSliceShape = sliceShape.extend({ endpoints: z.array(endpointShape).nullish() });
 
 /**
- * Decodes a discovery.k8s.io/v1 EndpointSlice with kube-proxy's defaults for conditions and the API server's for ports.
+ * Decodes a discovery.k8s.io/v1 EndpointSlice. Absent conditions get kube-proxy's defaults, absent port fields the API
+ * server's.
  *
- * Pure. "skip" for a slice of host names and for one that names no Service; "bad" names the first offending field.
+ * Pure. "skip" for slices of host names and slices without a Service; "bad" names the first invalid field.
  *
  * Source: kube-proxy, `endpointslicecache.go`.
  */
@@ -64,27 +65,27 @@ export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<
   const serviceName = metadata.labels?.[serviceNameLabel] ?? "";
   if (serviceName === "") return { kind: "skip", note: `the slice has no label ${serviceNameLabel}` };
   if (!nameOrEmptyField.safeParse(serviceName).success) {
-    const problem = `${show(serviceName)} is no name of a Service`;
+    const problem = `${show(serviceName)} is not a valid Service name`;
     return { kind: "bad", path: ["metadata", "labels", serviceNameLabel], problem };
   }
   const notes: string[] = [];
   const family = addressType === "IPv4" ? "v4" : "v6";
   const usablePorts = toPorts(ports ?? [], notes);
-  // What names no port answers on the target port where kpng's files and streams say so, and nowhere in a slice: its
-  // controller makes such slices of pods that lack the named target port. A headless Service may have no ports at all.
+  // Endpoints of a slice without ports are unreachable: the controller makes such slices for pods without the named
+  // target port. (In KPNG's state files and streams they use the target port.) Headless Services need no ports.
   const isReachable = usablePorts.length > 0 || metadata.labels?.[headlessLabel] !== undefined;
   const decoded: Endpoint[] = [];
   for (const [index, endpoint] of (endpoints ?? []).entries()) {
     const addresses = endpoint.addresses ?? [];
-    const stranger = addresses.findIndex((address) => address.family !== family);
-    if (stranger >= 0) {
-      const problem = `${show(addresses[stranger]?.address)} is no address of a slice of type ${addressType}`;
-      return { kind: "bad", path: ["endpoints", index, "addresses", stranger], problem };
+    const wrongIndex = addresses.findIndex((address) => address.family !== family);
+    if (wrongIndex >= 0) {
+      const problem = `${show(addresses[wrongIndex]?.address)} does not match addressType ${addressType}`;
+      return { kind: "bad", path: ["endpoints", index, "addresses", wrongIndex], problem };
     }
-    if (addresses.length === 0) notes.push(`endpoint ${index} is left out: it has no address`);
+    if (addresses.length === 0) notes.push(`endpoint ${index} ignored: no address`);
     else if (isReachable) decoded.push(toEndpoint(endpoint, usablePorts));
   }
-  if (!isReachable && endpoints?.length) notes.push("the endpoints are left out: the slice has no port for them");
+  if (!isReachable && endpoints?.length) notes.push("endpoints ignored: the slice has no port");
   return ok(
     {
       namespace: metadata.namespace,
@@ -98,18 +99,18 @@ export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<
   );
 }
 
-const skipFqdn: Decoded<never> = { kind: "skip", note: "the slice holds host names (addressType FQDN)" };
+const skipFqdn: Decoded<never> = { kind: "skip", note: "the slice contains host names (addressType FQDN)" };
 
 /**
- * kube-proxy passes over ports without a number. A port without a name, as people write it in manifests, has the name "":
- * the API server sees to it, so that kube-proxy never meets one.
+ * Like kube-proxy, ignores ports without a number. A missing name becomes "", as the API server does; manifests in files may omit
+ * it.
  *
  * Source: Kubernetes, `pkg/apis/discovery/v1/defaults.go`, SetDefaults_EndpointPort.
  */
 function toPorts(ports: readonly z.infer<typeof portShape>[], notes: string[]): readonly EndpointPort[] {
   return ports.flatMap(({ name, port, protocol }, index) => {
     if (port) return [{ name: name ?? "", port, protocol: protocol ?? "TCP" }];
-    notes.push(`port ${index} (${show(name ?? "")}) is left out: it has no number`);
+    notes.push(`port ${index} (${show(name ?? "")}) ignored: no port number`);
     return [];
   });
 }
@@ -135,7 +136,7 @@ function toEndpoint(endpoint: z.infer<typeof endpointShape>, ports: readonly End
 
 const none: readonly string[] = [];
 
-/** Milliseconds since 1970 of an RFC 3339 time, or undefined: the time serves measurement only. */
+/** Parses an RFC 3339 time to milliseconds since 1970. Invalid text gives undefined: the time is used for metrics only. */
 function parseTime(text: string | undefined): number | undefined {
   if (text === undefined || !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i.test(text)) return undefined;
   const ms = Date.parse(text);

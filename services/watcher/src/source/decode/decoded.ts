@@ -1,19 +1,19 @@
 import type { z } from "zod";
 
-/** Where in an object something is: `["spec", "ports", 0, "port"]`. */
+/** Path of a field in an object: `["spec", "ports", 0, "port"]`. */
 export type FieldPath = readonly (string | number)[];
 
-/** Something wrong in an object, and where. */
+/** An invalid field of an object. */
 export interface FieldProblem {
   readonly path: FieldPath;
-  /** A clause for people, with the offending value. */
+  /** Text for people, with the invalid value. */
   readonly problem: string;
 }
 
-/** What came of decoding an object. */
+/** Result of decoding an object from the API server or a file. */
 export type Decoded<T> =
   | { readonly kind: "ok"; readonly value: T; readonly notes: readonly string[] }
-  /** Legal, but nothing that a proxy serves. */
+  /** Valid, but not needed by any proxy. */
   | { readonly kind: "skip"; readonly note: string }
   | ({ readonly kind: "bad" } & FieldProblem);
 
@@ -21,13 +21,13 @@ export function ok<T>(value: T, notes: readonly string[] = []): Decoded<T> {
   return { kind: "ok", value, notes };
 }
 
-/** The first of the problems that a schema found. */
+/** Returns "bad" with the first problem of a schema. */
 export function bad(error: z.ZodError): Decoded<never> {
   const [first] = problemsOf(error);
-  return { kind: "bad", path: first?.path ?? [], problem: first?.problem ?? "is no object of this kind" };
+  return { kind: "bad", path: first?.path ?? [], problem: first?.problem ?? "invalid object" };
 }
 
-/** All problems that a schema found; each unknown key of a strict object is one of its own. */
+/** Returns all problems of a schema. Each unknown key of a strict object is a separate problem. */
 export function problemsOf(error: z.ZodError): readonly FieldProblem[] {
   return error.issues.flatMap((issue) => {
     const path = issue.path.map((step) => (typeof step === "symbol" ? String(step) : step));
@@ -37,7 +37,7 @@ export function problemsOf(error: z.ZodError): readonly FieldProblem[] {
   });
 }
 
-/** *Shape:* `spec.ports[0].port`; "" for the object itself. */
+/** Formats a path. *Shape:* `spec.ports[0].port`; "" for the object itself. */
 export function showPath(path: FieldPath): string {
   return path
     .map((step, index) => {
@@ -48,7 +48,7 @@ export function showPath(path: FieldPath): string {
     .join("");
 }
 
-/** A value as JSON, cut to 80 characters. */
+/** Formats a value as JSON, cut to 80 characters. */
 export function show(value: unknown): string {
   const text = JSON.stringify(value) ?? String(value);
   return text.length > 80 ? `${text.slice(0, 77)}...` : text;

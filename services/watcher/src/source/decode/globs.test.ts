@@ -24,25 +24,25 @@ const table: readonly { glob: string; yes: readonly string[]; no: readonly strin
 ];
 
 for (const { glob, yes, no } of table) {
-  test(`the glob ${glob} matches as gobwas/glob does`, () => {
+  test(`the glob ${glob} matches as in gobwas/glob`, () => {
     const matches = compileGlobs([glob]);
     for (const text of yes) assert.ok(matches(text), `${glob} must match "${text}"`);
     for (const text of no) assert.ok(!matches(text), `${glob} must not match "${text}"`);
   });
 }
 
-test("a text passes if any of several globs matches, and none matches nothing", () => {
+test("text matches if any of several globs matches, and an empty list matches nothing", () => {
   assert.ok(compileGlobs(["a", "b"])("b"));
   assert.ok(!compileGlobs([])(""));
 });
 
 for (const glob of ["[a", "{a", "a\\", "[]", "[!]", "[a-cx]", "[z-a]"]) {
-  test(`the glob ${glob} is refused`, () => {
+  test(`the glob ${glob} is rejected`, () => {
     expect(() => compileGlobs([glob])).toThrow(/\[BAD_OPTION\].*is not a glob/);
   });
 }
 
-test("by default nodes keep host name, zone and region, Services keep nothing", () => {
+test("by default Nodes keep the labels for host name, zone and region, and Services keep none", () => {
   const options = makeDecodeOptions();
   assert.ok(options.nodeLabels("topology.kubernetes.io/zone"));
   assert.ok(!options.nodeLabels("beta.kubernetes.io/arch"));

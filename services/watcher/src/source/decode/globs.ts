@@ -1,14 +1,15 @@
 import { ProcessError } from "@kpng/process/process-error.ts";
 
 /**
- * Returns a predicate that is true for texts which one of the globs matches as a whole.
+ * Returns a predicate that is true for text that fully matches one of the globs. Options such as --with-service-labels
+ * are globs of label names.
  *
- * *Shape:* `*` any characters, `?` one, `[abc]` `[!abc]` `[a-z]` `[!a-z]` one of (not) these, `{a,b*}` alternatives,
- * which may nest, `\` makes the next character an ordinary one. No character separates: `*` matches a slash too.
+ * *Shape:* `*` any characters, also slashes; `?` one character; `[abc]` `[!abc]` `[a-z]` `[!a-z]` a character class or its
+ * negation; `{a,b*}` alternatives, which may be nested; `\` quotes the next character.
  *
- * Source: gobwas/glob, which KPNG's --with-service-labels and its like use.
+ * Source: gobwas/glob, which KPNG uses for the same options.
  *
- * Errors: BAD_OPTION for a malformed glob.
+ * Errors: BAD_OPTION for an invalid glob.
  */
 export function compileGlobs(globs: readonly string[]): (text: string) => boolean {
   const patterns = globs.map((glob) => new RegExp(`^(?:${toPattern(glob)})$`, "su"));
@@ -28,7 +29,7 @@ function toPattern(glob: string): string {
     } else if (character === "\\") {
       at++;
       const next = characters[at];
-      if (next === undefined) throw badGlob(glob, "nothing follows the last \\");
+      if (next === undefined) throw badGlob(glob, "no character after the last \\");
       pattern += literal(next);
     } else if (character === "[") {
       const end = endOfClass(characters, at, glob);
@@ -46,7 +47,7 @@ function toPattern(glob: string): string {
       pattern += literal(character);
     }
   }
-  if (depth > 0) throw badGlob(glob, "a { is not closed");
+  if (depth > 0) throw badGlob(glob, "unclosed {");
   return pattern;
 }
 
@@ -55,7 +56,7 @@ function endOfClass(characters: readonly string[], start: number, glob: string):
     if (characters[at] === "\\") at++;
     else if (characters[at] === "]") return at;
   }
-  throw badGlob(glob, "a [ is not closed");
+  throw badGlob(glob, "unclosed [");
 }
 
 function toClass(inside: readonly string[], glob: string): string {
@@ -63,14 +64,14 @@ function toClass(inside: readonly string[], glob: string): string {
   const content = isNot ? inside.slice(1) : inside;
   const not = isNot ? "^" : "";
   const [low, dash, high] = content;
-  // A class is one range or a list: in "[a-z0]" gobwas/glob finds a malformed range, and so do we.
+  // As in gobwas/glob, a class is either one range or a list: "[a-z0]" is invalid.
   if (low !== undefined && low !== "\\" && dash === "-" && high !== undefined) {
-    if (content.length !== 3) throw badGlob(glob, "a class is either one range or a list of characters");
-    if (low > high) throw badGlob(glob, `the range ${low}-${high} is empty`);
+    if (content.length !== 3) throw badGlob(glob, "a character class is either one range or a list of characters");
+    if (low > high) throw badGlob(glob, `empty range ${low}-${high}`);
     return `[${not}${literal(low)}-${literal(high)}]`;
   }
   const list = content.filter((character, at) => character !== "\\" || content[at - 1] === "\\");
-  if (list.length === 0) throw badGlob(glob, "a class is empty");
+  if (list.length === 0) throw badGlob(glob, "empty character class");
   return `[${not}${list.map(literal).join("")}]`;
 }
 

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { nameField, stringMapField } from "./fields.ts";
 
-/** What we read of any object's metadata. A manifest may leave the namespace out, as for kubectl. */
+/** Metadata fields that all decoders read. The namespace defaults to "default", because manifests may omit it. */
 export const metadataShape = z.object({
   name: nameField,
   namespace: nameField.nullish().transform((namespace) => namespace ?? "default"),

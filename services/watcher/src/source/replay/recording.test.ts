@@ -18,26 +18,38 @@ const rows: RecordingLine = { kind: "rows", of: "changes", atMs: 20, rows: [{ re
 const text = (...lines: readonly RecordingLine[]): string =>
   lines.map((line) => `${formatRecordingLine(line)}\n`).join("");
 
-test("what was written is read", () => {
+test("a written recording is read back unchanged", () => {
   expect(parseRecording(text(head, op, rows), "r")).toEqual([head, op, rows]);
 });
 
-test("a last line that was cut short is left out", () => {
+test("a truncated last line is ignored", () => {
   expect(parseRecording(text(head, op, rows).slice(0, -10), "r")).toEqual([head, op]);
   expect(parseRecording(text(head, op).trimEnd(), "r")).toEqual([head, op]);
 });
 
-describe("refused with the line is", () => {
+describe("a recording is rejected with the line number if it is", () => {
   test.each([
-    ["nothing at all", "", /r is no recording of kpng/],
-    ["another file", "# kpng\n", /r, line 1 is no JSON/],
-    ["another JSON file", '{"kind":"head"}\n', /line 1 is no head of a recording in format 1/],
-    ["a later format", '{"kpngRecording":2,"kind":"head"}\n', /line 1 is no head of a recording in format 1/],
-    ["a recording without a head", text(op), /line 1 is no head/],
-    ["a line of another kind", `${text(head)}{"kind":"song"}\n`, /line 2: "song" is no kind of line/],
-    ["what is no operation", `${text(head)}{"kind":"op","atMs":1,"op":{"Set":3}}\n`, /line 2 is no operation/],
-    ["what is no time", `${text(head)}{"kind":"op","atMs":"x","op":{}}\n`, /line 2: atMs is no time/],
-    ["rows that are no list", `${text(head)}{"kind":"rows","of":"changes","rows":1}\n`, /line 2: rows is no list/],
+    ["empty", "", /r is not a recording of kpng/],
+    ["another file", "# kpng\n", /r, line 1: not JSON/],
+    ["another JSON file", '{"kind":"head"}\n', /line 1: not the head of a recording in format 1/],
+    ["a later format", '{"kpngRecording":2,"kind":"head"}\n', /line 1: not the head of a recording in format 1/],
+    ["a recording without a head", text(op), /line 1: not the head/],
+    ["a recording with a line of unknown kind", `${text(head)}{"kind":"song"}\n`, /line 2: unknown kind "song"/],
+    [
+      "a recording with an invalid operation",
+      `${text(head)}{"kind":"op","atMs":1,"op":{"Set":3}}\n`,
+      /line 2: invalid operation/,
+    ],
+    [
+      "a recording with an invalid time",
+      `${text(head)}{"kind":"op","atMs":"x","op":{}}\n`,
+      /line 2: atMs is not a number/,
+    ],
+    [
+      "a recording with rows that are not a list",
+      `${text(head)}{"kind":"rows","of":"changes","rows":1}\n`,
+      /line 2: rows is not a list/,
+    ],
   ])("%s", (_, content, message) => {
     expect(() => parseRecording(content, "r")).toThrow(message);
   });

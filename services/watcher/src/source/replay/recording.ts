@@ -3,37 +3,38 @@ import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { WatcherError } from "../../watcher-error.ts";
 
-/** Version of the format below; a reader refuses any other. */
+/** Version of the format. A reader rejects any other version. */
 const formatVersion = 1;
 
 /**
- * One line of a recording.
+ * One line of a recording. `kpng record` writes them; `replaySource` and `kpng trace` read them.
  *
- * *Shape:* JSON Lines: a head, then the operations of a global stream as they came, and between them and at the end what
- * the watcher said of its streams, its changes and a node; rows are messages of kpng.inspect.v1 in protobuf's JSON.
+ * *Shape:* JSON Lines. The first line is the head. The operations of a global stream follow in their order. Between them
+ * and at the end are rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON): subscribers, changes, and
+ * the endpoints of one node.
  */
 export type RecordingLine =
   | { readonly kind: "head"; readonly recordedBy: string; readonly beganAt: string; readonly status: JsonValue }
-  /** `atMs`: since the recording began. */
+  /** `atMs`: milliseconds since the recording began. */
   | { readonly kind: "op"; readonly atMs: number; readonly op: OpItem }
   | { readonly kind: "rows"; readonly of: RecordedRows; readonly atMs: number; readonly rows: readonly JsonValue[] };
 
 export type RecordedRows = "subscribers" | "changes" | "node-endpoints";
 
-/** Without a line end. */
+/** Formats a line, without a newline. */
 export function formatRecordingLine(line: RecordingLine): string {
   if (line.kind === "head") return JSON.stringify({ kpngRecording: formatVersion, ...line });
   return JSON.stringify(line.kind === "op" ? { ...line, op: toJson(OpItemSchema, line.op) } : line);
 }
 
-/** Errors: BAD_INPUT, with the number of the line. A last line that was cut short is left out. */
+/** Parses a recording. A truncated last line is ignored. Errors: BAD_INPUT, with the number of the line. */
 export function parseRecording(text: string, name: string): readonly RecordingLine[] {
   const texts = text.split("\n");
   const rest = texts.pop() ?? "";
   const lines = texts.map((each, index) => parseLine(each, index, name));
-  // Who was killed while it recorded leaves half a line: what is before it is worth as much.
+  // A recorder that was killed leaves half a line. The lines before it are still valid.
   if (rest !== "" && isJson(rest)) lines.push(parseLine(rest, lines.length, name));
-  if (lines[0]?.kind !== "head") throw new WatcherError("BAD_INPUT", `${name} is no recording of kpng`);
+  if (lines[0]?.kind !== "head") throw new WatcherError("BAD_INPUT", `${name} is not a recording of kpng`);
   return lines;
 }
 
@@ -43,24 +44,24 @@ function parseLine(text: string, index: number, name: string): RecordingLine {
   try {
     line = JSON.parse(text) as JsonObject;
   } catch (cause) {
-    throw new WatcherError("BAD_INPUT", `${where} is no JSON: ${reasonOf(cause)}`);
+    throw new WatcherError("BAD_INPUT", `${where}: not JSON: ${reasonOf(cause)}`);
   }
   if (index === 0 && line?.kpngRecording !== formatVersion) {
-    throw new WatcherError("BAD_INPUT", `${where} is no head of a recording in format ${formatVersion}`);
+    throw new WatcherError("BAD_INPUT", `${where}: not the head of a recording in format ${formatVersion}`);
   }
   const { kind, atMs = 0 } = line;
   if (typeof atMs !== "number" || !Number.isFinite(atMs))
-    throw new WatcherError("BAD_INPUT", `${where}: atMs is no time`);
+    throw new WatcherError("BAD_INPUT", `${where}: atMs is not a number`);
   switch (kind) {
     case "head":
       return { kind, recordedBy: String(line.recordedBy), beganAt: String(line.beganAt), status: line.status ?? null };
     case "op":
       return { kind, atMs, op: parseOp(line.op, where) };
     case "rows":
-      if (!Array.isArray(line.rows)) throw new WatcherError("BAD_INPUT", `${where}: rows is no list`);
+      if (!Array.isArray(line.rows)) throw new WatcherError("BAD_INPUT", `${where}: rows is not a list`);
       return { kind, atMs, of: line.of as RecordedRows, rows: line.rows };
     default:
-      throw new WatcherError("BAD_INPUT", `${where}: "${String(kind)}" is no kind of line`);
+      throw new WatcherError("BAD_INPUT", `${where}: unknown kind "${String(kind)}"`);
   }
 }
 
@@ -68,7 +69,7 @@ function parseOp(json: JsonValue | undefined, where: string): OpItem {
   try {
     return fromJson(OpItemSchema, json ?? null);
   } catch (cause) {
-    throw new WatcherError("BAD_INPUT", `${where} is no operation: ${reasonOf(cause)}`);
+    throw new WatcherError("BAD_INPUT", `${where}: invalid operation: ${reasonOf(cause)}`);
   }
 }
 

@@ -1,20 +1,19 @@
-import { readFileSync, statSync } from "node:fs";
-import { gunzipSync } from "node:zlib";
 import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { aborted, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { WatcherError } from "../../watcher-error.ts";
-import { receiveOp } from "../api/decode-global.ts";
+import { applyGlobalOp } from "../api/apply-global-op.ts";
 import { GlobalItems } from "../api/global-items.ts";
 import type { ClusterSink, Source } from "../source.ts";
-import { parseRecording, type RecordingLine } from "./recording.ts";
+import { readRecording } from "./read-recording.ts";
 
 export interface ReplaySourceOptions {
+  /** Path of the recording. */
   readonly path: string;
-  /** How many times as fast as it happened; 0 for all at once. */
+  /** Playback speed: 2 is twice as fast as recorded, 0 is without delays. */
   readonly speed: number;
-  /** Ends with the last batch up to here, in milliseconds since the recording began; undefined for all. */
+  /** Stops after the last batch before this time, in milliseconds since the recording began. Default: plays all. */
   readonly untilMs?: number | undefined;
   readonly sink: ClusterSink;
   readonly log: Log;
@@ -23,15 +22,11 @@ export interface ReplaySourceOptions {
 
 const part = "source/replay";
 
-/** Largest recording, in bytes, unpacked: it is read as a whole. */
-const maxBytes = 1024 * 1024 * 1024;
-
 /**
- * Plays a recording into the store: each batch becomes a revision, as it did in the watcher that was recorded.
+ * Plays a recording of `kpng record` into the sink: each batch becomes a revision, as in the recorded watcher. At the end
+ * it keeps the last state until it is aborted.
  *
- * It goes on serving the last state when the recording is over.
- *
- * Errors: BAD_INPUT.
+ * Errors: BAD_INPUT for an invalid recording.
  */
 export function replaySource(options: ReplaySourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };
@@ -39,39 +34,23 @@ export function replaySource(options: ReplaySourceOptions): Source {
 
 async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<void> {
   const { path, speed, untilMs = Number.POSITIVE_INFINITY, sink, log, health } = options;
-  health.setWaiting(part, "waiting for the recording's first batch");
+  health.setWaiting(part, "waiting for the first batch of the recording");
   const items = new GlobalItems();
   let playedMs = 0;
   let batchCount = 0;
   for (const line of readRecording(path)) {
     if (line.kind !== "op") continue;
-    // The first batch is the state at the beginning; that it took its time to come is nothing of the cluster's.
+    // The first batch is the initial state. Its time is how long the recorder took to receive it, so it never exceeds the limit.
     if (line.atMs > untilMs && batchCount > 0) break;
-    if (!receiveOp(line.op, items)) continue;
+    if (!applyGlobalOp(items, line.op)) continue;
     if (batchCount > 0 && speed > 0) await waitMs((line.atMs - playedMs) / speed, signal);
     if (signal.aborted) return;
     playedMs = line.atMs;
-    const origin = { source: "replay", receivedAtMs: wallClockMs() };
-    if (items.isFresh) sink.replace(items.toObjects(), origin);
-    else sink.apply(items.toChanges(), origin);
-    items.endBatch();
+    items.deliverTo(sink, { source: "replay", receivedAtMs: wallClockMs() });
     batchCount += 1;
     health.setReady(part);
   }
-  if (batchCount === 0) throw new WatcherError("BAD_INPUT", `${path} has no state of a cluster`);
+  if (batchCount === 0) throw new WatcherError("BAD_INPUT", `${path} contains no cluster state`);
   log.info("recording played", { batches: batchCount });
   await aborted(signal);
-}
-
-/** The lines of a file, packed (gzip) or not. Errors: BAD_INPUT. */
-export function readRecording(path: string): readonly RecordingLine[] {
-  let bytes: Buffer;
-  try {
-    if (statSync(path).size > maxBytes) throw new Error(`it is larger than ${maxBytes} bytes`);
-    bytes = readFileSync(path);
-    if (bytes[0] === 0x1f && bytes[1] === 0x8b) bytes = gunzipSync(bytes, { maxOutputLength: maxBytes });
-  } catch (cause) {
-    throw new WatcherError("BAD_INPUT", `the recording ${path} cannot be read`, { cause });
-  }
-  return parseRecording(bytes.toString("utf8"), path);
 }

@@ -5,19 +5,20 @@ import { WireError } from "@kpng/model/wire/wire-error.ts";
 import type { GlobalItems } from "./global-items.ts";
 
 /**
- * Applies one operation of a global stream to the items received so far; true if it was the marker that closes a batch.
+ * Applies one operation of a global stream to `items`. Returns true if it was the sync marker that ends a batch. The
+ * sources `api` and `replay` use it.
  *
- * Errors: WireError; the items are then as before.
+ * Errors: WireError; `items` are then unchanged.
  */
-export function receiveOp({ Op: op }: OpItem, items: GlobalItems): boolean {
+export function applyGlobalOp(items: GlobalItems, { Op: op }: OpItem): boolean {
   switch (op.case) {
     case "Reset":
       items.clear();
       return false;
     case "Keep":
-      throw new WireError("a global stream began with Keep, which was not asked for");
+      throw new WireError("the global stream began with Keep, which we did not request");
     case "Batch":
-      throw new WireError("a global stream has packed operations, which were not asked for");
+      throw new WireError("the global stream contains packed operations, which we did not request");
     case "Sync":
       return true;
     case "Set":
@@ -42,21 +43,22 @@ function put(ref: Ref, bytes: Uint8Array, items: GlobalItems): void {
       items.putNode(ref.Path, decodeNodeInfo(bytes));
       break;
     case SetName.GlobalEndpointInfos: {
-      // KPNG sends each endpoint twice; the copy's path names no Service.
+      // KPNG sends each endpoint twice. The path of the copy has no Service name.
       if (ref.Path.split("|")[1] !== "") items.putEndpoint(ref.Path, decodeEndpointInfo(bytes));
       break;
     }
     default:
-      // A Set of a newer watcher.
+      // A Set that only newer watchers send.
       break;
   }
 }
 
-function at(ref: Ref | undefined, act: (ref: Ref) => void): void {
-  if (ref === undefined) throw new WireError("an operation has no path");
+/** Calls `apply` and adds the path to its errors. */
+function at(ref: Ref | undefined, apply: (ref: Ref) => void): void {
+  if (ref === undefined) throw new WireError("operation without a path");
   try {
-    act(ref);
+    apply(ref);
   } catch (cause) {
-    throw new WireError(`the item at "${ref.Path}" cannot be understood`, { cause });
+    throw new WireError(`invalid item at "${ref.Path}"`, { cause });
   }
 }
