@@ -78,14 +78,14 @@ const eventsOnly = { pollMs: 3_600_000 };
 const changes: readonly { name: string; set: (file: string) => Promise<void> }[] = [
   { name: "is written in place", set: (file) => writeFile(file, node("b")) },
   {
-    name: "is replaced by another",
+    name: "is replaced by rename",
     set: async (file) => {
       await writeFile(`${file}.new`, node("b"));
       await rename(`${file}.new`, file);
     },
   },
   {
-    name: "is deleted and made anew",
+    name: "is deleted and recreated",
     set: async (file) => {
       await unlink(file);
       await writeFile(file, node("b"));
@@ -98,7 +98,7 @@ for (const [way, options] of [
   ["events", eventsOnly],
 ] as const) {
   for (const { name, set } of changes) {
-    test(`a file that ${name} is read again, seen by ${way}`, async () => {
+    test(`a file that ${name} is read again, detected by ${way}`, async () => {
       const file = join(folder, "state.yaml");
       await writeFile(file, node("a"));
       const { sink } = start([file], options);
@@ -108,7 +108,7 @@ for (const [way, options] of [
     });
   }
 
-  test(`a folder that gains and loses a file is read again, seen by ${way}`, async () => {
+  test(`a folder that gains and loses a file is read again, detected by ${way}`, async () => {
     await writeFile(join(folder, "a.yaml"), node("a"));
     const { sink } = start([folder], options);
     assert.deepEqual(await sink.nextNodes(), ["a"]);
@@ -119,7 +119,7 @@ for (const [way, options] of [
     assert.deepEqual(await sink.nextNodes(), ["b"]);
   });
 
-  test(`a ConfigMap whose data link is swapped is read again, seen by ${way}`, async () => {
+  test(`a ConfigMap whose data link changes is read again, detected by ${way}`, async () => {
     await mkdir(join(folder, "..1"));
     await mkdir(join(folder, "..2"));
     await writeFile(join(folder, "..1", "state.yaml"), node("a"));
@@ -133,7 +133,7 @@ for (const [way, options] of [
     assert.deepEqual(await sink.nextNodes(), ["b"]);
   });
 
-  test(`a broken file leaves the last state and is told, until it is mended, seen by ${way}`, async () => {
+  test(`an invalid file keeps the last valid state and is reported until it is fixed, detected by ${way}`, async () => {
     const file = join(folder, "state.yaml");
     await writeFile(file, node("a"));
     const { sink, health, lines, failing, metrics } = start([file], options);
@@ -147,7 +147,7 @@ for (const [way, options] of [
       health.parts.get("source/file")?.reason ?? "",
       /state\.yaml:3: nodes\[0\]\.colour: unknown key "colour"/,
     );
-    assert.ok(lines.some((line) => line.includes("input is bad") && line.includes("state.yaml:3")));
+    assert.ok(lines.some((line) => line.includes("invalid input") && line.includes("state.yaml:3")));
     await writeFile(`${file}.new`, node("c"));
     await rename(`${file}.new`, file);
     assert.deepEqual(await sink.nextNodes(), ["c"]);
@@ -159,7 +159,7 @@ for (const [way, options] of [
   });
 }
 
-test("a folder that is itself replaced is followed", async () => {
+test("a folder that is replaced is followed", async () => {
   const inner = join(folder, "inner");
   await mkdir(inner);
   await writeFile(join(inner, "a.yaml"), node("a"));
@@ -172,7 +172,7 @@ test("a folder that is itself replaced is followed", async () => {
   assert.deepEqual(await sink.nextNodes(), ["b"]);
 });
 
-test("a file that is touched without a change of content makes no replacement", async () => {
+test("a file that is touched without a change does not replace the state", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));
   const { sink } = start([file], pollOnly);
@@ -185,7 +185,7 @@ test("a file that is touched without a change of content makes no replacement", 
   assert.deepEqual(await sink.nextNodes(), ["b"]);
 });
 
-test("a file that is emptied before it is written anew is no empty cluster", async () => {
+test("a file that is truncated before it is written is not an empty cluster", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));
   const { sink, lines } = start([file], pollOnly);
@@ -195,7 +195,7 @@ test("a file that is emptied before it is written anew is no empty cluster", asy
   assert.deepEqual(await sink.nextNodes(), ["b"], lines.join(""));
 });
 
-test("a folder that is made anew before it is filled is no empty cluster", async () => {
+test("a folder that is recreated before it is filled is not an empty cluster", async () => {
   const inner = join(folder, "inner");
   await mkdir(inner);
   await writeFile(join(inner, "a.yaml"), node("a"));
@@ -218,13 +218,13 @@ test("a file that stays empty is an empty cluster", async () => {
   assert.deepEqual(await sink.nextNodes(), []);
 });
 
-test("a bad file at the start ends the source with each problem's place", async () => {
+test("an invalid file at the start ends the source with the location of each problem", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, "nodes:\n- nome: a\n");
   const { sink, health } = start([file, join(folder, "none.yaml")]);
   await assert.rejects(running, (error: Error) => {
-    assert.match(error.message, /^\[BAD_INPUT\] the input has \d problems: /);
-    assert.match(error.message, /none\.yaml: it cannot be read: ENOENT/);
+    assert.match(error.message, /^\[BAD_INPUT\] invalid input, \d problems: /);
+    assert.match(error.message, /none\.yaml: cannot be read: ENOENT/);
     assert.match(error.message, /state\.yaml:2: nodes\[0\]\.nome: unknown key "nome"/);
     return true;
   });
@@ -232,13 +232,13 @@ test("a bad file at the start ends the source with each problem's place", async 
   assert.ok(!health.isReady);
 });
 
-test("a single problem is called one", async () => {
+test("a single problem is counted as one", async () => {
   const { sink } = start([join(folder, "none.yaml")]);
-  await assert.rejects(running, /^WatcherError: \[BAD_INPUT\] the input has a problem: .*none\.yaml: /);
+  await assert.rejects(running, /^WatcherError: \[BAD_INPUT\] invalid input, 1 problem: .*none\.yaml: /);
   assert.equal(sink.waitingCount, 0);
 });
 
-test("standard input is read once and counts for later readings", async () => {
+test("standard input is read once and is part of later states", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));
   const { sink } = start(["-", file], { standardInput: Readable.from([Buffer.from(node("z"))]), ...pollOnly });
@@ -248,7 +248,7 @@ test("standard input is read once and counts for later readings", async () => {
   assert.deepEqual(await sink.nextNodes(), ["z", "b"]);
 });
 
-test("the source resolves when it is stopped", async () => {
+test("the source ends when its signal aborts", async () => {
   const file = join(folder, "state.yaml");
   await writeFile(file, node("a"));
   const { sink } = start([file]);

@@ -8,7 +8,7 @@ import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import type { InputFilesOptions } from "./input/input-files.ts";
 import { InputWatch, type WatchFolder } from "./input/input-watch.ts";
-import { type InputProblem, type InputResult, showPlace } from "./input-result.ts";
+import { formatLocation, type InputProblem, type InputResult } from "./input-result.ts";
 import { loadInput } from "./read-input.ts";
 
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {
@@ -19,36 +19,36 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
-  /** Longest time, in milliseconds, until a change that no event announced is seen. Default 1 000. */
+  /** Interval at which files are polled, in milliseconds, for changes without an event. Default 1 000. */
   readonly pollMs?: number | undefined;
-  /** Time that a change is left to settle, in milliseconds. Default 50. */
+  /** How long files must be unchanged before they are read, in milliseconds. Default 50. */
   readonly debounceMs?: number | undefined;
-  /** Default fs.watch. */
+  /** Replaceable for tests. Default fs.watch. */
   readonly watchFolder?: WatchFolder | undefined;
 }
 
 const part = "source/file";
 
 /**
- * Time, in milliseconds, that a file may be without a byte, or a folder without a file, before that counts: many programs,
- * KPNG among them, write in place, a folder is made anew and then filled, and nothing at all is an empty cluster.
+ * Time after which an empty file, or a folder without files, is taken for an empty cluster, in milliseconds. Many
+ * programs, KPNG among them, truncate a file and then write it, or recreate a folder and then fill it.
  */
 const emptiedMs = 1_000;
 
-/** How many problems of one reading are logged or put into an error. */
+/** Limit for the problems that are logged or reported in an error. */
 const maxProblems = 20;
 
 /**
- * Serves the objects of files, and follows the files as they change: edited, replaced, deleted and made anew, a folder
- * that gains or loses one, a ConfigMap whose content is swapped.
+ * Fills the sink from files, and follows their changes: edited, replaced and recreated files, files added to or removed
+ * from a folder, updated ConfigMaps.
  *
- * Files that are bad, all or one of them, leave the last good state as it is; log, health and metrics say so.
+ * If any file becomes invalid, the last valid state is kept. Log, health and metrics report the problems.
  *
- * Errors: BAD_INPUT if the files are bad at the start, when there is no state to keep.
+ * Errors: BAD_INPUT if the files are invalid at the start, when there is no state to keep.
  */
 export function fileSource(options: FileSourceOptions): Source {
   const metrics = makeMetrics(options.metrics);
-  return { name: part, run: (signal) => new FileReader(options, metrics).run(signal) };
+  return { name: part, run: (signal) => new FileFollower(options, metrics).run(signal) };
 }
 
 interface FileSourceMetrics {
@@ -60,13 +60,13 @@ function makeMetrics(registry: Registry): FileSourceMetrics {
   const registers = [registry];
   const loads = new Counter({
     name: "kpng_source_loads_total",
-    help: "Readings of changed input, by result: ok or bad.",
+    help: "Times that changed input was read, by result: ok or bad",
     labelNames: ["source", "result"] as const,
     registers,
   });
   const errors = new Counter({
     name: "kpng_source_errors_total",
-    help: "Problems that a source met.",
+    help: "Problems found in the input",
     labelNames: ["source"] as const,
     registers,
   });
@@ -75,10 +75,10 @@ function makeMetrics(registry: Registry): FileSourceMetrics {
   return { loads, errors };
 }
 
-class FileReader {
+class FileFollower {
   readonly #options: FileSourceOptions;
   readonly #metrics: FileSourceMetrics;
-  /** Standard input ends only once: what it said counts for every later reading too. */
+  /** Contents of standard input and pipes. They can be read only once and are part of every later state. */
   readonly #streams = new Map<string, Uint8Array>();
   #digest: string | undefined;
 
@@ -111,8 +111,8 @@ class FileReader {
   }
 
   /**
-   * Reads the input and hands it on. Undefined if nothing has changed since the last reading, or the signal has aborted;
-   * "emptied" if a file has no bytes and that was to be told instead.
+   * Reads the inputs and passes the objects to the sink. Returns undefined if the signal aborted or nothing changed
+   * since the last time. With `how` "unless emptied", returns "emptied" and does nothing if a file is empty.
    */
   async #read(
     signal: AbortSignal,
@@ -129,13 +129,13 @@ class FileReader {
     if (result.kind === "bad") {
       this.#metrics.errors.inc({ source: "file" }, result.problems.length);
       const [first] = result.problems;
-      health.setFailing(part, first === undefined ? "the input is bad" : describe(first));
+      health.setFailing(part, first === undefined ? "invalid input" : describe(first));
       for (const problem of result.problems.slice(0, maxProblems)) {
-        log.error("input is bad", { at: showPlace(problem), problem: problem.problem });
+        log.error("invalid input", { at: formatLocation(problem), problem: problem.problem });
       }
       return result;
     }
-    for (const { level, note, ...place } of result.notes) log[level]("input note", { at: showPlace(place), note });
+    for (const { level, note, ...place } of result.notes) log[level]("input note", { at: formatLocation(place), note });
     sink.replace(result.objects, { source: "file", receivedAtMs });
     health.setReady(part);
     const { services, slices, nodes } = result.objects;
@@ -152,11 +152,11 @@ class FileReader {
 function badInput(problems: readonly InputProblem[]): WatcherError {
   const listed = problems.slice(0, maxProblems).map(describe);
   const more = problems.length - listed.length;
-  if (more > 0) listed.push(`and ${more} more`);
-  const count = problems.length === 1 ? "a problem" : `${problems.length} problems`;
-  return new WatcherError("BAD_INPUT", `the input has ${count}: ${listed.join("; ")}`);
+  if (more > 0) listed.push(`${more} more problems`);
+  const count = problems.length === 1 ? "1 problem" : `${problems.length} problems`;
+  return new WatcherError("BAD_INPUT", `invalid input, ${count}: ${listed.join("; ")}`);
 }
 
 function describe(problem: InputProblem): string {
-  return `${showPlace(problem)}: ${problem.problem}`;
+  return `${formatLocation(problem)}: ${problem.problem}`;
 }

@@ -1,11 +1,9 @@
 import { sliceKey } from "@kpng/model/endpoint.ts";
 import type { FieldPath } from "../decode/decoded.ts";
-import { type InputProblem, type Locate, type ReadDocument, showPlace } from "./input-result.ts";
+import { formatLocation, type InputProblem, type Locate, type ReadDocument } from "./input-result.ts";
 
 /**
- * A problem for each object that is there twice, with both places: which of the two is meant, nobody can know.
- *
- * At most `max`.
+ * Returns a problem with both locations for each object that is defined twice in the inputs; at most `max`.
  */
 export function findDuplicates(
   documents: readonly ReadDocument[],
@@ -19,8 +17,8 @@ export function findDuplicates(
     if (first === undefined) {
       firsts.set(name, { document, path });
     } else if (problems.length < max) {
-      const other = showPlace(locate(first.document, first.path));
-      problems.push({ ...locate(document, path), problem: `${name} is also at ${other}` });
+      const other = formatLocation(locate(first.document, first.path));
+      problems.push({ ...locate(document, path), problem: `${name} is already defined at ${other}` });
     }
     return first === undefined;
   };
@@ -33,12 +31,12 @@ export function findDuplicates(
       if (!isFirst(`Service ${name}`, document, path)) repeated.add(name);
     }
     for (const { value, path } of slices) {
-      const isOfState = path[0] === "services";
-      // The slices of a Service in a state file are there twice because it is.
-      if (isOfState && repeated.has(`${value.namespace}/${value.serviceName}`)) continue;
+      const isStateFile = path[0] === "services";
+      // A state file contains slices inside their Service, so a Service defined twice is reported only once.
+      if (isStateFile && repeated.has(`${value.namespace}/${value.serviceName}`)) continue;
       const isNew = isFirst(`EndpointSlice ${sliceKey(value)}`, document, path);
-      // In a cluster a slice's name says who it is; in a state file it says so only together with its Service.
-      if (isNew && !isOfState) isFirst(`EndpointSlice ${value.namespace}/${value.name}`, document, path);
+      // In a cluster the name of a slice is unique in its namespace; in a state file only within its Service.
+      if (isNew && !isStateFile) isFirst(`EndpointSlice ${value.namespace}/${value.name}`, document, path);
     }
   }
   return problems;

@@ -1,41 +1,41 @@
 import type { FieldPath } from "../decode/decoded.ts";
 import type { ClusterObjects } from "../source.ts";
 import type { DocumentContent } from "./content/document-content.ts";
-import type { SourceDocument } from "./parse/parsed-document.ts";
+import type { ParsedDocument, TextPosition } from "./parse/parsed-document.ts";
 
-/** A place in the inputs; line and column count from 1 and are absent where the whole file is meant. */
-export interface Place {
+/** Position in an input file. Line and column are absent for the file as a whole. */
+export interface InputLocation extends TextPosition {
   readonly file: string;
-  readonly line?: number | undefined;
-  readonly column?: number | undefined;
 }
 
-export interface InputProblem extends Place {
+/** Something in the inputs that makes them invalid. */
+export interface InputProblem extends InputLocation {
   readonly problem: string;
 }
 
-export interface InputNote extends Place {
+/** Something in the inputs that is ignored or unusual, for the log. */
+export interface InputNote extends InputLocation {
   readonly note: string;
-  /** "debug" for what is in order. */
+  /** Log level; "debug" for what is common in valid clusters. */
   readonly level: "info" | "debug";
 }
 
-/** What the inputs hold: everything, or what is wrong; never a part. */
+/** Result of reading all inputs: all objects, or all problems. */
 export type InputResult =
   | { readonly kind: "ok"; readonly objects: ClusterObjects; readonly notes: readonly InputNote[] }
   | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };
 
-/** A document of a file, with what it holds. */
+/** A document of a file and its decoded content. */
 export interface ReadDocument {
   readonly file: string;
-  readonly document: SourceDocument;
+  readonly document: ParsedDocument;
   readonly content: DocumentContent;
 }
 
-/** Says where a part of a document is. */
-export type Locate = (document: ReadDocument, path: FieldPath) => Place;
+/** Returns the location of a field of a document. */
+export type Locate = (document: ReadDocument, path: FieldPath) => InputLocation;
 
-/** *Shape:* `file:line:column`, as far as it is known. */
-export function showPlace({ file, line, column }: Place): string {
+/** Formats a location. *Shape:* `file:line:column`, as far as it is known. */
+export function formatLocation({ file, line, column }: InputLocation): string {
   return [file, line, column].filter((part) => part !== undefined).join(":");
 }

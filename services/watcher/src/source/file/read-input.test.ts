@@ -30,7 +30,7 @@ function node(name: string): string {
   return `nodes: [{name: ${name}}]\n`;
 }
 
-test("a folder is its yaml, yml and json files by name, without dot files and folders", async () => {
+test("a folder stands for its yaml, yml and json files by name, without dot files and subfolders", async () => {
   await writeFile(join(folder, "b.yml"), node("b"));
   await writeFile(join(folder, "a.yaml"), node("a"));
   await writeFile(join(folder, "c.json"), '{"nodes":[{"name":"c"}]}');
@@ -41,7 +41,7 @@ test("a folder is its yaml, yml and json files by name, without dot files and fo
   assert.deepEqual(await nodesOf([folder]), ["a", "b", "c"]);
 });
 
-test("a ConfigMap's folder of links is read once", async () => {
+test("the linked files of a ConfigMap are read once", async () => {
   await mkdir(join(folder, "..2024_01"));
   await writeFile(join(folder, "..2024_01", "state.yaml"), node("a"));
   await symlink("..2024_01", join(folder, "..data"));
@@ -49,21 +49,21 @@ test("a ConfigMap's folder of links is read once", async () => {
   assert.deepEqual(await nodesOf([folder]), ["a"]);
 });
 
-test("a file named twice is read once; files and folders and standard input go together", async () => {
+test("a file named twice is read once, and files, folders and standard input can be mixed", async () => {
   const file = join(folder, "a.yaml");
   await writeFile(file, node("a"));
   const standardInput = Readable.from([Buffer.from("nodes: [{na"), Buffer.from("me: z}]")]);
   assert.deepEqual(await nodesOf([file, folder, file, "-"], { standardInput }), ["a", "z"]);
 });
 
-test("a missing file is a problem that names it", async () => {
+test("a missing file is a problem with its name", async () => {
   const file = join(folder, "none.yaml");
   const [problem] = await problemsOf([file]);
   assert.equal(problem?.file, file);
   assert.match(problem?.problem ?? "", /ENOENT/);
 });
 
-test("a link to nowhere in a folder is a problem, not passed over", async () => {
+test("a dangling link in a folder is a problem", async () => {
   await symlink("nowhere", join(folder, "a.yaml"));
   assert.equal((await problemsOf([folder])).length, 1);
 });
@@ -72,21 +72,21 @@ test("a file that is too large is a problem", async () => {
   const file = join(folder, "a.yaml");
   await writeFile(file, node("a"));
   const [problem] = await problemsOf([file], { maxBytes: 5 });
-  assert.match(problem?.problem ?? "", /more than 5 bytes/);
+  assert.match(problem?.problem ?? "", /larger than 5 bytes/);
 });
 
-test("an endless device is a problem, not the end of the memory", async () => {
+test("an endless device is a problem and does not exhaust memory", async () => {
   const [problem] = await problemsOf(["/dev/zero"], { maxBytes: 1_000_000 });
-  assert.match(problem?.problem ?? "", /more than 1000000 bytes/);
+  assert.match(problem?.problem ?? "", /larger than 1000000 bytes/);
 });
 
-test("a file that is no UTF-8 is a problem", async () => {
+test("a file that is not UTF-8 is a problem", async () => {
   const file = join(folder, "a.yaml");
   await writeFile(file, Buffer.from([0x61, 0x3a, 0x20, 0xff, 0xfe]));
-  assert.deepEqual(await problemsOf([file]), [{ file, problem: "it is no UTF-8 text" }]);
+  assert.deepEqual(await problemsOf([file]), [{ file, problem: "not UTF-8 text" }]);
 });
 
-test("a problem in one file makes the whole input bad", async () => {
+test("a problem in one file invalidates the whole input", async () => {
   await writeFile(join(folder, "a.yaml"), node("a"));
   await writeFile(join(folder, "b.yaml"), "foo: 1\n");
   const problems = await problemsOf([folder]);

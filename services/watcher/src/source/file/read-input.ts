@@ -7,17 +7,18 @@ export interface ReadInputOptions extends InputFilesOptions {
   readonly decode: DecodeOptions;
 }
 
-/** Inputs that were loaded but not yet read. */
+/** Bytes of all inputs, loaded but not yet parsed. */
 export interface LoadedInput {
   readonly fileCount: number;
-  /** The same for the same files with the same content. */
+  /** Equal for the same files with the same contents. */
   readonly digest: string;
-  /** True if a file has no bytes, or there is no file: what is being written often looks so for a moment. */
+  /** True if a file is empty, or there is no file. Inputs that are being written often look like this for a moment. */
   readonly isEmptied: boolean;
+  /** Parses and decodes the inputs. */
   read(): InputResult;
 }
 
-/** Loads the bytes of all inputs. Never rejects for what is in or with the files. */
+/** Loads the bytes of all inputs. Problems with files are part of the result of `read`, not errors. */
 export async function loadInput(inputs: readonly string[], options: ReadInputOptions): Promise<LoadedInput> {
   const listed = await listInputFiles(inputs);
   const loaded = await readInputFiles(listed.files, options);
@@ -35,11 +36,11 @@ export async function loadInput(inputs: readonly string[], options: ReadInputOpt
 }
 
 /**
- * Reads the cluster's objects from files, folders and standard input ("-"): Kubernetes manifests, lists as `kubectl get
- * -o yaml` and `-o json` give them, and state files of KPNG, in any mixture.
+ * Reads cluster objects from files, folders and standard input ("-"), in any mixture of Kubernetes manifests, lists
+ * from `kubectl get -o yaml` or `-o json`, and KPNG state files.
  *
- * One problem anywhere makes the whole input bad: half a cluster must never be served. Never rejects for what is in or
- * with the files.
+ * One problem invalidates the whole input, because part of a cluster must never be served. Problems are values, not
+ * errors.
  */
 export async function readInput(inputs: readonly string[], options: ReadInputOptions): Promise<InputResult> {
   return (await loadInput(inputs, options)).read();

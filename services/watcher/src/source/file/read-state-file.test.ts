@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "vitest";
 import { input, readGood, state, toFile } from "./testing/texts.ts";
 
-test("state: KPNG's own input and what KPNG wrote of it are the same cluster", () => {
+test("state: an input file of KPNG and the file that KPNG wrote from it give the same cluster", () => {
   const byPod = (text: string) => {
     const { services, slices, nodes } = readGood(text);
     const sorted = slices.map((slice) => ({
@@ -33,7 +33,7 @@ test("state: KPNG's own input and what KPNG wrote of it are the same cluster", (
   });
 });
 
-test("state: the least Service and Node take KPNG's defaults; an absent set of IPs stays absent", () => {
+test("state: a minimal Service and Node get KPNG's defaults, and absent IPs stay absent", () => {
   const { services, nodes, slices } = readGood(
     "nodes: [{name: n1}]\nservices: [{service: {name: web, ports: [{port: 80}]}}]",
   );
@@ -65,7 +65,7 @@ test("state: the least Service and Node take KPNG's defaults; an absent set of I
   ]);
 });
 
-test("state: null is the same as absent, everywhere", () => {
+test("state: null is the same as absent for all fields", () => {
   const text = `nodes: null
 services:
 - service: {name: web, namespace: null, type: null, labels: null, ips: null, ipfilters: null, ports: null, sessionaffinity: null}
@@ -79,12 +79,12 @@ services:
   assert.equal(slices[0]?.endpoints[0]?.conditions.ready, true);
 });
 
-test("state: session affinity is read, which stopped KPNG", () => {
+test("state: session affinity is read (KPNG failed on it)", () => {
   const { services } = readGood("services: [{service: {name: a, sessionaffinity: {clientip: {timeoutseconds: 60}}}}]");
   assert.equal(services[0]?.clientIPAffinitySeconds, 60);
 });
 
-test("state: our own keys say what KPNG's cannot", () => {
+test("state: our own keys hold what KPNG's keys cannot", () => {
   const { services, slices, nodes } = readGood(`
 nodes: [{name: n1, addresses: [10.9.0.1], podcidrs: [10.1.0.0/24], iseligible: false}]
 services:
@@ -117,7 +117,7 @@ services:
   );
 });
 
-test("state: an endpoint belongs to the Service it stands under, and to the source that it names", () => {
+test("state: an endpoint belongs to the Service that contains it and to the slice named by sourcename", () => {
   const { slices } = readGood(
     state(
       "{namespace: x, servicename: y, podname: p1, endpoint: {ips: {v4: [10.1.0.1]}}}",
@@ -140,7 +140,7 @@ test("state: an endpoint belongs to the Service it stands under, and to the sour
   );
 });
 
-test("state: a pod that is there again gets a slice of its own, so that no key is there twice", () => {
+test("state: a repeated pod gets a separate slice, so that keys are unique", () => {
   const again = (address: string) => `{podname: p1, endpoint: {ips: {v4: [${address}]}}}`;
   const { slices } = readGood(
     state(again("10.1.0.1"), again("10.1.0.2"), again("10.1.0.3"), "{endpoint: {ips: {v4: [10.1.0.4]}}}"),
@@ -159,16 +159,16 @@ test("state: a pod that is there again gets a slice of its own, so that no key i
   );
 });
 
-test("state: conditions without ready are not ready, as in KPNG", () => {
+test("state: conditions without ready mean not ready, as in KPNG", () => {
   const { slices } = readGood(state("{endpoint: {ips: {v4: [10.1.0.1]}}, conditions: {}}"));
   assert.deepEqual(slices[0]?.endpoints[0]?.conditions, { ready: false, serving: false, terminating: false });
 });
 
-test("state: an endpoint without address is left out, and said", () => {
+test("state: an endpoint without addresses is ignored with a note", () => {
   const { slices, notes } = readGood(state("{podname: p1}"));
   assert.deepEqual(slices, []);
   assert.deepEqual(
     notes.map((note) => note.note),
-    ["services[0].endpoints[0]: the endpoint is left out: it has no address"],
+    ["services[0].endpoints[0]: endpoint ignored: no address"],
   );
 });

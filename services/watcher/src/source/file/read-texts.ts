@@ -6,13 +6,13 @@ import type { InputText } from "./input/input-files.ts";
 import type { InputNote, InputProblem, InputResult, Locate, ReadDocument } from "./input-result.ts";
 import { parseDocuments } from "./parse/parse-documents.ts";
 
-/** Characters that may be parsed again to find lines, for problems (2 s of work) and for notes. */
-const budget = { problems: 100_000_000, notes: 5_000_000 };
+/** Characters that may be parsed again to find line numbers: for problems (2 s of work) and for notes. */
+const locateBudget = { problems: 100_000_000, notes: 5_000_000 };
 
-/** More problems or notes than this help nobody. */
+/** Limit for the problems, and for the notes, of one document. */
 const maxReports = 20;
 
-/** Reads the objects of all texts together: no object may be in them twice. Pure. */
+/** Parses and decodes the texts of all input files. No object may be defined twice. Pure. */
 export function readTexts(texts: readonly InputText[], options: DecodeOptions): InputResult {
   const problems: InputProblem[] = [];
   const documents: ReadDocument[] = [];
@@ -26,27 +26,32 @@ export function readTexts(texts: readonly InputText[], options: DecodeOptions): 
       documents.push({ file, document, content: readDocument(document.value, options) });
     }
   }
-  const locate = makeLocate(budget.problems);
+  const locate = makeLocate(locateBudget.problems);
   for (const document of documents) {
     const all = document.content.problems;
     for (const { path, problem } of all.slice(0, maxReports)) {
       const field = showPath(path);
       problems.push({ ...locate(document, path), problem: field === "" ? problem : `${field}: ${problem}` });
     }
-    if (all.length > maxReports) problems.push({ file: document.file, problem: `${all.length - maxReports} more` });
+    if (all.length > maxReports)
+      problems.push({ file: document.file, problem: `${all.length - maxReports} more problems` });
   }
   problems.push(...findDuplicates(documents, locate, maxReports));
   if (problems.length > 0) return { kind: "bad", problems };
   const objects = {
-    services: documents.flatMap(({ content }) => content.services.map((found) => found.value)),
-    slices: documents.flatMap(({ content }) => content.slices.map((found) => found.value)),
-    nodes: documents.flatMap(({ content }) => content.nodes.map((found) => found.value)),
+    services: documents.flatMap(({ content }) => content.services.map((located) => located.value)),
+    slices: documents.flatMap(({ content }) => content.slices.map((located) => located.value)),
+    nodes: documents.flatMap(({ content }) => content.nodes.map((located) => located.value)),
   };
   return { kind: "ok", objects, notes: makeNotes(documents) };
 }
 
-function makeLocate(characters: number): Locate {
-  let left = characters;
+/**
+ * Returns a function that finds line numbers until `budget` characters have been parsed, and only file names after
+ * that.
+ */
+function makeLocate(budget: number): Locate {
+  let left = budget;
   return ({ file, document }, path) => {
     left -= document.length;
     return left < 0 ? { file } : { file, ...document.locate(path) };
@@ -54,7 +59,7 @@ function makeLocate(characters: number): Locate {
 }
 
 function makeNotes(documents: readonly ReadDocument[]): readonly InputNote[] {
-  const locate = makeLocate(budget.notes);
+  const locate = makeLocate(locateBudget.notes);
   const services = new Set<string>();
   for (const { content } of documents) {
     for (const { value } of content.services) services.add(`${value.namespace}/${value.name}`);
@@ -66,17 +71,17 @@ function makeNotes(documents: readonly ReadDocument[]): readonly InputNote[] {
       notes.push({ ...locate(document, path), level: "info", note: `${showPath(path)}: ${note}`.replace(/^: /, "") });
     }
     const more = content.notes.length - maxReports;
-    if (more > 0) notes.push({ file, level: "info", note: `${more} more like these` });
+    if (more > 0) notes.push({ file, level: "info", note: `${more} more notes` });
     const strays = content.slices.filter(({ value }) => !services.has(`${value.namespace}/${value.serviceName}`));
     for (const { path, value } of strays.slice(0, maxReports)) {
-      const note = `EndpointSlice ${value.name} belongs to Service ${value.serviceName}, which is not there`;
+      const note = `EndpointSlice ${value.name} belongs to Service ${value.serviceName}, which does not exist`;
       notes.push({ ...locate(document, path), level: "debug", note });
     }
   }
   return [...notes, ...otherKindNotes(documents)];
 }
 
-/** One note for each kind of a file that is left out. */
+/** One note for each ignored kind of a file. */
 function otherKindNotes(documents: readonly ReadDocument[]): readonly InputNote[] {
   const counts = new Map<string, { readonly file: string; readonly kind: string; count: number }>();
   for (const { file, content } of documents) {
@@ -89,6 +94,6 @@ function otherKindNotes(documents: readonly ReadDocument[]): readonly InputNote[
   return [...counts.values()].map(({ file, kind, count }) => ({
     file,
     level: "info",
-    note: `${count} of kind ${kind} left out`,
+    note: `ignored ${count} of kind ${kind}`,
   }));
 }

@@ -19,7 +19,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-test("a pipe is read whenever its writer comes, and read once", async () => {
+test("a pipe is read when its writer opens it, and only once", async () => {
   const streams = new Map();
   const reading = readInput([pipe], { decode, streams });
   await writeFile(pipe, "nodes: [{name: a}]\n");
@@ -32,7 +32,7 @@ for (const [name, open] of [
   ["a pipe without a writer", () => ({ inputs: [pipe] })],
   ["standard input that stays open", () => ({ inputs: ["-"], standardInput: new PassThrough() })],
 ] as const) {
-  test(`${name} is waited for until the signal aborts, no longer`, async () => {
+  test(`${name} does not delay the end after the signal aborts`, async () => {
     const stop = new AbortController();
     const reading = readInput(open().inputs, { decode, signal: stop.signal, ...open() });
     stop.abort();

@@ -3,25 +3,26 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import type { FieldPath, FieldProblem } from "../../decode/decoded.ts";
 
-/** An object and where in its document it stands. */
-export interface Found<T> {
+/** A decoded object and its path in the document. */
+export interface LocatedObject<T> {
   readonly path: FieldPath;
   readonly value: T;
 }
 
+/** Something in a document that users may want to know, but that is not a problem. */
 export interface DocumentNote {
   readonly path: FieldPath;
   readonly note: string;
 }
 
-/** What a document holds. Where there are problems the rest does not count. */
+/** Decoded content of one document. If there are problems, the rest must not be used. */
 export interface DocumentContent {
-  readonly services: readonly Found<Service>[];
-  readonly slices: readonly Found<EndpointSlice>[];
-  readonly nodes: readonly Found<Node>[];
+  readonly services: readonly LocatedObject<Service>[];
+  readonly slices: readonly LocatedObject<EndpointSlice>[];
+  readonly nodes: readonly LocatedObject<Node>[];
   readonly problems: readonly FieldProblem[];
   readonly notes: readonly DocumentNote[];
-  /** Objects of kinds that no proxy needs: how many of each, by a text like "Deployment (apps/v1)". */
+  /** Numbers of objects of other kinds, which are ignored. Keys are texts such as "Deployment (apps/v1)". */
   readonly otherKinds: ReadonlyMap<string, number>;
 }
 

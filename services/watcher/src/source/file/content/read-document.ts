@@ -4,14 +4,13 @@ import { type DocumentContent, emptyContent } from "./document-content.ts";
 import { readManifests } from "./read-manifests.ts";
 import { readState } from "./read-state.ts";
 
-/** Reads a document of either format, or an empty one. Pure. */
+/** Decodes one document: a Kubernetes object, a KPNG state file, or nothing if it is empty. Pure. */
 export function readDocument(value: unknown, options: DecodeOptions): DocumentContent {
   if (value === null || value === undefined) return emptyContent;
   if (isRecord(value)) {
     if ("kind" in value || "apiVersion" in value) return readManifests(value, options);
     if ("nodes" in value || "services" in value || Object.keys(value).length === 0) return readState(value);
   }
-  const problem =
-    "neither a Kubernetes object (there is no kind) nor a KPNG state file (there are neither nodes nor services)";
+  const problem = "neither a Kubernetes object (no field kind) nor a KPNG state file (no field nodes or services)";
   return { ...emptyContent, problems: [{ path: [], problem }] };
 }

@@ -7,9 +7,9 @@ import type { DecodeOptions } from "../../decode/decode-options.ts";
 import { decodeService } from "../../decode/decode-service.ts";
 import { decodeSlice } from "../../decode/decode-slice.ts";
 import { type Decoded, type FieldPath, type FieldProblem, show } from "../../decode/decoded.ts";
-import type { DocumentContent, DocumentNote, Found } from "./document-content.ts";
+import type { DocumentContent, DocumentNote, LocatedObject } from "./document-content.ts";
 
-/** The kinds that are read; the same kind of another group (a Knative Service, say) is another kind. */
+/** API versions of the kinds that are read. The same kind of another group, e.g. a Knative Service, is ignored. */
 const apiVersions: Readonly<Record<string, string>> = {
   Service: "v1",
   EndpointSlice: "discovery.k8s.io/v1",
@@ -20,11 +20,11 @@ const apiVersions: Readonly<Record<string, string>> = {
   NodeList: "v1",
 };
 
-/** A list in a list is legal; this many levels of it are not. */
+/** Limit for lists inside lists. */
 const maxListDepth = 10;
 
 /**
- * Reads a Kubernetes object: a Service, EndpointSlice or Node, or a list of objects. Other kinds are counted.
+ * Decodes a Kubernetes object: a Service, EndpointSlice or Node, or a list of objects. Other kinds are only counted.
  *
  * Pure.
  */
@@ -35,9 +35,9 @@ export function readManifests(value: Readonly<Record<string, unknown>>, options:
 }
 
 class ManifestContent implements DocumentContent {
-  readonly services: Found<Service>[] = [];
-  readonly slices: Found<EndpointSlice>[] = [];
-  readonly nodes: Found<Node>[] = [];
+  readonly services: LocatedObject<Service>[] = [];
+  readonly slices: LocatedObject<EndpointSlice>[] = [];
+  readonly nodes: LocatedObject<Node>[] = [];
   readonly problems: FieldProblem[] = [];
   readonly notes: DocumentNote[] = [];
   readonly otherKinds = new Map<string, number>();
@@ -47,10 +47,10 @@ class ManifestContent implements DocumentContent {
     this.#options = options;
   }
 
-  /** Items of a ServiceList and its like, as the API server gives them, have no kind of their own: `impliedKind`. */
+  /** `impliedKind`: kind of the items of a typed list such as ServiceList, because the API server omits it there. */
   add(value: unknown, path: FieldPath, impliedKind: string | undefined, depth: number): void {
     if (!isRecord(value)) {
-      this.problems.push({ path, problem: `${show(value)} is no Kubernetes object` });
+      this.problems.push({ path, problem: `${show(value)} is not a Kubernetes object` });
       return;
     }
     const kind = value.kind ?? impliedKind;
@@ -87,17 +87,17 @@ class ManifestContent implements DocumentContent {
   ): void {
     const items = list.items ?? [];
     if (!Array.isArray(items) || depth >= maxListDepth) {
-      const problem = depth >= maxListDepth ? "lists are nested too deeply" : `items is no list but ${show(items)}`;
+      const problem = depth >= maxListDepth ? "lists are nested too deeply" : `items is not a list: ${show(items)}`;
       this.problems.push({ path: [...path, "items"], problem });
       return;
     }
     for (const [index, item] of items.entries()) this.add(item, [...path, "items", index], itemKind, depth + 1);
   }
 
-  #keep<T>(found: Found<T>[], decoded: Decoded<T>, path: FieldPath): void {
+  #keep<T>(objects: LocatedObject<T>[], decoded: Decoded<T>, path: FieldPath): void {
     switch (decoded.kind) {
       case "ok":
-        found.push({ path, value: decoded.value });
+        objects.push({ path, value: decoded.value });
         for (const note of decoded.notes) this.notes.push({ path, note });
         return;
       case "skip":

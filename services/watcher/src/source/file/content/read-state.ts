@@ -5,20 +5,20 @@ import type { Protocol, Service } from "@kpng/model/service.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { problemsOf } from "../../decode/decoded.ts";
-import { type DocumentContent, type DocumentNote, emptyContent, type Found } from "./document-content.ts";
+import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObject } from "./document-content.ts";
 import { type StateEndpoint, type StateNode, type StateService, stateShape } from "./state-shape.ts";
 
 /**
- * Reads a state file of KPNG, with its defaults: namespace "default", and an endpoint belongs to the Service under which
- * it stands, whatever it says itself.
+ * Decodes a state file of KPNG, with KPNG's defaults. The namespace defaults to "default". An endpoint belongs to the
+ * Service that contains it, whatever its own fields say.
  *
- * Pure. All problems are given, each unknown key as one.
+ * Pure. Returns all problems; each unknown key is a separate one.
  */
 export function readState(value: unknown): DocumentContent {
   const parsed = stateShape.safeParse(value);
   if (!parsed.success) return { ...emptyContent, problems: problemsOf(parsed.error) };
-  const services: Found<Service>[] = [];
-  const slices: Found<EndpointSlice>[] = [];
+  const services: LocatedObject<Service>[] = [];
+  const slices: LocatedObject<EndpointSlice>[] = [];
   const notes: DocumentNote[] = [];
   for (const [index, entry] of (parsed.data.services ?? []).entries()) {
     const service = toService(entry.service);
@@ -66,7 +66,7 @@ function toService(service: StateService): Service {
       protocol: protocols[port.protocol ?? 0] ?? "TCP",
       port: port.port,
       nodePort: port.nodeport ?? 0,
-      // KPNG looks at the name first too (`endpoint.go`, PortMapping).
+      // Like KPNG, prefers the name (`endpoint.go`, PortMapping).
       targetPort: port.targetportname || (port.targetport ?? 0),
     })),
     internalTrafficPolicy: service.internaltraffictolocal ? "Local" : "Cluster",
@@ -77,24 +77,25 @@ function toService(service: StateService): Service {
 }
 
 /**
- * The slices of a Service: one for each source that its endpoints name, one of the Service's own name for the others.
+ * Makes the slices of a Service: one for each `sourcename` of its endpoints, and one named like the Service for
+ * endpoints without it.
  *
- * In that one pods keep KPNG's key, the bare pod name, so a pod may be in it once only. KPNG lost all but one endpoint
- * of a pod; here the second goes to a slice `NAME~2`, the third to `NAME~3`. No Kubernetes name has a tilde.
+ * Endpoints in the latter slice have KPNG's key, the bare pod name, so a pod can be in it only once. KPNG lost further
+ * endpoints of the pod. Here they get slices `NAME~2`, `NAME~3` and so on; Kubernetes names contain no tilde.
  */
 function toSlices(
   service: Service,
   endpoints: readonly StateEndpoint[],
   index: number,
   notes: DocumentNote[],
-): readonly Found<EndpointSlice>[] {
+): readonly LocatedObject<EndpointSlice>[] {
   const slices = new Map<string, { readonly path: (string | number)[]; readonly endpoints: Endpoint[] }>();
   const countByPod = new Map<string, number>();
   for (const [position, stated] of endpoints.entries()) {
     const path = ["services", index, "endpoints", position];
     const endpoint = toEndpoint(stated);
     if (endpoint.addresses.v4.length + endpoint.addresses.v6.length === 0) {
-      notes.push({ path, note: "the endpoint is left out: it has no address" });
+      notes.push({ path, note: "endpoint ignored: no address" });
       continue;
     }
     let name = stated.sourcename || service.name;

@@ -18,7 +18,7 @@ import {
 
 function addressOf(family: "v4" | "v6") {
   return addressField.refine((parsed) => parsed.family === family, {
-    error: ({ input }) => `${show(isRecord(input) ? input.address : input)} is no address of family ${family}`,
+    error: ({ input }) => `${show(isRecord(input) ? input.address : input)} is not an address of family ${family}`,
   });
 }
 
@@ -26,7 +26,7 @@ const addressSet = z
   .strictObject({ v4: z.array(addressOf("v4")).nullish(), v6: z.array(addressOf("v6")).nullish() })
   .transform(({ v4, v6 }): AddressSet => toSet([...(v4 ?? []), ...(v6 ?? [])]));
 
-/** KPNG's enum, which its YAML gives as a number; 0 is "unknown". */
+/** Numeric value of KPNG's protocol enum; 0 is "unknown". */
 const protocol = numberField(0, 3);
 
 const topology = z.strictObject({ node: nameOrEmptyField.nullish(), zone: z.string().nullish() });
@@ -36,7 +36,7 @@ const node = z.strictObject({
   topology: topology.nullish(),
   labels: stringMapField.nullish(),
   annotations: stringMapField.nullish(),
-  // These three are ours.
+  // These three fields are our extension.
   addresses: z.array(addressField).nullish(),
   podcidrs: z.array(cidrField).nullish(),
   iseligible: z.boolean().nullish(),
@@ -78,13 +78,13 @@ const service = z.strictObject({
     .strictObject({ clientip: z.strictObject({ timeoutseconds: affinitySecondsField }).nullish() })
     .nullish(),
   healthchecknodeport: portOrZeroField.nullish(),
-  // These two are ours.
+  // These two fields are our extension.
   proxyname: z.string().nullish(),
   proxymodeloadbalancerips: addressSet.nullish(),
 });
 
 const endpoint = z.strictObject({
-  // Made from the rest; what a file says is not believed.
+  // Computed from the other fields. The value in the file is ignored.
   hash: z.unknown().optional(),
   namespace: z.string().nullish(),
   sourcename: nameOrEmptyField.nullish(),
@@ -94,7 +94,7 @@ const endpoint = z.strictObject({
     .strictObject({
       hostname: nameOrEmptyField.nullish(),
       ips: addressSet.nullish(),
-      // These two depend on the node that looks; KPNG's state has the fields because its type has them.
+      // These two fields differ per node. They are in the file only because KPNG's type has them.
       local: z.boolean().nullish(),
       scopes: z.strictObject({ internal: z.boolean().nullish(), external: z.boolean().nullish() }).nullish(),
       portoverrides: z
@@ -102,7 +102,7 @@ const endpoint = z.strictObject({
           z.strictObject({
             name: nameOrEmptyField.nullish(),
             port: portField,
-            // Ours.
+            // Our extension.
             protocol: protocol.nullish(),
           }),
         )
@@ -112,7 +112,7 @@ const endpoint = z.strictObject({
   conditions: z
     .strictObject({
       ready: z.boolean().nullish(),
-      // These two are ours.
+      // These two fields are our extension.
       serving: z.boolean().nullish(),
       terminating: z.boolean().nullish(),
     })
@@ -121,17 +121,17 @@ const endpoint = z.strictObject({
   hints: z
     .strictObject({
       zones: z.array(z.string()).nullish(),
-      // Ours.
+      // Our extension.
       nodes: z.array(z.string()).nullish(),
     })
     .nullish(),
 });
 
 /**
- * The shape of KPNG's state file, `kpng … to-file`.
+ * Schema of KPNG's state file, as `kpng … to-file` writes it.
  *
- * Its keys are the Go structs' fields in lower case (gopkg.in/yaml.v2 makes them so). As in KPNG an unknown key is
- * refused: a misspelt one would otherwise be a Service that silently lacks something. Null and absent mean the same.
+ * Keys are the field names of KPNG's Go structs in lower case, as gopkg.in/yaml.v2 writes them. As in KPNG, unknown
+ * keys are rejected, because a misspelled key would silently drop a setting. Null is the same as absent.
  *
  * Source: KPNG, `file2store.go` and `store2file.go`.
  */

@@ -6,20 +6,20 @@ import { join } from "node:path";
 import { addAbortSignal, Readable } from "node:stream";
 import { reasonOf } from "@kpng/process/log.ts";
 
-/** Name of standard input among inputs, as in most tools. */
+/** Input that means standard input, as in most tools. */
 export const standardInput = "-";
 
-/** A file that is to be read, and what tells that it changed. */
+/** A file to read, with a stamp for detecting changes. */
 export interface InputFile {
-  /** As given, or folder and name; "-" for standard input. */
+  /** Path as given, or folder and name; "-" for standard input. */
   readonly file: string;
-  /** Differs if the file was changed, replaced or made anew; "" for a stream. */
+  /** Differs after the file was changed, replaced or recreated; "" for a stream. */
   readonly stamp: string;
-  /** True for standard input, a pipe or a device: it can be read only once. */
+  /** True for standard input, pipes and devices, which can be read only once. */
   readonly isStream: boolean;
 }
 
-/** The text of one file. */
+/** Content of one file. */
 export interface InputText {
   readonly file: string;
   readonly text: string;
@@ -32,21 +32,21 @@ export interface InputFailure {
 }
 
 export interface InputFilesOptions {
-  /** Largest file, in bytes. Default 256 MiB: a text of more than 512 MiB is no string in Node.js. */
+  /** Size limit per file, in bytes. Default 256 MiB, because Node.js strings are limited to 512 MiB. */
   readonly maxBytes?: number | undefined;
   /** Default process.stdin. */
   readonly standardInput?: AsyncIterable<Uint8Array> | undefined;
-  /** Ends the reading of a pipe that nobody writes to, or never stops writing to. */
+  /** Ends the reading of pipes without a writer, or whose writer never stops. */
   readonly signal?: AbortSignal | undefined;
-  /** Contents of the streams that were read before, by file; this reading adds its own. Default none. */
+  /** Contents of streams that were read before, by file. Streams read now are added. Default none. */
   readonly streams?: Map<string, Uint8Array> | undefined;
 }
 
 const defaultMaxBytes = 256 * 1_048_576;
 
 /**
- * The files that the inputs mean: each file itself, and of each folder those ending in .yaml, .yml or .json, by name,
- * without its folders and dot files (a ConfigMap's `..data`). A file that is named twice is read once.
+ * Lists the files of the inputs: each file, and the files of each folder that end in .yaml, .yml or .json, by name.
+ * Subfolders and dot files (a ConfigMap's `..data`) are ignored. A file that is named twice is listed once.
  */
 export async function listInputFiles(
   inputs: readonly string[],
@@ -69,21 +69,21 @@ export async function listInputFiles(
         for (const name of names) await add(join(file, name), false);
       }
     } catch (error) {
-      failures.push({ file, problem: `it cannot be read: ${reasonOf(error)}` });
+      failures.push({ file, problem: `cannot be read: ${reasonOf(error)}` });
     }
   };
   for (const input of inputs) await add(input, true);
   return { files: [...files.values()], failures };
 }
 
-/** Reads files as UTF-8. One that is too large, unreadable or no UTF-8 is a failure. */
+/** Reads files as UTF-8. Files that are too large, unreadable or not UTF-8 are failures. */
 export async function readInputFiles(
   files: readonly InputFile[],
   options: InputFilesOptions,
 ): Promise<{
   readonly texts: readonly InputText[];
   readonly failures: readonly InputFailure[];
-  /** Of the names and contents of all files. */
+  /** Digest of the names and contents of all files. */
   readonly digest: string;
 }> {
   const texts: InputText[] = [];
@@ -95,7 +95,7 @@ export async function readInputFiles(
       digest.update(`${file.file}\0${content.length}\0`).update(content);
       texts.push({ file: file.file, text: new TextDecoder("utf-8", { fatal: true }).decode(content) });
     } catch (error) {
-      const problem = error instanceof TypeError ? "it is no UTF-8 text" : `it cannot be read: ${reasonOf(error)}`;
+      const problem = error instanceof TypeError ? "not UTF-8 text" : `cannot be read: ${reasonOf(error)}`;
       failures.push({ file: file.file, problem });
       digest.update(`${file.file}\0${problem}\0`);
     }
@@ -109,12 +109,12 @@ async function readContent({ file, isStream }: InputFile, options: InputFilesOpt
   const chunks: Uint8Array[] = [];
   const maxBytes = options.maxBytes ?? defaultMaxBytes;
   let size = 0;
-  // Counted while it is read: the size that stat gives is 0 for a pipe, and old for a file that grows.
+  // Counted while reading, because the size from stat is 0 for a pipe, and outdated for a growing file.
   const stream = await openInput(file, options);
   if (options.signal !== undefined) addAbortSignal(options.signal, stream);
   for await (const chunk of stream as AsyncIterable<Uint8Array>) {
     size += chunk.length;
-    if (size > maxBytes) throw new Error(`it has more than ${maxBytes} bytes`);
+    if (size > maxBytes) throw new Error(`larger than ${maxBytes} bytes`);
     chunks.push(chunk);
   }
   const content = Buffer.concat(chunks);
@@ -128,7 +128,7 @@ async function openInput(file: string, options: InputFilesOptions): Promise<Read
     return given instanceof Readable ? given : Readable.from(given);
   }
   if (!(await stat(file)).isFIFO()) return createReadStream(file);
-  // A file stream waits for a writer in a thread of the process, which cannot end before one comes.
+  // Opening a pipe as a file stream would block a thread until a writer opens it, and the process could not exit.
   const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
   return new Socket({ fd, readable: true, writable: false });
 }

@@ -4,15 +4,15 @@ import { dirname } from "node:path";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { listInputFiles, standardInput } from "./input-files.ts";
 
-/** Calls `onEvent` when something in a folder may have changed, until it is closed. */
+/** Calls `onEvent` whenever something in a folder may have changed, until it is closed. */
 export type WatchFolder = (folder: string, onEvent: () => void) => { close(): void };
 
 /**
- * Tells when files or folders may have changed.
+ * Detects changes of the inputs of a file source, by events and by polling.
  *
- * Two ways, because neither is enough. Events of the folders come at once, but not from network file systems, nor for
- * a folder that was itself replaced. Looking at each file's times, size and inode sees everything, but only once in a
- * while, and not a change within the clock's tick of the one before.
+ * Neither is sufficient alone. Folder events are immediate, but network file systems and replaced folders send none.
+ * Polling times, size and inode of each file detects everything, but late, and misses a second change within one tick
+ * of the file system's clock.
  */
 export class InputWatch {
   readonly #inputs: readonly string[];
@@ -27,13 +27,13 @@ export class InputWatch {
     this.#watchFolder = watchFolder;
   }
 
-  /** Call it before the first reading: what changes after it is seen. */
+  /** Starts watching. Call it before the files are first read, so that no change is missed. */
   async start(): Promise<void> {
     await this.#watchFolders();
-    this.#stamps = await this.#look();
+    this.#stamps = await this.#poll();
   }
 
-  /** Waits for a change; false once `signal` aborts. */
+  /** Waits for a change. Returns false if `signal` aborted. */
   async changed(pollMs: number, signal: AbortSignal): Promise<boolean> {
     while (!signal.aborted) {
       if (this.#hasEvent) return true;
@@ -43,7 +43,7 @@ export class InputWatch {
       waiting.abort();
       if (signal.aborted) return false;
       await this.#watchFolders();
-      const stamps = await this.#look();
+      const stamps = await this.#poll();
       if (stamps !== this.#stamps) {
         this.#stamps = stamps;
         return true;
@@ -53,15 +53,15 @@ export class InputWatch {
   }
 
   /**
-   * Waits until the files stay the same for `quietMs`, but for at most 20 times as long: a file that is written in place
-   * is not to be read half-way. Call it right before a reading.
+   * Waits until the files are unchanged for `quietMs`, at most 20 times that long, so that a file that is written in
+   * place is not read half-written. Call it right before the files are read.
    */
   async settle(quietMs: number, signal: AbortSignal): Promise<void> {
     this.#hasEvent = false;
     for (let round = 0; round < 20 && !signal.aborted; round++) {
       const before = this.#stamps;
       await waitMs(quietMs, signal);
-      this.#stamps = await this.#look();
+      this.#stamps = await this.#poll();
       if (this.#stamps === before && round > 0) return;
     }
   }
@@ -71,12 +71,12 @@ export class InputWatch {
     this.#watches.clear();
   }
 
-  async #look(): Promise<string> {
+  async #poll(): Promise<string> {
     const { files, failures } = await listInputFiles(this.#inputs);
     return JSON.stringify([files.map(({ file, stamp }) => [file, stamp]), failures]);
   }
 
-  /** Watches the folders of the inputs, anew where another folder has taken a name. */
+  /** Watches the folders of the inputs. A folder that was replaced is watched again. */
   async #watchFolders(): Promise<void> {
     for (const folder of await foldersOf(this.#inputs)) {
       const stats = await stat(folder, { bigint: true }).catch(() => undefined);
@@ -92,15 +92,15 @@ export class InputWatch {
         });
         this.#watches.set(folder, { inode, close: () => folderWatch.close() });
       } catch {
-        // No events (the limit on watches, an odd file system): looking at the files each second is enough. The entry
-        // keeps the next look from trying again.
+        // No events, because of the limit on watches or the file system: polling is enough. The entry keeps the next
+        // poll from retrying.
         this.#watches.set(folder, { inode, close: () => undefined });
       }
     }
   }
 }
 
-/** A folder is watched itself, a file through the folder that it is in: a replaced file is another inode. */
+/** Folders to watch: files are watched through their folder, because a replaced file has another inode. */
 async function foldersOf(inputs: readonly string[]): Promise<ReadonlySet<string>> {
   const folders = new Set<string>();
   for (const input of inputs) {

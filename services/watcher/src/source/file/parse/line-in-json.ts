@@ -1,9 +1,10 @@
 import type { FieldPath } from "../../decode/decoded.ts";
 
 /**
- * The line, from 1, of the last step of a path that exists in a text that JSON.parse accepts.
+ * Returns the line, counted from 1, of a field in valid JSON text, or of its nearest existing ancestor. Used for
+ * positions in problems and notes.
  *
- * Pure; O(text), and only ever run where something is wrong.
+ * Pure; O(text).
  */
 export function lineInJson(text: string, path: FieldPath): number {
   const scanner = new Scanner(text);
@@ -32,7 +33,7 @@ class Scanner {
     return this.#at;
   }
 
-  /** Goes to the value of a key of the object here; returns where the key is. */
+  /** Moves to the value of a key of the current object. Returns the offset of the key. */
   toKey(name: string): number | undefined {
     if (!this.#open("{")) return undefined;
     while (this.#text[this.#at] === '"') {
@@ -49,7 +50,7 @@ class Scanner {
     return undefined;
   }
 
-  /** Goes to an item of the array here. */
+  /** Moves to an item of the current array. Returns its offset. */
   toItem(index: number): number | undefined {
     if (!this.#open("[")) return undefined;
     for (let passed = 0; this.#text[this.#at] !== "]"; passed++) {
@@ -73,7 +74,7 @@ class Scanner {
     this.skipSpace();
   }
 
-  /** Passes over a value of any kind: a token, or all tokens up to the bracket that closes this one. */
+  /** Skips a value of any type: one token, or all tokens up to the matching bracket. */
   #skipValue(): void {
     const token = /"(?:[^"\\]|\\.)*"|[[\]{}]|[^[\]{}",:\s]+|[,:\s]+/gy;
     token.lastIndex = this.#at;

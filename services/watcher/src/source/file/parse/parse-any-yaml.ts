@@ -10,35 +10,35 @@ import {
   parseAllDocuments,
 } from "yaml";
 import type { FieldPath } from "../../decode/decoded.ts";
-import type { ParsedDocuments, Position, SourceDocument, TextProblem } from "./parsed-document.ts";
+import type { ParsedDocument, ParsedDocuments, TextPosition, TextProblem } from "./parsed-document.ts";
 
 /**
- * Longest text that package yaml is given, in characters: 8 MiB, 5 s and 0.9 GB. Beyond it the process would run out of
- * memory, which helps nobody.
+ * Longest text that package yaml parses, in characters: 8 MiB take 5 s and 0.9 GB. Longer texts could exhaust the
+ * memory of the process.
  */
 const maxLength = 8 * 1_048_576;
 
 /**
- * How often aliases may make one anchor's content count: package yaml's own limit, stated here because a bomb of ten
- * nested aliases (a "billion laughs") must end as a problem.
+ * Limit for the expansion of aliases, so that nested aliases (a "billion laughs" attack) are a problem and not a crash.
+ * It equals the default of package yaml.
  */
 const maxAliasCount = 100;
 
 /**
- * Parses any YAML 1.2 with package yaml. `firstLine` is the line of the file on which the text starts, `otherLine` the line of
- * the text that is not plain YAML.
+ * Parses YAML 1.2 with package yaml, where `parsePlainYaml` cannot. `firstLine` is the line of the file where the text
+ * starts, `otherLine` the line of the text where it stops being plain YAML.
  *
  * Pure, never throws.
  */
 export function parseAnyYaml(text: string, firstLine: number, otherLine: number): ParsedDocuments {
   if (text.length > maxLength) {
     const problem =
-      "here or a line above is an error, or YAML that is not plain (anchors, flow or folded style, tabs); that is read " +
-      `only in documents of up to ${maxLength} characters, and this one has ${text.length}`;
+      "here or in the previous line is a syntax error, or special YAML (anchors, flow or folded style, tabs), which is " +
+      `limited to documents of ${maxLength} characters; this one has ${text.length}`;
     return { kind: "bad", problems: [{ line: firstLine - 1 + Math.max(otherLine, 1), problem }] };
   }
   const lines = new LineCounter();
-  const place = (offset: number): Position => {
+  const positionOf = (offset: number): TextPosition => {
     const { line, col } = lines.linePos(offset);
     return { line: line + firstLine - 1, column: col };
   };
@@ -50,18 +50,18 @@ export function parseAnyYaml(text: string, firstLine: number, otherLine: number)
       uniqueKeys: true,
     });
     const problems: TextProblem[] = parsed.flatMap((document) =>
-      document.errors.map((error) => ({ ...place(error.pos[0]), problem: error.message })),
+      document.errors.map((error) => ({ ...positionOf(error.pos[0]), problem: error.message })),
     );
     if (problems.length > 0) return { kind: "bad", problems };
-    const documents: SourceDocument[] = parsed.map((document) => ({
+    const documents: ParsedDocument[] = parsed.map((document) => ({
       value: document.toJS({ maxAliasCount }),
       length: text.length,
-      locate: (path) => place(offsetOf(document, path)),
+      locate: (path) => positionOf(offsetOf(document, path)),
     }));
     return { kind: "ok", documents };
   } catch (error) {
-    // Too many aliases is a ReferenceError, too deep a RangeError of the stack.
-    const message = error instanceof RangeError ? "it is nested too deeply" : String(error);
+    // package yaml throws a ReferenceError for too many aliases. Deep nesting overflows the stack: a RangeError.
+    const message = error instanceof RangeError ? "nested too deeply" : String(error);
     return { kind: "bad", problems: [{ line: firstLine, problem: message }] };
   }
 }

@@ -10,7 +10,7 @@ function values(text: string): unknown {
 
 const goodTable: readonly { name: string; text: string; values: readonly unknown[] }[] = [
   { name: "an empty file has no document", text: "", values: [] },
-  { name: "a file of comments has an empty one", text: "# nothing\n\n", values: [null] },
+  { name: "a file of comments has an empty document", text: "# nothing\n\n", values: [null] },
   { name: "documents are separated by ---", text: "a: 1\n---\nb: 2\n", values: [{ a: 1 }, { b: 2 }] },
   { name: "a leading separator makes no document", text: "---\na: 1\n", values: [{ a: 1 }] },
   { name: "an empty document is null", text: "a: 1\n---\n---\nb: 2\n---\n", values: [{ a: 1 }, null, { b: 2 }, null] },
@@ -20,19 +20,23 @@ const goodTable: readonly { name: string; text: string; values: readonly unknown
     values: [{ a: 1 }, { b: 2 }],
   },
   { name: "--- inside a line separates nothing", text: "a: x---\nb: ---x\n", values: [{ a: "x---", b: "---x" }] },
-  { name: "a byte order mark is passed over", text: "\ufeffa: 1\n", values: [{ a: 1 }] },
-  { name: "a byte order mark before JSON too", text: '\ufeff{"a": 1}', values: [{ a: 1 }] },
+  { name: "a byte order mark is ignored", text: "\ufeffa: 1\n", values: [{ a: 1 }] },
+  { name: "a byte order mark before JSON is ignored", text: '\ufeff{"a": 1}', values: [{ a: 1 }] },
   { name: "CRLF ends lines", text: "a: 1\r\nb:\r\n- x\r\n---\r\nc: 2\r\n", values: [{ a: 1, b: ["x"] }, { c: 2 }] },
   { name: "JSON is read", text: '\n {"a": [1, {"b": null}]}\n', values: [{ a: [1, { b: null }] }] },
-  { name: "flow YAML is no JSON but is read", text: "{a: 1, b: [x]}", values: [{ a: 1, b: ["x"] }] },
+  { name: "flow YAML that is not JSON is read", text: "{a: 1, b: [x]}", values: [{ a: 1, b: ["x"] }] },
   { name: "a list at the top is read", text: "- a\n- b: 1\n  c: 2\n", values: [["a", { b: 1, c: 2 }]] },
   { name: "anchors and aliases are resolved", text: "a: &x {b: 1}\nc: *x\n", values: [{ a: { b: 1 }, c: { b: 1 } }] },
   {
-    name: "directives and ends are understood",
+    name: "directives and document ends are supported",
     text: "%YAML 1.2\n---\na: 1\n...\n---\nb: 2\n",
     values: [{ a: 1 }, { b: 2 }],
   },
-  { name: "no word of YAML 1.1 is a boolean", text: "a: yes\nb: on\n", values: [{ a: "yes", b: "on" }] },
+  {
+    name: "words such as yes and on are text, unlike in YAML 1.1",
+    text: "a: yes\nb: on\n",
+    values: [{ a: "yes", b: "on" }],
+  },
 ];
 
 for (const { name, text, values: expected } of goodTable) {
@@ -51,7 +55,7 @@ const badTable: readonly { name: string; text: string; line: number | undefined;
 ];
 
 for (const { name, text, line, says } of badTable) {
-  test(`documents: ${name} is a problem in its line`, () => {
+  test(`documents: ${name} is a problem with its line`, () => {
     const parsed = parseDocuments(text);
     assert.equal(parsed.kind, "bad", JSON.stringify(values(text)));
     assert.equal(parsed.problems[0]?.line, line, JSON.stringify(parsed.problems));
@@ -59,7 +63,7 @@ for (const { name, text, line, says } of badTable) {
   });
 }
 
-test("documents: nested aliases that would unfold to a billion items are a problem, not a crash", () => {
+test("documents: nested aliases that would expand to a billion items are a problem, not a crash", () => {
   const lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"];
   for (let level = 1; level < 10; level++) {
     lines.push(
@@ -79,7 +83,7 @@ for (const [name, text] of [
   ["dashes", "- ".repeat(20_000)],
   ["mappings", Array.from({ length: 3_000 }, (_, depth) => `${" ".repeat(depth)}a:`).join("\n")],
 ] as const) {
-  test(`documents: very deep ${name} end in a result`, () => {
+  test(`documents: very deep ${name} give a result, not a crash`, () => {
     assert.match(parseDocuments(text).kind, /^(ok|bad)$/);
   });
 }
@@ -99,20 +103,20 @@ for (const { name, quote, unit } of [
 for (const { name, text } of [
   { name: "10 MB of escapes", text: `a: "${"\\n".repeat(5_000_000)}"\n` },
   { name: "10 MB of doubled quotes", text: `a: '${"''".repeat(5_000_000)}'\n` },
-  { name: "a quote that 10 MB later is still open", text: `a: "${"x".repeat(10_000_000)}\n` },
+  { name: "a quote that is still open after 10 MB", text: `a: "${"x".repeat(10_000_000)}\n` },
   { name: "a key of 10 MB", text: `${"x".repeat(10_000_000)}: 1\n` },
   { name: "a quoted key of 10 MB", text: `"${"x".repeat(10_000_000)}": 1\n` },
 ]) {
-  test(`documents: ${name} end in a result`, () => {
+  test(`documents: ${name} give a result, not a crash`, () => {
     assert.match(parseDocuments(text).kind, /^(?:ok|bad)$/);
   });
 }
 
-test("documents: YAML that is not plain is refused above the limit, before it eats the memory", () => {
+test("documents: YAML that is not plain is rejected above the size limit", () => {
   const parsed = parseDocuments(`x: 1\n---\n${"- b: 1\n".repeat(2_000_000)}- a: &x 1\n- b: 1\n`);
   assert.equal(parsed.kind, "bad");
   assert.equal(parsed.problems[0]?.line, 2_000_003);
-  assert.match(parsed.problems[0]?.problem ?? "", /not plain/);
+  assert.match(parsed.problems[0]?.problem ?? "", /special YAML/);
 });
 
 const located: readonly { text: string; path: FieldPath; line: number }[] = [

@@ -1,24 +1,24 @@
 import { lineInJson } from "./line-in-json.ts";
 import { parseAnyYaml } from "./parse-any-yaml.ts";
-import type { ParsedDocuments, SourceDocument, TextProblem } from "./parsed-document.ts";
+import type { ParsedDocument, ParsedDocuments, TextProblem } from "./parsed-document.ts";
 import { lineInPlainYaml, parsePlainYaml } from "./plain-yaml.ts";
 
-/** Above this, in characters, a text that JSON.parse refuses is not tried as YAML. */
+/** Longest text, in characters, that is parsed as YAML after JSON.parse rejected it. */
 const maxFlowYamlLength = 1_048_576;
 
 /**
- * Parses a file of YAML documents or of JSON.
+ * Parses the text of a file: JSON, or any number of YAML documents.
  *
- * Duplicate keys are a problem in YAML; in JSON the last one wins, as everywhere. Values can share parts (aliases).
+ * Duplicate keys are a problem in YAML; in JSON the last one wins, as in JSON.parse. Values may share parts (aliases).
  *
- * Pure, never throws. *Cost:* JSON 0.3 s for 40 MB; YAML as programs write it 0.6 s for 20 MB; other YAML 0.5 s and
- * 100 MB for each MB, and therefore at most 8 MiB a document.
+ * Pure, never throws. *Cost:* JSON 0.3 s for 40 MB; YAML as written by programs 0.6 s for 20 MB; other YAML 0.5 s and
+ * 100 MB of memory per MB, and therefore limited to 8 MiB per document.
  */
 export function parseDocuments(text: string): ParsedDocuments {
   const nul = text.indexOf("\0");
   if (nul !== -1) {
     const line = text.slice(0, nul).split("\n").length;
-    return { kind: "bad", problems: [{ line, problem: "there is a NUL character: this is no text file" }] };
+    return { kind: "bad", problems: [{ line, problem: "NUL character: not a text file" }] };
   }
   const start = /[^\s\ufeff]/.exec(text)?.[0];
   return start === "{" || start === "[" ? parseJson(text) : parseYaml(text);
@@ -33,7 +33,7 @@ function parseJson(text: string): ParsedDocuments {
       documents: [{ value, length: json.length, locate: (path) => ({ line: lineInJson(json, path) }) }],
     };
   } catch (error) {
-    // YAML has brackets too.
+    // A YAML document may start with a bracket, too.
     const problem = error instanceof Error ? error.message : String(error);
     return text.length <= maxFlowYamlLength ? parseYaml(text) : { kind: "bad", problems: [{ problem }] };
   }
@@ -42,9 +42,10 @@ function parseJson(text: string): ParsedDocuments {
 function parseYaml(rawText: string): ParsedDocuments {
   const withoutMark = rawText.charCodeAt(0) === 0xfeff ? rawText.slice(1) : rawText;
   const text = withoutMark.includes("\r") ? withoutMark.replace(/\r\n?/g, "\n") : withoutMark;
-  // Directives and explicit ends make the rules for what separates documents more than we want to know.
+  // With directives and explicit document ends, splitting at `---` is not correct, so package yaml parses the whole
+  // text.
   if (/^(?:%|\.\.\.)/m.test(text)) return parseAnyYaml(text, 1, 1);
-  const documents: SourceDocument[] = [];
+  const documents: ParsedDocument[] = [];
   const problems: TextProblem[] = [];
   for (const part of splitDocuments(text)) {
     const plain = parsePlainYaml(part.text);
@@ -61,11 +62,11 @@ function parseYaml(rawText: string): ParsedDocuments {
 
 interface Part {
   readonly text: string;
-  /** Line of the file on which the text starts. */
+  /** Line of the file where the text starts. */
   readonly firstLine: number;
 }
 
-function plainDocument(value: unknown, part: Part): SourceDocument {
+function plainDocument(value: unknown, part: Part): ParsedDocument {
   return {
     value,
     length: part.text.length,
@@ -74,8 +75,7 @@ function plainDocument(value: unknown, part: Part): SourceDocument {
 }
 
 /**
- * Splits at lines that start with `---`, which is a separator wherever it stands. What follows on that line belongs to
- * the document.
+ * Splits a text at lines that start with `---`. The rest of such a line belongs to the next document.
  */
 function splitDocuments(text: string): readonly Part[] {
   const parts: Part[] = [];

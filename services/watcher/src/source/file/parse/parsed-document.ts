@@ -1,26 +1,30 @@
 import type { FieldPath } from "../../decode/decoded.ts";
 
-/** A place in a file; lines and columns count from 1. */
-export interface Position {
+/** Position in a text, counted from 1. */
+export interface TextPosition {
   readonly line?: number | undefined;
   readonly column?: number | undefined;
 }
 
-/** Something wrong in a file, and where. */
-export interface TextProblem extends Position {
+/** Syntax error of a text. */
+export interface TextProblem extends TextPosition {
   readonly problem: string;
 }
 
-/** One document of a file: JSON, or a part of YAML between `---` lines. */
-export interface SourceDocument {
-  /** What JSON.parse would give; null for an empty document. */
+/** One parsed document of a file: JSON, or the YAML between two `---` lines. */
+export interface ParsedDocument {
+  /** Value as from JSON.parse; null for an empty document. */
   readonly value: unknown;
-  /** Of the text, in characters. */
+  /** Length of the text, in characters. */
   readonly length: number;
-  /** The place of the last step of a path that exists. It may parse the text again: only for what is to be reported. */
-  locate(path: FieldPath): Position;
+  /**
+   * Returns the position of a field, or of its nearest existing ancestor. *Cost:* may parse the text again, so call it
+   * only for what is reported.
+   */
+  locate(path: FieldPath): TextPosition;
 }
 
+/** Result of parsing a file. */
 export type ParsedDocuments =
-  | { readonly kind: "ok"; readonly documents: readonly SourceDocument[] }
+  | { readonly kind: "ok"; readonly documents: readonly ParsedDocument[] }
   | { readonly kind: "bad"; readonly problems: readonly TextProblem[] };

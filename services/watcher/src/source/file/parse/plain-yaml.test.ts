@@ -55,7 +55,7 @@ items:
 kind: List
 `;
 
-test("the plain reader reads what KPNG and kubectl write", () => {
+test("the plain parser reads the output of KPNG and kubectl", () => {
   assert.ok(compare(toFile));
   assert.ok(compare(kubectl));
 });
@@ -182,14 +182,14 @@ const snippets: readonly string[] = [
 ];
 
 for (const snippet of snippets) {
-  test(`the plain reader agrees with package yaml, or gives up, on ${JSON.stringify(snippet)}`, () => {
+  test(`the plain parser agrees with package yaml, or gives up, on ${JSON.stringify(snippet)}`, () => {
     compare(snippet);
     compare(`x:\n- ${snippet.replaceAll("\n", "\n  ")}\n`);
     compare(`x:\n  ${snippet.replaceAll("\n", "\n  ")}\ny: 1\n`);
   });
 }
 
-test("the plain reader agrees with package yaml, or gives up, on 3 000 mutated files", () => {
+test("the plain parser agrees with package yaml, or gives up, on 3 000 mutated files", () => {
   const random = makeRandomBelow(makeRandom(1));
   const pieces = [
     ..." \n:-#'\"|>[]{}&*!?,%@`~0a.",

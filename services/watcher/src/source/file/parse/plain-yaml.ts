@@ -1,11 +1,12 @@
 import type { FieldPath } from "../../decode/decoded.ts";
 
 /**
- * Parses the YAML that programs write (`kubectl -o yaml`, `kpng to-file`): block mappings and sequences, scalars of one
- * line, `|` literals, `{}` and `[]`. Anything else, correct or not, is "other": package yaml then decides.
+ * Parses YAML as programs write it (`kubectl -o yaml`, `kpng to-file`): block mappings and sequences, one-line scalars,
+ * `|` literals, `{}` and `[]`. For anything else, valid or not, it returns "other", and `parseDocuments` uses package
+ * yaml.
  *
- * A List of 5 000 Services and 5 000 slices of 10 endpoints (21 MB) takes this 0.5 s; package yaml takes 10 s and 2 GB.
- * What this returns is what package yaml returns: a test compares them on thousands of mutated files.
+ * A List of 5 000 Services and 5 000 slices of 10 endpoints (21 MB) takes 0.5 s. Package yaml takes 10 s and 2 GB. A
+ * test compares the results of both on thousands of mutated files.
  *
  * Pure.
  */
@@ -21,10 +22,12 @@ export function parsePlainYaml(text: string): PlainYamlResult {
 
 export type PlainYamlResult =
   | { readonly kind: "plain"; readonly value: unknown }
-  /** Something else starts in this line, from 1, or in the one before it. */
+  /** Other YAML starts in this line, counted from 1, or in the previous one. */
   | { readonly kind: "other"; readonly line: number };
 
-/** The line, from 1, of the last step of a path that exists in a text that `parsePlainYaml` can read. */
+/**
+ * Returns the line, counted from 1, of a field or of its nearest existing ancestor. The text must be plain YAML.
+ */
 export function lineInPlainYaml(text: string, path: FieldPath): number | undefined {
   const reader = new PlainYaml(text, path);
   reader.read();
@@ -33,11 +36,10 @@ export function lineInPlainYaml(text: string, path: FieldPath): number | undefin
 
 class NotPlain extends Error {}
 
-/** Deeper than any object of ours, far less deep than the stack. */
+/** Maximum nesting. Our objects are less deep, and the stack allows far more. */
 const maxDepth = 60;
 
-// A repetition of a group takes stack for each round: it needs a limit, or must come once in many characters. What is
-// beyond is not plain.
+// V8 uses stack space for each repetition of a group, so repetitions are limited. Longer texts are not plain.
 const key = /[A-Za-z_](?:[\w./-]|:(?! |$)){0,1000}:(?= |$)/my;
 const quotedKey = /"[\w ./:-]*":(?= |$)/my;
 const doubleQuoted = /"[^"\\\n]*(?:\\["\\nrt][^"\\\n]*){0,1000000}"/y;
@@ -49,13 +51,14 @@ const decimal = /^[-+]?\d+$/;
 const float = /^[-+]?(?:\.\d+|\d+\.\d*)$/;
 const otherNumber = /^(?:0[ox]|[-+]?\.[a-z]|[-+]?[\d.]+e)/i;
 
+/** Recursive descent parser over the lines of the text. Throws NotPlain for other YAML. */
 class PlainYaml {
   foundLine: number | undefined;
-  /** The current line's number, from 1. */
+  /** Number of the current line, from 1. */
   line = 0;
   readonly #text: string;
   readonly #wanted: FieldPath | undefined;
-  /** The current line: where its content starts and it ends, and the column of the content. */
+  /** Offsets of the content and of the end of the current line, and the indentation of its content. */
   #at = 0;
   #end = -1;
   #indent = -1;
@@ -66,7 +69,7 @@ class PlainYaml {
   }
 
   read(): unknown {
-    // No tabs and no other control characters: where they may stand is too much to know here.
+    // Tabs and other control characters are left to package yaml: the rules for them are complicated.
     if (/[^\P{Cc}\n]|[\u2028\u2029\ufeff]/u.test(this.#text)) throw new NotPlain();
     this.#nextLine();
     if (this.#isAtEnd()) return null;
@@ -80,7 +83,7 @@ class PlainYaml {
     return this.#indent === -1;
   }
 
-  /** Goes to the next line that has content; #indent is -1 after the last. */
+  /** Moves to the next line with content. After the last line, #indent is -1. */
   #nextLine(): void {
     const text = this.#text;
     for (;;) {
@@ -121,7 +124,7 @@ class PlainYaml {
       let at = this.#at + 1;
       while (this.#text.charCodeAt(at) === 32) at++;
       if (at < this.#end && this.#startsCollection(at)) {
-        // A collection that starts on the line of the dash: its column is where its first key or dash stands.
+        // A collection that starts on the line of the dash is indented by the column of its first key or dash.
         this.#indent += at - this.#at;
         this.#at = at;
         items.push(this.#collection(depth + 1, isHere));
@@ -156,20 +159,20 @@ class PlainYaml {
     return mapping;
   }
 
-  /** Notes the line if `step` is the wanted path's at this depth. */
+  /** Records the line if `step` matches the path that is searched for. */
   #reach(depth: number, step: string | number): boolean {
     if (this.#wanted?.[depth] !== step) return false;
     this.foundLine = this.line;
     return true;
   }
 
-  /** Reads what follows a dash or a colon, and goes to the line after it. */
+  /** Parses the value after a dash or a colon, and moves to the line after it. */
   #value(from: number, indent: number, isInMapping: boolean, depth: number, isOnPath: boolean): unknown {
     const text = this.#text;
     if (this.#match(endOfLine, from) !== undefined) {
       this.#nextLine();
       if (this.#indent > indent) return this.#collection(depth, isOnPath);
-      // The dashes of a sequence in a mapping may stand in the column of its key.
+      // A sequence in a mapping may have its dashes in the column of the key.
       if (isInMapping && this.#indent === indent && this.#isDash()) return this.#collection(depth, isOnPath);
       return null;
     }
@@ -179,7 +182,7 @@ class PlainYaml {
     const { value, end } = this.#scalar(at);
     if (this.#match(endOfLine, end) === undefined) throw new NotPlain();
     this.#nextLine();
-    // Deeper lines would continue the scalar.
+    // A deeper line would continue the scalar.
     if (this.#indent > indent) throw new NotPlain();
     return value;
   }
@@ -200,7 +203,7 @@ class PlainYaml {
     return { value: resolve(scalar), end: at + scalar.length };
   }
 
-  /** Reads a literal, `|` or `|-`. */
+  /** Parses a literal block, `|` or `|-`. */
   #literal(at: number, parentIndent: number): string {
     const header = /^\|(-?) *$/.exec(this.#text.slice(at, this.#end));
     if (header === null) throw new NotPlain();
@@ -237,7 +240,7 @@ class PlainYaml {
   }
 }
 
-/** The value of a plain scalar in YAML 1.2's core schema. */
+/** Returns the value of an unquoted scalar in the core schema of YAML 1.2. */
 function resolve(scalar: string): unknown {
   if (wordsOfOtherTypes.test(scalar)) {
     return /^[tT]/.test(scalar) ? true : /^[fF]/.test(scalar) ? false : null;

@@ -5,7 +5,7 @@ import { readTexts } from "../read-texts.ts";
 
 const options = makeDecodeOptions();
 
-/** Reads texts as files `a.yaml`, `b.yaml`, `c.yaml`. */
+/** Reads texts as if they were the files `a.yaml`, `b.yaml`, `c.yaml`. */
 export function read(...texts: readonly string[]) {
   return readTexts(
     texts.map((text, index) => ({ file: `${"abc"[index]}.yaml`, text })),
@@ -13,7 +13,7 @@ export function read(...texts: readonly string[]) {
   );
 }
 
-/** The same, for texts without a problem. */
+/** The same, for valid texts. */
 export function readGood(...texts: readonly string[]) {
   const result = read(...texts);
   assert.equal(result.kind, "ok", JSON.stringify(result));
@@ -25,18 +25,18 @@ export function readGood(...texts: readonly string[]) {
   };
 }
 
-/** KPNG's own input, and what KPNG wrote of it. */
+/** A state file of KPNG, and the file that KPNG wrote after reading it. */
 export const input = readFileSync("test/fixtures/kpng/input.yaml", "utf8");
 export const toFile = readFileSync("test/fixtures/kpng/to-file.yaml", "utf8");
 
-/** A state file whose only Service has these endpoints. */
+/** State file with one Service that has these endpoints. */
 export function state(...endpoints: readonly string[]): string {
   return ["services:", "- service: {name: web}", "  endpoints:", ...endpoints.map((line) => `  - ${line}`), ""].join(
     "\n",
   );
 }
 
-/** A Service with its slice, a Node, and what a proxy does not need. */
+/** Manifests of a Service, its slice, a Node, and kinds that no proxy needs. */
 export const manifests = `apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: shop}
