@@ -17,6 +17,7 @@ export { type FileSourceOptions, fileSource } from "./source/file/file-source.ts
 export { connectKube } from "./source/kube/client/connect.ts";
 export { type KubeSourceOptions, kubeSource } from "./source/kube/kube-source.ts";
 export type { ClusterObjects, ClusterSink, ObjectChange, Source } from "./source/source.ts";
+export { WatcherError, type WatcherErrorCode } from "./source/watcher-error.ts";
 export { type StateFileOptions, stateFileSink } from "./state-file/state-file-sink.ts";
 export { emptySnapshot, type Snapshot } from "./store/snapshot.ts";
 export { Store } from "./store/store.ts";
@@ -29,4 +30,3 @@ export { Subscribers } from "./stream/session/subscribers.ts";
 export { traceRevisions } from "./trace/trace-revisions.ts";
 export { TraceSends } from "./trace/trace-sends.ts";
 export { makeServiceView } from "./view/service-view.ts";
-export { WatcherError, type WatcherErrorCode } from "./watcher-error.ts";

@@ -3,8 +3,8 @@ import { Gauge, type Registry } from "prom-client";
 export type ConnectedGauge = Gauge<"source" | "kind">;
 
 /**
- * Metric of the sources `kube` and `api`: 1 while the source is connected to its server. The label `kind` is "all" where
- * one stream carries all kinds.
+ * Metric of the sources `kube` and `api`: 1 while the source is connected to its server. The label `kind` is "all"
+ * where one stream carries all kinds.
  */
 export function makeConnectedGauge(registry: Registry): ConnectedGauge {
   return new Gauge({

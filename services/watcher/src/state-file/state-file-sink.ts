@@ -7,7 +7,8 @@ import { waitMs } from "@kpng/process/wait.ts";
 import type { ClusterObjects } from "../source/source.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
-import { formatState, writeFileAtomically } from "./write-state-file.ts";
+import { formatState } from "./format-state.ts";
+import { writeFileAtomically } from "./write-file-atomically.ts";
 
 export interface StateFileOptions {
   readonly store: Store;
@@ -18,15 +19,15 @@ export interface StateFileOptions {
 
 const part = "sink/file";
 
-/** Time after which a write that failed is tried again, in milliseconds. */
+/** Delay before a failed write is retried, in milliseconds. */
 const retryMs = 1_000;
 
 /**
- * Writes the whole cluster state to a file, in KPNG's format, at each revision; several revisions that come while one is
- * written make one further write.
+ * Writes the cluster state to a file in KPNG's format after each revision: the sink `to-file`. Revisions that arrive
+ * during a write are coalesced into one further write.
  *
- * The file is replaced as a whole: a reader sees the old state or the new one. A write that fails (disk full, no right)
- * is logged, shows in health and is tried again.
+ * The file is replaced atomically, so readers see a complete state. A failed write (disk full, no permission) is
+ * logged, reported in health, and retried.
  */
 export function stateFileSink(options: StateFileOptions): Task {
   return { name: part, run: (signal) => run(options, signal) };
@@ -45,14 +46,13 @@ async function run({ store, path, log, health }: StateFileOptions, signal: Abort
       log.info("state written", { path, revision: written });
     } catch (error) {
       health.setFailing(part, reasonOf(error));
-      log.error("state not written", { path, revision: snapshot.revision, reason: reasonOf(error) });
+      log.error("writing the state failed, retrying", { path, revision: snapshot.revision, reason: reasonOf(error) });
       await waitMs(retryMs, signal);
     }
   }
 }
 
-/** All objects of a snapshot. */
-export function objectsOf(snapshot: Snapshot): ClusterObjects {
+function objectsOf(snapshot: Snapshot): ClusterObjects {
   const slices: EndpointSlice[] = [];
   for (const some of snapshot.slicesByService.values()) slices.push(...some);
   return { services: [...snapshot.services.values()], slices, nodes: [...snapshot.nodes.values()] };

@@ -4,10 +4,10 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
 import { list, map, nothing, scalar } from "./yaml-text.ts";
 
-/** KPNG's enum. */
+/** Values of KPNG's protocol enum. */
 const protocolNumbers: Readonly<Record<Protocol, number>> = { TCP: 1, UDP: 2, SCTP: 3 };
 
-/** A Node as lines of a state file, without indentation. Pure. */
+/** Returns the lines of a Node in a state file, without indentation. Pure. */
 export function formatNode(node: Node): string[] {
   return [
     `name: ${scalar(node.name)}`,
@@ -22,7 +22,7 @@ export function formatNode(node: Node): string[] {
   ];
 }
 
-/** A Service as lines of a state file, without indentation. Pure. */
+/** Returns the lines of a Service in a state file, without indentation. Pure. */
 export function formatService(service: Service): string[] {
   return [
     `namespace: ${scalar(service.namespace)}`,
@@ -69,7 +69,7 @@ export function formatService(service: Service): string[] {
   ];
 }
 
-/** An endpoint as lines of a state file, without indentation. Pure. */
+/** Returns the lines of an endpoint in a state file, without indentation. Pure. */
 export function formatEndpoint(endpoint: Endpoint, slice: EndpointSlice, hash: bigint): string[] {
   const { conditions, hintedZones, hintedNodes } = endpoint;
   return [
@@ -86,10 +86,10 @@ export function formatEndpoint(endpoint: Endpoint, slice: EndpointSlice, hash: b
       "  ",
       "portoverrides",
       endpoint.ports.flatMap(({ name, port, protocol }) => {
-        // Who reads the file refuses it: a state file holds what this version knows.
+        // Protocols that only newer versions know are omitted, because readers of the file would reject them.
         if (typeof protocol === "number") return [];
-        const said = protocol === undefined ? nothing : [`protocol: ${protocolNumbers[protocol]}`];
-        return [[`name: ${scalar(name)}`, `port: ${port}`, ...said]];
+        const protocolLine = protocol === undefined ? nothing : [`protocol: ${protocolNumbers[protocol]}`];
+        return [[`name: ${scalar(name)}`, `port: ${port}`, ...protocolLine]];
       }),
     ),
     "  scopes: null",

@@ -6,7 +6,7 @@ import { between, changedServices, derived } from "./derived.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 import { Store } from "./store.ts";
 
-/** Snapshots of one store, each with one Service more. */
+/** Snapshots of one store, each with one more Service. */
 function grow(count: number): Snapshot[] {
   const store = new Store();
   return Array.from({ length: count }, (_, index) => {
@@ -15,7 +15,7 @@ function grow(count: number): Snapshot[] {
   });
 }
 
-/** The names of the Services, and which of them had to be looked at. */
+/** Names of the Services, and which of them were recomputed. */
 function names() {
   const looked: string[][] = [];
   const of = derived<readonly string[]>([], (held, before, snapshot) => {
@@ -27,7 +27,7 @@ function names() {
   return { of, looked };
 }
 
-test("each snapshot has its own, in whatever order they are asked for", () => {
+test("each snapshot has its own value, in any order of requests", () => {
   const [first, second, third] = grow(3);
   const { of, looked } = names();
   for (const [snapshot, count] of [
@@ -42,7 +42,7 @@ test("each snapshot has its own, in whatever order they are asked for", () => {
   expect(looked).toHaveLength(3);
 });
 
-test("the next one follows the newest, whatever one that lags behind asked for in between", () => {
+test("the next value is derived from the newest, even after a request for an older snapshot", () => {
   const [first, second, third, fourth] = grow(4) as [Snapshot, Snapshot, Snapshot, Snapshot];
   const { of, looked } = names();
   of(first);
@@ -53,7 +53,7 @@ test("the next one follows the newest, whatever one that lags behind asked for i
   expect(looked.at(-1)).toEqual(["ns/s3"]);
 });
 
-test("what is between two is made once, as long as few others are gone to in between", () => {
+test("the value of a pair is made once while few other pairs are requested", () => {
   const [first, second, ...others] = grow(7) as [Snapshot, Snapshot, ...Snapshot[]];
   let made = 0;
   const count = between((before, snapshot) => {
@@ -70,7 +70,7 @@ test("what is between two is made once, as long as few others are gone to in bet
   expect(made).toBeGreaterThan(6);
 });
 
-test("of many ways to the same one only the last are kept", () => {
+test("only the last start snapshots of a target are kept", () => {
   const snapshots = grow(40);
   const target = snapshots.at(-1) as Snapshot;
   let made = 0;
@@ -85,7 +85,7 @@ test("of many ways to the same one only the last are kept", () => {
   expect(made).toBe(41);
 });
 
-test("what was made for a change is gone with it, without a look through the whole heap", () => {
+test("values made for a change are freed without a full garbage collection", () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as (options: { type: "minor" | "major" }) => void;
   const oldBytes = (): number =>
@@ -103,6 +103,6 @@ test("what was made for a change is gone with it, without a look through the who
   collect({ type: "major" });
   const before = oldBytes();
   for (let round = 200; round < 800; round += 1) change(round);
-  // Of 600 × 64 KB only what the last few need.
+  // Of 600 × 64 KB, only the last few remain.
   expect(oldBytes() - before).toBeLessThan(8 * 1024 * 1024);
 });

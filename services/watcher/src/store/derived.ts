@@ -1,28 +1,28 @@
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
-// Not in WeakMaps: whatever is in one counts as alive until V8 looks through the whole heap, which is seldom; what is made
-// for each change would all be moved to the old generation, and be what makes that necessary.
+// Derived values are properties of their snapshot and not in a WeakMap: V8 frees entries of a WeakMap only in a full
+// collection. The values made for each change would fill the old generation and make such collections frequent.
 
 const derivedValues = Symbol("derived values");
 
-/** What was made of a snapshot, by whoever made it. Kept as long as the snapshot. */
+/** Returns the values that {@link derived} functions made from a snapshot. They live as long as the snapshot. */
 function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown> }): Map<unknown, unknown> {
   const held = snapshot[derivedValues];
   if (held !== undefined) return held;
   const values = new Map<unknown, unknown>();
-  // Not enumerable: what is made from this snapshot by changing a part of it has values of its own.
+  // Not enumerable, so that a copy of the snapshot with changes does not inherit the values.
   Object.defineProperty(snapshot, derivedValues, { value: values });
   return values;
 }
 
 /**
- * Something that is made from a snapshot, in proportion to what changed since the snapshot that it was made from last.
+ * Returns a function that derives a value from a snapshot incrementally, and remembers it with the snapshot.
  *
- * `evolve` returns what belongs to `snapshot`, given what belongs to `before`, and must not change the latter, nor hold on
- * to either snapshot. Snapshots need not follow each other, nor come from the same store: it costs more, nothing else.
+ * `evolve` returns the value of `snapshot`, given the value of an earlier one. It must neither change that value nor
+ * keep a reference to a snapshot. The snapshots need not be consecutive or from one store; the cost is then higher.
  *
- * *Bound:* kept as long as its snapshot lives, and with the newest one.
+ * *Bound:* a value lives as long as its snapshot; the newest one is also kept here.
  */
 export function derived<T>(
   empty: T,
@@ -34,24 +34,26 @@ export function derived<T>(
     if (snapshot === emptySnapshot) return empty;
     const values = valuesOf(snapshot) as Map<typeof evolve, T>;
     const value = getOrMake(values, evolve, () => evolve(last.value, last.snapshot, snapshot));
-    // One that lags behind asks for what was: the next snapshot still follows the newest.
+    // A request for an older snapshot must not replace the newest one as the base of the next.
     if (snapshot.revision >= last.snapshot.revision) last = { snapshot, value };
     return value;
   };
 }
 
-/** To how many snapshots the ways are kept: nearly all go to the newest one, and some are not done yet with one before. */
+/**
+ * Number of target snapshots for which {@link between} keeps values: the newest, and a few that slower subscribers
+ * need.
+ */
 const keptTargets = 4;
 
-/** How many ways to each: those who keep up go the same one, and who lags far behind goes one of its own. */
-const keptWays = 16;
+/** Number of start snapshots per target: all subscribers that keep up share one, and each one that lags has its own. */
+const keptStarts = 16;
 
 /**
- * Something that is made from what lies between two snapshots. Subscribers that keep up all go from the same one to the
- * same next one, so that pair is found at once. `context` is read by the one who asks first.
+ * Returns a function that makes a value from a pair of snapshots and remembers it. Subscribers that keep up share the
+ * same pair, which is looked up first. `context` is used only when the value is made.
  *
- * *Bound:* the last {@link keptWays} to each of the last {@link keptTargets} snapshots to which somebody went, and the
- * snapshots at both ends.
+ * *Bound:* {@link keptTargets} × {@link keptStarts} values, and the snapshots of their pairs.
  */
 export function between<T, C = void>(
   make: (before: Snapshot, snapshot: Snapshot, context: C) => T,
@@ -67,7 +69,7 @@ export function between<T, C = void>(
     }
     const { byBefore } = target;
     const value = getOrMake(byBefore, before, () => make(before, snapshot, context));
-    if (byBefore.size > keptWays) {
+    if (byBefore.size > keptStarts) {
       const [oldest] = byBefore.keys();
       if (oldest !== undefined) byBefore.delete(oldest);
     }
@@ -76,7 +78,7 @@ export function between<T, C = void>(
   };
 }
 
-/** The Services that are not the same in both snapshots, or whose slices are not. */
+/** Returns the keys of the Services that differ between two snapshots, or whose slices differ. */
 export const changedServices = between((before, snapshot): readonly string[] => [
   ...new Set([
     ...snapshot.services.changedKeys(before.services),

@@ -2,12 +2,12 @@ import { isDeepStrictEqual } from "node:util";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 
 /**
- * Returns a slice whose endpoints are the objects of the slice before wherever they are equal to one: of the hundred that
- * an update brings again, one has changed, and what was made of the others is still right.
+ * Returns `slice` with the endpoint objects of `before` wherever they are equal. An update of a slice repeats up to a
+ * hundred endpoints of which usually one changed. Values that were derived from the others stay valid.
  *
  * Pure; O(endpoints).
  */
-export function withKeptEndpoints(before: EndpointSlice, slice: EndpointSlice): EndpointSlice {
+export function reuseEndpoints(before: EndpointSlice, slice: EndpointSlice): EndpointSlice {
   const byAddress = new Map(before.endpoints.map((endpoint) => [firstAddress(endpoint), endpoint]));
   const endpoints = slice.endpoints.map((endpoint) => {
     const old = byAddress.get(firstAddress(endpoint));

@@ -1,11 +1,11 @@
-/** How many shards a map has; a put copies one shard and the array of all of them. */
+/** Number of shards. A put copies one shard and the array of shards. */
 const shardCount = 512;
 
 /**
- * A map that never changes: `with` returns another one that shares all but one shard with it.
+ * Immutable map with text keys. `with` returns a copy that shares all shards but one. Snapshots consist of such maps.
  *
- * A put costs a copy of 512 pointers and of 1/512 of the entries, some microseconds at 100 000 entries, where copying a
- * whole Map costs milliseconds. Iteration is in no order that means anything.
+ * *Cost:* a put copies 512 pointers and 1/512 of the entries: microseconds at 100 000 entries, where copying a Map
+ * takes milliseconds. The order of iteration is undefined.
  */
 export class ShardedMap<V> {
   static #empty = new ShardedMap<never>(
@@ -40,12 +40,12 @@ export class ShardedMap<V> {
     return this.#shards[shardOf(key)]?.get(key);
   }
 
-  /** The same map with `value` at `key`, or without `key` if `value` is undefined. */
+  /** Returns a map with `value` at `key`, or without `key` if `value` is undefined. */
   with(key: string, value: V | undefined): ShardedMap<V> {
     return this.withAll([[key, value]]);
   }
 
-  /** Likewise, for many; of several values for a key the last one holds. *Cost:* each shard is copied at most once. */
+  /** Like {@link with} for many entries; the last value of a key wins. *Cost:* each shard is copied at most once. */
   withAll(entries: Iterable<readonly [string, V | undefined]>): ShardedMap<V> {
     const shards = this.#shards.slice();
     let size = this.size;
@@ -64,14 +64,14 @@ export class ShardedMap<V> {
   }
 
   /**
-   * The keys whose values are not the same object as in `before`, keys of either map that the other lacks included.
+   * Returns the keys whose values are not the same object in both maps, including keys that only one of them has.
    *
-   * *Cost:* 512 comparisons and the entries of the shards that differ, where the two maps come from one another; nothing
-   * for a map that is the same.
+   * *Cost:* 512 comparisons and the entries of the differing shards, if one map was made from the other. Nothing for
+   * the same map.
    */
   *changedKeys(before: ShardedMap<V>): Iterable<string> {
     if (before === this) return;
-    // Not entries(): an array for each of 512 shards costs more than all the comparisons.
+    // An index loop, because the arrays of entries() for 512 shards would cost more than the comparisons.
     for (let index = 0; index < shardCount; index += 1) {
       const shard = this.#shards[index];
       const old = before.#shards[index];
@@ -94,7 +94,7 @@ export class ShardedMap<V> {
   }
 }
 
-/** FNV-1a over UTF-16 units, folded to a shard's number. */
+/** Returns the shard of a key: FNV-1a over its UTF-16 units, folded. */
 function shardOf(key: string): number {
   let hash = 0x811c9dc5;
   for (let index = 0; index < key.length; index += 1) hash = Math.imul(hash ^ key.charCodeAt(index), 0x01000193);

@@ -3,36 +3,38 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import { ShardedMap } from "./sharded-map.ts";
 
-/** The whole cluster state at one revision. It never changes; equal parts of two snapshots are the same objects. */
+/** The whole cluster state at one revision. Immutable; unchanged parts of two snapshots are the same objects. */
 export interface Snapshot {
-  /** Number of the store's update, from 1, +1 each; 0 for the empty beginning. */
+  /** Number of the state, counted from 1; 0 for the empty initial state. */
   readonly revision: number;
-  /** True once every kind has been listed completely. */
+  /** True once all kinds have been listed completely. */
   readonly isSynced: boolean;
-  /** When the store had it, in milliseconds since 1970, with fractions; 0 for the empty beginning. */
+  /** When it was stored, in milliseconds since 1970, with fractions; 0 for the empty initial state. */
   readonly storedAtMs: number;
   readonly services: ShardedMap<Service>;
-  /** The slices of each Service, ascending by name; also of Services that do not exist. */
+  /** Slices by Service, sorted by name. Includes Services that do not exist. */
   readonly slicesByService: ShardedMap<readonly EndpointSlice[]>;
   readonly nodes: ShardedMap<Node>;
-  /** CIDRs that cluster IPs are taken from; empty if unknown. */
+  /** CIDRs from which cluster IPs are allocated; empty if unknown. */
   readonly serviceCIDRs: readonly string[];
-  /** The last revisions that are traced, oldest first, at most {@link maxTraces}; some may be of long ago. */
+  /** The newest traced revisions, oldest first, at most {@link maxTraces}. They may be much older than this one. */
   readonly traces: readonly TracedRevision[];
 }
 
-/** A revision whose way to the nodes is recorded. */
+/** A revision that has an OpenTelemetry trace, which the nodes continue. */
 export interface TracedRevision {
   readonly revision: number;
-  /** Of the span that stands for the change that made it. */
+  /** Traceparent of the span of the change that made the revision. */
   readonly traceparent: string;
   readonly storedAtMs: number;
-  /** How many nodes may record their part, of all that this watcher's subscribers stand for; may be less than 1. */
+  /** Number of nodes that may record spans, among all nodes behind this watcher; may be less than 1. */
   readonly nodes: number;
 }
 
+/** Limit for the traced revisions in a snapshot. */
 export const maxTraces = 16;
 
+/** Initial state of every store. */
 export const emptySnapshot: Snapshot = {
   revision: 0,
   isSynced: false,
@@ -44,6 +46,7 @@ export const emptySnapshot: Snapshot = {
   traces: [],
 };
 
+/** Returns the slices of a Service; none if there are none. */
 export function slicesOf(snapshot: Snapshot, key: ServiceKey): readonly EndpointSlice[] {
   return snapshot.slicesByService.get(key) ?? [];
 }

@@ -4,13 +4,13 @@ import { endpoint, node, service, slice } from "../testing/build.ts";
 import { Store } from "./store.ts";
 import { observeStore } from "./store-metrics.ts";
 
-/** What is exposed, without what is zero and without times. */
+/** Exposed series, without zeros and times. */
 async function shown(registry: Registry): Promise<string[]> {
   const lines = (await registry.metrics()).split("\n");
   return lines.filter((line) => !/^#|^$| 0$|timestamp/.test(line)).sort();
 }
 
-test("the size of the state and what changed it are counted by kind", async () => {
+test("metrics count the objects of the state and its changes by kind", async () => {
   const registry = new Registry();
   const store = new Store();
   observeStore(store, registry);
@@ -29,7 +29,7 @@ test("the size of the state and what changed it are counted by kind", async () =
     "kpng_store_synced 1",
   ]);
   store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.1")]) }]);
-  // By value it is what it was.
+  // The value is unchanged.
   store.apply([{ kind: "put-node", node: node("n1") }]);
   store.apply([{ kind: "delete-node", name: "n2" }]);
   const lines = await shown(registry);

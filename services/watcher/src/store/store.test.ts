@@ -5,7 +5,7 @@ import { Store } from "./store.ts";
 
 const empty = { services: [], slices: [], nodes: [] };
 
-describe("synced", () => {
+describe("a store is synced", () => {
   test("only after every kind has been listed", async () => {
     const store = new Store();
     store.replace({ services: [service()] });
@@ -16,27 +16,27 @@ describe("synced", () => {
     expect(store.snapshot.isSynced).toBe(true);
   });
 
-  test("an empty cluster is a state like any other", () => {
+  test("with an empty cluster, too", () => {
     const store = new Store();
     store.replace(empty);
     expect(store.snapshot).toMatchObject({ revision: 1, isSynced: true });
   });
 
-  test("changes before the first list do not make it synced", () => {
+  test("not after changes before the first list", () => {
     const store = new Store();
     store.apply([{ kind: "put-service", service: service() }]);
     expect(store.snapshot.isSynced).toBe(false);
   });
 });
 
-describe("revisions", () => {
+describe("the store makes", () => {
   function synced(): Store {
     const store = new Store();
     store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [node("n1")] });
     return store;
   }
 
-  test("one for a whole list and one for a whole set of changes", () => {
+  test("one revision for a list and one for a set of changes", () => {
     const store = synced();
     expect(store.snapshot.revision).toBe(1);
     store.apply([
@@ -48,7 +48,7 @@ describe("revisions", () => {
     expect(slicesOf(store.snapshot, "ns/web")).toEqual([]);
   });
 
-  test("none for what is equal by value, or was not there", () => {
+  test("no revision for equal values, or for deletes of missing objects", () => {
     const store = synced();
     const before = store.snapshot;
     store.apply([
@@ -63,14 +63,14 @@ describe("revisions", () => {
     expect(store.snapshot).toBe(before);
   });
 
-  test("none for a list in which slices differ by their trigger time alone", () => {
+  test("no revision for a list in which only trigger times of slices differ", () => {
     const store = synced();
     const before = store.snapshot;
     store.replace({ slices: [slice([endpoint("10.1.0.1")], { triggeredAtMs: 5 })] });
     expect(store.snapshot).toBe(before);
   });
 
-  test("a slice that a list brings again stays the object that it was, beside one that changed", () => {
+  test("a snapshot that reuses unchanged slices of a list", () => {
     const store = synced();
     const made = (address: string, triggeredAtMs: number) => [
       slice([endpoint("10.1.0.1")], { triggeredAtMs }),
@@ -85,7 +85,7 @@ describe("revisions", () => {
     expect(nextB?.endpoints[0]).toBe(b?.endpoints[0]);
   });
 
-  test("a snapshot never changes, and shares what stayed the same", () => {
+  test("a snapshot that never changes and shares unchanged parts with the next", () => {
     const store = synced();
     const before = store.snapshot;
     store.apply([{ kind: "put-service", service: service({ name: "other" }) }]);
@@ -93,7 +93,7 @@ describe("revisions", () => {
     expect(store.snapshot.services.get("ns/web")).toBe(before.services.get("ns/web"));
   });
 
-  test("an endpoint that a changed slice brings again stays the object that it was", () => {
+  test("a snapshot that reuses unchanged endpoints of a changed slice", () => {
     const store = new Store();
     const made = () => [endpoint("10.1.0.1"), endpoint("10.1.0.2"), endpoint("10.1.0.3")];
     store.replace({ ...empty, slices: [slice(made())] });
@@ -107,7 +107,7 @@ describe("revisions", () => {
     expect(slicesOf(store.snapshot, "ns/web")[0]?.endpoints).toEqual([changed]);
   });
 
-  test("a list deletes what it does not name", () => {
+  test("a snapshot without the objects that a list does not contain", () => {
     const store = synced();
     store.replace(empty);
     expect([...store.snapshot.services.values(), ...store.snapshot.nodes.values()]).toEqual([]);
@@ -115,8 +115,8 @@ describe("revisions", () => {
   });
 });
 
-describe("next", () => {
-  test("waits for a later revision, finds only the newest, and leaves nothing behind", async () => {
+describe("Store.next", () => {
+  test("waits for a later revision, returns only the newest, and leaves no waiter behind", async () => {
     const store = new Store();
     const stop = new AbortController();
     const next = store.next(0, stop.signal);

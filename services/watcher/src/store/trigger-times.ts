@@ -2,8 +2,9 @@ import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /**
- * When the objects changed that lead from one snapshot to another, as their annotation
- * `endpoints.kubernetes.io/last-change-trigger-time` says, in milliseconds since 1970: of each slice that changed or came.
+ * Returns the trigger times of the slices that changed between two snapshots, in milliseconds since 1970. The
+ * annotation `endpoints.kubernetes.io/last-change-trigger-time` holds when the cause of a slice's change happened, e.g.
+ * in its pod.
  */
 export function* triggerTimes(before: Snapshot, snapshot: Snapshot): Iterable<number> {
   for (const key of snapshot.slicesByService.changedKeys(before.slicesByService)) {

@@ -1,18 +1,18 @@
 import type { Origin } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-/** What the store was given. */
+/** Origin and start of an update of the store. */
 export interface Cause {
   readonly origin: Origin | undefined;
-  /** When the store began with it, in milliseconds since 1970, with fractions. */
+  /** When the store began to apply it, in milliseconds since 1970, with fractions. */
   readonly beganAtMs: number;
 }
 
-/** How a revision came to be. */
+/** A new revision, as observers of the store see it. */
 export interface Update extends Cause {
   readonly before: Snapshot;
-  /** Not yet published; its `traces` are those of the snapshot before. */
+  /** The new snapshot, before it is published. Its `traces` are still those of `before`. */
   readonly next: Snapshot;
-  /** Identity of the store. */
+  /** {@link Store.instance}. */
   readonly instance: string;
 }

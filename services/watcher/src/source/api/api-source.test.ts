@@ -14,7 +14,10 @@ import { GlobalItems } from "./global-items.ts";
 
 const byText = (a: unknown, b: unknown): number => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
 
-/** All objects of a store in a fixed order. Slices without endpoints are omitted, because the stream does not carry them. */
+/**
+ * All objects of a store in a fixed order. Slices without endpoints are omitted, because the stream does not carry
+ * them.
+ */
 function contentOf({ snapshot }: Store): unknown {
   const slices = [...snapshot.slicesByService.values()]
     .flat()

@@ -31,8 +31,8 @@ const part = "source/api";
 /**
  * Fills the sink from the global stream of another watcher: the source of a relay.
  *
- * Each complete batch becomes at most one revision. When the connection is lost, the relay keeps serving the last state and
- * reconnects with jittered backoff. The first batch of the new stream replaces the whole state.
+ * Each complete batch becomes at most one revision. When the connection is lost, the relay keeps serving the last state
+ * and reconnects with jittered backoff. The first batch of the new stream replaces the whole state.
  */
 export function apiSource(options: ApiSourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };

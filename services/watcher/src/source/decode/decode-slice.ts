@@ -102,8 +102,8 @@ export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<
 const skipFqdn: Decoded<never> = { kind: "skip", note: "the slice contains host names (addressType FQDN)" };
 
 /**
- * Like kube-proxy, ignores ports without a number. A missing name becomes "", as the API server does; manifests in files may omit
- * it.
+ * Like kube-proxy, ignores ports without a number. A missing name becomes "", as the API server does; manifests in
+ * files may omit it.
  *
  * Source: Kubernetes, `pkg/apis/discovery/v1/defaults.go`, SetDefaults_EndpointPort.
  */
@@ -136,7 +136,9 @@ function toEndpoint(endpoint: z.infer<typeof endpointShape>, ports: readonly End
 
 const none: readonly string[] = [];
 
-/** Parses an RFC 3339 time to milliseconds since 1970. Invalid text gives undefined: the time is used for metrics only. */
+/**
+ * Parses an RFC 3339 time to milliseconds since 1970. Invalid text gives undefined: the time is used for metrics only.
+ */
 function parseTime(text: string | undefined): number | undefined {
   if (text === undefined || !/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i.test(text)) return undefined;
   const ms = Date.parse(text);

@@ -4,8 +4,8 @@ import { ProcessError } from "@kpng/process/process-error.ts";
  * Returns a predicate that is true for text that fully matches one of the globs. Options such as --with-service-labels
  * are globs of label names.
  *
- * *Shape:* `*` any characters, also slashes; `?` one character; `[abc]` `[!abc]` `[a-z]` `[!a-z]` a character class or its
- * negation; `{a,b*}` alternatives, which may be nested; `\` quotes the next character.
+ * *Shape:* `*` any characters, also slashes; `?` one character; `[abc]` `[!abc]` `[a-z]` `[!a-z]` a character class or
+ * its negation; `{a,b*}` alternatives, which may be nested; `\` quotes the next character.
  *
  * Source: gobwas/glob, which KPNG uses for the same options.
  *

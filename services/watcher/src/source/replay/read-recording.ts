@@ -1,6 +1,6 @@
 import { readFileSync, statSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
-import { WatcherError } from "../../watcher-error.ts";
+import { WatcherError } from "../watcher-error.ts";
 import { parseRecording, type RecordingLine } from "./recording.ts";
 
 /** Largest recording, in bytes after decompression. It is read into memory. */

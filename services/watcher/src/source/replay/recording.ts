@@ -1,7 +1,7 @@
 import { fromJson, type JsonObject, type JsonValue, toJson } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { WatcherError } from "../../watcher-error.ts";
+import { WatcherError } from "../watcher-error.ts";
 
 /** Version of the format. A reader rejects any other version. */
 const formatVersion = 1;
@@ -9,9 +9,9 @@ const formatVersion = 1;
 /**
  * One line of a recording. `kpng record` writes them; `replaySource` and `kpng trace` read them.
  *
- * *Shape:* JSON Lines. The first line is the head. The operations of a global stream follow in their order. Between them
- * and at the end are rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON): subscribers, changes, and
- * the endpoints of one node.
+ * *Shape:* JSON Lines. The first line is the head. The operations of a global stream follow in their order. Between
+ * them and at the end are rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON): subscribers,
+ * changes, and the endpoints of one node.
  */
 export type RecordingLine =
   | { readonly kind: "head"; readonly recordedBy: string; readonly beganAt: string; readonly status: JsonValue }

@@ -2,10 +2,10 @@ import type { Health } from "@kpng/process/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { aborted, waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { WatcherError } from "../../watcher-error.ts";
 import { applyGlobalOp } from "../api/apply-global-op.ts";
 import { GlobalItems } from "../api/global-items.ts";
 import type { ClusterSink, Source } from "../source.ts";
+import { WatcherError } from "../watcher-error.ts";
 import { readRecording } from "./read-recording.ts";
 
 export interface ReplaySourceOptions {
@@ -23,8 +23,8 @@ export interface ReplaySourceOptions {
 const part = "source/replay";
 
 /**
- * Plays a recording of `kpng record` into the sink: each batch becomes a revision, as in the recorded watcher. At the end
- * it keeps the last state until it is aborted.
+ * Plays a recording of `kpng record` into the sink: each batch becomes a revision, as in the recorded watcher. At the
+ * end it keeps the last state until it is aborted.
  *
  * Errors: BAD_INPUT for an invalid recording.
  */
@@ -40,7 +40,8 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
   let batchCount = 0;
   for (const line of readRecording(path)) {
     if (line.kind !== "op") continue;
-    // The first batch is the initial state. Its time is how long the recorder took to receive it, so it never exceeds the limit.
+    // The first batch is the initial state. Its time is how long the recorder took to receive it, so it never exceeds
+    // the limit.
     if (line.atMs > untilMs && batchCount > 0) break;
     if (!applyGlobalOp(items, line.op)) continue;
     if (batchCount > 0 && speed > 0) await waitMs((line.atMs - playedMs) / speed, signal);

@@ -5,7 +5,7 @@ import { test } from "vitest";
 import { parseAllDocuments } from "yaml";
 import { parsePlainYaml } from "./plain-yaml.ts";
 
-/** What package yaml makes of a text; undefined if it finds an error. */
+/** Result of package yaml; undefined if it reports an error. */
 function reference(text: string): { readonly value: unknown } | undefined {
   const documents = parseAllDocuments(text, { logLevel: "error" });
   const [document] = documents;

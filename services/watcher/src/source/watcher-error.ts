@@ -1,9 +1,9 @@
 import { CodedError } from "@kpng/process/coded-error.ts";
 
-/** What can go wrong in the watcher; each code has a row in docs/errors.md. */
+/** Codes of the errors of this package; each has a row in docs/errors.md. Sources and `state-file` throw them. */
 export type WatcherErrorCode = "BAD_INPUT" | "WRITE_FAILED";
 
-/** An error of the watcher. */
+/** Error of @kpng/watcher. */
 export class WatcherError extends CodedError<WatcherErrorCode> {
   override readonly name = "WatcherError";
 }

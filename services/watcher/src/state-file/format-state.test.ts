@@ -1,20 +1,16 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { Endpoint } from "@kpng/model/endpoint.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
-import { afterEach, beforeEach, test } from "vitest";
+import { test } from "vitest";
 import { parse } from "yaml";
 import { makeDecodeOptions } from "../source/decode/decode-options.ts";
 import { readTexts } from "../source/file/read-texts.ts";
 import type { ClusterObjects } from "../source/source.ts";
 import { addresses, endpoint, service, slice } from "../testing/build.ts";
-import { formatState, writeFileAtomically } from "./write-state-file.ts";
+import { formatState } from "./format-state.ts";
 import { scalar } from "./yaml-text.ts";
 
 function read(text: string): ClusterObjects {
@@ -23,7 +19,7 @@ function read(text: string): ClusterObjects {
   return result.objects;
 }
 
-/** Objects without what the format does not keep: the order of objects, and fields that are there but undefined. */
+/** Objects without what the format does not preserve: the order of objects, and undefined fields. */
 function normal(objects: ClusterObjects): unknown {
   const byText = (a: unknown, b: unknown) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
   const slices = objects.slices?.map((each) => ({ ...each, endpoints: [...each.endpoints].sort(byText) }));
@@ -37,7 +33,7 @@ function normal(objects: ClusterObjects): unknown {
 }
 
 for (const file of ["input.yaml", "to-file.yaml"]) {
-  test(`${file}: what comes out is what KPNG writes, to the byte`, () => {
+  test(`${file}: the output equals that of KPNG byte for byte`, () => {
     const objects = read(readFileSync(`test/fixtures/kpng/${file}`, "utf8"));
     const expected = readFileSync("test/fixtures/kpng/to-file.yaml", "utf8");
     assert.equal(formatState(objects, endpointInfoHash), expected);
@@ -96,11 +92,11 @@ const odd: ClusterObjects = {
   ],
 };
 
-test("whatever is written is read again as it was", () => {
+test("a written state is read back unchanged", () => {
   assert.deepEqual(normal(read(formatState(odd, endpointInfoHash))), normal(odd));
 });
 
-test("what is written does not depend on the order of the objects", () => {
+test("the output does not depend on the order of the objects", () => {
   const turned = {
     services: odd.services?.toReversed(),
     slices: odd.slices?.map((each) => ({ ...each, endpoints: each.endpoints.toReversed() })).toReversed(),
@@ -113,11 +109,11 @@ test("what is written does not depend on the order of the objects", () => {
   );
 });
 
-test("no cluster is two empty lists", () => {
+test("an empty state has two empty lists", () => {
   assert.equal(formatState({}, endpointInfoHash), "nodes: []\nservices: []\n");
 });
 
-test("random objects are read again as they were", () => {
+test("random objects are read back unchanged", () => {
   const random = makeRandomBelow(makeRandom(3));
   const texts = [
     "",
@@ -183,57 +179,8 @@ for (const text of [
   "a:",
   "a/b:c",
 ]) {
-  test(`${JSON.stringify(text)} stays itself as YAML 1.1 and 1.2`, () => {
+  test(`${JSON.stringify(text)} is read back unchanged as YAML 1.1 and 1.2`, () => {
     assert.equal(parse(`x: ${scalar(text)}`).x, text);
     assert.equal(parse(`x: ${scalar(text)}`, { version: "1.1" }).x, text);
   });
 }
-
-let folder = "";
-beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), "kpng-state-file-"));
-});
-afterEach(() => rm(folder, { recursive: true }));
-
-test("a file is replaced as a whole, keeps its mode, and nothing else is left", async () => {
-  const path = join(folder, "state.yaml");
-  await writeFile(path, "old");
-  await chmod(path, 0o640);
-  await writeFileAtomically(path, "new");
-  assert.equal(await readFile(path, "utf8"), "new");
-  assert.equal((await stat(path)).mode & 0o777, 0o640);
-  assert.deepEqual(await readdir(folder), ["state.yaml"]);
-});
-
-test("a file that is not there yet is made", async () => {
-  await writeFileAtomically(join(folder, "state.yaml"), "new");
-  assert.equal(await readFile(join(folder, "state.yaml"), "utf8"), "new");
-});
-
-test("a symbolic link stays one", async () => {
-  await writeFile(join(folder, "target"), "old");
-  await symlink("target", join(folder, "state.yaml"));
-  await writeFileAtomically(join(folder, "state.yaml"), "new");
-  assert.ok((await lstat(join(folder, "state.yaml"))).isSymbolicLink());
-  assert.equal(await readFile(join(folder, "target"), "utf8"), "new");
-});
-
-test("what is there and is no file, such as a device, stays what it is", async () => {
-  const path = join(folder, "pipe");
-  execFileSync("mkfifo", [path]);
-  await assert.rejects(writeFileAtomically(path, "a: 1\n"), /\[WRITE_FAILED\] .*pipe.*it is there and is no file/);
-  assert.ok((await lstat(path)).isFIFO());
-  assert.deepEqual(await readdir(folder), ["pipe"]);
-});
-
-test("a file that cannot be written is an error with its path, and nothing is left", async () => {
-  const path = join(folder, "none", "state.yaml");
-  await assert.rejects(writeFileAtomically(path, "new"), (error: Error) => {
-    assert.ok(error.message.startsWith(`[WRITE_FAILED] ${path} could not be written: `), error.message);
-    return true;
-  });
-  // A folder cannot be replaced by a file: the failure comes after the temporary file was written.
-  await mkdir(join(folder, "taken"));
-  await assert.rejects(writeFileAtomically(join(folder, "taken"), "new"), /WRITE_FAILED/);
-  assert.deepEqual(await readdir(folder), ["taken"]);
-});
