@@ -29,7 +29,10 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-callout": ["commit"],
   "backend-iptables": ["render", "read", "diff", "commit", "shadow"],
   "backend-json": [],
-  cli: ["demo", "inspect", "inspect/tables", "commands"],
+  cli: [
+    ...["context", "source", "sink", "demo"],
+    ...["inspect/print", "inspect/query", "inspect/tables", "inspect/get", "inspect/record", "inspect", "commands"],
+  ],
 };
 
 /**

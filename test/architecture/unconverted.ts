@@ -46,6 +46,10 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-kit/src/testing",
   "services/cli/src/commands",
   "services/cli/src/inspect",
+  "services/cli/src/inspect/get",
+  "services/cli/src/inspect/print",
+  "services/cli/src/inspect/query",
+  "services/cli/src/sink",
   "services/model/src",
   "services/model/src/wire",
   "services/packet-tracer/src",
@@ -97,7 +101,6 @@ export const foldersOutOfOrder: readonly string[] = [
   "services/backend-kit/src/receive",
   "services/backend-kit/src/state",
   "services/backend-kit/src/sync",
-  "services/cli/src/inspect",
 ];
 
 /** Folders whose files import each other in a circle. */

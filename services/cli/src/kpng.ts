@@ -5,8 +5,8 @@ import { makeDiff } from "./commands/diff.ts";
 import { makeInspect } from "./commands/inspect.ts";
 import { makeLocal } from "./commands/local.ts";
 import { makeSource } from "./commands/source.ts";
-import { sourceCommands } from "./commands/sources.ts";
 import { makeVersion, versionText } from "./commands/version.ts";
+import { sourceCommands } from "./source/sources.ts";
 
 /** The whole command tree of `kpng`; what runs ends when `signal` aborts. */
 export function makeKpng(signal: AbortSignal): Command {

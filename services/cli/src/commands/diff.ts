@@ -4,7 +4,7 @@ import { answersByExitCode } from "@kpng/process/exit-code.ts";
 import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { Command } from "commander";
-import type { Options } from "./context.ts";
+import type { Options } from "../context/command-context.ts";
 import { runLocalBackend } from "./local.ts";
 
 /** `kpng diff NAME`: whether what stands on this node is what its view wants, for the backends that can look. */

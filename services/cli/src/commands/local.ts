@@ -6,8 +6,9 @@ import { addOptions, logLevelOption, observeOptions } from "@kpng/process/option
 import { runWithMain } from "@kpng/process/run-tasks.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { Command } from "commander";
-import { type CommonOptions, type Options, readApiClientTls, withContext } from "./context.ts";
-import { addExternalBackends, externalBackend } from "./external-backend.ts";
+import { type Options, readApiClientTls, withContext } from "../context/command-context.ts";
+import { externalBackend } from "../sink/external-program.ts";
+import { addExternalBackends } from "./external-backends.ts";
 
 /** `kpng local to-NAME`: a backend for one node, with a watcher elsewhere. */
 export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
@@ -53,7 +54,7 @@ Examples:
 /** Runs a backend with the parsed values of its options and of those that all have. */
 export async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
   const tls = readApiClientTls(options);
-  await withContext(options as unknown as CommonOptions, `kpng-${backend.name}`, async (context) => {
+  await withContext(options, `kpng-${backend.name}`, async (context) => {
     const { main, beside } = prepareBackend(backend, options, { ...context, tls });
     await runWithMain(main, beside, signal);
   });

@@ -7,11 +7,16 @@ import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { traceRevisions } from "@kpng/watcher/trace/trace-revisions.ts";
 import { Command } from "commander";
-import { type CommonOptions, type Options, withContext } from "./context.ts";
-import { addExternalBackends, toExternal } from "./external-backend.ts";
-import { makeInspectSource } from "./inspect.ts";
-import { proxyNameOption, type SinkCommand, toApi, toFile, toLocal } from "./sinks.ts";
-import type { SourceCommand } from "./sources.ts";
+import { type Options, withContext } from "../context/command-context.ts";
+import { proxyNameOption } from "../sink/proxy-names.ts";
+import type { SinkCommand } from "../sink/sink-command.ts";
+import { toApi } from "../sink/to-api.ts";
+import { toExternal } from "../sink/to-external.ts";
+import { toFile } from "../sink/to-file.ts";
+import { toLocal } from "../sink/to-local.ts";
+import type { SourceCommand } from "../source/source-command.ts";
+import { addExternalBackends } from "./external-backends.ts";
+import { makeInspectSource } from "./inspect-source.ts";
 
 /** `kpng SOURCE to-api|to-file|to-local|get|explain …`: options of the source stand before the sink, or after it. */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
@@ -39,7 +44,7 @@ function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly strin
 }
 
 function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
-  return withContext(options as unknown as CommonOptions, "kpng-watcher", async (context) => {
+  return withContext(options, "kpng-watcher", async (context) => {
     const { tracing, health, metrics } = context;
     const store = new Store({ trace: tracing && traceRevisions(tracing) });
     observeStore(store, metrics);

@@ -5,12 +5,12 @@ import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpn
 import { type OptionSpec, parseNodeName, parseSomeText, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import { inspectClient, unknownNode } from "./client.ts";
-import type { ClientCommand } from "./client-command.ts";
-import { formatEnum, formatProtocol } from "./format.ts";
-import { readProxyName } from "./get.ts";
-import { type OutputOptions, outputOptions, printRows, readOutputOptions } from "./output.ts";
-import { formatTable } from "./table.ts";
+import { formatEnum, formatProtocol } from "./print/format.ts";
+import { type OutputOptions, outputOptions, printRows, readOutputOptions } from "./print/output.ts";
+import { formatTable } from "./print/table.ts";
+import { readProxyName } from "./query/filter-options.ts";
+import { inspectClient, unknownNode } from "./query/inspect-client.ts";
+import type { InspectCommand } from "./query/inspect-command.ts";
 import { decisionTable } from "./tables/decision-table.ts";
 
 const sourceWords: ReadonlyMap<string, SourceKind> = new Map([
@@ -31,11 +31,11 @@ const settingOptions: readonly OptionSpec[] = [
   repeatable("--nodeport-addresses <cidrs>", "addresses on which the node's proxy serves node ports (default: all)"),
 ];
 
-export const explainCommand: ClientCommand = {
+export const explainCommand: InspectCommand = {
   name: "explain",
   description: "what becomes of a packet on a node, and why",
-  words: "<destination>",
-  parseWord: parseSomeText,
+  argument: "<destination>",
+  parseArgument: parseSomeText,
   options: [
     { flags: "--node <name>", description: "the node that the packet reaches", parse: parseNodeName },
     {

@@ -4,20 +4,19 @@ import type { GetStatusResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_
 import { ApplyState, ApplyStateSchema, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import { waitMs } from "@kpng/process/wait.ts";
-import { inspectClient } from "./client.ts";
-import type { ClientCommand } from "./client-command.ts";
-import { formatAge, formatCount, formatEnum, timestampMs } from "./format.ts";
-import { formatTable } from "./table.ts";
+import { formatAge, formatCount, formatEnum, timestampMs } from "./print/format.ts";
+import { formatTable } from "./print/table.ts";
+import { inspectClient } from "./query/inspect-client.ts";
+import type { InspectCommand } from "./query/inspect-command.ts";
 import { changeTable } from "./tables/change-table.ts";
 import { nodeTable } from "./tables/node-table.ts";
 
 /** Rows of each table. */
 const rowCount = 10;
 
-export const topCommand: ClientCommand = {
+export const topCommand: InspectCommand = {
   name: "top",
   description: "the watcher, live: how many nodes are up to date, who is not, what changed last",
-  words: "",
   options: [
     {
       flags: "--interval <duration>",

@@ -7,18 +7,17 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { parseSomeText, parseWholeNumber } from "@kpng/process/options.ts";
 import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
-import { inspectClient } from "./client.ts";
-import type { ClientCommand } from "./client-command.ts";
-import { limitOption } from "./get.ts";
-import { namespaceOption, parseServiceName, splitName } from "./names.ts";
-import { outputOptions, printRows, readOutputOptions } from "./output.ts";
+import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
+import { limitOption, namespaceOption, parseServiceName, splitName } from "./query/filter-options.ts";
+import { inspectClient } from "./query/inspect-client.ts";
+import type { InspectCommand } from "./query/inspect-command.ts";
 import { formatWaterfall } from "./waterfall.ts";
 
-export const traceCommand: ClientCommand = {
+export const traceCommand: InspectCommand = {
   name: "trace",
   description: "the way of the last changes to the nodes, stage by stage",
-  words: "[service]",
-  parseWord: parseServiceName,
+  argument: "[service]",
+  parseArgument: parseServiceName,
   options: [
     namespaceOption,
     { ...limitOption, default: 3 },

@@ -1,6 +1,6 @@
 import type { Change, Distribution } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
-import { durationMs, formatClock, formatMs, timestampMs } from "./format.ts";
-import { formatTable, oneLine } from "./table.ts";
+import { durationMs, formatClock, formatMs, timestampMs } from "./print/format.ts";
+import { formatTable, oneLine } from "./print/table.ts";
 import { formatObjects } from "./tables/change-table.ts";
 
 /** Characters of the longest way. */

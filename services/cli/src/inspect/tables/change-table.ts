@@ -1,6 +1,6 @@
 import { type Change, ChangeSchema, ObjectKindSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
-import { formatAge, formatClock, formatCount, formatDuration, formatEnum } from "../format.ts";
-import type { RowKind } from "../output.ts";
+import { formatAge, formatClock, formatCount, formatDuration, formatEnum } from "../print/format.ts";
+import type { RowKind } from "../print/output.ts";
 
 /** Most objects that a table names. */
 const maxNamed = 2;

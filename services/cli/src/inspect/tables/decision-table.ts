@@ -1,6 +1,6 @@
 import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
-import { formatProtocol } from "../format.ts";
-import type { RowKind } from "../output.ts";
+import { formatProtocol } from "../print/format.ts";
+import type { RowKind } from "../print/output.ts";
 
 export const decisionTable: RowKind<typeof EndpointDecisionSchema> = {
   schema: EndpointDecisionSchema,

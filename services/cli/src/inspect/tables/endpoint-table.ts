@@ -1,6 +1,6 @@
 import { type Endpoint, EndpointSchema, Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { formatProtocol } from "../format.ts";
-import type { RowKind } from "../output.ts";
+import { formatProtocol } from "../print/format.ts";
+import type { RowKind } from "../print/output.ts";
 
 export const endpointTable: RowKind<typeof EndpointSchema> = {
   schema: EndpointSchema,

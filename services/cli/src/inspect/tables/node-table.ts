@@ -1,7 +1,7 @@
 import { NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { formatAge, formatEnum } from "../format.ts";
-import type { RowKind } from "../output.ts";
+import { formatAge, formatEnum } from "../print/format.ts";
+import type { RowKind } from "../print/output.ts";
 
 /** Longest error that a table shows without `-o wide`. */
 const maxErrorLength = 60;

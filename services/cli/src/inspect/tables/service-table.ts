@@ -4,8 +4,8 @@ import {
   type TrafficPolicy,
   TrafficPolicySchema,
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { formatEnum, formatMs, formatProtocol } from "../format.ts";
-import type { RowKind } from "../output.ts";
+import { formatEnum, formatMs, formatProtocol } from "../print/format.ts";
+import type { RowKind } from "../print/output.ts";
 
 export const serviceTable: RowKind<typeof ServiceSchema> = {
   schema: ServiceSchema,

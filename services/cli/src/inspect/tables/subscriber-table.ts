@@ -1,6 +1,6 @@
 import { ApplyStateSchema, SubscriberKind, SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { formatAge, formatDuration, formatEnum } from "../format.ts";
-import type { RowKind } from "../output.ts";
+import { formatAge, formatDuration, formatEnum } from "../print/format.ts";
+import type { RowKind } from "../print/output.ts";
 import { shortError } from "./node-table.ts";
 
 export const subscriberTable: RowKind<typeof SubscriberSchema> = {

@@ -2,8 +2,8 @@ import { create } from "@bufbuild/protobuf";
 import { ServiceSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
+import { serviceTable } from "../tables/service-table.ts";
 import { type OutputFormat, printRows, WatchPrinter } from "./output.ts";
-import { serviceTable } from "./tables/service-table.ts";
 
 const web = create(ServiceSchema, { namespace: "default", name: "web", type: "ClusterIP", clusterIps: ["10.96.0.1"] });
 const dns = create(ServiceSchema, { namespace: "kube-system", name: "dns", isHeadless: true });

@@ -1,7 +1,7 @@
-import type { OptionSpec } from "@kpng/process/options.ts";
+import { type OptionSpec, parseNodeName, parseWholeNumber } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import type { Options } from "../commands/context.ts";
+import type { Options } from "../../context/command-context.ts";
 
 /**
  * Takes a name that says which things are meant. An empty one, most often of a variable that is not set, is refused: it
@@ -37,6 +37,20 @@ export const serviceFilterOption: OptionSpec = {
   parse: parseServiceName,
 };
 
+export const nodeFilterOption: OptionSpec = {
+  flags: "--node <name>",
+  description: "only of this node",
+  default: "",
+  parse: parseNodeName,
+};
+
+export const limitOption: OptionSpec = {
+  flags: "--limit <count>",
+  description: "at most so many of the newest",
+  default: 20,
+  parse: parseWholeNumber("--limit", 1, 1_000),
+};
+
 /**
  * Reads what `parseServiceName` took, or "" for all, with `--namespace`.
  *
@@ -54,4 +68,9 @@ export function splitName(word: string | undefined, options: Options): { namespa
 export function splitService(options: Options): { namespace: string; service: string } {
   const { namespace, name } = splitName(String(options.service ?? ""), options);
   return { namespace, service: name };
+}
+
+/** At a source the option names several, the first of which is the standard one. */
+export function readProxyName({ serviceProxyName }: Options): string {
+  return typeof serviceProxyName === "string" ? serviceProxyName : "";
 }

@@ -1,46 +1,41 @@
 import { Health } from "@kpng/process/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
-import type { ObserveAddresses } from "@kpng/process/observe.ts";
 import { readClientTls, type TlsFiles } from "@kpng/process/tls-files.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 
-/** Values of options by the names that commander gives them. */
+/** Values of options by the names that commander gives them: `--log-level` is `logLevel`. */
 export type Options = Readonly<Record<string, unknown>>;
 
-/** What every part of a process uses. */
+/** Parts that every source, sink and backend of a process uses. */
 export interface CommandContext {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
-  /** Where traces go, if they go anywhere. */
+  /** Records traces; undefined if the environment configures no exporter. */
   readonly tracing?: Tracing | undefined;
 }
 
-/** Values of the options that every command that stays has. */
-export interface CommonOptions extends ObserveAddresses {
-  readonly logLevel: LogLevel;
-}
-
 /**
- * Makes the context of a process and gives it to `work`. `name` is what the process is called in traces, e.g.
- * "kpng-watcher".
+ * Makes the context of a process, passes it to `work`, and ends tracing afterwards.
+ *
+ * `options` contains `logLevel`. `name` is the name of the process in traces, for example "kpng-watcher".
  */
 export async function withContext(
-  options: CommonOptions,
+  options: Options,
   name: string,
   work: (context: CommandContext) => Promise<void>,
 ): Promise<void> {
-  const log = createLog(options.logLevel);
+  const log = createLog(options.logLevel as LogLevel);
   await withTracing({ name, version: packageJson.version }, log, (tracing) =>
     work({ log, health: new Health(), metrics: new Registry(), tracing }),
   );
 }
 
 /**
- * Reads the files that the options `--api-client-tls-…` name; undefined for none.
+ * Reads the files that the options `--api-client-tls-…` name; undefined if none is set.
  *
  * Errors: TLS_FILES.
  */

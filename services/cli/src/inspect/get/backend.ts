@@ -2,17 +2,14 @@ import { createClient } from "@connectrpc/connect";
 import {
   BackendInspectService,
   GetBackendResponseSchema,
-  RuleLinesSchema,
   type RuleSet,
 } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
-import type { ClientCommand } from "./client-command.ts";
-import { formatAge, formatDuration } from "./format.ts";
-import { parseFilter } from "./names.ts";
-import { outputOptions, printRows, type RowKind, readOutputOptions } from "./output.ts";
-import { type Column, formatTable, oneLine } from "./table.ts";
+import { formatAge, formatDuration } from "../print/format.ts";
+import { outputOptions, printRows, type RowKind, readOutputOptions } from "../print/output.ts";
+import { type Column, formatTable } from "../print/table.ts";
+import type { InspectCommand } from "../query/inspect-command.ts";
 
-const examples = `
+export const backendExamples = `
 A backend answers on the unix socket of its option --inspect-socket.
 
 Examples:
@@ -53,12 +50,11 @@ function describeDrift(first: string | undefined, otherCount: number): string {
 }
 
 /** `kpng get backend`: asks a backend of this node. */
-export const backendCommand: ClientCommand = {
+export const backendCommand: InspectCommand = {
   name: "backend",
   description: "what a backend of this node holds, how its last sync went, and whether its rules stand",
-  words: "",
   options: outputOptions,
-  examples,
+  examples: backendExamples,
   run: async (transport, _word, options) => {
     const output = readOutputOptions(options);
     const backend = await createClient(BackendInspectService, transport).getBackend({});
@@ -66,31 +62,6 @@ export const backendCommand: ClientCommand = {
     if (output.format !== "table" && output.format !== "wide") return;
     if (backend.ruleSets.length > 0) {
       output.write(`\n${formatTable(ruleSetColumns, backend.ruleSets, output.hasHeaders)}`);
-    }
-  },
-};
-
-/** `kpng get rules`: the rules that should stand, one a line; what stands otherwise is told by `get backend`. */
-export const rulesCommand: ClientCommand = {
-  name: "rules",
-  description: "the rules that a backend of this node wants to stand, and those that do",
-  words: "[rule-set]",
-  parseWord: parseFilter,
-  options: [{ flags: "--actual", description: "those that stand, and not those that should" }, ...outputOptions],
-  examples,
-  run: async (transport, ruleSet = "", options) => {
-    const output = readOutputOptions(options);
-    const { ruleSets } = await createClient(BackendInspectService, transport).listRules({ ruleSet });
-    if (ruleSets.length === 0 && ruleSet !== "") {
-      throw new ProcessError("REQUEST_FAILED", `no rule set is called "${ruleSet}"; without a name all are printed`);
-    }
-    if (output.format !== "table" && output.format !== "wide") {
-      printRows({ schema: RuleLinesSchema, columns: [] }, ruleSets, output);
-      return;
-    }
-    for (const { name, desired, actual } of ruleSets) {
-      if (output.hasHeaders) output.write(`# ${name}\n`);
-      for (const line of options.actual === true ? actual : desired) output.write(`${oneLine(line)}\n`);
     }
   },
 };

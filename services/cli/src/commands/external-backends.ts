@@ -1,0 +1,21 @@
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { Command } from "commander";
+import type { Options } from "../context/command-context.ts";
+
+/**
+ * Lets `command` take any `to-NAME` that it does not know: the program `kpng-NAME` on the PATH is called with all further
+ * arguments.
+ */
+export function addExternalBackends(
+  command: Command,
+  run: (name: string, args: readonly string[], options: Options) => Promise<void>,
+): void {
+  const any = new Command("*").argument("[arguments...]").allowUnknownOption().helpOption(false);
+  any.action((words: readonly string[], _options: Options, self: Command) => {
+    const [word = "", ...args] = words;
+    if (!/^to-[a-z0-9-]+$/.test(word))
+      throw new ProcessError("BAD_OPTION", `"${word}" is no backend: they are called to-NAME`);
+    return run(word.slice("to-".length), args, self.optsWithGlobals());
+  });
+  command.addCommand(any, { hidden: true });
+}

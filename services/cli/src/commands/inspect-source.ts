@@ -1,0 +1,81 @@
+import { createRouterTransport } from "@connectrpc/connect";
+import { watcherTimeoutOption } from "@kpng/backend-kit/backend-options.ts";
+import type { Health } from "@kpng/process/health.ts";
+import { logLevelOption, type OptionSpec } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { runWithMain } from "@kpng/process/run-tasks.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { inspection } from "@kpng/watcher/inspect/inspection.ts";
+import { Store } from "@kpng/watcher/store/store.ts";
+import { makeRoutes } from "@kpng/watcher/stream/serve/routes.ts";
+import type { Command } from "commander";
+import { withContext } from "../context/command-context.ts";
+import { explainCommand } from "../inspect/explain.ts";
+import { changesCommand } from "../inspect/get/changes.ts";
+import { endpointsCommand } from "../inspect/get/endpoints.ts";
+import { nodesCommand } from "../inspect/get/nodes.ts";
+import { servicesCommand } from "../inspect/get/services.ts";
+import { viewCommand } from "../inspect/get/view.ts";
+import { asking } from "../inspect/query/inspect-client.ts";
+import type { InspectCommand } from "../inspect/query/inspect-command.ts";
+import { readProxyNames } from "../sink/proxy-names.ts";
+import { routesOptions } from "../sink/routes-options.ts";
+import type { SourceCommand } from "../source/source-command.ts";
+import { makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
+
+/** `kpng SOURCE get|explain`: query a watcher in this process about the objects of the source. */
+export function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
+  const withTransport: WithTransport = (options, work) =>
+    withContext(options, "kpng-watcher", async (context) => {
+      const store = new Store();
+      const routes = routesOptions(readProxyNames(options), store, context);
+      const stop = new AbortController();
+      const transport = createRouterTransport(
+        makeRoutes({ ...routes, moreServices: [inspection(routes)] }, stop.signal),
+      );
+      const main: Task = {
+        name: "inspect",
+        run: async (ended) => {
+          const limitMs = source.asksServer === true ? Number(options.watcherTimeout) : 0;
+          if (!(await hasState(store, context.health, limitMs, ended))) return;
+          await asking("the watcher of this process", ended, () => work(transport));
+        },
+      };
+      try {
+        await runWithMain(main, [source.make({ ...options, isAsked: true }, store, context)], signal);
+      } finally {
+        stop.abort();
+      }
+    });
+  const options = [
+    { ...logLevelOption, default: "error" },
+    ...(source.asksServer === true ? [serverTimeoutOption] : []),
+  ];
+  const make = (command: InspectCommand, path = ""): Command =>
+    makeInspectCommand(command, options, `kpng ${source.name} ${path}${command.name}`, withTransport, signal);
+  // This watcher has no subscribers.
+  const get = [servicesCommand, endpointsCommand, nodesCommand, changesCommand, viewCommand];
+  return [makeGet(get.map((command) => make(command, "get "))), make(explainCommand)];
+}
+
+const serverTimeoutOption: OptionSpec = {
+  ...watcherTimeoutOption,
+  description: "how long to wait until the server has listed everything; 0 for ever",
+};
+
+/**
+ * Waits for the first snapshot of a source; returns false if `signal` aborts before. `limitMs` 0 is no limit.
+ *
+ * Errors: REQUEST_FAILED after `limitMs`, with what the source waits for.
+ */
+async function hasState(store: Store, health: Health, limitMs: number, signal: AbortSignal): Promise<boolean> {
+  const over = new AbortController();
+  const timer = limitMs === 0 ? undefined : setTimeout(() => over.abort(), limitMs);
+  const snapshot = await store.next(0, AbortSignal.any([signal, over.signal]));
+  clearTimeout(timer);
+  if (snapshot !== undefined) return true;
+  if (signal.aborted) return false;
+  const reasons = health.waitingReasons("source/");
+  const why = reasons.length === 0 ? "nothing has come yet" : reasons.join("; ");
+  throw new ProcessError("REQUEST_FAILED", `no state of the cluster within ${limitMs} ms (--watcher-timeout): ${why}`);
+}

@@ -1,0 +1,36 @@
+import type { Transport } from "@connectrpc/connect";
+import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
+import { Command } from "commander";
+import type { Options } from "../context/command-context.ts";
+import type { InspectCommand } from "../inspect/query/inspect-command.ts";
+
+/** Connects to the watcher that the options name, passes the connection to `work`, and closes it. */
+export type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
+
+/** Turns an inspect command into a command of commander. `path` is how a user calls it, for its examples. */
+export function makeInspectCommand(
+  { name, aliases = [], argument, parseArgument, description, options, examples, run }: InspectCommand,
+  moreOptions: readonly OptionSpec[],
+  path: string,
+  withTransport: WithTransport,
+  signal: AbortSignal,
+): Command {
+  const command = addOptions(new Command(name), [...options, ...moreOptions])
+    .description(description)
+    .aliases([...aliases])
+    .addHelpText("after", examples.replaceAll("COMMAND", path));
+  if (argument !== undefined) command.argument(argument, "", parseArgument);
+  return command.action((...parts: readonly unknown[]) => {
+    const self = parts.at(-1) as Command;
+    const word = argument === undefined ? undefined : (parts[0] as string | undefined);
+    const values = self.optsWithGlobals();
+    return withTransport(values, (transport) => run(transport, word, values, signal));
+  });
+}
+
+/** The command `get`, with its subcommands. */
+export function makeGet(commands: readonly Command[]): Command {
+  const get = new Command("get").description("what a watcher holds, and how far each node is");
+  for (const command of commands) get.addCommand(command);
+  return get;
+}

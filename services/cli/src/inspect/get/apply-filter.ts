@@ -1,0 +1,44 @@
+import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { type OptionSpec, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import { InvalidArgumentError } from "commander";
+import type { Options } from "../../context/command-context.ts";
+import { parseFilter } from "../query/filter-options.ts";
+
+const stateNames: ReadonlyMap<string, ApplyState> = new Map([
+  ["current", ApplyState.CURRENT],
+  ["received", ApplyState.RECEIVED],
+  ["behind", ApplyState.BEHIND],
+  ["failing", ApplyState.FAILING],
+  ["absent", ApplyState.ABSENT],
+]);
+
+const stateWords = [...stateNames.keys()].join(", ");
+
+const stateOption = repeatable("--state <state>", `only those that are ${stateWords}`);
+
+/** Options that select nodes and subscribers by what they have applied. */
+export const applyFilterOptions: readonly OptionSpec[] = [
+  {
+    flags: "--not-applied <revision>",
+    description: "only those that have not applied this revision",
+    default: 0,
+    parse: parseWholeNumber("--not-applied", 1, Number.MAX_SAFE_INTEGER),
+  },
+  {
+    ...stateOption,
+    parse: (text, previous) => {
+      parseFilter(text);
+      const wrong = text.split(",").find((state) => state !== "" && !stateNames.has(state));
+      if (wrong !== undefined) throw new InvalidArgumentError(`"${wrong}" is no state: ${stateWords}`);
+      return stateOption.parse?.(text, previous);
+    },
+  },
+];
+
+/** The values of {@link applyFilterOptions}, as fields of a request. */
+export function applyFilterOf(options: Options): { notAppliedRevision: bigint; states: ApplyState[] } {
+  return {
+    notAppliedRevision: BigInt(Number(options.notApplied)),
+    states: (options.state as readonly string[]).flatMap((name) => stateNames.get(name) ?? []),
+  };
+}

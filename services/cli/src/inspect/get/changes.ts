@@ -1,0 +1,26 @@
+import { outputOptions } from "../print/output.ts";
+import { limitOption, namespaceOption, serviceFilterOption, splitService } from "../query/filter-options.ts";
+import type { InspectCommand } from "../query/inspect-command.ts";
+import { changeTable } from "../tables/change-table.ts";
+import { runList, watchOption } from "./list-command.ts";
+
+/** `kpng get changes`. */
+export const changesCommand: InspectCommand = {
+  name: "changes",
+  aliases: ["change"],
+  description: "what changed lately, and how long it took until it was in force; the newest first",
+  options: [namespaceOption, serviceFilterOption, limitOption, watchOption, ...outputOptions],
+  examples: `
+Examples:
+  COMMAND
+  COMMAND -n default --service web --watch
+`,
+  run: runList({
+    kind: changeTable,
+    filterOf: (_, options) => ({ ...splitService(options), pageSize: Number(options.limit) }),
+    // One page: the limit is its size.
+    list: async (client, request) => ({ ...(await client.listChanges(request)), nextPageToken: "" }),
+    watch: (client, { namespace, service }, call) => client.watchChanges({ namespace, service }, call),
+    rowsOf: ({ changes }) => changes,
+  }),
+};

@@ -1,0 +1,34 @@
+import { outputOptions } from "../print/output.ts";
+import {
+  namespaceOption,
+  nodeFilterOption,
+  parseFilter,
+  serviceFilterOption,
+  splitService,
+} from "../query/filter-options.ts";
+import type { InspectCommand } from "../query/inspect-command.ts";
+import { endpointTable } from "../tables/endpoint-table.ts";
+import { runList, watchOption } from "./list-command.ts";
+
+/** `kpng get endpoints`. */
+export const endpointsCommand: InspectCommand = {
+  name: "endpoints",
+  aliases: ["endpoint", "ep"],
+  description: "what EndpointSlices name, by pod or address",
+  argument: "[pod-or-address]",
+  parseArgument: parseFilter,
+  options: [namespaceOption, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
+  examples: `
+Examples:
+  COMMAND -n default --service web
+  COMMAND 10.1.0.7 -o wide
+  COMMAND --node n1 --watch
+`,
+  run: runList({
+    kind: endpointTable,
+    filterOf: (endpoint = "", options) => ({ ...splitService(options), node: String(options.node), endpoint }),
+    list: (client, request) => client.listEndpoints(request),
+    watch: (client, filter, call) => client.watchEndpoints(filter, call),
+    rowsOf: ({ endpoints }) => endpoints,
+  }),
+};

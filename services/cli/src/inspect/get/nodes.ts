@@ -1,0 +1,31 @@
+import { outputOptions } from "../print/output.ts";
+import { parseFilter } from "../query/filter-options.ts";
+import type { InspectCommand } from "../query/inspect-command.ts";
+import { nodeTable } from "../tables/node-table.ts";
+import { applyFilterOf, applyFilterOptions } from "./apply-filter.ts";
+import { runList, watchOption } from "./list-command.ts";
+
+/** `kpng get nodes`. */
+export const nodesCommand: InspectCommand = {
+  name: "nodes",
+  aliases: ["node", "no"],
+  description: "the nodes, and how far each has come",
+  argument: "[name]",
+  parseArgument: parseFilter,
+  options: [...applyFilterOptions, watchOption, ...outputOptions],
+  examples: `
+Examples:
+  # which nodes have not applied revision 1234?
+  COMMAND --not-applied 1234
+
+  # who is not up to date?
+  COMMAND --state behind,failing,absent --watch
+`,
+  run: runList({
+    kind: nodeTable,
+    filterOf: (name = "", options) => ({ name, ...applyFilterOf(options) }),
+    list: (client, request) => client.listNodes(request),
+    watch: (client, filter, call) => client.watchNodes(filter, call),
+    rowsOf: ({ nodes }) => nodes,
+  }),
+};

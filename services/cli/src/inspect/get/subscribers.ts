@@ -1,0 +1,26 @@
+import { outputOptions } from "../print/output.ts";
+import { nodeFilterOption } from "../query/filter-options.ts";
+import type { InspectCommand } from "../query/inspect-command.ts";
+import { subscriberTable } from "../tables/subscriber-table.ts";
+import { applyFilterOf, applyFilterOptions } from "./apply-filter.ts";
+import { runList, watchOption } from "./list-command.ts";
+
+/** `kpng get subscribers`. */
+export const subscribersCommand: InspectCommand = {
+  name: "subscribers",
+  aliases: ["subscriber", "sub"],
+  description: "the streams that are open: backends, relays, people",
+  options: [nodeFilterOption, ...applyFilterOptions, watchOption, ...outputOptions],
+  examples: `
+Examples:
+  COMMAND -o wide
+  COMMAND --node n1
+`,
+  run: runList({
+    kind: subscriberTable,
+    filterOf: (_, options) => ({ node: String(options.node), ...applyFilterOf(options) }),
+    list: (client, request) => client.listSubscribers(request),
+    watch: (client, filter, call) => client.watchSubscribers(filter, call),
+    rowsOf: ({ subscribers }) => subscribers,
+  }),
+};

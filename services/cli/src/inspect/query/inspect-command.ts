@@ -1,0 +1,18 @@
+import type { Transport } from "@connectrpc/connect";
+import type { OptionSpec } from "@kpng/process/options.ts";
+import type { Options } from "../../context/command-context.ts";
+
+/** A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`). */
+export interface InspectCommand {
+  readonly name: string;
+  readonly aliases?: readonly string[] | undefined;
+  readonly description: string;
+  /** The argument as commander writes it, for example "[name]"; absent for none. */
+  readonly argument?: string | undefined;
+  /** Checks the argument, if one is given; throws InvalidArgumentError. Default: accepts any. */
+  readonly parseArgument?: ((text: string) => string) | undefined;
+  readonly options: readonly OptionSpec[];
+  /** Shown below the options; COMMAND stands for the words that lead to this command. */
+  readonly examples: string;
+  run(transport: Transport, argument: string | undefined, options: Options, signal: AbortSignal): Promise<void>;
+}

@@ -1,0 +1,20 @@
+import type { Store } from "@kpng/watcher/store/store.ts";
+import type { RoutesOptions } from "@kpng/watcher/stream/serve/routes.ts";
+import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
+import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
+import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
+import { TraceSends } from "@kpng/watcher/trace/trace-sends.ts";
+import type { CommandContext } from "../context/command-context.ts";
+
+/** Makes what the routes of a watcher need: its subscribers, with their metrics and traces. */
+export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
+  const subscribers = new Subscribers(context.metrics);
+  observeConvergence(store, subscribers, context.metrics);
+  if (context.tracing !== undefined) subscribers.observe(new TraceSends(store, context.tracing));
+  return {
+    store,
+    health: context.health,
+    subscribers,
+    proxyNames: proxyNamesOf(proxyNames),
+  };
+}

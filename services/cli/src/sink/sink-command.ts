@@ -1,0 +1,15 @@
+import type { OptionSpec } from "@kpng/process/options.ts";
+import type { Task } from "@kpng/process/task.ts";
+import type { Store } from "@kpng/watcher/store/store.ts";
+import type { CommandContext, Options } from "../context/command-context.ts";
+
+/** A command that says what becomes of the cluster state: `kpng … to-NAME`. */
+export interface SinkCommand {
+  readonly name: string;
+  readonly description: string;
+  readonly options: readonly OptionSpec[];
+  readonly examples: string;
+  /** See BackendCommand. */
+  readonly isQuestion?: ((options: Options) => boolean) | undefined;
+  make(options: Options, store: Store, context: CommandContext): Task;
+}

@@ -1,0 +1,17 @@
+import { parseSomeText } from "@kpng/process/options.ts";
+import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
+import type { SinkCommand } from "./sink-command.ts";
+
+/** `kpng SOURCE to-file`. */
+export const toFile: SinkCommand = {
+  name: "to-file",
+  description: "write it to a file, in KPNG's format, whenever it changes",
+  options: [
+    { flags: "-o, --output <file>", description: "where to write", default: "global-state.yaml", parse: parseSomeText },
+  ],
+  examples: `
+Examples:
+  COMMAND -o global-state.yaml
+`,
+  make: (options, store, context) => stateFileSink({ store, path: options.output as string, ...context }),
+};

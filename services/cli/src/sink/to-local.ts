@@ -1,0 +1,27 @@
+import { createRouterTransport } from "@connectrpc/connect";
+import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
+import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend-options.ts";
+import { makeRoutes } from "@kpng/watcher/stream/serve/routes.ts";
+import { readProxyNames } from "./proxy-names.ts";
+import { routesOptions } from "./routes-options.ts";
+import type { SinkCommand } from "./sink-command.ts";
+
+/** Runs a backend in this process, on the same streams as over the network but without one. */
+export function toLocal(backend: BackendCommand): SinkCommand {
+  return {
+    name: `to-${backend.name}`,
+    description: backend.description,
+    examples: backend.examples,
+    isQuestion: backend.isQuestion,
+    // The source's option of that name says it already.
+    options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
+    make: (options, store, context) => {
+      const names = readProxyNames(options);
+      const follow = readFollowOptions({ ...options, serviceProxyName: names[0] ?? "" });
+      const stop = new AbortController();
+      const routes = makeRoutes({ ...routesOptions(names, store, context) }, stop.signal);
+      const task = backend.makeTask(options, { ...context, ...follow, transport: createRouterTransport(routes) });
+      return { name: task.name, run: (signal) => task.run(signal).finally(() => stop.abort()) };
+    },
+  };
+}

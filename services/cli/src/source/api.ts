@@ -1,0 +1,33 @@
+import { dial } from "@kpng/process/dial.ts";
+import { tlsOptions } from "@kpng/process/tls-files.ts";
+import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
+import { readApiClientTls } from "../context/command-context.ts";
+import type { SourceCommand } from "./source-command.ts";
+
+/** `kpng api`. */
+export const apiCommand: SourceCommand = {
+  name: "api",
+  description: "serve what another watcher serves (a relay)",
+  asksServer: true,
+  options: [
+    {
+      flags: "--api <address>",
+      description: "watcher upstream: host:port or unix:///path",
+      default: "127.0.0.1:12090",
+    },
+    ...tlsOptions("api-client-", "the connection to the watcher upstream"),
+  ],
+  examples: `
+Examples:
+  # a relay for one zone
+  kpng api --api watcher.kube-system:12090 to-api --listen tcp://:12090
+
+  # the cluster state of a running watcher, as a file
+  kpng api --api 127.0.0.1:12090 to-file -o state.yaml
+`,
+  make: (options, sink, context) => {
+    const api = String(options.api ?? "");
+    const tls = readApiClientTls(options);
+    return apiSource({ transport: dial({ api, tls }), sink, ...context });
+  },
+};
