@@ -1,7 +1,7 @@
 import { toBinary } from "@bufbuild/protobuf";
 import { EndpointSchema, ServiceSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { serviceKey } from "@kpng/model/service.ts";
-import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/testing/endpoint-messages.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { type Snapshot, slicesOf } from "../../services/watcher/src/store/snapshot.ts";
 import { choosingNode } from "../../services/watcher/src/view/node.ts";

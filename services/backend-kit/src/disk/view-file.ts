@@ -3,7 +3,6 @@ import { type FileHandle, open, readFile, rename, rm } from "node:fs/promises";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import {
-  EndpointSchema,
   NodeSchema,
   type OpItem,
   OpItemSchema,
@@ -12,7 +11,7 @@ import {
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { NodeView, ServiceItem, ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
-import { encodeExtendedEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
 import { encodeNode } from "@kpng/model/wire/node-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { BackendError } from "../backend-error.ts";
@@ -92,7 +91,7 @@ function* encodeItems({ node, services }: NodeView): Generator<Item, void, void>
     yield { Ref: { Set: WireSet.ServicesSet, Path: path }, Bytes: bytes };
     for (const endpoint of endpoints) {
       const Ref = { Set: WireSet.EndpointsSet, Path: `${path}/${endpoint.key}` };
-      yield { Ref, Bytes: toBinary(EndpointSchema, encodeExtendedEndpoint(endpoint, service)) };
+      yield { Ref, Bytes: endpointBytes(endpoint, service, true) };
     }
   }
 }

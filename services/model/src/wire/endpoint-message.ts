@@ -1,80 +1,21 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { type AddressSet, families, noAddresses } from "../address.ts";
 import type { EndpointPort } from "../endpoint.ts";
-import {
-  type Endpoint as EndpointMessage,
-  EndpointSchema,
-  EndpointUseSchema,
-  IPSetSchema,
-  type PortName,
-} from "../gen/localv1/api_pb.ts";
+import { type Endpoint as EndpointMessage, IPSetSchema, type PortName } from "../gen/localv1/api_pb.ts";
 import type { ViewEndpoint } from "../node-view.ts";
 import type { Service } from "../service.ts";
 import { shareConditions, sharePorts, shareScopes, shareText, shareUse } from "../shared-values.ts";
-import { decodeAddresses, encodeAddresses } from "./addresses.ts";
+import { decodeAddresses } from "./addresses.ts";
+import { distinctEndpointBytes, type KpngEndpoint } from "./endpoint-bytes.ts";
 import { formatHash, hashBytes, hashText } from "./hash.ts";
-import { decodePortNumber, decodeProtocol, encodeProtocol } from "./service-message.ts";
+import { decodePortNumber, decodeProtocol } from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
-
-/** An endpoint as far as KPNG can tell it. */
-type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports" | "isOnNode" | "scopes">;
-
-/** Returns exactly KPNG's message. */
-export function encodeKpngEndpoint(endpoint: KpngEndpoint, service: Service): EndpointMessage {
-  return create(EndpointSchema, {
-    Hostname: endpoint.hostname,
-    IPs: encodeAddresses(endpoint.addresses) ?? {},
-    Local: endpoint.isOnNode,
-    PortOverrides: portOverrides(endpoint.ports, service),
-    Scopes: { Internal: endpoint.scopes.internal, External: endpoint.scopes.external },
-  });
-}
-
-/** Returns the message for a subscriber that understands our fields. */
-export function encodeExtendedEndpoint(endpoint: ViewEndpoint, service: Service): EndpointMessage {
-  const message = encodeKpngEndpoint(endpoint, service);
-  message.PortOverrides = endpoint.ports.map((port) => ({
-    ...portName(port.name, port.port),
-    Protocol: port.protocol === undefined ? 0 : encodeProtocol(port.protocol),
-  }));
-  message.Use = create(EndpointUseSchema, {
-    Cluster: endpoint.use.cluster,
-    Local: endpoint.use.local,
-    Ready: endpoint.conditions.ready,
-    Serving: endpoint.conditions.serving,
-    Terminating: endpoint.conditions.terminating,
-  });
-  setFirstAddresses(message, endpoint.addresses);
-  message.PodName = endpoint.podName;
-  message.NodeName = endpoint.nodeName;
-  return message;
-}
 
 /** IPs are sorted, so where a family has several, the one in use is named apart. */
 export function setFirstAddresses(message: EndpointMessage, { v4, v6 }: AddressSet): void {
   if (v4.length > 1 || v6.length > 1) {
     message.FirstIPs = create(IPSetSchema, { V4: v4.slice(0, 1), V6: v6.slice(0, 1) });
   }
-}
-
-/**
- * The ports of an endpoint in KPNG's words.
- *
- * A Service port without a name but with a named target port (`port: 80, targetPort: http`) gets a second entry under
- * the target port's name: Go clients look there, and refuse the Service's traffic if they find nothing.
- */
-export function portOverrides(ports: readonly EndpointPort[], service: Service): PortName[] {
-  const overrides = ports.map(({ name, port }) => portName(name, port));
-  for (const servicePort of service.ports) {
-    if (servicePort.name !== "" || typeof servicePort.targetPort === "number") continue;
-    const unnamed = ports.find((port) => port.name === "");
-    if (unnamed !== undefined) overrides.push(portName(servicePort.targetPort, unnamed.port));
-  }
-  return overrides;
-}
-
-function portName(Name: string, Port: number): PortName {
-  return { $typeName: "localv1.PortName", Name, Port, Protocol: 0 };
 }
 
 /** Returns an endpoint of a Service in a node's view. Errors: WireError. */
@@ -116,23 +57,6 @@ export function firstToFront(set: AddressSet, first: AddressSet | undefined): Ad
   return ordered;
 }
 
-/**
- * KPNG's message, and what it does not say but tells endpoints apart: which address is in use, where that is not the
- * first of the sorted ones, and the protocols of ports, where they are not TCP.
- */
-function encodeDistinctEndpoint(endpoint: KpngEndpoint, service: Service): EndpointMessage {
-  const message = encodeKpngEndpoint(endpoint, service);
-  const { addresses, ports } = endpoint;
-  if (message.IPs?.V4[0] !== addresses.v4[0] || message.IPs?.V6[0] !== addresses.v6[0]) {
-    setFirstAddresses(message, addresses);
-  }
-  const others = ports.filter(({ protocol }) => protocol !== undefined && protocol !== "TCP");
-  for (const { name, port, protocol = "TCP" } of others) {
-    message.PortOverrides.push({ ...portName(name, port), Protocol: encodeProtocol(protocol) });
-  }
-  return message;
-}
-
 export interface EndpointIdentity {
   readonly podName: string;
   readonly sliceName: string;
@@ -154,7 +78,7 @@ export interface EndpointIdentity {
  */
 export function endpointKey(endpoint: KpngEndpoint, service: Service, identity: EndpointIdentity): string {
   if (identity.podName === "") {
-    return formatHash(hashBytes(toBinary(EndpointSchema, encodeDistinctEndpoint(endpoint, service))));
+    return formatHash(hashBytes(distinctEndpointBytes(endpoint, service)));
   }
   if (identity.hasPodKey && identity.isWhole) return identity.podName;
   const { addresses, ports } = endpoint;

@@ -2,8 +2,12 @@ import { toBinary } from "@bufbuild/protobuf";
 import type { EndpointPort } from "@kpng/model/endpoint.ts";
 import { EndpointSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewEndpoint } from "@kpng/model/node-view.ts";
-import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
-import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import {
+  encodeDistinctEndpoint,
+  encodeExtendedEndpoint,
+  encodeKpngEndpoint,
+} from "@kpng/model/testing/endpoint-messages.ts";
+import { distinctEndpointBytes, endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { service } from "../testing/build.ts";
@@ -63,6 +67,8 @@ test("an endpoint's bytes are those that the library makes of its message", () =
         Buffer.compare(endpointBytes(endpoint, owner, true), toBinary(EndpointSchema, extended)),
         `seed ${seed}`,
       ).toBe(0);
+      const distinct = toBinary(EndpointSchema, encodeDistinctEndpoint(endpoint, owner));
+      expect(Buffer.compare(distinctEndpointBytes(endpoint, owner), distinct), `seed ${seed}`).toBe(0);
     }
   }
 });

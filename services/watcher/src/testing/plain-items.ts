@@ -1,7 +1,7 @@
 import { toBinary } from "@bufbuild/protobuf";
 import { EndpointSchema, ServiceSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { serviceKey } from "@kpng/model/service.ts";
-import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/wire/endpoint-message.ts";
+import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/testing/endpoint-messages.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { setFrame } from "../items/frames.ts";
 import type { Item } from "../items/item.ts";
