@@ -6,6 +6,7 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   tracing: ["node", "test/scale/tracing.ts"],
   "kube-source": ["node", "test/scale/kube-source.ts"],
   iptables: ["node", "test/scale/iptables.ts"],
+  wire: ["node", "test/scale/wire.ts"],
   relays: ["node", "test/scale/relays.ts"],
   // Rules are made in a network namespace of its own.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],

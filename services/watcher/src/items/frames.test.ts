@@ -1,9 +1,26 @@
 import { zstdDecompressSync } from "node:zlib";
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { OpItemSchema, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import {
+  EmptyOpSchema,
+  Encoding,
+  OpItemSchema,
+  OpItemsSchema,
+  Set as SetName,
+} from "@kpng/model/gen/localv1/api_pb.ts";
 import { describe, expect, test } from "vitest";
 import { packFrames } from "../stream/delta/packed-frames.ts";
-import { deleteFrame, messageIn, setFrame, valueIn } from "./frames.ts";
+import {
+  batchFrame,
+  deleteFrame,
+  type Frame,
+  keepFrame,
+  Marker,
+  messageIn,
+  resetFrame,
+  setFrame,
+  syncFrame,
+  valueIn,
+} from "./frames.ts";
 
 // Where the length of a length changes, and the field around it with it. No item is empty: each names itself.
 const lengths = [1, 100, 127, 128, 150, 16_383, 16_384, 2_097_151, 2_097_152];
@@ -23,6 +40,61 @@ describe.each(paths.map((path) => ({ path, name: path.slice(0, 8) })))("a frame 
       expect(Buffer.from(valueIn(frame)).equals(bytes)).toBe(true);
     }
   });
+});
+
+const longPath = `ns/${"n".repeat(300)}`;
+const ref = { Set: SetName.EndpointsSet, Path: longPath };
+const mark = {
+  revision: 42,
+  instance: "run",
+  storedAtMs: 1_700_000_000_000.5,
+  triggeredAtMs: [1_700_000_000_000],
+  traceparents: ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
+  tracedNodes: 0.5,
+  ackIntervalMs: 100,
+};
+const body = {
+  Revision: 42n,
+  Instance: "run",
+  TakesAcks: true,
+  TakesCounts: true,
+  AckIntervalMs: 100,
+  TriggeredAtMs: [1_700_000_000_000n],
+  StoredAtMicros: 1_700_000_000_000_500n,
+  Traceparents: [...mark.traceparents],
+  TracedNodes: 0.5,
+};
+const buckets = new Uint8Array(128).fill(5);
+const items = new Uint8Array(70_000).fill(6);
+
+type Op = NonNullable<MessageInitShape<typeof OpItemSchema>["Op"]>;
+
+test.each<{ readonly name: string; readonly frame: Frame; readonly op: Op }>([
+  { name: "a delete", frame: deleteFrame(SetName.EndpointsSet, longPath), op: { case: "Delete", value: ref } },
+  { name: "a reset", frame: resetFrame, op: { case: "Reset", value: {} } },
+  { name: "a keep", frame: keepFrame(buckets), op: { case: "Keep", value: { Buckets: buckets } } },
+  { name: "a plain sync marker", frame: syncFrame(), op: { case: "Sync", value: {} } },
+  { name: "a sync marker", frame: syncFrame(mark), op: { case: "Sync", value: body } },
+  {
+    name: "packed operations",
+    frame: batchFrame(items, 80_000),
+    op: { case: "Batch", value: { Encoding: Encoding.Zstd, Items: items, Size: 80_000 } },
+  },
+])("the frame of $name holds the message that the library makes", ({ frame, op }) => {
+  const wanted = Buffer.from(toBinary(OpItemSchema, create(OpItemSchema, { Op: op })));
+  expect(wanted.equals(messageIn(frame))).toBe(true);
+  expect(Buffer.from(frame).readUInt32BE(1)).toBe(wanted.length);
+});
+
+test("a marker with a digest decodes as the marker with that field", () => {
+  const changes = setFrame(SetName.ServicesSet, "a/b", Buffer.from("x"));
+  const marker = new Marker(syncFrame(mark));
+  for (const digest of [0n, 2n ** 64n - 1n]) {
+    const op = fromBinary(OpItemSchema, messageIn(marker.withDigest(digest))).Op;
+    expect(op).toEqual({ case: "Sync", value: create(EmptyOpSchema, { ...body, Digest: digest }) });
+    const closing = Buffer.concat([changes, marker.withDigest(digest)]);
+    expect(closing.equals(marker.closing(changes, digest))).toBe(true);
+  }
 });
 
 test("packed frames hold the operations in their order, and none is cut", () => {

@@ -1,8 +1,19 @@
 import { create, toBinary } from "@bufbuild/protobuf";
-import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { EmptyOpSchema, Encoding, type Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
+import {
+  BatchOpSchema,
+  EmptyOpSchema,
+  Encoding,
+  KeepOpSchema,
+  type OpItem,
+  OpItemSchema,
+  RefSchema,
+  type Set as SetName,
+  ValueSchema,
+} from "@kpng/model/gen/localv1/api_pb.ts";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { writeVarint } from "@kpng/model/wire/varint.ts";
+import { tagsOf } from "@kpng/model/wire/field-tags.ts";
+import { MessageReader } from "@kpng/model/wire/message-reader.ts";
+import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
 
 /**
  * Messages of a stream as ready gRPC frames, so that one encoding serves every subscriber.
@@ -14,54 +25,55 @@ export type Frame = Uint8Array;
 /** Length of what comes before the message. */
 export const frameHeaderBytes = 5;
 
-// Fields of OpItem, Value and Ref; the proto file gives them.
-const opSync = 1;
-const opSet = 2;
-const opDelete = 3;
-const opReset = 4;
-const opKeep = 100;
-const syncDigest = 103;
+const opTags = tagsOf(OpItemSchema);
+const valueTags = tagsOf(ValueSchema);
+const refTags = tagsOf(RefSchema);
+
 const digestBytes = 8;
-const opBatch = 101;
-const keepBuckets = 1;
-const batchEncoding = 1;
-const batchItems = 2;
-const batchSize = 3;
-const valueRef = 1;
-const valueBytes = 2;
-const refSet = 1;
-const refPath = 2;
 
-/** With `isKept` false it shares its memory with others that come and go: it must not be held on to. */
+const writer = new MessageWriter();
+
+/**
+ * Puts an item. With `isKept` false the frame shares memory with other short-lived frames, and the caller must not keep
+ * it.
+ */
 export function setFrame(set: SetName, path: string, bytes: Uint8Array, isKept = true): Frame {
-  const pathLength = Buffer.byteLength(path);
-  const refLength = 1 + lengthOfVarint(set) + 1 + lengthOfVarint(pathLength) + pathLength;
-  const valueLength = 1 + lengthOfVarint(refLength) + refLength + 1 + lengthOfVarint(bytes.length) + bytes.length;
-  // Written by hand: these are most of what is ever sent, and a writer costs as much as all the rest of an item.
-  const one = emptyFrame(1 + lengthOfVarint(valueLength) + valueLength, isKept);
-  let end = writeLength(one, frameHeaderBytes, opSet, valueLength);
-  end = writeLength(one, end, valueRef, refLength);
-  one[end] = tagOf(refSet, WireType.Varint);
-  end = writeVarint(one, end + 1, set);
-  end = writeLength(one, end, refPath, pathLength);
-  end += one.write(path, end);
-  end = writeLength(one, end, valueBytes, bytes.length);
-  one.set(bytes, end);
-  return one;
+  writer.begin();
+  const value = writer.open(opTags.Set);
+  writeRef(valueTags.Ref, set, path);
+  writer.bytes(valueTags.Bytes, bytes);
+  writer.close(value);
+  return frameOf(writer.finish(), isKept);
 }
 
+/** Deletes an item. */
 export function deleteFrame(set: SetName, path: string): Frame {
-  return frame(writeRef(new BinaryWriter().tag(opDelete, WireType.LengthDelimited).fork(), set, path).join());
+  writer.begin();
+  writeRef(opTags.Delete, set, path);
+  return frameOf(writer.finish());
 }
 
-export const resetFrame: Frame = frame(
-  new BinaryWriter().tag(opReset, WireType.LengthDelimited).bytes(new Uint8Array()),
-);
+function writeRef(tag: number, set: SetName, path: string): void {
+  const ref = writer.open(tag);
+  writer.number(refTags.Set, set);
+  writer.string(refTags.Path, path);
+  writer.close(ref);
+}
+
+/** Begins the stream of a subscriber that holds nothing of the view. */
+export const resetFrame: Frame = opFrame({ case: "Reset", value: create(EmptyOpSchema) });
 
 /** Begins a stream instead of Reset; see KeepOp. */
 export function keepFrame(buckets: Uint8Array): Frame {
-  const writer = new BinaryWriter().tag(opKeep, WireType.LengthDelimited).fork();
-  return frame(writer.tag(keepBuckets, WireType.LengthDelimited).bytes(buckets).join());
+  return opFrame({ case: "Keep", value: create(KeepOpSchema, { Buckets: buckets }) });
+}
+
+/** Many operations in one: `items` is an OpItems message of `size` bytes, compressed with Zstandard. */
+export function batchFrame(items: Uint8Array, size: number): Frame {
+  return opFrame({
+    case: "Batch",
+    value: create(BatchOpSchema, { Encoding: Encoding.Zstd, Items: items, Size: size }),
+  });
 }
 
 /** What Sync tells an extended subscriber; see EmptyOp. */
@@ -75,26 +87,23 @@ export interface SyncMark {
   readonly ackIntervalMs: number;
 }
 
-/** The marker that closes a batch; without a mark it says nothing more, as KPNG's. */
+/** The marker that closes a batch; without a mark it is empty, as KPNG's. */
 export function syncFrame(mark?: SyncMark): Frame {
-  const body =
-    mark === undefined
-      ? new Uint8Array()
-      : toBinary(
-          EmptyOpSchema,
-          create(EmptyOpSchema, {
-            Revision: BigInt(mark.revision),
-            Instance: mark.instance,
-            TakesAcks: true,
-            TakesCounts: true,
-            AckIntervalMs: mark.ackIntervalMs,
-            TriggeredAtMs: mark.triggeredAtMs.map(BigInt),
-            StoredAtMicros: BigInt(Math.round(mark.storedAtMs * 1_000)),
-            Traceparents: [...mark.traceparents],
-            TracedNodes: mark.tracedNodes,
-          }),
-        );
-  return frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));
+  const value = create(
+    EmptyOpSchema,
+    mark && {
+      Revision: BigInt(mark.revision),
+      Instance: mark.instance,
+      TakesAcks: true,
+      TakesCounts: true,
+      AckIntervalMs: mark.ackIntervalMs,
+      TriggeredAtMs: mark.triggeredAtMs.map(BigInt),
+      StoredAtMicros: BigInt(Math.round(mark.storedAtMs * 1_000)),
+      Traceparents: [...mark.traceparents],
+      TracedNodes: mark.tracedNodes,
+    },
+  );
+  return opFrame({ case: "Sync", value });
 }
 
 /** The marker of a batch, one for all who go the same way; to each it can tell the digest of its own view. */
@@ -125,23 +134,22 @@ export class Marker {
 
   #withRoom(): Frame {
     if (this.#template !== undefined) return this.#template;
-    const reader = new BinaryReader(messageIn(this.frame));
-    reader.tag();
-    const room = new BinaryWriter().tag(syncDigest, WireType.Bit64).fixed64(0).finish();
-    const body = Buffer.concat([reader.bytes(), room]);
-    this.#template = frame(new BinaryWriter().tag(opSync, WireType.LengthDelimited).bytes(body));
+    const reader = new MessageReader(this.frame, frameHeaderBytes);
+    writer.begin();
+    // Fields may come in any order: at the end the digest can be filled in.
+    writer.message(reader.next(), Buffer.concat([reader.bytes(), digestRoom]));
+    this.#template = frameOf(writer.finish());
     return this.#template;
   }
 }
 
-const digestBuffer = new Uint8Array(digestBytes);
-const digestView = new DataView(digestBuffer.buffer);
+/** The field EmptyOp.Digest. */
+const digestRoom = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Digest: 0n }));
 
 /** A copy that ends with the digest. */
 function filled(template: Frame, digest: bigint): Frame {
   const copy = Buffer.from(template);
-  digestView.setBigUint64(0, digest, true);
-  copy.set(digestBuffer, copy.length - digestBytes);
+  copy.writeBigUInt64LE(digest, copy.length - digestBytes);
   return copy;
 }
 
@@ -150,63 +158,25 @@ export function messageIn(one: Frame): Uint8Array {
   return one.subarray(frameHeaderBytes);
 }
 
-/** Many operations in one: `items` is an OpItems message of `size` bytes, compressed with Zstandard. */
-export function batchFrame(items: Uint8Array, size: number): Frame {
-  const writer = new BinaryWriter().tag(opBatch, WireType.LengthDelimited).fork();
-  writer.tag(batchEncoding, WireType.Varint).int32(Encoding.Zstd);
-  writer.tag(batchItems, WireType.LengthDelimited).bytes(items);
-  return frame(writer.tag(batchSize, WireType.Varint).uint32(size).join());
-}
-
-/** The value in a frame of Set: its last field. */
+/** The value in a frame of {@link setFrame}: a view of the frame's memory. */
 export function valueIn(one: Frame): Uint8Array {
-  // The operation's tag and length, then Value's first field, which is as long as it says, then tag and length of the value.
-  const value = skipLength(one, frameHeaderBytes + 1);
-  const ref = skipLength(one, value.end + 1);
-  const bytes = skipLength(one, ref.end + ref.length + 1);
-  return one.subarray(bytes.end, bytes.end + bytes.length);
+  const reader = new MessageReader(one, frameHeaderBytes);
+  reader.next();
+  reader.open();
+  reader.next();
+  reader.close(reader.open());
+  return reader.next() === valueTags.Bytes ? reader.bytes() : one.subarray(one.length);
 }
 
-/** Reads a varint; `end` is where it ends. */
-function skipLength(bytes: Uint8Array, start: number): { readonly length: number; readonly end: number } {
-  let length = 0;
-  let end = start;
-  for (let shift = 0; ; shift += 7, end += 1) {
-    const byte = bytes[end] ?? 0;
-    length |= (byte & 0x7f) << shift;
-    if (byte < 0x80) return { length, end: end + 1 };
-  }
+/** A frame of an operation that is rare enough for the library's encoder. */
+function opFrame(op: OpItem["Op"]): Frame {
+  return frameOf(toBinary(OpItemSchema, create(OpItemSchema, { Op: op })));
 }
 
-function writeRef(writer: BinaryWriter, set: SetName, path: string): BinaryWriter {
-  writer.tag(refSet, WireType.Varint).int32(set);
-  return writer.tag(refPath, WireType.LengthDelimited).string(path);
-}
-
-function frame(writer: BinaryWriter): Frame {
-  const message = writer.finish();
-  const bytes = emptyFrame(message.length);
-  bytes.set(message, frameHeaderBytes);
-  return bytes;
-}
-
-function emptyFrame(length: number, isKept = true): Buffer {
-  const bytes = (isKept ? Buffer.allocUnsafeSlow : Buffer.allocUnsafe)(frameHeaderBytes + length);
-  bytes[0] = 0;
-  bytes.writeUInt32BE(length, 1);
-  return bytes;
-}
-
-function tagOf(field: number, type: WireType): number {
-  return (field << 3) | type;
-}
-
-/** Writes the beginning of a field that has a length; returns where its content begins. */
-function writeLength(bytes: Uint8Array, start: number, field: number, length: number): number {
-  bytes[start] = tagOf(field, WireType.LengthDelimited);
-  return writeVarint(bytes, start + 1, length);
-}
-
-function lengthOfVarint(value: number): number {
-  return value < 0x80 ? 1 : value < 0x4000 ? 2 : value < 0x20_0000 ? 3 : value < 0x1000_0000 ? 4 : 5;
+function frameOf(message: Uint8Array, isKept = true): Frame {
+  const frame = (isKept ? Buffer.allocUnsafeSlow : Buffer.allocUnsafe)(frameHeaderBytes + message.length);
+  frame[0] = 0;
+  frame.writeUInt32BE(message.length, 1);
+  frame.set(message, frameHeaderBytes);
+  return frame;
 }

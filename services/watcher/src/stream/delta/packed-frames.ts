@@ -1,5 +1,7 @@
 import { constants, zstdCompressSync } from "node:zlib";
-import { writeVarint } from "@kpng/model/wire/varint.ts";
+import { OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { tagsOf } from "@kpng/model/wire/field-tags.ts";
+import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
 import { batchFrame, type Frame, messageIn } from "../../items/frames.ts";
 
 /**
@@ -10,6 +12,10 @@ const maxPackedBytes = 512 * 1024;
 
 /** Where half a millisecond for 100 KB ends and diminishing returns begin. */
 const options = { params: { [constants.ZSTD_c_compressionLevel]: 3 } };
+
+const tags = tagsOf(OpItemsSchema);
+
+const writer = new MessageWriter();
 
 /** Packs the operations in these frames, each with one of them, into few: see OpItem.Batch. *Cost:* about 5 ms for 1 MB. */
 export function packFrames(frames: readonly Frame[]): readonly Frame[] {
@@ -32,17 +38,9 @@ export function packFrames(frames: readonly Frame[]): readonly Frame[] {
   return packed;
 }
 
-/** An OpItems message. */
+/** Returns an OpItems message, valid until the next call. */
 function itemsMessage(frames: readonly Frame[]): Uint8Array {
-  // A tag and a length of five bytes at most take the place of a header of five bytes and one.
-  const bytes = Buffer.allocUnsafeSlow(frames.reduce((sum, frame) => sum + frame.length + 1, 0));
-  let end = 0;
-  for (const frame of frames) {
-    const message = messageIn(frame);
-    bytes[end] = 0x0a;
-    end = writeVarint(bytes, end + 1, message.length);
-    bytes.set(message, end);
-    end += message.length;
-  }
-  return bytes.subarray(0, end);
+  writer.begin();
+  for (const frame of frames) writer.message(tags.Items, messageIn(frame));
+  return writer.finish();
 }

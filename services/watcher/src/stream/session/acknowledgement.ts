@@ -1,4 +1,13 @@
-import type { Ack } from "@kpng/model/gen/localv1/api_pb.ts";
+import {
+  type Ack,
+  AckSchema,
+  AckTimingsSchema,
+  EarlierAckSchema,
+  WatchReqSchema,
+} from "@kpng/model/gen/localv1/api_pb.ts";
+import { tagsOf } from "@kpng/model/wire/field-tags.ts";
+import { MessageReader } from "@kpng/model/wire/message-reader.ts";
+import { WireError } from "@kpng/model/wire/wire-error.ts";
 
 /** Where the time went that a subscriber took to apply what it received, in milliseconds. */
 export interface ApplyTimings {
@@ -66,30 +75,16 @@ export class Acknowledgement {
   }
 
   /**
-   * Reads a WatchReq that is an acknowledgement of success and nothing else, as nearly all are; returns undefined for any
-   * other, which is then for the decoder.
+   * Reads a WatchReq that consists of an acknowledgement of success, as nearly all do, in a fraction of the decoder's time;
+   * returns undefined for every other message, which the caller decodes.
    */
   static fromBytes(bytes: Uint8Array): Acknowledgement | undefined {
-    if (bytes[0] !== ackTag[0] || bytes[1] !== ackTag[1]) return undefined;
-    const reader = new VarintReader(bytes, ackTag.length);
-    if (reader.next() !== bytes.length - reader.at) return undefined;
-    let applied = 0;
-    let timings: ApplyTimings | undefined;
-    let ageMs = 0;
-    let earlier: EarlierApplied[] | undefined;
-    while (reader.at < bytes.length) {
-      const tag = reader.next();
-      if (tag === appliedTag) applied = reader.next();
-      // Two of them would be one of which each field is the last that was given.
-      else if (tag === timingsTag && timings === undefined) timings = readTimings(reader);
-      else if (tag === ageTag) ageMs = ageOf(reader.next());
-      else if (tag === earlierTag) {
-        earlier ??= [];
-        earlier.push(readEarlier(reader));
-      } else return undefined;
+    try {
+      return readSuccess(bytes);
+    } catch (error) {
+      if (error instanceof WireError) return undefined;
+      throw error;
     }
-    if (reader.at !== bytes.length || (earlier?.length ?? 0) > maxEarlier) return undefined;
-    return new Acknowledgement(applied, 0, "", timings, ageMs, earlier);
   }
 }
 
@@ -97,76 +92,55 @@ function ageOf(micros: number): number {
   return Math.min(micros / 1_000, maxAgeMs);
 }
 
-// Tags of WatchReq.Ack, and of the fields of Ack and AckTimings that success has.
-const ackTag = [0xba, 0x06] as const;
-const appliedTag = 0x08;
-const timingsTag = 0x22;
-const ageTag = 0x28;
-const earlierTag = 0x32;
-const earlierAppliedTag = 0x08;
-const earlierAgeTag = 0x10;
-const waitTag = 0x08;
-const renderTag = 0x10;
-const commitTag = 0x18;
+const requestTags = tagsOf(WatchReqSchema);
+const ackTags = tagsOf(AckSchema);
+const timingsTags = tagsOf(AckTimingsSchema);
+const earlierTags = tagsOf(EarlierAckSchema);
 
-function readTimings(reader: VarintReader): ApplyTimings | undefined {
-  const length = reader.next();
-  const end = reader.at + length;
-  let [waitMs, renderMs, commitMs] = [0, 0, 0];
-  while (reader.at < end) {
-    const tag = reader.next();
-    const ms = reader.next() / 1_000;
-    if (tag === waitTag) waitMs = ms;
-    else if (tag === renderTag) renderMs = ms;
-    else if (tag === commitTag) commitMs = ms;
-    else return reader.fail();
+function readSuccess(bytes: Uint8Array): Acknowledgement | undefined {
+  const reader = new MessageReader(bytes);
+  if (reader.next() !== requestTags.Ack) return undefined;
+  const outerEnd = reader.open();
+  let applied = 0;
+  let timings: ApplyTimings | undefined;
+  let ageMs = 0;
+  let earlier: EarlierApplied[] | undefined;
+  for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
+    if (tag === ackTags.Applied) applied = reader.number();
+    // The decoder merges a repeated Timings field by field.
+    else if (tag === ackTags.Timings && timings === undefined) timings = readTimings(reader);
+    else if (tag === ackTags.AgeMicros) ageMs = ageOf(reader.number());
+    else if (tag === ackTags.Earlier) {
+      earlier ??= [];
+      earlier.push(readEarlier(reader));
+    } else return undefined;
   }
-  return reader.at === end ? { waitMs, renderMs, commitMs } : reader.fail();
+  reader.close(outerEnd);
+  if (reader.next() !== 0 || (earlier?.length ?? 0) > maxEarlier) return undefined;
+  return new Acknowledgement(applied, 0, "", timings, ageMs, earlier);
 }
 
-function readEarlier(reader: VarintReader): EarlierApplied {
-  const length = reader.next();
-  const end = reader.at + length;
-  let [applied, ageMs] = [0, 0];
-  while (reader.at < end) {
-    const tag = reader.next();
-    const value = reader.next();
-    if (tag === earlierAppliedTag) applied = value;
-    else if (tag === earlierAgeTag) ageMs = ageOf(value);
-    else reader.fail();
+function readTimings(reader: MessageReader): ApplyTimings {
+  const outerEnd = reader.open();
+  let [waitMs, renderMs, commitMs] = [0, 0, 0];
+  for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
+    if (tag === timingsTags.WaitMicros) waitMs = reader.number() / 1_000;
+    else if (tag === timingsTags.RenderMicros) renderMs = reader.number() / 1_000;
+    else if (tag === timingsTags.CommitMicros) commitMs = reader.number() / 1_000;
+    else throw new WireError("an acknowledgement has an unknown field");
   }
-  if (reader.at !== end) reader.fail();
+  reader.close(outerEnd);
+  return { waitMs, renderMs, commitMs };
+}
+
+function readEarlier(reader: MessageReader): EarlierApplied {
+  const outerEnd = reader.open();
+  let [applied, ageMs] = [0, 0];
+  for (let tag = reader.next(); tag !== 0; tag = reader.next()) {
+    if (tag === earlierTags.Applied) applied = reader.number();
+    else if (tag === earlierTags.AgeMicros) ageMs = ageOf(reader.number());
+    else throw new WireError("an acknowledgement has an unknown field");
+  }
+  reader.close(outerEnd);
   return { applied, ageMs };
 }
-
-/** Reads numbers one after the other; what cannot be one puts it beyond any end. */
-class VarintReader {
-  readonly #bytes: Uint8Array;
-  at: number;
-
-  constructor(bytes: Uint8Array, start: number) {
-    this.#bytes = bytes;
-    this.at = start;
-  }
-
-  /** From 0 to 2^53 − 1. */
-  next(): number {
-    let value = 0;
-    for (let scale = 1; scale <= largestScale; scale *= 0x80) {
-      const byte = this.#bytes[this.at];
-      if (byte === undefined) break;
-      this.at += 1;
-      value += (byte & 0x7f) * scale;
-      if (byte < 0x80 && value <= Number.MAX_SAFE_INTEGER) return value;
-    }
-    this.fail();
-    return 0;
-  }
-
-  fail(): undefined {
-    this.at = Number.POSITIVE_INFINITY;
-  }
-}
-
-/** Of the last byte that a number up to 2^53 can have. */
-const largestScale = 0x80 ** 7;
