@@ -11,7 +11,7 @@ import { type Import, isProduction } from "./source-files.ts";
  */
 export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   model: [".", "wire"],
-  process: [".", "trace"],
+  process: [".", "connection", "health", "run", "trace"],
   watcher: [
     ...["source/decode", "source", "source/file/parse", "source/file/content", "source/file/input", "source/file"],
     ...["source/api", "source/replay"],

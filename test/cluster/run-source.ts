@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { Health } from "@kpng/process/health.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { afterEach } from "vitest";

@@ -4,7 +4,7 @@ import { createClient } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";

@@ -3,7 +3,7 @@ import { backendTask } from "@kpng/backend-kit/backend-task.ts";
 import { dialWatchers } from "@kpng/backend-kit/discovery/dial-watchers.ts";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import { Health } from "@kpng/process/health.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { node, service } from "@kpng/watcher/testing/build.ts";

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/state/view-state.ts";
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type ConnectionState, followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { reset, sync } from "@kpng/backend-kit/testing/ops.ts";
 import { playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";

@@ -1,5 +1,5 @@
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { node, service } from "@kpng/watcher/testing/build.ts";

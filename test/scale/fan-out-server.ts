@@ -1,7 +1,7 @@
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
+import { looseOldGeneration } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
-import { looseOldGeneration } from "@kpng/process/v8-heap.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
 import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
 import type { MadeChange } from "./batch-log.ts";

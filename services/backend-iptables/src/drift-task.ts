@@ -1,4 +1,4 @@
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";

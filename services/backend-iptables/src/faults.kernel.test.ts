@@ -8,7 +8,7 @@ import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import type { HttpAnswer } from "@kpng/laboratory/agent/request.ts";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { BackendInspectService } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { until } from "../../../test/cluster/until.ts";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";

@@ -9,7 +9,7 @@ import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
 import type { SyncStages, SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { runWithMain } from "@kpng/process/run-tasks.ts";
+import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { type AfterSync, afterSync } from "./after-sync.ts";
 import { countersInUse, PacketCounters } from "./commit/packet-counters.ts";

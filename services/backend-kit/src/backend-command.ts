@@ -1,5 +1,5 @@
 import type { Transport } from "@connectrpc/connect";
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";

@@ -2,10 +2,10 @@ import {
   logLevelOption,
   nodeNameOption,
   type OptionSpec,
-  observeOptions,
   parseDurationMs,
   parseProxyName,
   parseWholeNumber,
+  statusServerOptions,
 } from "@kpng/process/options.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import type { BackendContext, ParsedOptions } from "./backend-command.ts";
@@ -68,7 +68,7 @@ export const backendOptions: readonly OptionSpec[] = [
   ...connectionOptions,
   ...tlsOptions("", "the connection to the watcher"),
   ...followOptions,
-  ...observeOptions,
+  ...statusServerOptions,
   logLevelOption,
 ];
 

@@ -1,7 +1,7 @@
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import { dial } from "@kpng/process/dial.ts";
-import { Health } from "@kpng/process/health.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";

@@ -1,6 +1,6 @@
 import type { Transport } from "@connectrpc/connect";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";

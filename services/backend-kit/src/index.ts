@@ -21,8 +21,8 @@ export type {
   TrafficPolicy,
   UnknownPort,
 } from "@kpng/model/service.ts";
-export { type DialOptions, dial } from "@kpng/process/dial.ts";
-export { Health, type PartHealth } from "@kpng/process/health.ts";
+export { type DialOptions, dial } from "@kpng/process/connection/dial.ts";
+export { Health, type PartHealth } from "@kpng/process/health/health.ts";
 export { createLog, type Log, type LogFields, type LogLevel } from "@kpng/process/log.ts";
 export type { OptionSpec } from "@kpng/process/options.ts";
 export type { Task } from "@kpng/process/task.ts";

@@ -1,9 +1,9 @@
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
+import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
-import { keepYoungGenerationSmall } from "@kpng/process/v8-heap.ts";
 import type { Registry } from "prom-client";
 import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
 import { readFollowOptions } from "./backend-options.ts";
@@ -28,7 +28,7 @@ export interface PreparedBackend {
 }
 
 /**
- * Makes a backend from the parsed values of `connectionOptions`, `followOptions`, `observeOptions` and its own: with the
+ * Makes a backend from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own: with the
  * watchers that it follows, its health and metrics, and its place on disk. Run it with `runWithMain`.
  *
  * Errors: BAD_OPTION.

@@ -1,12 +1,12 @@
-import { answersByExitCode } from "@kpng/process/exit-code.ts";
-import { Health } from "@kpng/process/health.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { createLog, type LogLevel } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
-import { runProcess } from "@kpng/process/run-process.ts";
-import { runWithMain } from "@kpng/process/run-tasks.ts";
+import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
+import { runProcess } from "@kpng/process/run/run-process.ts";
+import { runWithMain } from "@kpng/process/run/run-tasks.ts";
+import { formatVersion } from "@kpng/process/run/version.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
-import { formatVersion } from "@kpng/process/version.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
 import packageJson from "../package.json" with { type: "json" };

@@ -154,7 +154,7 @@ export function parseProxyName(text: string): string {
   return text;
 }
 
-export const observeOptions: readonly OptionSpec[] = [
+export const statusServerOptions: readonly OptionSpec[] = [
   {
     flags: "--healthz-bind-address <host:port>",
     description: "serve /livez, /healthz and /readyz there (default: not at all)",

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { parseApiAddress } from "./dial.ts";
-import { parseHostPort } from "./observe.ts";
+import { parseApiAddress } from "./connection/dial.ts";
+import { parseHostPort } from "./connection/host-port.ts";
 import { withoutCredentials } from "./redact.ts";
 
 test.each([

@@ -9,9 +9,9 @@ import { HealthCheckServers } from "@kpng/backend-kit/health-check/health-check-
 import { createBackendMetrics } from "@kpng/backend-kit/observe/backend-metrics.ts";
 import { observeBackend } from "@kpng/backend-kit/observe/observe-backend.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
-import { Health } from "@kpng/process/health.ts";
+import { Health } from "@kpng/process/health/health.ts";
+import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
 import { createLog } from "@kpng/process/log.ts";
-import { registerProcessMetrics } from "@kpng/process/process-metrics.ts";
 import { makeConnectionMetrics } from "@kpng/watcher/connection/connection-metrics.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";

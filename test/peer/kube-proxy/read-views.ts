@@ -1,5 +1,5 @@
 import type { NodeView } from "@kpng/model/node-view.ts";
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { followView } from "../../../services/backend-kit/src/receive/follow-view.ts";

@@ -4,7 +4,7 @@ import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
 import type { SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { runWithMain } from "@kpng/process/run-tasks.ts";
+import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { BackendIptablesError } from "../iptables-error.ts";

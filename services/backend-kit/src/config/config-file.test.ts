@@ -7,10 +7,10 @@ import {
   addOptions,
   nodeNameOption,
   type OptionSpec,
-  observeOptions,
   parseDurationMs,
   parseWholeNumber,
   repeatable,
+  statusServerOptions,
 } from "@kpng/process/options.ts";
 import { Command } from "commander";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -26,7 +26,7 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 const options: readonly OptionSpec[] = [
   nodeNameOption,
-  ...observeOptions,
+  ...statusServerOptions,
   nodePortAddressesOption,
   repeatable("--cluster-cidr <cidrs>", ""),
   { flags: "--masquerade-all", description: "" },

@@ -1,6 +1,6 @@
 import { connect } from "node:net";
 import type { Transport } from "@connectrpc/connect";
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
 import type { WatcherPlace } from "./resolve-apis.ts";
 

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import type { Transport } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
-import { comeAgain } from "@kpng/process/retry-pushback.ts";
+import { comeAgain } from "@kpng/process/connection/retry-pushback.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";

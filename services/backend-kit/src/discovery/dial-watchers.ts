@@ -1,8 +1,8 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { pushbackOf } from "@kpng/process/retry-pushback.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
 import { BackendError } from "../backend-error.ts";
 import { PlaceChooser } from "./choose-place.ts";

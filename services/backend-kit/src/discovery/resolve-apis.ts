@@ -1,6 +1,6 @@
 import { lookup } from "node:dns/promises";
 import { isIP } from "node:net";
-import { type ApiAddress, parseApiAddress } from "@kpng/process/dial.ts";
+import { type ApiAddress, parseApiAddress } from "@kpng/process/connection/dial.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { withoutCredentials } from "@kpng/process/redact.ts";
 

@@ -1,8 +1,8 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { dial } from "@kpng/process/dial.ts";
-import { Health } from "@kpng/process/health.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";

@@ -1,5 +1,5 @@
-import { dial } from "@kpng/process/dial.ts";
-import { Health } from "@kpng/process/health.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { putService, reset, sync } from "../testing/ops.ts";

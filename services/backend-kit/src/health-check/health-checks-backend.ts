@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import type { Health } from "@kpng/process/health.ts";
-import { runWithMain } from "@kpng/process/run-tasks.ts";
+import type { Health } from "@kpng/process/health/health.ts";
+import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { BackendCommand, BackendContext, ParsedOptions } from "../backend-command.ts";
 import { backendTask } from "../backend-task.ts";

@@ -1,4 +1,4 @@
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { ConnectionState } from "../receive/follow-view.ts";
 import type { BackendMetrics } from "./backend-metrics.ts";

@@ -1,6 +1,6 @@
 import { families } from "@kpng/model/address.ts";
-import type { Health } from "@kpng/process/health.ts";
-import { observeTasks } from "@kpng/process/observe.ts";
+import type { Health } from "@kpng/process/health/health.ts";
+import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Registry } from "prom-client";
 import type { BackendCommand, ParsedOptions } from "../backend-command.ts";
@@ -28,7 +28,7 @@ export function observeBackend(
     healthzBindAddress: text(options.healthzBindAddress),
     metricsBindAddress: text(options.metricsBindAddress),
   };
-  if (proxyMode === undefined) return { proxyHealth: undefined, tasks: observeTasks(addresses, health, metrics) };
+  if (proxyMode === undefined) return { proxyHealth: undefined, tasks: statusServerTasks(addresses, health, metrics) };
   const proxyHealth = new ProxyHealth({ families });
   return { proxyHealth, tasks: proxyObserveTasks(addresses, { proxyHealth, health, metrics, mode: proxyMode }) };
 }

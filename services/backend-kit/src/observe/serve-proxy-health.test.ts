@@ -1,7 +1,7 @@
 import { request } from "node:http";
 import { type AddressInfo, createServer } from "node:net";
 import { view } from "@kpng/model/testing/views.ts";
-import { Health } from "@kpng/process/health.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { deploymentPorts } from "./default-ports.ts";

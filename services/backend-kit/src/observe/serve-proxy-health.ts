@@ -1,8 +1,8 @@
 import { createServer, type ServerResponse } from "node:http";
-import type { Health } from "@kpng/process/health.ts";
-import { parseHostPort } from "@kpng/process/observe.ts";
+import { parseHostPort } from "@kpng/process/connection/host-port.ts";
+import type { Health } from "@kpng/process/health/health.ts";
+import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { registerProcessMetrics } from "@kpng/process/process-metrics.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Counter, type Registry } from "prom-client";
@@ -17,7 +17,7 @@ export interface ProxyObserveOptions {
   readonly mode: string;
 }
 
-/** Values of `observeOptions` of @kpng/process: nothing is served where nothing is given. */
+/** Values of `statusServerOptions` of @kpng/process: nothing is served where nothing is given. */
 export interface ProxyObserveAddresses {
   readonly healthzBindAddress?: string | undefined;
   readonly metricsBindAddress?: string | undefined;

@@ -1,5 +1,5 @@
+import { Reconnect } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { Reconnect } from "@kpng/process/reconnect.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { BackendError } from "../backend-error.ts";
 import { ViewState, type ViewUpdate } from "../state/view-state.ts";

@@ -1,7 +1,7 @@
 import { zstdCompressSync } from "node:zlib";
 import { create, toBinary, toJson } from "@bufbuild/protobuf";
 import { Encoding, type OpItem, OpItemSchema, OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
 import { deleteEndpoint, putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { playWatcher, silence } from "../testing/played-watcher.ts";

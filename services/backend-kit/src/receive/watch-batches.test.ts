@@ -1,7 +1,7 @@
 import { type AddressInfo, createServer } from "node:net";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { Feature, type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
 import { put, putEndpoint, putService, readCapture, reset, sync } from "../testing/ops.ts";
 import { playWatcher, silence } from "../testing/played-watcher.ts";

@@ -1,5 +1,5 @@
 import { service, view } from "@kpng/model/testing/views.ts";
-import { Health } from "@kpng/process/health.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";

@@ -1,6 +1,6 @@
 import { Backoff } from "@kpng/process/backoff.ts";
 import { realClock } from "@kpng/process/clock.ts";
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { traceFields } from "@kpng/process/trace/traceparent.ts";
 import { Wakeup, type waitMs } from "@kpng/process/wait.ts";

@@ -1,7 +1,7 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend-options.ts";
-import { answersByExitCode } from "@kpng/process/exit-code.ts";
-import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
+import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
+import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
@@ -27,7 +27,7 @@ The exit code is 0 if nothing differs, 1 if something does, and 2 if it could no
       ...tlsOptions("api-client-", "the connection to the watcher"),
       ...backend.options,
       ...followOptions,
-      ...observeOptions,
+      ...statusServerOptions,
       logLevelOption,
     ])
       .description(`compare the rules of kpng-${backend.name}, as kpng-${backend.name} --diff does`)

@@ -1,9 +1,9 @@
 import { createRouterTransport } from "@connectrpc/connect";
 import { watcherTimeoutOption } from "@kpng/backend-kit/backend-options.ts";
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import { logLevelOption, type OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { runWithMain } from "@kpng/process/run-tasks.ts";
+import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { Store } from "@kpng/watcher/store/store.ts";

@@ -1,4 +1,4 @@
-import { dial, parseApiAddress } from "@kpng/process/dial.ts";
+import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
 import { type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import type { Command } from "commander";

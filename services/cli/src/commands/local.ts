@@ -1,9 +1,9 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend-options.ts";
 import { prepareBackend } from "@kpng/backend-kit/prepare-backend.ts";
-import { answersByExitCode } from "@kpng/process/exit-code.ts";
-import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
-import { runWithMain } from "@kpng/process/run-tasks.ts";
+import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
+import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
+import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { Command } from "commander";
 import { type Options, readApiClientTls, withContext } from "../context/command-context.ts";
@@ -31,7 +31,7 @@ Examples:
     const command = addOptions(new Command(`to-${backend.name}`), [
       ...backend.options,
       ...followOptions,
-      ...observeOptions,
+      ...statusServerOptions,
       logLevelOption,
     ]);
     command

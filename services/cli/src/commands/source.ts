@@ -1,8 +1,8 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
-import { answersByExitCode } from "@kpng/process/exit-code.ts";
-import { observeTasks } from "@kpng/process/observe.ts";
-import { addOptions, logLevelOption, observeOptions } from "@kpng/process/options.ts";
-import { runWithMain } from "@kpng/process/run-tasks.ts";
+import { statusServerTasks } from "@kpng/process/health/status-server.ts";
+import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
+import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
+import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { traceRevisions } from "@kpng/watcher/trace/trace-revisions.ts";
@@ -24,7 +24,7 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
     .description(source.description)
     .addHelpText("after", source.examples);
   for (const sink of [toApi, toFile]) command.addCommand(makeSink(source, sink, [], signal));
-  const local = addOptions(new Command("to-local"), [...observeOptions, logLevelOption])
+  const local = addOptions(new Command("to-local"), [...statusServerOptions, logLevelOption])
     .description("run a backend for one node in this process")
     .addHelpText("after", "\nA program kpng-NAME on the PATH is the backend to-NAME.\n");
   for (const backend of backends) local.addCommand(makeSink(source, toLocal(backend), ["to-local"], signal));
@@ -36,7 +36,7 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
 
 function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly string[], signal: AbortSignal): Command {
   const words = ["kpng", source.name, ...path, sink.name].join(" ");
-  const command = addOptions(new Command(sink.name), [...sink.options, ...observeOptions, logLevelOption])
+  const command = addOptions(new Command(sink.name), [...sink.options, ...statusServerOptions, logLevelOption])
     .description(sink.description)
     .addHelpText("after", sink.examples.replaceAll("COMMAND", words))
     .action((_options: Options, self: Command) => run(source, sink, self.optsWithGlobals(), signal));
@@ -50,7 +50,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     observeStore(store, metrics);
     // Both are made before either runs: a wrong option ends the process before anything has happened.
     const main = sink.make(options, store, context);
-    const beside = [source.make(options, store, context), ...observeTasks(options, health, metrics)];
+    const beside = [source.make(options, store, context), ...statusServerTasks(options, health, metrics)];
     await runWithMain(main, beside, signal);
   });
 }

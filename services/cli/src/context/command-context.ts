@@ -1,4 +1,4 @@
-import { Health } from "@kpng/process/health.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
 import { readClientTls, type TlsFiles } from "@kpng/process/tls-files.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";

@@ -1,6 +1,6 @@
 import { type OptionSpec, parseDurationMs, repeatableSome } from "@kpng/process/options.ts";
+import { looseOldGeneration } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
-import { looseOldGeneration } from "@kpng/process/v8-heap.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import { InvalidArgumentError } from "commander";

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { runWithMain } from "@kpng/process/run-tasks.ts";
+import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import { externalBackend } from "./external-program.ts";

@@ -1,4 +1,4 @@
-import { dial } from "@kpng/process/dial.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { readApiClientTls } from "../context/command-context.ts";

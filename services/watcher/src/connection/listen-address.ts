@@ -1,4 +1,4 @@
-import { parseHostPort } from "@kpng/process/observe.ts";
+import { parseHostPort } from "@kpng/process/connection/host-port.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { withoutCredentials } from "@kpng/process/redact.ts";
 

@@ -1,7 +1,7 @@
 import { chmodSync } from "node:fs";
 import type { ListenOptions, Server } from "node:net";
+import { removeStaleSocket } from "@kpng/process/connection/stale-socket.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { removeStaleSocket } from "@kpng/process/stale-socket.ts";
 import type { ListenAddress } from "./listen-address.ts";
 
 /**

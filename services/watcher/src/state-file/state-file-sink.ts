@@ -1,6 +1,6 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
 import { endpointInfoHash } from "@kpng/model/wire/global-message.ts";
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";

@@ -1,4 +1,4 @@
-import { Health } from "@kpng/process/health.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import type { Store } from "../store/store.ts";

@@ -1,6 +1,6 @@
 import { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
-import { dial } from "@kpng/process/dial.ts";
-import { Health } from "@kpng/process/health.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { Registry } from "prom-client";

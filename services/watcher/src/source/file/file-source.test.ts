@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Readable } from "node:stream";
-import { Health } from "@kpng/process/health.ts";
+import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, test } from "vitest";

@@ -1,4 +1,4 @@
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";

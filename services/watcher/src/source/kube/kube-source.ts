@@ -1,4 +1,4 @@
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { withoutCredentials } from "@kpng/process/redact.ts";
 import type { Registry } from "prom-client";

@@ -3,8 +3,8 @@ import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/proto
 import { Code, ConnectError } from "@connectrpc/connect";
 import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { pingHeader } from "@kpng/process/connection/silence-limit.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import { pingHeader } from "@kpng/process/silence-limit.ts";
 import { Acknowledgement } from "../session/acknowledgement.ts";
 import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "../session/open-watch.ts";
 import type { WatchSink, WatchStream } from "../session/watch-stream.ts";

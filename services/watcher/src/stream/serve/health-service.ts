@@ -3,7 +3,7 @@ import {
   type Health as HealthService,
   HealthCheckResponse_ServingStatus as Status,
 } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { leaveKey } from "./leave.ts";
 

@@ -4,7 +4,7 @@ import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Health as HealthService } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import { openGlobalWatch, openLocalWatch, type WatchContext } from "../session/open-watch.ts";
 import { healthService } from "./health-service.ts";
 import { leaveKey } from "./leave.ts";

@@ -2,7 +2,7 @@ import { Code, ConnectError, createClient, type Transport } from "@connectrpc/co
 import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
-import { pushbackOf } from "@kpng/process/retry-pushback.ts";
+import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";

@@ -1,4 +1,4 @@
-import { comeAgain } from "@kpng/process/retry-pushback.ts";
+import { comeAgain } from "@kpng/process/connection/retry-pushback.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { AdmissionRoom, type AdmissionTicket } from "./admission-room.ts";
 

@@ -1,4 +1,4 @@
-import type { Health } from "@kpng/process/health.ts";
+import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { describeFailure, type RequestFailure } from "../client/request-failure.ts";
 import type { KubeKind } from "../request/resource.ts";

@@ -1,5 +1,5 @@
 import { collectDefaultMetrics, Gauge, type Registry } from "prom-client";
-import packageJson from "../package.json" with { type: "json" };
+import packageJson from "../../package.json" with { type: "json" };
 import type { Health } from "./health.ts";
 
 /**

@@ -1,9 +1,9 @@
 import { request } from "node:http";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { freePorts } from "../../../test/cluster/ports.ts";
+import { freePorts } from "../../../../test/cluster/ports.ts";
 import { Health } from "./health.ts";
-import { observeTask } from "./observe.ts";
+import { statusServerTask } from "./status-server.ts";
 
 /** Asks for a path as it is, which fetch does not do, until the server is there. */
 async function statusOf(port: number, path: string): Promise<number | undefined> {
@@ -21,7 +21,7 @@ test("no path, however odd, ends the process", async () => {
   const stop = new AbortController();
   const [port = 0] = await freePorts(1);
   const health = new Health();
-  const running = observeTask({ address: `127.0.0.1:${port}`, health, metrics: new Registry() }).run(stop.signal);
+  const running = statusServerTask({ address: `127.0.0.1:${port}`, health, metrics: new Registry() }).run(stop.signal);
   for (const path of ["//", "http://[", "/%", "*", "/other"]) expect(await statusOf(port, path), path).toBe(404);
   expect(await statusOf(port, "/livez?verbose=true")).toBe(200);
   stop.abort();

@@ -1,13 +1,13 @@
 import { createServer, type ServerResponse } from "node:http";
 import type { Registry } from "prom-client";
+import { parseHostPort } from "../connection/host-port.ts";
+import { ProcessError } from "../process-error.ts";
+import type { Task } from "../task.ts";
+import { aborted } from "../wait.ts";
 import type { Health } from "./health.ts";
-import { ProcessError } from "./process-error.ts";
 import { registerProcessMetrics } from "./process-metrics.ts";
-import { withoutCredentials } from "./redact.ts";
-import type { Task } from "./task.ts";
-import { aborted } from "./wait.ts";
 
-export interface ObserveOptions {
+export interface StatusServerOptions {
   /** *Shape:* `host:port`, `:port` for all addresses, `[::1]:port`. */
   readonly address: string;
   readonly health: Health;
@@ -19,29 +19,29 @@ export interface ObserveOptions {
  *
  * Errors: BAD_OPTION at once; LISTEN_FAILED, when it runs, if the address cannot be had.
  */
-export function observeTask(options: ObserveOptions): Task {
+export function statusServerTask(options: StatusServerOptions): Task {
   const target = parseHostPort(options.address, "--healthz-bind-address or --metrics-bind-address");
-  return { name: "observe", run: (signal) => serve(target, options, signal) };
+  return { name: "status server", run: (signal) => serve(target, options, signal) };
 }
 
-/** Values of `observeOptions`. */
-export interface ObserveAddresses {
+/** Values of `statusServerOptions`. */
+export interface StatusAddresses {
   readonly healthzBindAddress?: string | undefined;
   readonly metricsBindAddress?: string | undefined;
 }
 
 /** The listeners that the options ask for: none, one for both, or two; with metrics of the process itself if any. */
-export function observeTasks(addresses: ObserveAddresses, health: Health, metrics: Registry): readonly Task[] {
+export function statusServerTasks(addresses: StatusAddresses, health: Health, metrics: Registry): readonly Task[] {
   const distinct = new Set(
     [addresses.healthzBindAddress, addresses.metricsBindAddress].filter((address) => address !== undefined),
   );
   if (distinct.size > 0) registerProcessMetrics(metrics, health);
-  return [...distinct].map((address) => observeTask({ address, health, metrics }));
+  return [...distinct].map((address) => statusServerTask({ address, health, metrics }));
 }
 
 async function serve(
   { host, port }: ReturnType<typeof parseHostPort>,
-  { address, health, metrics }: ObserveOptions,
+  { address, health, metrics }: StatusServerOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const server = createServer((request, response) => {
@@ -78,25 +78,4 @@ function answer(response: ServerResponse, isOk: boolean, health: Health): void {
   const parts = Object.fromEntries(health.parts);
   response.writeHead(isOk ? 200 : 503, { "content-type": "application/json" });
   response.end(`${JSON.stringify({ status: isOk ? "ok" : "failing", parts })}\n`);
-}
-
-/**
- * Splits `host:port`, the value of `option`. A missing host means all addresses.
- *
- * Errors: BAD_OPTION.
- */
-export function parseHostPort(
-  address: string,
-  option?: string,
-): { readonly host: string | undefined; readonly port: number } {
-  const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([^[\]:]*)):(\d{1,5})$/.exec(address);
-  const port = Number(match?.[3]);
-  if (match === null || port > 65_535) {
-    throw new ProcessError(
-      "BAD_OPTION",
-      `${option === undefined ? "" : `${option} `}"${withoutCredentials(address)}" is not an address: write host:port, [IPv6]:port or :port, port 0 to 65535`,
-    );
-  }
-  const host = match[1] ?? match[2];
-  return { host: host === "" ? undefined : host, port };
 }

@@ -1,7 +1,7 @@
 import { type Command, CommanderError } from "commander";
+import { createLog, type Log, reasonOf } from "../log.ts";
+import { ProcessError } from "../process-error.ts";
 import { failureExitCode } from "./exit-code.ts";
-import { createLog, type Log, reasonOf } from "./log.ts";
-import { ProcessError } from "./process-error.ts";
 
 /**
  * Parses the command line, runs the action, and ends the process: 0 when all is done (or what the action left in

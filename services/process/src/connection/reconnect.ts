@@ -1,4 +1,4 @@
-import { Backoff, type BackoffOptions } from "./backoff.ts";
+import { Backoff, type BackoffOptions } from "../backoff.ts";
 import { pushbackOf } from "./retry-pushback.ts";
 
 /** Why a stream ended, and when the next one is to be opened. */

@@ -1,4 +1,4 @@
-import type { Task } from "./task.ts";
+import type { Task } from "../task.ts";
 
 /**
  * Runs tasks side by side until `signal` aborts or one of them rejects; then aborts the others, waits for all, and

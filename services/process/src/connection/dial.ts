@@ -2,10 +2,10 @@ import { connect as connectSocket, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import type { Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
-import { ProcessError } from "./process-error.ts";
-import { withoutCredentials } from "./redact.ts";
+import { ProcessError } from "../process-error.ts";
+import { withoutCredentials } from "../redact.ts";
+import type { TlsFiles } from "../tls-files.ts";
 import { pingHeader, SilenceLimit } from "./silence-limit.ts";
-import type { TlsFiles } from "./tls-files.ts";
 
 /** Where a watcher is reached. */
 export type ApiAddress =

@@ -1,7 +1,7 @@
 import { existsSync, rmSync, statSync } from "node:fs";
 import { connect } from "node:net";
 import { dirname } from "node:path";
-import { ProcessError } from "./process-error.ts";
+import { ProcessError } from "../process-error.ts";
 
 /**
  * Removes the unix socket that a killed process left behind, but not one that somebody serves, and nothing that is no
