@@ -6,25 +6,25 @@ export const connections: Row = {
   panels: [
     {
       title: "Connections",
-      description: "Open ones.",
+      description: "Open connections.",
       unit: "short",
       queries: [each("kpng_connections", watcher)],
     },
     {
       title: "Connections ended by the watcher",
-      description: "age and drain are in order; idle and silent clients were gone.",
+      description: "age and drain are normal; idle and silent clients were gone.",
       unit: "ops",
       queries: [{ expr: rate("kpng_connections_ended_total", watcher), legend: "{{instance}} {{reason}}" }],
     },
     {
       title: "Streams begun",
-      description: "whole: a node that held nothing; resumed: one that came back with what it held; global: a relay.",
+      description: "whole: a node without a view; resumed: a node that kept its view; global: a relay.",
       unit: "ops",
       queries: [{ expr: rate("kpng_streams_begun_total", watcher), legend: "{{instance}} {{view}}" }],
     },
     {
       title: "Admission",
-      description: "Streams that wait for the end of their first batch, and those that were sent away.",
+      description: "Streams that wait for the end of their first batch, and streams that were refused.",
       unit: "short",
       queries: [
         { ...each("kpng_admission_beginning", watcher), legend: "{{instance}} {{view}} waiting" },
@@ -37,7 +37,7 @@ export const connections: Row = {
     },
     {
       title: "Event loop",
-      description: "For how long it is held up.",
+      description: "How long it is blocked.",
       unit: "s",
       redFrom: 0.5,
       queries: [
@@ -59,7 +59,7 @@ export const connections: Row = {
     },
     {
       title: "Garbage collection",
-      description: "Share of the time that it takes.",
+      description: "Share of the time.",
       unit: "percentunit",
       queries: [
         { expr: `sum by (instance) (${rate("nodejs_gc_duration_seconds_sum", watcher)})`, legend: "{{instance}}" },

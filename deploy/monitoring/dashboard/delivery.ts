@@ -6,26 +6,26 @@ export const delivery: Row = {
   panels: [
     {
       title: "Convergence",
-      description: "From when a change is stored until the last node that it concerns has applied it.",
+      description: "Time from when a change is stored until the last node that it concerns has applied it.",
       unit: "s",
       queries: spread("kpng_convergence_seconds", watcher),
     },
     {
       title: "Apply",
-      description: "From when a node is sent a batch until it says that it has applied it.",
+      description: "Time from when a batch is sent to a node until the node reports that it has applied it.",
       unit: "s",
       queries: spread("kpng_apply_seconds", watcher),
     },
     {
       title: "Oldest unapplied",
-      description: "Grows while one node hangs; falls to 0 between changes.",
+      description: "Grows while a node hangs; 0 between changes.",
       unit: "s",
       redFrom: 60,
       queries: [each("kpng_oldest_unapplied_seconds", watcher)],
     },
     {
       title: "Nodes behind and failing",
-      description: "Behind: was sent something that it has not applied yet. Failing: has said that it cannot.",
+      description: "Behind: has not applied yet what it was sent. Failing: has reported a failure.",
       unit: "short",
       queries: [
         { ...each("kpng_subscribers_behind", watcher), legend: "{{instance}} behind" },
@@ -34,26 +34,26 @@ export const delivery: Row = {
       ],
     },
     {
-      title: "Attempts that failed",
-      description: "Revisions that nodes said they could not apply.",
+      title: "Failed attempts",
+      description: "Revisions that nodes reported as failed.",
       unit: "ops",
       queries: [{ expr: rate("kpng_apply_failures_total", watcher), legend: "{{instance}}" }],
     },
     {
       title: "Subscribers",
-      description: "Open streams; local ones are nodes, global ones relays.",
+      description: "Open streams. local: nodes; global: relays.",
       unit: "short",
       queries: [each("kpng_subscribers", watcher, "kind")],
     },
     {
       title: "Batches sent",
-      description: "One for each subscriber that a change concerns.",
+      description: "One batch for each subscriber that a change concerns.",
       unit: "ops",
       queries: [{ expr: rate("kpng_batches_total", watcher), legend: "{{instance}} {{kind}}" }],
     },
     {
       title: "Bytes sent",
-      description: "Of messages, without what HTTP/2 and TLS add.",
+      description: "Bytes of messages, without HTTP/2 and TLS overhead.",
       unit: "Bps",
       queries: [{ expr: rate("kpng_sent_bytes_total", watcher), legend: "{{instance}} {{kind}}" }],
     },

@@ -9,15 +9,15 @@ import { backends } from "./service-proxies.ts";
 import { state } from "./state.ts";
 
 /**
- * Writes `../dashboard.json` from the panels of this folder; with `--check` says whether it is what it would write.
+ * Writes `../dashboard.json` from the panels of this folder. With `--check`, fails if the file is not up to date.
  *
  * Usage: `node deploy/monitoring/dashboard/make.ts [--check]`.
  */
 
-/** From above: is all well, where does a change hang, what of the watcher, what of the nodes. */
+/** The rows from top to bottom: overview, path of a change, watcher, nodes. */
 const rows: readonly Row[] = [overview, delivery, state, connections, backends, nodesRow];
 
-/** The grid of Grafana is this wide; a graph takes a third of it, a number a sixth. */
+/** Width of Grafana's grid, in columns. A graph takes a third of it, a number a sixth. */
 const gridWidth = 24;
 const [graphWidth, graphHeight] = [8, 8];
 const [statWidth, statHeight] = [4, 4];

@@ -6,7 +6,7 @@ export const nodesRow: Row = {
   panels: [
     {
       title: "Streams connected",
-      description: "Backends with and without a watcher, and those that serve what they had saved.",
+      description: "Backends with a watcher, without one, and with the view from disk.",
       unit: "short",
       queries: [
         { expr: `sum(kpng_backend_stream_connected{${node}})`, legend: "connected" },
@@ -17,7 +17,7 @@ export const nodesRow: Row = {
     {
       title: "Streams lost",
       description:
-        "Lost and opened again, moves that the watcher asked for not among them; views that had to be sent anew.",
+        "Lost streams, without moves that the watcher asked for; views that had to be sent again as a whole.",
       unit: "ops",
       queries: [
         worst(rate("kpng_backend_reconnects_total", node)),
@@ -26,7 +26,7 @@ export const nodesRow: Row = {
     },
     {
       title: "Revision spread",
-      description: "Between the node that is ahead and the one that is behind; of several watchers it says nothing.",
+      description: "Difference between the most and the least advanced node; meaningless with several watchers.",
       unit: "short",
       queries: [
         { expr: `max(kpng_backend_revision{${node}}) - min(kpng_backend_revision{${node}})`, legend: "revisions" },
@@ -34,57 +34,57 @@ export const nodesRow: Row = {
     },
     {
       title: "Syncs",
-      description: "Of every backend, by result.",
+      description: "Syncs of all backends, by result.",
       unit: "ops",
       queries: [{ expr: `sum by (result) (${rate("kpng_backend_syncs_total", node)})`, legend: "{{result}}" }],
     },
     {
       title: "Sync duration",
-      description: "Of every backend.",
+      description: "Duration of successful syncs, by backend.",
       unit: "s",
       queries: spread("kpng_backend_sync_duration_seconds", node, "job"),
     },
     {
       title: "Repairs",
-      description: "Times that somebody else's change to our rules was undone, and looks that failed.",
+      description: "Repairs of changes that another program made to our rules, and failed checks.",
       unit: "ops",
       queries: [
         worst(rate("kpng_iptables_repairs_total", node), "{{instance}} {{ip_family}}"),
-        worst(rate("kpng_iptables_drift_checks_total", node, ',result="failed"'), "{{instance}} could not look"),
+        worst(rate("kpng_iptables_drift_checks_total", node, ',result="failed"'), "{{instance}} check failed"),
       ],
     },
     {
       title: "Stale flows",
-      description: "UDP flows that led to endpoints that are gone, and looks through conntrack that failed.",
+      description: "Deleted UDP flows of endpoints that are gone, and failed scans of the conntrack table.",
       unit: "ops",
       queries: [
         {
           expr: `sum by (ip_family) (${rate("kubeproxy_conntrack_reconciler_deleted_entries_total", node)})`,
           legend: "{{ip_family}} deleted",
         },
-        { expr: `sum(${rate("kpng_backend_conntrack_failures_total", node)})`, legend: "looks that failed" },
-        { expr: `count(kpng_backend_conntrack_working{${node}} == 0)`, legend: "nodes whose last look failed" },
+        { expr: `sum(${rate("kpng_backend_conntrack_failures_total", node)})`, legend: "failed scans" },
+        { expr: `count(kpng_backend_conntrack_working{${node}} == 0)`, legend: "nodes whose last scan failed" },
       ],
     },
     {
-      title: "Look through conntrack",
-      description: "How long one takes.",
+      title: "Scan of the conntrack table",
+      description: "Duration.",
       unit: "s",
       queries: spread("kubeproxy_conntrack_reconciler_sync_duration_seconds", node, "ip_family"),
     },
     {
       title: "Health-check node ports",
-      description: "Answered, and those that cannot be opened.",
+      description: "Ports that are open, and ports that cannot be opened.",
       unit: "short",
       queries: [
         { expr: `sum(kpng_backend_health_checks_open{${node}})`, legend: "open" },
         worst(`kpng_backend_health_checks_not_listening{${node}} > 0`, "{{instance}} not listening"),
-        { expr: `sum(${rate("kpng_backend_health_check_listen_failures_total", node)})`, legend: "failed tries/s" },
+        { expr: `sum(${rate("kpng_backend_health_check_listen_failures_total", node)})`, legend: "failed attempts/s" },
       ],
     },
     {
       title: "View on disk",
-      description: "Age of the saved views, and writes that failed.",
+      description: "Age of the saved views, and failed writes.",
       unit: "s",
       queries: [
         worst(`time() - kpng_backend_view_saved_timestamp_seconds{${node}}`),
@@ -93,17 +93,17 @@ export const nodesRow: Row = {
     },
     {
       title: "Shadow mode",
-      description: "Packets that kube-proxy's rules and ours treat in different ways.",
+      description: "Packets that kube-proxy's rules and ours treat differently.",
       unit: "short",
       redFrom: 1,
       queries: [
         worst(`kpng_shadow_differences{${node}}`, "{{instance}} {{ip_family}}"),
-        { expr: `sum by (result) (${rate("kpng_shadow_looks_total", node)})`, legend: "looks/s {{result}}" },
+        { expr: `sum by (result) (${rate("kpng_shadow_looks_total", node)})`, legend: "comparisons/s {{result}}" },
       ],
     },
     {
-      title: "Parts that fail",
-      description: "By part, of watchers and backends.",
+      title: "Failing parts",
+      description: "Watchers and backends, by part.",
       unit: "short",
       redFrom: 1,
       queries: [
@@ -113,13 +113,13 @@ export const nodesRow: Row = {
     },
     {
       title: "Memory",
-      description: "Resident; the ten largest.",
+      description: "Resident memory of the ten largest.",
       unit: "bytes",
       queries: [worst(`process_resident_memory_bytes{${node}}`)],
     },
     {
       title: "CPU",
-      description: "1 is one core; the ten busiest.",
+      description: "The ten busiest; 1 is one core.",
       unit: "short",
       queries: [worst(rate("process_cpu_seconds_total", node))],
     },

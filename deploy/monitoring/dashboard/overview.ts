@@ -19,7 +19,7 @@ export const overview: Row = {
       queries: [{ expr: `sum(kpng_subscribers{${watcher}})`, legend: "subscribers" }],
     },
     {
-      title: "Nodes that fail",
+      title: "Failing nodes",
       description: "Their last attempt to apply what they received failed.",
       unit: "short",
       isStat: true,
@@ -28,7 +28,7 @@ export const overview: Row = {
     },
     {
       title: "Furthest behind",
-      description: "For how long the slowest node has not applied what it was sent.",
+      description: "How long the slowest node has not applied what it was sent.",
       unit: "s",
       isStat: true,
       redFrom: 60,
@@ -36,7 +36,7 @@ export const overview: Row = {
     },
     {
       title: "Backends without watcher",
-      description: "They keep the rules that they have.",
+      description: "They keep their rules.",
       unit: "short",
       isStat: true,
       redFrom: 1,

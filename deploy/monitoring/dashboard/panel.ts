@@ -1,4 +1,4 @@
-/** One line of a panel: what Prometheus is asked, and how its series are called. */
+/** A query of a panel, and the legend of its series. */
 export interface Query {
   readonly expr: string;
   /** *Shape:* Grafana's legend format, e.g. `{{instance}} p99`. */
@@ -7,14 +7,14 @@ export interface Query {
 
 export interface Panel {
   readonly title: string;
-  /** What it shows, and what is in order. */
+  /** Explains what the panel shows, and which values are normal. */
   readonly description: string;
-  /** Of Grafana: "s", "bytes", "Bps", "ops", "short", "bool_on_off", "dateTimeFromNow". */
+  /** Grafana's unit: "s", "bytes", "Bps", "ops", "short", "bool_on_off", "dateTimeFromNow". */
   readonly unit: string;
   readonly queries: readonly Query[];
-  /** A number in place of a graph. */
+  /** True for a number instead of a graph. Default false. */
   readonly isStat?: boolean | undefined;
-  /** Where it turns red. */
+  /** Threshold from which a value is red. */
   readonly redFrom?: number | undefined;
 }
 

@@ -1,11 +1,11 @@
 import type { Query } from "./panel.ts";
 
-/** Chooses watchers. */
+/** Label matcher for the selected watchers. */
 export const watcher = 'instance=~"$watcher"';
-/** Chooses backends. */
+/** Label matcher for the selected nodes' backends. */
 export const node = 'instance=~"$node"';
 
-/** Per second. */
+/** Rate per second. */
 export function rate(metric: string, selector: string, more = ""): string {
   return `rate(${metric}{${selector}${more}}[$__rate_interval])`;
 }
@@ -14,7 +14,7 @@ export function quantile(share: number, metric: string, selector: string, by: st
   return `histogram_quantile(${share}, sum by (${by}, le) (${rate(`${metric}_bucket`, selector)}))`;
 }
 
-/** Half of the measurements, and nearly all. */
+/** The median and the 99th percentile of a histogram. */
 export function spread(metric: string, selector: string, by = "instance"): readonly Query[] {
   return [
     { expr: quantile(0.5, metric, selector, by), legend: `{{${by}}} p50` },
@@ -22,12 +22,12 @@ export function spread(metric: string, selector: string, by = "instance"): reado
   ];
 }
 
-/** The gauge as it is, a line for each instance and what else is named. */
+/** A gauge, with one line for each instance and each value of `label`. */
 export function each(metric: string, selector: string, label?: string): Query {
   return { expr: `${metric}{${selector}}`, legend: label === undefined ? "{{instance}}" : `{{instance}} {{${label}}}` };
 }
 
-/** The nodes that stand out, of thousands. */
+/** The ten largest series. */
 export function worst(expr: string, legend = "{{instance}}"): Query {
   return { expr: `topk(10, ${expr})`, legend };
 }

@@ -6,13 +6,13 @@ export const backends: Row = {
   panels: [
     {
       title: "Sync",
-      description: "Duration of syncs that succeeded, over all chosen nodes.",
+      description: "Duration of successful syncs, over all selected nodes.",
       unit: "s",
       queries: spread("kubeproxy_sync_proxy_rules_duration_seconds", node, "ip_family"),
     },
     {
       title: "Full and partial syncs",
-      description: "Full: everything was looked at, after a start, a failure or a lost stream.",
+      description: "Full: all rules were compared, after a start, a failure or a lost stream.",
       unit: "ops",
       queries: [
         {
@@ -27,13 +27,13 @@ export const backends: Row = {
     },
     {
       title: "Network programming",
-      description: "From the change of a pod to the rule: the service level that Kubernetes measures.",
+      description: "Time from the change of a pod to the rule: the service level that Kubernetes defines.",
       unit: "s",
       queries: spread("kubeproxy_network_programming_duration_seconds", node, "ip_family"),
     },
     {
-      title: "Changes that wait",
-      description: "Time since a sync was asked for that has not succeeded; the ten nodes with the most.",
+      title: "Pending changes",
+      description: "Time since a sync was requested that has not succeeded; the ten worst nodes.",
       unit: "s",
       redFrom: 60,
       queries: [
@@ -45,7 +45,7 @@ export const backends: Row = {
     },
     {
       title: "Endpoint and service changes",
-      description: "What the watcher told, and what waits for the next sync.",
+      description: "Changes from the watcher, and changes that wait for the next sync.",
       unit: "short",
       queries: [
         {
@@ -59,7 +59,7 @@ export const backends: Row = {
     },
     {
       title: "Rules",
-      description: "Rules that stand in the kernel, and those that the last sync wrote; the ten nodes with the most.",
+      description: "Installed rules, and rules that the last sync wrote; the ten nodes with the most.",
       unit: "short",
       queries: [
         worst(`kubeproxy_sync_proxy_rules_iptables_total{${node}}`, "{{instance}} {{table}} {{ip_family}}"),
@@ -67,20 +67,20 @@ export const backends: Row = {
       ],
     },
     {
-      title: "Refused by the kernel",
-      description: "Syncs that failed; what stood before still stands.",
+      title: "Rejected by the kernel",
+      description: "Failed syncs; the previous rules stay installed.",
       unit: "ops",
       queries: [
         worst(rate("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", node), "{{instance}} {{ip_family}}"),
         worst(
           rate("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", node),
-          "{{instance}} {{ip_family}} of partial syncs",
+          "{{instance}} {{ip_family}} partial syncs",
         ),
       ],
     },
     {
       title: "Service ports without local endpoint",
-      description: "Ports with traffic policy Local that drop on a node; in order for external ones.",
+      description: "Ports with traffic policy Local that drop packets on a node; normal for external ones.",
       unit: "short",
       queries: [
         {
@@ -100,7 +100,7 @@ export const backends: Row = {
     },
     {
       title: "Health probes",
-      description: "Answers of /healthz and /livez that are not 200.",
+      description: "Responses of /healthz and /livez other than 200.",
       unit: "ops",
       queries: [
         worst(rate("kubeproxy_proxy_healthz_total", node, ',code!="200"'), "{{instance}} healthz"),

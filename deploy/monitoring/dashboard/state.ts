@@ -6,7 +6,7 @@ export const state: Row = {
   panels: [
     {
       title: "Revisions",
-      description: "States of the cluster that were made.",
+      description: "New states of the cluster.",
       unit: "ops",
       queries: [{ expr: rate("kpng_store_revision", watcher), legend: "{{instance}}" }],
     },
@@ -18,19 +18,19 @@ export const state: Row = {
     },
     {
       title: "Objects",
-      description: "What the state consists of.",
+      description: "Objects in the state, by kind.",
       unit: "short",
       queries: [each("kpng_store_objects", watcher, "kind")],
     },
     {
       title: "Changes",
-      description: "Objects that changed by value.",
+      description: "Objects whose value changed.",
       unit: "ops",
       queries: [{ expr: rate("kpng_store_changes_total", watcher), legend: "{{instance}} {{verb}} {{kind}}" }],
     },
     {
       title: "Events of the API server",
-      description: "What its watches told, whether it made a difference or not.",
+      description: "Events of its watches, including those that changed nothing.",
       unit: "ops",
       queries: [{ expr: rate("kpng_source_events_total", watcher), legend: "{{instance}} {{verb}} {{kind}}" }],
     },
@@ -42,7 +42,7 @@ export const state: Row = {
     },
     {
       title: "Silence of the API server",
-      description: "Time since it said anything of a kind; below two minutes in order.",
+      description: "Time since it sent anything about a kind; normal below two minutes.",
       unit: "s",
       redFrom: 180,
       queries: [
@@ -53,8 +53,8 @@ export const state: Row = {
       ],
     },
     {
-      title: "Lists and watches that failed",
-      description: "Lists and watches by what came of them; those that ended in order are left out.",
+      title: "Failed lists and watches",
+      description: "Lists and watches by result, without the successful ones.",
       unit: "ops",
       queries: [
         {
@@ -71,7 +71,7 @@ export const state: Row = {
     },
     {
       title: "Bad input",
-      description: "Objects and files that could not be understood.",
+      description: "Objects and files that could not be decoded.",
       unit: "ops",
       queries: [
         { expr: rate("kpng_source_bad_objects_total", watcher), legend: "{{instance}} {{kind}}" },
