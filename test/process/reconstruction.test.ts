@@ -15,7 +15,7 @@ import type { Snapshot } from "@kpng/watcher/store/snapshot.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { opsIn } from "@kpng/watcher/stream/serve/watch-ops.ts";
 import { node } from "@kpng/watcher/testing/build.ts";
-import { plainItems } from "@kpng/watcher/testing/plain-items.ts";
+import { expectedItems } from "@kpng/watcher/testing/expected-items.ts";
 import { randomChange } from "@kpng/watcher/testing/random-change.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
@@ -23,7 +23,7 @@ import { expect, test } from "vitest";
 /** What the engine must agree with: made from nothing but a snapshot. */
 function plainView(snapshot: Snapshot, nodeName: string): NodeView {
   const changes: ViewChange[] = [];
-  for (const item of plainItems(snapshot, { nodeName, proxyName: "", isExtended: true, wantsNode: true })) {
+  for (const item of expectedItems(snapshot, { nodeName, proxyName: "", isExtended: true, wantsNode: true })) {
     for (const op of opsIn(item.frame)) {
       const decoded = decodeLocalOp(op);
       if (decoded.kind === "change") changes.push(decoded.change);

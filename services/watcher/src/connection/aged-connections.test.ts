@@ -22,8 +22,8 @@ beforeEach(() => {
 });
 afterEach(() => watched.stop());
 
-describe("a connection that has lasted long enough", () => {
-  test("hears GOAWAY, then its stream ends, and then it is gone", async () => {
+describe("a connection at its maximum age", () => {
+  test("receives GOAWAY, then its stream ends, and then it closes", async () => {
     await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
     const watch = await watched.openWatch();
     await watch.ended;
@@ -33,8 +33,8 @@ describe("a connection that has lasted long enough", () => {
     expect(await watched.metric("kpng_connections_ended_total", { reason: "age" })).toBe(1);
   });
 
-  test("is served to the end of the batch in progress", async () => {
-    // More than the windows of HTTP/2 let through at once.
+  test("receives the batch in progress to its end", async () => {
+    // More than the flow-control windows of HTTP/2 allow at once.
     watched.store.replace({
       services: Array.from({ length: 500 }, (_, index) =>
         service({ name: `s${index}`, annotations: { text: "x".repeat(1_000) } }),
@@ -51,13 +51,13 @@ describe("a connection that has lasted long enough", () => {
     expect(watch.byteCount).toBeGreaterThan(500_000);
   });
 
-  test("goes alone: the next one waits until the pace lets it", async () => {
+  test("closes alone: the next one waits for the pace", async () => {
     await watched.serve({ maxAgeMs: 40, agePaceMs: 3_600_000 });
     const watches: WatchStream[] = [];
     for (let count = 0; count < 5; count++) watches.push(await watched.openWatch());
     const gone = () => watches.filter(({ events }) => events.includes("goaway")).length;
     await expect.poll(gone).toBe(1);
-    // By now all have reached their age, several times.
+    // All have exceeded their maximum age by now.
     for (let passed = 0; passed < 10; passed++) await new Promise((resolve) => setTimeout(resolve, 40));
     expect(gone()).toBe(1);
   });
@@ -91,7 +91,7 @@ describe("a connection that has lasted long enough", () => {
     }
   });
 
-  test("is UNAVAILABLE with a pushback to a client of another library, and it is served when it comes again", async () => {
+  test("gives a client of another library UNAVAILABLE with a pushback, and serves its retry", async () => {
     await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
     const watch = new GrpcJsWatch(watched.address, "local");
     const status = new Promise<StatusObject>((resolve) => watch.call.once("status", resolve));
@@ -105,7 +105,7 @@ describe("a connection that has lasted long enough", () => {
     again.close();
   });
 
-  test("ends a reflection call that waits for questions", async () => {
+  test("ends a reflection call that waits for requests", async () => {
     await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
     const transport = createGrpcTransport({ baseUrl: `http://${watched.address}` });
     const asked = Promise.withResolvers<void>();
@@ -119,7 +119,7 @@ describe("a connection that has lasted long enough", () => {
     asked.resolve();
   });
 
-  test("is left alone on a unix socket", async () => {
+  test("stays open on a unix socket", async () => {
     const folder = mkdtempSync(join(tmpdir(), "kpng-age-"));
     const path = join(folder, "api.sock");
     try {
@@ -144,7 +144,7 @@ describe("a connection that has lasted long enough", () => {
   });
 });
 
-test("requests that are never read again do not keep a connection from going", async () => {
+test("requests that are never read do not keep a connection open", async () => {
   await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
   const watch = await watched.openWatch();
   watch.stream.write(encodeRequest({ NodeName: "n1" }).subarray(0, 3));

@@ -1,17 +1,19 @@
 import { Counter, Gauge, type Registry } from "prom-client";
 
-/** Why the watcher ends a connection. */
+/** Why the watcher ended a connection; values of the label `reason`. */
 export type EndReason = "age" | "drain" | "idle" | "silent";
 
+/** Metrics of `Connections`. */
 export interface ConnectionMetrics {
   readonly ended: Counter<"reason">;
 }
 
+/** Registers the metrics. `count` returns the number of open connections. */
 export function makeConnectionMetrics(registry: Registry, count: () => number): ConnectionMetrics {
   const registers = [registry];
   new Gauge({
     name: "kpng_connections",
-    help: "Connections that are open",
+    help: "Open connections of clients",
     registers,
     collect() {
       this.set(count());

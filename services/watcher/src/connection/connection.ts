@@ -1,27 +1,30 @@
 import type { ServerHttp2Session } from "node:http2";
 import type { Socket } from "node:net";
 
-/** A call that goes on. */
+/** A call in progress. */
 export interface Call {
-  /** True once the client has asked for something: until then it may be somebody who only wants to be a burden. */
-  readonly isAsked: boolean;
+  /** True once the client has sent a request. A connection without such a call counts as idle. */
+  readonly hasRequest: boolean;
 }
 
-/** One connection to a client, of either version of HTTP. */
+/** A connection of a client, over HTTP/2 or HTTP/1.1. */
 export interface Connection {
-  /** Aborts when the client is asked to go elsewhere: a call that waits ends, one that is being written is written first. */
+  /**
+   * Aborts when the client is asked to reconnect. Waiting calls end; a batch that is being written is completed first.
+   */
   readonly leaving: AbortController;
   readonly calls: Set<Call>;
-  /** Takes no more calls, and ends when those that are going on have ended. */
+  /** Accepts no further calls, and closes the connection when the current calls have ended. */
   close(): void;
   destroy(): void;
 }
 
+/** A connection that carries any number of calls. */
 export function http2Connection(session: ServerHttp2Session): Connection {
   return {
     leaving: new AbortController(),
     calls: new Set(),
-    // Says GOAWAY.
+    // Sends GOAWAY.
     close: () => session.close(),
     destroy: () => session.destroy(),
   };

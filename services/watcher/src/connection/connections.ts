@@ -1,49 +1,30 @@
 import { IncomingMessage } from "node:http";
 import type { Http2ServerRequest, ServerHttp2Session, ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
-import { type Clock, realClock } from "@kpng/process/clock.ts";
+import { realClock } from "@kpng/process/clock.ts";
 import { comeAgain } from "@kpng/process/connection/retry-pushback.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
 import { type Call, type Connection, http1Connection, http2Connection } from "./connection.ts";
+import type { ConnectionLimits } from "./connection-limits.ts";
 import { type ConnectionMetrics, type EndReason, makeConnectionMetrics } from "./connection-metrics.ts";
-import { type KeepaliveOptions, keepAlive } from "./keepalive.ts";
+import { keepAlive } from "./keepalive.ts";
 import { LoopClock } from "./loop-clock.ts";
 
-/** How long connections may last and be silent; every field may be left out. */
-export interface ConnectionLimits {
-  readonly keepalive?: KeepaliveOptions | undefined;
-  /** Longest time that a new connection may take to show what it speaks, in milliseconds. Default 10 000. */
-  readonly firstBytesMs?: number | undefined;
-  /**
-   * Longest time that a connection may have no call in which something was asked, in milliseconds; up to twice as long
-   * passes. Default 90 000, which is longer than a client waits that was told to come again.
-   */
-  readonly idleMs?: number | undefined;
-  /** When a connection is asked to go, in milliseconds, each up to a tenth sooner or later; 0 is never. Default 1 800 000. */
-  readonly maxAgeMs?: number | undefined;
-  /** Shortest time between two connections that go for their age, in milliseconds. Default 1 000. */
-  readonly agePaceMs?: number | undefined;
-  /** Longest time that connections may take to go when the watcher stops, in milliseconds; 0 ends them at once. Default 10 000. */
-  readonly drainMs?: number | undefined;
-  /** What the time of the drain is measured by, whatever the event loop does meanwhile. Default the machine's. */
-  readonly drainClock?: Clock | undefined;
-}
-
-/** Longest time between two connections that are told to go when the watcher stops, in milliseconds. */
+/** Longest time between two connections that are asked to close during a drain, in milliseconds. */
 const maxDrainStepMs = 50;
 
-/** How long a client may keep a stream open that is answered, in milliseconds. */
+/** How long a client may keep a stream open after its response, in milliseconds. */
 const answeredMs = 1_000;
 
 type ServerRequest = IncomingMessage | Http2ServerRequest;
 
 /**
- * All connections to clients: ends those that are silent, idle, or have been there long enough, and lets all go one
- * after the other when the watcher stops.
+ * The open connections of a server. It ends connections that are silent or idle, asks clients of old ones to reconnect,
+ * and drains all of them one after the other when the watcher stops.
  *
- * *Bound:* one entry for each connection; the kernel's limit on open files is theirs.
+ * *Bound:* one entry per connection, limited by the number of open files.
  */
 export class Connections {
   readonly clock: LoopClock;
@@ -51,9 +32,12 @@ export class Connections {
   readonly #log: Log;
   readonly #metrics: ConnectionMetrics;
   readonly #open = new Set<Connection>();
-  /** By session of HTTP/2, or socket of HTTP/1.1. */
+  /** By HTTP/2 session, or by HTTP/1.1 socket. */
   readonly #byCarrier = new WeakMap<object, Connection>();
-  /** Those whose time has come, in that order. */
+  /**
+   * Connections that reached their maximum age, in order; {@link ConnectionLimits.agePaceMs} apart they are asked to
+   * close.
+   */
   readonly #aged = new Set<Connection>();
   readonly #closed = new Wakeup();
   #isAgePaced = false;
@@ -62,7 +46,7 @@ export class Connections {
   constructor(limits: ConnectionLimits, log: Log, registry: Registry) {
     const { keepalive = {}, firstBytesMs, idleMs, maxAgeMs, agePaceMs } = limits;
     const times = [keepalive.intervalMs, keepalive.timeoutMs, firstBytesMs, idleMs, maxAgeMs || undefined, agePaceMs];
-    // No limit may be too short for the clock; only tests have such ones.
+    // The clock ticks at least four times within the shortest limit, which matters for the short limits of tests.
     this.clock = new LoopClock(Math.max(5, Math.min(1_000, ...times.map((ms = 4_000) => ms / 4))));
     this.#limits = limits;
     this.#log = log;
@@ -81,13 +65,15 @@ export class Connections {
     this.#add(socket, http1Connection(socket), hasAge);
   }
 
-  /** A call begins; the result aborts, with the error that the client is to get, when its connection is asked to go. */
+  /**
+   * Registers a call. The returned signal aborts, with the error for the client, when the connection is asked to close.
+   */
   began(request: ServerRequest, response: { once(event: "close", listener: () => void): unknown }): AbortSignal {
     const isHttp1 = request instanceof IncomingMessage;
     const carrier = isHttp1 ? request.socket : request.stream.session;
     const connection = carrier === undefined ? undefined : this.#byCarrier.get(carrier);
-    // It was closed in the moment in which the call came.
-    if (connection === undefined) return AbortSignal.abort(comeAgain("the connection is gone", 0));
+    // The connection was closed while the call arrived.
+    if (connection === undefined) return AbortSignal.abort(comeAgain("the connection was closed", 0));
     const call = isHttp1 ? http1Call(request) : http2Call(request.stream);
     connection.calls.add(call);
     if (!isHttp1) this.#closeWhenAnswered(request.stream);
@@ -98,28 +84,28 @@ export class Connections {
     return connection.leaving.signal;
   }
 
-  /** Lets all go, one after the other, and resolves when all are gone or the time is over. */
+  /** Asks all connections to close, one after the other. Resolves when all are closed or the time is over. */
   async drain(): Promise<void> {
     this.#isDraining = true;
     const { drainMs = 10_000, drainClock: clock = realClock } = this.#limits;
     const startMs = clock.nowMs();
     const waiting = [...this.#open];
-    // The last ones need time to go, too.
+    // Less than the whole time, because the last connections need time to close, too.
     const stepMs = Math.min(maxDrainStepMs, (drainMs * 0.8) / waiting.length);
     const over = new AbortController();
     void clock.wait(drainMs, over.signal).then(() => over.abort());
-    for (let told = 0; told < waiting.length && !over.signal.aborted; ) {
+    for (let asked = 0; asked < waiting.length && !over.signal.aborted; ) {
       const due = Math.floor((clock.nowMs() - startMs) / stepMs) + 1;
-      for (const connection of waiting.slice(told, due)) this.#leave(connection, "drain");
-      told = Math.max(told, due);
+      for (const connection of waiting.slice(asked, due)) this.#leave(connection, "drain");
+      asked = Math.max(asked, due);
       if (this.#open.size > 0) await clock.wait(stepMs, over.signal);
     }
     while (this.#open.size > 0 && !over.signal.aborted) await this.#closed.wait(over.signal);
-    // Ends what waits for the end of the time.
+    // Ends the pending wait for the end of the time.
     over.abort();
   }
 
-  /** Resolves when all are gone, or when `signal` aborts. */
+  /** Resolves when all connections are closed, or when `signal` aborts. */
   async gone(signal: AbortSignal): Promise<void> {
     while (this.#open.size > 0 && !signal.aborted) await this.#closed.wait(signal);
   }
@@ -141,7 +127,7 @@ export class Connections {
       const ageMs = maxAgeMs * (0.9 + 0.2 * Math.random());
       cancels.push(this.clock.after(ageMs, () => this.#age(connection)));
     }
-    // Both kinds are event emitters, with a "close" each; TypeScript sees two unlike methods.
+    // Both types emit "close", but TypeScript cannot call `once` of their union.
     (carrier as Socket).once("close", () => {
       for (const cancel of cancels) cancel();
       this.#open.delete(connection);
@@ -151,25 +137,27 @@ export class Connections {
     if (this.#isDraining) this.#leave(connection, "drain");
   }
 
-  /** Returns what stops it. */
+  /** Ends the connection once it is idle. Returns a function that cancels this. */
   #endIdle(connection: Connection): () => void {
     const { idleMs = 90_000 } = this.#limits;
     let cancel: () => void = () => undefined;
-    const look = (wasBusy: boolean): void => {
+    const check = (wasBusy: boolean): void => {
       cancel = this.clock.after(idleMs, () => {
-        const isBusy = [...connection.calls].some(({ isAsked }) => isAsked);
-        if (wasBusy || isBusy) look(isBusy);
+        const isBusy = [...connection.calls].some(({ hasRequest }) => hasRequest);
+        if (wasBusy || isBusy) check(isBusy);
         else this.#end(connection, "idle");
       });
     };
-    look(false);
+    check(false);
     return () => cancel();
   }
 
-  /** A client that has its answer and does not end its own side would keep the stream, and with it the connection. */
+  /**
+   * Closes the stream some time after its response: a client that never ends its side would keep the connection open.
+   */
   #closeWhenAnswered(stream: ServerHttp2Stream): void {
     stream.once("finish", () => {
-      // Not at once: a client that finds both together throws the answer's end away.
+      // Not at once, because clients that receive both together discard the trailers of the response.
       const cancel = this.clock.after(answeredMs, () => stream.close());
       stream.once("close", cancel);
     });
@@ -192,9 +180,9 @@ export class Connections {
   #leave(connection: Connection, reason: "age" | "drain"): void {
     if (!this.#open.has(connection) || connection.leaving.signal.aborted) return;
     this.#metrics.ended.inc({ reason });
-    // First GOAWAY, so that the client does not open its next stream here.
+    // GOAWAY comes first, so that the client does not open its next stream on this connection.
     connection.close();
-    const message = reason === "age" ? "the connection has lasted long enough" : "the watcher stops";
+    const message = reason === "age" ? "maximum connection age reached" : "the watcher stops";
     connection.leaving.abort(comeAgain(message, 0));
   }
 
@@ -206,7 +194,7 @@ export class Connections {
 
 function http1Call(request: IncomingMessage): Call {
   return {
-    get isAsked() {
+    get hasRequest() {
       return request.complete;
     },
   };
@@ -214,7 +202,7 @@ function http1Call(request: IncomingMessage): Call {
 
 function http2Call(stream: ServerHttp2Stream): Call {
   return {
-    get isAsked() {
+    get hasRequest() {
       return stream.readableDidRead || stream.readableEnded;
     },
   };

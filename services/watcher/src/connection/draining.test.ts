@@ -11,7 +11,7 @@ beforeEach(() => {
 afterEach(() => watched.stop());
 
 describe("a watcher that stops", () => {
-  test("is not ready, takes nobody, serves those that are there, and lets one go after the other", async () => {
+  test("is not ready, accepts no connections, serves the open ones, and closes them one after the other", async () => {
     const clock = new ManualClock();
     await watched.serve({ drainMs: 5_000, drainClock: clock });
     watched.server.health.setReady("source");
@@ -25,7 +25,7 @@ describe("a watcher that stops", () => {
       expect(watched.server.health.isReady).toBe(false);
       expect(await told()).toBe(index + 1);
       const others = watches.slice(index + 1);
-      // Those who are still there hear what is new.
+      // The remaining connections still receive changes.
       const counts = others.map(({ byteCount }) => byteCount);
       watched.store.apply([{ kind: "put-service", service: service({ name: `other${index}` }) }]);
       await Promise.all(others.map((other, at) => other.received((counts[at] ?? 0) + 1)));
@@ -41,7 +41,7 @@ describe("a watcher that stops", () => {
     expect(await told()).toBe(20);
   });
 
-  test("ends those that do not go, when its time is over", async () => {
+  test("ends the connections that remain when its time is over", async () => {
     watched.store.replace({
       services: Array.from({ length: 2_000 }, (_, index) =>
         service({ name: `s${index}`, annotations: { text: "x".repeat(1_000) } }),
@@ -55,7 +55,7 @@ describe("a watcher that stops", () => {
     await expect.poll(() => watched.metric("kpng_subscribers", { kind: "local" })).toBe(0);
   });
 
-  test("asks nobody when it has no time", async () => {
+  test("closes connections without asking if it has no time", async () => {
     await watched.serve({ drainMs: 0 });
     const watch = await watched.openWatch();
     await watched.server.stop();

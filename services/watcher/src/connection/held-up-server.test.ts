@@ -10,16 +10,16 @@ beforeEach(() => {
 });
 afterEach(() => watched.stop());
 
-/** Keeps the event loop from turning, and lets timers that became due run before sockets are read. */
+/** Blocks the event loop, and lets due timers run before sockets are read. */
 async function holdUp(ms: number): Promise<void> {
   await turn();
   const untilMs = performance.now() + ms;
   while (performance.now() < untilMs);
 }
 
-/** Runs in a process of its own, so that it goes on while the server is held up. */
+/** Runs a client in another process, so that it continues while the server is blocked. */
 function startClient(code: string): { readonly said: () => string; readonly ended: Promise<unknown> } {
-  const { host, port } = watched.place;
+  const { host, port } = watched.socketAddress;
   const child = spawn(process.execPath, ["-e", `const [host, port] = ["${host}", ${port}]; ${code}`]);
   let text = "";
   child.stdout.on("data", (chunk) => {
@@ -31,8 +31,8 @@ function startClient(code: string): { readonly said: () => string; readonly ende
   return { said: () => text, ended: once(child, "close") };
 }
 
-describe("a server that is held up ends nobody who is there", () => {
-  test("one whose first bytes came meanwhile is served", async () => {
+describe("a server whose event loop was blocked keeps", () => {
+  test("a connection whose first bytes arrived meanwhile", async () => {
     await watched.serve({ firstBytesMs: 500 });
     const client = startClient(`
       const socket = require("net").connect(port, host, () => { console.log("connected"); process.stdin.once("data", () =>
@@ -48,7 +48,7 @@ describe("a server that is held up ends nobody who is there", () => {
     expect(client.said()).toContain("HTTP/1.1 200 OK");
   });
 
-  test("one whose answer to a ping came meanwhile is kept", async () => {
+  test("a connection whose reply to a ping arrived meanwhile", async () => {
     await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 400 } });
     const client = startClient(`
       const session = require("http2").connect("http://" + host + ":" + port);

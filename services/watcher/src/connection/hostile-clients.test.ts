@@ -18,7 +18,7 @@ let store: Store;
 let server: TestServer;
 let good: WatchStream;
 
-/** A client that behaves is there all the time, and must be served when the other one has had its way. */
+/** A well-behaved client is connected all the time, and must still be served after the attack. */
 beforeEach(async () => {
   store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
@@ -50,7 +50,7 @@ const ask = (id: number): Buffer => encodeFrame(frameType.data, 0, id, encodeReq
 
 interface Hostile {
   readonly socket: Socket;
-  /** Types of the frames that came, with the code of RST_STREAM and GOAWAY: "3:7". */
+  /** Types of the received frames, with the code of RST_STREAM and GOAWAY: "3:7". */
   readonly frames: string[];
 }
 
@@ -76,7 +76,7 @@ async function dialHostile(): Promise<Hostile> {
   return { socket, frames };
 }
 
-/** Writes pieces until the server ends the connection; returns how many it took. */
+/** Writes pieces until the server ends the connection. Returns how many were written. */
 async function flood({ socket }: Hostile, count: number, piece: (index: number) => Buffer): Promise<number> {
   let sent = 0;
   for (; sent < count && !socket.destroyed && !socket.readableEnded; sent++) {
@@ -86,7 +86,7 @@ async function flood({ socket }: Hostile, count: number, piece: (index: number) 
   return sent;
 }
 
-test("who opens and cancels calls without end is sent away (CVE-2023-44487)", async () => {
+test("a client that endlessly opens and cancels calls is disconnected (CVE-2023-44487)", async () => {
   const hostile = await dialHostile();
   const sent = await flood(hostile, 50_000, (index) => {
     const id = 2 * index + 1;
@@ -96,7 +96,7 @@ test("who opens and cancels calls without end is sent away (CVE-2023-44487)", as
   await expect.poll(() => hostile.socket.destroyed || hostile.socket.readableEnded).toBe(true);
 });
 
-test("who opens more calls than a connection may have is refused the rest", async () => {
+test("calls beyond the limit of a connection are refused", async () => {
   const hostile = await dialHostile();
   await flood(hostile, 1_200, (index) => Buffer.concat([open(2 * index + 1), ask(2 * index + 1)]));
   const refused = () => hostile.frames.filter((frame) => frame === `${frameType.rstStream}:7`).length;
@@ -105,7 +105,7 @@ test("who opens more calls than a connection may have is refused the rest", asyn
   hostile.socket.destroy();
 });
 
-test("who sends headers without end is sent away (CVE-2024-28182)", async () => {
+test("a client that endlessly sends headers is disconnected (CVE-2024-28182)", async () => {
   const hostile = await dialHostile();
   const field = Buffer.concat([Buffer.of(0, 1), Buffer.from("x"), Buffer.of(120), Buffer.alloc(120, "y")]);
   const block = Buffer.concat(Array.from({ length: 100 }, () => field));
@@ -118,7 +118,7 @@ test("who sends headers without end is sent away (CVE-2024-28182)", async () => 
 test.each([
   { name: "pings", frame: encodeFrame(frameType.ping, 0, 0, Buffer.alloc(8)) },
   { name: "settings", frame: encodeFrame(frameType.settings, 0, 0, Buffer.from([0, 4, 0, 0, 255, 255])) },
-])("who sends $name without end and reads no answer is sent away", async ({ frame }) => {
+])("a client that endlessly sends $name and reads no reply is disconnected", async ({ frame }) => {
   const hostile = await dialHostile();
   hostile.socket.pause();
   const many = Buffer.concat(Array.from({ length: 1_000 }, () => frame));

@@ -1,21 +1,22 @@
 import type { ServerHttp2Session } from "node:http2";
 import type { LoopClock } from "./loop-clock.ts";
 
-/** Time between pings, in milliseconds. */
+/** Default time between pings, in milliseconds. */
 export const standardPingMs = 30_000;
 
+/** When an HTTP/2 connection counts as dead. */
 export interface KeepaliveOptions {
   /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
   readonly intervalMs?: number | undefined;
-  /** Longest time to wait for an answer, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */
+  /** Longest wait for the reply to a ping, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */
   readonly timeoutMs?: number | undefined;
 }
 
 /**
- * Calls `onSilent` for a session whose peer no longer answers pings: a node that lost its power never closes its
- * connection, and its subscription would stay for ever.
+ * Calls `onSilent` when the client of a session no longer answers pings. A node that lost its power never closes its
+ * connection, and its subscription would last indefinitely.
  *
- * Whoever sends anything at all is alive: behind a slow line the answer may wait for minutes after what is being read.
+ * A client that sends anything counts as alive: on a slow link, the reply may be queued for minutes behind other data.
  */
 export function keepAlive(
   session: ServerHttp2Session,
@@ -29,24 +30,24 @@ export function keepAlive(
   const wait = (ms = intervalMs): void => {
     cancel = clock.after(ms, ping);
   };
-  const judge = (bytesRead: number): void => {
+  const awaitReply = (bytesRead: number): void => {
     cancel = clock.after(timeoutMs, () => {
       if (session.destroyed) return;
       if (socket.bytesRead === bytesRead) onSilent();
-      else judge(socket.bytesRead);
+      else awaitReply(socket.bytesRead);
     });
   };
   const ping = (): void => {
     if (session.destroyed) return;
-    judge(socket.bytesRead);
-    // A ping that cannot be sent or is given up is no answer: a session that is closing may wait for its streams for ever.
+    awaitReply(socket.bytesRead);
+    // An error is not a reply: a closing session fails its pings, but may wait for its streams indefinitely.
     session.ping((error) => {
       if (error !== null || session.destroyed) return;
       cancel();
       wait();
     });
   };
-  // Thousands that came in the same second are not pinged in the same moment.
+  // A random first delay, so that thousands of clients that connected in the same second are not pinged together.
   wait(intervalMs * (0.5 + Math.random() / 2));
   session.once("close", () => cancel());
 }

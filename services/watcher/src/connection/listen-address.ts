@@ -2,17 +2,17 @@ import { parseHostPort } from "@kpng/process/connection/host-port.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { withoutCredentials } from "@kpng/process/redact.ts";
 
-/** Where a watcher listens. */
+/** Address on which a watcher serves its clients. */
 export type ListenAddress =
   | { readonly kind: "tcp"; readonly host: string | undefined; readonly port: number; readonly isIPv6Only: boolean }
   | { readonly kind: "unix"; readonly path: string };
 
 /**
- * Parses `--listen`.
+ * Parses a value of `--listen`.
  *
- * | text | listens on |
+ * | value | listens on |
  * |---|---|
- * | `tcp://127.0.0.1:12090` | that address |
+ * | `tcp://127.0.0.1:12090` | this address |
  * | `tcp://:12090` | all addresses of both families |
  * | `tcp4://:12090`, `tcp6://:12090` | all addresses of that family |
  * | `unix:///run/kpng.sock` | a unix socket |
@@ -24,7 +24,7 @@ export function parseListenAddress(text: string): ListenAddress {
   if (match?.[1] === undefined || match[2] === undefined) {
     throw new ProcessError(
       "BAD_OPTION",
-      `--listen "${withoutCredentials(text)}" is no address: write tcp://host:port or unix:///path`,
+      `--listen "${withoutCredentials(text)}" is not an address: write tcp://host:port or unix:///path`,
     );
   }
   const [, protocol, rest] = match;

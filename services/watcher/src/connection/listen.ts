@@ -5,7 +5,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import type { ListenAddress } from "./listen-address.ts";
 
 /**
- * Opens an address and returns how it can be dialled; a port 0 is resolved.
+ * Starts listening and returns the address for clients. Port 0 is replaced by the chosen port.
  *
  * Errors: LISTEN_FAILED.
  */
@@ -26,7 +26,7 @@ export async function listen(server: Server, address: ListenAddress): Promise<st
   });
   server.on("error", () => undefined);
   if (address.kind === "unix") {
-    // As the original: the owner and its group, nobody else.
+    // As in KPNG: access for the owner and the group only.
     chmodSync(address.path, 0o660);
     return text;
   }

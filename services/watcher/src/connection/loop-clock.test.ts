@@ -5,7 +5,7 @@ import { LoopClock } from "./loop-clock.ts";
 const clock = new LoopClock(5);
 afterEach(() => clock.stop());
 
-test("deadlines are met in the order of their times, and one that is taken back is not", async () => {
+test("callbacks run in the order of their times, and a cancelled one does not run", async () => {
   clock.start();
   const called: string[] = [];
   const { promise, resolve } = Promise.withResolvers<void>();
@@ -17,13 +17,13 @@ test("deadlines are met in the order of their times, and one that is taken back 
   expect(called).toEqual(["soon", "late"]);
 });
 
-test("a loop that is held up is no time that passes", async () => {
+test("the clock stops while the event loop is blocked", async () => {
   clock.start();
   let isOver = false;
   clock.after(100, () => {
     isOver = true;
   });
-  // Ten times the deadline, after which timers run before sockets.
+  // Ten times the delay, after which timers run before sockets.
   await turn();
   const untilMs = performance.now() + 1_000;
   while (performance.now() < untilMs);

@@ -1,17 +1,17 @@
-/** A deadline that has not passed. */
+/** A pending callback. */
 interface Deadline {
   readonly atMs: number;
   readonly callback: () => void;
 }
 
 /**
- * A clock for judging peers: it stands while the event loop is held up.
+ * Clock for timeouts of clients: it stops while the event loop is blocked.
  *
- * After a turn of the loop that took ten seconds, timers of Node.js that became due meanwhile run before the sockets are
- * read: what a peer has sent in time would count as missing. Of each such turn this clock counts two ticks at most, and
- * between any two ticks the sockets are read.
+ * After a turn of the event loop that took ten seconds, Node.js runs the timers that became due before it reads
+ * sockets. A timeout would then end clients whose data has already arrived. This clock counts at most two ticks per
+ * turn, and sockets are read between any two ticks.
  *
- * *Bound:* one entry for each deadline; a tick costs some nanoseconds for each.
+ * *Bound:* one entry per pending callback. *Cost:* some nanoseconds per entry and tick.
  */
 export class LoopClock {
   readonly #tickMs: number;
@@ -20,7 +20,7 @@ export class LoopClock {
   #lastMs = 0;
   #interval: NodeJS.Timeout | undefined;
 
-  /** `tickMs` is how exact it is. It does not keep the process alive. */
+  /** `tickMs` is the resolution. The clock does not keep the process alive. */
   constructor(tickMs = 1_000) {
     this.#tickMs = tickMs;
   }
@@ -35,13 +35,13 @@ export class LoopClock {
     }, this.#tickMs).unref();
   }
 
-  /** Nothing is called back any more. */
+  /** Drops all pending callbacks. */
   stop(): void {
     clearInterval(this.#interval);
     this.#deadlines.clear();
   }
 
-  /** Calls back once, `ms` milliseconds of this clock from now or up to a tick later; the result takes that back. */
+  /** Calls back once after `ms` milliseconds of this clock, up to a tick late. Returns a function that cancels this. */
   after(ms: number, callback: () => void): () => void {
     const deadline = { atMs: this.#nowMs + ms, callback };
     this.#deadlines.add(deadline);

@@ -20,24 +20,24 @@ beforeEach(() => {
 });
 afterEach(() => watched.stop());
 
-describe("a connection that is silent is ended", () => {
-  test("one that answers no ping and sends nothing", async () => {
+describe("the server ends", () => {
+  test("a connection that answers no ping and sends nothing", async () => {
     await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 40 } });
-    const socket = connectTcp(watched.place);
+    const socket = connectTcp(watched.socketAddress);
     socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
     await once(socket.resume(), "close");
     expect(await watched.metric("kpng_connections_ended_total", { reason: "silent" })).toBe(1);
   });
 
-  test("but not one that answers no ping and sends something else: its answer may wait behind what it reads", async () => {
+  test("no connection that sends other data without answering a ping, because the reply may be queued", async () => {
     await watched.serve({ keepalive: { intervalMs: 20, timeoutMs: 100 } });
-    const socket = connectTcp(watched.place);
+    const socket = connectTcp(watched.socketAddress);
     socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1");
     let isClosed = false;
     socket.resume().once("close", () => {
       isClosed = true;
     });
-    // PRIORITY frames, which mean nothing any more (RFC 9113 §5.3.2).
+    // PRIORITY frames, which are deprecated and ignored (RFC 9113 §5.3.2).
     for (let count = 0; count < 50; count++) {
       socket.write(Buffer.from([0, 0, 5, 2, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0]));
       await new Promise((resolve) => setTimeout(resolve, 20));
@@ -53,21 +53,21 @@ describe("a connection that is silent is ended", () => {
   ]).toString("latin1");
   const half = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
   test.each([
-    { name: "half a preface", bytes: "PRI * HTT" },
+    { name: "half an HTTP/2 preface", bytes: "PRI * HTT" },
     { name: "HTTP/2 without a call", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" },
-    { name: "calls of HTTP/2 that ask for nothing", bytes: silentCalls },
-    { name: "half a head of HTTP/1.1", bytes: half },
-    { name: "a body of HTTP/1.1 that does not end", bytes: `${half}Content-Length: 20\r\n\r\n{` },
+    { name: "HTTP/2 calls without a request", bytes: silentCalls },
+    { name: "half an HTTP/1.1 header", bytes: half },
+    { name: "an HTTP/1.1 body that does not end", bytes: `${half}Content-Length: 20\r\n\r\n{` },
   ])("$name", async ({ bytes }) => {
     await watched.serve({ idleMs: 60, firstBytesMs: 60 });
-    const socket = connectTcp(watched.place);
+    const socket = connectTcp(watched.socketAddress);
     socket.on("error", () => undefined);
     socket.write(bytes, "latin1");
     await once(socket.resume(), "close");
     await expect.poll(() => watched.metric("kpng_connections")).toBe(0);
   });
 
-  test("but not one with a call, over either version of HTTP", async () => {
+  test("no connection with a call, over HTTP/2 or HTTP/1.1", async () => {
     await watched.serve({ idleMs: 30 });
     const http2 = await watched.openWatch();
     const transport = createConnectTransport({ baseUrl: `http://${watched.address}`, httpVersion: "1.1" });

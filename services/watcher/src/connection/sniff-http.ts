@@ -2,30 +2,31 @@ import type { Http2Server } from "node:http2";
 import { createServer, type Server, type Socket } from "node:net";
 import type { LoopClock } from "./loop-clock.ts";
 
-/** What every HTTP/2 connection begins with (RFC 9113 §3.4); no HTTP/1 request line can. */
+/** First bytes of every HTTP/2 connection (RFC 9113 §3.4). They are not a valid HTTP/1 request line. */
 const preface = Buffer.from("PRI * HTTP/2.0");
 
+/** Where detected connections are passed to. */
 export interface SniffOptions {
   readonly http2: Http2Server;
   readonly toHttp1: (socket: Socket) => void;
   readonly clock: LoopClock;
-  /** In milliseconds. */
+  /** Longest time until the protocol is known, in milliseconds. */
   readonly firstBytesMs: number;
 }
 
 /**
- * One port for HTTP/2 with prior knowledge (gRPC) and HTTP/1.1 (curl, browsers): looks at the first bytes of each
- * connection and hands it to the server that speaks its language. One that does not show it within `firstBytesMs` is
- * ended.
+ * Returns a server that accepts HTTP/2 with prior knowledge (gRPC) and HTTP/1.1 (curl, browsers) on one port. It
+ * detects the protocol by the first bytes of a connection, and passes the connection on. It ends connections whose
+ * protocol is still unknown after `firstBytesMs`.
  *
- * Over TLS this is not needed: there ALPN says it.
+ * Not needed with TLS, where ALPN negotiates the protocol.
  */
 export function sniffHttp({ http2, toHttp1, clock, firstBytesMs }: SniffOptions): Server {
-  // The kernel's probes are all that finds out about a reader over HTTP/1.1 that lost its power: there are no pings.
+  // HTTP/1.1 has no pings, so only TCP keep-alive detects a client that lost its power.
   return createServer({ keepAlive: true, keepAliveInitialDelay: 30_000 }, (socket) => {
     const cancel = clock.after(firstBytesMs, () => socket.destroy());
     socket.once("close", cancel);
-    // A connection that breaks before it has said anything concerns nobody.
+    // Errors before the protocol is known are ignored: no call is affected.
     const ignore = (): void => undefined;
     socket.on("error", ignore);
     readPreface(socket, (first) => {
@@ -40,7 +41,7 @@ export function sniffHttp({ http2, toHttp1, clock, firstBytesMs }: SniffOptions)
   });
 }
 
-/** Calls back once with all that has arrived, as soon as it is clear whether it is the preface. */
+/** Calls back once with the received bytes, as soon as they decide whether they are the preface. */
 function readPreface(socket: Socket, done: (first: Buffer) => void): void {
   let seen = Buffer.alloc(0);
   const read = (): void => {

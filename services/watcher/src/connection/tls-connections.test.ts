@@ -27,7 +27,7 @@ describe("over TLS", () => {
     return { ca: readFileSync(files.ca), key: readFileSync(key), cert: readFileSync(crt) };
   }
 
-  test("a connection that has lasted long enough hears GOAWAY, and then its stream ends", async () => {
+  test("a connection at its maximum age receives GOAWAY, and then its stream ends", async () => {
     const context = await serveTls({ maxAgeMs: 200, agePaceMs: 1 });
     const session = connectHttp2(`https://${watched.address}`, { ...context, checkServerIdentity: () => undefined });
     const watch = watched.dialWatch(session);
@@ -39,12 +39,12 @@ describe("over TLS", () => {
 
   test.each([
     { name: "HTTP/1.1 without a request", protocol: "http/1.1", bytes: "" },
-    { name: "HTTP/1.1 with half of one", protocol: "http/1.1", bytes: "GET / HTTP/1.1\r\nHost" },
+    { name: "HTTP/1.1 with half a request", protocol: "http/1.1", bytes: "GET / HTTP/1.1\r\nHost" },
     { name: "HTTP/2 without a call", protocol: "h2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" },
   ])("$name is ended", async ({ protocol, bytes }) => {
     const context = await serveTls({ idleMs: 60 });
     const tls = { ...context, checkServerIdentity: () => undefined, ALPNProtocols: [protocol] };
-    const socket = connectTls({ ...watched.place, ...tls });
+    const socket = connectTls({ ...watched.socketAddress, ...tls });
     socket.on("error", () => undefined);
     await once(socket, "secureConnect");
     expect(socket.alpnProtocol).toBe(protocol);

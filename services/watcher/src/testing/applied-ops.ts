@@ -5,17 +5,17 @@ import { hasBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
 import type { Changes } from "../stream/delta/projection.ts";
 import { opsIn } from "../stream/serve/watch-ops.ts";
 
-/** What a subscriber holds: the bytes of items, in hex, by `set path`. */
+/** Items that a subscriber holds: their bytes in hex, by `set path`. */
 export type Held = ReadonlyMap<string, string>;
 
-/** Returns what a subscriber holds that held `before` and applied the changes. */
+/** Returns the items of a subscriber after it applied changes to `before`. */
 export function applied(before: Held, changes: Changes): Held {
   const held = new Map(before);
   for (const op of opsOfChanges(changes)) applyOp(held, op);
   return held;
 }
 
-/** All operations, unpacked. */
+/** Returns all operations of changes, unpacked. */
 export function* opsOfChanges(changes: Changes): Iterable<OpItem> {
   for (const piece of changes.frames()) for (const op of opsIn(piece)) yield* unpacked(op);
 }
@@ -28,7 +28,7 @@ function* unpacked(item: OpItem): Iterable<OpItem> {
   }
   const { Items: bytes, Size: size, Encoding: encoding } = op.value;
   const message = encoding === Encoding.Zstd ? zstdDecompressSync(bytes) : bytes;
-  if (message.length !== size) throw new Error(`${message.length} bytes where ${size} were said`);
+  if (message.length !== size) throw new Error(`${message.length} bytes instead of the stated ${size}`);
   yield* fromBinary(OpItemsSchema, message).Items;
 }
 
@@ -48,6 +48,6 @@ function applyOp(held: Map<string, string>, { Op: op }: OpItem): void {
       }
       return;
     default:
-      throw new Error(`${op.case} among changes`);
+      throw new Error(`unexpected ${op.case} among changes`);
   }
 }

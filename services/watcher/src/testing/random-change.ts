@@ -2,7 +2,10 @@ import { makePick } from "@kpng/process/testing/random.ts";
 import type { ObjectChange } from "../source/source.ts";
 import { addresses, draining, endpoint, node, ready, service, slice } from "./build.ts";
 
-/** A change among few Services, slices and nodes, so that changes often meet. `random` gives numbers from 0 to below 1. */
+/**
+ * Returns a random change of one of few Services, slices and nodes, so that changes often affect the same object.
+ * `random` returns numbers from 0 up to but not including 1.
+ */
 export function randomChange(random: () => number): ObjectChange {
   const pick = makePick(random);
   const name = pick("a", "b", "c", "d");

@@ -6,7 +6,7 @@ import { type ServeOptions, serveTask } from "../stream/serve/serve.ts";
 import { proxyNamesOf } from "../stream/session/requests.ts";
 import { Subscribers } from "../stream/session/subscribers.ts";
 
-/** A real server on a store, for tests: on a free port of the loopback unless told otherwise. */
+/** A running server, started by {@link serveStore}. */
 export interface TestServer {
   /** `host:port`, or the unix address. */
   readonly address: string;
@@ -16,6 +16,7 @@ export interface TestServer {
   stop(): Promise<void>;
 }
 
+/** Serves a store for tests, by default on a free loopback port. */
 export async function serveStore(store: Store, options: Partial<ServeOptions> = {}): Promise<TestServer> {
   const stop = new AbortController();
   const health = new Health();

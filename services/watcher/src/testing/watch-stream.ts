@@ -2,7 +2,7 @@ import { type ClientHttp2Session, type ClientHttp2Stream, connect } from "node:h
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 
-/** A gRPC message in its frame. */
+/** Encodes a request as a gRPC message with its length prefix. */
 export function encodeRequest(request: MessageInitShape<typeof WatchReqSchema>): Buffer {
   const message = toBinary(WatchReqSchema, create(WatchReqSchema, request));
   const head = Buffer.alloc(5);
@@ -10,11 +10,11 @@ export function encodeRequest(request: MessageInitShape<typeof WatchReqSchema>):
   return Buffer.concat([head, message]);
 }
 
-/** A Watch call on bare HTTP/2: what happens to it can be seen frame by frame. */
+/** A Watch call over plain HTTP/2, for tests of the order of frames. */
 export class WatchStream {
   readonly session: ClientHttp2Session;
   readonly stream: ClientHttp2Stream;
-  /** What happened, in order: "goaway", "trailers", "close of stream", "close of session". */
+  /** Events in order: "goaway", "trailers", "close of stream", "close of session". */
   readonly events: string[] = [];
   readonly ended: Promise<void>;
   trailers: Readonly<Record<string, unknown>> = {};
@@ -49,6 +49,7 @@ export class WatchStream {
     this.stream.write(encodeRequest(request));
   }
 
+  /** Requests the next batch. */
   ask(request: MessageInitShape<typeof WatchReqSchema> = { NodeName: "n1" }): void {
     this.stream.write(encodeRequest(request));
   }
@@ -61,12 +62,13 @@ export class WatchStream {
     return String(this.trailers["grpc-retry-pushback-ms"]);
   }
 
-  /** Resolves at the next byte. */
+  /** Resolves when at least `byteCount` bytes have arrived in total, or the stream has closed. */
   async received(byteCount = 1): Promise<void> {
     while (this.byteCount < byteCount && !this.stream.closed) await new Promise((resolve) => setImmediate(resolve));
   }
 }
 
+/** Opens an HTTP/2 connection to `host:port`. */
 export function dialHttp2(address: string): ClientHttp2Session {
   const session = connect(`http://${address}`);
   session.on("error", () => undefined);

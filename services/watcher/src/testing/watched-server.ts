@@ -4,7 +4,9 @@ import { node, service } from "./build.ts";
 import { serveStore, type TestServer } from "./serve-store.ts";
 import { dialHttp2, WatchStream } from "./watch-stream.ts";
 
-/** A store with one Service and the node `n1`, the server that a test wants on it, and the calls to that server. */
+/**
+ * A store with one Service and the node `n1`, a server on it, and Watch calls to the server. Ends them with the test.
+ */
 export class WatchedServer {
   readonly store = new Store();
   readonly #streams: WatchStream[] = [];
@@ -14,13 +16,14 @@ export class WatchedServer {
     this.store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
   }
 
+  /** Starts the server with the options of the test. */
   async serve(options: Partial<ServeOptions>): Promise<void> {
     this.#server = await serveStore(this.store, options);
   }
 
-  /** Throws before {@link serve}, as all that asks the server does. */
+  /** The running server. Throws before {@link serve}. */
   get server(): TestServer {
-    if (this.#server === undefined) throw new Error("nothing is served yet");
+    if (this.#server === undefined) throw new Error("serve() was not called");
     return this.#server;
   }
 
@@ -28,20 +31,20 @@ export class WatchedServer {
     return this.server.address;
   }
 
-  /** *Shape:* as `connect` of `node:net` takes it. */
-  get place(): { readonly host: string | undefined; readonly port: number } {
+  /** Address for `connect` of `node:net`. */
+  get socketAddress(): { readonly host: string | undefined; readonly port: number } {
     const [host, port] = this.address.split(":");
     return { host, port: Number(port) };
   }
 
-  /** A Watch call that has just been made; it ends with the test. */
+  /** Starts a Watch call. */
   dialWatch(session = dialHttp2(this.address)): WatchStream {
     const watch = new WatchStream(session);
     this.#streams.push(watch);
     return watch;
   }
 
-  /** One that has its first batch and asks for the next. */
+  /** Starts a Watch call that has received its first batch and requested the next. */
   async openWatch(): Promise<WatchStream> {
     const watch = this.dialWatch();
     await watch.received(40);
@@ -49,12 +52,12 @@ export class WatchedServer {
     return watch;
   }
 
-  /** The value of a metric with these labels, whatever its others are; 0 if there is none. */
+  /** Returns the value of a metric whose labels include these; 0 if there is none. */
   async metric(name: string, labels: Readonly<Record<string, string>> = {}): Promise<number> {
     const values = (await this.server.metrics.getSingleMetric(name)?.get())?.values ?? [];
-    const isMeant = (of: Readonly<Partial<Record<string, string | number>>>) =>
+    const hasLabels = (of: Readonly<Partial<Record<string, string | number>>>) =>
       Object.entries(labels).every(([key, text]) => of[key] === text);
-    return values.find((value) => isMeant(value.labels))?.value ?? 0;
+    return values.find((value) => hasLabels(value.labels))?.value ?? 0;
   }
 
   async stop(): Promise<void> {

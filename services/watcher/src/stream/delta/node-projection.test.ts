@@ -18,7 +18,7 @@ import {
   slice,
   starting,
 } from "../../testing/build.ts";
-import { plainItems } from "../../testing/plain-items.ts";
+import { expectedItems } from "../../testing/expected-items.ts";
 import { diffItems } from "./diff-items.ts";
 import { nodeProjection } from "./node-projection.ts";
 import type { Changes } from "./projection.ts";
@@ -100,7 +100,7 @@ const requests: readonly NodeViewRequest[] = nodeNames.flatMap((nodeName) => [
 ]);
 
 function plainHeld(snapshot: Snapshot, request: NodeViewRequest): Held {
-  return applied(new Map(), diffItems([], plainItems(snapshot, request), nodeViewOrder));
+  return applied(new Map(), diffItems([], expectedItems(snapshot, request), nodeViewOrder));
 }
 
 function bytesOf(changes: Changes): string {
@@ -108,7 +108,7 @@ function bytesOf(changes: Changes): string {
 }
 
 function checkAt(snapshot: Snapshot, request: NodeViewRequest, projection = nodeProjection(request)): void {
-  const plain = [...plainItems(snapshot, request)];
+  const plain = [...expectedItems(snapshot, request)];
   const wanted = plainHeld(snapshot, request);
   const whole = projection.whole(snapshot);
   if (request.takesBatches) expect(applied(new Map(), whole)).toEqual(wanted);
@@ -129,7 +129,7 @@ function checkBetween(
 ) {
   const changes = projection.between(before, snapshot);
   const [held, wanted] = [plainHeld(before, request), plainHeld(snapshot, request)];
-  const plain = diffItems(plainItems(before, request), plainItems(snapshot, request), nodeViewOrder);
+  const plain = diffItems(expectedItems(before, request), expectedItems(snapshot, request), nodeViewOrder);
   if (request.takesBatches) expect(applied(held, changes)).toEqual(wanted);
   else expect(bytesOf(changes)).toBe(bytesOf(plain));
   if (!request.takesBatches) expect(changes.isEmpty).toBe(plain.isEmpty);
@@ -137,7 +137,7 @@ function checkBetween(
 
 function checkResume(before: Snapshot, snapshot: Snapshot, request: NodeViewRequest): void {
   const digests = new BucketDigests();
-  for (const item of plainItems(before, request)) digests.toggle(digestOf(item));
+  for (const item of expectedItems(before, request)) digests.toggle(digestOf(item));
   const changes = resumeView(snapshot, request, digests);
   expect(applied(plainHeld(before, request), changes)).toEqual(plainHeld(snapshot, request));
 }
@@ -215,7 +215,7 @@ test("who resumes and holds little that is right gets all of it packed", () => {
     checkResume(before, store.snapshot, request);
     checkResume(before, store.snapshot, { ...request, takesBatches: true });
     const digests = new BucketDigests();
-    for (const item of plainItems(before, request)) digests.toggle(digestOf(item));
+    for (const item of expectedItems(before, request)) digests.toggle(digestOf(item));
     const [plain, packed] = [false, true].map(
       (takesBatches) => bytesOf(resumeView(store.snapshot, { ...request, takesBatches }, digests)).length,
     );

@@ -2,7 +2,7 @@ import { makeRandom } from "@kpng/process/testing/random.ts";
 import { describe, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node } from "../../testing/build.ts";
-import { plainItems } from "../../testing/plain-items.ts";
+import { expectedItems } from "../../testing/expected-items.ts";
 import { randomChange } from "../../testing/random-change.ts";
 import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
@@ -12,7 +12,7 @@ import { Subscription } from "./subscription.ts";
 
 const local = (nodeName: string, isExtended: boolean): Projection => {
   const request = { nodeName, proxyName: "", isExtended, wantsNode: isExtended };
-  return { ...nodeProjection(request), items: (snapshot) => plainItems(snapshot, request) };
+  return { ...nodeProjection(request), items: (snapshot) => expectedItems(snapshot, request) };
 };
 
 const projections: readonly (readonly [string, readonly Projection[]])[] = [

@@ -10,8 +10,8 @@ import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/node.ts";
 import { makeServiceView } from "../view/service-view.ts";
 
-/** A node's items without anything shared or remembered: what the engine must agree with. */
-export function* plainItems(
+/** Computes the items of a node from scratch, without caches. Tests compare the incremental engine with it. */
+export function* expectedItems(
   snapshot: Snapshot,
   { nodeName, proxyName, isExtended, wantsNode }: NodeViewRequest,
 ): Iterable<Item> {
