@@ -1,6 +1,6 @@
 import { globSync, readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { codeSpans, simpleCommands } from "./code-spans.ts";
+import { type CodeSpan, codeSpans, simpleCommands } from "./code-spans.ts";
 import { commandFaults, knownOptions } from "./command-faults.ts";
 import { type Document, distinctMatches, filesUnder, readDocuments } from "./documents.ts";
 
@@ -32,13 +32,27 @@ function spansOf(document: Document): readonly string[] {
 
 test.each(documents)("what $path names exists", (document) => {
   const unknown = {
-    commands: codeSpans(document).flatMap(simpleCommands).flatMap(commandFaults),
+    commands: codeSpans(document).filter(isNoMessage).flatMap(simpleCommands).flatMap(commandFaults),
+    messages: unknownMessages(document),
     options: unknownOptions(spansOf(document)),
     names: unknownNames(spansOf(document)),
     files: unknownFiles(spansOf(document)),
   };
-  expect(unknown).toEqual({ commands: [], options: [], names: [], files: [] });
+  expect(unknown).toEqual({ commands: [], messages: [], options: [], names: [], files: [] });
 });
+
+/** `kpng stops` is a line of the log. */
+function isNoMessage({ text }: CodeSpan): boolean {
+  return !code.includes(`"${text}"`);
+}
+
+/** Messages after "log line", which must be in the code; the last word may be an expression there. */
+function unknownMessages({ text }: Document): readonly string[] {
+  const messages = [...text.matchAll(/log lines?((?:\s`[^`]+`(?:,|\sor|\sand)?)+)/g)].flatMap(([, list = ""]) =>
+    [...list.matchAll(/`([^`]+)`/g)].map(([, message = ""]) => message),
+  );
+  return messages.filter((message) => !code.includes(message) && !code.includes(message.replace(/\w+$/, "${")));
+}
 
 /** A span that ends in a dash stands for several options: `--conntrack-…`. */
 function unknownOptions(spans: readonly string[]): readonly string[] {
