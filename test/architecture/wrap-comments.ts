@@ -21,15 +21,16 @@ function wrapComments(text: string): string {
     const line = waiting.shift();
     if (line === undefined) return wrapped.join("\n");
     const [, indent = "", marker = "", words = ""] = /^(\s*)(\/\*\*|\*|\/\/|#) (.*)$/.exec(line) ?? [];
-    const end = line.lastIndexOf(" ", maxWidth);
-    if (marker === "" || line.length <= maxWidth || end <= indent.length + marker.length) {
+    const cut = line.lastIndexOf(" ", maxWidth);
+    if (marker === "" || line.length <= maxWidth || cut <= indent.length + marker.length) {
       wrapped.push(line);
     } else if (marker === "/**") {
       // A docstring of one line becomes one of several.
-      waiting.unshift(`${indent}/**`, `${indent} * ${words.replace(/ \*\/$/, "")}`, `${indent} */`);
+      const end = words.endsWith("*/") ? [`${indent} */`] : [];
+      waiting.unshift(`${indent}/**`, `${indent} * ${words.replace(/ \*\/$/, "")}`, ...end);
     } else {
-      wrapped.push(line.slice(0, end));
-      const rest = line.slice(end + 1);
+      wrapped.push(line.slice(0, cut));
+      const rest = line.slice(cut + 1);
       const start = `${indent}${marker} `;
       const next = waiting[0];
       // Items of lists are continued with an indentation of two.

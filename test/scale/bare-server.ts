@@ -14,8 +14,8 @@ import { cpuMs, type ServerUsage, serverUsage } from "./server-usage.ts";
 import { makeCluster, type SyntheticShape } from "./synthetic.ts";
 
 /**
- * The floor: a server of node:http2 that sends every stream the bytes of one node, made once, and reads what the streams
- * say without looking at it. It knows no node, no pace, no resume; what a watcher costs beyond it is the watcher's own.
+ * Baseline: a node:http2 server that sends every stream the same encoded bytes, and reads the requests without decoding
+ * them. It has no views, no pacing and no resume, so the difference to a watcher is the cost of the watcher's own code.
  */
 const store = new Store();
 const projection = nodeProjection({

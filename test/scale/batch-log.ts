@@ -1,4 +1,4 @@
-/** A change and when it was made, by the machine's monotonic clock. */
+/** Revision of a change, and its time by the machine's monotonic clock. */
 export interface MadeChange {
   readonly revision: number;
   readonly atMs: number;
@@ -14,7 +14,7 @@ export interface Quantiles {
 }
 
 export interface Latencies extends Quantiles {
-  /** For each change, when the last stream had it. */
+  /** For each change, the time until the last stream had it. */
   readonly lastByChange: readonly number[];
 }
 
@@ -24,10 +24,10 @@ export function summarize(sorted: readonly number[]): Quantiles {
   return { count: sorted.length, p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1) };
 }
 
-/** How many entries the log has room for at first; it doubles when it is full. */
+/** Initial capacity of the log in entries; a full log doubles it. */
 const firstCapacity = 1 << 16;
 
-/** Which stream had a batch complete at which time: some bytes per batch, whatever the batch holds. */
+/** Log of received batches: stream, revision and time. A batch of any size takes a few bytes. */
 export class BatchLog {
   #streams = new Uint32Array(firstCapacity);
   #revisions = new Float64Array(firstCapacity);
@@ -51,10 +51,10 @@ export class BatchLog {
   }
 
   /**
-   * Each batch's age, in milliseconds: from when the oldest change that it tells was made until it was complete.
+   * Returns the age of each batch, in milliseconds: from its oldest change until the whole batch was received.
    *
-   * `sinceRevision` is where all streams were when the log was cleared. A server that tells no revisions must have made
-   * one batch of each change; the batches of a stream are then counted.
+   * `sinceRevision` is the revision of all streams when the log was cleared. If the server sends no revisions, it must
+   * send one batch per change, and the batches of each stream are counted.
    */
   latencies(changes: readonly MadeChange[], sinceRevision: number): Latencies {
     const ages: number[] = [];
@@ -81,7 +81,7 @@ export class BatchLog {
     return { ...summarize(sorted), lastByChange };
   }
 
-  /** When the last batch of any stream was complete. */
+  /** Time at which the last batch of any stream was received. */
   get lastAtMs(): number {
     return this.#length === 0 ? Number.NaN : (this.#times[this.#length - 1] ?? Number.NaN);
   }

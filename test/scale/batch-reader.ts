@@ -1,26 +1,26 @@
 const envelopeBytes = 5;
 
-/** OpItem.Sync, field 1 with a length: the first byte of the operation that closes a batch, and of no other. */
+/** Tag of OpItem.Sync (field 1, length-delimited): only the operation that ends a batch starts with this byte. */
 const syncTag = 0x0a;
 
-/** EmptyOp.Revision, field 100 as varint. */
+/** Tag of EmptyOp.Revision (field 100, varint). */
 const revisionTag = [0xa0, 0x06] as const;
 
-/** What of a message that comes in pieces is kept: enough for the whole of a Sync. */
+/** Bytes kept of a message that arrives in several chunks: enough for a complete Sync. */
 const keptBytes = 256;
 
 /**
- * Finds the ends of batches in a stream of gRPC messages: steps from length to length and looks at one byte of each
- * message, whatever the messages hold.
+ * Finds the ends of batches in a stream of gRPC messages. It skips from message to message by their lengths and reads
+ * only the first byte of each.
  */
 export class BatchReader {
   readonly #onSync: (revision: number) => void;
-  /** Beginning of a message that is not complete yet. */
+  /** Start of an incomplete message. */
   #kept: Buffer | undefined;
-  /** How many bytes of that message have come, its envelope included. */
+  /** Bytes of that message received so far, including its envelope. */
   #seen = 0;
 
-  /** Calls `onSync` at each end of a batch, with the server's revision, or 0 if it tells none. */
+  /** Calls `onSync` at the end of each batch, with the server's revision, or 0 if the server sends none. */
   constructor(onSync: (revision: number) => void) {
     this.#onSync = onSync;
   }
@@ -42,7 +42,7 @@ export class BatchReader {
     }
   }
 
-  /** Takes what there is of one message, and returns where it ends in the chunk. */
+  /** Reads the available part of one message, and returns its end in the chunk. */
   #readPiece(chunk: Buffer, start: number, end: number): number {
     this.#kept ??= Buffer.alloc(keptBytes);
     let at = start;
@@ -67,11 +67,11 @@ export class BatchReader {
 }
 
 function readLength(chunk: Buffer, at: number): number {
-  if (chunk[at] !== 0) throw new Error(`a compressed message, or no gRPC at all: first byte ${chunk[at]}`);
+  if (chunk[at] !== 0) throw new Error(`the message is compressed or not gRPC: first byte ${chunk[at]}`);
   return chunk.readUInt32BE(at + 1);
 }
 
-/** Reads a Sync between `start` and `end`. */
+/** Returns the revision of the Sync between `start` and `end`. */
 function readRevision(chunk: Buffer, start: number, end: number): number {
   let at = start + 2;
   if (end - at < 3 || chunk[at] !== revisionTag[0] || chunk[at + 1] !== revisionTag[1]) return 0;

@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 
-/** The benchmarks: `npm run bench` runs all, `npm run bench -- kube-source` one; further arguments go to it. */
+/** Runs the benchmarks: `npm run bench` runs all, `npm run bench -- kube-source` one with the arguments that follow. */
 const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "fan-out": ["node", "test/scale/fan-out.ts"],
   tracing: ["node", "test/scale/tracing.ts"],
@@ -8,7 +8,7 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   iptables: ["node", "test/scale/iptables.ts"],
   wire: ["node", "test/scale/wire.ts"],
   relays: ["node", "test/scale/relays.ts"],
-  // Rules are made in a network namespace of its own.
+  // Sets its rules in a new network namespace.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
 };
 
@@ -17,7 +17,7 @@ const chosen = name === undefined ? Object.keys(benchmarks) : [name];
 for (const one of chosen) {
   const command = benchmarks[one];
   if (command === undefined) {
-    process.stderr.write(`there is no benchmark "${one}"; there are ${Object.keys(benchmarks).join(", ")}\n`);
+    process.stderr.write(`unknown benchmark "${one}": use one of ${Object.keys(benchmarks).join(", ")}\n`);
     process.exit(2);
   }
   process.stdout.write(`\n# ${one}\n\n`);

@@ -1,6 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 
-/** What a process can be asked for by the one that started it: functions by name, each with one argument. */
+/** Functions of a child process that its parent can call, by name; each takes one argument. */
 export type Handlers = Readonly<Record<string, (argument: never) => unknown>>;
 
 interface Call {
@@ -11,17 +11,17 @@ interface Call {
 
 type Answer = { readonly id: number; readonly value: unknown } | { readonly id: number; readonly error: string };
 
-/** Longest time that a process may take to go, which includes writing its profile. */
+/** Limit for a process to exit, including the time to write its profile. */
 const stopMs = 10_000;
 
-/** Answers the calls of the parent process until it is gone. */
+/** Answers calls of the parent process until the parent exits. */
 export function answerCalls(handlers: Handlers): void {
   process.on("message", async (message) => {
     const { id, name, argument } = message as Call;
     let answer: Answer;
     try {
       const handler = handlers[name] as ((argument: unknown) => unknown) | undefined;
-      if (handler === undefined) throw new Error(`no such call: ${name}`);
+      if (handler === undefined) throw new Error(`unknown call: ${name}`);
       answer = { id, value: await handler(argument) };
     } catch (error) {
       answer = { id, error: error instanceof Error ? (error.stack ?? error.message) : String(error) };
@@ -31,7 +31,7 @@ export function answerCalls(handlers: Handlers): void {
   process.on("disconnect", () => process.exit(0));
 }
 
-/** Calls what a child process answers with `answerCalls`. */
+/** Calls the functions that a child process offers with `answerCalls`. */
 export class Caller<H extends Handlers> {
   readonly child: ChildProcess;
   readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
@@ -65,7 +65,7 @@ export class Caller<H extends Handlers> {
     return (await waiting.promise) as Awaited<ReturnType<H[K]>>;
   }
 
-  /** Ends the process and waits until it is gone: it goes by itself when nobody can call it, or is killed. */
+  /** Disconnects from the process, which then exits, and waits for the exit; kills it after a time limit. */
   async stop(): Promise<void> {
     if (this.#end !== undefined) return;
     const gone = new Promise((resolve) => this.child.once("exit", resolve));

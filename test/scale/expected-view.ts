@@ -9,8 +9,8 @@ import { makeServiceView } from "../../services/watcher/src/view/service-view.ts
 import { digestView, type ViewDigest } from "./held-view.ts";
 
 /**
- * What a subscriber must hold that has been told all of a snapshot: each Service by itself, without anything that the
- * streams share or remember.
+ * Returns what a subscriber must hold after receiving a whole snapshot. Each Service is computed separately, without
+ * the data that streams share or cache.
  */
 export function expectedView(snapshot: Snapshot, nodeName: string, isExtended: boolean): ViewDigest {
   const items: (readonly [string, Uint8Array])[] = [];
@@ -20,7 +20,7 @@ export function expectedView(snapshot: Snapshot, nodeName: string, isExtended: b
     const path = serviceKey(service);
     items.push([path, toBinary(ServiceSchema, encodeService(service, isExtended ? view : undefined))]);
     for (const endpoint of view.endpoints) {
-      // A reader that ignores Scopes uses all that it gets for cluster IPs: what must not be used there is left out.
+      // A reader that ignores Scopes uses every endpoint for cluster IPs, so the others must be omitted.
       if (!isExtended && !endpoint.scopes.internal) continue;
       const message = isExtended ? encodeExtendedEndpoint(endpoint, service) : encodeKpngEndpoint(endpoint, service);
       items.push([`${path}/${endpoint.key}`, toBinary(EndpointSchema, message)]);

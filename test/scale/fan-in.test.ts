@@ -27,7 +27,7 @@ describeVariants("kpng-iptables under 100 changes a second", undefined, (variant
     const command = [process.execPath, backend, "--api", `unix://${join(folder, "watcher.sock")}`, ...options];
     proxy = await ProxyUnderTest.start(variant, [...command, "--metrics-bind-address", "127.0.0.1:10249"], []);
     const isInForce = () => proxy.metric("kpng_backend_syncs_total").then((syncs) => syncs > 0);
-    if (!(await proxy.until(isInForce, 30_000))) throw new Error("not in force after 30 s");
+    if (!(await proxy.until(isInForce, 30_000))) throw new Error("the rules were not installed within 30 s");
   });
   afterAll(async () => {
     await proxy?.close();
@@ -35,7 +35,7 @@ describeVariants("kpng-iptables under 100 changes a second", undefined, (variant
     await rm(folder, { recursive: true, force: true });
   });
 
-  test("joins changes to fewer syncs, ends at the last one, and answers health checks all the time", async () => {
+  test("a proxy merges fast changes into fewer syncs, ends with the last change, and keeps answering health checks", async () => {
     const { steps } = makeScript("churn1000", shape);
     const script = steps.slice(0, 5 * changesPerSecond);
     const before = await proxy.metric("kpng_backend_syncs_total");
@@ -68,7 +68,7 @@ describeVariants("kpng-iptables under 100 changes a second", undefined, (variant
     expect(syncs).toBeGreaterThan(0);
     expect(syncs).toBeLessThan(script.length / 2);
     process.stdout.write(`iptables-${variant}: ${script.length} changes, ${syncs} syncs, ${asked} health checks\n`);
-    // The last address that each pod got is there, and no other.
+    // Only the last address of each pod is installed.
     const rules = await proxy.rules();
     const given = new Map<string, string>();
     for (const [change] of script) {

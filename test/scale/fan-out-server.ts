@@ -14,7 +14,7 @@ import { makeCluster, makeService, type SyntheticShape } from "./synthetic.ts";
 import { TracedStore } from "./traced-store.ts";
 
 /**
- * The server under test: a store with a synthetic cluster, and the watcher's own serveTask, in a process of its own.
+ * Process with the server under test: a store with a synthetic cluster, served by the watcher's own serveTask.
  */
 const traced = new TracedStore();
 const { store, subscribers } = traced;
@@ -32,11 +32,11 @@ export interface StartOptions {
 
 export interface ScriptResult {
   readonly changes: readonly MadeChange[];
-  /** Revision before the first change. */
+  /** Revision of the store before the first change. */
   readonly sinceRevision: number;
-  /** CPU time when the first step was made. */
+  /** CPU time at the first step. */
   readonly cpuMs: number;
-  /** How late the last step was made, because the server was busy. */
+  /** Delay of the last step, because the server was busy. */
   readonly behindMs: number;
 }
 
@@ -47,8 +47,8 @@ function apply(changes: readonly ObjectChange[]): MadeChange {
 }
 
 /**
- * A change that every stream is told of, whatever it was told before: changes that cancel each other while a stream is
- * busy are never told, so their revisions would be waited for in vain.
+ * Returns a change that every stream receives. Changes that cancel each other while a stream is busy are never sent, so
+ * a test would wait for their revisions without end.
  */
 function nextMarker(): ObjectChange {
   markersMade += 1;
@@ -58,7 +58,7 @@ function nextMarker(): ObjectChange {
 
 const handlers = {
   async start(options: StartOptions) {
-    // As the program does.
+    // `kpng to-api` does the same.
     looseOldGeneration();
     shape = options.shape;
     store.replace(makeCluster(shape));
@@ -68,7 +68,7 @@ const handlers = {
     return { address: server.address };
   },
 
-  /** Traces this share of the changes from now on; undefined: not at all. */
+  /** Traces this share of the following changes; undefined for none. */
   traceAt({ ratio }: { readonly ratio: number | undefined }): void {
     traced.traceAt(ratio);
   },
@@ -80,13 +80,15 @@ const handlers = {
     return { cpuMs: cpuMs(), ...apply([change]) };
   },
 
-  /** Returns the revision then. */
+  /** Returns the revision after the change. */
   prepare({ script }: { readonly script: ScriptName }): number {
     const { before } = makeScript(script, shape);
     return apply([...before, nextMarker()]).revision;
   },
 
-  /** Plays the steps of a script at its pace; those that are not made by `timeoutMs` are left out, and a marker ends them. */
+  /**
+   * Runs the steps of a script at its pace. Steps later than `timeoutMs` are skipped. A marker follows the last step.
+   */
   async play({
     script,
     timeoutMs,
@@ -103,7 +105,7 @@ const handlers = {
     let behindMs = 0;
     for (const [index, step] of steps.entries()) {
       const early = dueAtMs(index) - monotonicMs();
-      // A busy server is late, and must still be let do its work between two steps.
+      // A busy server is late; it still needs the event loop between two steps.
       await (early > 0 ? sleep(early) : turn());
       if (monotonicMs() > startedAtMs + timeoutMs) break;
       behindMs = Math.max(0, monotonicMs() - dueAtMs(index));
@@ -131,7 +133,7 @@ const handlers = {
     delay.enable();
   },
 
-  /** Longest time, and its 99th percentile, in milliseconds that the event loop was held up since `watchDelay`. */
+  /** Maximum and 99th percentile of the event loop delay since `watchDelay`, in milliseconds. */
   delay(_: Record<never, never>): { readonly p99: number; readonly max: number } {
     delay?.disable();
     return { p99: (delay?.percentile(99) ?? 0) / 1e6, max: (delay?.max ?? 0) / 1e6 };

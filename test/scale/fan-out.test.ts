@@ -8,8 +8,8 @@ import { startCalled } from "./processes.ts";
 import { type OwnServer, startOwnServer } from "./server-under-test.ts";
 
 /**
- * The benchmark in small: that what it measures is right, and what must hold at every size. No test knows a time: the
- * machine may be busy with anything.
+ * Small runs of the benchmark: they check that its results are correct and what must hold at every size. No test checks
+ * a duration, because the machine may be busy.
  */
 const shape = { services: 100, endpoints: 10, nodes: 50 };
 
@@ -26,7 +26,7 @@ const small: RowOptions = {
   limitMs: 60_000,
 };
 
-/** Measures a row; that fails if a sampled stream does not hold what the store says. */
+/** Measures a row. Fails if a sampled stream does not hold the view of the store. */
 async function measured(options: RowOptions) {
   const server = await startOwnServer(options.shape, options.tls);
   try {
@@ -36,11 +36,11 @@ async function measured(options: RowOptions) {
   }
 }
 
-describe("streams hold what the store says they should", () => {
+describe("streams hold the views of the store", () => {
   const rows: readonly (Partial<RowOptions> & { readonly name: string })[] = [
     { name: "after changes, a drained node and a mass reconnect", scripts: ["drain"], storms: [0, 100] },
     { name: "after a rolling update of 1 000 pods", scripts: ["rolling"], streams: 10 },
-    { name: "with what a Go client asks for", isExtended: false },
+    { name: "with the fields that a Go client requests", isExtended: false },
     { name: "with hints for zones", shape: { ...shape, hints: "zone" }, changes: 4 },
     { name: "with hints for nodes", shape: { ...shape, hints: "node" }, changes: 4 },
     { name: "with policy Local on every other Service", shape: { ...shape, localEvery: 2 } },
@@ -53,7 +53,7 @@ describe("streams hold what the store says they should", () => {
     expect(result.failure).toBeUndefined();
     expect(result.checkedStreams).toBe(3);
     if (options.shape.hints === undefined) {
-      // One batch for each stream and change, when changes come one at a time.
+      // Single changes give one batch per stream and change.
       expect(result.single.latencies.count).toBe(options.streams * options.changes);
     }
   });
@@ -78,7 +78,7 @@ describe("readers that stop reading", () => {
     return load.call("open", { fleet, options, timeoutMs: 60_000 });
   }
 
-  /** Makes single changes, and returns what one costs a reader in bytes. */
+  /** Makes single changes, and returns the bytes that a reader received for one. */
   async function singleChanges(): Promise<number> {
     const count = 10;
     const mark = await load.call("mark", { fleet: "readers" });
@@ -97,7 +97,7 @@ describe("readers that stop reading", () => {
     await load.call("reachedRevision", { fleet: "readers", revision, timeoutMs: 60_000 });
   }
 
-  /** Makes thousands of changes; returns how many, and what the server then holds more than before. */
+  /** Makes thousands of changes; returns their number and the growth of the server's memory. */
   async function churn(): Promise<{ readonly changes: number; readonly grownBytes: number }> {
     const before = await server.usage(true);
     const { changes } = await server.calls.call("play", { script: "churn1000", timeoutMs: 60_000 });
@@ -106,13 +106,15 @@ describe("readers that stop reading", () => {
     return { changes: changes.length, grownBytes: after.heapBytes - before.heapBytes };
   }
 
-  test("cost neither memory nor anybody else's batches", { timeout: 180_000 }, async () => {
+  test("stalled readers neither grow the server's memory nor delay batches of other readers", {
+    timeout: 180_000,
+  }, async () => {
     await open("readers", { sampled: 5 });
     const without = await singleChanges();
-    // Streams of one connection share its socket: its buffers in the kernel, which take megabytes, are soon full.
+    // The streams of one connection share its socket, so the kernel buffers of some megabytes are full soon.
     await open("deaf", { firstNode: 50, stallAfterBatches: 0, streamsPerConnection: 50 });
     await open("stuck", { firstNode: 100, stallAfterBatches: 1, streamsPerConnection: 50 });
-    // The first round fills whatever is bounded; what the second adds would be added for ever.
+    // The first round fills all bounded buffers. Growth in the second round would have no bound.
     await churn();
     const { changes, grownBytes } = await churn();
     const queuedBytes = 100 * changes * without;

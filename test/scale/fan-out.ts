@@ -11,8 +11,8 @@ import { changesTable, connectTable, type NamedResult, scriptsTable, stalledTabl
 /**
  * The fan-out benchmark: one watcher, many hollow nodes, on one machine.
  *
- * Without options it measures the rows of `docs/performance.md`. With any of `--streams`, `--services` and
- * `--endpoints` it measures one row of that size, with what the other options add.
+ * Without options it measures the rows of `docs/performance.md`. With `--streams`, `--services` or `--endpoints` it
+ * measures one row of that size; the other options change that row.
  */
 const usage = `node test/scale/fan-out.ts [options]
 
@@ -22,19 +22,19 @@ const usage = `node test/scale/fan-out.ts [options]
   --nodes <n>         nodes that the endpoints run on (as many as streams)
   --changes <n>       single changes that are measured (50)
   --per-connection <n>  streams on one connection (1)
-  --plain             say what a Go client says, without our features
-  --tls               with client certificates
+  --plain             requests of a Go client, without our features
+  --tls               use TLS with client certificates
   --stalled <n>       readers that stop reading, beside the others
   --hints zone|node   topology hints on all endpoints
   --local-every <n>   of every n Services one has externalTrafficPolicy Local
   --scripts <names>   rolling,drain,churn20,churn1000,burst
   --storms <ms,ms>    mass reconnects, each spread over so many milliseconds
-  --bare              the floor instead of the watcher: node:http2 that sends all streams the same bytes
-  --limit <seconds>   longest time for all to sync, and for one change to reach all (60)
+  --bare              the baseline instead of the watcher: node:http2 that sends all streams the same bytes
+  --limit <seconds>   time limit for all streams to sync, and for one change to reach all of them (60)
 
-KPNG_BIN           the Go original, or what understands its options; measured as well, on the smallest row
-KPNG_BENCH_PROFILE a folder for CPU profiles of server and load
-KPNG_BENCH_NO_PIN  leave it to the kernel which core runs what
+KPNG_BIN           the Go original or a program with its options, also measured on the smallest row
+KPNG_BENCH_PROFILE folder for CPU profiles of server and load
+KPNG_BENCH_NO_PIN  do not pin server and load to cores
 `;
 
 interface Row extends Partial<Omit<RowOptions, "shape">> {
@@ -42,7 +42,7 @@ interface Row extends Partial<Omit<RowOptions, "shape">> {
   readonly streams: number;
   readonly shape: { readonly services: number; readonly endpoints: number; readonly nodes?: number };
   readonly hasTls?: boolean;
-  /** The floor instead of the watcher; see bare-server.ts. */
+  /** Measures the baseline of bare-server.ts instead of the watcher. */
   readonly isBare?: boolean;
 }
 
@@ -104,14 +104,14 @@ const standardRows: readonly Row[] = [
   },
 ];
 
-/** No standard row is begun after so long. */
+/** Time after which no further standard row is started. */
 const budgetMs = 5 * 60_000;
 
 function say(line: string): void {
   process.stdout.write(`${line}\n`);
 }
 
-/** Progress, which is not part of the result. */
+/** Prints progress to stderr, apart from the results. */
 function note(line: string): void {
   process.stderr.write(`  ${line}\n`);
 }
@@ -180,13 +180,13 @@ async function main(): Promise<void> {
 
 function readScript(name: string): ScriptName {
   const script = allScripts.find((one) => one === name);
-  if (script === undefined) throw new Error(`no script "${name}"; there are ${allScripts.join(", ")}`);
+  if (script === undefined) throw new Error(`unknown script "${name}": use one of ${allScripts.join(", ")}`);
   return script;
 }
 
 function readHints(hints: string | undefined): "none" | "zone" | "node" {
   if (hints === undefined) return "none";
-  if (hints !== "zone" && hints !== "node") throw new Error(`--hints ${hints}: write zone or node`);
+  if (hints !== "zone" && hints !== "node") throw new Error(`--hints ${hints}: use zone or node`);
   return hints;
 }
 
@@ -196,7 +196,7 @@ async function measure(rows: readonly Row[]): Promise<void> {
   const [load = 0] = loadavg();
   const machine = `${availableParallelism()} cores (${cpu?.model}), ${mebibytes(totalmem())}`;
   say(`Node.js ${process.version}, ${machine}, load before: ${load.toFixed(1)}\n`);
-  if (load > 0.5) note("the machine is busy with something else: times are too long, CPU is about right");
+  if (load > 0.5) note("the machine is under other load: durations are too long, CPU times are about right");
   const results: NamedResult[] = [];
   const certificates = rows.some((row) => row.hasTls) ? makeCertificates() : undefined;
   try {
@@ -251,14 +251,14 @@ async function measureOne(
   try {
     return { name, result: await measureWith(options, isBare, program) };
   } catch (error) {
-    // A row that cannot be measured is a result too: the others still are.
+    // A row that fails is reported as a result, and the other rows still run.
     const reason = reasonOf(error);
     note(`failed: ${reason}`);
     return { name, result: reason };
   }
 }
 
-/** The first lines of an error and of what caused it. */
+/** Returns the first lines of an error and of its causes. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const [reason = ""] = error.message.split("\n");

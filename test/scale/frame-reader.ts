@@ -1,18 +1,18 @@
 import { flagPadded, frameHeaderBytes, frameType } from "./http2-frames.ts";
 
 export interface FrameListener {
-  /** A piece of a stream's DATA; valid only during the call. */
+  /** Called with a chunk of a stream's DATA, which is valid only during the call. */
   onData(streamId: number, chunk: Buffer, start: number, end: number): void;
-  /** A whole frame of any other type. */
+  /** Called with a complete frame of any other type. */
   onFrame(type: number, flags: number, streamId: number, payload: Buffer): void;
 }
 
-/** Finds the frames of one HTTP/2 connection in what its socket delivers, without copying DATA. */
+/** Splits the bytes of one HTTP/2 connection into frames, without copying DATA. */
 export class FrameReader {
   readonly #listener: FrameListener;
   readonly #header = Buffer.alloc(frameHeaderBytes);
   #headerLength = 0;
-  /** Bytes of the frame's payload that are still to come. */
+  /** Bytes of the frame's payload not received yet. */
   #left = 0;
   #payload: Buffer[] = [];
 
@@ -42,10 +42,11 @@ export class FrameReader {
     const flags = this.#header[4] ?? 0;
     const streamId = this.#header.readUInt32BE(5) & 0x7fff_ffff;
     const isEnd = this.#left === 0;
-    // The next frame's header may be read before this call returns only if the state is complete.
+    // The callback may read the next header before this call returns, so the state must be complete here.
     if (isEnd) this.#headerLength = 0;
     if (type === frameType.data) {
-      if ((flags & flagPadded) !== 0) throw new Error("a padded DATA frame: no server under test sends them");
+      if ((flags & flagPadded) !== 0)
+        throw new Error("padded DATA frames are not supported: no server under test sends them");
       if (end > start) this.#listener.onData(streamId, chunk, start, end);
       if (isEnd && (flags & 0x1) !== 0) this.#listener.onFrame(type, flags, streamId, Buffer.alloc(0));
       return;

@@ -3,7 +3,7 @@ import { zstdDecompressSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
 import { type OpItem, OpItemSchema, OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 
-/** Digest of a view: of the paths in ascending order with the bytes of their items. */
+/** Digest of a view: of its paths in ascending order and the bytes of their items. */
 export interface ViewDigest {
   readonly items: number;
   readonly digest: string;
@@ -16,11 +16,13 @@ export function digestView(items: Iterable<readonly [string, Uint8Array]>): View
   return { items: sorted.length, digest: hash.digest("hex").slice(0, 16) };
 }
 
-/** What a subscriber holds that applies all it receives: the check that the streams say the right thing. */
+/** View of a subscriber that applies every operation it receives. Used to verify the contents of streams. */
 export class HeldView {
   readonly #items = new Map<string, Uint8Array>();
   #rest: Buffer = Buffer.alloc(0);
-  /** Packed operations came since the last marker: they are for many, and may delete what was never held here. */
+  /**
+   * Whether packed operations arrived since the last marker. Many nodes share them, so they may delete unknown items.
+   */
   #isPacked = false;
 
   read(chunk: Buffer, start: number, end: number): void {
@@ -44,7 +46,7 @@ export class HeldView {
         return;
       case "Delete":
         if (!this.#items.delete(op.value.Path) && !this.#isPacked) {
-          throw new Error(`a Delete of ${op.value.Path}, which is not held`);
+          throw new Error(`the Delete of ${op.value.Path} names an unknown item`);
         }
         return;
       case "Batch":
@@ -55,7 +57,7 @@ export class HeldView {
         this.#isPacked = false;
         return;
       default:
-        throw new Error("an operation that nobody asked for");
+        throw new Error("received an operation that was not requested");
     }
   }
 

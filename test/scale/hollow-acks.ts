@@ -1,6 +1,6 @@
 import { monotonicMs } from "./monotonic.ts";
 
-/** Of what one stream has applied, when it says so: as the kit does, not more often than the watcher wants to hear. */
+/** Schedules the acknowledgements of one stream, as the kit does: not more often than the watcher allows. */
 export class HollowAcks {
   readonly #intervalMs: number;
   #untold: { readonly revision: number; readonly atMs: number }[] = [];
@@ -11,7 +11,7 @@ export class HollowAcks {
     this.#intervalMs = intervalMs;
   }
 
-  /** A revision is applied; `tell` is called now or later with all that is to be told. */
+  /** Records an applied revision. `tell` is called now or later with all revisions to acknowledge. */
   applied(
     revision: number,
     tell: (all: readonly { readonly revision: number; readonly ageMs: number }[]) => void,

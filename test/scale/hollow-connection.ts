@@ -27,21 +27,21 @@ export interface HollowConnectionOptions {
   readonly host: string;
   readonly port: number;
   readonly tls?: HollowTls | undefined;
-  /** The request of each stream, encoded; a stream's number is its index. */
+  /** Encoded request of each stream; the index is the number of the stream. */
   readonly requests: readonly Uint8Array[];
-  /** How many requests each stream makes at the start. */
+  /** Number of requests that each stream sends at the start. */
   readonly requestsAhead: number;
   readonly onConnected: () => void;
-  /** A piece of what a stream received; valid only during the call. */
+  /** Called with a chunk that a stream received, which is valid only during the call. */
   readonly onData: (stream: number, chunk: Buffer, start: number, end: number) => void;
-  /** Called once, when the connection or one of its streams is over for a reason other than `close`. */
+  /** Called once, when the connection or one of its streams ends for a reason other than `close`. */
   readonly onLost: (reason: string) => void;
 }
 
 /**
- * One buffer that all sockets read into: what arrives is consumed in the callback, so no two reads meet in it.
+ * Read buffer shared by all sockets: the callback consumes the bytes before the next read.
  *
- * It saves an allocation of 64 KiB per read, which costs more than all the rest that is done with the bytes.
+ * This saves an allocation of 64 KiB per read, which would cost more than all processing of the bytes.
  */
 const sharedBuffer = Buffer.allocUnsafeSlow(512 * 1024);
 
@@ -50,15 +50,15 @@ const requestHeaders = {
   https: encodeRequestHeaders("/localv1.Sets/Watch", "kpng", "https"),
 };
 
-/** A connection of a hollow node, with one Watch stream or several. */
+/** Connection of a hollow node, with one or several Watch streams. */
 export class HollowConnection {
   readonly #socket: Socket;
   readonly #options: HollowConnectionOptions;
-  /** The DATA frame with the request of each stream. */
+  /** DATA frame with the request of each stream. */
   readonly #requests: readonly Buffer[];
   readonly #reader: FrameReader;
   #receivedBytes = 0;
-  /** Received since the server was last told that its window is open again. */
+  /** Bytes received since the last WINDOW_UPDATE. */
   #unacknowledgedBytes = 0;
   #isOver = false;
 
@@ -76,7 +76,7 @@ export class HollowConnection {
       noDelay: true,
       onread: { buffer: sharedBuffer, callback: (length) => this.#onRead(length) },
     };
-    // One certificate for all nodes, and no name to check: what is measured is the cost of the cipher.
+    // One certificate for all nodes and no name check: the benchmark measures the cost of the cipher.
     this.#socket =
       tls === undefined
         ? connectTcp(target)
@@ -86,12 +86,12 @@ export class HollowConnection {
     this.#socket.on("close", () => this.#lose("the connection was closed"));
   }
 
-  /** Bytes from the socket: in plaintext what the server wrote, with TLS what it wrote before encryption. */
+  /** Bytes received from the socket; with TLS, after decryption. */
   get receivedBytes(): number {
     return this.#receivedBytes;
   }
 
-  /** Asks for a stream's next batch, as at the start. */
+  /** Requests the next batch of a stream with the same request as at the start. */
   request(stream: number): void {
     const frame = this.#requests[stream];
     if (frame !== undefined && !this.#isOver) this.#socket.write(frame);
@@ -102,7 +102,7 @@ export class HollowConnection {
     if (!this.#isOver) this.#socket.write(encodeMessage(streamIdOf(stream), message));
   }
 
-  /** Says which revisions a stream has applied, the oldest first, and how long ago in milliseconds. */
+  /** Acknowledges applied revisions of a stream, the oldest first, each with its age in milliseconds. */
   acknowledge(stream: number, applied: readonly { readonly revision: number; readonly ageMs: number }[]): void {
     const Timings = { WaitMicros: 200n, RenderMicros: 1_100n, CommitMicros: 24_000n };
     const Earlier = applied.map(({ revision, ageMs }) => ({
@@ -114,12 +114,12 @@ export class HollowConnection {
     this.send(stream, toBinary(WatchReqSchema, create(WatchReqSchema, { Ack })));
   }
 
-  /** From now on nothing is read any more, and the server finds its socket full. */
+  /** Stops reading, so that the server's socket fills up. */
   stall(): void {
     this.#socket.pause();
   }
 
-  /** Ends the connection as a process that dies does: no GOAWAY, nothing. */
+  /** Closes the connection like a killed process, without GOAWAY. */
   close(): void {
     this.#isOver = true;
     this.#socket.destroy();

@@ -16,33 +16,35 @@ export interface FleetOptions {
   /** Paths of PEM files; undefined for plaintext. */
   readonly tls?: { readonly ca: string; readonly key: string; readonly crt: string } | undefined;
   readonly streams: number;
-  /** Number of the first stream's node: `node-7` for 7. */
+  /** Number of the node of the first stream: `node-7` for 7. */
   readonly firstNode: number;
-  /** Default 1, as of real nodes. */
+  /** Default 1, as for real nodes. */
   readonly streamsPerConnection?: number | undefined;
-  /** Ask for our own fields, as the kit does; false is what a Go client says. */
+  /** Request our own fields, as the kit does. False makes the request of a Go client. */
   readonly isExtended: boolean;
-  /** Acknowledge each batch, a moment after the next one was asked for, as real nodes do. Default as isExtended. */
+  /** Acknowledge each batch shortly after requesting the next one, as real nodes do. Defaults to `isExtended`. */
   readonly acknowledges?: boolean | undefined;
-  /** How many streams keep what they receive, for `digests`. */
+  /** Number of streams that keep the received items, for `digests`. */
   readonly sampled?: number | undefined;
-  /** Stop reading for good after so many batches; 0 is before the first byte. Undefined for readers that read. */
+  /**
+   * Number of batches after which a reader stalls; 0 stalls before the first byte. Undefined for readers that read on.
+   */
   readonly stallAfterBatches?: number | undefined;
 }
 
 export interface OpenOptions {
-  /** Each connection is opened after a random part of this time. Default 0: all at once. */
+  /** Maximum random delay before each connection is opened. Default 0: all at once. */
   readonly jitterMs?: number | undefined;
   readonly timeoutMs: number;
 }
 
 export interface OpenResult {
-  /** From the first dial until the last stream had its first batch complete. */
+  /** From the first dial until the last stream had received its first batch. */
   readonly elapsedMs: number;
-  /** From each stream's dial until its first batch was complete. */
+  /** From the dial of each stream until it had received its first batch. */
   readonly each: Quantiles;
   readonly receivedBytes: number;
-  /** How often a connection was refused or lost and dialled again. */
+  /** Number of retries after a refused or lost connection. */
   readonly retries: number;
 }
 
@@ -53,29 +55,29 @@ interface Slot {
   dialledAtMs: number;
 }
 
-/** Batches that a reader who stalls has asked for before: the server may send it as many. */
+/** Batches requested by a reader that stalls: the server may send that many. */
 const askedByStalled = 1_000;
 
-/** Batches that others ask for ahead, as the kit does; they ask again when half of them have come. */
+/** Batches requested ahead by other readers, as in the kit; they refill when half of them have arrived. */
 const askedAhead = 32;
 
-/** Connections that may be on their way at a time: more would only fill the listen queue. */
+/** Maximum number of connections being opened: more would only fill the listen queue. */
 const maxDialling = 256;
 
-/** Longest wait before a connection that was lost while opening is dialled again. */
+/** Longest delay before a connection that failed to open is retried. */
 const retryMs = 1_000;
 
-/** Many subscribers that read, check nothing, keep nothing, and note when their batches were complete. */
+/** Many subscribers that read batches without decoding or keeping them, and log when each batch was received. */
 export class HollowFleet {
   readonly log = new BatchLog();
   readonly #options: FleetOptions;
   readonly #tls: HollowTls | undefined;
   readonly #slots: readonly Slot[];
   readonly #held = new Map<number, HeldView>();
-  /** By stream: batches since it was dialled, and the revision of the last one. */
+  /** By stream: batches since it was opened, and the revision of the last one. */
   readonly #batches: Uint32Array;
   readonly #revisions: Float64Array;
-  /** Batches that were asked for and have not come, of those that ask for several at once. */
+  /** Outstanding requests of streams that request several batches at once. */
   readonly #ahead: Uint16Array;
   readonly #requests: readonly WatchReq[];
   readonly #acks: readonly HollowAcks[];
@@ -107,7 +109,7 @@ export class HollowFleet {
       const own = requests.slice(firstStream, firstStream + streamsPerConnection);
       return { firstStream, requests: own, connection: undefined, dialledAtMs: 0 };
     });
-    // Spread over all streams, so that every zone and both ends are among them.
+    // Samples are spread over all streams, to include every zone and both ends.
     for (let index = 0; index < Math.min(sampled, streams); index += 1) {
       this.#held.set(Math.floor((index * streams) / sampled), new HeldView());
     }
@@ -117,15 +119,15 @@ export class HollowFleet {
     return this.#slots.reduce((sum, slot) => sum + (slot.connection?.receivedBytes ?? 0), this.#receivedBefore);
   }
 
-  /** Why a stream was lost that nobody closed; undefined if none was. */
+  /** Reason of the first unexpected loss of a stream; undefined if there was none. */
   get lost(): string | undefined {
     return this.#lost;
   }
 
   /**
-   * Dials all, and resolves when every stream has its first batch, or when stalled readers are connected.
+   * Opens all streams, and resolves when each of them has its first batch, or when stalled readers are connected.
    *
-   * Rejects after `timeoutMs`, with how many got there.
+   * Rejects after `timeoutMs`, with the number of waiting streams.
    */
   async open({ jitterMs = 0, timeoutMs }: OpenOptions): Promise<OpenResult> {
     this.#batches.fill(0);
@@ -162,26 +164,26 @@ export class HollowFleet {
     this.#due = [];
   }
 
-  /** Resolves when all streams know `revision`. Only of servers that tell it. */
+  /** Resolves when all streams have received `revision`. Only for servers that send revisions. */
   reachedRevision(revision: number, timeoutMs: number): Promise<void> {
     return this.#until((stream) => (this.#revisions[stream] ?? 0) >= revision, timeoutMs);
   }
 
-  /** Resolves when all streams have got `count` batches since they were dialled, their first one included. */
+  /** Resolves when all streams have received `count` batches since they were opened, including the first one. */
   reachedBatches(count: number, timeoutMs: number): Promise<void> {
     return this.#until((stream) => (this.#batches[stream] ?? 0) >= count, timeoutMs);
   }
 
-  /** The fewest batches that a stream has got since it was dialled. */
+  /** Smallest number of batches that a stream has received since it was opened. */
   get batches(): number {
     return this.#batches.reduce((least, count) => Math.min(least, count), Number.POSITIVE_INFINITY);
   }
 
-  /** Resolves when no batch has come for a while; rejects if that does not happen within `timeoutMs`. */
+  /** Resolves when no batch has arrived for `quietMs`; rejects if that does not happen within `timeoutMs`. */
   async quiet(quietMs: number, timeoutMs: number): Promise<void> {
     const untilMs = monotonicMs() + timeoutMs;
     for (let length = -1; length !== this.log.length; ) {
-      if (monotonicMs() > untilMs) throw new Error(`after ${timeoutMs} ms batches still come`);
+      if (monotonicMs() > untilMs) throw new Error(`batches still arrive after ${timeoutMs} ms`);
       length = this.log.length;
       await sleep(quietMs);
     }
@@ -221,7 +223,7 @@ export class HollowFleet {
     await Promise.all(dials);
   }
 
-  /** Resolves when the connection is open for the first time. */
+  /** Resolves when the connection is first open. */
   #dial(slot: Slot): Promise<void> {
     const { address, stallAfterBatches, isExtended } = this.#options;
     const at = address.lastIndexOf(":");
@@ -276,8 +278,8 @@ export class HollowFleet {
   }
 
   /**
-   * Sends a stream's next request after everything that has arrived was read: on real nodes each answers by itself, and
-   * here the answer of one must not delay the clock of another.
+   * Sends a stream's next request after all received bytes are read. Real nodes send theirs in parallel; here the
+   * request of one stream must not delay the time log of another.
    */
   #askNext(slot: Slot, stream: number, revision: number): void {
     const { connection } = slot;
@@ -287,7 +289,7 @@ export class HollowFleet {
         const due = this.#due;
         this.#due = [];
         for (const { ask } of due) ask();
-        // Real nodes apply in between: it is a packet of its own.
+        // Real nodes apply the batch first, so the acknowledgement is a separate packet.
         if (acknowledges && isExtended)
           setImmediate(() => {
             for (const { acknowledge } of due) acknowledge();
@@ -319,14 +321,14 @@ export class HollowFleet {
 
   async #onLost(slot: Slot, reason: string): Promise<void> {
     if (!this.#isOpening) {
-      // A reader that stalls may be cut off; that is for the server to decide.
+      // The server may disconnect a stalled reader.
       if (this.#options.stallAfterBatches !== undefined) return;
       this.#lost ??= reason;
       this.#wait?.done(new Error(`a stream was lost: ${reason}`));
       return;
     }
     this.#retries += 1;
-    if (this.#retries <= 3) process.stderr.write(`hollow nodes: dialled again: ${reason}\n`);
+    if (this.#retries <= 3) process.stderr.write(`hollow nodes: reconnecting: ${reason}\n`);
     await sleep(Math.random() * retryMs);
     if (this.#isOpening) await this.#dial(slot);
   }

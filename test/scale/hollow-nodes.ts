@@ -3,16 +3,16 @@ import { answerCalls } from "./calls.ts";
 import { type FleetOptions, HollowFleet, type OpenOptions } from "./hollow-fleet.ts";
 
 /**
- * The load generator: a process of its own with thousands of Watch streams, driven by the process that starts it.
+ * Load generator: a process with thousands of Watch streams, controlled by its parent process.
  *
- * A fleet is a number of streams that are opened, dropped and asked together: usually one that reads, and one that
+ * A fleet is a group of streams that are opened, dropped and measured together: usually one that reads, and one that
  * stalls.
  */
 const fleets = new Map<string, HollowFleet>();
 
 function fleetOf(name: string): HollowFleet {
   const fleet = fleets.get(name);
-  if (fleet === undefined) throw new Error(`no fleet "${name}"`);
+  if (fleet === undefined) throw new Error(`unknown fleet "${name}"`);
   return fleet;
 }
 
@@ -23,7 +23,7 @@ const handlers = {
     return made.open(open);
   },
 
-  /** Mass reconnect: drops every connection at once and dials again. */
+  /** Mass reconnect: drops and reopens every connection at once. */
   storm({ fleet, ...open }: { readonly fleet: string } & OpenOptions) {
     const stormed = fleetOf(fleet);
     stormed.drop();
@@ -35,7 +35,7 @@ const handlers = {
     fleets.delete(fleet);
   },
 
-  /** Begins a measurement: forgets the batches noted so far. */
+  /** Starts a measurement: clears the log of batches. */
   mark({ fleet }: { readonly fleet: string }) {
     const marked = fleetOf(fleet);
     marked.log.clear();
@@ -99,7 +99,7 @@ interface ReachedBatches {
 interface Collect {
   readonly fleet: string;
   readonly changes: readonly MadeChange[];
-  /** Revision at which the measurement began. */
+  /** Revision at the start of the measurement. */
   readonly sinceRevision: number;
 }
 

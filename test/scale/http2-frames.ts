@@ -1,6 +1,6 @@
 /**
- * As much of HTTP/2 (RFC 9113) and gRPC as a subscriber needs that wants to cost next to nothing: what it sends is
- * encoded once, what it receives is walked over where it lies.
+ * The subset of HTTP/2 (RFC 9113) and gRPC that a minimal subscriber needs. Requests are encoded once, and received
+ * bytes are read in place.
  */
 export const frameType = {
   data: 0,
@@ -19,7 +19,7 @@ export const flagEndStream = 0x1;
 export const flagEndHeaders = 0x4;
 export const flagPadded = 0x8;
 
-/** Largest window that HTTP/2 knows: flow control then never holds the server back, only the socket does. */
+/** Largest HTTP/2 window: only the socket limits the server, never flow control. */
 export const largestWindow = 2 ** 31 - 1;
 
 const initialWindow = 65_535;
@@ -40,7 +40,7 @@ export function encodeWindowUpdate(streamId: number, increment: number): Buffer 
   return encodeFrame(frameType.windowUpdate, 0, streamId, payload);
 }
 
-/** Preface, SETTINGS and the connection's window: what a client says before anything else. */
+/** First bytes of a client: preface, SETTINGS and the window of the connection. */
 export const connectionStart: Buffer = Buffer.concat([
   Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
   encodeFrame(
@@ -48,7 +48,7 @@ export const connectionStart: Buffer = Buffer.concat([
     0,
     0,
     Buffer.concat([
-      // No table that responses could refer to: their headers are not decoded here.
+      // Response headers are not decoded, so the server must not use a dynamic header table.
       encodeSetting(0x1, 0),
       encodeSetting(0x2, 0),
       encodeSetting(0x4, largestWindow),
@@ -66,7 +66,9 @@ function encodeSetting(id: number, value: number): Buffer {
   return setting;
 }
 
-/** HEADERS of a gRPC call, as HPACK literals without indexing (RFC 7541 §6.2.2): the same bytes for every stream. */
+/**
+ * Encodes HEADERS of a gRPC call as HPACK literals without indexing (RFC 7541 §6.2.2): equal bytes for every stream.
+ */
 export function encodeRequestHeaders(path: string, authority: string, scheme: "http" | "https"): Buffer {
   const text = (value: string): Buffer => {
     const bytes = Buffer.from(value);
@@ -85,7 +87,7 @@ export function encodeRequestHeaders(path: string, authority: string, scheme: "h
   ]);
 }
 
-/** A DATA frame with one gRPC message, uncompressed. */
+/** Encodes a DATA frame with one uncompressed gRPC message. */
 export function encodeMessage(streamId: number, message: Uint8Array): Buffer {
   const payload = Buffer.alloc(5 + message.length);
   payload.writeUInt32BE(message.length, 1);

@@ -1,7 +1,7 @@
 import type { ApiClient } from "../cluster/api-client.ts";
 import { inParallel } from "./large-cluster.ts";
 
-/** Services of one size: IPv4, cluster IPs, every endpoint on some other node. */
+/** Services of equal size: IPv4, cluster IPs, all endpoints on other nodes. */
 export interface IptablesShape {
   readonly services: number;
   readonly ports: number;
@@ -18,7 +18,7 @@ export async function fillWithServices(api: ApiClient, shape: IptablesShape): Pr
     metadata: { name: "n1" },
     spec: { podCIDR: "10.200.0.0/24", podCIDRs: ["10.200.0.0/24"] },
   });
-  // kube-proxy waits until its Node has an address.
+  // kube-proxy does not start before its Node has an address.
   const addresses = [{ type: "InternalIP", address: "192.0.2.1" }];
   await api.patch("/api/v1/nodes/n1/status", { status: { addresses } });
   await inParallel(shape.services, async (at) => {
@@ -48,7 +48,7 @@ export async function fillWithServices(api: ApiClient, shape: IptablesShape): Pr
   });
 }
 
-/** Gives a Service as many endpoints; another number than before is one change of one object. */
+/** Sets the number of endpoints of a Service, which changes one object. */
 export async function setEndpoints(api: ApiClient, shape: IptablesShape, at: number, count: number): Promise<void> {
   await api.patch(`${slices}/service-${at}`, { endpoints: makeEndpoints(shape, at, count) });
 }

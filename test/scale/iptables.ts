@@ -12,9 +12,10 @@ import { mebibytes } from "./proc.ts";
 import { ProxyUnderTest, type Usage } from "./proxy-under-test.ts";
 
 /**
- * kpng-iptables and the real kube-proxy in one run, each in a network namespace of its own, fed by the same API server:
- * from the start to rules in force, and one endpoint that changes. Times are what the two say of themselves in the same
- * metrics; CPU is of the process and of the tools that it ran, as the kernel counts it.
+ * Compares kpng-iptables with the real kube-proxy in one run: the time from the start to installed rules, and the time
+ * for one changed endpoint. Each proxy runs in its own network namespace, and both read the same API server. Durations
+ * are from the metrics that both export. CPU time is that of the process and of the tools that it ran, as counted by
+ * the kernel.
  */
 const { values } = parseArgs({
   options: {
@@ -23,7 +24,7 @@ const { values } = parseArgs({
     endpoints: { type: "string", default: "10" },
     variants: { type: "string", default: "nft,legacy" },
     changes: { type: "string", default: "20" },
-    /** Seconds that a full sync may take. */
+    /** Time limit for a full sync, in seconds. */
     limit: { type: "string", default: "120" },
   },
 });
@@ -31,7 +32,7 @@ const limitMs = Number(values.limit) * 1_000;
 const changes = Number(values.changes);
 
 interface Result {
-  /** Undefined: not within the limit. */
+  /** Undefined if the sync took longer than the limit. */
   readonly fullMs: number | undefined;
   readonly startMs: number;
   readonly fullCpuMs: number;
@@ -44,7 +45,7 @@ const print = (line: string): void => void process.stdout.write(`${line}\n`);
 const common = [
   "--hostname-override=n1",
   "--cluster-cidr=10.0.0.0/8",
-  // Once an hour: what they do of themselves now and then would be counted with the changes.
+  // Once an hour: periodic syncs would be counted with the changes.
   "--iptables-sync-period=1h",
   "--iptables-min-sync-period=0s",
   "--metrics-bind-address=127.0.0.1:10249",
@@ -60,7 +61,7 @@ async function measure(proxy: ProxyUnderTest, cluster: Cluster, shape: IptablesS
     return { fullMs: undefined, startMs, fullCpuMs: usage.cpuMs, changeMs: Number.NaN, changeCpuMs: Number.NaN, usage };
   }
   const fullMs = (await proxy.metric(`${full}_sum`)) * 1_000;
-  // What the start leaves behind must not count for the first change.
+  // The remaining work of the start must not count for the first change.
   await sleep(3_000);
   const settled = proxy.usage;
   await proveComplete(proxy, shape);
@@ -84,7 +85,7 @@ async function measure(proxy: ProxyUnderTest, cluster: Cluster, shape: IptablesS
       limitMs,
       400,
     );
-    if (!isSynced) throw new Error(`change ${change} was not synced in ${limitMs} ms`);
+    if (!isSynced) throw new Error(`change ${change} was not synced within ${limitMs} ms`);
   }
   const cpuMs = proxy.usage.cpuMs - cpuBefore - asked * askingMs;
   const after = await partials(proxy);
@@ -104,7 +105,7 @@ async function partials(proxy: ProxyUnderTest): Promise<{ readonly count: number
   return { count, sum };
 }
 
-/** CPU that it takes the process to be asked for its metrics once, in milliseconds. */
+/** CPU time of the proxy for one request of its metrics, in milliseconds. */
 async function askingCost(proxy: ProxyUnderTest): Promise<number> {
   const times = 20;
   const before = proxy.usage.cpuMs;
@@ -112,11 +113,11 @@ async function askingCost(proxy: ProxyUnderTest): Promise<number> {
   return (proxy.usage.cpuMs - before) / times;
 }
 
-/** A proxy that programs less would be faster. */
+/** Fails if the proxy has not installed rules for all endpoints: it would be faster for doing less. */
 async function proveComplete(proxy: ProxyUnderTest, { services, ports, endpoints }: IptablesShape): Promise<void> {
   const rules = await proxy.rules();
   const made = rules.split("\n").filter((line) => line.includes("--to-destination")).length;
-  if (made < services * ports * endpoints) throw new Error(`only ${made} of the endpoints' rules stand`);
+  if (made < services * ports * endpoints) throw new Error(`only ${made} rules for endpoints are installed`);
 }
 
 async function measureKubeProxy(cluster: Cluster, path: string, variant: IptablesVariant, shape: IptablesShape) {
@@ -131,7 +132,7 @@ async function measureKubeProxy(cluster: Cluster, path: string, variant: Iptable
       `--kubeconfig=${cluster.kubeconfig("admin")}`,
       "--detect-local-mode=ClusterCIDR",
       "--healthz-bind-address=127.0.0.1:10256",
-      // These belong to the machine, not to the namespace.
+      // conntrack limits apply to the whole machine, not to the namespace.
       "--conntrack-max-per-core=0",
       "--conntrack-tcp-timeout-established=0s",
       "--conntrack-tcp-timeout-close-wait=0s",
@@ -159,7 +160,7 @@ async function measureKpng(cluster: Cluster, watcherSocket: string, variant: Ipt
   }
 }
 
-/** The one option that ours has under another name. */
+/** Returns kpng's name of an option of kube-proxy. Only one differs. */
 function ours(option: string): string {
   return option.replace("--hostname-override", "--node-name");
 }

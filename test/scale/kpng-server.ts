@@ -12,11 +12,11 @@ import type { ServerUnderTest } from "./server-under-test.ts";
 import { makeCluster, type SyntheticCluster, type SyntheticShape } from "./synthetic.ts";
 
 /**
- * The Go original, or whatever else understands `kpng file -i … to-api --listen …`: it follows a state file, and a
- * change is made by replacing the file.
+ * Starts the original KPNG in Go, or another program that accepts `kpng file -i … to-api --listen …`. It follows a
+ * state file, and the benchmark makes a change by replacing the file.
  *
- * Its latencies begin when the file is there: they hold up to a second until it looks at the file again, and the time
- * to read all of it. Its CPU per change holds the reading too.
+ * Its latencies start when the file is replaced, so they include up to one second until it polls the file, and the time
+ * to read all of it. Its CPU time per change includes the reading.
  */
 export async function startKpng(program: string, shape: SyntheticShape): Promise<ServerUnderTest> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-state-"));
@@ -60,7 +60,7 @@ export async function startKpng(program: string, shape: SyntheticShape): Promise
   for (let tries = 0; !(await answers(port)); tries += 1) {
     if (tries === 100 || child.exitCode !== null) {
       await server.stop();
-      throw new Error(`${program} does not listen; it said: ${said}`);
+      throw new Error(`${program} does not listen; its output: ${said}`);
     }
     await sleep(100);
   }
@@ -77,7 +77,7 @@ function answers(port: number): Promise<boolean> {
   });
 }
 
-/** KPNG's state file, as JSON, which is YAML: names in lower case, protocols by number. */
+/** Returns KPNG's state file as JSON, which is valid YAML: names in lower case, protocols by number. */
 function stateFile({ services, slices, nodes }: SyntheticCluster): string {
   const endpointsByService = Map.groupBy(slices, (slice) => slice.serviceName);
   return JSON.stringify({

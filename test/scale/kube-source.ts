@@ -8,8 +8,8 @@ import { fillCluster, inParallel, type LargeClusterOptions, makeEndpoint } from 
 import { mebibytes, quantile, usageOf } from "./proc.ts";
 
 /**
- * A watcher on a large real API server: time from its start until it is ready, memory, CPU for a stream of endpoint
- * updates, and the time from a PATCH of one slice to the operation on a connected stream.
+ * Measures a watcher on a large real API server: the time from its start until it is ready, its memory, its CPU time
+ * for a stream of endpoint updates, and the time from a PATCH of one slice to the operation on a connected stream.
  */
 const shapes: readonly LargeClusterOptions[] = [
   { services: 10_000, slices: 1_000, endpointsPerSlice: 100, nodes: 1_000 },
@@ -60,7 +60,7 @@ async function measure(cluster: Cluster, shape: LargeClusterOptions): Promise<vo
   }
 }
 
-/** CPU for 1 000 updates of one endpoint each, as fast as the API server takes them. */
+/** Measures the CPU time for 1 000 updates of one endpoint each, as fast as the API server accepts them. */
 async function updates(cluster: Cluster, shape: LargeClusterOptions, pid: number): Promise<void> {
   const before = usageOf(pid);
   const startedAt = performance.now();
@@ -73,7 +73,7 @@ async function updates(cluster: Cluster, shape: LargeClusterOptions, pid: number
   print(`  ${Math.round(1_000_000 / elapsedMs)} endpoint updates/s: ${perHundred.toFixed(0)} CPU-ms per 100 updates`);
 }
 
-/** From the answer-less moment of sending a PATCH to the operation on a stream, and from the PATCH's answer. */
+/** Measures the time until the operation on a stream, from sending a PATCH and from its response. */
 async function latency(cluster: Cluster, shape: LargeClusterOptions, address: string): Promise<void> {
   const watch = new GrpcJsWatch(address, "local");
   await watch.ask({ NodeName: "node-1" });

@@ -7,10 +7,10 @@ export interface LargeClusterOptions {
   readonly nodes: number;
 }
 
-/** How many objects are created at a time; more does not make the API server faster. */
+/** Number of objects created in parallel; a larger number does not make the API server faster. */
 const concurrency = 32;
 
-/** Fills an API server: Services, their slices written by hand, Nodes with three zones. */
+/** Creates Services, their slices, and Nodes in three zones. No controller creates slices. */
 export async function fillCluster(api: ApiClient, options: LargeClusterOptions): Promise<void> {
   await inParallel(options.nodes, async (index) => {
     const labels = { "topology.kubernetes.io/zone": `zone-${index % 3}` };

@@ -16,24 +16,24 @@ export interface RowOptions {
   readonly streamsPerConnection: number;
   readonly isExtended: boolean;
   readonly tls: TlsFilePaths | undefined;
-  /** Readers that never read again, beside the others: half before the first byte, half after the first batch. */
+  /** Number of additional readers that stall: half before the first byte, half after the first batch. */
   readonly stalled: number;
   readonly changes: number;
   readonly scripts: readonly ScriptName[];
-  /** Times in milliseconds over which a mass reconnect is spread; one storm each. */
+  /** Durations in milliseconds over which the connections of a mass reconnect are spread; one reconnect for each. */
   readonly storms: readonly number[];
-  /** Longest time for all to connect and to get their first batch, and for one change to reach all. */
+  /** Time limit for all streams to get their first batch, and for one change to reach all streams, in milliseconds. */
   readonly limitMs: number;
 }
 
-/** What single changes cost, one at a time. */
+/** Cost of single changes, made one at a time. */
 export interface ChangeFigures {
   readonly latencies: Latencies;
-  /** Of each change: when the last node had it; median and largest. */
+  /** Time until the last node had a change; median and maximum over all changes. */
   readonly lastMs: { readonly median: number; readonly max: number };
   readonly serverCpuMs: number;
   readonly loadCpuMs: number;
-  /** To one stream, HTTP/2 frames included. */
+  /** Bytes sent to one stream, including HTTP/2 frames. */
   readonly bytes: number;
 }
 
@@ -41,9 +41,11 @@ export interface ScriptFigures {
   readonly name: ScriptName;
   readonly changes: number;
   readonly seconds: number;
-  /** Ages of batches: from the oldest change in a batch until it was complete. Empty without revisions. */
+  /**
+   * Ages of batches, from the oldest change in a batch until it was received. Empty if the server sends no revisions.
+   */
   readonly latencies: Latencies;
-  /** From the last change until the last node had it. */
+  /** Time from the last change until the last node had it. */
   readonly lastMs: number;
   readonly serverCpuMs: number;
   readonly loadCpuMs: number;
@@ -54,21 +56,21 @@ export interface ScriptFigures {
 }
 
 export interface StormFigures extends OpenResult {
-  /** Time over which the connections were spread. */
+  /** Duration over which the connections were spread. */
   readonly jitterMs: number;
   readonly serverCpuMs: number;
   readonly peakRssBytes: number;
 }
 
 export interface RowResult {
-  /** With one stream, before the others connect. */
+  /** RSS with one stream, before the others connect. */
   readonly rssAloneBytes: number;
   readonly opened: OpenResult & {
     readonly serverCpuMs: number;
     readonly loadCpuMs: number;
     readonly peakRssBytes: number;
   };
-  /** Of the server, when all are connected and idle and garbage is gone. */
+  /** RSS of the server when all streams are idle, after a garbage collection. */
   readonly rssIdleBytes: number;
   readonly rssPerStreamBytes: number;
   readonly heapPerStreamBytes: number;
@@ -77,21 +79,24 @@ export interface RowResult {
   readonly scripts: readonly ScriptFigures[];
   readonly stalled?: { readonly single: ChangeFigures; readonly rssGrowthBytes: number } | undefined;
   readonly storms: readonly StormFigures[];
-  /** How many sampled streams were compared with what they should hold; undefined where nobody knows. */
+  /** Number of sampled streams whose items were verified; undefined for servers whose store is not accessible. */
   readonly checkedStreams?: number | undefined;
-  /** Why the row ended before all was measured: a limit was passed, a stream was lost or told wrong. */
+  /** Reason why the row ended early: a time limit, a lost stream, or a wrong item. */
   readonly failure?: string | undefined;
 }
 
 const fleet = "readers";
 
-/** Before any change is measured: the first hundreds pay for compilation, and a watcher runs for months. */
+/**
+ * Changes before the measurement: the first hundreds include compilation, which does not matter to a watcher that runs
+ * for months.
+ */
 const warmUp = { changes: 400, ms: 15_000 };
 
-/** Streams that hold what they receive, to be compared at the end. */
+/** Number of streams that keep the received items, which are verified at the end. */
 const sampledStreams = 3;
 
-/** Measures one row; the server is the caller's. Rejects if not even single changes could be measured. */
+/** Measures one row. The caller starts and stops the server. Rejects if not even single changes could be measured. */
 export async function measureRow(
   server: ServerUnderTest,
   options: RowOptions,
@@ -166,7 +171,7 @@ class Row {
       }
       checkedStreams = await this.#check();
     } catch (error) {
-      // What was measured until then still counts.
+      // The results so far remain valid.
       failure = error instanceof Error ? error.message : String(error);
     }
     return {
@@ -196,12 +201,12 @@ class Row {
     };
   }
 
-  /** Leaves the server the time to take in what follows a batch: each stream's next request belongs to its cost. */
+  /** Waits until the server has read the next request of each stream, which is part of the cost. */
   #settle(): Promise<void> {
     return sleep(25 + this.#options.streams / 25);
   }
 
-  /** Ends early after `limitMs`. */
+  /** Makes single changes; stops early after `limitMs`. */
   async #single(count: number, limitMs = this.#options.limitMs): Promise<ChangeFigures> {
     const { streams } = this.#options;
     const mark = await this.#load.call("mark", { fleet });
@@ -209,7 +214,7 @@ class Row {
     const changes: MadeChange[] = [];
     let firstCpuMs: number | undefined;
     const stopAtMs = Date.now() + limitMs;
-    // Pairs, so that each endpoint is ready again at the end.
+    // An even number, so that each endpoint is ready again at the end.
     while (changes.length < count && (Date.now() < stopAtMs || changes.length % 2 === 1)) {
       const { cpuMs, ...change } = await this.#server.change();
       firstCpuMs ??= cpuMs;
@@ -217,7 +222,7 @@ class Row {
       await this.#reached(change.revision, mark.batches + changes.length);
       await this.#settle();
     }
-    // The last acknowledgements belong to the cost.
+    // The last acknowledgements are part of the cost.
     await sleep(2 * ackIntervalFor(streams));
     const serverCpuMs = (await this.#server.cpu()) - (firstCpuMs ?? 0);
     const loadCpuMs = (await this.#load.call("cpu", {})) - loadBefore;
@@ -235,13 +240,13 @@ class Row {
 
   async #reached(revision: number, batches: number): Promise<void> {
     const { isExtended, limitMs: timeoutMs, shape } = this.#options;
-    // With hints a change concerns some nodes only, and nobody says which: no news for a while is the end.
+    // With hints, a change concerns an unknown subset of the nodes: wait until no batch arrives for a while.
     if ((shape.hints ?? "none") !== "none") await this.#load.call("quiet", { fleet, quietMs: 100, timeoutMs });
     else if (isExtended && revision > 0) await this.#load.call("reachedRevision", { fleet, revision, timeoutMs });
     else await this.#load.call("reachedBatches", { fleet, count: batches, timeoutMs });
   }
 
-  /** Resolves when all that there is to tell up to a revision has been told. */
+  /** Resolves when all streams have received the changes up to a revision. */
   async #told(revision: number): Promise<void> {
     const { isExtended, limitMs: timeoutMs } = this.#options;
     if (isExtended) await this.#load.call("reachedRevision", { fleet, revision, timeoutMs });
@@ -278,7 +283,7 @@ class Row {
     };
   }
 
-  /** The same changes beside readers that do not read, and what the server holds for those in the end. */
+  /** Measures the same changes beside stalled readers, and the memory of the server that these readers cost. */
   async #stalled() {
     const { stalled, streams, changes, limitMs: timeoutMs, scripts } = this.#options;
     const before = await this.#server.usage(true);
@@ -309,7 +314,7 @@ class Row {
     return { ...opened, jitterMs, serverCpuMs: after.cpuMs - before.cpuMs, peakRssBytes: after.peakRssBytes };
   }
 
-  /** Compares what sampled streams hold with what the store says they should. */
+  /** Compares the items of sampled streams with the views of the store. */
   async #check(): Promise<number | undefined> {
     const held = Object.entries(await this.#load.call("digests", { fleet }));
     if (!("calls" in this.#server)) return undefined;
@@ -326,7 +331,7 @@ class Row {
   }
 
   #own(): OwnServer {
-    if (!("calls" in this.#server)) throw new Error("only our own server plays scripts");
+    if (!("calls" in this.#server)) throw new Error("only our own server runs scripts");
     return this.#server as OwnServer;
   }
 }

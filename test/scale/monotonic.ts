@@ -1,4 +1,4 @@
-/** The machine's monotonic clock in milliseconds: the same in every process, unlike performance.now(). */
+/** Time of the machine's monotonic clock in milliseconds. Equal in all processes, unlike performance.now(). */
 export function monotonicMs(): number {
   return Number(process.hrtime.bigint()) / 1e6;
 }

@@ -1,20 +1,20 @@
 import { readFileSync } from "node:fs";
 
-/** What the kernel knows of a process. */
+/** Resource usage of a process, as counted by the kernel. */
 export interface ProcessUsage {
   /** User and system time so far, in milliseconds. */
   readonly cpuMs: number;
   readonly rssBytes: number;
-  /** Largest RSS so far. */
+  /** Peak RSS. */
   readonly peakRssBytes: number;
 }
 
-/** Clock ticks a second in /proc: 100 on every Linux that Node.js runs on. */
+/** Clock ticks per second in /proc: 100 on every Linux that Node.js supports. */
 const ticksPerSecond = 100;
 
 /** Source: proc(5), /proc/PID/stat and status. */
 export function usageOf(pid: number): ProcessUsage {
-  // The name in parentheses may hold anything: what is counted comes after it.
+  // The process name in parentheses may contain spaces; the fields follow it.
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)?.split(" ") ?? [];
   const ticks = Number(fields[11]) + Number(fields[12]);
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
@@ -26,7 +26,7 @@ export function mebibytes(bytes: number): string {
   return `${Math.round(bytes / 1024 / 1024)} MiB`;
 }
 
-/** The value below which a share of the values lies; `values` must not be empty. */
+/** Returns the value below which the given share of the values lies; `values` must not be empty. */
 export function quantile(values: readonly number[], share: number): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;

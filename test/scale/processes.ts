@@ -6,10 +6,13 @@ import { buildSync } from "esbuild";
 import { bundleOptions } from "../../deploy/docker/bundle-options.ts";
 import { Caller, type Handlers } from "./calls.ts";
 
-/** Which half of the machine a process gets, so that server and load do not take turns on one core. */
+/** Half of the cores that a process runs on, so that server and load do not share a core. */
 export type Place = "server" | "load";
 
-/** One file for each server, as the images have them: most of what a small one takes is else the compiler. */
+/**
+ * Entry files of the servers. They are bundled as in the images; otherwise the TypeScript compiler dominates the memory
+ * of a small server.
+ */
 const servers = { "fan-out-server": "test/scale/fan-out-server.ts", "bare-server": "test/scale/bare-server.ts" };
 
 let bundledIn: string | undefined;
@@ -24,7 +27,7 @@ function bundled(name: keyof typeof servers): string {
   return join(bundledIn, `${name}.mjs`);
 }
 
-/** Starts a server to be measured, bundled and with the options of the watcher's image; see {@link startCalled}. */
+/** Starts a server, bundled and with the Node.js options of the watcher's image; see {@link startCalled}. */
 export function startServer<H extends Handlers>(name: keyof typeof servers): Caller<H> {
   return startFile(bundled(name), "server", ["--max-semi-space-size=4"]);
 }
@@ -35,9 +38,9 @@ export function startCalled<H extends Handlers>(file: string, place: Place): Cal
 }
 
 /**
- * Starts a program that answers calls, on its half of the cores.
+ * Starts a program that answers calls, on the given half of the cores.
  *
- * Its garbage collection can be forced, and what it prints goes to standard error.
+ * The program can force garbage collection; its standard output goes to our standard error.
  */
 function startFile<H extends Handlers>(file: string, place: Place, options: readonly string[] = []): Caller<H> {
   const { KPNG_BENCH_PROFILE: folder } = process.env;
@@ -48,13 +51,13 @@ function startFile<H extends Handlers>(file: string, place: Place, options: read
   return new Caller<H>(child, basename(file));
 }
 
-/** Starts any program on its half of the cores. */
+/** Starts any program on the given half of the cores. */
 export function startProgram(program: string, programArgs: readonly string[], place: Place): ChildProcess {
   const [command, ...args] = [...pinTo(place), program, ...programArgs];
   return spawn(command ?? "", args, { stdio: ["ignore", "ignore", "pipe"] });
 }
 
-/** Returns what a command begins with to run on its half of the cores: nothing with one core, or without taskset. */
+/** Returns the prefix of a command that runs on the given half of the cores; empty with one core or without taskset. */
 function pinTo(place: Place): readonly string[] {
   const cores = availableParallelism();
   if (cores < 2 || process.env.KPNG_BENCH_NO_PIN !== undefined || !hasTaskset()) return [];

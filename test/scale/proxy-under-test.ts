@@ -7,7 +7,7 @@ import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { type IptablesVariant, useLegacyTools } from "../kernel/laboratory/legacy-tools.ts";
 import { usageOf } from "./proc.ts";
 
-/** What a service proxy's process and the tools that it ran have used. */
+/** Resources used by a service proxy and by the tools that it ran. */
 export interface Usage {
   readonly cpuMs: number;
   readonly rssBytes: number;
@@ -17,7 +17,7 @@ export interface Usage {
 const metricsPort = 10_249;
 const relayProgram = join(import.meta.dirname, "../peer/kube-proxy/relay-main.ts");
 
-/** A service proxy in a network namespace of its own, watched from outside through unix sockets. */
+/** Service proxy in its own network namespace, observed through unix sockets. */
 export class ProxyUnderTest {
   readonly #laboratory: Laboratory;
   readonly #child: ChildProcess;
@@ -36,8 +36,8 @@ export class ProxyUnderTest {
   }
 
   /**
-   * Starts it with its metrics on 127.0.0.1:10249. `relays` are what it needs of the machine: a port of its loopback
-   * address, and the unix socket that leads on.
+   * Starts a proxy that serves metrics on 127.0.0.1:10249. `relays` are its connections to the machine outside: each
+   * connects a port of its loopback address with a unix socket.
    */
   static async start(
     variant: IptablesVariant,
@@ -53,7 +53,7 @@ export class ProxyUnderTest {
     return new ProxyUnderTest(laboratory, laboratory.start("node", command), metricsSocket);
   }
 
-  /** Of the process and of the tools that it ran or is running; memory of the process alone. */
+  /** Usage of the process and of its tools, running or finished; the memory is that of the process alone. */
   get usage(): Usage {
     const pid = this.#pid;
     const { cpuMs, rssBytes, peakRssBytes } = usageOf(pid);
@@ -61,15 +61,15 @@ export class ProxyUnderTest {
     return { cpuMs: cpuMs + waitedCpuMs(pid) + running, rssBytes, peakRssBytes };
   }
 
-  /** Sum of a metric's samples, without those of IPv6; 0 before the process serves metrics, or if there is none. */
+  /** Returns the sum of a metric's samples except IPv6; 0 if the metric or the endpoint does not exist yet. */
   async metric(name: string): Promise<number> {
     const [value = 0] = await this.metrics(name);
     return value;
   }
 
-  /** Several of them, as they are at one moment. */
+  /** Returns several metrics of one scrape. */
   async metrics(...names: readonly string[]): Promise<readonly number[]> {
-    if (this.#child.exitCode !== null) throw new Error(`the proxy has ended: ${this.#said}`);
+    if (this.#child.exitCode !== null) throw new Error(`the proxy has exited: ${this.#said}`);
     const { body } = await this.get("/metrics");
     const lines = body.split("\n").filter((line) => !line.includes('ip_family="IPv6"'));
     return names.map((name) =>
@@ -79,7 +79,7 @@ export class ProxyUnderTest {
     );
   }
 
-  /** Waits until `isSo`; false if the time is over. */
+  /** Waits until `isSo` returns true; returns false after `limitMs`. */
   async until(isSo: () => Promise<boolean>, limitMs: number, everyMs = 20): Promise<boolean> {
     const deadlineMs = performance.now() + limitMs;
     while (!(await isSo())) {
@@ -89,7 +89,7 @@ export class ProxyUnderTest {
     return true;
   }
 
-  /** Rules of IPv4 that stand. */
+  /** Returns the installed IPv4 rules. */
   async rules(): Promise<string> {
     return this.#laboratory.run("node", ["iptables-save"]);
   }
@@ -98,14 +98,14 @@ export class ProxyUnderTest {
     return this.#laboratory.close();
   }
 
-  /** The command that brings it into the namespace stays as its parent. */
+  /** Process ID of the proxy, a child of the command that enters the namespace. */
   get #pid(): number {
     const [pid] = childrenOf(this.#child.pid ?? 0);
-    if (pid === undefined) throw new Error(`the proxy has ended: ${this.#said}`);
+    if (pid === undefined) throw new Error(`the proxy has exited: ${this.#said}`);
     return pid;
   }
 
-  /** What it answers over HTTP; status 0 if it does not, within 5 s. */
+  /** Returns the HTTP response of the proxy; status 0 if there is none within 5 s. */
   get(path: string): Promise<{ readonly status: number; readonly body: string }> {
     return new Promise((resolve) => {
       const call = request({ socketPath: this.#metricsSocket, path, timeout: 5_000, agent: false }, (response) => {
@@ -116,14 +116,14 @@ export class ProxyUnderTest {
         response.on("end", () => resolve({ status: response.statusCode ?? 0, body }));
         response.on("error", ({ message }) => resolve({ status: 0, body: message }));
       });
-      call.on("timeout", () => call.destroy(new Error("no answer in 5 s")));
+      call.on("timeout", () => call.destroy(new Error("no response within 5 s")));
       call.on("error", ({ message }) => resolve({ status: 0, body: message }));
       call.end();
     });
   }
 }
 
-/** Of all threads: a tool may be started by any. */
+/** Returns the children of all threads, because any thread may start a tool. */
 function childrenOf(pid: number): readonly number[] {
   const files = readdirSync(`/proc/${pid}/task`).map((task) =>
     readFileSync(`/proc/${pid}/task/${task}/children`, "utf8"),
@@ -131,9 +131,9 @@ function childrenOf(pid: number): readonly number[] {
   return files.flatMap((text) => text.split(" ").filter(Boolean)).map(Number);
 }
 
-/** Of all children that the process has waited for. Source: proc(5), cutime and cstime of /proc/PID/stat. */
+/** Returns the CPU time of the children that the process has waited for. Source: proc(5), cutime and cstime. */
 function waitedCpuMs(pid: number): number {
-  // The name in parentheses may hold anything: what is counted comes after it.
+  // The process name in parentheses may contain spaces; the fields follow it.
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1)?.split(" ") ?? [];
   return (Number(fields[13]) + Number(fields[14])) * 10;
 }

@@ -8,14 +8,13 @@ import { mebibytes, quantile, usageOf } from "./proc.ts";
 import { startCalled, startProgram, startServer } from "./processes.ts";
 
 /**
- * More than one core: the same streams on one watcher, and spread over relays beside it on the same machine, each a
- * process of its own, as if they shared its port.
+ * Compares one watcher with several relays on the same machine that share its streams, as a way to use more cores.
  */
 const usage = `node test/scale/relays.ts [options]
 
   --streams <n>   hollow nodes (1000)
   --services <n>  Services, of 10 endpoints each (200)
-  --relays <n,n>  how many processes share the streams; 0 is the watcher alone (0,1,2,4)
+  --relays <n,n>  number of relays that share the streams; 0 is the watcher alone (0,1,2,4)
   --changes <n>   single changes that are measured (20)
 `;
 
@@ -23,9 +22,9 @@ const timeoutMs = 600_000;
 
 interface Row {
   readonly relays: number;
-  /** Of watcher and relays, for one change. */
+  /** CPU time of watcher and relays for one change. */
   readonly cpuMs: number;
-  /** From the change until the last node had it, in the median. */
+  /** Median time from the change until the last node had it. */
   readonly lastMs: number;
   readonly rssBytes: number;
 }
@@ -55,7 +54,7 @@ async function startRelay(upstream: string): Promise<Relay> {
       said += chunk;
       if (said.includes("upstream watcher in sync")) resolve();
     });
-    child.once("exit", () => reject(new Error(`the relay ended; it said: ${said}`)));
+    child.once("exit", () => reject(new Error(`the relay exited; its output: ${said}`)));
   });
   const stop = async (): Promise<void> => {
     child.kill("SIGKILL");
@@ -104,7 +103,7 @@ async function measureChanges(
     const collected = await all((fleet) => load.call("collect", { fleet, changes: [], sinceRevision: 0 }));
     return Math.max(...collected.map(({ lastAtMs }) => lastAtMs)) - atMs;
   };
-  // The first batch was one, and the first change warms up what is made only once.
+  // The first batch counts as one. The first change also fills caches.
   await makeChange(2);
   const before = await cpu();
   const lasts: number[] = [];

@@ -10,22 +10,22 @@ import {
   withReadiness,
 } from "./synthetic.ts";
 
-/** A change mix: calls of `Store.apply`, each of which is one change, with the time between them. */
+/** A mix of changes: calls of `Store.apply`, one per change, with the interval between them. */
 export interface Script {
-  /** Done before the clock runs, and seen by all streams. */
+  /** Changes before the measurement; all streams receive them first. */
   readonly before: readonly ObjectChange[];
   readonly steps: readonly (readonly ObjectChange[])[];
   readonly stepsPerSecond: number;
-  /** Leaves the cluster as it was. */
+  /** Changes that restore the cluster. */
   readonly after: readonly ObjectChange[];
 }
 
 export type ScriptName = "rolling" | "drain" | "churn20" | "churn1000" | "burst";
 
-/** Seconds of each churn. */
+/** Duration of each churn script in seconds. */
 const churnSeconds = 5;
 
-/** Spreads consecutive changes over the Services; a prime, so that all get their turn. */
+/** Distance between the Services of consecutive changes; a prime, so that every Service is reached. */
 const stride = 7_919;
 
 export function makeScript(name: ScriptName, shape: SyntheticShape): Script {
@@ -43,20 +43,20 @@ export function makeScript(name: ScriptName, shape: SyntheticShape): Script {
   }
 }
 
-/** The change with number `index`: an endpoint is no longer ready, and with the next number is ready again. */
+/** Returns change number `index`: an even one makes an endpoint unready, and the next one makes it ready again. */
 export function endpointChange(index: number, shape: SyntheticShape): ObjectChange {
   const pair = Math.floor(index / 2);
   const service = (pair * stride) % shape.services;
   const [slice] = makeSlices(`service-${service}`, makeEndpoints(service, shape));
-  if (slice === undefined) throw new Error("a cluster without endpoints");
+  if (slice === undefined) throw new Error("the cluster has no endpoints");
   return { kind: "put-slice", slice: withReadiness(slice, pair % slice.endpoints.length, index % 2 === 1) };
 }
 
 /**
- * Pods of one Service after the other get another address, as if they had been restarted in place.
+ * Changes the address of a pod in one Service after the other, like restarts in place.
  *
- * No change undoes an earlier one: a stream that is late and finds two that cancel each other is told of neither, and
- * the age of its next batch would say nothing.
+ * No change undoes an earlier one: a late stream would receive neither of two changes that cancel each other, and the
+ * age of its next batch would be meaningless.
  */
 function churn(perSecond: number, shape: SyntheticShape): Script {
   return { before: [], ...churnOf(perSecond * churnSeconds, shape), stepsPerSecond: perSecond };
@@ -69,7 +69,7 @@ function churnOf(count: number, shape: SyntheticShape): Pick<Script, "steps" | "
     const service = (index * stride) % shape.services;
     const [slice] = makeSlices(`service-${service}`, makeEndpoints(service, shape));
     const [first, ...others] = slice?.endpoints ?? [];
-    if (slice === undefined || first === undefined) throw new Error("a cluster without endpoints");
+    if (slice === undefined || first === undefined) throw new Error("the cluster has no endpoints");
     touched.set(slice.name, slice);
     const address = `11.${(index >> 16) & 255}.${(index >> 8) & 255}.${index & 255}`;
     const endpoints = [{ ...first, addresses: { v4: [address], v6: [] } }, ...others];
@@ -79,13 +79,13 @@ function churnOf(count: number, shape: SyntheticShape): Pick<Script, "steps" | "
   return { steps, after };
 }
 
-/** A pod of every Service gets another address, all at once: what a source finds that comes back after a while. */
+/** Changes the address of one pod of every Service at once, like the first list of a source that was disconnected. */
 function burst(shape: SyntheticShape): Script {
   const { steps, after } = churnOf(shape.services, shape);
   return { before: [], steps: [steps.flat()], stepsPerSecond: 1, after };
 }
 
-/** A Deployment of 1 000 pods gets a new version: ten pods at a time, each slice by itself, 50 times a second. */
+/** Updates a Deployment of 1 000 pods: ten pods at a time, each slice separately, 50 changes a second. */
 function rollingUpdate(shape: SyntheticShape): Script {
   const pods = 1_000;
   const atOnce = 10;
@@ -119,7 +119,7 @@ function rollingUpdate(shape: SyntheticShape): Script {
   };
 }
 
-/** All endpoints of one node go, each with a change of its own, 500 a second. */
+/** Removes all endpoints of one node, each with a separate change, 500 a second. */
 function nodeDrain(shape: SyntheticShape): Script {
   const drained = "node-1";
   const steps: ObjectChange[][] = [];

@@ -13,11 +13,11 @@ export interface TlsFilePaths {
   readonly client: { readonly key: string; readonly crt: string };
 }
 
-/** What a row of the benchmark needs of a server, ours or another. */
+/** Server measured by a row of the benchmark, ours or another. */
 export interface ServerUnderTest {
   /** `host:port`. */
   readonly address: string;
-  /** Changes one endpoint. `cpuMs` is the server's CPU time just before. */
+  /** Changes one endpoint. `cpuMs` is the server's CPU time before the change. */
   change(): Promise<MadeChange & { readonly cpuMs: number }>;
   /** CPU time so far, all threads, in milliseconds. */
   cpu(): Promise<number>;
@@ -25,7 +25,7 @@ export interface ServerUnderTest {
   stop(): Promise<void>;
 }
 
-/** Our watcher, with what only it can be asked for. */
+/** Our watcher, which offers more calls than other servers. */
 export interface OwnServer extends ServerUnderTest {
   readonly calls: Caller<FanOutServerHandlers>;
 }
@@ -35,12 +35,12 @@ export async function startOwnServer(shape: SyntheticShape, tls: TlsFilePaths | 
   return { ...(await startShape(calls, shape, tls)), calls };
 }
 
-/** The floor; see bare-server.ts. */
+/** Starts the baseline of bare-server.ts. */
 export function startBareServer(shape: SyntheticShape, tls: TlsFilePaths | undefined): Promise<ServerUnderTest> {
   return startShape(startServer<BareServerHandlers>("bare-server"), shape, tls);
 }
 
-/** What both can be asked for. */
+/** Starts a server with the calls that both of our servers offer. */
 async function startShape(
   calls: Caller<BareServerHandlers>,
   shape: SyntheticShape,

@@ -1,13 +1,13 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { usageOf } from "./proc.ts";
 
-/** What the server's process has used. */
+/** Resources used by the server process. */
 export interface ServerUsage {
   /** User and system time so far, all threads, in milliseconds. */
   readonly cpuMs: number;
   readonly rssBytes: number;
   readonly peakRssBytes: number;
-  /** Of JavaScript: heap in use and buffers outside of it. */
+  /** JavaScript memory: heap in use and external buffers. */
   readonly heapBytes: number;
 }
 
@@ -17,7 +17,7 @@ export function cpuMs(): number {
   return (user + system) / 1000;
 }
 
-/** Of this process. With `settle`, what is not needed any more is given back first, as V8 does by itself after idle seconds. */
+/** Returns the usage of this process. `settle` first collects garbage, as V8 does after some idle seconds. */
 export async function serverUsage(settle: boolean): Promise<ServerUsage> {
   for (let round = 0; settle && round < 3; round += 1) {
     await globalThis.gc?.({ type: "major", flavor: "last-resort", execution: "async" });

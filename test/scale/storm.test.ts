@@ -4,7 +4,7 @@ import type { FanOutServerHandlers } from "./fan-out-server.ts";
 import type { HollowNodesHandlers } from "./hollow-nodes.ts";
 import { startCalled, startServer } from "./processes.ts";
 
-/** All nodes come at once to a watcher that lets few of them wait. They know nothing of being told when to come again. */
+/** Number of clients that connect at once to a watcher with few places. They ignore the pushback trailer. */
 const streams = 1_000;
 const timeoutMs = 120_000;
 
@@ -21,13 +21,15 @@ afterEach(async () => {
   await server.stop();
 });
 
-test("1 000 nodes that come back at once to a small limit all have their views", { timeout: 300_000 }, async () => {
+test("1 000 nodes that reconnect at once to a watcher with a small limit all get their views", {
+  timeout: 300_000,
+}, async () => {
   const shape = { services: 200, endpoints: 10, nodes: streams };
   const { address } = await server.call("start", { shape, maxStartWaitMs: 1 });
   const options = { address, streams, firstNode: 0, isExtended: true, sampled: 5 };
   const opened = await load.call("open", { fleet: "nodes", options, timeoutMs });
   const storm = await load.call("storm", { fleet: "nodes", timeoutMs });
-  // A quick machine may have room for all who come again.
+  // A fast machine may have room for all reconnecting nodes.
   expect(opened.retries + storm.retries).toBeGreaterThan(0);
   const { revision } = await server.call("change", {});
   await load.call("reachedRevision", { fleet: "nodes", revision, timeoutMs });

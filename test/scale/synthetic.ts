@@ -4,21 +4,21 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 
-/** A cluster without API server: Services of equal size, their pods spread evenly over the nodes, three zones. */
+/** Synthetic cluster without API server: Services of equal size, pods spread evenly over nodes, three zones. */
 export interface SyntheticShape {
   readonly services: number;
-  /** Of each Service. */
+  /** Endpoints per Service. */
   readonly endpoints: number;
   readonly nodes: number;
   /** Topology hints of all endpoints. Default none: every node may use every endpoint. */
   readonly hints?: "none" | "zone" | "node" | undefined;
-  /** Of every so many Services one has node ports and externalTrafficPolicy Local; 0 or undefined for none. */
+  /** One in this many Services has node ports and externalTrafficPolicy Local; 0 or undefined for none. */
   readonly localEvery?: number | undefined;
 }
 
 const zones = 3;
 
-/** As the EndpointSlice controller does by default. */
+/** Default of the EndpointSlice controller. */
 const endpointsPerSlice = 100;
 
 export const namespace = "scale";
@@ -80,18 +80,18 @@ export function makeService(index: number, { localEvery = 0 }: Pick<SyntheticSha
   };
 }
 
-/** All endpoints of a Service, in their order. */
+/** Returns all endpoints of a Service, in order. */
 export function makeEndpoints(service: number, shape: SyntheticShape): Endpoint[] {
   return Array.from({ length: shape.endpoints }, (_, index) =>
     makeEndpoint(`service-${service}-6f7c9b8d4`, service * shape.endpoints + index, shape),
   );
 }
 
-/** What a decoded slice shares, too: see decode-slice.ts. */
+/** Shared by all slices, as in decoded slices; see decode-slice.ts. */
 const ports = [{ name: "http", port: 8080, protocol: "TCP" }] as const;
 const none: readonly string[] = [];
 
-/** One pod; `number` is unique in the cluster and says address and node. */
+/** Returns the endpoint of one pod. `number` is unique in the cluster and determines address and node. */
 export function makeEndpoint(replicaSet: string, number: number, shape: SyntheticShape): Endpoint {
   const node = number % shape.nodes;
   const zone = shareText(`zone-${node % zones}`);
@@ -119,7 +119,7 @@ export function makeSlices(serviceName: string, endpoints: readonly Endpoint[]):
   }));
 }
 
-/** The slice with an endpoint that is ready or not. */
+/** Returns the slice with the readiness of one endpoint changed. */
 export function withReadiness(slice: EndpointSlice, index: number, ready: boolean): EndpointSlice {
   const endpoints = slice.endpoints.map((endpoint, other) =>
     other === index ? { ...endpoint, conditions: shareConditions(ready, ready, false) } : endpoint,

@@ -3,13 +3,13 @@ import { mebibytes } from "./proc.ts";
 
 export interface NamedResult {
   readonly name: string;
-  /** A text says why there is none. */
+  /** Result, or the reason why there is none. */
   readonly result: RowResult | string;
 }
 
 type Measured = readonly [name: string, result: RowResult];
 
-/** One endpoint changes, 50 times: who has it when, and what it costs. */
+/** Table of single endpoint changes: latency and cost. */
 export function changesTable(results: readonly NamedResult[]): string | undefined {
   return table(
     "One endpoint changed (streams × Services × endpoints)",

@@ -10,7 +10,7 @@ import { Subscribers } from "../../services/watcher/src/stream/session/subscribe
 import { traceRevisions } from "../../services/watcher/src/trace/trace-revisions.ts";
 import { TraceSends } from "../../services/watcher/src/trace/trace-sends.ts";
 
-/** A store and its subscribers whose tracing can be changed while they serve, so that one process is its own peer. */
+/** Store with subscribers whose tracing can be switched while they serve, to compare both in one process. */
 export class TracedStore {
   readonly store: Store;
   readonly subscribers: Subscribers;
@@ -22,13 +22,13 @@ export class TracedStore {
     this.store = new Store({ trace: (update) => this.#trace?.(update) });
     const registry = new Registry();
     this.subscribers = new Subscribers(registry);
-    // As the program does.
+    // `kpng to-api` does the same.
     observeConvergence(this.store, this.subscribers, registry);
     inspection({ store: this.store, subscribers: this.subscribers, proxyNames: proxyNamesOf([]) });
     this.subscribers.observe({ sent: (...delivery) => this.#sends?.sent(...delivery) });
   }
 
-  /** Traces this share of the changes from now on; undefined: not at all, as without a collector. */
+  /** Traces this share of the following changes; undefined traces none, as without a collector. */
   traceAt(ratio: number | undefined): void {
     const tracing = ratio === undefined ? undefined : this.#tracingAt(ratio);
     this.#trace = tracing && traceRevisions(tracing);

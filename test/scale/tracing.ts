@@ -6,15 +6,15 @@ import { startCalled } from "./processes.ts";
 import { startOwnServer } from "./server-under-test.ts";
 
 /**
- * What tracing costs the watcher: CPU time of its process for one change that goes to all nodes, traced by different
- * shares, against the same process without tracing. Shares take turns, a few changes each, and each round is compared
- * with itself, so that what else the machine does hits all alike.
+ * Measures the cost of tracing in the watcher: CPU time for one change that reaches all nodes, with different shares of
+ * traced changes and without tracing, in the same process. The shares alternate after a few changes, and only results
+ * of the same round are compared, so that other load affects all shares equally.
  */
 const usage = `node test/scale/tracing.ts [options]
 
   --streams <n>   hollow nodes (1000)
   --services <n>  Services of ten endpoints (200)
-  --rounds <n>    how often each share has its turn (40)
+  --rounds <n>    turns of each share (40)
   --changes <n>   changes in a turn (10)
 `;
 
@@ -59,7 +59,7 @@ async function main(): Promise<void> {
       for (let count = 0; count < changes; count += 1) {
         const { revision } = await server.change();
         await load.call("reachedRevision", { fleet, revision, timeoutMs });
-        // The next requests of all belong to the cost.
+        // The next requests of all streams are part of the cost.
         await sleep(25 + streams / 25);
       }
       return ((await server.cpu()) - before) / changes;
@@ -68,7 +68,7 @@ async function main(): Promise<void> {
     await turn(undefined);
     const costs = shares.map((): number[] => []);
     for (let round = 0; round < rounds; round += 1) {
-      // Each share comes first, second, … equally often.
+      // Each share runs first, second, … equally often.
       for (let at = 0; at < shares.length; at += 1) {
         const index = (round + at) % shares.length;
         costs[index]?.push(await turn(shares[index]?.ratio));
