@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { Agent, request } from "node:https";
 import { tokens } from "./users.ts";
 
-/** An object of the API, as far as the harness looks into it. */
+/** The fields of an API object that the harness reads. */
 export interface KubeObject {
   readonly apiVersion?: string | undefined;
   readonly kind?: string | undefined;
@@ -16,7 +16,7 @@ export interface KubeObject {
   readonly [field: string]: unknown;
 }
 
-/** An answer of the API server that is no success. */
+/** Response of the API server with an error status. */
 export class ApiError extends Error {
   readonly status: number;
 
@@ -26,7 +26,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The administrator's calls to the test's API server. Paths are those of the API, e.g. "/api/v1/nodes". */
+/** Client of the test's API server with administrator rights. Paths are API paths, e.g. "/api/v1/nodes". */
 export class ApiClient {
   readonly #server: string;
   readonly #caFile: string;
@@ -51,7 +51,7 @@ export class ApiClient {
     return list.items;
   }
 
-  /** Merges into an object (JSON merge patch); "…/status" as path reaches the status. */
+  /** Changes an object with a JSON merge patch; a path that ends in "/status" changes the status. */
   patch(path: string, change: unknown): Promise<KubeObject> {
     return this.#object("PATCH", path, change);
   }
@@ -61,13 +61,13 @@ export class ApiClient {
     await this.call("DELETE", `${path}${path.includes("?") ? "&" : "?"}gracePeriodSeconds=0`);
   }
 
-  /** Closes its connections. */
+  /** Closes all connections. */
   close(): void {
     this.#agent?.destroy();
     this.#agent = undefined;
   }
 
-  /** Errors: ApiError with the server's message. */
+  /** Sends a request. Errors: ApiError with the server's message. */
   async call(method: string, path: string, body?: unknown): Promise<unknown> {
     const { status, text } = await this.#send(method, path, body);
     if (status >= 300) throw new ApiError(status, `${method} ${path}: ${status} ${text.slice(0, 500)}`);
@@ -79,7 +79,7 @@ export class ApiClient {
   }
 
   #send(method: string, path: string, body: unknown): Promise<{ readonly status: number; readonly text: string }> {
-    // The certificate is there only once the server has started.
+    // The server writes the certificate when it starts.
     this.#agent ??= new Agent({ keepAlive: true, maxSockets: 16, ca: readFileSync(this.#caFile) });
     const headers = {
       authorization: `Bearer ${tokens.admin}`,
@@ -95,7 +95,7 @@ export class ApiClient {
           resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString("utf8") }),
         );
       });
-      call.on("timeout", () => call.destroy(new Error(`${method} ${path}: no answer in 20 s`)));
+      call.on("timeout", () => call.destroy(new Error(`${method} ${path}: no response within 20 s`)));
       call.on("error", reject);
       call.end(body === undefined ? undefined : JSON.stringify(body));
     });

@@ -4,12 +4,12 @@ import { join } from "node:path";
 import { Child } from "./child.ts";
 import { writeTokenFile } from "./users.ts";
 
-/** kube-apiserver on the loopback address, with RBAC, two address families and a certificate of its own. */
+/** kube-apiserver on the loopback address, with RBAC, both address families and a self-signed certificate. */
 export class ApiServer {
   readonly url: string;
-  /** Its self-signed certificate, which is its own authority; there once it has started. */
+  /** Self-signed certificate, also used as CA; exists after the start. */
   readonly caFile: string;
-  /** Tokens and their users; read when it starts. */
+  /** Tokens and their users; the server reads the file when it starts. */
   readonly tokenFile: string;
   readonly child: Child;
   #isReady: () => Promise<void>;
@@ -19,7 +19,7 @@ export class ApiServer {
     readonly folder: string;
     readonly port: number;
     readonly etcdUrl: string;
-    /** Resolves when the server is ready to be used. */
+    /** Resolves when the server is ready. */
     readonly isReady: () => Promise<void>;
   }) {
     const { path, folder, port, etcdUrl } = options;
@@ -43,24 +43,24 @@ export class ApiServer {
       `--service-account-signing-key-file=${keyFile}`,
       "--service-account-issuer=https://kubernetes.default.svc",
       "--endpoint-reconciler-type=none",
-      // Pods are made by hand and no kubelet runs them, so they need no ServiceAccount.
+      // Tests create Pods without a kubelet, so they need no ServiceAccount.
       "--disable-admission-plugins=ServiceAccount",
     ];
     this.child = new Child("kube-apiserver", path, args, join(folder, "kube-apiserver.log"));
   }
 
-  /** Starts it, again if it has run before, with all that etcd holds; resolves when it is ready. */
+  /** Starts or restarts the server with the data in etcd; resolves when it is ready. */
   async start(): Promise<void> {
     this.child.start();
     await this.#isReady();
   }
 
-  /** Ends it as an administrator does: it closes its watches in its own time. */
+  /** Stops the server gracefully, with SIGTERM: it ends its watches itself. */
   async stop(): Promise<void> {
     await this.child.stop();
   }
 
-  /** Ends it as a crash does. */
+  /** Kills the server, like a crash. */
   async kill(): Promise<void> {
     await this.child.kill();
   }

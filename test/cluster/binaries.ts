@@ -3,7 +3,7 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { isExecutable } from "./executable.ts";
 import { buildMissing } from "./go-build.ts";
 
-/** A program of the control plane, or one that looks at ours. `etcd-3.4` is Debian's, which refuses WatchList. */
+/** Program of the control plane, or a tool that checks our programs. `etcd-3.4` is Debian's etcd, without WatchList. */
 export type Program =
   | "etcd"
   | "etcd-3.4"
@@ -13,16 +13,16 @@ export type Program =
   | "grpcurl"
   | "promtool";
 
-/** Where the programs are, or why they cannot be had here. */
+/** Paths of the programs, or the reason why they are not available. */
 export type Binaries =
   | { readonly kind: "found"; readonly paths: Readonly<Partial<Record<Program, string>>> }
   | { readonly kind: "missing"; readonly reason: string };
 
 /**
- * Finds the programs: in the folder that KUBEBUILDER_ASSETS names, else in the cache outside the repository, else by
- * building them there, which takes Go 1.26 or newer and, the first time, some minutes.
+ * Finds the programs in the folder of KUBEBUILDER_ASSETS, otherwise in the cache outside the repository, and otherwise
+ * builds them there. A build needs Go 1.26 or newer, and takes some minutes the first time.
  *
- * Errors: none; what cannot be had is `missing` with the reason.
+ * Errors: none; unavailable programs give `missing` with the reason.
  */
 export async function findBinaries(programs: readonly Program[]): Promise<Binaries> {
   const paths: Partial<Record<Program, string>> = {};

@@ -6,10 +6,10 @@ import { isExecutable } from "./executable.ts";
 const setpriv = "/usr/bin/setpriv";
 
 /**
- * A program that runs for a test and can be stopped, killed and started again with the same arguments.
+ * Child process of a test that can be stopped, killed and restarted with the same arguments.
  *
- * It dies with the process that started it, even if that one is killed: the kernel sends it SIGKILL (PR_SET_PDEATHSIG,
- * set by util-linux' setpriv where that is installed). What it prints goes to a file.
+ * The kernel sends it SIGKILL when its parent dies, even if the parent is killed (PR_SET_PDEATHSIG, set by util-linux'
+ * setpriv if installed). Its output goes to a file.
  */
 export class Child {
   readonly name: string;
@@ -38,19 +38,19 @@ export class Child {
     return this.#process !== undefined && this.#process.exitCode === null && this.#process.signalCode === null;
   }
 
-  /** Ends it in its own way; resolves when it is gone, which it is after ten seconds at the latest. */
+  /** Stops the process with SIGTERM, and kills it after ten seconds; resolves after its exit. */
   async stop(): Promise<void> {
     const timer = setTimeout(() => this.#process?.kill("SIGKILL"), 10_000);
     await this.#end("SIGTERM");
     clearTimeout(timer);
   }
 
-  /** Ends it without a chance to close its connections or files; resolves when it is gone. */
+  /** Kills the process, so that it cannot close connections or files; resolves after its exit. */
   async kill(): Promise<void> {
     await this.#end("SIGKILL");
   }
 
-  /** The last lines that it printed, for the message of a failing test. */
+  /** Returns the last lines of its output, for the message of a failing test. */
   tail(lines = 15): string {
     return readFileSync(this.#logPath, "utf8").trimEnd().split("\n").slice(-lines).join("\n");
   }
@@ -64,7 +64,7 @@ export class Child {
   }
 }
 
-/** True if a process with this id exists. */
+/** Returns whether a process with this id exists. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

@@ -4,7 +4,7 @@ import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createPod, createService, untilSlicesHold } from "./objects.ts";
 
 await describeCluster("a control plane of real programs", {}, (cluster) => {
-  test("gives a Service with two Pods an EndpointSlice with two endpoints", async () => {
+  test("the controller gives a Service with two Pods an EndpointSlice with two endpoints", async () => {
     const { api } = cluster();
     await createNode(api, "node-1");
     await createService(api, { name: "web" });
@@ -17,7 +17,7 @@ await describeCluster("a control plane of real programs", {}, (cluster) => {
     );
   });
 
-  test("comes back after its API server was killed, with what etcd holds", async () => {
+  test("a killed API server restarts with the data in etcd", async () => {
     const { api, apiServer } = cluster();
     await apiServer.kill();
     await assert.rejects(api.list("/api/v1/nodes"));

@@ -11,25 +11,25 @@ import { until } from "./until.ts";
 import { makeKubeconfig, type User } from "./users.ts";
 
 export interface ClusterOptions {
-  /** Where the programs are; from `findBinaries`. */
+  /** Paths of the programs, from `findBinaries`. */
   readonly paths: Readonly<Partial<Record<Program, string>>>;
-  /** Default "etcd". "etcd-3.4" is Debian's, with which the API server refuses WatchList. */
+  /** Default "etcd". "etcd-3.4" is Debian's etcd, with which the API server rejects WatchList. */
   readonly etcd?: "etcd" | "etcd-3.4" | undefined;
-  /** Starts kube-controller-manager with the controller of EndpointSlices. Default true. */
+  /** Starts kube-controller-manager with the EndpointSlice controller. Default true. */
   readonly hasControllers?: boolean | undefined;
 }
 
-/** A control plane that runs for one test file. */
+/** Control plane for one test file. */
 export interface Cluster {
   readonly etcd: Etcd;
   readonly apiServer: ApiServer;
-  /** The administrator's calls. */
+  /** API client with administrator rights. */
   readonly api: ApiClient;
-  /** A folder that goes away with the cluster. */
+  /** Temporary folder, removed with the cluster. */
   readonly folder: string;
-  /** Writes a kubeconfig for the user and returns its path. `server` stands in for the API server, e.g. a proxy. */
+  /** Writes a kubeconfig for the user and returns its path. `server` replaces the API server's URL, e.g. by a proxy. */
   kubeconfig(user: User, options?: { readonly server?: string; readonly tokenFile?: string }): string;
-  /** Ends all of it and removes its files. */
+  /** Stops all programs and removes their files. */
   stop(): Promise<void>;
 }
 
@@ -38,7 +38,7 @@ export interface Cluster {
  *
  * *Cost:* about five seconds on two cores until Services get their EndpointSlices.
  *
- * Errors: a program that does not become ready, with the last lines that it printed.
+ * Errors: a program that does not become ready, with the last lines of its output.
  */
 export async function startCluster(options: ClusterOptions): Promise<Cluster> {
   const folder = makeTempFolder();
@@ -65,7 +65,7 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
     },
     stop: async () => {
       api.close();
-      // None of it is needed again, so none of it is asked to end in order.
+      // The data is not needed any more, so no program has to stop gracefully.
       await Promise.all([manager, apiServer.child, etcd.child].map((child) => child?.kill()));
       rmSync(folder, { recursive: true, force: true });
     },
@@ -96,7 +96,7 @@ function makeManager(path: string, folder: string, kubeconfig: string, port: num
     `--cert-dir=${join(folder, "manager-certs")}`,
     "--leader-elect=false",
     "--controllers=endpointslice-controller",
-    // The default of 20 queries per second makes a test of hundreds of Services wait.
+    // The default of 20 queries per second is too slow for hundreds of Services.
     "--kube-api-qps=1000",
     "--kube-api-burst=1000",
   ];
@@ -108,7 +108,7 @@ async function untilReady(api: ApiClient, apiServer: ApiServer): Promise<void> {
     if (!apiServer.child.isRunning) throw new Error("it has exited");
     if (!existsSync(apiServer.caFile)) return false;
     await api.call("GET", "/readyz");
-    // Made by the server itself shortly after it says that it is ready.
+    // The server creates this namespace shortly after it reports ready.
     await api.get("/api/v1/namespaces/default");
     return true;
   };
@@ -117,6 +117,6 @@ async function untilReady(api: ApiClient, apiServer: ApiServer): Promise<void> {
 
 function pathOf(options: ClusterOptions, program: Program): string {
   const path = options.paths[program];
-  if (path === undefined) throw new Error(`the cluster needs ${program}: name it in findBinaries`);
+  if (path === undefined) throw new Error(`the cluster needs ${program}: pass it to findBinaries`);
   return path;
 }

@@ -3,9 +3,9 @@ import { findBinaries, type Program } from "./binaries.ts";
 import { type Cluster, type ClusterOptions, startCluster } from "./cluster.ts";
 
 /**
- * Runs tests against one real control plane, which is started before the first and ended after the last.
+ * Runs tests against one real control plane, which starts before the first test and stops after the last one.
  *
- * Where the programs cannot be had the tests are one skipped test that says why; in CI it fails instead.
+ * If its programs are not available, a single skipped test replaces them and prints the reason; in CI it fails.
  */
 export async function describeCluster(
   name: string,
@@ -21,7 +21,7 @@ export async function describeCluster(
   if (binaries.kind === "missing") {
     const { reason } = binaries;
     if (process.env.CI !== "true") {
-      // vitest's summary counts skipped tests and does not name them.
+      // Vitest's summary only counts skipped tests.
       process.stderr.write(`test/cluster: skipped "${name}": ${reason}\n`);
       return test.skip(`${name} (skipped: ${reason})`);
     }

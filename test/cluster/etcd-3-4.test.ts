@@ -9,7 +9,7 @@ const refused = "streamed lists not supported, using paged lists";
 await describeCluster("a cluster on Debian's etcd 3.4", { etcd: "etcd-3.4", hasControllers: false }, (cluster) => {
   const start = sourceStarter();
 
-  test("refuses to stream lists inside the stream; the source lists by pages, and watches", async () => {
+  test("the API server rejects streamed lists inside the stream; the source lists by pages, and watches", async () => {
     const { api, kubeconfig } = cluster();
     await createNode(api, "node-1");
     await createService(api, { name: "web" });

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { Child } from "./child.ts";
 import { until } from "./until.ts";
 
-/** A one-member etcd on the loopback address, without TLS; its data ends with the test, so it never waits for a disk. */
+/** One-member etcd on the loopback address, without TLS. Its data is temporary, so it does not sync to disk. */
 export class Etcd {
   readonly url: string;
   readonly child: Child;
@@ -35,14 +35,14 @@ export class Etcd {
     );
   }
 
-  /** Forgets all history before now, so that a watch from an older resourceVersion is answered 410 Gone. */
+  /** Compacts the history, so that a watch from an older resourceVersion gets 410 Gone. */
   async compact(): Promise<void> {
     const status = await this.#call("maintenance/status", {});
     const { revision } = status.header;
     await this.#call("kv/compaction", { revision, physical: true });
   }
 
-  /** Starts it anew without its data, as after the loss of a disk. */
+  /** Restarts etcd without its data, as after the loss of a disk. */
   async empty(): Promise<void> {
     await this.child.kill();
     rmSync(this.#dataFolder, { recursive: true, force: true });

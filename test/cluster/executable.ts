@@ -1,6 +1,6 @@
 import { accessSync, constants } from "node:fs";
 
-/** True if the file is there and may be run. */
+/** Returns whether the file exists and is executable. */
 export function isExecutable(path: string): boolean {
   try {
     accessSync(path, constants.X_OK);

@@ -12,7 +12,7 @@ import { until } from "./until.ts";
 
 const sliceNames = Array.from({ length: 20 }, (_, index) => `slice-${String(index).padStart(2, "0")}`);
 
-/** Nothing that these tests do empties the cluster, so an empty kind is a state that it did not have. */
+/** Rule that no kind is empty: these tests never empty the cluster, so it never had such a state. */
 function neverEmpty(sink: RecordingSink): string | undefined {
   const { store, services, nodes } = sink;
   if (store.snapshot.isSynced && (services.length === 0 || nodes.length === 0)) return "a kind is empty";
@@ -38,7 +38,7 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
     }
   });
 
-  test("a connection that forwards nothing and is never closed counts as dead and is made anew", async () => {
+  test("the source replaces a connection that forwards nothing and is never closed", async () => {
     const { api, kubeconfig } = cluster();
     const proxy = await startProxy(cluster());
     const source = start({
@@ -51,14 +51,14 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
     await createService(api, { name: "meanwhile" });
     await source.untilFailing("services", /^cannot watch services: no data for 1500 ms$/);
     assert.ok((await source.metric("kpng_source_watches_total", { result: "silent" })) > 0);
-    assert.ok(source.health.isReady, "what was served is still served");
+    assert.ok(source.health.isReady, "the source keeps serving the last state");
     proxy.mode = "forward";
-    await source.until("what happened meanwhile", (sink) => sink.services.includes("default/meanwhile"));
+    await source.until("the change made meanwhile", (sink) => sink.services.includes("default/meanwhile"));
     await source.untilHealthy();
     assert.deepEqual(source.sink.violations, []);
   });
 
-  test("a cluster in which nothing changes looks dead to nobody", async () => {
+  test("the source does not treat a cluster without changes as dead", async () => {
     const { kubeconfig } = cluster();
     const timing = { watchSeconds: 0.5, overdueMs: 500 };
     const source = start({ kubeconfig: kubeconfig("admin"), timing });
@@ -70,7 +70,7 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
     assert.equal(await source.metric("kpng_source_relists_total"), 0);
   });
 
-  test("a black hole from the start gives no state at all, and the state once it ends", async () => {
+  test("the source delivers no state while connections are black-holed from the start, and then the whole state", async () => {
     const { kubeconfig } = cluster();
     const proxy = await startProxy(cluster());
     proxy.mode = "black-hole";
@@ -84,7 +84,7 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
   });
 
   for (const how of ["broken by a RST", "closed by the server's time limit"] as const) {
-    test(`a watch that is ${how} each second loses no event and lists nothing again`, async () => {
+    test(`a watch that is ${how} each second loses no event and causes no new list`, async () => {
       const { api, kubeconfig } = cluster();
       const proxy = await startProxy(cluster());
       const isBroken = how === "broken by a RST";
@@ -113,7 +113,7 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
 
   for (const usesWatchList of [true, false]) {
     const how = usesWatchList ? "streamed" : "paged";
-    test(`a ${how} list may take longer than the limit on silence while it moves`, async () => {
+    test(`a ${how} list may take longer than the silence limit while data arrives`, async () => {
       const { kubeconfig } = cluster();
       const proxy = await startProxy(cluster());
       // 20 slices are about 15 kB.
@@ -131,7 +131,7 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
     });
   }
 
-  test("a page that does not come is asked for again, smaller, and the list is whole", async () => {
+  test("the source requests a missing page again with a smaller size, and the list is complete", async () => {
     const { kubeconfig } = cluster();
     const limits: string[] = [];
     const intercept = (connection: KubeConnection): KubeConnection => ({
@@ -154,7 +154,7 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
     assert.deepEqual(source.sink.violations, []);
   });
 
-  test("what changes between two pages of a list is in no page and comes by the watch", async () => {
+  test("a change between two pages of a list is in no page, and the watch delivers it", async () => {
     const { api, kubeconfig } = cluster();
     let hasChanged = false;
     const intercept = (connection: KubeConnection): KubeConnection => ({
@@ -178,12 +178,12 @@ await describeCluster("faults of the connection", { hasControllers: false }, (cl
     });
     const first = source.sink.calls.find((call) => call.kind === "replace" && call.objects.slices !== undefined);
     const names = first?.kind === "replace" ? (first.objects.slices ?? []).map((slice) => slice.name) : [];
-    assert.ok(names.includes("slice-00") && !names.includes("a-new-one"), `the list is of one moment: ${names}`);
+    assert.ok(names.includes("slice-00") && !names.includes("a-new-one"), `the list is one snapshot: ${names}`);
     await createSlice(api, { name: "slice-00", service: "web", addresses: ["10.3.0.1"] });
   });
 });
 
-/** An answer that never comes. */
+/** Returns a response that never arrives. */
 function hang(signal: AbortSignal): Promise<never> {
   return new Promise((_, reject) => signal.addEventListener("abort", () => reject(new Error("aborted"))));
 }

@@ -23,7 +23,7 @@ await describeCluster("faults of credentials and clocks", { hasControllers: fals
     vi.useRealTimers();
   });
 
-  test("a wall clock that is set a day ahead or back ends no watch and delays no event", async () => {
+  test("a wall clock that jumps by a day ends no watch and delays no event", async () => {
     const { api, kubeconfig } = cluster();
     const source = start({ kubeconfig: kubeconfig("kpng") });
     await source.untilReady();
@@ -39,17 +39,17 @@ await describeCluster("faults of credentials and clocks", { hasControllers: fals
     assert.ok(source.health.isHealthy);
   });
 
-  // The server knows only the newer token afterwards, so each test begins with the one that the test before ended with.
+  // After a rotation, the server accepts only the new token, so each test starts with the last token of the one before.
   const rotations = [
     { jumpMs: 0, from: "kpng", to: "kpng-rotated" },
     { jumpMs: -dayMs, from: "kpng-rotated", to: "kpng" },
   ] as const;
   for (const { jumpMs, from, to } of rotations) {
     const when = jumpMs === 0 ? "" : ", although the clock was set back meanwhile";
-    test(`a token that was rotated and revoked is read again at once${when}`, async () => {
+    test(`the source rereads a token at once after it was rotated and revoked${when}`, async () => {
       const { api, apiServer, folder, kubeconfig } = cluster();
       const tokenFile = join(folder, `token${jumpMs}`);
-      // With the newline that a token file may end in.
+      // A token file may end with a newline.
       writeFileSync(tokenFile, `${tokens[from]}\n`);
       const source = start({ kubeconfig: kubeconfig("kpng", { tokenFile }) });
       await source.untilReady();
@@ -68,7 +68,7 @@ await describeCluster("faults of credentials and clocks", { hasControllers: fals
     });
   }
 
-  test("a token that is refused is named in log, metric and health, and a good one in its place is used", async () => {
+  test("log, metric and health report a rejected token, and the source uses the valid one that replaces it", async () => {
     const { folder, kubeconfig } = cluster();
     const tokenFile = join(folder, "bad-token");
     writeFileSync(tokenFile, "no-such-token");

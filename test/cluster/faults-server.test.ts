@@ -20,14 +20,14 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
     }
   });
 
-  test("killed and restarted: what was served stays, and what comes later comes", async () => {
+  test("the source keeps its state while the API server is killed and restarted, and then follows later changes", async () => {
     const { api, apiServer, kubeconfig } = cluster();
     const source = start({ kubeconfig: kubeconfig("admin") });
     await source.untilReady();
     source.sink.rule = keepsServices(serviceNames);
     await apiServer.kill();
     await source.untilFailing("services", /^cannot watch services: /);
-    assert.ok(source.health.isReady, "what was served is still served");
+    assert.ok(source.health.isReady, "the source keeps serving the last state");
     assert.ok((await source.metric("kpng_source_watches_total", { result: "lost" })) > 0);
     await apiServer.start();
     await createService(api, { name: "after-restart" });
@@ -38,7 +38,7 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
 
   for (const usesWatchList of [true, false]) {
     const how = usesWatchList ? "streams" : "pages";
-    test(`restarted with its history compacted (410): the state goes from old to new in one step, by ${how}`, async () => {
+    test(`restarted with its history compacted (410): the source goes from the old to the new state in one step, by ${how}`, async () => {
       const { api, apiServer, etcd, kubeconfig } = cluster();
       const proxy = await TcpProxy.start(apiServer.url);
       onTestFinished(() => proxy.stop());
@@ -68,8 +68,8 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
     });
   }
 
-  // The last test of the file: nothing of the cluster is left.
-  test("come back with an empty etcd: the brake holds what is served until a second list agrees", async () => {
+  // The last test of the file, because it deletes the cluster's data.
+  test("restarted with an empty etcd: the source keeps its state until a second list confirms the empty one", async () => {
     const { apiServer, etcd, kubeconfig } = cluster();
     const confirmMs = 2_000;
     const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs } });
@@ -83,12 +83,15 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
     assert.ok((await source.metric("kpng_source_lists_total", { result: "braked" })) > 0);
     assert.deepEqual(source.sink.violations, []);
     source.sink.rule = () => undefined;
-    await source.until("the second list is believed", (sink) => sink.services.join() === "default/kubernetes");
+    await source.until(
+      "the second list has replaced the state",
+      (sink) => sink.services.join() === "default/kubernetes",
+    );
     await source.untilHealthy();
   });
 });
 
-/** These Services are there throughout. */
+/** Returns the rule that these Services always exist. */
 function keepsServices(names: readonly string[]): (sink: RecordingSink) => string | undefined {
   return (sink) => {
     const missing = names.filter((name) => !sink.services.includes(`default/${name}`));

@@ -12,12 +12,12 @@ type Built = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy
 const run = promisify(execFile);
 
 /**
- * Returns the paths of the programs, building those that the cache does not have.
+ * Returns the paths of the programs, and builds those that are not in the cache.
  *
- * *Cost:* per program a few seconds with a warm Go build cache, two to three minutes without. One build runs at a
- * time, whoever asks: a second test process waits for the first.
+ * *Cost:* per program a few seconds with a warm Go build cache, two to three minutes without. Only one build runs at a
+ * time: a second test process waits for the first one.
  *
- * Errors: Go missing or older than 1.26, or its own words when a build fails.
+ * Errors: Go missing or older than 1.26; a failed build, with the output of Go.
  */
 export async function buildMissing(programs: readonly Built[]): Promise<Record<string, string>> {
   const pathOf = (program: Built): string => join(cacheFolder(program), program);
@@ -37,7 +37,7 @@ async function build(program: Built, folder: string): Promise<void> {
   const startedMs = performance.now();
   say(`building ${program} into ${folder} (minutes the first time, seconds with a warm Go build cache)`);
   const [module, ...targets] = sourceOf(program);
-  // Built beside its place and moved there: a build that is cut short leaves nothing that looks like a program.
+  // Built under a temporary name and renamed, so that an interrupted build leaves no program.
   const unfinished = join(folder, `.${program}.${process.pid}`);
   try {
     await run("go", ["build", "-o", unfinished, ...targets], {
@@ -53,7 +53,7 @@ async function build(program: Built, folder: string): Promise<void> {
   say(`built ${program} in ${((performance.now() - startedMs) / 1000).toFixed(1)} s`);
 }
 
-/** A folder beside this file with a Go module, and what to build in it. */
+/** Returns the folder of the Go module, next to this file, and the arguments of the build. */
 function sourceOf(program: Built): readonly [string, ...string[]] {
   switch (program) {
     case "etcd":
@@ -61,7 +61,7 @@ function sourceOf(program: Built): readonly [string, ...string[]] {
     case "grpcurl":
       return ["grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl"];
     case "promtool": {
-      // Of all the clouds that it could ask for targets, the one that our configuration asks.
+      // Builds only the service discovery that our configuration uses.
       const tags = "remove_all_sd,enable_kubernetes_sd";
       return ["promtool", "-tags", tags, "github.com/prometheus/prometheus/cmd/promtool"];
     }
@@ -75,13 +75,18 @@ async function checkGo(): Promise<void> {
   try {
     version = (await run("go", ["env", "GOVERSION"], { cwd: join(import.meta.dirname, "etcd") })).stdout.trim();
   } catch (cause) {
-    throw new Error("no Go to build the control plane with: install Go 1.26 or newer, or set KUBEBUILDER_ASSETS", {
-      cause,
-    });
+    throw new Error(
+      "Go not found, which builds the control plane: install Go 1.26 or newer, or set KUBEBUILDER_ASSETS",
+      {
+        cause,
+      },
+    );
   }
   const [, major = "0", minor = "0"] = /^go(\d+)\.(\d+)/.exec(version) ?? [];
   if (Number(major) < 1 || (Number(major) === 1 && Number(minor) < 26)) {
-    throw new Error(`${version} is too old to build the control plane: Go 1.26 or newer, or set KUBEBUILDER_ASSETS`);
+    throw new Error(
+      `${version} is too old to build the control plane: install Go 1.26 or newer, or set KUBEBUILDER_ASSETS`,
+    );
   }
 }
 
@@ -89,7 +94,7 @@ function cacheRoot(): string {
   return join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "kpng", "control-plane");
 }
 
-/** One folder per set of sources, so that a changed version is another program. */
+/** Returns the cache folder, one per set of sources: a changed version is built separately. */
 function cacheFolder(program: Built): string {
   const [module] = sourceOf(program);
   const modules = module === "etcd" || module === "control-plane" ? "{control-plane,etcd}" : module;

@@ -4,9 +4,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { isAlive } from "./child.ts";
 
 /**
- * Runs `work` while no other process holds the lock, a folder with its holder's process id.
+ * Runs `work` while holding a lock across processes: a folder that contains the process id of its holder.
  *
- * A lock whose holder is gone is taken over. Waits without a limit: a build takes as long as it takes.
+ * Takes over the lock of a dead process. Waits without limit, because a build has no time limit.
  */
 export async function withLock<T>(path: string, work: () => Promise<T>): Promise<T> {
   while (!take(path)) await sleep(200);
@@ -29,7 +29,7 @@ function take(path: string): boolean {
   return true;
 }
 
-/** Undefined while the holder has made the folder and not yet written its id. */
+/** Returns the holder; undefined while it has created the folder but not yet written its id. */
 function readHolder(path: string): number | undefined {
   try {
     const text = readFileSync(join(path, "pid"), "utf8");

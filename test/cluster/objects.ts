@@ -1,7 +1,7 @@
 import type { ApiClient, KubeObject } from "./api-client.ts";
 import { until } from "./until.ts";
 
-/** Creates a Node that is ready, with a zone and an address. */
+/** Creates a ready Node with a zone and an address. */
 export async function createNode(api: ApiClient, name: string, zone = "zone-a"): Promise<void> {
   const labels = { "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone };
   await api.create("/api/v1/nodes", { apiVersion: "v1", kind: "Node", metadata: { name, labels } });
@@ -16,7 +16,7 @@ export async function createNode(api: ApiClient, name: string, zone = "zone-a"):
 export interface PodOptions {
   readonly name: string;
   readonly namespace?: string | undefined;
-  /** Value of the label `app`, which Services of `createService` select by. */
+  /** Value of the label `app`, which Services of `createService` select. */
   readonly app: string;
   readonly node: string;
   readonly ip: string;
@@ -24,11 +24,11 @@ export interface PodOptions {
   readonly isReady?: boolean | undefined;
 }
 
-/** Creates a Pod as if a kubelet had started it. */
+/** Creates a Pod with the status that a kubelet would report. */
 export async function createPod(api: ApiClient, options: PodOptions): Promise<void> {
   const { name, namespace = "default", app, node, ip, isReady = true } = options;
   const status = isReady ? "True" : "False";
-  // The controller makes the slice's last-change-trigger-time of it. API times have whole seconds.
+  // The controller copies it to the slice's last-change-trigger-time. API times are whole seconds.
   const lastTransitionTime = new Date().toISOString().replace(/\.\d+Z$/, "Z");
   await api.create(`/api/v1/namespaces/${namespace}/pods`, {
     apiVersion: "v1",
@@ -56,7 +56,7 @@ export interface ServiceOptions {
   readonly name: string;
   readonly namespace?: string | undefined;
   readonly labels?: Readonly<Record<string, string>> | undefined;
-  /** More of the spec; default one TCP port 80 to "http" and the selector `app: <name>`. */
+  /** Additions to the spec. Default: TCP port 80 to "http" and the selector `app: <name>`. */
   readonly spec?: Readonly<Record<string, unknown>> | undefined;
 }
 
@@ -78,7 +78,7 @@ export interface SliceOptions {
   readonly addresses: readonly string[];
 }
 
-/** Creates an EndpointSlice by hand, which the controller leaves alone. */
+/** Creates an EndpointSlice that the controller does not manage. */
 export function createSlice(api: ApiClient, options: SliceOptions): Promise<KubeObject> {
   const { name, namespace = "default", service, addresses } = options;
   return api.create(`${slicesPath(namespace)}`, {
@@ -99,7 +99,7 @@ export function slicesPath(namespace = "default"): string {
   return `/apis/discovery.k8s.io/v1/namespaces/${namespace}/endpointslices`;
 }
 
-/** Waits until the slices of a Service hold this many addresses, and returns the slices. */
+/** Waits until the slices of a Service contain this many addresses, and returns the slices. */
 export function untilSlicesHold(
   api: ApiClient,
   service: string,

@@ -2,9 +2,9 @@ import { once } from "node:events";
 import { createServer, type Server } from "node:net";
 
 /**
- * Returns `count` different TCP ports of the loopback address that nothing listens on.
+ * Returns `count` different free TCP ports of the loopback address.
  *
- * All are held until the last one is known, so they differ; between then and their use another process may take one.
+ * All of them stay open until the last one is known, so they differ. Another process may take one before it is used.
  */
 export async function freePorts(count: number): Promise<readonly number[]> {
   const servers: Server[] = [];
@@ -18,9 +18,9 @@ export async function freePorts(count: number): Promise<readonly number[]> {
   return ports;
 }
 
-/** The port that a server listens on. */
+/** Returns the port that a server listens on. */
 export function portOf(server: Server): number {
   const address = server.address();
-  if (address === null || typeof address === "string") throw new Error("the server listens on no TCP port");
+  if (address === null || typeof address === "string") throw new Error("the server does not listen on a TCP port");
   return address.port;
 }

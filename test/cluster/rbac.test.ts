@@ -12,7 +12,7 @@ const watched: readonly Right[] = [
   { resource: "servicecidrs", group: "networking.k8s.io", verb: "" },
 ];
 
-/** Neighbours of what is granted: what a wildcard or a slip would give away. */
+/** Rights close to the granted ones, which a wildcard or a mistake would grant. */
 const refused: readonly Right[] = [
   { verb: "list", resource: "secrets" },
   { verb: "list", resource: "pods" },
@@ -26,7 +26,7 @@ const refused: readonly Right[] = [
 await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, (cluster) => {
   const start = sourceStarter();
 
-  test("lets the watcher get, list and watch what it watches, and nothing else", async () => {
+  test("rbac.yaml lets the watcher get, list and watch its four kinds, and nothing else", async () => {
     const { api } = cluster();
     await applyRbac(api);
     for (const right of watched) {
@@ -40,7 +40,7 @@ await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, 
     for (const right of refused) assert.ok(!(await mayKpng(api, right)), `may ${right.verb} ${right.resource}`);
   });
 
-  test("is enough: the source becomes ready with it", async () => {
+  test("rbac.yaml is sufficient for the source to become ready", async () => {
     const { api, kubeconfig } = cluster();
     await applyRbac(api);
     const source = start({ kubeconfig: kubeconfig("kpng") });
@@ -50,7 +50,7 @@ await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, 
   });
 
   for (const missing of ["list", "watch"] as const) {
-    test(`names verb and resource in log and readiness while ${missing} of slices is missing, and mends itself`, async () => {
+    test(`log and readiness name verb and resource while ${missing} of slices is missing, and the source recovers`, async () => {
       const { api, kubeconfig } = cluster();
       await applyRbac(api);
       onTestFinished(async () => {
@@ -68,7 +68,7 @@ await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, 
       );
       await api.patch(clusterRolePath, { rules: cut });
       const right = { verb: missing, resource: "endpointslices", group: "discovery.k8s.io" };
-      await until("the right is gone", async () => !(await mayKpng(api, right)));
+      await until("the right is revoked", async () => !(await mayKpng(api, right)));
 
       const source = start({ kubeconfig: kubeconfig("kpng"), timing: { usesWatchList: false } });
       await source.untilFailing(

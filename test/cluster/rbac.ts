@@ -20,14 +20,14 @@ export async function applyRbac(api: ApiClient): Promise<void> {
   for (const document of parseAllDocuments(readFileSync(rbacFile, "utf8"))) {
     const object = document.toJS() as KubeObject;
     const collection = collections[object.kind ?? ""];
-    if (collection === undefined) throw new Error(`rbac.yaml has an object of kind ${object.kind}`);
+    if (collection === undefined) throw new Error(`rbac.yaml has an object of unknown kind ${object.kind}`);
     try {
       await api.create(collection, object);
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 409) throw error;
     }
   }
-  await until("the rights are in force", () => mayKpng(api, { verb: "list", resource: "services" }));
+  await until("the rights are effective", () => mayKpng(api, { verb: "list", resource: "services" }));
 }
 
 export interface Right {

@@ -3,18 +3,18 @@ import { serviceKey } from "@kpng/model/service.ts";
 import type { ClusterObjects, ClusterSink, ObjectChange } from "../../services/watcher/src/source/source.ts";
 import { Store } from "../../services/watcher/src/store/store.ts";
 
-/** What was given to a sink in one call, in short. */
+/** Summary of one call of a sink. */
 export type Given =
   | { readonly kind: "apply"; readonly changes: readonly ObjectChange[] }
   | { readonly kind: "replace"; readonly objects: ClusterObjects };
 
-/** A store that remembers every call and lets a rule look at the state after each one. */
+/** Store that records every call and checks a rule on the state after each of them. */
 export class RecordingSink implements ClusterSink {
   readonly store = new Store();
   readonly calls: Given[] = [];
-  /** What the rule had to say, per call. */
+  /** Violations of the rule, one entry per call that caused one. */
   readonly violations: string[] = [];
-  /** Returns what is wrong with the state, or undefined. */
+  /** Returns the problem of the state, or undefined. */
   rule: (sink: RecordingSink) => string | undefined = () => undefined;
 
   apply(changes: readonly ObjectChange[]): void {
@@ -41,7 +41,7 @@ export class RecordingSink implements ClusterSink {
     return [...this.store.snapshot.nodes.values()].map((node) => node.name).sort();
   }
 
-  /** Every address of the endpoints of a Service, sorted. */
+  /** All addresses of the endpoints of a Service, sorted. */
   addressesOf(service: `${string}/${string}`): readonly string[] {
     const slices = this.store.snapshot.slicesByService.get(service) ?? [];
     return slices
@@ -50,7 +50,7 @@ export class RecordingSink implements ClusterSink {
       .sort();
   }
 
-  /** How often a kind was replaced as a whole. */
+  /** Number of times that a list replaced a whole kind. */
   replaceCountOf(kind: keyof ClusterObjects): number {
     return this.calls.filter((call) => call.kind === "replace" && call.objects[kind] !== undefined).length;
   }

@@ -17,16 +17,16 @@ export interface RunOptions {
   readonly kubeconfig: string;
   readonly timing?: ReflectorTiming | undefined;
   readonly brake?: BrakeOptions | undefined;
-  /** Stands between the source and its connection. */
+  /** Wraps the connection of the source. */
   readonly intercept?: ((connection: KubeConnection) => KubeConnection) | undefined;
 }
 
-/** A Kubernetes source that runs against a recording sink, and all that it says. */
+/** Kubernetes source that feeds a recording sink, with its log, health and metrics. */
 export class RunningSource {
   readonly sink = new RecordingSink();
   readonly health = new Health();
   readonly metrics = new Registry();
-  /** Its log, a parsed line each. */
+  /** Parsed lines of its log. */
   readonly lines: Readonly<Record<string, unknown>>[] = [];
   readonly #stop = new AbortController();
   readonly #done: Promise<void>;
@@ -39,14 +39,14 @@ export class RunningSource {
       metrics: this.metrics,
       health: this.health,
       log: createLog("debug", (line) => this.lines.push(JSON.parse(line))),
-      // Waits of a person's patience are cut to those of a test's.
+      // Shortens the delays for a test.
       timing: { backoff: { minMs: 100, maxMs: 500 }, ...timing },
       brake,
     });
     this.#done = source.run(this.#stop.signal);
   }
 
-  /** Waits until the sink shows what `check` looks for. */
+  /** Waits until `check` accepts the sink. */
   until(what: string, check: (sink: RecordingSink) => boolean | undefined, timeoutMs?: number): Promise<true> {
     return until(
       what,
@@ -65,14 +65,14 @@ export class RunningSource {
     );
   }
 
-  /** Waits until the health of a kind gives a reason that matches, and checks that the log has said so. */
+  /** Waits until the health of a kind has a matching reason, and checks that the log contains it. */
   async untilFailing(kind: Kind, reason: RegExp, timeoutMs = 10_000): Promise<void> {
     const isSaid = (): boolean => reason.test(this.health.parts.get(`source/kube/${kind}`)?.reason ?? "");
-    await until(`the health of ${kind} says ${reason}`, isSaid, timeoutMs, () => this.describe());
+    await until(`the health of ${kind} reports ${reason}`, isSaid, timeoutMs, () => this.describe());
     const isLogged = this.lines.some(
       (line) => line.kind === kind && line.level === "error" && reason.test(String(line.reason)),
     );
-    assert.ok(isLogged, `the log says nothing of it:\n${this.describe()}`);
+    assert.ok(isLogged, `the log does not contain the reason:\n${this.describe()}`);
   }
 
   async untilHealthy(): Promise<void> {
@@ -95,12 +95,12 @@ export class RunningSource {
       .reduce((sum, { value }) => sum + value, 0);
   }
 
-  /** True if a line has this message and a reason that matches. */
+  /** Returns whether a line has this message and a matching reason. */
   hasLogged(message: string, reason = /^/): boolean {
     return this.lines.some((line) => line.msg === message && reason.test(String(line.reason ?? "")));
   }
 
-  /** What a failing test prints. */
+  /** Returns the state for the message of a failing test. */
   describe(): string {
     const { services, slices, nodes } = this.sink;
     const log = this.lines.slice(-25).map((line) => JSON.stringify(line));
@@ -113,7 +113,7 @@ export class RunningSource {
   }
 }
 
-/** Returns a function that starts sources; those that a test started end with it, also where it fails. */
+/** Returns a function that starts sources. They stop at the end of the test, even if it fails. */
 export function sourceStarter(): (options: RunOptions) => RunningSource {
   const running: RunningSource[] = [];
   afterEach(async () => {

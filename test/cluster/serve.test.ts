@@ -5,7 +5,7 @@ import { afterEach, expect, test } from "vitest";
 import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createPod, createService, createSlice, slicesPath, untilSlicesHold } from "./objects.ts";
 
-/** The programs on a real cluster, from the API server to what a node is told. */
+// The programs on a real cluster, from the API server to the view of a node.
 await describeCluster("kpng kube", {}, (cluster) => {
   const programs: Program[] = [];
 
@@ -25,7 +25,7 @@ await describeCluster("kpng kube", {}, (cluster) => {
   const kube = (...args: string[]): Program => kpng("kube", "--kubeconfig", cluster().kubeconfig("admin"), ...args);
   const socket = (): string => `unix://${join(cluster().folder, "api.sock")}`;
 
-  /** What a node is told now, a parsed line for each Service. */
+  /** Returns the current view of a node, one parsed line per Service. */
   async function told(program: Program): Promise<readonly ServiceLine[]> {
     expect(await program.ended, program.stderr()).toBe(0);
     return program
@@ -40,7 +40,7 @@ await describeCluster("kpng kube", {}, (cluster) => {
     readonly Endpoints: readonly { readonly IPs: object; readonly Local?: boolean }[] | null;
   }
 
-  test("serves a headless dual-stack Service with a proxy name to who asks for it, both families whole", async () => {
+  test("a node that asks for a proxy name gets its headless dual-stack Service with both families", async () => {
     const { api } = cluster();
     await createNode(api, "node-1");
     const spec = {
@@ -75,7 +75,7 @@ await describeCluster("kpng kube", {}, (cluster) => {
     expect(others.map(({ Service }) => Service.Name)).toEqual(["kubernetes"]);
   });
 
-  test("tells the same from the API server and from a file that it wrote", async () => {
+  test("the view from the API server equals the view from a file written by kpng", async () => {
     const { api, folder } = cluster();
     await createService(api, {
       name: "labelled",
@@ -105,7 +105,7 @@ await describeCluster("kpng kube", {}, (cluster) => {
     await expect.poll(() => backend.stdout()).toContain('"10.1.0.77"');
   });
 
-  test("says which kind it waits for when it may not list one, and serves nothing until then", async () => {
+  test("a watcher that may not list a kind names it in its readiness, and serves nothing until it can", async () => {
     const program = kpng(
       "kube",
       "--kubeconfig",

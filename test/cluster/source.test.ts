@@ -7,7 +7,7 @@ import { sourceStarter } from "./run-source.ts";
 await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) => {
   const start = sourceStarter();
 
-  test("gives each kind as a whole first, then what the cluster does to it", async () => {
+  test("the source delivers each kind as a whole first, and then its changes", async () => {
     const { api, kubeconfig } = cluster();
     await createNode(api, "node-1", "zone-b");
     await createService(api, { name: "web" });
@@ -28,7 +28,7 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
     assert.deepEqual(source.sink.store.snapshot.serviceCIDRs, ["10.96.0.0/16", "fd00:10:96::/108"]);
   });
 
-  test("makes no revision of a change to metadata alone, nor of a kubelet's heartbeat", async () => {
+  test("neither a change of metadata nor a kubelet's heartbeat creates a revision", async () => {
     const { api, kubeconfig } = cluster();
     const source = start({ kubeconfig: kubeconfig("admin") });
     await source.untilReady();
@@ -42,28 +42,31 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
       lastHeartbeatTime: "2026-01-01T00:00:00Z",
     };
     await api.patch("/api/v1/nodes/node-1/status", { status: { conditions: [heartbeat] } });
-    await source.until("both have come", (sink) => sink.calls.length >= callCount + 2);
+    await source.until("both calls", (sink) => sink.calls.length >= callCount + 2);
     assert.equal(source.sink.store.snapshot.revision, revision);
   });
 
-  test("takes a slice from the Service that it leaves, and forgets one that loses its label", async () => {
+  test("a slice that changes its Service leaves the old one, and a slice that loses its label is deleted", async () => {
     const { api, kubeconfig } = cluster();
     const source = start({ kubeconfig: kubeconfig("admin") });
     await source.untilReady();
     await createSlice(api, { name: "by-hand", service: "one", addresses: ["10.1.0.1"] });
-    await source.until("it is of one", (sink) => sink.slices.includes("default/one/by-hand"));
+    await source.until("the slice belongs to one", (sink) => sink.slices.includes("default/one/by-hand"));
     const path = `${slicesPath()}/by-hand`;
     await api.patch(path, { metadata: { labels: { "kubernetes.io/service-name": "two" } } });
-    await source.until("it is of two", (sink) => sink.slices.includes("default/two/by-hand"));
+    await source.until("the slice belongs to two", (sink) => sink.slices.includes("default/two/by-hand"));
     assert.ok(!source.sink.slices.includes("default/one/by-hand"));
     await api.patch(path, { metadata: { labels: { "kubernetes.io/service-name": null } } });
-    await source.until("it is of none", (sink) => !sink.slices.some((key) => key.endsWith("/by-hand")));
+    await source.until(
+      "the slice belongs to no Service",
+      (sink) => !sink.slices.some((key) => key.endsWith("/by-hand")),
+    );
     assert.ok(source.lines.some((line) => line.msg === "object skipped" && line.object === "default/by-hand"));
     await api.delete(path);
   });
 
   for (const usesWatchList of [true, false]) {
-    test(`reads the same ${usesWatchList ? "from a streamed list" : "from pages of two"}`, async () => {
+    test(`the source reads the same objects ${usesWatchList ? "from a streamed list" : "from pages of two"}`, async () => {
       const { api, kubeconfig } = cluster();
       for (const index of [1, 2, 3, 4, 5]) {
         const name = `many-${usesWatchList}-${index}`;

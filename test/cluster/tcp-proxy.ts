@@ -2,21 +2,21 @@ import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { portOf } from "./ports.ts";
 
-/** What the proxy does to connections. */
+/** Treatment of connections by the proxy. */
 export type ProxyMode =
   | "forward"
-  /** Accepts and keeps connections and passes nothing on: packets are lost, nobody is told. */
+  /** Accepts connections, keeps them open and forwards nothing, as if all packets were lost. */
   | "black-hole"
-  /** Closes connections as they come. */
+  /** Closes new connections at once. */
   | "refuse";
 
-/** A TCP proxy on the loopback address that stands between the source and the API server, and misbehaves on demand. */
+/** TCP proxy on the loopback address between the source and the API server, which causes faults on demand. */
 export class TcpProxy {
   readonly #target: URL;
   readonly #server: Server;
   readonly #pairs = new Set<readonly [Socket, Socket]>();
   #mode: ProxyMode = "forward";
-  /** Longest way of bytes towards the client per second; undefined for no limit. */
+  /** Bandwidth limit towards the client in bytes per second; undefined for no limit. */
   bytesPerSecond: number | undefined;
   acceptedCount = 0;
 
@@ -32,12 +32,12 @@ export class TcpProxy {
     return proxy;
   }
 
-  /** Where the API server seems to be. */
+  /** URL that replaces the API server's. */
   get url(): string {
     return `${this.#target.protocol}//127.0.0.1:${portOf(this.#server)}`;
   }
 
-  /** Applies to the connections that stand, too. */
+  /** Applies to open connections, too. */
   set mode(mode: ProxyMode) {
     this.#mode = mode;
     if (mode === "refuse") this.breakAll();
@@ -46,7 +46,7 @@ export class TcpProxy {
     }
   }
 
-  /** Breaks every connection that stands, with a RST. */
+  /** Resets every open connection. */
   breakAll(): void {
     for (const sockets of this.#pairs) for (const socket of sockets) socket.resetAndDestroy();
   }
@@ -69,7 +69,7 @@ export class TcpProxy {
     client.on("data", (bytes) => server.write(bytes));
     server.on("data", (bytes) => this.#toClient(bytes, client, server));
     for (const [socket, other] of [pair, [server, client] as const]) {
-      // What the other side of a broken connection says of it is of no interest.
+      // Errors of the other side of a broken connection do not matter.
       socket.on("error", () => undefined);
       socket.on("end", () => other.end());
       socket.on("close", () => {
@@ -80,7 +80,7 @@ export class TcpProxy {
     }
   }
 
-  /** Ten pieces a second where there is a limit, so that a slow connection moves all the time. */
+  /** With a limit, forwards ten chunks a second, so that a slow connection never stalls. */
   #toClient(bytes: Buffer, client: Socket, server: Socket): void {
     if (this.bytesPerSecond === undefined || client.destroyed) {
       client.write(bytes);

@@ -5,7 +5,7 @@ import { isAlive } from "./child.ts";
 
 const prefix = "kpng-cluster-";
 
-/** Makes a folder for one cluster, and removes those that test processes left behind that were killed. */
+/** Creates a folder for one cluster, and removes folders of killed test processes. */
 export function makeTempFolder(): string {
   for (const name of readdirSync(tmpdir())) {
     const pid = new RegExp(`^${prefix}(\\d+)-`).exec(name)?.[1];

@@ -8,7 +8,7 @@ import { describeCluster } from "./describe-cluster.ts";
 import { createNode, createPod, createService, untilSlicesHold } from "./objects.ts";
 
 await describeCluster("a trace", {}, (cluster) => {
-  test("goes from the API server's event to the commit on two nodes, with the time of the pod's change", {
+  test("a trace covers the event of the API server up to the commit on two nodes, with the time of the pod's change", {
     timeout: 60_000,
   }, async (context) => {
     const { api, folder } = cluster();
@@ -37,12 +37,12 @@ await describeCluster("a trace", {}, (cluster) => {
         tracesOf(receiver.spans).find(
           (trace) =>
             nodes.every((name) => trace.nodes.includes(name)) &&
-            // What is sent is known last, when no more is sent.
+            // The spans of sends are exported last.
             trace.spans.filter(({ name }) => name === "stream.send").length === nodes.length,
         );
       await receiver.until(() => whole() !== undefined, context.signal);
       const trace = whole();
-      if (trace === undefined) throw new Error("there is no such trace");
+      if (trace === undefined) throw new Error("trace not found");
       expect(stageNames(trace)).toEqual([...backendStages, ...watcherStages].sort());
       for (const node of nodes) expect(faultOfWay(trace, node)).toBeUndefined();
       expect(trace.root.attributes).toMatchObject({

@@ -4,7 +4,7 @@ import { reasonOf } from "@kpng/process/log.ts";
 /**
  * Calls `check` until it returns something other than undefined and false, and returns that.
  *
- * Errors: after `timeoutMs`, with what was waited for, what the last check said or threw, and `details`.
+ * Errors: after `timeoutMs`, with `what`, the result or error of the last check, and `details`.
  */
 export async function until<T>(
   what: string,
@@ -13,16 +13,17 @@ export async function until<T>(
   details: () => string = () => "",
 ): Promise<T> {
   const deadlineMs = performance.now() + timeoutMs;
-  let last = "the check said no";
+  let last = "the check returned false";
   for (;;) {
     try {
       const value = await check();
       if (value !== undefined && value !== false) return value;
-      last = "the check said no";
+      last = "the check returned false";
     } catch (error) {
       last = reasonOf(error);
     }
-    if (performance.now() > deadlineMs) throw new Error(`not within ${timeoutMs} ms: ${what} (${last})\n${details()}`);
+    if (performance.now() > deadlineMs)
+      throw new Error(`timeout after ${timeoutMs} ms: ${what} (${last})\n${details()}`);
     await sleep(25);
   }
 }

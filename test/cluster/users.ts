@@ -1,6 +1,6 @@
 import { writeFileSync } from "node:fs";
 
-/** Who may talk to the test's API server, by static tokens. `admin` may do everything, `kpng` what RBAC gives it. */
+/** Users of the test's API server, with static tokens. `admin` has all rights, `kpng` the rights of rbac.yaml. */
 export type User = "admin" | "kpng" | "kpng-rotated";
 
 export const tokens: Readonly<Record<User, string>> = {
@@ -9,7 +9,7 @@ export const tokens: Readonly<Record<User, string>> = {
   "kpng-rotated": "kpng-rotated-token",
 };
 
-/** The user name that the API server sees: both of kpng's tokens are its ServiceAccount's. */
+/** Name of both kpng users in the API server: the ServiceAccount of the watcher. */
 export const kpngUserName = "system:serviceaccount:kube-system:kpng-watcher";
 
 /** Writes the file for --token-auth-file, which the API server reads when it starts: `token,user,uid,"groups"`. */
@@ -22,7 +22,7 @@ export function writeTokenFile(path: string, users: readonly User[] = ["admin", 
   writeFileSync(path, `${lines.join("\n")}\n`);
 }
 
-/** Returns a kubeconfig for the user; `tokenFile` in place of the token makes it one that can be rotated. */
+/** Returns a kubeconfig for the user. It refers to `tokenFile` if given, so that a test can rotate the token. */
 export function makeKubeconfig(options: {
   readonly server: string;
   readonly caFile: string;

@@ -23,7 +23,9 @@ import { makeEndpoint, makeService } from "./synthetic.ts";
 const samples = 60;
 const sampleMs = 10;
 
-/** Time of one call in the fastest of several samples, in microseconds: other load of the machine can only add to it. */
+/**
+ * Time of one call in the fastest of several samples, in microseconds: other load of the machine can only add to it.
+ */
 function microsPerCall(call: () => unknown): number {
   run(call, 200);
   return Math.min(...Array.from({ length: samples }, () => run(call, sampleMs)));
