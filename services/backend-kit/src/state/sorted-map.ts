@@ -1,3 +1,4 @@
+import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 
 /** Entries in a chunk: a change copies one chunk and the list of chunks, and both stay short at 10 000 keys. */
@@ -55,17 +56,8 @@ export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
 
   get(key: K): V | undefined {
     const chunk = this.#chunks[this.#chunkOf(key)] ?? [];
-    let low = 0;
-    let high = chunk.length - 1;
-    while (low <= high) {
-      const middle = (low + high) >> 1;
-      const entry = chunk[middle];
-      if (entry === undefined) return undefined;
-      if (entry[0] === key) return entry[1];
-      if (compareText(entry[0], key) < 0) low = middle + 1;
-      else high = middle - 1;
-    }
-    return undefined;
+    const entry = chunk[lowerBound(chunk.length, (at) => compareText(chunk[at]?.[0] ?? "", key) < 0)];
+    return entry?.[0] === key ? entry[1] : undefined;
   }
 
   has(key: K): boolean {
@@ -94,15 +86,8 @@ export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
 
   /** Index of the last chunk that begins at or before `key`; 0 if none does. */
   #chunkOf(key: K): number {
-    let low = 0;
-    let high = this.#chunks.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      const first = this.#chunks[middle]?.[0]?.[0];
-      if (first !== undefined && compareText(first, key) <= 0) low = middle;
-      else high = middle - 1;
-    }
-    return low;
+    const chunks = this.#chunks;
+    return Math.max(0, lowerBound(chunks.length, (at) => compareText(chunks[at]?.[0]?.[0] ?? "", key) <= 0) - 1);
   }
 }
 

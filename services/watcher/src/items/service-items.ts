@@ -1,3 +1,4 @@
+import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Item } from "./item.ts";
 import { digestOf } from "./item-digests.ts";
@@ -23,13 +24,7 @@ export function makeServiceItems(items: readonly Item[]): ServiceItems {
 
 /** Returns the item at a path. O(log items). */
 export function findItem({ items }: ServiceItems, path: string): Item | undefined {
-  let [low, high] = [0, items.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((items[middle]?.path ?? "") < path) low = middle + 1;
-    else high = middle;
-  }
-  const found = items[low];
+  const found = items[lowerBound(items.length, (index) => (items[index]?.path ?? "") < path)];
   return found?.path === path ? found : undefined;
 }
 

@@ -1,3 +1,4 @@
+import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 
@@ -57,11 +58,5 @@ export function spliceOps({ ops, isDescending, bytes, ends }: EncodedOps, edits:
 
 /** The first operation that is not before `path`. */
 function placeOf(ops: readonly PathOp[], path: string, sign: number): number {
-  let [low, high] = [0, ops.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (sign * compareText(ops[middle]?.path ?? "", path) < 0) low = middle + 1;
-    else high = middle;
-  }
-  return low;
+  return lowerBound(ops.length, (index) => sign * compareText(ops[index]?.path ?? "", path) < 0);
 }

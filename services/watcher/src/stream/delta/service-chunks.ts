@@ -1,3 +1,4 @@
+import { lowerBound } from "@kpng/model/binary-search.ts";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
@@ -66,13 +67,7 @@ function makeChunks(startOf: (key: string) => string): (snapshot: Snapshot) => r
 
 /** The piece that a path belongs to. */
 function placeOf(chunks: readonly ServiceChunk[], path: string): number {
-  let [low, high] = [0, chunks.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((chunks[middle]?.start ?? "") <= path) low = middle + 1;
-    else high = middle;
-  }
-  return Math.max(0, low - 1);
+  return Math.max(0, lowerBound(chunks.length, (index) => (chunks[index]?.start ?? "") <= path) - 1);
 }
 
 function split(services: readonly ChunkService[]): ServiceChunk[] {
