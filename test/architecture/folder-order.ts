@@ -23,7 +23,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "packet-tracer": [],
   laboratory: [".", "agent"],
   "backend-kit": [
-    ...["config", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
+    ...["exec", "sysctl", "config", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
     ...["observe", "conntrack", "health-check", "inspect"],
   ],
   "backend-callout": ["commit"],

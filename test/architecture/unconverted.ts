@@ -17,7 +17,6 @@ export const foldersNotRewritten: readonly string[] = [
   "examples/all-ip/manifests",
   "proto/kpng/inspect/v1",
   "proto/localv1",
-  "services/backend-callout/src",
   "services/backend-callout/src/commit",
   "services/backend-iptables",
   "services/backend-iptables/src",
@@ -85,8 +84,6 @@ export const foldersNotRewritten: readonly string[] = [
 
 /** Folders that import against the order of `folder-order.ts`. */
 export const foldersOutOfOrder: readonly string[] = [
-  "services/backend-callout/src/commit",
-  "services/backend-iptables/src/commit",
   "services/backend-iptables/src/read",
   "services/backend-iptables/src/shadow",
   "services/backend-kit/src/config",
@@ -98,6 +95,7 @@ export const foldersOutOfOrder: readonly string[] = [
   "services/backend-kit/src/receive",
   "services/backend-kit/src/state",
   "services/backend-kit/src/sync",
+  "services/backend-kit/src/sysctl",
 ];
 
 /** Folders whose files import each other in a circle. */

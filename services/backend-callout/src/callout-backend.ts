@@ -3,7 +3,7 @@ import { backendTask } from "@kpng/backend-kit/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/state/view-state.ts";
 import { parsePositiveDurationMs, parseSomeText } from "@kpng/process/options.ts";
-import { runProgram } from "./commit/run-program.ts";
+import { runCallout } from "./commit/run-callout.ts";
 
 /** Runs a program with the whole view on its standard input after each sync marker that changed it. */
 export const calloutBackend: BackendCommand = {
@@ -48,7 +48,7 @@ input says; after anything else it is run again, with delays from --error-delay 
     const timeoutMs = Number(options.timeout);
     const onChanges = async ({ view, revision }: ViewUpdate): Promise<void> => {
       const env = { KPNG_NODE_NAME: view.nodeName, KPNG_REVISION: String(revision) };
-      const stderr = await runProgram({ program, args, env, input: formatViewLines(view), timeoutMs });
+      const stderr = await runCallout({ program, args, env, input: formatViewLines(view), timeoutMs });
       if (stderr !== "") context.log.info("program wrote to standard error", { program, stderr });
     };
     return backendTask({ ...context, name: "callout", onChanges });

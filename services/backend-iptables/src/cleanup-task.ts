@@ -1,13 +1,14 @@
+import { BackendError } from "@kpng/backend-kit/backend-error.ts";
+import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { cleanupTransaction } from "./commit/cleanup.ts";
 import { deleteCounters } from "./commit/packet-counters.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import { resetBeforeCleanup } from "./commit/route-localnet.ts";
-import { type RunTool, runTool } from "./commit/run-tool.ts";
-import { BackendIptablesError } from "./iptables-error.ts";
 import { findTools, type Tools } from "./read/find-tools.ts";
 import { readRules } from "./read/read-rules.ts";
+import { type RunTool, runTool } from "./read/run-tool.ts";
 
 export interface CleanupOptions {
   readonly prefix: string;
@@ -43,7 +44,7 @@ export async function cleanUp(options: CleanupOptions): Promise<void> {
   }
   const savedV4 = [...saved].flatMap(([{ family }, text]) => (family === "v4" ? [text] : [])).join("\n");
   // Before the guard goes, or what listens on 127.0.0.1 would be open to the node's neighbours.
-  const keepsGuard = print === undefined && !(await resetBeforeCleanup(savedV4, prefix, log));
+  const keepsGuard = print === undefined && !(await resetBeforeCleanup(savedV4, prefix, new Sysctls(), log));
   for (const [tools, text] of saved) {
     const transaction = cleanupTransaction(text, prefix, keepsGuard);
     if (transaction === "") continue;
@@ -57,6 +58,6 @@ export async function cleanUp(options: CleanupOptions): Promise<void> {
   if (print === undefined) await deleteCounters(prefix, run);
   if (keepsGuard) {
     const text = `route_localnet cannot be reset to 0: ${prefix}LOCALNET stays, because it keeps neighbours from 127.0.0.1`;
-    throw new BackendIptablesError("SYSCTL_FAILED", text);
+    throw new BackendError("SYSCTL_FAILED", text);
   }
 }

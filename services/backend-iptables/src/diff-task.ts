@@ -1,10 +1,10 @@
 import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { countersInUse } from "./commit/packet-counters.ts";
 import { RouteLocalnet } from "./commit/route-localnet.ts";
-import { runTool } from "./commit/run-tool.ts";
 import { type ChainDifference, listDifferences } from "./diff/list-differences.ts";
 import { FamilyRules } from "./family-rules.ts";
 import { NodeRules, type RulesOfFamily } from "./node-rules.ts";
@@ -13,6 +13,7 @@ import { canonicalRule } from "./read/canonical-rule.ts";
 import type { Variant } from "./read/find-tools.ts";
 import { openTools } from "./read/open-tools.ts";
 import { scanRules } from "./read/read-rules.ts";
+import { runTool } from "./read/run-tool.ts";
 import { standingRules } from "./read/standing-rules.ts";
 import type { Settings } from "./render/settings.ts";
 
@@ -93,7 +94,8 @@ async function openFamilies(
     const counters = countersInUse(settings.names.prefix, read);
     const { family } = tools;
     const isWanted = settings.isLocalhostNodePorts;
-    const localnet = family === "v4" ? await RouteLocalnet.readOnly(isWanted, read, context.log) : undefined;
+    const localnet =
+      family === "v4" ? await RouteLocalnet.readOnly(isWanted, read, new Sysctls(), context.log) : undefined;
     return {
       family,
       counters,

@@ -6,8 +6,8 @@ import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import { driftTask } from "./drift-task.ts";
 import { FamilyRules } from "./family-rules.ts";
-import { BackendIptablesError } from "./iptables-error.ts";
 import { NodeRules } from "./node-rules.ts";
+import { BackendIptablesError } from "./read/iptables-error.ts";
 import { readSettings } from "./read-settings.ts";
 
 test("a look that fails is told in health, metrics and log, is repeated, and says no more once one succeeds", async () => {

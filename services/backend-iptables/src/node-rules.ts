@@ -1,5 +1,6 @@
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { SyncMode } from "@kpng/backend-kit/sync/sync-update.ts";
+import { conntrackLiberal, Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
@@ -7,7 +8,6 @@ import type { Log } from "@kpng/process/log.ts";
 import { ClashLog } from "./clash-log.ts";
 import type { PacketCounters } from "./commit/packet-counters.ts";
 import type { RouteLocalnet } from "./commit/route-localnet.ts";
-import { conntrackLiberal, readSysctl } from "./commit/sysctl.ts";
 import type { FamilyRules, SyncResult } from "./family-rules.ts";
 import type { Tools } from "./read/find-tools.ts";
 import { makeRenderOptions } from "./render/make-render-options.ts";
@@ -53,6 +53,7 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
   readonly #families: readonly Parts[];
   readonly #onSynced: OnSynced<Parts>;
   readonly #clashes: ClashLog;
+  readonly #sysctls = new Sysctls();
   #view: NodeView | undefined;
   #last: Promise<unknown> = Promise.resolve();
 
@@ -129,7 +130,7 @@ export class NodeRules<Parts extends RulesOfFamily = FamilyParts> {
     return makeRenderOptions(this.#settings, family, {
       node: view.node,
       localAddresses: readLocalAddresses(),
-      isConntrackLiberal: ((await readSysctl(conntrackLiberal)) ?? 0) !== 0,
+      isConntrackLiberal: ((await this.#sysctls.read(conntrackLiberal)) ?? 0) !== 0,
       counters: counters?.names,
       localnetGuard: localnet?.guard,
     });

@@ -1,6 +1,6 @@
 import { Counter, type Registry } from "prom-client";
 import { readPackets } from "./commit/packet-counters.ts";
-import type { RunTool } from "./commit/run-tool.ts";
+import type { RunTool } from "./read/run-tool.ts";
 import type { CounterNames } from "./render/render-options.ts";
 
 /**

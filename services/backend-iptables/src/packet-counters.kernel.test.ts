@@ -7,8 +7,8 @@ import { until } from "../../../test/cluster/until.ts";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
 import { PacketCounters } from "./commit/packet-counters.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
-import type { RunTool } from "./commit/run-tool.ts";
 import { findTools } from "./read/find-tools.ts";
+import type { RunTool } from "./read/run-tool.ts";
 import { serviceManifests } from "./testing/manifests.ts";
 
 const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));

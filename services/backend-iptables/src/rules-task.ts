@@ -8,6 +8,7 @@ import type { StateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
 import type { SyncStages, SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
+import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -15,7 +16,6 @@ import { type AfterSync, afterSync } from "./after-sync.ts";
 import { countersInUse, PacketCounters } from "./commit/packet-counters.ts";
 import { restoreRules } from "./commit/restore-rules.ts";
 import { RouteLocalnet } from "./commit/route-localnet.ts";
-import { runTool } from "./commit/run-tool.ts";
 import type { RulesetChange } from "./diff/diff-chains.ts";
 import { driftTask } from "./drift-task.ts";
 import { FamilyRules } from "./family-rules.ts";
@@ -25,6 +25,7 @@ import { createRulesMetrics } from "./observe-rules.ts";
 import { maxChainsOf, type Variant } from "./read/find-tools.ts";
 import { openTools } from "./read/open-tools.ts";
 import { scanRules } from "./read/read-rules.ts";
+import { runTool } from "./read/run-tool.ts";
 import type { Settings } from "./render/settings.ts";
 import { RuleRecord } from "./rule-record.ts";
 
@@ -91,7 +92,7 @@ export function rulesTask(options: RulesTaskOptions): Task {
     // There may have been nothing to tell the kernel.
     stages.committing();
     // After the first rules: the kernel loads what the settings are of with the first rule that needs it.
-    if (isFirst) await applySettings(options.conntrack, log);
+    if (isFirst) await applySettings(options.conntrack, { sysctls: new Sysctls(), log });
     isFirst = false;
     observeCounters();
     if (!isDry) await after.run(update, signal);
@@ -158,7 +159,7 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
       print === undefined ? new PacketCounters({ prefix, run: runTool, restore, log }) : countersInUse(prefix, read);
     const isWanted = settings.isLocalhostNodePorts;
     const openLocalnet = print === undefined ? RouteLocalnet.open : RouteLocalnet.readOnly;
-    const localnet = family === "v4" ? await openLocalnet(isWanted, read, log) : undefined;
+    const localnet = family === "v4" ? await openLocalnet(isWanted, read, new Sysctls(), log) : undefined;
     parts.push({ family, tools, counters, localnet, record, rules: new FamilyRules(kernel, log.with({ family })) });
   }
   return parts;

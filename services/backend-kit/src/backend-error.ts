@@ -8,6 +8,7 @@ export type BackendErrorCode =
   | "VIEW_DIVERGED"
   | "CONNTRACK_MISSING"
   | "CONNTRACK_FAILED"
+  | "SYSCTL_FAILED"
   | "STATE_FILE"
   | "BAD_CONFIG"
   | "NO_WATCHER_ADDRESS";

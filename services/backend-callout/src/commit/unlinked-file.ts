@@ -3,7 +3,7 @@ import { constants } from "node:fs";
 import { type FileHandle, open, unlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { CalloutError } from "../callout-error.ts";
+import { CalloutError } from "./callout-error.ts";
 
 /** Tried in turn: a container with a read-only root usually still has the second. */
 const folders = (): readonly string[] => [tmpdir(), "/dev/shm"];

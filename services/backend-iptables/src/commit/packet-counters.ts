@@ -1,7 +1,8 @@
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { BackendIptablesError } from "../read/iptables-error.ts";
+import type { RunTool } from "../read/run-tool.ts";
 import type { CounterNames } from "../render/render-options.ts";
 import type { RestoreRules } from "./restore-rules.ts";
-import type { RunTool } from "./run-tool.ts";
 
 export interface PacketCountersOptions {
   /** Of all our chains, e.g. "KPNG-": instances do not count for each other. */
@@ -76,7 +77,8 @@ export class PacketCounters {
       await restore(`*filter\n:${chain} - [0:0]\n-X ${chain}\nCOMMIT\n`);
       return undefined;
     } catch (error) {
-      return reasonOf(error);
+      const isMissing = error instanceof BackendIptablesError && error.code === "IPTABLES_MISSING";
+      return isMissing ? "the program nfacct is not installed" : reasonOf(error);
     }
   }
 }

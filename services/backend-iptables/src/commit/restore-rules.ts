@@ -1,6 +1,6 @@
-import { BackendIptablesError } from "../iptables-error.ts";
 import type { Tools } from "../read/find-tools.ts";
-import type { RunTool } from "./run-tool.ts";
+import { BackendIptablesError } from "../read/iptables-error.ts";
+import type { RunTool } from "../read/run-tool.ts";
 
 /** Hands a transaction to the kernel. */
 export type RestoreRules = (transaction: string) => Promise<void>;

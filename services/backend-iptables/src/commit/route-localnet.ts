@@ -1,7 +1,7 @@
+import { routeLocalnet, type Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { localnetMarker } from "../render/render-fixed-chains.ts";
 import type { LocalnetGuard } from "../render/render-options.ts";
-import { ensureSysctl, readSysctl, routeLocalnet } from "./sysctl.ts";
 
 /** Reads what iptables-save prints for IPv4, in pieces cut anywhere. */
 export type ReadRules = (take: (text: string) => void) => Promise<void>;
@@ -17,11 +17,13 @@ export type ReadRules = (take: (text: string) => void) => Promise<void>;
 export class RouteLocalnet {
   /** What rules must be rendered with. */
   readonly guard: LocalnetGuard;
+  readonly #sysctls: Sysctls;
   readonly #log: Log;
   #isDone: boolean;
 
-  private constructor(guard: LocalnetGuard, isWanted: boolean, log: Log) {
+  private constructor(guard: LocalnetGuard, isWanted: boolean, sysctls: Sysctls, log: Log) {
     this.guard = guard;
+    this.#sysctls = sysctls;
     this.#log = log;
     this.#isDone = !isWanted;
   }
@@ -30,29 +32,30 @@ export class RouteLocalnet {
    * Finds out which guard the node needs. If node ports on localhost are no longer wanted but kpng set the sysctl
    * earlier, it is reset first; where that fails, the guard stays.
    */
-  static async open(isWanted: boolean, read: ReadRules, log: Log): Promise<RouteLocalnet> {
-    const guard = await currentGuard(read);
-    if (isWanted) return new RouteLocalnet(guard, true, log);
-    if (guard === "others" || (await readSysctl(routeLocalnet)) === 0) return new RouteLocalnet("none", false, log);
+  static async open(isWanted: boolean, read: ReadRules, sysctls: Sysctls, log: Log): Promise<RouteLocalnet> {
+    const guard = await currentGuard(read, sysctls);
+    if (isWanted) return new RouteLocalnet(guard, true, sysctls, log);
+    if (guard === "others" || (await sysctls.read(routeLocalnet)) === 0)
+      return new RouteLocalnet("none", false, sysctls, log);
     try {
-      await ensureSysctl(routeLocalnet, 0);
-      return new RouteLocalnet("none", false, log);
+      await sysctls.ensure(routeLocalnet, 0);
+      return new RouteLocalnet("none", false, sysctls, log);
     } catch (error) {
       log.error("route_localnet stays set; keeping the rules that guard 127.0.0.1", { reason: reasonOf(error) });
-      return new RouteLocalnet("ours", false, log);
+      return new RouteLocalnet("ours", false, sysctls, log);
     }
   }
 
   /** The same for a run that prints or compares rules: it changes nothing on the node. */
-  static async readOnly(isWanted: boolean, read: ReadRules, log: Log): Promise<RouteLocalnet> {
-    return new RouteLocalnet(isWanted ? await currentGuard(read) : "none", false, log);
+  static async readOnly(isWanted: boolean, read: ReadRules, sysctls: Sysctls, log: Log): Promise<RouteLocalnet> {
+    return new RouteLocalnet(isWanted ? await currentGuard(read, sysctls) : "none", false, sysctls, log);
   }
 
   /** Sets the sysctl if node ports on localhost want it. Call it when the guard is in force. Never rejects. */
   async afterCommit(): Promise<void> {
     if (this.#isDone) return;
     this.#isDone = true;
-    await ensureSysctl(routeLocalnet, 1).catch((error: unknown) => {
+    await this.#sysctls.ensure(routeLocalnet, 1).catch((error: unknown) => {
       this.#log.error("node ports on 127.0.0.1 will not work", { reason: reasonOf(error) });
     });
   }
@@ -62,8 +65,8 @@ export class RouteLocalnet {
  * Returns the guard that rules must have while node ports on localhost are served: "ours" if the sysctl is not set, or
  * was set by kpng, "others" if another program set it before kpng.
  */
-async function currentGuard(read: ReadRules): Promise<"ours" | "others"> {
-  if (((await readSysctl(routeLocalnet)) ?? 0) === 0) return "ours";
+async function currentGuard(read: ReadRules, sysctls: Sysctls): Promise<"ours" | "others"> {
+  if (((await sysctls.read(routeLocalnet)) ?? 0) === 0) return "ours";
   let isOurs = false;
   let rest = "";
   await read((text) => {
@@ -82,7 +85,7 @@ async function currentGuard(read: ReadRules): Promise<"ours" | "others"> {
  *
  * `saved` is what iptables-save prints for IPv4, all variants together.
  */
-export async function resetBeforeCleanup(saved: string, prefix: string, log: Log): Promise<boolean> {
+export async function resetBeforeCleanup(saved: string, prefix: string, sysctls: Sysctls, log: Log): Promise<boolean> {
   const lines = saved.split("\n");
   const guards = lines.filter((line) => line.includes(localnetMarker));
   const isOurs = guards.some((line) => line.startsWith(`-A ${prefix}`));
@@ -92,9 +95,9 @@ export async function resetBeforeCleanup(saved: string, prefix: string, log: Log
       lines.some(
         (line) => line.startsWith("-A KUBE-FIREWALL") && line.includes("block incoming localnet connections"),
       ));
-  if (!isOurs || isGuardedByOthers || (await readSysctl(routeLocalnet)) === 0) return true;
+  if (!isOurs || isGuardedByOthers || (await sysctls.read(routeLocalnet)) === 0) return true;
   try {
-    await ensureSysctl(routeLocalnet, 0);
+    await sysctls.ensure(routeLocalnet, 0);
     log.info("route_localnet reset to 0, as before kpng set it");
     return true;
   } catch (error) {

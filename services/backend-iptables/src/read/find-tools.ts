@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import type { Family } from "@kpng/model/address.ts";
-import type { RunTool } from "../commit/run-tool.ts";
-import { BackendIptablesError } from "../iptables-error.ts";
+import { BackendIptablesError } from "./iptables-error.ts";
+import type { RunTool } from "./run-tool.ts";
 
 /** Which of the two kernel mechanisms the tools write to. Rules of one are invisible to the tools of the other. */
 export type Variant = "nft" | "legacy";

@@ -1,7 +1,7 @@
 import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-import type { RunTool } from "../commit/run-tool.ts";
 import { findTools, type Tools, type Variant } from "./find-tools.ts";
+import type { RunTool } from "./run-tool.ts";
 
 /**
  * Returns the tools of each family that this node can have rules in. A node without ip6tables serves IPv4 alone; one

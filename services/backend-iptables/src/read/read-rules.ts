@@ -1,6 +1,6 @@
-import type { RunTool } from "../commit/run-tool.ts";
-import { BackendIptablesError } from "../iptables-error.ts";
 import type { Tools } from "./find-tools.ts";
+import { BackendIptablesError } from "./iptables-error.ts";
+import type { RunTool } from "./run-tool.ts";
 
 /**
  * Returns what iptables-save prints of all tables that are in use.

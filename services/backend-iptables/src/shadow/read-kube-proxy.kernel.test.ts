@@ -1,7 +1,7 @@
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describePackets } from "../../../../test/kernel/describe-packets.ts";
-import type { RunTool } from "../commit/run-tool.ts";
+import type { RunTool } from "../read/run-tool.ts";
 import { openKubeProxy } from "./read-kube-proxy.ts";
 
 describePackets("kube-proxy's rules", () => {

@@ -1,8 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
-import { type RunTool, runTool } from "../commit/run-tool.ts";
-import { BackendIptablesError } from "../iptables-error.ts";
 import { findTools, type Tools, type Variant } from "../read/find-tools.ts";
+import { BackendIptablesError } from "../read/iptables-error.ts";
 import { readRules } from "../read/read-rules.ts";
+import { type RunTool, runTool } from "../read/run-tool.ts";
 import { hasKubeProxyRules, kubeProxyRules } from "./kube-proxy-rules.ts";
 
 /** Reads kube-proxy's rules of one family; undefined if it has none here. Errors: SAVE_FAILED, TOOL_TIMEOUT. */

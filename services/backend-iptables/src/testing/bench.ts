@@ -4,11 +4,11 @@ import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { restoreRules } from "../commit/restore-rules.ts";
-import { runTool } from "../commit/run-tool.ts";
 import { FamilyRules } from "../family-rules.ts";
 import { type FamilyParts, NodeRules } from "../node-rules.ts";
 import { findTools, maxChainsOf } from "../read/find-tools.ts";
 import { scanRules } from "../read/read-rules.ts";
+import { runTool } from "../read/run-tool.ts";
 import { readSettings } from "../read-settings.ts";
 
 // Measures this backend in the network namespace that it is started in, so start it in one of its own:

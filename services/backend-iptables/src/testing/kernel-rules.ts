@@ -1,9 +1,9 @@
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { restoreRules } from "../commit/restore-rules.ts";
-import type { RunTool } from "../commit/run-tool.ts";
 import { FamilyRules, type Kernel } from "../family-rules.ts";
 import { findTools, type Tools, type Variant } from "../read/find-tools.ts";
 import { readRules, scanRules } from "../read/read-rules.ts";
+import type { RunTool } from "../read/run-tool.ts";
 
 /** Rules of one namespace of a laboratory, with a list of what was run. */
 export interface KernelRules {

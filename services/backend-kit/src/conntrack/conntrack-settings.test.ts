@@ -1,16 +1,17 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { addOptions } from "@kpng/process/options.ts";
 import { Command } from "commander";
 import { expect, test } from "vitest";
+import { Sysctls } from "../sysctl/sysctls.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { applySettings } from "./apply-settings.ts";
 import { conntrackOptions, wantedSettings } from "./conntrack-settings.ts";
 
 function wanted(cpuCount: number, ...args: readonly string[]): Readonly<Record<string, number>> {
   const command = addOptions(new Command(), conntrackOptions).parse([...args], { from: "user" });
-  return Object.fromEntries(wantedSettings(command.opts(), cpuCount).map(({ name, value }) => [name, value]));
+  return Object.fromEntries(wantedSettings(command.opts(), cpuCount).map(({ name, value }) => [basename(name), value]));
 }
 
 const timeouts = { nf_conntrack_tcp_timeout_established: 86_400, nf_conntrack_tcp_timeout_close_wait: 3_600 };
@@ -41,15 +42,16 @@ test.each([
 
 test("the kernel gets what it does not have; a room that is larger stays; what cannot be set is said", async () => {
   const folder = mkdtempSync(join(tmpdir(), "kpng-sysctl-"));
-  const at = (name: string): string => join(folder, name);
-  const setting = (name: string, value: number, isMinimum = false) => ({ name, value, isMinimum });
-  mkdirSync(at("unwritable"));
+  const inSysctls = (name: string): string => join("net/netfilter", name);
+  const at = (name: string): string => join(folder, name === "hashsize" ? name : inSysctls(name));
+  const setting = (name: string, value: number, isMinimum = false) => ({ name: inSysctls(name), value, isMinimum });
+  mkdirSync(at("unwritable"), { recursive: true });
   writeFileSync(at("nf_conntrack_max"), "262144\n");
   writeFileSync(at("hashsize"), "1024\n");
   writeFileSync(at("timeout"), "30\n");
   const { log, lines } = createReadableLog();
   const settings = [setting("nf_conntrack_max", 131_072, true), setting("timeout", 60), setting("unwritable", 1)];
-  await applySettings(settings, log, { settings: folder, hashSize: at("hashsize") });
+  await applySettings(settings, { sysctls: new Sysctls(folder), log, hashSizePath: at("hashsize") });
   const read = (name: string): string => readFileSync(at(name), "utf8").trim();
   expect([read("nf_conntrack_max"), read("hashsize"), read("timeout")]).toEqual(["262144", "32768", "60"]);
   expect(lines.map(({ msg, path }) => `${msg} ${path}`)).toEqual([

@@ -45,9 +45,11 @@ export const conntrackOptions: readonly OptionSpec[] = [
   },
 ];
 
+const folder = "net/netfilter";
+
 /** One setting of the kernel. */
 export interface KernelSetting {
-  /** Below net/netfilter, e.g. "nf_conntrack_max". */
+  /** *Shape:* `net/netfilter/nf_conntrack_max`. */
   readonly name: string;
   readonly value: number;
   /** True if a value that is larger already stays: there is only one such limit for all who need it. */
@@ -64,11 +66,15 @@ const maxScaled = 1_048_576;
  */
 export function wantedSettings(options: ParsedOptions, cpuCount: number): readonly KernelSetting[] {
   const seconds = (name: string): number => Math.floor(Number(options[name] ?? 0) / 1_000);
-  const exact = (name: string, value: number): KernelSetting => ({ name, value, isMinimum: false });
+  const exact = (name: string, value: number): KernelSetting => ({
+    name: `${folder}/${name}`,
+    value,
+    isMinimum: false,
+  });
   const perCore = Number(options.conntrackMaxPerCore ?? 0);
   const max = perCore === 0 ? 0 : Math.max(Math.min(perCore * cpuCount, maxScaled), Number(options.conntrackMin ?? 0));
   const settings: readonly KernelSetting[] = [
-    { name: "nf_conntrack_max", value: max, isMinimum: true },
+    { name: `${folder}/nf_conntrack_max`, value: max, isMinimum: true },
     exact("nf_conntrack_tcp_timeout_established", seconds("conntrackTcpTimeoutEstablished")),
     exact("nf_conntrack_tcp_timeout_close_wait", seconds("conntrackTcpTimeoutCloseWait")),
     exact("nf_conntrack_tcp_be_liberal", options.conntrackTcpBeLiberal === true ? 1 : 0),

@@ -1,6 +1,7 @@
-import { spawn } from "node:child_process";
 import type { Family } from "@kpng/model/address.ts";
 import { BackendError } from "../backend-error.ts";
+import { describeEnd, runProgram } from "../exec/run-program.ts";
+import { toolEnvironment } from "../exec/tool-environment.ts";
 import { parseFlow, type UdpFlow } from "./udp-flow.ts";
 
 /** The kernel's table of flows, as far as the cleanup needs it. */
@@ -21,6 +22,9 @@ export interface ConntrackTool {
 
 /** Longest time that one call of the tool may take, in milliseconds: a dump of a million entries takes about 5 s. */
 const timeoutMs = 60_000;
+
+/** A dump of a million entries takes about 200 MB. */
+const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
  * The command `conntrack` of conntrack-tools, any version; 1.4.6 and newer delete in one process. `program` is another
@@ -63,39 +67,30 @@ function deletion(flow: UdpFlow): readonly string[] {
   ];
 }
 
-function run(
+async function run(
   program: string,
   args: readonly string[],
-  input: string,
+  stdin: string,
   signal: AbortSignal,
   onLine: (line: string) => void,
-  goodExits: readonly (number | null)[] = [0],
+  goodExits: readonly number[] = [0],
 ): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const env = { ...process.env, LC_ALL: "C", PATH: `${process.env.PATH ?? ""}:/usr/sbin:/sbin` };
-    const child = spawn(program, args, { env, signal, timeout: timeoutMs, killSignal: "SIGKILL" });
-    let rest = "";
-    let stderr = "";
-    child.stdout.setEncoding("utf8").on("data", (text: string) => {
-      const lines = (rest + text).split("\n");
-      rest = lines.pop() ?? "";
-      for (const line of lines) onLine(line);
-    });
-    child.stderr.setEncoding("utf8").on("data", (text: string) => {
-      stderr = (stderr + text).slice(0, 2_000);
-    });
-    // The tool may end before it has read all; its exit code says so.
-    child.stdin.on("error", () => undefined).end(input);
-    child.once("error", (cause: NodeJS.ErrnoException) => {
-      const isMissing = cause.code === "ENOENT";
-      const message = isMissing ? `there is no command ${program} (Debian package conntrack)` : `cannot run ${program}`;
-      reject(new BackendError(isMissing ? "CONNTRACK_MISSING" : "CONNTRACK_FAILED", message, { cause }));
-    });
-    child.once("close", (exitCode, killedBy) => {
-      if (rest !== "") onLine(rest);
-      if (goodExits.includes(exitCode)) return resolve();
-      const how = killedBy === null ? `exit ${exitCode}` : `killed by ${killedBy}`;
-      reject(new BackendError("CONNTRACK_FAILED", `${program} ${args[0]} failed (${how}): ${stderr.trim()}`));
-    });
-  });
+  let rest = "";
+  const takeText = (text: string): void => {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) onLine(line);
+  };
+  const options = { timeoutMs, stdin, stdout: takeText, signal, env: toolEnvironment(), maxOutputBytes };
+  const end = await runProgram([program, ...args], options);
+  if (rest !== "") onLine(rest);
+  if (end.kind === "exited" && goodExits.includes(end.exitCode)) return;
+  if (end.kind !== "not-started") {
+    const text = `${program} ${args[0]} failed (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
+    throw new BackendError("CONNTRACK_FAILED", text);
+  }
+  const { cause } = end;
+  const isMissing = cause.code === "ENOENT";
+  const message = isMissing ? `there is no command ${program} (Debian package conntrack)` : `cannot run ${program}`;
+  throw new BackendError(isMissing ? "CONNTRACK_MISSING" : "CONNTRACK_FAILED", message, { cause });
 }

@@ -8,7 +8,6 @@ export type BackendIptablesErrorCode =
   | "RESTORE_REFUSED"
   | "LOCK_HELD"
   | "TOOL_TIMEOUT"
-  | "SYSCTL_FAILED"
   | "NO_KUBE_PROXY";
 
 /** An error with the kernel's rules. */

@@ -2,13 +2,13 @@ import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { CalloutError } from "../callout-error.ts";
-import { type ProgramOptions, runProgram } from "./run-program.ts";
+import { CalloutError } from "./callout-error.ts";
+import { type CalloutOptions, runCallout } from "./run-callout.ts";
 
 let folder: string;
 
 beforeAll(() => {
-  folder = mkdtempSync(join(tmpdir(), "kpng-run-program-"));
+  folder = mkdtempSync(join(tmpdir(), "kpng-run-callout-"));
 });
 
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -16,7 +16,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 /** Runs a shell script and returns what it wrote. */
 async function runScript(
   script: string,
-  options: Partial<ProgramOptions> = {},
+  options: Partial<CalloutOptions> = {},
 ): Promise<{ readonly stdout: string; readonly stderr: string }> {
   const path = join(folder, `output-${Math.random()}`);
   const outputFd = openSync(path, "w+");
@@ -27,7 +27,7 @@ async function runScript(
     input: ["line 1\n", "line 2\n"],
     timeoutMs: 20_000,
   };
-  const stderr = await runProgram({ ...base, outputFd, ...options });
+  const stderr = await runCallout({ ...base, outputFd, ...options });
   return { stdout: readFileSync(path, "utf8"), stderr };
 }
 

@@ -1,0 +1,64 @@
+import { readFile, writeFile } from "node:fs/promises";
+import { BackendError } from "../backend-error.ts";
+
+/** Lets packets to 127.0.0.0/8 be routed: without it a node port on localhost cannot leave the node. */
+export const routeLocalnet = "net/ipv4/conf/all/route_localnet";
+
+/** Not 0: conntrack marks only late resets INVALID. Source: kernel nf_conntrack-sysctl. */
+export const conntrackLiberal = "net/netfilter/nf_conntrack_tcp_be_liberal";
+
+/** Numeric kernel settings of this machine, or of its network namespace. */
+export class Sysctls {
+  readonly #root: string;
+
+  /** `root` is a path at which the machine's /proc/sys can be written to. */
+  constructor(root = "/proc/sys") {
+    this.#root = root;
+  }
+
+  /** *Shape of `name`:* `net/ipv4/ip_forward`. */
+  pathOf(name: string): string {
+    return `${this.#root}/${name}`;
+  }
+
+  /** Returns a setting; undefined if the kernel does not have it, e.g. before its module is loaded. */
+  read(name: string): Promise<number | undefined> {
+    return readSetting(this.pathOf(name));
+  }
+
+  /**
+   * Gives a setting its value; writes nothing if it has it. Returns the value before, or undefined if it did not
+   * change.
+   *
+   * Errors: SYSCTL_FAILED, e.g. in a container whose /proc/sys is read-only.
+   */
+  ensure(name: string, value: number): Promise<number | undefined> {
+    return ensureSetting(this.pathOf(name), value);
+  }
+}
+
+async function readSetting(path: string): Promise<number | undefined> {
+  try {
+    return Number((await readFile(path, "utf8")).trim());
+  } catch {
+    // "Absent" is an answer, too; a write that follows fails with the reason.
+    return undefined;
+  }
+}
+
+/**
+ * Gives a setting in a file of the kernel its value, or with `isMinimum` at least that value. Returns the value before,
+ * or undefined if it did not change.
+ *
+ * Errors: SYSCTL_FAILED.
+ */
+export async function ensureSetting(path: string, value: number, isMinimum = false): Promise<number | undefined> {
+  const before = await readSetting(path);
+  if (before === value || (isMinimum && before !== undefined && before > value)) return undefined;
+  try {
+    await writeFile(path, String(value));
+    return before ?? Number.NaN;
+  } catch (cause) {
+    throw new BackendError("SYSCTL_FAILED", `${path} cannot be set to ${value}`, { cause });
+  }
+}
