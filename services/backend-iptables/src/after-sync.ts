@@ -2,16 +2,16 @@ import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
 import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner.ts";
 import { HealthCheckServers, type ListenAddresses } from "@kpng/backend-kit/health-check/health-check-servers.ts";
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import {
-  type NodePortAddressRule,
-  resolveNodePortAddresses,
-  servesNodePorts,
-} from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
 import type { SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { Task } from "@kpng/process/task.ts";
+import {
+  type NodePortAddressRule,
+  resolveNodePortAddresses,
+  servesNodePorts,
+} from "@kpng/service-plan/node-port-addresses.ts";
 
 /** What a proxy does once its rules are in force: stale UDP flows are cut, and load balancers are told. */
 export interface AfterSync {

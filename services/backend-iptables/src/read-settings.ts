@@ -1,10 +1,8 @@
 import type { ParsedOptions } from "@kpng/backend-kit/backend-command.ts";
-import {
-  parseNodePortAddresses,
-  resolveNodePortAddresses,
-} from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
+import { parseNodePortAddresses } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
 import { type Family, parseCidr } from "@kpng/model/address.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { resolveNodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
 import { chainNames, prefixOf } from "./render/chain-names.ts";
 import { detectLocalModes, type Settings } from "./render/settings.ts";
 

@@ -72,3 +72,8 @@ export function toAddressSet(texts: readonly string[]): {
   }
   return { set, invalid };
 }
+
+/** *Shape:* `10.0.0.1:80`, `[fd00::1]:80`. */
+export function addressAndPort(address: string, port: number | string): string {
+  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+}

@@ -2,16 +2,17 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 
 /**
- * Who sends a packet to a frontend. A packet that fits two kinds is of the first that fits, in this order: "pod" if
- * {@link NodePlan.podTraffic} recognizes it, "node" if its source is one of the node's own addresses, else "outside".
+ * The origin of a packet that reaches a frontend. A packet that fits two kinds belongs to the first, in this order:
+ * "pod" if {@link NodePlan.podTraffic} recognizes it, "node" if its source is one of the node's own addresses, else
+ * "outside".
  */
 export type Sender = "pod" | "node" | "outside";
 
-/** Where a packet goes that reaches a frontend. */
+/** The fate of a packet that reaches a frontend. */
 export type Route =
   | {
       readonly kind: "balance";
-      /** Which of the port's endpoint sets; never an empty one. */
+      /** The endpoint set of the port that the packet is spread over; never an empty one. */
       readonly set: EndpointSetName;
       /** Whether the node's address becomes the source, so that the endpoint's answer returns through this node. */
       readonly isMasqueraded: boolean;
@@ -35,23 +36,31 @@ export interface EndpointAddress {
 /** An address and port, or a node port, at which a Service port answers. */
 export interface Frontend {
   readonly kind: "clusterIP" | "externalIP" | "loadBalancerIP" | "nodePort";
-  /** Canonical, of the plan's family; undefined for a node port, which answers at {@link NodePlan.nodePortAddresses}. */
+  /**
+   * Canonical, of the plan's family; undefined for a node port, which answers at {@link NodePlan.nodePortAddresses}.
+   */
   readonly address: string | undefined;
   readonly protocol: Protocol;
   /** 1 to 65535. */
   readonly port: number;
-  /** Only for these senders; others are dropped. Undefined for all. */
+  /**
+   * The clients that are let through; packets of others are dropped. Undefined for all clients. Without effect if no
+   * route leads to an endpoint.
+   */
   readonly sources: AllowedSources | undefined;
+  /** Only external addresses and node ports with policy Local have routes that differ in more than masquerade. */
   readonly routes: Readonly<Record<Sender, Route>>;
 }
 
-/** The clients that a load-balancer IP lets through. */
+/** The clients that a load-balancer IP lets through. Frontends with equal ranges share one object. */
 export interface AllowedSources {
-  /** Canonical CIDRs of the plan's family, none of length 0; possibly empty, which lets nobody through. */
+  /** Canonical CIDRs of the plan's family, at least one, none of length 0; no two are equal. */
   readonly ranges: readonly string[];
   /**
-   * Whether the ranges include this node. Its own packets to a load-balancer IP that is one of its addresses carry that
-   * IP as source, so a packet from one of these addresses is let through too.
+   * The load-balancer IPs with these ranges, if the ranges contain the node's address; else empty.
+   *
+   * A packet from one of these addresses is let through: a load-balancer IP may be an address of this node too, and
+   * then it is the source of what the node sends to it. Source: kube-proxy `iptables/proxier.go`, allowFromNode.
    */
   readonly ownAddresses: readonly string[];
 }
@@ -65,12 +74,19 @@ export interface ServicePortPlan {
   readonly port: number;
   /** ClientIP affinity: how long a client stays with its endpoint after its last connection. Undefined for none. */
   readonly affinitySeconds: number | undefined;
-  /** Ascending by address and port as text; no two are equal. A set that no route uses may still be filled. */
+  /**
+   * Ascending by their text, `10.0.1.7:8080` or `[fd00::7]:8080`; no two are equal. A set without a route may be
+   * filled.
+   */
   readonly sets: Readonly<Record<EndpointSetName, readonly EndpointAddress[]>>;
+  /**
+   * Cluster IPs first, then external IPs, load-balancer IPs and the node port; those of a kind have the same routes,
+   * and so have all that are not cluster IPs. No two frontends of a Service have the same address, protocol and port.
+   */
   readonly frontends: readonly Frontend[];
 }
 
-/** What the health-check node port of a load balancer with external policy Local answers. */
+/** The answer of the health-check node port of a load balancer with external policy Local. */
 export interface HealthCheckPlan {
   /** 1 to 65535. */
   readonly port: number;
@@ -78,15 +94,15 @@ export interface HealthCheckPlan {
   readonly localEndpoints: number;
 }
 
-/** What one Service needs on one node, in one family. */
+/** Everything that one Service needs on one node, in one family. */
 export interface ServicePlan {
   readonly key: ServiceKey;
   readonly family: Family;
   /** Empty for a headless Service, an ExternalName and a Service of the other family alone. */
   readonly ports: readonly ServicePortPlan[];
   /**
-   * Addresses of endpoints that may be given themselves as endpoint, by way of this node. Such a connection needs
-   * masquerade, or the endpoint would answer itself directly. Ascending.
+   * Addresses of endpoints that may become the endpoint of their own connection, by way of this node. Such a connection
+   * needs masquerade, or the endpoint would answer itself directly. Ascending.
    */
   readonly hairpin: readonly string[];
   /** Undefined if the Service has none. */
@@ -101,14 +117,17 @@ export type PodTraffic =
   | { readonly kind: "interface"; readonly name: string }
   | { readonly kind: "interfacePrefix"; readonly prefix: string };
 
-/** What the plan of every Service depends on besides the Service: the node and the administrator's settings, in one family. */
+/** The node and the administrator's settings, as far as plans of Services depend on them, in one family. */
 export interface NodePlan {
   readonly family: Family;
   /** Undefined if pods cannot be told from other senders: then no packet is a pod's. */
   readonly podTraffic: PodTraffic | undefined;
-  /** Every connection to a cluster IP is masqueraded, whoever sends it. */
+  /** Every connection to a cluster IP is masqueraded, also a pod's. */
   readonly isMasqueradeAll: boolean;
-  /** Local addresses that serve node ports; "all" includes addresses that the node gains later. */
+  /**
+   * Local addresses that serve node ports, ascending. "all" includes addresses that the node gains later, and loopback
+   * addresses only as {@link NodePlan.isLoopbackNodePorts} says.
+   */
   readonly nodePortAddresses: "all" | readonly string[];
   /** Node ports answer on 127.0.0.0/8 too; always false for IPv6. */
   readonly isLoopbackNodePorts: boolean;

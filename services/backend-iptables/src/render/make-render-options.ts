@@ -1,6 +1,6 @@
-import { type NodeAddresses, resolveNodePortAddresses } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ViewNode } from "@kpng/model/node-view.ts";
+import { type NodeAddresses, resolveNodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
 import type { CounterNames, LocalnetGuard, RenderOptions } from "./render-options.ts";
 import { localTraffic, nodeAddress, type Settings } from "./settings.ts";
 

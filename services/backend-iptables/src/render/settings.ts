@@ -1,7 +1,7 @@
-import type { NodePortAddressRule } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { parseAddress, parseCidr } from "@kpng/model/address.ts";
 import type { ViewNode } from "@kpng/model/node-view.ts";
+import type { NodePortAddressRule } from "@kpng/service-plan/node-port-addresses.ts";
 import type { ChainNames } from "./chain-names.ts";
 import type { LocalTraffic } from "./render-options.ts";
 

@@ -1,6 +1,6 @@
 import { createServer, type Server } from "node:http";
 import type { Family } from "@kpng/model/address.ts";
-import type { NodePortAddresses } from "../node-addresses/node-port-addresses.ts";
+import type { NodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
 import { answerCheck, type CheckState } from "./answer.ts";
 
 /** A health check that is being answered. */

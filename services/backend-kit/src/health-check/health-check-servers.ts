@@ -2,8 +2,8 @@ import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
+import type { NodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import type { NodePortAddresses } from "../node-addresses/node-port-addresses.ts";
 import { type CheckServer, openCheckServer } from "./check-server.ts";
 import { type WantedCheck, wantedChecks } from "./wanted-checks.ts";
 

@@ -3,15 +3,11 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
+import { type NodePortAddressRule, resolveNodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
 import type { BackendCommand, BackendContext, ParsedOptions } from "../backend-command.ts";
 import { backendTask } from "../backend-task.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
-import {
-  type NodePortAddressRule,
-  nodePortAddressesOption,
-  parseNodePortAddresses,
-  resolveNodePortAddresses,
-} from "../node-addresses/node-port-addresses.ts";
+import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/node-port-addresses.ts";
 import { HealthCheckServers, type ListenAddresses } from "./health-check-servers.ts";
 
 const name = "healthchecks";

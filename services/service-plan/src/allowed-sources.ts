@@ -1,0 +1,38 @@
+import { type Family, parseCidr } from "@kpng/model/address.ts";
+import { isIn } from "@kpng/model/cidr.ts";
+import type { Service } from "@kpng/model/service.ts";
+import type { AllowedSources, NodePlan } from "./service-plan.ts";
+
+/** Returns the clients that each load-balancer IP lets through; an address that lets everybody through is missing. */
+export function makeAllowedSources(
+  service: Service,
+  loadBalancerIPs: readonly string[],
+  { family, nodeAddress }: NodePlan,
+): ReadonlyMap<string, AllowedSources> {
+  if (service.ipFilters.length === 0) return new Map();
+  const addressesByRanges = Map.groupBy(loadBalancerIPs, (address) => sourceRanges(service, family, address).join(" "));
+  const allowed = new Map<string, AllowedSources>();
+  for (const [text, addresses] of addressesByRanges) {
+    if (text === "") continue;
+    const ranges = text.split(" ");
+    const isNodeAllowed = nodeAddress !== undefined && ranges.some((range) => isIn(nodeAddress, range));
+    const sources = { ranges, ownAddresses: isNodeAllowed ? addresses : [] };
+    for (const address of addresses) allowed.set(address, sources);
+  }
+  return allowed;
+}
+
+/**
+ * Empty for everybody: without a range of the family, and with a range that holds every address, whatever else the list
+ * contains. Kubernetes has one list for all addresses of a Service; a state file may have one for each.
+ *
+ * Source: kube-proxy `serviceport.go`, newBaseServiceInfo.
+ */
+function sourceRanges({ ipFilters }: Service, family: Family, address: string): readonly string[] {
+  const ranges = ipFilters
+    .filter(({ targetIPs }) => targetIPs === undefined || targetIPs[family].includes(address))
+    .flatMap((filter) => filter.sourceRanges)
+    .map((range) => parseCidr(range.trim()))
+    .flatMap((range) => (range?.family === family ? [range.cidr] : []));
+  return ranges.some((range) => range.endsWith("/0")) ? [] : [...new Set(ranges)];
+}

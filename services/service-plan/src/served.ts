@@ -1,0 +1,24 @@
+import { type AddressSet, type Family, parseAddress } from "@kpng/model/address.ts";
+import type { Service } from "@kpng/model/service.ts";
+
+/**
+ * True if a service proxy serves the Service in this family.
+ *
+ * Headless Services and ExternalNames are not served. A Service with cluster IPs of one family is served in that family
+ * alone; a Service without cluster IPs, which only a state file can contain, in both.
+ */
+export function isServed({ isHeadless, type, clusterIPs }: Service, family: Family): boolean {
+  if (isHeadless || type === "ExternalName") return false;
+  const other = family === "v4" ? "v6" : "v4";
+  return validAddresses(clusterIPs, family).length > 0 || (clusterIPs?.[other].length ?? 0) === 0;
+}
+
+/** Returns the addresses of a family. An invalid one, e.g. of a state file, would make a kernel refuse all rules. */
+export function validAddresses(addresses: AddressSet | undefined, family: Family): readonly string[] {
+  return (addresses?.[family] ?? []).filter((address) => parseAddress(address)?.family === family);
+}
+
+/** True for 1 to 65535. */
+export function isPortNumber(value: number): boolean {
+  return Number.isInteger(value) && value >= 1 && value <= 65_535;
+}
