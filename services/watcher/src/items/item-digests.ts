@@ -3,13 +3,18 @@ import { valueIn } from "./frames.ts";
 import type { Item } from "./item.ts";
 import { nodeViewOrder } from "./node-view-items.ts";
 
-/** What stands for an item of a node's view in digests. Kept as long as the item lives. */
+/** Returns the digest of an item of a node view, and caches it in the item. */
 export function digestOf(item: Item): ItemDigest {
-  item.digest ??= freshDigestOf(item);
+  item.digest ??= uncachedDigestOf(item);
   return item.digest;
 }
 
-/** The same, for an item that nobody will ask about again. */
-export function freshDigestOf({ section, path, frame }: Item): ItemDigest {
+/** Same as {@link digestOf}, without the cache: for an item that is used once. */
+export function uncachedDigestOf({ section, path, frame }: Item): ItemDigest {
   return itemDigest(nodeViewOrder.sections[section] ?? 0, path, valueIn(frame));
+}
+
+/** Returns the exclusive or of `digest` and the digests of the items. */
+export function toggleDigests(digest: bigint, items: readonly Item[], digestOfItem = digestOf): bigint {
+  return items.reduce((sum, item) => sum ^ digestOfItem(item).hash, digest);
 }

@@ -1,13 +1,26 @@
+import type { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ItemDigest } from "@kpng/model/wire/item-digest.ts";
 import type { Frame } from "./frames.ts";
 
-/** An item of a stream. */
+/** One object of a view as a stream carries it: a Service, an endpoint or a node. */
 export interface Item {
-  /** Index into the projection's sections. */
+  /** Index into {@link Order.sections}. */
   readonly section: number;
   readonly path: string;
-  /** The operation that puts it. Two items of the same path are equal if these bytes are. */
+  /** The Set operation for the item. Two items with the same path are equal if these bytes are. */
   readonly frame: Frame;
-  /** What stands for it in digests, once somebody has asked; see digestOf. */
+  /** Cached by digestOf; undefined until its first call. */
   digest?: ItemDigest | undefined;
+}
+
+/** The order of operations in a batch: puts or deletes, one section after the other. */
+export interface Order {
+  /** The KPNG set of each section, by index. Two sections may share a set. */
+  readonly sections: readonly SetName[];
+  readonly phases: readonly Phase[];
+}
+
+export interface Phase {
+  readonly kind: "put" | "delete";
+  readonly section: number;
 }

@@ -1,62 +1,64 @@
 import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Item } from "./item.ts";
-import { digestOf } from "./item-digests.ts";
 
-/** Items of one Service. */
+/** The items of one Service. */
 export interface ServiceItems {
-  /** Ascending by path, each path once. */
+  /** Ascending by path; each path occurs once. */
   readonly items: readonly Item[];
-  /** True if several endpoints had the same path, of which one is here. */
+  /** True if several endpoints had the same path, so that only one of them is in the list. */
   readonly hasClashes: boolean;
-  /** The exclusive or of the digests of the items, once somebody has asked; see serviceItemsDigest. */
-  digest: bigint | undefined;
 }
 
-export const noServiceItems: ServiceItems = { items: [], hasClashes: false, digest: 0n };
+export const noServiceItems: ServiceItems = { items: [], hasClashes: false };
 
-/** Of several items with the same path the last one holds. */
+/** Sorts the items; of several items with the same path, keeps the last. */
 export function makeServiceItems(items: readonly Item[]): ServiceItems {
-  const sorted = items.toSorted((a, b) => compareText(a.path, b.path));
+  const sorted = sortByPath(items);
   const kept = sorted.filter((item, index) => item.path !== sorted[index + 1]?.path);
-  return { items: kept, hasClashes: kept.length < sorted.length, digest: undefined };
+  return { items: kept, hasClashes: kept.length < sorted.length };
 }
 
-/** Returns the item at a path. O(log items). */
-export function findItem({ items }: ServiceItems, path: string): Item | undefined {
+export function sortByPath(items: readonly Item[]): readonly Item[] {
+  return items.length < 2 ? items : items.toSorted((a, b) => compareText(a.path, b.path));
+}
+
+/** Returns the item at a path. `items` ascend by path. O(log items). */
+export function findItem(items: readonly Item[], path: string): Item | undefined {
   const found = items[lowerBound(items.length, (index) => (items[index]?.path ?? "") < path)];
   return found?.path === path ? found : undefined;
 }
 
-/** What leads from one unit to another; all ascending by path. */
+/** The changes from one list of items to another; each field ascends by path. */
 export interface ItemsDiff {
-  /** New, or of other bytes. */
+  /** Items that are new or have other bytes. */
   readonly puts: readonly Item[];
   readonly deletes: readonly Item[];
-  /** The old items of those puts that are not new. */
+  /** The previous items of those puts that are not new. */
   readonly replaced: readonly Item[];
-}
-
-/**
- * Returns what leads from `before` to `after`. An item that moves to another section is deleted and put.
- *
- * *Cost:* O(before + after), and little for items that are the same objects.
- */
-export function diffServiceItems(before: ServiceItems, after: ServiceItems): ItemsDiff {
-  return before === after ? noDiff : makeDiff(before.items, after.items);
 }
 
 const noDiff: ItemsDiff = { puts: [], deletes: [], replaced: [] };
 
-function makeDiff(before: readonly Item[], after: readonly Item[]): ItemsDiff {
+/**
+ * Returns the changes from `before` to `after`, which both ascend by path. An item that moves to another section is
+ * deleted and put.
+ *
+ * *Cost:* O(before + after); an item that is the same object in both costs one comparison.
+ */
+export function diffSorted(before: readonly Item[], after: readonly Item[]): ItemsDiff {
+  if (before === after) return noDiff;
   const puts: Item[] = [];
   const deletes: Item[] = [];
   const replaced: Item[] = [];
   let [left, right] = [0, 0];
   for (;;) {
     const [old, item] = [before[left], after[right]];
-    if (old === undefined && item === undefined) return { puts, deletes, replaced };
-    if (item === undefined || (old !== undefined && old.path < item.path)) {
+    if (old === item) {
+      if (old === undefined) return { puts, deletes, replaced };
+      left += 1;
+      right += 1;
+    } else if (item === undefined || (old !== undefined && old.path < item.path)) {
       if (old !== undefined) deletes.push(old);
       left += 1;
     } else if (old === undefined || item.path < old.path) {
@@ -76,19 +78,21 @@ function makeDiff(before: readonly Item[], after: readonly Item[]): ItemsDiff {
   }
 }
 
-/** True for items of the same path and section that need not be sent again. */
+/** Items to remove from a list, and items to add to it; both ascend by path. */
+export interface Edits {
+  readonly hidden: readonly Item[];
+  readonly own: readonly Item[];
+}
+
+export const noEdits: Edits = { hidden: [], own: [] };
+
+/** Returns the edits that turn one list into another. */
+export function editsBetween(before: ServiceItems, after: ServiceItems): Edits {
+  const { puts, deletes, replaced } = diffSorted(before.items, after.items);
+  return { hidden: replaced.length === 0 ? deletes : sortByPath([...deletes, ...replaced]), own: puts };
+}
+
+/** True for items with the same path and section of which only one needs to be sent. */
 export function isSameItem(a: Item, b: Item): boolean {
   return a === b || Buffer.compare(a.frame, b.frame) === 0;
-}
-
-/** The exclusive or of the digests of the items. O(items) the first time. */
-export function serviceItemsDigest(unit: ServiceItems): bigint {
-  unit.digest ??= xorOfDigests(unit.items);
-  return unit.digest;
-}
-
-export function xorOfDigests(items: readonly Item[]): bigint {
-  let digest = 0n;
-  for (const item of items) digest ^= digestOf(item).hash;
-  return digest;
 }

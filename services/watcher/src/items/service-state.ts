@@ -3,34 +3,45 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Service } from "@kpng/model/service.ts";
 import { changedServices, derived } from "../store/derived.ts";
 import { ShardedMap } from "../store/sharded-map.ts";
-import { type ClassChoice, chooseForClass, findOwn, type NodeClass, type OwnEndpoints } from "../view/class-choice.ts";
-import { type MergedSlices, mergeSlices } from "../view/merge-slices.ts";
+import type { Snapshot } from "../store/snapshot.ts";
+import { type ClassChoice, chooseForClass, findOwn, type OwnEndpoints } from "../view/class-choice.ts";
+import { type MergedSlices, mergeSlices, type PortGroup } from "../view/merge-slices.ts";
 import { ItemCache } from "./item-cache.ts";
-import { makeServiceItems, type ServiceItems } from "./service-items.ts";
+import {
+  type Edits,
+  editsBetween,
+  makeServiceItems,
+  noEdits,
+  noServiceItems,
+  type ServiceItems,
+} from "./service-items.ts";
+import type { ViewClass } from "./view-target.ts";
 
-/** What the nodes of a class are told of a Service that has no endpoint of their own. */
+/** What the nodes of one class receive of a Service, apart from their own endpoints. */
 export interface ClassItems {
-  readonly unit: ServiceItems;
+  readonly items: ServiceItems;
   readonly choice: ClassChoice;
+  /** The difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes. */
+  readonly edits: Edits;
 }
 
 /**
- * A Service with its slices, and what is made of the two once for all who ask. It is the same object in all snapshots in
- * which both are the same.
+ * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither changes
+ * share one object.
  *
- * *Bound:* a unit for each class that somebody asked for; classes are zones, where endpoints are meant for zones, and
- * groups, where they are meant for nodes.
+ * *Bound:* one list of items for each class that was requested. Classes are zones, if endpoints are hinted to zones, and
+ * port groups, if endpoints are hinted to nodes.
  */
 export class ServiceState {
   readonly service: Service;
   readonly slices: readonly EndpointSlice[];
   readonly merged: MergedSlices;
   readonly items: ItemCache;
-  /** Which endpoints are each node's own. */
+  /** Each node's own endpoints. */
   readonly own: OwnEndpoints;
   readonly #byClass = new Map<string, ClassItems>();
 
-  /** `before` is what was at the same key. */
+  /** `before` is the previous state of the Service with the same key. */
   constructor(service: Service, slices: readonly EndpointSlice[], before?: ServiceState) {
     const same = before?.slices === slices ? before : undefined;
     this.service = service;
@@ -40,29 +51,38 @@ export class ServiceState {
     this.own = same?.own ?? findOwn(this.merged);
   }
 
-  ofClass(nodeClass: NodeClass, isExtended: boolean): ClassItems {
-    const { zone, namedGroups } = nodeClass;
-    // Names of ports may hold any character.
-    const name =
-      namedGroups.length === 0 ? `${isExtended} ${zone}` : JSON.stringify([isExtended, zone, ...namedGroups]);
-    return getOrMake(this.#byClass, name, () => this.#makeClass(nodeClass, isExtended));
+  /** The items that a node without own endpoints receives. */
+  sharedItems(viewClass: Pick<ViewClass, "isExtended" | "zone">): ServiceItems {
+    return this.ofClass(viewClass, noGroups).items;
   }
 
-  #makeClass(nodeClass: NodeClass, isExtended: boolean): ClassItems {
-    const { service, merged, items } = this;
-    const choice = chooseForClass(service, merged, nodeClass);
-    const form = { isExtended, isOnNode: false };
-    const ofEndpoints = merged.endpoints.flatMap((one) => items.ofEndpoint(one, choice.usesOf(one), form));
-    return {
-      unit: makeServiceItems([...items.ofService(choice.portHasEndpoints, isExtended), ...ofEndpoints]),
-      choice,
-    };
+  /** The items for nodes to which all endpoints of `namedGroups` are hinted by name. */
+  ofClass({ isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">, namedGroups: readonly PortGroup[]): ClassItems {
+    const zoneHinted = this.own.hasZoneHints ? zone : "";
+    // Port names may contain any character.
+    const key =
+      namedGroups.length === 0
+        ? `${isExtended} ${zoneHinted}`
+        : JSON.stringify([isExtended, zoneHinted, ...namedGroups]);
+    return getOrMake(this.#byClass, key, () => {
+      const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups });
+      const items = this.#makeItems(choice, isExtended);
+      if (namedGroups.length === 0) return { items, choice, edits: noEdits };
+      return { items, choice, edits: editsBetween(this.sharedItems({ isExtended, zone }), items) };
+    });
+  }
+
+  #makeItems(choice: ClassChoice, isExtended: boolean): ServiceItems {
+    const variant = { isExtended, isOnNode: false };
+    const endpoints = this.merged.endpoints.flatMap((one) => this.items.ofEndpoint(one, choice.usesOf(one), variant));
+    return makeServiceItems([...this.items.ofService(choice.portHasEndpoints, isExtended), ...endpoints]);
   }
 }
 
+const noGroups: readonly PortGroup[] = [];
 const noSlices: readonly EndpointSlice[] = [];
 
-/** The Services of a snapshot with their slices, by key. *Cost:* those that changed. */
+/** The Services of a snapshot with their slices, by key. *Cost:* the Services that changed. */
 export const serviceStates = derived(ShardedMap.empty<ServiceState>(), (all, before, snapshot) => {
   const { services, slicesByService } = snapshot;
   const stateAt = (key: string): ServiceState | undefined => {
@@ -71,3 +91,14 @@ export const serviceStates = derived(ShardedMap.empty<ServiceState>(), (all, bef
   };
   return all.withAll(changedServices(before, snapshot).map((key) => [key, stateAt(key)]));
 });
+
+/** Returns the Service with this key; undefined if there is none, or if it is for another proxy. */
+export function serviceAt(snapshot: Snapshot, key: string, { proxyName }: ViewClass): ServiceState | undefined {
+  const state = serviceStates(snapshot).get(key);
+  return state?.service.proxyName === proxyName ? state : undefined;
+}
+
+/** Returns the items of a Service that a class shares; none if its views do not include the Service. */
+export function sharedItemsAt(snapshot: Snapshot, key: string, viewClass: ViewClass): ServiceItems {
+  return serviceAt(snapshot, key, viewClass)?.sharedItems(viewClass) ?? noServiceItems;
+}

@@ -1,36 +1,74 @@
+import { derived } from "../store/derived.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { choosingNode } from "../view/node.ts";
-import { type NodeViewRequest, type ViewClass, viewClassOf } from "./node-view-items.ts";
 
-/** What a subscriber's view depends on beside the cluster: its node, and with whom it shares what it is told. */
+/** The parameters of a node view, as a subscriber requests them. */
+export interface NodeViewRequest {
+  readonly nodeName: string;
+  readonly proxyName: string;
+  /** The subscriber understands kpng's additional fields and respects Scopes. */
+  readonly isExtended: boolean;
+  /** The view includes the node itself. */
+  readonly wantsNode: boolean;
+  /** The subscriber understands compressed batches of operations. Default false. */
+  readonly takesBatches?: boolean | undefined;
+}
+
+/** The subscribers that receive the same items of every Service without endpoints of their own node. */
+export interface ViewClass {
+  /** Unique for each class. */
+  readonly key: string;
+  readonly isExtended: boolean;
+  /** Undefined if no Service has the requested proxy name, so that arbitrary names need no memory. */
+  readonly proxyName: string | undefined;
+  readonly zone: string;
+}
+
+export function viewClassOf({ isExtended, proxyName }: Omit<ViewClass, "key" | "zone">, zone: string): ViewClass {
+  // The length separates the zone from the name: zones and names from a state file may contain any character.
+  const key = `${isExtended} ${zone.length} ${zone}${proxyName === undefined ? "" : ` ${proxyName}`}`;
+  return { key, isExtended, proxyName, zone };
+}
+
+/** The node and the class for which a view is computed. */
 export interface ViewTarget {
+  readonly request: NodeViewRequest;
   readonly node: ChoosingNode;
   readonly viewClass: ViewClass;
 }
 
 export function viewTargetIn(snapshot: Snapshot, request: NodeViewRequest): ViewTarget {
-  const node = choosingNode(snapshot, request.nodeName);
-  return { node, viewClass: viewClassOf(request, node.zone) };
+  const { isExtended, nodeName } = request;
+  const node = choosingNode(snapshot, nodeName);
+  const proxyName = proxyNamesIn(snapshot).has(request.proxyName) ? request.proxyName : undefined;
+  return { request, node, viewClass: viewClassOf({ isExtended, proxyName }, node.zone) };
 }
 
-/** The place of one subscriber, which is asked for with each batch and hardly ever changes. */
+/** The proxy names of all Services. *Cost:* one pass over the Services whenever one of them changes. */
+export const proxyNamesIn = derived<ReadonlySet<string>>(new Set(), (names, before, { services }) =>
+  services === before.services ? names : new Set([...services.values()].map(({ proxyName }) => proxyName)),
+);
+
+/** Caches the target of one subscriber, which is needed for each batch and hardly ever changes. */
 export class ViewTargetTracker {
   readonly #request: NodeViewRequest;
   #nodes: Snapshot["nodes"] | undefined;
+  #services: Snapshot["services"] | undefined;
   #target: ViewTarget | undefined;
 
   constructor(request: NodeViewRequest) {
     this.#request = request;
   }
 
-  /** The same object as long as the node is in the same zone. */
+  /** Returns the same object until the node's zone changes, or the proxy name comes into use or goes out of use. */
   at(snapshot: Snapshot): ViewTarget {
     const held = this.#target;
-    if (held !== undefined && snapshot.nodes === this.#nodes) return held;
-    const found = viewTargetIn(snapshot, this.#request);
+    if (held !== undefined && snapshot.nodes === this.#nodes && snapshot.services === this.#services) return held;
     this.#nodes = snapshot.nodes;
-    if (held !== undefined && held.node.zone === found.node.zone) return held;
+    this.#services = snapshot.services;
+    const found = viewTargetIn(snapshot, this.#request);
+    if (held?.viewClass.key === found.viewClass.key) return held;
     this.#target = found;
     return found;
   }

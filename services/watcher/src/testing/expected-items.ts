@@ -5,7 +5,8 @@ import { encodeExtendedEndpoint, encodeKpngEndpoint } from "@kpng/model/testing/
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { setFrame } from "../items/frames.ts";
 import type { Item } from "../items/item.ts";
-import { type NodeViewRequest, nodeItems } from "../items/node-view-items.ts";
+import { nodeItems } from "../items/node-view-items.ts";
+import type { NodeViewRequest } from "../items/view-target.ts";
 import { type Snapshot, slicesOf } from "../store/snapshot.ts";
 import { choosingNode } from "../view/node.ts";
 import { makeServiceView } from "../view/service-view.ts";

@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
 import { setFrame } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import type { Order } from "../../items/order.ts";
+import type { Item, Order } from "../../items/item.ts";
 import { opsIn } from "../serve/watch-ops.ts";
 import { diffItems } from "./diff-items.ts";
 import type { Changes } from "./projection.ts";

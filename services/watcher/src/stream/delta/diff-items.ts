@@ -1,7 +1,6 @@
 import { compareText } from "@kpng/model/text-order.ts";
 import { deleteFrame, type Frame } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import type { Order } from "../../items/order.ts";
+import type { Item, Order } from "../../items/item.ts";
 import type { Changes } from "./projection.ts";
 
 /**

@@ -8,8 +8,7 @@ import {
 } from "@kpng/model/wire/global-message.ts";
 import { formatHash } from "@kpng/model/wire/hash.ts";
 import { setFrame } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import type { Order } from "../../items/order.ts";
+import type { Item, Order } from "../../items/item.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { diffItems } from "./diff-items.ts";
 import type { Projection } from "./projection.ts";

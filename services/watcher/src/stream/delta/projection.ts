@@ -1,6 +1,5 @@
 import type { Frame } from "../../items/frames.ts";
-import type { Item } from "../../items/item.ts";
-import type { Order } from "../../items/order.ts";
+import type { Item, Order } from "../../items/item.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 
 /** Frames of a batch without its marker, in their order; shared between subscribers wherever they are the same. */

@@ -1,78 +1,66 @@
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { deleteFrame, type Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
-import { nodeViewOrder, type ViewClass } from "../../items/node-view-items.ts";
+import { nodeViewOrder } from "../../items/node-view-items.ts";
 import { ownersOf } from "../../items/own-services.ts";
-import { diffServiceItems, type ItemsDiff } from "../../items/service-items.ts";
-import { classItemsAt } from "../../items/service-units.ts";
+import { diffSorted, type ItemsDiff } from "../../items/service-items.ts";
+import { sharedItemsAt } from "../../items/service-state.ts";
+import type { ViewClass } from "../../items/view-target.ts";
 import { between, changedServices } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { type EncodedOps, encodeOps, type PathOp } from "./encoded-ops.ts";
 import { packFrames } from "./packed-frames.ts";
 import { type Changes, noChanges } from "./projection.ts";
 
-/** What changed between two snapshots, worked out once for all subscribers that go from the one to the other. */
+/** The difference between two snapshots, computed once for all subscribers that advance from the one to the other. */
 export interface SnapshotDelta {
-  /** Services that may be told differently. */
+  /** The Services that changed. */
   readonly keys: readonly string[];
-  /** For each node those of them that have endpoints of its own, before or after. */
+  /** For each node, those of these Services that have endpoints of its own in one of the snapshots. */
   readonly keysByNode: ReadonlyMap<string, readonly string[]>;
-  /** What is told to all who have none of their own. */
+  /** The changes that a node without such endpoints receives. */
   forClass(viewClass: ViewClass): ClassDelta;
 }
 
-/** The changes of an audience. */
+/** The changes that the subscribers of a class share. */
 export interface ClassDelta {
-  /** One for each phase of the order. */
+  /** One element for each phase of the order. */
   readonly opsByPhase: readonly EncodedOps[];
-  /** In one piece. */
+  /** All operations as one frame buffer. */
   readonly changes: Changes;
-  /** The same, packed; {@link changes} if that would not pay. */
+  /** The same as compressed batches; {@link changes} if they are short. */
   readonly packed: Changes;
 }
 
-/** In bytes; less is not packed: what is saved is not worth that each node unpacks it. */
+/** Shorter changes are not compressed, in bytes: the saving would not be worth the decompression on each node. */
 const minPackedBytes = 16 * 1024;
 
 /**
- * *Cost:* the first time, what changed; after that, a look-up. One that lags behind makes a delta of its own, and pins
- * nothing but the snapshot that it was sent.
+ * *Cost:* the Services that changed, at the first call for a pair of snapshots; then a look-up. A subscriber that lags
+ * behind causes a delta of its own, which references only the snapshot that it was last sent.
  */
 export const snapshotDelta = between(makeDelta);
 
 function makeDelta(before: Snapshot, snapshot: Snapshot): SnapshotDelta {
   const keys = changedServices(before, snapshot);
   const keysByNode = new Map<string, string[]>();
-  const proxyNames = new Set<string | undefined>();
   for (const key of keys) {
     const old = ownersOf(before, key);
     for (const name of old.keys()) getOrMake(keysByNode, name, () => []).push(key);
     for (const name of ownersOf(snapshot, key).keys()) {
       if (!old.has(name)) getOrMake(keysByNode, name, () => []).push(key);
     }
-    for (const { services } of [before, snapshot]) proxyNames.add(services.get(key)?.proxyName);
   }
   const byClass = new Map<string, ClassDelta>();
+  const diffFor = (viewClass: ViewClass, key: string): ItemsDiff =>
+    diffSorted(sharedItemsAt(before, key, viewClass).items, sharedItemsAt(snapshot, key, viewClass).items);
   return {
     keys,
     keysByNode,
-    forClass(viewClass) {
-      const held = byClass.get(viewClass.key);
-      if (held !== undefined) return held;
-      // There is no end of the names that subscribers can make up: only for those that a Service has is anything kept.
-      if (!proxyNames.has(viewClass.proxyName)) return noDelta;
-      return getOrMake(byClass, viewClass.key, () =>
-        classDelta(
-          keys.map((key) =>
-            diffServiceItems(classItemsAt(before, key, viewClass), classItemsAt(snapshot, key, viewClass)),
-          ),
-        ),
-      );
-    },
+    forClass: (viewClass) =>
+      getOrMake(byClass, viewClass.key, () => classDelta(keys.map((key) => diffFor(viewClass, key)))),
   };
 }
-
-const noDelta: ClassDelta = classDelta([]);
 
 function classDelta(diffs: readonly ItemsDiff[]): ClassDelta {
   const puts = diffs.flatMap((diff) => diff.puts);
@@ -92,7 +80,7 @@ function classDelta(diffs: readonly ItemsDiff[]): ClassDelta {
   return { opsByPhase, changes, packed: { isEmpty: false, frames: pack } };
 }
 
-/** The operation that deletes an item. */
+/** Returns the operation that deletes an item. */
 export function deleteOp({ section, path }: Pick<Item, "section" | "path">): PathOp {
   return { path, frame: deleteFrame(nodeViewOrder.sections[section] ?? 0, path) };
 }

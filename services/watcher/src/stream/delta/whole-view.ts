@@ -1,16 +1,10 @@
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
-import {
-  anonymousSection,
-  type NodeViewRequest,
-  nodeItems,
-  podSection,
-  serviceSection,
-  type ViewClass,
-} from "../../items/node-view-items.ts";
-import { type OwnUnit, ownItems, ownUnits } from "../../items/own-units.ts";
-import type { ViewTarget } from "../../items/view-target.ts";
+import { anonymousSection, nodeSection, podSection, serviceSection } from "../../items/node-view-items.ts";
+import { type Overlay, overlaysOf } from "../../items/overlay.ts";
+import { findItem } from "../../items/service-items.ts";
+import type { ViewClass, ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { spliceOps } from "./encoded-ops.ts";
 import type { Changes } from "./projection.ts";
@@ -18,67 +12,67 @@ import { chunkOps, chunksByEndpoint, chunksByService, packedChunk, type ServiceC
 import { deleteOp } from "./snapshot-delta.ts";
 
 /**
- * A whole view as puts: the pieces that an audience shares, with the node's own items in place of some of theirs. Told in
- * order, or packed for a subscriber that understands it.
+ * A whole view as puts: the chunks of Services that a class shares, with the node's own items in them. In order, or
+ * compressed for a subscriber that understands batches.
  *
- * `onOwn` is told what of it is the node's own, when the first frame is taken.
+ * Calls `onOverlays` with the node's overlays when the first frame is read.
  *
- * *Cost:* the node's own endpoints, and a copy of the pieces that they are in; the pieces are made once, as long as
- * their Services are what they are. *Bound:* while the frames are taken, the node's own items.
+ * *Cost:* the node's own endpoints and a copy of the chunks that they are in. Chunks are encoded once, and again when one
+ * of their Services changes. *Bound:* the node's own items, until the last frame is read.
  */
 export function wholeView(
   snapshot: Snapshot,
-  request: NodeViewRequest,
   target: ViewTarget,
-  onOwn: (units: readonly OwnUnit[]) => void = () => undefined,
+  onOverlays: (overlays: readonly Overlay[]) => void = () => undefined,
 ): Changes {
   return {
     isEmpty: false,
     *frames() {
-      const units = ownUnits(snapshot, target);
-      onOwn(units);
-      if (request.wantsNode) for (const item of nodeItems(snapshot, request.nodeName)) yield item.frame;
-      const { viewClass } = target;
-      if (request.takesBatches) yield* packedFrames(snapshot, viewClass, units);
-      else yield* orderedFrames(snapshot, viewClass, units);
+      const overlays = overlaysOf(snapshot, target);
+      onOverlays(overlays);
+      const edits = Map.groupBy(overlays.flatMap(pathEdits), ({ section }) => section);
+      for (const { item } of edits.get(nodeSection) ?? []) if (item !== undefined) yield item.frame;
+      edits.delete(nodeSection);
+      if (target.request.takesBatches) yield* packedFrames(snapshot, target.viewClass, [...edits.values()].flat());
+      else yield* orderedFrames(snapshot, target.viewClass, edits);
     },
   };
 }
 
-/** An item that a node has in place of what its audience is told at the path: undefined for none. */
-interface Replacement {
+/** The item that a node has at a path of a section instead of the shared one; undefined if it has none. */
+interface PathEdit {
   readonly section: number;
   readonly path: string;
   readonly item: Item | undefined;
 }
 
-function replacements(own: OwnUnit): Replacement[] {
-  const items = ownItems(own);
-  const made = new Map<string, Replacement>();
-  for (const item of items.hidden) made.set(`${item.section} ${item.path}`, { ...item, item: undefined });
-  for (const item of items.own) made.set(`${item.section} ${item.path}`, { ...item, item });
-  return [...made.values()];
+function pathEdits({ hidden, own }: Overlay): PathEdit[] {
+  const removed = hidden.filter(({ section, path }) => findItem(own, path)?.section !== section);
+  return [
+    ...removed.map(({ section, path }) => ({ section, path, item: undefined })),
+    ...own.map((item) => ({ section: item.section, path: item.path, item })),
+  ];
 }
 
-/** Everybody's pieces, then what is otherwise for this node. */
-function* packedFrames(snapshot: Snapshot, viewClass: ViewClass, units: readonly OwnUnit[]): Iterable<Frame> {
+/** The chunks of the class, and the node's edits after them. */
+function* packedFrames(snapshot: Snapshot, viewClass: ViewClass, edits: readonly PathEdit[]): Iterable<Frame> {
   for (const chunk of chunksByEndpoint(snapshot)) yield* packedChunk(chunk, viewClass);
-  const all = units.flatMap(replacements);
-  if (all.length === 0) return;
-  // What moves to another section is deleted there before it is put here.
-  const [drops, puts] = [all.filter(({ item }) => item === undefined), all.filter(({ item }) => item !== undefined)];
+  if (edits.length === 0) return;
+  const puts = edits.flatMap(({ item }) => (item === undefined ? [] : [item]));
   const kept = new Set(puts.map(({ path }) => path));
-  yield Buffer.concat([
-    ...drops.filter(({ path }) => !kept.has(path)).map((one) => deleteOp(one).frame),
-    ...puts.flatMap(({ item }) => (item === undefined ? [] : [item.frame])),
-  ]);
+  // An item that moves to another section is only put: both sections have the same set on the wire.
+  const deletes = edits.filter(({ path, item }) => item === undefined && !kept.has(path));
+  yield Buffer.concat([...deletes.map((edit) => deleteOp(edit).frame), ...puts.map(({ frame }) => frame)]);
 }
 
-function* orderedFrames(snapshot: Snapshot, viewClass: ViewClass, units: readonly OwnUnit[]): Iterable<Frame> {
-  const bySection = Map.groupBy(units.flatMap(replacements), ({ section }) => section);
+function* orderedFrames(
+  snapshot: Snapshot,
+  viewClass: ViewClass,
+  edits: ReadonlyMap<number, readonly PathEdit[]>,
+): Iterable<Frame> {
   for (const section of [serviceSection, podSection, anonymousSection]) {
     const chunks = section === serviceSection ? chunksByService(snapshot) : chunksByEndpoint(snapshot);
-    const sorted = (bySection.get(section) ?? []).sort((a, b) => compareText(a.path, b.path));
+    const sorted = (edits.get(section) ?? []).toSorted((a, b) => compareText(a.path, b.path));
     let next = 0;
     for (const [index, chunk] of chunks.entries()) {
       const first = next;
@@ -90,8 +84,8 @@ function* orderedFrames(snapshot: Snapshot, viewClass: ViewClass, units: readonl
   }
 }
 
-function chunkFrame(chunk: ServiceChunk, section: number, viewClass: ViewClass, own: readonly Replacement[]): Frame {
+function chunkFrame(chunk: ServiceChunk, section: number, viewClass: ViewClass, edits: readonly PathEdit[]): Frame {
   const ops = chunkOps(chunk, section, viewClass);
-  if (own.length === 0) return ops.bytes;
-  return Buffer.concat(spliceOps(ops, new Map(own.map(({ path, item }) => [path, item?.frame]))));
+  if (edits.length === 0) return ops.bytes;
+  return Buffer.concat(spliceOps(ops, new Map(edits.map(({ path, item }) => [path, item?.frame]))));
 }

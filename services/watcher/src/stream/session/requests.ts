@@ -2,7 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
-import type { NodeViewRequest } from "../../items/node-view-items.ts";
+import type { NodeViewRequest } from "../../items/view-target.ts";
 
 /** Which Services the watcher serves, by the value of their label `service.kubernetes.io/service-proxy-name`. */
 export interface ProxyNames {

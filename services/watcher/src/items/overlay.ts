@@ -1,0 +1,139 @@
+import type { Snapshot } from "../store/snapshot.ts";
+import { isOnNode } from "../view/choose-endpoints.ts";
+import { namedGroupsFor } from "../view/class-choice.ts";
+import type { MergedEndpoint } from "../view/merge-slices.ts";
+import type { Item } from "./item.ts";
+import { nodeItems } from "./node-view-items.ts";
+import { ownServices } from "./own-services.ts";
+import {
+  type Edits,
+  editsBetween,
+  findItem,
+  makeServiceItems,
+  noEdits,
+  noServiceItems,
+  type ServiceItems,
+  sortByPath,
+} from "./service-items.ts";
+import { type ClassItems, type ServiceState, serviceAt } from "./service-state.ts";
+import type { ViewTarget } from "./view-target.ts";
+
+/**
+ * The difference between the items of one Service that all subscribers of a class share, and those of one node.
+ *
+ * The node receives `shared` without `hidden`, and `own`. If a path occurs in both `own` and `shared`, the shared item is
+ * hidden. A Service without endpoints of the node's own has an empty overlay.
+ */
+export interface Overlay extends Edits {
+  readonly shared: ServiceItems;
+}
+
+const noOverlay: Overlay = { shared: noServiceItems, ...noEdits };
+
+/**
+ * Returns the overlay of each Service that has endpoints of the node's own, and of the node itself if the view includes
+ * it. Keeps nothing: a thousand nodes that connect at once would leave their items in the caches.
+ *
+ * *Cost:* the node's own endpoints.
+ */
+export function overlaysOf(snapshot: Snapshot, target: ViewTarget): readonly Overlay[] {
+  const keys = [...ownServices(snapshot, target.node.name)];
+  const overlays = keys.map((key) => serviceOverlay(snapshot, key, target, false));
+  return target.request.wantsNode ? [...overlays, nodeOverlay(snapshot, target)] : overlays;
+}
+
+/** The node's own item, which no other node receives. */
+export function nodeOverlay(snapshot: Snapshot, { node }: ViewTarget): Overlay {
+  return { ...noOverlay, own: nodeItems(snapshot, node.name) };
+}
+
+/**
+ * Returns the overlay of the Service with this key; an empty one if the view does not include it. With `isKept` false, the
+ * caller must not keep the items; see setFrame.
+ *
+ * *Cost:* the node's own endpoints of the Service, once the items of the class exist.
+ */
+export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarget, isKept: boolean): Overlay {
+  const { node, viewClass } = target;
+  const state = serviceAt(snapshot, key, viewClass);
+  if (state === undefined) return noOverlay;
+  const { own: all, items: cache } = state;
+  const endpoints = all.byNode.get(node.name) ?? [];
+  const shared = state.sharedItems(viewClass);
+  const classItems = state.ofClass(viewClass, namedGroupsFor(all, endpoints, node.name));
+  const { items: base, choice } = classItems;
+  const uses = choice.usesOfOwn(endpoints, node.name);
+  const hidden: Item[] = [];
+  const own: Item[] = [];
+  for (const [index, one] of endpoints.entries()) {
+    const { isExtended } = viewClass;
+    const inClass = cache.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
+    const variant = { isExtended, isOnNode: isOnNode(one.endpoint, node) };
+    const items = cache.ofEndpoint(one, uses[index] ?? [], variant, isKept);
+    if (items === inClass) continue;
+    hidden.push(...inClass);
+    own.push(...items);
+  }
+  if (hasClashes(base, { hidden, own })) return clashingOverlay(state, target, { shared, classItems, endpoints });
+  return { shared, ...compose(classItems.edits, { hidden, own }, shared) };
+}
+
+/** Returns the edits that have the effect of `first` on the shared items, and then of `second`. */
+function compose(first: Edits, second: Edits, shared: ServiceItems): Edits {
+  if (first === noEdits) return { hidden: sortByPath(second.hidden), own: sortByPath(second.own) };
+  const [added, removed] = [new Set(first.own), new Set(second.hidden)];
+  const hidden = second.hidden.filter((item) => !added.has(item));
+  const own = [...first.own.filter((item) => !removed.has(item)), ...second.own];
+  const restored = new Set(own.filter((item) => findItem(shared.items, item.path) === item));
+  const allHidden = hidden.length === 0 ? first.hidden : sortByPath([...first.hidden, ...hidden]);
+  if (restored.size === 0) return { hidden: allHidden, own: sortByPath(own) };
+  const isChanged = (item: Item): boolean => !restored.has(item);
+  return { hidden: allHidden.filter(isChanged), own: sortByPath(own.filter(isChanged)) };
+}
+
+/** True if two endpoints have the same path: two of the class, two of the node's own, or one of each. */
+function hasClashes(base: ServiceItems, { hidden, own }: Edits): boolean {
+  if (base.hasClashes) return true;
+  const removed = new Set(hidden);
+  const paths = new Set<string>();
+  for (const item of own) {
+    const inClass = findItem(base.items, item.path);
+    if ((inClass !== undefined && !removed.has(inClass)) || paths.has(item.path)) return true;
+    paths.add(item.path);
+  }
+  return false;
+}
+
+interface Clash {
+  readonly shared: ServiceItems;
+  readonly classItems: ClassItems;
+  readonly endpoints: readonly MergedEndpoint[];
+}
+
+/** If endpoints share a path, which only a state file can cause, all endpoints together decide which of them has it. */
+function clashingOverlay(
+  { merged, items: cache }: ServiceState,
+  { node, viewClass: { isExtended } }: ViewTarget,
+  { shared, classItems: { choice }, endpoints }: Clash,
+): Overlay {
+  const uses = choice.usesOfOwn(endpoints, node.name);
+  const usesByOwn = new Map(endpoints.map((one, index) => [one, uses[index] ?? []]));
+  const items = merged.endpoints.flatMap((one) => {
+    const variant = { isExtended, isOnNode: isOnNode(one.endpoint, node) };
+    return cache.ofEndpoint(one, usesByOwn.get(one) ?? choice.usesOf(one), variant);
+  });
+  const all = makeServiceItems([...cache.ofService(choice.portHasEndpoints, isExtended), ...items]);
+  return { shared, ...editsBetween(shared, all) };
+}
+
+/** All items that the node receives, in no particular order. */
+export function* overlayItems({ shared, hidden, own }: Overlay): Iterable<Item> {
+  const without = new Set(hidden);
+  for (const item of shared.items) if (!without.has(item)) yield item;
+  yield* own;
+}
+
+/** Returns the item that the node receives at a path. O(log items). */
+export function itemAt({ shared, hidden, own }: Overlay, path: string): Item | undefined {
+  return findItem(own, path) ?? (findItem(hidden, path) === undefined ? findItem(shared.items, path) : undefined);
+}

@@ -1,0 +1,44 @@
+import type { Item } from "../../items/item.ts";
+import { nodeOverlay, type Overlay, serviceOverlay } from "../../items/overlay.ts";
+import { diffSorted } from "../../items/service-items.ts";
+import type { ViewTarget } from "../../items/view-target.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
+import { snapshotDelta } from "./snapshot-delta.ts";
+
+/** The change of one overlay between two snapshots. */
+export interface OverlayDelta {
+  readonly before: Overlay;
+  readonly after: Overlay;
+  /** Items that one of the two overlays has and the other does not. */
+  readonly changed: readonly Item[];
+}
+
+const noDeltas: readonly OverlayDelta[] = [];
+
+/**
+ * Returns the overlays of a node that differ between two snapshots in which its view target is the same.
+ *
+ * *Cost:* the node's own endpoints of the Services that changed; next to nothing for a node without any.
+ */
+export function overlayDeltas(before: Snapshot, snapshot: Snapshot, target: ViewTarget): readonly OverlayDelta[] {
+  const { node, request } = target;
+  const keys = snapshotDelta(before, snapshot).keysByNode.get(node.name);
+  const hasNode = request.wantsNode && isNodeChanged(before, snapshot, node.name);
+  if (keys === undefined && !hasNode) return noDeltas;
+  const deltas: OverlayDelta[] = [];
+  const add = (old: Overlay, now: Overlay): void => {
+    const changed = [diffSorted(old.hidden, now.hidden), diffSorted(old.own, now.own)].flatMap(
+      ({ puts, deletes, replaced }) => [...puts, ...deletes, ...replaced],
+    );
+    if (changed.length > 0) deltas.push({ before: old, after: now, changed });
+  };
+  for (const key of keys ?? [])
+    add(serviceOverlay(before, key, target, true), serviceOverlay(snapshot, key, target, true));
+  if (hasNode) add(nodeOverlay(before, target), nodeOverlay(snapshot, target));
+  return deltas;
+}
+
+function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: string): boolean {
+  if (before.serviceCIDRs !== snapshot.serviceCIDRs) return true;
+  return before.nodes !== snapshot.nodes && before.nodes.get(nodeName) !== snapshot.nodes.get(nodeName);
+}
