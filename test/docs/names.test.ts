@@ -13,6 +13,9 @@ const code = [...files.filter((file) => /\.(ts|mjs|yaml|proto)$/.test(file)), ".
   .map((file) => readFileSync(file, "utf8"))
   .join("\n");
 
+/** *Shape:* `localv1.Sets/Watch`. */
+const methods = new Set(filesUnder("proto", ".proto").flatMap(methodsOf));
+
 /** Options of other programs, written without the program. */
 const foreignOptions = new Set(["--ignore-scripts", "--cpu-prof", "--inspect"]);
 
@@ -36,9 +39,13 @@ test.each(documents)("what $path names exists", (document) => {
     messages: unknownMessages(document),
     options: unknownOptions(spansOf(document)),
     names: unknownNames(spansOf(document)),
+    codes: distinctMatches(document.text, /\[([A-Z]+(?:_[A-Z]+)+)\]/g).filter((code) => !isKnown(code)),
+    methods: distinctMatches(document.text, /\b([a-z][\w.]*\.[A-Z]\w+\/[A-Z]\w+)/g).filter(
+      (name) => !methods.has(name),
+    ),
     files: unknownFiles(spansOf(document)),
   };
-  expect(unknown).toEqual({ commands: [], messages: [], options: [], names: [], files: [] });
+  expect(unknown).toEqual({ commands: [], messages: [], options: [], names: [], codes: [], methods: [], files: [] });
 });
 
 /** `kpng stops` is a line of the log. */
@@ -61,6 +68,14 @@ function unknownOptions(spans: readonly string[]): readonly string[] {
     if (knownOptions.has(option) || foreignOptions.has(option) || code.includes(option)) return false;
     return !option.endsWith("-") || ![...knownOptions].some((known) => known.startsWith(option));
   });
+}
+
+function methodsOf(path: string): readonly string[] {
+  const text = readFileSync(path, "utf8");
+  const [, name = ""] = /^package (.+);$/m.exec(text) ?? [];
+  return [...text.matchAll(/^service (\w+) \{([\s\S]*?)^\}/gm)].flatMap(([, service = "", body = ""]) =>
+    distinctMatches(body, /^ *rpc (\w+)/gm).map((method) => `${name}.${service}/${method}`),
+  );
 }
 
 /** Metrics, error codes and environment variables. */
