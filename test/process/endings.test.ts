@@ -95,7 +95,7 @@ describe("asked about a cluster, a source waits for its server no longer than it
     for (const program of questions.map((question) => kpng([...source(), ...question, limit]))) {
       expect(await program.ended).toBe(1);
       expect(program.stdout()).toBe("");
-      expect(program.stderr()).toContain(`[REQUEST_FAILED] no state of the cluster within ${says}`);
+      expect(program.stderr()).toContain(`[REQUEST_FAILED] no complete cluster state within ${says}`);
     }
   });
 

@@ -54,7 +54,7 @@ describe("a running watcher", () => {
       /revision 2 .*endpoints default\/web .*\n +STAGE[\s\S]*\n +commit[\s\S]*\n +total/,
     );
     const top = await output("top", "--count", "1");
-    expect(top).toMatch(/^revision +2 +synced[\s\S]*Not up to date:\nNAME[^\n]*\nn2 +absent[\s\S]*Last changes:\n/);
+    expect(top).toMatch(/^revision +2 +synced[\s\S]*Not up to date:\nNAME[^\n]*\nn2 +absent[\s\S]*Latest changes:\n/);
   });
 
   test("that does not answer such questions says so", async () => {
@@ -67,7 +67,7 @@ describe("a running watcher", () => {
   test("that is not there is named", async () => {
     const program = kpng("get", "nodes");
     expect(await program.ended).toBe(1);
-    expect(program.stderr()).toMatch(/REQUEST_FAILED.*api\.sock gives no answer: .*ENOENT/);
+    expect(program.stderr()).toMatch(/REQUEST_FAILED.*api\.sock: request failed: .*ENOENT/);
   });
 });
 
@@ -75,18 +75,18 @@ test("a node that the cluster does not know is warned of, whatever is asked of i
   await watcherWithBackend();
   const file = at("r.jsonl");
   for (const args of [
-    ["record", "--for", "0", "--node", "nobody", "-o", file],
-    ["get", "view", "nobody"],
-    ["explain", "--node", "nobody", "10.0.0.1:80"],
-    ["explain", "--node", "nobody", "10.0.0.1:80", "-o", "json"],
+    ["record", "--for", "0", "--node", "unknown", "-o", file],
+    ["get", "view", "unknown"],
+    ["explain", "--node", "unknown", "10.0.0.1:80"],
+    ["explain", "--node", "unknown", "10.0.0.1:80", "-o", "json"],
   ]) {
     const program = kpng(...args);
     expect(await program.ended, program.stderr()).toBe(0);
-    expect(program.stderr(), args.join(" ")).toContain('the cluster does not know a node "nobody"');
+    expect(program.stderr(), args.join(" ")).toContain('warning: node "unknown" not found in the cluster');
   }
   const known = kpng("record", "--for", "0", "--node", "n1", "-o", file);
   expect(await known.ended).toBe(0);
-  expect(known.stderr()).toBe(`recorded into ${file}\n`);
+  expect(known.stderr()).toBe(`recording written to ${file}\n`);
 });
 
 test("a backend is asked on its own socket", async () => {
@@ -103,7 +103,7 @@ test("a backend is asked on its own socket", async () => {
   );
   const rules = kpng("get", "rules", "--api", `unix://${socket}`);
   expect(await rules.ended).toBe(1);
-  expect(rules.stderr()).toMatch(/REQUEST_FAILED.* refuses the question: .*this backend keeps no rules/);
+  expect(rules.stderr()).toMatch(/REQUEST_FAILED.*: request rejected: .*this backend keeps no rules/);
 });
 
 describe("files are asked without a watcher", () => {
@@ -129,11 +129,15 @@ describe("files are asked without a watcher", () => {
   });
 
   test.each([
-    [["get", "services", "none"], 1, /nothing is called \\"none\\"/],
-    [["explain", "--node", "n1", "10.0.0.1"], 1, /write address:port/],
-    [["explain", "10.0.0.1:80"], 1, /--node is missing/],
-    [["get", "nodes", "--state", "tired"], 2, /"tired" is no state: current, received, behind, failing, absent/],
-    [["get", "nodes", "-o", "xml"], 2, /one of table, wide, json, jsonl, yaml/],
+    [["get", "services", "none"], 1, /Service \\"none\\" not found/],
+    [["explain", "--node", "n1", "10.0.0.1"], 1, /expected address:port/],
+    [["explain", "10.0.0.1:80"], 1, /--node is required/],
+    [
+      ["get", "nodes", "--state", "tired"],
+      2,
+      /unknown state "tired": expected current, received, behind, failing or absent/,
+    ],
+    [["get", "nodes", "-o", "xml"], 2, /expected table, wide, json, jsonl or yaml/],
     [
       ["get", "services", "default/web", "-n", "other"],
       1,
@@ -149,35 +153,41 @@ describe("files are asked without a watcher", () => {
 describe("a name that names nothing, or too much, is refused before anything is asked", () => {
   test.each([
     [["get", "view", ""], "value '' is invalid for argument 'node'. a node name is not empty"],
-    [["get", "view", "n1", "--endpoint", ""], "'--endpoint <pod-or-address>' argument '' is invalid. it is empty"],
-    [["get", "nodes", ""], "value '' is invalid for argument 'name'. it is empty; leave it out for all"],
-    [["get", "nodes", "--state", ""], "'--state <state>' argument '' is invalid. it is empty"],
-    [["get", "services", " "], "value ' ' is invalid for argument 'name'. it is empty"],
+    [
+      ["get", "view", "n1", "--endpoint", ""],
+      "'--endpoint <pod-or-address>' argument '' is invalid. the value is empty",
+    ],
+    [["get", "nodes", ""], "value '' is invalid for argument 'name'. the value is empty; omit it to select all"],
+    [["get", "nodes", "--state", ""], "'--state <state>' argument '' is invalid. the value is empty"],
+    [["get", "services", " "], "value ' ' is invalid for argument 'name'. the value is empty"],
     [
       ["get", "services", "a/b/c"],
-      "value 'a/b/c' is invalid for argument 'name'. a Service is written name or namespace/",
+      "value 'a/b/c' is invalid for argument 'name'. expected a Service as name or namespace/",
     ],
     [
       ["get", "services", "-n", ""],
-      "'-n, --namespace <name>' argument '' is invalid. it is empty; leave it out for all",
+      "'-n, --namespace <name>' argument '' is invalid. the value is empty; omit it to select all",
     ],
-    [["get", "services", "-n", "a/b"], "'-n, --namespace <name>' argument 'a/b' is invalid. a namespace is one name"],
-    [["get", "endpoints", ""], "value '' is invalid for argument 'pod-or-address'. it is empty"],
-    [["get", "endpoints", "--service", ""], "'--service <name>' argument '' is invalid. it is empty"],
+    [
+      ["get", "services", "-n", "a/b"],
+      "'-n, --namespace <name>' argument 'a/b' is invalid. expected the name of a namespace",
+    ],
+    [["get", "endpoints", ""], "value '' is invalid for argument 'pod-or-address'. the value is empty"],
+    [["get", "endpoints", "--service", ""], "'--service <name>' argument '' is invalid. the value is empty"],
     [["get", "endpoints", "--node", ""], "'--node <name>' argument '' is invalid. a node name is not empty"],
     [
       ["get", "changes", "--service", "a/b/c"],
-      "'--service <name>' argument 'a/b/c' is invalid. a Service is written name or",
+      "'--service <name>' argument 'a/b/c' is invalid. expected a Service as name or",
     ],
     [
       ["get", "view", "n1", "--service", "/web"],
-      "'--service <name>' argument '/web' is invalid. a Service is written name",
+      "'--service <name>' argument '/web' is invalid. expected a Service as name",
     ],
-    [["get", "rules", ""], "value '' is invalid for argument 'rule-set'. it is empty"],
+    [["get", "rules", ""], "value '' is invalid for argument 'rule-set'. the value is empty"],
     [["explain", "--node", "", "a/b"], "'--node <name>' argument '' is invalid. a node name is not empty"],
     [["explain", "--node", "n1", ""], "value '' is invalid for argument 'destination'. it is empty"],
     [["explain", "--node", "n1", "--from", "", "a/b"], "'--from <sender>' argument '' is invalid. it is empty"],
-    [["trace", "default/"], "value 'default/' is invalid for argument 'service'. a Service is written name or"],
+    [["trace", "default/"], "value 'default/' is invalid for argument 'service'. expected a Service as name or"],
     [["trace", "--recording", ""], "'--recording <file>' argument '' is invalid. it is empty"],
     [["record", "--node", ""], "'--node <name>' argument '' is invalid. a node name is not empty"],
   ])("%j", async (args, says) => {
@@ -189,6 +199,6 @@ describe("a name that names nothing, or too much, is refused before anything is 
   test("in the environment, too", async () => {
     const program = start(kpngMain, ["get", "services"], { KPNG_NAMESPACE: "" });
     expect(await program.ended).toBe(2);
-    expect(program.stderr()).toContain("value '' from env 'KPNG_NAMESPACE' is invalid. it is empty");
+    expect(program.stderr()).toContain("value '' from env 'KPNG_NAMESPACE' is invalid. the value is empty");
   });
 });

@@ -8,7 +8,7 @@ import { makeSource } from "./commands/source.ts";
 import { makeVersion, versionText } from "./commands/version.ts";
 import { sourceCommands } from "./source/sources.ts";
 
-/** The whole command tree of `kpng`; what runs ends when `signal` aborts. */
+/** Makes the command tree of `kpng`. A running command stops when `signal` aborts. */
 export function makeKpng(signal: AbortSignal): Command {
   const kpng = new Command("kpng")
     .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")
@@ -16,7 +16,7 @@ export function makeKpng(signal: AbortSignal): Command {
     .addHelpText(
       "after",
       `
-Every option can be set by its environment name. Data goes to standard output, logs to standard error.
+Every option can also be set by an environment variable. Data goes to standard output, logs go to standard error.
 
 Examples:
   kpng kube to-api --listen tcp://:12090

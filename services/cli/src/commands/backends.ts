@@ -4,7 +4,7 @@ import { jsonBackend } from "@kpng/backend-json/json-backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
 import { healthChecksBackend } from "@kpng/backend-kit/health-check/health-checks-backend.ts";
 
-/** The backends that `kpng` has in itself; further ones are programs `kpng-NAME` on the PATH. */
+/** The backends that are built into `kpng`. A program `kpng-NAME` on the PATH is a backend too. */
 export const builtInBackends: readonly BackendCommand[] = [
   jsonBackend,
   calloutBackend,

@@ -7,10 +7,10 @@ import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { runLocalBackend } from "./local.ts";
 
-/** `kpng diff NAME`: whether what stands on this node is what its view wants, for the backends that can look. */
+/** `kpng diff NAME`: compares the installed rules with the desired ones, for the backends that support it. */
 export function makeDiff(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const diff = new Command("diff")
-    .description("whether the rules in this node's kernel are those that its view wants; nothing is changed")
+    .description("compare the rules in this node's kernel with those that its view requires; changes nothing")
     .addHelpText(
       "after",
       `
@@ -18,7 +18,7 @@ Examples:
   kpng diff iptables --node-name n1
   kpng diff iptables --api watcher.kube-system:12090 --node-name n1 -o yaml
 
-The exit code is 0 if nothing differs, 1 if something does, and 2 if it could not be found out; standard error then says why.
+The exit code is 0 if nothing differs, 1 if something differs, and 2 if the comparison failed: standard error has the reason.
 `,
     );
   for (const backend of backends.filter(({ canDiff }) => canDiff === true)) {
@@ -30,7 +30,7 @@ The exit code is 0 if nothing differs, 1 if something does, and 2 if it could no
       ...statusServerOptions,
       logLevelOption,
     ])
-      .description(`compare the rules of kpng-${backend.name}, as kpng-${backend.name} --diff does`)
+      .description(`compare the rules of kpng-${backend.name}, like kpng-${backend.name} --diff`)
       .action((_options: Options, self: Command) =>
         runLocalBackend(backend, { ...self.optsWithGlobals(), diff: true }, signal),
       );

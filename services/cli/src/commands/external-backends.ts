@@ -3,8 +3,8 @@ import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
 
 /**
- * Lets `command` take any `to-NAME` that it does not know: the program `kpng-NAME` on the PATH is called with all further
- * arguments.
+ * Makes `command` accept any other `to-NAME`: `run` gets the name and all further arguments, for the program
+ * `kpng-NAME` on the PATH.
  */
 export function addExternalBackends(
   command: Command,
@@ -14,7 +14,7 @@ export function addExternalBackends(
   any.action((words: readonly string[], _options: Options, self: Command) => {
     const [word = "", ...args] = words;
     if (!/^to-[a-z0-9-]+$/.test(word))
-      throw new ProcessError("BAD_OPTION", `"${word}" is no backend: they are called to-NAME`);
+      throw new ProcessError("BAD_OPTION", `unknown backend "${word}": expected to-NAME`);
     return run(word.slice("to-".length), args, self.optsWithGlobals());
   });
   command.addCommand(any, { hidden: true });

@@ -16,7 +16,7 @@ import { endpointsCommand } from "../inspect/get/endpoints.ts";
 import { nodesCommand } from "../inspect/get/nodes.ts";
 import { servicesCommand } from "../inspect/get/services.ts";
 import { viewCommand } from "../inspect/get/view.ts";
-import { asking } from "../inspect/query/inspect-client.ts";
+import { withRequestErrors } from "../inspect/query/inspect-client.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 import { readProxyNames } from "../sink/proxy-names.ts";
 import { routesOptions } from "../sink/routes-options.ts";
@@ -38,11 +38,11 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
         run: async (ended) => {
           const limitMs = source.asksServer === true ? Number(options.watcherTimeout) : 0;
           if (!(await hasState(store, context.health, limitMs, ended))) return;
-          await asking("the watcher of this process", ended, () => work(transport));
+          await withRequestErrors("watcher in this process", ended, () => work(transport));
         },
       };
       try {
-        await runWithMain(main, [source.make({ ...options, isAsked: true }, store, context)], signal);
+        await runWithMain(main, [source.make({ ...options, isQuery: true }, store, context)], signal);
       } finally {
         stop.abort();
       }
@@ -60,7 +60,7 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
 
 const serverTimeoutOption: OptionSpec = {
   ...watcherTimeoutOption,
-  description: "how long to wait until the server has listed everything; 0 for ever",
+  description: "maximum time until the server has listed everything (0: no limit)",
 };
 
 /**
@@ -69,13 +69,16 @@ const serverTimeoutOption: OptionSpec = {
  * Errors: REQUEST_FAILED after `limitMs`, with what the source waits for.
  */
 async function hasState(store: Store, health: Health, limitMs: number, signal: AbortSignal): Promise<boolean> {
-  const over = new AbortController();
-  const timer = limitMs === 0 ? undefined : setTimeout(() => over.abort(), limitMs);
-  const snapshot = await store.next(0, AbortSignal.any([signal, over.signal]));
+  const timeout = new AbortController();
+  const timer = limitMs === 0 ? undefined : setTimeout(() => timeout.abort(), limitMs);
+  const snapshot = await store.next(0, AbortSignal.any([signal, timeout.signal]));
   clearTimeout(timer);
   if (snapshot !== undefined) return true;
   if (signal.aborted) return false;
   const reasons = health.waitingReasons("source/");
-  const why = reasons.length === 0 ? "nothing has come yet" : reasons.join("; ");
-  throw new ProcessError("REQUEST_FAILED", `no state of the cluster within ${limitMs} ms (--watcher-timeout): ${why}`);
+  const why = reasons.length === 0 ? "nothing received yet" : reasons.join("; ");
+  throw new ProcessError(
+    "REQUEST_FAILED",
+    `no complete cluster state within ${limitMs} ms (--watcher-timeout): ${why}`,
+  );
 }

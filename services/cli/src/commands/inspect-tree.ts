@@ -30,7 +30,7 @@ export function makeInspectCommand(
 
 /** The command `get`, with its subcommands. */
 export function makeGet(commands: readonly Command[]): Command {
-  const get = new Command("get").description("what a watcher holds, and how far each node is");
+  const get = new Command("get").description("show what a watcher or a backend holds");
   for (const command of commands) get.addCommand(command);
   return get;
 }

@@ -12,7 +12,7 @@ import { rulesCommand } from "../inspect/get/rules.ts";
 import { servicesCommand } from "../inspect/get/services.ts";
 import { subscribersCommand } from "../inspect/get/subscribers.ts";
 import { viewCommand } from "../inspect/get/view.ts";
-import { asking } from "../inspect/query/inspect-client.ts";
+import { withRequestErrors } from "../inspect/query/inspect-client.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 import { recordCommand } from "../inspect/record/record.ts";
 import { topCommand } from "../inspect/top.ts";
@@ -24,7 +24,7 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = async (options, work) => {
     const api = String(options.api ?? "");
     const transport = dial({ api, tls: readApiClientTls(options) });
-    await asking(api, signal, () => work(transport));
+    await withRequestErrors(api, signal, () => work(transport));
   };
   const make = (command: InspectCommand, path = "", more: readonly OptionSpec[] = []): Command =>
     makeInspectCommand(command, [...more, ...remoteOptions], `kpng ${path}${command.name}`, withTransport, signal);
@@ -39,10 +39,10 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
   ];
 }
 
-/** At a source it is the source's option. */
+/** For commands that do not follow a source: a source has this option itself. */
 const proxyNameFilter: OptionSpec = {
   flags: "--service-proxy-name <name>",
-  description: "whose Services: the value of their label service.kubernetes.io/service-proxy-name",
+  description: "only Services with this value of the label service.kubernetes.io/service-proxy-name",
   default: "",
   parse: parseProxyName,
 };
@@ -50,7 +50,7 @@ const proxyNameFilter: OptionSpec = {
 const remoteOptions: readonly OptionSpec[] = [
   {
     flags: "--api <address>",
-    description: "the watcher: host:port, http://host:port, https://host:port or unix:///path",
+    description: "watcher or backend: host:port, http://host:port, https://host:port or unix:///path",
     default: "127.0.0.1:12090",
     parse: (text) => {
       parseApiAddress(text, false);

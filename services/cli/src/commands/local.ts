@@ -10,17 +10,17 @@ import { type Options, readApiClientTls, withContext } from "../context/command-
 import { externalBackend } from "../sink/external-program.ts";
 import { addExternalBackends } from "./external-backends.ts";
 
-/** `kpng local to-NAME`: a backend for one node, with a watcher elsewhere. */
+/** `kpng local to-NAME`: runs a backend for one node, with a remote watcher. */
 export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const local = addOptions(new Command("local"), [
     ...connectionOptions,
     ...tlsOptions("api-client-", "the connection to the watcher"),
   ])
-    .description("run a backend for one node, with a watcher elsewhere")
+    .description("run a backend for one node, with a remote watcher")
     .addHelpText(
       "after",
       `
-A program kpng-NAME on the PATH is the backend to-NAME.
+A program kpng-NAME on the PATH can be run as to-NAME.
 
 Examples:
   kpng local --api watcher.kube-system:12090 to-json --node-name n1
@@ -51,7 +51,7 @@ Examples:
   return local;
 }
 
-/** Runs a backend with the parsed values of its options and of those that all have. */
+/** Runs a backend with the parsed values of its own options and of the common ones. */
 export async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
   const tls = readApiClientTls(options);
   await withContext(options, `kpng-${backend.name}`, async (context) => {

@@ -18,7 +18,9 @@ import type { SourceCommand } from "../source/source-command.ts";
 import { addExternalBackends } from "./external-backends.ts";
 import { makeInspectSource } from "./inspect-source.ts";
 
-/** `kpng SOURCE to-api|to-file|to-local|get|explain …`: options of the source stand before the sink, or after it. */
+/**
+ * `kpng SOURCE to-api|to-file|to-local|get|explain …`: options of the source are accepted before and after the sink.
+ */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const command = addOptions(new Command(source.name), [...source.options, proxyNameOption])
     .description(source.description)
@@ -26,7 +28,7 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
   for (const sink of [toApi, toFile]) command.addCommand(makeSink(source, sink, [], signal));
   const local = addOptions(new Command("to-local"), [...statusServerOptions, logLevelOption])
     .description("run a backend for one node in this process")
-    .addHelpText("after", "\nA program kpng-NAME on the PATH is the backend to-NAME.\n");
+    .addHelpText("after", "\nA program kpng-NAME on the PATH can be run as to-NAME.\n");
   for (const backend of backends) local.addCommand(makeSink(source, toLocal(backend), ["to-local"], signal));
   addExternalBackends(local, (name, args, options) => run(source, toExternal(name, args), options, signal));
   command.addCommand(local);
@@ -48,7 +50,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     const { tracing, health, metrics } = context;
     const store = new Store({ trace: tracing && traceRevisions(tracing) });
     observeStore(store, metrics);
-    // Both are made before either runs: a wrong option ends the process before anything has happened.
+    // Both are made before either runs, so that an invalid option has no effect.
     const main = sink.make(options, store, context);
     const beside = [source.make(options, store, context), ...statusServerTasks(options, health, metrics)];
     await runWithMain(main, beside, signal);

@@ -10,14 +10,15 @@ const outputOption: OptionSpec = {
   // KPNG_OUTPUT is the file of to-file.
   env: "KPNG_OUTPUT_FORMAT",
   parse: (text) => {
-    if (text !== "text" && text !== "json") throw new InvalidArgumentError("the format is text or json");
+    if (text !== "text" && text !== "json") throw new InvalidArgumentError("expected text or json");
     return text;
   },
 };
 
-/** What `kpng --version` prints. */
+/** Output of `kpng --version`. */
 export const versionText = formatVersion("kpng", packageJson.version);
 
+/** `kpng version`. */
 export function makeVersion(): Command {
   return addOptions(new Command("version"), [outputOption])
     .description("print the version")

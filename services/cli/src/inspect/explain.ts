@@ -1,136 +1,146 @@
 import { toJson } from "@bufbuild/protobuf";
 import { Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { SourceKind, StageSchema, VerdictSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { SourceKind, StageSchema, type Step, VerdictSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { type OptionSpec, parseNodeName, parseSomeText, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import { formatEnum, formatProtocol } from "./print/format.ts";
-import { type OutputOptions, outputOptions, printRows, readOutputOptions } from "./print/output.ts";
-import { formatTable } from "./print/table.ts";
+import {
+  isTable,
+  type OutputOptions,
+  outputOptions,
+  printMessages,
+  printRows,
+  readOutputOptions,
+} from "./print/output.ts";
+import { type Column, formatTable } from "./print/table.ts";
 import { readProxyName } from "./query/filter-options.ts";
-import { inspectClient, unknownNode } from "./query/inspect-client.ts";
+import { inspectClient, warnUnknownNode } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
 import { decisionTable } from "./tables/decision-table.ts";
 
-const sourceWords: ReadonlyMap<string, SourceKind> = new Map([
+const sourceNames: ReadonlyMap<string, SourceKind> = new Map([
   ["pod", SourceKind.POD],
   ["node", SourceKind.NODE],
   ["outside", SourceKind.OUTSIDE],
 ]);
 
-const protocolWords: ReadonlyMap<string, Protocol> = new Map([
+const protocolNames: ReadonlyMap<string, Protocol> = new Map([
   ["tcp", Protocol.TCP],
   ["udp", Protocol.UDP],
   ["sctp", Protocol.SCTP],
 ]);
 
+/** Options of the proxy on the node. */
 const settingOptions: readonly OptionSpec[] = [
-  repeatable("--cluster-cidr <cidrs>", "addresses of all pods, as the node's proxy is told (default: of all Nodes)"),
+  repeatable(
+    "--cluster-cidr <cidrs>",
+    "pod CIDRs of the cluster, as the node's proxy has them (default: those of all Nodes)",
+  ),
   { flags: "--masquerade-all", description: "the node's proxy masquerades all traffic to cluster IPs" },
   repeatable("--nodeport-addresses <cidrs>", "addresses on which the node's proxy serves node ports (default: all)"),
 ];
 
+/** `kpng explain`. */
 export const explainCommand: InspectCommand = {
   name: "explain",
-  description: "what becomes of a packet on a node, and why",
+  description: "what a node does with a packet, and why",
   argument: "<destination>",
   parseArgument: parseSomeText,
   options: [
-    { flags: "--node <name>", description: "the node that the packet reaches", parse: parseNodeName },
+    { flags: "--node <name>", description: "node that the packet reaches (required)", parse: parseNodeName },
     {
       flags: "--from <sender>",
-      description: "its address; or pod (of the node), node (itself) or outside, for any of the kind",
+      description:
+        "source address of the packet; or pod (any on the node), node (the node itself) or outside (any other)",
       default: "pod",
       parse: parseSomeText,
     },
     {
       flags: "--protocol <protocol>",
-      description: "tcp, udp or sctp (default: the port's own)",
+      description: "tcp, udp or sctp (default: the protocol of the port)",
       parse: (text) => {
-        if (protocolWords.has(text.toLowerCase())) return text.toLowerCase();
-        throw new InvalidArgumentError(`the protocol is one of ${[...protocolWords.keys()].join(", ")}`);
+        if (protocolNames.has(text.toLowerCase())) return text.toLowerCase();
+        throw new InvalidArgumentError("expected tcp, udp or sctp");
       },
     },
     ...settingOptions,
     ...outputOptions,
   ],
   examples: `
-The destination is address:port, [IPv6]:port, or namespace/name of a Service with or without a port. What is said is what
-should be, by the rules of kube-proxy's iptables mode, once the node has applied what the watcher knows.
+The destination is address:port, [IPv6]:port, or namespace/name of a Service with or without a port. The answer follows
+the rules of kube-proxy's iptables mode and assumes that the node has applied the watcher's state.
 
 Examples:
   COMMAND --node n1 default/web
   COMMAND --node n1 --from 203.0.113.7 198.51.100.10:443
   COMMAND --node n1 --from outside 192.0.2.1:30080 -o json
 `,
-  run: async (transport, word = "", options) => {
+  run: async (transport, argument = "", options) => {
     const client = inspectClient(transport);
     if (options.node === undefined)
-      throw new ProcessError("BAD_OPTION", "--node is missing: which node does it reach?");
+      throw new ProcessError("BAD_OPTION", "--node is required: the node that the packet reaches");
     const from = String(options.from);
-    const sourceKind = sourceWords.get(from);
+    const sourceKind = sourceNames.get(from);
     const response = await client.explain({
-      ...readDestination(word),
+      ...parseDestination(argument),
       nodeName: String(options.node),
       serviceProxyName: readProxyName(options),
       sourceAddress: sourceKind === undefined ? from : "",
       sourceKind: sourceKind ?? SourceKind.UNSPECIFIED,
-      protocol: protocolWords.get(String(options.protocol)) ?? Protocol.UNSPECIFIED,
+      protocol: protocolNames.get(String(options.protocol)) ?? Protocol.UNSPECIFIED,
       settings: {
         clusterCidrs: [...(options.clusterCidr as readonly string[])],
         masqueradeAll: options.masqueradeAll === true,
         nodePortAddresses: [...(options.nodeportAddresses as readonly string[])],
       },
     });
-    if (!response.isNodeKnown) process.stderr.write(`${unknownNode(String(options.node))}\n`);
-    printExplained(response, from, readOutputOptions(options));
+    if (!response.isNodeKnown) warnUnknownNode(String(options.node));
+    printExplanation(response, from, readOutputOptions(options));
   },
 };
 
-/** Errors: BAD_OPTION. */
-function readDestination(word: string): { readonly destination: string; readonly port: number } {
-  const [, bracketed, plain, port] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(word) ?? [];
-  const destination = bracketed ?? plain ?? word;
+/** Splits `address:port`, `[IPv6]:port` or `namespace/name[:port]`; port 0 if there is none. Errors: BAD_OPTION. */
+function parseDestination(text: string): { readonly destination: string; readonly port: number } {
+  const [, bracketed, plain, port] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
+  const destination = bracketed ?? plain ?? text;
   if (port === undefined && !destination.includes("/")) {
-    throw new ProcessError("BAD_OPTION", `destination "${word}": write address:port, [IPv6]:port or namespace/name`);
+    throw new ProcessError(
+      "BAD_OPTION",
+      `invalid destination "${text}": expected address:port, [IPv6]:port or namespace/name`,
+    );
   }
   return { destination, port: Number(port ?? 0) };
 }
 
-function printExplained(response: ExplainResponse, from: string, output: OutputOptions): void {
-  if (output.format !== "table" && output.format !== "wide") {
-    if (output.format === "json") {
-      output.write(
-        `${JSON.stringify(toJson(ExplainResponseSchema, response, { alwaysEmitImplicit: true }), undefined, 2)}\n`,
-      );
-    } else printRows({ schema: ExplainResponseSchema, columns: [] }, [response], output);
-    return;
-  }
-  const { destinationAddress: address, port, protocol, verdict } = response;
+function printExplanation(response: ExplainResponse, from: string, output: OutputOptions): void {
+  if (isTable(output)) printExplanationTable(response, from, output);
+  else if (output.format === "json") {
+    const json = toJson(ExplainResponseSchema, response, { alwaysEmitImplicit: true });
+    output.write(`${JSON.stringify(json, undefined, 2)}\n`);
+  } else printMessages(ExplainResponseSchema, [response], output);
+}
+
+function printExplanationTable(response: ExplainResponse, from: string, output: OutputOptions): void {
+  const { destinationAddress: address, port, protocol, sourceKind, verdict } = response;
+  const source = describeSource(sourceKind);
+  const sender = sourceNames.has(from) ? source : `${from} (${source})`;
   const target = `${address.includes(":") ? `[${address}]` : address}:${port}/${formatProtocol(protocol)}`;
-  const sender = sourceWords.has(from)
-    ? describeSource(response.sourceKind)
-    : `${from} (${describeSource(response.sourceKind)})`;
   output.write(`${sender} → ${target}: ${formatEnum(VerdictSchema, verdict).toUpperCase()}\n\n`);
-  const steps = response.steps.map(({ stage, text }) => ({ stage: formatEnum(StageSchema, stage), text }));
-  output.write(
-    formatTable(
-      [
-        { title: "STEP", cell: (step) => step.stage },
-        { title: "BECAUSE", cell: (step) => step.text },
-      ],
-      steps,
-      output.hasHeaders,
-    ),
-  );
+  output.write(formatTable(stepColumns, response.steps, output.hasHeaders));
   if (response.endpoints.length > 0) {
     output.write("\n");
     printRows(decisionTable, response.endpoints, output);
   }
-  output.write(`\nTaken for granted (revision ${response.revision}):\n`);
+  output.write(`\nAssumptions (revision ${response.revision}):\n`);
   for (const assumption of response.assumptions) output.write(`- ${assumption}\n`);
 }
+
+const stepColumns: readonly Column<Step>[] = [
+  { title: "STEP", cell: ({ stage }) => formatEnum(StageSchema, stage) },
+  { title: "REASON", cell: ({ text }) => text },
+];
 
 function describeSource(kind: SourceKind): string {
   return kind === SourceKind.POD ? "a pod" : kind === SourceKind.NODE ? "the node itself" : "outside";

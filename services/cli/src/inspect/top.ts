@@ -11,28 +11,29 @@ import type { InspectCommand } from "./query/inspect-command.ts";
 import { changeTable } from "./tables/change-table.ts";
 import { nodeTable } from "./tables/node-table.ts";
 
-/** Rows of each table. */
+/** Maximum rows of each table. */
 const rowCount = 10;
 
+/** `kpng top`. */
 export const topCommand: InspectCommand = {
   name: "top",
-  description: "the watcher, live: how many nodes are up to date, who is not, what changed last",
+  description: "live view of a watcher: its streams, the nodes that are not up to date, and the latest changes",
   options: [
     {
       flags: "--interval <duration>",
-      description: "time between two looks",
+      description: "time between two updates",
       default: 2_000,
       parse: parsePositiveDurationMs,
     },
     {
       flags: "--count <count>",
-      description: "end after so many looks (default: never)",
+      description: "number of updates; 0 for no limit",
       default: 0,
       parse: parseWholeNumber("--count", 0, 1_000_000_000),
     },
   ],
   examples: `
-On a terminal each look takes the place of the one before; anywhere else they follow each other.
+On a terminal an update replaces the previous one; elsewhere it is appended.
 
 Examples:
   COMMAND
@@ -43,8 +44,8 @@ Examples:
     const client = inspectClient(transport);
     const { isTTY = false, rows: height } = process.stdout;
     const count = Number(options.count);
-    let before: GetStatusResponse | undefined;
-    for (let looks = 1; !signal.aborted; looks += 1) {
+    let previous: GetStatusResponse | undefined;
+    for (let updates = 1; !signal.aborted; updates += 1) {
       const status = await client.getStatus({});
       const states = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
       const [nodes, changes] = status.isSynced
@@ -53,31 +54,31 @@ Examples:
             client.listChanges({ pageSize: rowCount }).then((page) => page.changes),
           ])
         : [[], []];
-      const text = formatTop(status, before, nodes, changes);
-      // Home, then each line to its end, then all below: nothing flickers, and nothing is kept of what scrolled by.
+      const text = formatTop(status, previous, nodes, changes);
+      // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
       if (isTTY) process.stdout.write(`\u001b[H${toScreen(text, height)}\u001b[J`);
-      else process.stdout.write(`${looks === 1 ? "" : "\n"}${text}`);
-      before = status;
-      if (looks === count) return;
+      else process.stdout.write(`${updates === 1 ? "" : "\n"}${text}`);
+      previous = status;
+      if (updates === count) return;
       await waitMs(Number(options.interval), signal);
     }
   },
 };
 
-/** Pure but for the ages, which are up to now. */
+/** Formats one update. Ages are relative to the current time. */
 function formatTop(
   status: GetStatusResponse,
-  before: GetStatusResponse | undefined,
+  previous: GetStatusResponse | undefined,
   nodes: readonly Node[],
   changes: readonly Change[],
 ): string {
   const streams = status.subscribers.map(({ kind, state, count }) => {
-    const what = kind === SubscriberKind.RELAY ? " (relay)" : "";
-    return `${count} ${formatEnum(ApplyStateSchema, state)}${what}`;
+    const suffix = kind === SubscriberKind.RELAY ? " (relay)" : "";
+    return `${count} ${formatEnum(ApplyStateSchema, state)}${suffix}`;
   });
   const lines = [
     `revision   ${status.revision}  ${status.isSynced ? "synced" : `waiting for ${status.missingKinds.join(", ")}`}  ` +
-      `up ${formatAge(status.startedAt)}${formatRate(status, before)}`,
+      `up ${formatAge(status.startedAt)}${formatRate(status, previous)}`,
     `cluster    ${[
       formatCount(status.serviceCount, "Service"),
       formatCount(status.endpointCount, "endpoint"),
@@ -89,14 +90,14 @@ function formatTop(
   const tables = [
     nodes.length === 0
       ? ""
-      : `\nNot up to date${nodes.length < rowCount ? "" : `, the first ${rowCount}`}:\n${formatTable(
+      : `\nNot up to date${nodes.length < rowCount ? "" : ` (first ${rowCount})`}:\n${formatTable(
           nodeTable.columns.filter(({ isWide }) => isWide !== true),
           nodes,
           true,
         )}`,
     changes.length === 0
       ? ""
-      : `\nLast changes:\n${formatTable(
+      : `\nLatest changes:\n${formatTable(
           changeTable.columns.filter(({ isWide }) => isWide !== true),
           changes,
           true,
@@ -105,16 +106,16 @@ function formatTop(
   return `${lines.join("\n")}\n${tables.join("")}`;
 }
 
-/** Revisions a second since the look before. */
-function formatRate(status: GetStatusResponse, before: GetStatusResponse | undefined): string {
-  if (before?.storedAt === undefined || status.storedAt === undefined) return "";
-  if (before.instance !== status.instance) return "  (restarted)";
-  const seconds = (timestampMs(status.storedAt) - timestampMs(before.storedAt)) / 1_000;
-  const revisions = Number(status.revision - before.revision);
+/** Formats the revisions per second since the previous update; "" for the first one. */
+function formatRate(status: GetStatusResponse, previous: GetStatusResponse | undefined): string {
+  if (previous?.storedAt === undefined || status.storedAt === undefined) return "";
+  if (previous.instance !== status.instance) return "  (restarted)";
+  const seconds = (timestampMs(status.storedAt) - timestampMs(previous.storedAt)) / 1_000;
+  const revisions = Number(status.revision - previous.revision);
   return `  ${seconds <= 0 ? "0" : (revisions / seconds).toFixed(1)} revisions/s`;
 }
 
-/** As many lines as the terminal has, each cleared to its end; all where it does not say how many it has. */
+/** Returns the lines that fit on the terminal, each with a code that clears the rest of the line. */
 function toScreen(text: string, height: number | undefined): string {
   const lines = text.trimEnd().split("\n");
   return lines

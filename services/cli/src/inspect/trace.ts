@@ -7,15 +7,17 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { parseSomeText, parseWholeNumber } from "@kpng/process/options.ts";
 import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
-import { outputOptions, printRows, readOutputOptions } from "./print/output.ts";
+import { warnEmpty } from "./get/list-command.ts";
+import { isTable, outputOptions, printMessages, readOutputOptions } from "./print/output.ts";
 import { limitOption, namespaceOption, parseServiceName, splitName } from "./query/filter-options.ts";
-import { inspectClient } from "./query/inspect-client.ts";
+import { type InspectClient, inspectClient } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
 import { formatWaterfall } from "./waterfall.ts";
 
+/** `kpng trace`. */
 export const traceCommand: InspectCommand = {
   name: "trace",
-  description: "the way of the last changes to the nodes, stage by stage",
+  description: "how long the latest changes took to reach the nodes, stage by stage",
   argument: "[service]",
   parseArgument: parseServiceName,
   options: [
@@ -23,86 +25,110 @@ export const traceCommand: InspectCommand = {
     { ...limitOption, default: 3 },
     {
       flags: "--since <revision>",
-      description: "only changes of this revision and later",
+      description: "only changes from this revision on",
       default: 0,
       parse: parseWholeNumber("--since", 0, Number.MAX_SAFE_INTEGER),
     },
-    { flags: "-w, --watch", description: "go on with changes as they reach their last node" },
+    { flags: "-w, --watch", description: "print further changes when their last node has applied them" },
     {
       flags: "--recording <file>",
-      description: "of what kpng record has written, and not of a watcher",
+      description: "read the changes from a recording of kpng record, not from a watcher",
       parse: parseSomeText,
     },
     ...outputOptions,
   ],
   examples: `
-Stages: trigger, from the cause to the watcher's receipt (whole seconds); store, until the store has it; send, until it is
-handed to the connection; transit, there and back; wait, until the node's sync began; render; commit.
+Stages:
+  trigger  from the cause of the change until the watcher received it (whole seconds)
+  store    until the watcher's store had it
+  send     until it was written to the connection
+  transit  network round trip
+  wait     until the sync of the node began
+  render   until the desired rules were computed
+  commit   until they were installed
 
 Examples:
   COMMAND default/web
   COMMAND web -n default --limit 10
   COMMAND --watch
 `,
-  run: async (transport, word, options, signal) => {
+  run: async (transport, argument, options, signal) => {
     const client = inspectClient(transport);
     const output = readOutputOptions(options);
-    const { namespace, name: service } = splitName(word, options);
-    const sinceRevision = BigInt(Number(options.since));
+    const { namespace, name: service } = splitName(argument, options);
+    const filter = { namespace, service, sinceRevision: BigInt(Number(options.since)) };
     const print = (change: Change): void => {
-      if (output.format === "table" || output.format === "wide") {
-        output.write(`${formatWaterfall(change, output.hasHeaders)}\n`);
-      } else printRows({ schema: ChangeSchema, columns: [] }, [change], output);
+      if (isTable(output)) output.write(`${formatWaterfall(change, output.hasHeaders)}\n`);
+      else printMessages(ChangeSchema, [change], output);
     };
-    if (options.watch !== true || options.recording !== undefined) {
-      const limit = Number(options.limit);
-      const changes =
-        options.recording === undefined
-          ? (await client.listChanges({ namespace, service, sinceRevision, pageSize: limit })).changes
-          : recordedChanges(String(options.recording), namespace, service, sinceRevision).slice(0, limit);
-      const shown = changes.filter(({ isFirstList }) => !isFirstList).reverse();
-      if (output.format === "json") printRows({ schema: ChangeSchema, columns: [] }, shown, output);
-      else shown.forEach(print);
-      if (shown.length === 0) process.stderr.write("nothing has changed since the watcher's start\n");
+    if (options.watch === true && options.recording === undefined) {
+      await watchApplied(client, filter, print, signal);
       return;
     }
-    let isOld = sinceRevision === 0n;
-    const finished = new Set<bigint>();
-    for await (const { changes, isComplete } of client.watchChanges(
-      { namespace, service, sinceRevision },
-      { signal },
-    )) {
-      for (const change of changes) {
-        if (isOld || isPending(change)) finished.delete(change.revision);
-        else if (!finished.has(change.revision)) print(change);
-        if (isOld || !isPending(change)) finished.add(change.revision);
-      }
-      isOld &&= !isComplete;
-      // The watcher forgets as many, too.
-      for (const revision of finished) if (finished.size > 1_000) finished.delete(revision);
-    }
+    const limit = Number(options.limit);
+    const changes =
+      options.recording === undefined
+        ? (await client.listChanges({ ...filter, pageSize: limit })).changes
+        : recordedChanges(String(options.recording), filter).slice(0, limit);
+    const shown = changes.filter(({ isFirstList }) => !isFirstList).reverse();
+    if (output.format === "json") printMessages(ChangeSchema, shown, output);
+    else shown.forEach(print);
+    if (shown.length === 0) warnEmpty("change");
   },
 };
 
-/** The newest first. Errors: BAD_INPUT. */
-function recordedChanges(path: string, namespace: string, service: string, since: bigint): readonly Change[] {
+interface ChangeFilter {
+  readonly namespace: string;
+  readonly service: string;
+  readonly sinceRevision: bigint;
+}
+
+/** Passes each change to `print` when its last node has applied it; with `sinceRevision` 0 only changes from now on. */
+async function watchApplied(
+  client: InspectClient,
+  filter: ChangeFilter,
+  print: (change: Change) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  let isOld = filter.sinceRevision === 0n;
+  const finished = new Set<bigint>();
+  for await (const { changes, isComplete } of client.watchChanges(filter, { signal })) {
+    for (const change of changes) {
+      const { revision } = change;
+      if (!isOld && isPending(change)) {
+        finished.delete(revision);
+        continue;
+      }
+      if (!isOld && !finished.has(revision)) print(change);
+      finished.add(revision);
+    }
+    isOld &&= !isComplete;
+    // The watcher remembers as many.
+    for (const revision of finished) if (finished.size > 1_000) finished.delete(revision);
+  }
+}
+
+/** Reads the changes of a recording, newest first. Errors: BAD_INPUT. */
+function recordedChanges(path: string, filter: ChangeFilter): readonly Change[] {
   const lines = readRecording(path).filter((line) => line.kind === "rows" && line.of === "changes");
   const rows = lines.flatMap((line) => (line.kind === "rows" ? line.rows : []));
   return rows
     .map((row) => fromJson(ChangeSchema, row))
-    .filter(({ revision }) => revision >= since)
-    .filter(
-      ({ objects }) => (namespace === "" && service === "") || objects.some((one) => isOf(one, namespace, service)),
-    );
+    .filter(({ revision }) => revision >= filter.sinceRevision)
+    .filter(({ objects }) => objects.some((object) => matches(object, filter)) || matchesAll(filter));
 }
 
-function isOf({ kind, key }: ChangedObject, namespace: string, service: string): boolean {
+function matchesAll({ namespace, service }: ChangeFilter): boolean {
+  return namespace === "" && service === "";
+}
+
+function matches({ kind, key }: ChangedObject, { namespace, service }: ChangeFilter): boolean {
   if (kind === ObjectKind.NODE) return false;
   const [ofNamespace, name] = key.split("/");
   return (namespace === "" || namespace === ofNamespace) && (service === "" || service === name);
 }
 
-/** True while somebody who was told has neither applied it nor gone. */
+/** True while a node that got the change has neither applied it nor disconnected. */
 function isPending({ toldCount, appliedCount, lostCount, isFirstList }: Change): boolean {
   return isFirstList || toldCount === 0 || appliedCount + lostCount < toldCount;
 }

@@ -39,13 +39,13 @@ const change: Change = create(ChangeSchema, {
     timings: { wait: durationFromMs(10), render: durationFromMs(10), commit: durationFromMs(20) },
     total: durationFromMs(70),
   },
-  failures: [{ node: "n3", error: "nft refused" }],
+  failures: [{ node: "n3", error: "nft failed" }],
 });
 
-test("each stage of the slowest node begins where the one before ended; what is known in seconds only has no bar", () => {
+test("the bar of a stage begins where the previous stage ended; the trigger has no bar", () => {
   expect(formatWaterfall(change)).toBe(
     [
-      "revision 42  03:04:05.060  endpoints default/web  from kube  told 3, applied 2, failed 1",
+      "revision 42  03:04:05.060  endpoints default/web  from kube  sent 3, applied 2, failed 1",
       "  STAGE     MEDIAN   P99    SLOWEST   n2",
       "  trigger   2.05s    -      2.05s",
       "  store     10ms     -      10ms      █████",
@@ -55,15 +55,15 @@ test("each stage of the slowest node begins where the one before ended; what is 
       "  render    5ms      5ms    10ms      ·························█████",
       "  commit    30ms     30ms   20ms      ······························██████████",
       "  total     70ms     70ms   70ms",
-      "  failed on n3: nft refused",
+      "  failed on n3: nft failed",
       "",
     ].join("\n"),
   );
 });
 
-test("a change that nobody has applied shows what is known of it", () => {
+test("a change that no node has applied is one line", () => {
   const young = create(ChangeSchema, { revision: 7n, storedAt: timestampFromMs(storedMs), toldCount: 2 });
   expect(formatWaterfall(young)).toBe(
-    "revision 7  03:04:05.060  service CIDRs, or a kind that is complete now  told 2, applied 0\n",
+    "revision 7  03:04:05.060  service CIDRs, or the end of an initial list  sent 2, applied 0\n",
   );
 });

@@ -3,10 +3,10 @@ import { durationMs, formatClock, formatMs, timestampMs } from "./print/format.t
 import { formatTable, oneLine } from "./print/table.ts";
 import { formatObjects } from "./tables/change-table.ts";
 
-/** Characters of the longest way. */
+/** Length of the whole bar, in characters. */
 const barLength = 40;
 
-/** It is known in whole seconds of another machine's clock only: a bar of it would dwarf all others and be wrong. */
+/** Has no bar: it is known only in whole seconds, by the clock of another machine. */
 const trigger = "trigger";
 
 interface StageRow {
@@ -17,13 +17,13 @@ interface StageRow {
 }
 
 /**
- * Draws a change's way to the nodes, stage by stage: the median and the 99th percentile over all nodes, and the way to the
- * slowest one as a bar, each stage where it began.
+ * Formats how a change reached the nodes, one line per stage: median and 99th percentile of all nodes, and the time of
+ * the slowest node, with a bar that begins where the previous stage ended.
  */
-export function formatWaterfall(change: Change, hasTitles = true): string {
+export function formatWaterfall(change: Change, hasHeaders = true): string {
   const { stages, slowest, toldCount, appliedCount, failedCount, lostCount } = change;
   const counts = [
-    `told ${toldCount}`,
+    `sent ${toldCount}`,
     `applied ${appliedCount}`,
     ...(failedCount === 0 ? [] : [`failed ${failedCount}`]),
     ...(lostCount === 0 ? [] : [`lost ${lostCount}`]),
@@ -38,12 +38,12 @@ export function formatWaterfall(change: Change, hasTitles = true): string {
   const rows = stageRows(change);
   const drawable = rows.map(({ stage, slowest: ms }) => (stage === trigger ? undefined : ms));
   const sum = drawable.reduce<number>((total, ms) => total + (ms ?? 0), 0);
-  let beganAt = 0;
+  let startMs = 0;
   const bars = drawable.map((ms) => {
     if (ms === undefined || sum === 0) return "";
-    const from = Math.round((beganAt / sum) * barLength);
-    beganAt += ms;
-    const length = Math.max(1, Math.round((beganAt / sum) * barLength) - from);
+    const from = Math.round((startMs / sum) * barLength);
+    startMs += ms;
+    const length = Math.max(1, Math.round((startMs / sum) * barLength) - from);
     return `${"·".repeat(Math.min(from, barLength - 1))}${"█".repeat(length)}`;
   });
   const drawn = rows.map((row, index) => ({ ...row, bar: bars[index] ?? "" }));
@@ -62,17 +62,17 @@ export function formatWaterfall(change: Change, hasTitles = true): string {
       { title: "MEDIAN", cell: ({ median }) => ms(median) },
       { title: "P99", cell: ({ p99 }) => ms(p99) },
       { title: "SLOWEST", cell: ({ slowest: value }) => ms(value) },
-      { title: slowest === undefined ? "" : slowest.node, cell: ({ bar }) => bar, none: "" },
+      { title: slowest === undefined ? "" : slowest.node, cell: ({ bar }) => bar, placeholder: "" },
     ],
     drawn,
-    hasTitles,
+    hasHeaders,
   );
   const errors = change.failures.map(({ node, error }) => `failed on ${node}: ${oneLine(error)}\n`);
   const body = `${drawn.length === 0 ? "" : table}${errors.join("")}`;
   return `${head}\n${body.replaceAll(/^(?=.)/gm, "  ")}`;
 }
 
-/** In the order in which they follow each other; a stage of which nothing is known is left out. */
+/** Returns the stages that are known, in their order. */
 function stageRows({ receivedAt, storedAt, triggeredAt, stages, slowest }: Change): readonly StageRow[] {
   const rows: StageRow[] = [];
   const once = (stage: string, ms: number): void => {
@@ -86,14 +86,14 @@ function stageRows({ receivedAt, storedAt, triggeredAt, stages, slowest }: Chang
   }
   if (stages === undefined) return rows;
   const timings = slowest?.timings;
-  const ways = [
+  const nodeStages = [
     ["send", stages.send, slowest?.send],
     ["transit", stages.transit, slowest?.transit],
     ["wait", stages.wait, timings?.wait],
     ["render", stages.render, timings?.render],
     ["commit", stages.commit, timings?.commit],
   ] as const;
-  for (const [stage, times, ofSlowest] of ways) {
+  for (const [stage, times, ofSlowest] of nodeStages) {
     if (times === undefined || times.count === 0) continue;
     rows.push({ stage, ...spread(times), slowest: ofSlowest && durationMs(ofSlowest) });
   }

@@ -5,9 +5,9 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
 
 /**
- * Runs `kpng-NAME` with `--api` and further arguments until it ends; the stop is passed on to it.
+ * A task that runs the program `kpng-NAME` until it exits, and sends it SIGTERM when its signal aborts.
  *
- * Errors: BAD_OPTION if there is no such program; BACKEND_FAILED if it ends with a failure.
+ * Errors: BAD_OPTION if no such program is on the PATH; of the task: BACKEND_FAILED if the program fails.
  */
 export function externalBackend(name: string, args: readonly string[]): Task {
   const program = findProgram(`kpng-${name}`);
@@ -20,7 +20,7 @@ async function runProgram(program: string, args: readonly string[], signal: Abor
   signal.addEventListener("abort", stop, { once: true });
   const outcome = await new Promise<string>((resolve) => {
     child.once("error", (error) => resolve(error.message));
-    child.once("exit", (code, signalName) => resolve(code === 0 ? "" : (signalName ?? `exit code ${code}`)));
+    child.once("exit", (code, signalName) => resolve(code === 0 ? "" : (signalName ?? `exit status ${code}`)));
   });
   signal.removeEventListener("abort", stop);
   if (outcome !== "" && !signal.aborted) throw new ProcessError("BACKEND_FAILED", `${program}: ${outcome}`);
@@ -33,11 +33,11 @@ function findProgram(name: string): string {
       accessSync(path, constants.X_OK);
       return path;
     } catch {
-      // Not here: the next folder may have it.
+      // The next folder may have it.
     }
   }
   throw new ProcessError(
     "BAD_OPTION",
-    `there is no backend to-${name.slice("kpng-".length)}: kpng has none of that name, and no program ${name} is on the PATH`,
+    `backend to-${name.slice("kpng-".length)} not found: it is not built in, and no program ${name} is on the PATH`,
   );
 }

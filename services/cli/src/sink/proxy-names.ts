@@ -1,12 +1,12 @@
 import { type OptionSpec, parseProxyName, repeatable } from "@kpng/process/options.ts";
 import type { Options } from "../context/command-context.ts";
 
-/** Which Services: an option of the source, as in KPNG, because every sink that serves nodes obeys it. */
+/** Selects the Services to serve. An option of the source, as in KPNG, because it applies to every sink. */
 export const proxyNameOption: OptionSpec = (() => {
   const spec = repeatable(
     "--service-proxy-name <name>",
-    "serve only Services with this value of the label service.kubernetes.io/service-proxy-name, the first to subscribers " +
-      "that name none (default: Services without the label, and any other to who asks for it)",
+    "serve only Services with this value of the label service.kubernetes.io/service-proxy-name; subscribers that name " +
+      "no value get the first (default: Services without the label, and any other value on request)",
   );
   const parse = (text: string, previous: unknown): unknown => {
     text.split(",").forEach(parseProxyName);

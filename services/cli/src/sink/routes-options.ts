@@ -6,7 +6,7 @@ import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { TraceSends } from "@kpng/watcher/trace/trace-sends.ts";
 import type { CommandContext } from "../context/command-context.ts";
 
-/** Makes what the routes of a watcher need: its subscribers, with their metrics and traces. */
+/** Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(context.metrics);
   observeConvergence(store, subscribers, context.metrics);

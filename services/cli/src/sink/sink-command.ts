@@ -3,13 +3,13 @@ import type { Task } from "@kpng/process/task.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
-/** A command that says what becomes of the cluster state: `kpng … to-NAME`. */
+/** A command that uses the cluster state: `kpng SOURCE … to-NAME`. */
 export interface SinkCommand {
   readonly name: string;
   readonly description: string;
   readonly options: readonly OptionSpec[];
   readonly examples: string;
-  /** See BackendCommand. */
+  /** As in BackendCommand. */
   readonly isQuestion?: ((options: Options) => boolean) | undefined;
   make(options: Options, store: Store, context: CommandContext): Task;
 }

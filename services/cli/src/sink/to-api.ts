@@ -11,19 +11,19 @@ import type { SinkCommand } from "./sink-command.ts";
 const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--max-start-wait <duration>",
-    description: "how long a stream may wait for its first batch; more streams are told to come again (0: no limit)",
+    description: "maximum time until a stream gets its first batch; further streams are told to retry (0: no limit)",
     parse: parseDurationMs,
     default: 10_000,
   },
   {
     flags: "--max-connection-age <duration>",
-    description: "when a client is asked to open a new connection, so that nodes spread over replicas (0: never)",
+    description: "age at which a client is asked to reconnect, so that nodes spread over replicas (0: never)",
     parse: parseDurationMs,
     default: 1_800_000,
   },
   {
     flags: "--drain-time <duration>",
-    description: "over what time clients are sent elsewhere when the watcher is told to end (0: at once)",
+    description: "time over which clients are asked to reconnect elsewhere when the watcher stops (0: at once)",
     parse: parseDurationMs,
     default: 10_000,
   },
@@ -34,9 +34,13 @@ const defaultListen = ["tcp://127.0.0.1:12090"];
 /** `kpng SOURCE to-api`. */
 export const toApi: SinkCommand = {
   name: "to-api",
-  description: "serve it to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",
+  description: "serve the state to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",
   options: [
-    repeatableSome("--listen <address>", "tcp://host:port, tcp4://…, tcp6://… or unix:///path", defaultListen),
+    repeatableSome(
+      "--listen <address>",
+      "address to listen on: tcp://host:port, tcp4://…, tcp6://… or unix:///path",
+      defaultListen,
+    ),
     ...tlsOptions("listen-", "the listeners"),
     {
       flags: "--globalv1-api [boolean]",
@@ -47,7 +51,7 @@ export const toApi: SinkCommand = {
     { flags: "--local-api [boolean]", description: "serve the views of nodes", parse: parseBoolean, default: true },
     {
       flags: "--inspect-api [boolean]",
-      description: "answer what the watcher holds, and how far each node is (kpng get, explain, trace, top)",
+      description: "serve the inspect API (kpng get, explain, trace, top, record)",
       parse: parseBoolean,
       default: true,
     },
@@ -58,10 +62,10 @@ Examples:
   # for nodes anywhere, with client certificates
   COMMAND --listen tcp://:12090 --listen-tls-key tls.key --listen-tls-crt tls.crt --listen-tls-ca ca.crt
 
-  # on this machine only, twice
+  # on this machine only, on two addresses
   COMMAND --listen tcp://127.0.0.1:12090 --listen unix:///run/kpng.sock
 
-  # then look at it
+  # then query it
   kpng get nodes
   grpcurl -plaintext -d '{"NodeName":"n1"}' 127.0.0.1:12090 localv1.Sets/Watch
 `,
@@ -86,6 +90,6 @@ Examples:
 };
 
 function parseBoolean(text: string): boolean {
-  if (text !== "true" && text !== "false") throw new InvalidArgumentError("write true or false");
+  if (text !== "true" && text !== "false") throw new InvalidArgumentError("expected true or false");
   return text === "true";
 }

@@ -8,7 +8,9 @@ import { externalBackend } from "./external-program.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
 
-/** A backend program with a watcher in this process, on a unix socket that only this user can reach. */
+/**
+ * Runs the program kpng-NAME as backend. It connects to this process, on a unix socket that only this user can reach.
+ */
 export function toExternal(name: string, args: readonly string[]): SinkCommand {
   return {
     name: `to-${name}`,

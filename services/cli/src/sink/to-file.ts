@@ -5,9 +5,9 @@ import type { SinkCommand } from "./sink-command.ts";
 /** `kpng SOURCE to-file`. */
 export const toFile: SinkCommand = {
   name: "to-file",
-  description: "write it to a file, in KPNG's format, whenever it changes",
+  description: "write the state to a file in KPNG's format, whenever it changes",
   options: [
-    { flags: "-o, --output <file>", description: "where to write", default: "global-state.yaml", parse: parseSomeText },
+    { flags: "-o, --output <file>", description: "file to write", default: "global-state.yaml", parse: parseSomeText },
   ],
   examples: `
 Examples:

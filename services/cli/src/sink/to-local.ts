@@ -6,14 +6,14 @@ import { readProxyNames } from "./proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
 
-/** Runs a backend in this process, on the same streams as over the network but without one. */
+/** Runs a backend in this process; it gets the same messages as over the network. */
 export function toLocal(backend: BackendCommand): SinkCommand {
   return {
     name: `to-${backend.name}`,
     description: backend.description,
     examples: backend.examples,
     isQuestion: backend.isQuestion,
-    // The source's option of that name says it already.
+    // The source has an option of that name.
     options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
     make: (options, store, context) => {
       const names = readProxyNames(options);

@@ -7,22 +7,22 @@ import type { SourceCommand } from "./source-command.ts";
 /** `kpng api`. */
 export const apiCommand: SourceCommand = {
   name: "api",
-  description: "serve what another watcher serves (a relay)",
+  description: "read the cluster from another watcher (a relay)",
   asksServer: true,
   options: [
     {
       flags: "--api <address>",
-      description: "watcher upstream: host:port or unix:///path",
+      description: "upstream watcher: host:port or unix:///path",
       default: "127.0.0.1:12090",
     },
-    ...tlsOptions("api-client-", "the connection to the watcher upstream"),
+    ...tlsOptions("api-client-", "the connection to the upstream watcher"),
   ],
   examples: `
 Examples:
   # a relay for one zone
   kpng api --api watcher.kube-system:12090 to-api --listen tcp://:12090
 
-  # the cluster state of a running watcher, as a file
+  # the cluster state of a running watcher, in a file
   kpng api --api 127.0.0.1:12090 to-file -o state.yaml
 `,
   make: (options, sink, context) => {

@@ -6,18 +6,18 @@ import type { SourceCommand } from "./source-command.ts";
 /** `kpng file`. */
 export const fileCommand: SourceCommand = {
   name: "file",
-  description: "serve a cluster from files: Kubernetes manifests, or state files of KPNG",
+  description: "read the cluster from files: Kubernetes manifests, or KPNG's state files",
   options: [
-    repeatableSome("-i, --input <path>", "file or folder, - for standard input", ["globalv1-state.yaml"]),
+    repeatableSome("-i, --input <path>", "file or folder to read, or - for standard input", ["globalv1-state.yaml"]),
     ...keepOptions,
   ],
   examples: `
 Examples:
-  # a real cluster, offline
+  # a real cluster, from a dump
   kubectl get services,endpointslices,nodes -A -o yaml > state.yaml
   kpng file -i state.yaml to-api
 
-  # all manifests of a folder, straight to a backend on this node
+  # all manifests of a folder, with a backend in the same process
   kpng file -i manifests/ to-local to-json --node-name n1
 `,
   make: (options, sink, context) =>

@@ -6,15 +6,15 @@ import {
 } from "@kpng/watcher/source/decode/decode-options.ts";
 import type { Options } from "../context/command-context.ts";
 
-/** Which labels and annotations of Kubernetes objects are kept; all others are forgotten at the edge. */
+/** Options that select the labels and annotations to keep; a source drops all others when it decodes an object. */
 export const keepOptions: readonly OptionSpec[] = [
-  repeatable("--with-service-labels <glob>", "labels of Services to keep"),
-  repeatable("--with-service-annotations <glob>", "annotations of Services to keep"),
-  repeatable("--with-node-labels <glob>", "labels of Nodes to keep", defaultNodeLabels),
-  repeatable("--with-node-annotations <glob>", "annotations of Nodes to keep"),
+  repeatable("--with-service-labels <glob>", "glob of the Service labels to keep"),
+  repeatable("--with-service-annotations <glob>", "glob of the Service annotations to keep"),
+  repeatable("--with-node-labels <glob>", "glob of the Node labels to keep", defaultNodeLabels),
+  repeatable("--with-node-annotations <glob>", "glob of the Node annotations to keep"),
 ];
 
-/** The values of `keepOptions` for the decoders. */
+/** The values of {@link keepOptions}, for the decoders. */
 export function decodeOptionsOf(options: Options): DecodeOptions {
   return makeDecodeOptions({
     serviceLabels: options.withServiceLabels as readonly string[],

@@ -4,15 +4,14 @@ import type { SourceCommand } from "./source-command.ts";
 /** `kpng kube`. */
 export const kubeCommand: SourceCommand = {
   name: "kube",
-  description: "serve a cluster by watching its API server",
+  description: "watch the API server of the cluster",
   asksServer: true,
   options: [
     {
       flags: "--kubeconfig <file>",
-      description:
-        "how to reach the API server (default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config)",
+      description: "kubeconfig file (default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config)",
     },
-    { flags: "--server <url>", description: "URL of the API server, in place of the kubeconfig's" },
+    { flags: "--server <url>", description: "URL of the API server, instead of the one in the kubeconfig" },
     ...keepOptions,
   ],
   examples: `
@@ -20,10 +19,10 @@ Examples:
   # in a pod with the ServiceAccount of deploy/kubernetes/rbac.yaml
   kpng kube to-api --listen tcp://:12090
 
-  # with the kubeconfig of an administrator, for a look at what a node is told
+  # print the view of node n1, with the kubeconfig of an administrator
   kpng kube --kubeconfig ~/.kube/config to-local to-json --node-name n1 --once
 
-  # the state of a cluster as a file
+  # the state of the cluster, in a file
   kpng kube to-file -o state.yaml
 `,
   make: (options, sink, context) => {
@@ -31,7 +30,7 @@ Examples:
     return {
       name: "source/kube",
       run: async (signal) => {
-        // The Kubernetes client takes half a second and 80 MB to load: only who watches an API server pays for it.
+        // Loaded on demand: the Kubernetes client takes half a second and 80 MB.
         const [{ connectKube }, { kubeSource }] = await Promise.all([
           import("@kpng/watcher/source/kube/client/connect.ts"),
           import("@kpng/watcher/source/kube/kube-source.ts"),

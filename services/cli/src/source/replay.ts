@@ -6,26 +6,26 @@ import type { SourceCommand } from "./source-command.ts";
 /** `kpng replay`. */
 export const replayCommand: SourceCommand = {
   name: "replay",
-  description: "serve what kpng record has written, as it happened",
+  description: "replay a recording of kpng record",
   options: [
     {
       flags: "-i, --input <file>",
-      description: "the recording",
+      description: "recording to replay",
       default: "kpng-recording.jsonl.gz",
       parse: parseSomeText,
     },
     {
       flags: "--speed <factor>",
-      description: "how many times as fast as it happened; 0 for all at once (default: 1; 0 for get and explain)",
+      description: "speed, as a multiple of real time; 0 for everything at once (default: 1; 0 for get and explain)",
       parse: (text) => {
         const speed = Number(text);
         if (text.trim() !== "" && speed >= 0 && speed <= 1_000_000) return speed;
-        throw new InvalidArgumentError("the speed is a number from 0 to 1000000");
+        throw new InvalidArgumentError("expected a number from 0 to 1000000");
       },
     },
     {
       flags: "--until <duration>",
-      description: "stop at this time after the recording's beginning (default: at its end)",
+      description: "stop at this time after the start of the recording (default: at its end)",
       parse: parseDurationMs,
     },
   ],
@@ -37,8 +37,8 @@ Examples:
   make: (options, sink, context) =>
     replaySource({
       path: options.input as string,
-      // A question is about the end of the recording, or what --until says.
-      speed: (options.speed as number | undefined) ?? (options.isAsked === true ? 0 : 1),
+      // A query is answered from the state at the end of the recording, or at --until.
+      speed: (options.speed as number | undefined) ?? (options.isQuery === true ? 0 : 1),
       untilMs: options.until as number | undefined,
       sink,
       ...context,

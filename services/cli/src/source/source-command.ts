@@ -2,13 +2,13 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
-/** A command that says where the cluster's objects come from: `kpng NAME to-…`. */
+/** A command that reads the objects of the cluster from somewhere: `kpng NAME to-…`. */
 export interface SourceCommand {
   readonly name: string;
   readonly description: string;
   readonly options: readonly OptionSpec[];
   readonly examples: string;
-  /** True if the objects come from a server, which may be away. Default false. */
+  /** True if the objects come from a server, which may be unreachable. Default false. */
   readonly asksServer?: boolean | undefined;
   make(options: Options, sink: ClusterSink, context: CommandContext): Source;
 }

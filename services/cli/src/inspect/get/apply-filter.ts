@@ -12,15 +12,15 @@ const stateNames: ReadonlyMap<string, ApplyState> = new Map([
   ["absent", ApplyState.ABSENT],
 ]);
 
-const stateWords = [...stateNames.keys()].join(", ");
+const stateWords = "current, received, behind, failing or absent";
 
-const stateOption = repeatable("--state <state>", `only those that are ${stateWords}`);
+const stateOption = repeatable("--state <state>", `only this state: ${stateWords}`);
 
-/** Options that select nodes and subscribers by what they have applied. */
+/** Options that select nodes and subscribers by the revision that they have applied. */
 export const applyFilterOptions: readonly OptionSpec[] = [
   {
     flags: "--not-applied <revision>",
-    description: "only those that have not applied this revision",
+    description: "only if this revision is not applied",
     default: 0,
     parse: parseWholeNumber("--not-applied", 1, Number.MAX_SAFE_INTEGER),
   },
@@ -29,7 +29,7 @@ export const applyFilterOptions: readonly OptionSpec[] = [
     parse: (text, previous) => {
       parseFilter(text);
       const wrong = text.split(",").find((state) => state !== "" && !stateNames.has(state));
-      if (wrong !== undefined) throw new InvalidArgumentError(`"${wrong}" is no state: ${stateWords}`);
+      if (wrong !== undefined) throw new InvalidArgumentError(`unknown state "${wrong}": expected ${stateWords}`);
       return stateOption.parse?.(text, previous);
     },
   },

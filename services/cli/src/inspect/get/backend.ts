@@ -5,19 +5,20 @@ import {
   type RuleSet,
 } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import { formatAge, formatDuration } from "../print/format.ts";
-import { outputOptions, printRows, type RowKind, readOutputOptions } from "../print/output.ts";
+import { isTable, outputOptions, printRows, readOutputOptions, type TableSpec } from "../print/output.ts";
 import { type Column, formatTable } from "../print/table.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 
+/** Examples of the commands that query a backend. */
 export const backendExamples = `
-A backend answers on the unix socket of its option --inspect-socket.
+--api is the unix socket that the backend's option --inspect-socket names.
 
 Examples:
   COMMAND --api unix:///run/kpng/iptables.sock
   COMMAND --api unix:///run/kpng/iptables.sock -o yaml
 `;
 
-const backendTable: RowKind<typeof GetBackendResponseSchema> = {
+const backendTable: TableSpec<typeof GetBackendResponseSchema> = {
   schema: GetBackendResponseSchema,
   columns: [
     { title: "PROGRAM", cell: ({ program }) => program },
@@ -28,7 +29,7 @@ const backendTable: RowKind<typeof GetBackendResponseSchema> = {
     { title: "SERVICES", cell: ({ serviceCount }) => String(serviceCount) },
     { title: "ENDPOINTS", cell: ({ endpointCount }) => String(endpointCount) },
     { title: "LAST-SYNC", cell: ({ lastSync }) => formatAge(lastSync?.startedAt) },
-    { title: "TOOK", cell: ({ lastSync }) => formatDuration(lastSync?.duration) },
+    { title: "DURATION", cell: ({ lastSync }) => formatDuration(lastSync?.duration) },
     { title: "AGE", cell: ({ startedAt }) => formatAge(startedAt), isWide: true },
     { title: "VERSION", cell: ({ version }) => version, isWide: true },
     { title: "ERROR", cell: ({ lastSync }) => lastSync?.error ?? "" },
@@ -49,18 +50,17 @@ function describeDrift(first: string | undefined, otherCount: number): string {
   return first === undefined ? "" : `${first}${otherCount === 0 ? "" : `, ${otherCount} more`}`;
 }
 
-/** `kpng get backend`: asks a backend of this node. */
+/** `kpng get backend`: queries a backend of this node. */
 export const backendCommand: InspectCommand = {
   name: "backend",
-  description: "what a backend of this node holds, how its last sync went, and whether its rules stand",
+  description: "a backend of this node: its view, its last sync, and the state of its rules",
   options: outputOptions,
   examples: backendExamples,
   run: async (transport, _word, options) => {
     const output = readOutputOptions(options);
     const backend = await createClient(BackendInspectService, transport).getBackend({});
     printRows(backendTable, [backend], output);
-    if (output.format !== "table" && output.format !== "wide") return;
-    if (backend.ruleSets.length > 0) {
+    if (isTable(output) && backend.ruleSets.length > 0) {
       output.write(`\n${formatTable(ruleSetColumns, backend.ruleSets, output.hasHeaders)}`);
     }
   },

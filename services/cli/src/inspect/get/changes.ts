@@ -8,7 +8,7 @@ import { runList, watchOption } from "./list-command.ts";
 export const changesCommand: InspectCommand = {
   name: "changes",
   aliases: ["change"],
-  description: "what changed lately, and how long it took until it was in force; the newest first",
+  description: "recent changes, newest first, and how long the nodes took to apply them",
   options: [namespaceOption, serviceFilterOption, limitOption, watchOption, ...outputOptions],
   examples: `
 Examples:
@@ -16,9 +16,10 @@ Examples:
   COMMAND -n default --service web --watch
 `,
   run: runList({
-    kind: changeTable,
+    noun: "change",
+    table: changeTable,
     filterOf: (_, options) => ({ ...splitService(options), pageSize: Number(options.limit) }),
-    // One page: the limit is its size.
+    // One page, whose size is the limit.
     list: async (client, request) => ({ ...(await client.listChanges(request)), nextPageToken: "" }),
     watch: (client, { namespace, service }, call) => client.watchChanges({ namespace, service }, call),
     rowsOf: ({ changes }) => changes,

@@ -14,7 +14,7 @@ import { runList, watchOption } from "./list-command.ts";
 export const endpointsCommand: InspectCommand = {
   name: "endpoints",
   aliases: ["endpoint", "ep"],
-  description: "what EndpointSlices name, by pod or address",
+  description: "endpoints of EndpointSlices",
   argument: "[pod-or-address]",
   parseArgument: parseFilter,
   options: [namespaceOption, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
@@ -25,7 +25,8 @@ Examples:
   COMMAND --node n1 --watch
 `,
   run: runList({
-    kind: endpointTable,
+    noun: "endpoint",
+    table: endpointTable,
     filterOf: (endpoint = "", options) => ({ ...splitService(options), node: String(options.node), endpoint }),
     list: (client, request) => client.listEndpoints(request),
     watch: (client, filter, call) => client.watchEndpoints(filter, call),

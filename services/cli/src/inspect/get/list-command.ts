@@ -3,16 +3,18 @@ import type { CallOptions } from "@connectrpc/connect";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Options } from "../../context/command-context.ts";
-import { printRows, type RowKind, readOutputOptions, WatchPrinter } from "../print/output.ts";
+import { printRows, readOutputOptions, type TableSpec, WatchPrinter } from "../print/output.ts";
 import { type InspectClient, inspectClient, pageSize, readPages } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 
-/** The option of every list that continues with changes. */
-export const watchOption: OptionSpec = { flags: "-w, --watch", description: "go on with what changes" };
+/** The option of every list that can be watched. */
+export const watchOption: OptionSpec = { flags: "-w, --watch", description: "after the list, print changes" };
 
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
 interface List<D extends DescMessage, F, P, W> {
-  readonly kind: RowKind<D>;
+  /** One row, in messages: "Service". */
+  readonly noun: string;
+  readonly table: TableSpec<D>;
   readonly filterOf: (argument: string | undefined, options: Options) => F;
   readonly list: (
     client: InspectClient,
@@ -22,19 +24,23 @@ interface List<D extends DescMessage, F, P, W> {
   readonly rowsOf: (message: P | W) => readonly MessageShape<D>[];
 }
 
-/** Makes the action of a list command: prints all rows once, or the rows and their changes with `--watch`. */
+/**
+ * Makes the action of a list command: prints the rows once, or the rows and their changes with `--watch`.
+ *
+ * Errors of the action: REQUEST_FAILED if the argument matches no row.
+ */
 export function runList<
   D extends DescMessage,
   F extends object,
   P extends { readonly nextPageToken: string },
   W extends { readonly revision: bigint; readonly deleted?: readonly (string | bigint)[] },
->({ kind, filterOf, list, watch, rowsOf }: List<D, F, P, W>): InspectCommand["run"] {
+>({ noun, table, filterOf, list, watch, rowsOf }: List<D, F, P, W>): InspectCommand["run"] {
   return async (transport, argument, options, signal) => {
     const client = inspectClient(transport);
     const output = readOutputOptions(options);
     const filter = filterOf(argument, options);
     if (options.watch === true) {
-      const printer = new WatchPrinter(kind, output);
+      const printer = new WatchPrinter(table, output);
       for await (const message of watch(client, filter, { signal })) {
         printer.print(rowsOf(message), (message.deleted ?? []).map(String));
       }
@@ -44,9 +50,15 @@ export function runList<
       (pageToken) => list(client, { pageSize, ...filter, pageToken }),
       rowsOf,
     );
-    if (rows.length === 0 && argument !== undefined)
-      throw new ProcessError("REQUEST_FAILED", `nothing is called "${argument}"`);
-    printRows(kind, rows, output);
-    if (rows.length === 0) process.stderr.write("nothing found\n");
+    if (rows.length === 0 && argument !== undefined) {
+      throw new ProcessError("REQUEST_FAILED", `${noun} "${argument}" not found`);
+    }
+    printRows(table, rows, output);
+    if (rows.length === 0) warnEmpty(noun);
   };
+}
+
+/** Says on standard error that a list is empty, because a table without rows is not printed. */
+export function warnEmpty(noun: string): void {
+  process.stderr.write(`no ${noun}s found\n`);
 }

@@ -9,7 +9,7 @@ import { runList, watchOption } from "./list-command.ts";
 export const nodesCommand: InspectCommand = {
   name: "nodes",
   aliases: ["node", "no"],
-  description: "the nodes, and how far each has come",
+  description: "nodes, and the revision that each has applied",
   argument: "[name]",
   parseArgument: parseFilter,
   options: [...applyFilterOptions, watchOption, ...outputOptions],
@@ -18,11 +18,12 @@ Examples:
   # which nodes have not applied revision 1234?
   COMMAND --not-applied 1234
 
-  # who is not up to date?
+  # which nodes are not up to date?
   COMMAND --state behind,failing,absent --watch
 `,
   run: runList({
-    kind: nodeTable,
+    noun: "node",
+    table: nodeTable,
     filterOf: (name = "", options) => ({ name, ...applyFilterOf(options) }),
     list: (client, request) => client.listNodes(request),
     watch: (client, filter, call) => client.watchNodes(filter, call),

@@ -8,7 +8,7 @@ import { runList, watchOption } from "./list-command.ts";
 export const servicesCommand: InspectCommand = {
   name: "services",
   aliases: ["service", "svc"],
-  description: "what the watcher knows of Services, with how many of their endpoints are ready",
+  description: "Services, with the number of their ready endpoints",
   argument: "[name]",
   parseArgument: parseServiceName,
   options: [namespaceOption, watchOption, ...outputOptions],
@@ -18,7 +18,8 @@ Examples:
   COMMAND default/web -o yaml
 `,
   run: runList({
-    kind: serviceTable,
+    noun: "Service",
+    table: serviceTable,
     filterOf: splitName,
     list: (client, request) => client.listServices(request),
     watch: (client, filter, call) => client.watchServices(filter, call),

@@ -9,7 +9,7 @@ import { runList, watchOption } from "./list-command.ts";
 export const subscribersCommand: InspectCommand = {
   name: "subscribers",
   aliases: ["subscriber", "sub"],
-  description: "the streams that are open: backends, relays, people",
+  description: "open streams of backends, relays and people",
   options: [nodeFilterOption, ...applyFilterOptions, watchOption, ...outputOptions],
   examples: `
 Examples:
@@ -17,7 +17,8 @@ Examples:
   COMMAND --node n1
 `,
   run: runList({
-    kind: subscriberTable,
+    noun: "subscriber",
+    table: subscriberTable,
     filterOf: (_, options) => ({ node: String(options.node), ...applyFilterOf(options) }),
     list: (client, request) => client.listSubscribers(request),
     watch: (client, filter, call) => client.watchSubscribers(filter, call),

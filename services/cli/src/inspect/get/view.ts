@@ -7,47 +7,40 @@ import {
   serviceFilterOption,
   splitService,
 } from "../query/filter-options.ts";
-import { inspectClient, pageSize, readPages, unknownNode } from "../query/inspect-client.ts";
+import { inspectClient, readNodeEndpoints } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { decisionTable } from "../tables/decision-table.ts";
+import { warnEmpty } from "./list-command.ts";
 
 /** `kpng get view`. */
 export const viewCommand: InspectCommand = {
   name: "view",
-  description: "what a node does with each endpoint, and why",
+  description: "every endpoint as a node uses it, with the reason",
   argument: "<node>",
   parseArgument: parseNodeName,
   options: [
     namespaceOption,
     serviceFilterOption,
-    { flags: "--endpoint <pod-or-address>", description: "only of this endpoint", default: "", parse: parseFilter },
+    { flags: "--endpoint <pod-or-address>", description: "only this endpoint", default: "", parse: parseFilter },
     { flags: "--unused", description: "only endpoints that the node does not use" },
     ...outputOptions,
   ],
   examples: `
 Examples:
-  # why does n1 not send to pod web-2?
+  # why does n1 not use pod web-2?
   COMMAND n1 --endpoint web-2
 
   COMMAND n1 --unused -n default
 `,
   run: async (transport, nodeName = "", options) => {
-    const client = inspectClient(transport);
-    const filter = {
+    const rows = await readNodeEndpoints(inspectClient(transport), {
       ...splitService(options),
       nodeName,
       serviceProxyName: readProxyName(options),
       endpoint: String(options.endpoint),
       onlyUnused: options.unused === true,
-    };
-    const rows = await readPages(
-      (pageToken) => client.listNodeEndpoints({ ...filter, pageSize, pageToken }),
-      (page) => {
-        if (!page.isNodeKnown) process.stderr.write(`${unknownNode(nodeName)}\n`);
-        return page.decisions;
-      },
-    );
+    });
     printRows(decisionTable, rows, readOutputOptions(options));
-    if (rows.length === 0) process.stderr.write("nothing found\n");
+    if (rows.length === 0) warnEmpty("endpoint");
   },
 };

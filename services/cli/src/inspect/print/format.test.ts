@@ -15,25 +15,25 @@ test.each([
   [200_000, "3m20s"],
   [7_500_000, "2h5m"],
   [86_400_000 * 4, "4d"],
-])("%f ms are %s", (ms, text) => {
+])("formatMs formats %f ms as %s", (ms, text) => {
   expect(formatMs(ms)).toBe(text);
 });
 
-test("an age is in whole seconds, and never negative", () => {
+test("formatAge prints whole seconds, and 0s for a time in the future", () => {
   expect(formatAge(timestampFromMs(1_000), 13_900)).toBe("12s");
   expect(formatAge(timestampFromMs(5_000), 1_000)).toBe("0s");
   expect(formatAge(undefined)).toBe("");
 });
 
-test("a moment is a clock time in UTC", () => {
+test("formatClock prints UTC clock time with milliseconds", () => {
   expect(formatClock(timestampFromMs(Date.UTC(2026, 0, 2, 3, 4, 5, 67)))).toBe("03:04:05.067");
 });
 
-test("one is singular", () => {
+test("formatCount uses the singular for 1 only", () => {
   expect([0, 1, 2].map((count) => formatCount(count, "slice"))).toEqual(["0 slices", "1 slice", "2 slices"]);
 });
 
-test("a value of an enum is a word", () => {
+test("formatEnum prints a value without its prefix, and nothing for an unknown value", () => {
   expect(formatEnum(ApplyStateSchema, ApplyState.CURRENT)).toBe("current");
   expect(formatEnum(ApplyStateSchema, 99 as ApplyState)).toBe("");
 });

@@ -2,16 +2,17 @@ import type { DescEnum } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 
-/** Milliseconds since 1970. */
+/** Returns a time in milliseconds since 1970. */
 export function timestampMs({ seconds, nanos }: Timestamp): number {
   return Number(seconds) * 1_000 + nanos / 1_000_000;
 }
 
+/** Returns a duration in milliseconds. */
 export function durationMs({ seconds, nanos }: Duration): number {
   return Number(seconds) * 1_000 + nanos / 1_000_000;
 }
 
-/** *Shape:* `350µs`, `1.2ms`, `45ms`, `1.25s`, `3m20s`, `2h5m`, `4d`: three digits that matter. */
+/** Formats a duration with three significant digits: `350µs`, `1.2ms`, `45ms`, `1.25s`, `3m20s`, `2h5m`, `4d`. */
 export function formatMs(ms: number): string {
   if (ms < 0.9995) return `${Math.round(ms * 1_000)}µs`;
   if (ms < 999.5) return `${threeDigits(ms)}ms`;
@@ -23,34 +24,34 @@ export function formatMs(ms: number): string {
   return pair(Math.round(minutes / 60), 24, "d", "h");
 }
 
-/** "" for one that is absent. */
+/** Formats a duration; "" if it is absent. */
 export function formatDuration(duration: Duration | undefined): string {
   return duration === undefined ? "" : formatMs(durationMs(duration));
 }
 
-/** How long ago, to the second: "12s"; "" for a time that is absent. Clocks that differ give no negative ages. */
+/** Formats the age of a time, in whole seconds: "12s"; "" if it is absent, "0s" if it is in the future. */
 export function formatAge(time: Timestamp | undefined, nowMs: number = Date.now()): string {
   if (time === undefined) return "";
   const ms = Math.max(0, nowMs - timestampMs(time));
   return ms < 60_000 ? `${Math.floor(ms / 1_000)}s` : formatMs(ms);
 }
 
-/** Clock time of a moment, in UTC, to the millisecond: "12:03:44.120". */
+/** Formats a time as UTC clock time with milliseconds: "12:03:44.120". */
 export function formatClock(time: Timestamp | undefined): string {
   return time === undefined ? "" : new Date(timestampMs(time)).toISOString().slice(11, 23);
 }
 
-/** "1 slice", "2 slices", "0 slices". */
-export function formatCount(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? "" : "s"}`;
+/** Formats a number with its noun: "1 slice", "2 slices", "0 slices". */
+export function formatCount(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** The name of an enum's value in the words of the terminal: `APPLY_STATE_CURRENT` of ApplyState is "current". */
+/** Formats a value of an enum in lower case, without its prefix: `APPLY_STATE_CURRENT` is "current". */
 export function formatEnum(schema: DescEnum, value: number): string {
   return (schema.value[value]?.localName ?? "").toLowerCase().replaceAll("_", " ");
 }
 
-/** "TCP"; "" for one that is not said. */
+/** Formats a protocol: "TCP"; "" if it is unspecified. */
 export function formatProtocol(protocol: Protocol): string {
   return protocol === Protocol.UNSPECIFIED ? "" : (ProtocolSchema.value[protocol]?.localName ?? "");
 }

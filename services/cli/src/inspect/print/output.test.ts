@@ -14,7 +14,7 @@ function printed(format: OutputFormat, rows = [web, dns], hasHeaders = true): st
   return parts.join("");
 }
 
-test("a table has columns as wide as their widest cell, and a dash for what is not there", () => {
+test("a table has columns as wide as their widest cell, and a dash for an empty cell", () => {
   expect(printed("table")).toBe(
     [
       "NAMESPACE     NAME   TYPE        CLUSTER-IP   EXTERNAL-IP   PORTS   READY",
@@ -28,7 +28,7 @@ test("a table has columns as wide as their widest cell, and a dash for what is n
   expect(printed("table", [])).toBe("");
 });
 
-test("json is one array, jsonl a line each, yaml a document each, with every field", () => {
+test("json prints one array, jsonl one line per row, yaml one document per row, with every field", () => {
   const expected = { name: "web", clusterIps: ["10.96.0.1"], sourceRanges: [], affinitySeconds: 0 };
   expect(JSON.parse(printed("json"))[0]).toMatchObject(expected);
   expect(JSON.parse(printed("json", []))).toEqual([]);
@@ -42,7 +42,7 @@ test("json is one array, jsonl a line each, yaml a document each, with every fie
   expect(parse(printed("yaml", [web]))).toMatchObject(expected);
 });
 
-test("a watch says what became of each row, with titles once and columns that stay where they are", () => {
+test("a watch prints the event of each row, the headers once, and aligned columns", () => {
   const parts: string[] = [];
   const printer = new WatchPrinter(serviceTable, {
     format: "table",
@@ -51,13 +51,13 @@ test("a watch says what became of each row, with titles once and columns that st
   });
   printer.print([dns], []);
   printer.print([web], ["default/old"]);
-  const [titles, first, second, third] = parts.join("").split("\n");
-  expect(titles).toMatch(/^EVENT +NAMESPACE/);
+  const [headers, first, second, third] = parts.join("").split("\n");
+  expect(headers).toMatch(/^EVENT +NAMESPACE/);
   expect(second?.indexOf("web")).toBe(first?.indexOf("dns"));
   expect(third).toBe("delete   default/old");
 });
 
-test("a watch in json tells puts from deletes", () => {
+test("a watch prints puts and deletes as JSON objects", () => {
   const parts: string[] = [];
   const printer = new WatchPrinter(serviceTable, {
     format: "jsonl",
@@ -76,7 +76,7 @@ test("a watch in json tells puts from deletes", () => {
   ]);
 });
 
-test("what a node says of itself cannot move the cursor or break a line", () => {
+test("a table replaces control characters in cells by spaces", () => {
   const evil = create(ServiceSchema, { name: "a\u001b[2J\nb" });
   expect(printed("table", [evil], false).trimEnd()).not.toMatch(/\p{Cc}/u);
 });

@@ -10,28 +10,23 @@ export type OutputFormat = (typeof formats)[number];
 export const outputOptions: readonly OptionSpec[] = [
   {
     flags: "-o, --output <format>",
-    description: "table, wide, json (one array), jsonl (an object a line) or yaml (a document each)",
+    description: "table, wide, json (one array), jsonl (one object per line) or yaml (one document per object)",
     default: "table",
     // KPNG_OUTPUT is the file of to-file.
     env: "KPNG_OUTPUT_FORMAT",
     parse: (text) => {
-      if (!(formats as readonly string[]).includes(text)) {
-        throw new InvalidArgumentError(`the format is one of ${formats.join(", ")}`);
-      }
-      return text;
+      if ((formats as readonly string[]).includes(text)) return text;
+      throw new InvalidArgumentError("expected table, wide, json, jsonl or yaml");
     },
   },
-  { flags: "--no-headers", description: "leave out the titles of a table", env: "KPNG_NO_HEADERS" },
+  { flags: "--no-headers", description: "print tables without headers", env: "KPNG_NO_HEADERS" },
 ];
 
-/** What a row's message is, and how it looks in a table. */
-export interface RowKind<D extends DescMessage> {
+/** Columns that show messages of one type as the rows of a table. */
+export interface TableSpec<D extends DescMessage> {
   readonly schema: D;
   readonly columns: readonly Column<MessageShape<D>>[];
 }
-
-/** What became of a row in a watch. */
-export type RowEvent = "put" | "delete";
 
 export interface OutputOptions {
   readonly format: OutputFormat;
@@ -48,87 +43,80 @@ export function readOutputOptions(options: Readonly<Record<string, unknown>>): O
   };
 }
 
-/** Prints all rows of a list. */
+/** True for the formats that are text for people, and not for programs. */
+export function isTable({ format }: OutputOptions): boolean {
+  return format === "table" || format === "wide";
+}
+
+/** Prints the rows of a list. Prints no table for an empty list. */
 export function printRows<D extends DescMessage>(
-  { schema, columns }: RowKind<D>,
+  { schema, columns }: TableSpec<D>,
   rows: readonly MessageShape<D>[],
-  { format, hasHeaders, write }: OutputOptions,
+  output: OutputOptions,
 ): void {
-  switch (format) {
-    case "json":
-      write(
-        `${JSON.stringify(
-          rows.map((row) => toPlain(schema, row)),
-          undefined,
-          2,
-        )}\n`,
-      );
-      break;
-    case "jsonl":
-      for (const row of rows) write(`${JSON.stringify(toPlain(schema, row))}\n`);
-      break;
-    case "yaml":
-      for (const row of rows) write(`---\n${toYaml(toPlain(schema, row))}`);
-      break;
-    default:
-      if (rows.length > 0) write(formatTable(shown(columns, format), rows, hasHeaders));
-  }
+  if (isTable(output)) {
+    if (rows.length > 0) output.write(formatTable(shownColumns(columns, output), rows, output.hasHeaders));
+  } else printMessages(schema, rows, output);
+}
+
+/** Prints messages as JSON or YAML. */
+export function printMessages<D extends DescMessage>(
+  schema: D,
+  messages: readonly MessageShape<D>[],
+  { format, write }: OutputOptions,
+): void {
+  const plain = messages.map((message) => toPlain(schema, message));
+  if (format === "json") write(`${JSON.stringify(plain, undefined, 2)}\n`);
+  else for (const value of plain) write(formatValue(value, format));
 }
 
 /**
- * Prints the rows of a watch as they come. In a table the first column says what became of each; otherwise each is an
- * object `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`.
+ * Prints the rows of a watch as they arrive.
+ *
+ * The first column of a table is the event, "put" or "delete". The other formats print an object per event:
+ * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`.
  */
 export class WatchPrinter<D extends DescMessage> {
-  readonly #kind: RowKind<D>;
-  readonly #options: OutputOptions;
+  readonly #table: TableSpec<D>;
+  readonly #output: OutputOptions;
+  /** Column widths, kept so that later rows align with earlier ones. */
   readonly #widths: number[] = [];
-  #hasTitles: boolean;
+  #needsHeaders: boolean;
 
-  constructor(kind: RowKind<D>, options: OutputOptions) {
-    this.#kind = kind;
-    this.#options = options;
-    this.#hasTitles = options.hasHeaders;
+  constructor(table: TableSpec<D>, output: OutputOptions) {
+    this.#table = table;
+    this.#output = output;
+    this.#needsHeaders = output.hasHeaders;
   }
 
-  print(rows: readonly MessageShape<D>[], deleted: readonly string[]): void {
-    const { schema, columns } = this.#kind;
-    const { format, write } = this.#options;
-    const plain = [
-      ...rows.map((row) => ({ event: "put" satisfies RowEvent, row: toPlain(schema, row) })),
-      ...deleted.map((key) => ({ event: "delete" satisfies RowEvent, key })),
-    ];
-    switch (format) {
-      case "json":
-        for (const one of plain) write(`${JSON.stringify(one, undefined, 2)}\n`);
-        return;
-      case "jsonl":
-        for (const one of plain) write(`${JSON.stringify(one)}\n`);
-        return;
-      case "yaml":
-        for (const one of plain) write(`---\n${toYaml(one)}`);
-        return;
-      default: {
-        const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
-        if (rows.length > 0) {
-          write(formatTable([event, ...shown(columns, format)], rows, this.#hasTitles, this.#widths));
-          this.#hasTitles = false;
-        }
-        for (const key of deleted) write(`delete   ${key}\n`);
-      }
+  print(rows: readonly MessageShape<D>[], deletedKeys: readonly string[]): void {
+    const { schema, columns } = this.#table;
+    const { format, write } = this.#output;
+    if (!isTable(this.#output)) {
+      for (const row of rows) write(formatValue({ event: "put", row: toPlain(schema, row) }, format));
+      for (const key of deletedKeys) write(formatValue({ event: "delete", key }, format));
+      return;
     }
+    const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
+    if (rows.length > 0) {
+      const shown = [event, ...shownColumns(columns, this.#output)];
+      write(formatTable(shown, rows, this.#needsHeaders, this.#widths));
+      this.#needsHeaders = false;
+    }
+    for (const key of deletedKeys) write(`delete   ${key}\n`);
   }
 }
 
-function shown<T>(columns: readonly Column<T>[], format: OutputFormat): readonly Column<T>[] {
+function shownColumns<T>(columns: readonly Column<T>[], { format }: OutputOptions): readonly Column<T>[] {
   return columns.filter(({ isWide }) => isWide !== true || format === "wide");
 }
 
-/** As protobuf's JSON, with every field: who asks with jq should not have to know which are left out. */
-function toPlain<D extends DescMessage>(schema: D, row: MessageShape<D>): JsonObject {
-  return toJson(schema, row, { alwaysEmitImplicit: true }) as JsonObject;
+/** Converts to protobuf's JSON with every field, so that a jq filter does not depend on which fields are set. */
+function toPlain<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
+  return toJson(schema, message, { alwaysEmitImplicit: true }) as JsonObject;
 }
 
-function toYaml(value: unknown): string {
-  return new Document(value, { aliasDuplicateObjects: false }).toString({ lineWidth: 0 });
+function formatValue(value: JsonObject, format: OutputFormat): string {
+  if (format !== "yaml") return `${JSON.stringify(value, undefined, format === "json" ? 2 : 0)}\n`;
+  return `---\n${new Document(value, { aliasDuplicateObjects: false }).toString({ lineWidth: 0 })}`;
 }

@@ -1,45 +1,42 @@
 /** A column of a table. */
 export interface Column<T> {
-  /** In capitals, as kubectl's. */
+  /** In capitals, as in kubectl. */
   readonly title: string;
-  /** The text of a row; "" is shown as "-", or as {@link none}. */
+  /** Text of a row; "" is shown as {@link placeholder}. */
   readonly cell: (row: T) => string;
-  readonly none?: string | undefined;
-  /** Only with `-o wide`. */
+  /** Default "-". */
+  readonly placeholder?: string | undefined;
+  /** Shown only with `-o wide`. */
   readonly isWide?: boolean | undefined;
 }
 
 const gap = "   ";
 
 /**
- * Formats rows as kubectl does: left-aligned columns as wide as their widest cell, three spaces between them. `widths` are
- * the least widths, which the ones that were needed replace: so that later rows of a watch stand under the first.
+ * Formats rows as kubectl does: left-aligned columns, as wide as their widest cell, with three spaces between them.
  *
- * Pure but for `widths`.
+ * `widths` are minimum widths; the call updates them, so that later rows of a watch align with earlier ones.
  */
 export function formatTable<T>(
   columns: readonly Column<T>[],
   rows: readonly T[],
-  hasTitles: boolean,
+  hasHeaders: boolean,
   widths: number[] = [],
 ): string {
-  const cells = rows.map((row) => columns.map(({ cell, none = "-" }) => oneLine(cell(row)) || none));
-  if (hasTitles) cells.unshift(columns.map(({ title }) => title));
+  const cells = rows.map((row) => columns.map(({ cell, placeholder = "-" }) => oneLine(cell(row)) || placeholder));
+  if (hasHeaders) cells.unshift(columns.map(({ title }) => title));
   for (const line of cells) {
     for (const [index, text] of line.entries()) widths[index] = Math.max(widths[index] ?? 0, text.length);
   }
-  return cells
-    .map(
-      (line) =>
-        `${line
-          .map((text, index) => text.padEnd(widths[index] ?? 0))
-          .join(gap)
-          .trimEnd()}\n`,
-    )
-    .join("");
+  const formatLine = (line: readonly string[]): string =>
+    line
+      .map((text, index) => text.padEnd(widths[index] ?? 0))
+      .join(gap)
+      .trimEnd();
+  return cells.map((line) => `${formatLine(line)}\n`).join("");
 }
 
-/** What a node says of its errors has several lines, and must not be able to move the cursor. */
+/** Replaces control characters by spaces: error messages of nodes contain line breaks, and must not move the cursor. */
 export function oneLine(text: string): string {
   return text.replaceAll(/\p{Cc}+/gu, " ").trim();
 }

@@ -4,73 +4,74 @@ import { InvalidArgumentError } from "commander";
 import type { Options } from "../../context/command-context.ts";
 
 /**
- * Takes a name that says which things are meant. An empty one, most often of a variable that is not set, is refused: it
- * would stand for all of them.
+ * Accepts the value of a filter unless it is empty.
+ *
+ * An empty filter would select everything, which is a surprise if a script passes an unset variable.
  */
 export function parseFilter(text: string): string {
-  if (text.trim() === "") throw new InvalidArgumentError("it is empty; leave it out for all");
+  if (text.trim() === "") throw new InvalidArgumentError("the value is empty; omit it to select all");
   return text;
 }
 
-/** Takes `name` or `namespace/name`. */
+/** Accepts `name` or `namespace/name`. */
 export function parseServiceName(text: string): string {
   parseFilter(text);
   if (/^[^/\s]+(\/[^/\s]+)?$/.test(text)) return text;
-  throw new InvalidArgumentError("a Service is written name or namespace/name");
+  throw new InvalidArgumentError("expected a Service as name or namespace/name");
 }
 
 export const namespaceOption: OptionSpec = {
   flags: "-n, --namespace <name>",
-  description: "only of this namespace (default: all)",
+  description: "only this namespace (default: all)",
   default: "",
   parse: (text) => {
     parseFilter(text);
     if (/^[^/\s]+$/.test(text)) return text;
-    throw new InvalidArgumentError('a namespace is one name, without "/"');
+    throw new InvalidArgumentError('expected the name of a namespace, without "/"');
   },
 };
 
 export const serviceFilterOption: OptionSpec = {
   flags: "--service <name>",
-  description: "only of this Service: name or namespace/name",
+  description: "only this Service: name or namespace/name",
   default: "",
   parse: parseServiceName,
 };
 
 export const nodeFilterOption: OptionSpec = {
   flags: "--node <name>",
-  description: "only of this node",
+  description: "only this node",
   default: "",
   parse: parseNodeName,
 };
 
 export const limitOption: OptionSpec = {
   flags: "--limit <count>",
-  description: "at most so many of the newest",
+  description: "maximum number of changes, newest first",
   default: 20,
   parse: parseWholeNumber("--limit", 1, 1_000),
 };
 
 /**
- * Reads what `parseServiceName` took, or "" for all, with `--namespace`.
+ * Combines the argument that `parseServiceName` accepted, if there is one, with `--namespace`.
  *
- * Errors: BAD_OPTION where the two name different namespaces.
+ * Errors: BAD_OPTION if both name a namespace, and not the same one.
  */
-export function splitName(word: string | undefined, options: Options): { namespace: string; name: string } {
-  const [first = "", second] = (word ?? "").split("/");
+export function splitName(argument: string | undefined, options: Options): { namespace: string; name: string } {
+  const [first = "", second] = (argument ?? "").split("/");
   const namespace = String(options.namespace ?? "");
   if (second === undefined) return { namespace, name: first };
   if (namespace === "" || namespace === first) return { namespace: first, name: second };
-  throw new ProcessError("BAD_OPTION", `"${word}" and --namespace "${namespace}" name different namespaces`);
+  throw new ProcessError("BAD_OPTION", `"${argument}" and --namespace "${namespace}" name different namespaces`);
 }
 
-/** The same of the option `--service`. */
+/** Combines `--service` with `--namespace`. Errors: BAD_OPTION, as {@link splitName}. */
 export function splitService(options: Options): { namespace: string; service: string } {
   const { namespace, name } = splitName(String(options.service ?? ""), options);
   return { namespace, service: name };
 }
 
-/** At a source the option names several, the first of which is the standard one. */
+/** The value of `--service-proxy-name`, or "" after a source: there it is a list, and the watcher applies it. */
 export function readProxyName({ serviceProxyName }: Options): string {
   return typeof serviceProxyName === "string" ? serviceProxyName : "";
 }

@@ -1,56 +1,82 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type Client, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
-import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import type { EndpointDecision } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { InspectService, type ListNodeEndpointsRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 
-/** Asks a watcher. */
+/** Client of a watcher's inspect API. */
 export type InspectClient = Client<typeof InspectService>;
 
 export function inspectClient(transport: Transport): InspectClient {
   return createClient(InspectService, transport);
 }
 
-/** Largest pages, so that a big list takes few calls. */
+/** Rows per page: the maximum, so that a long list takes few calls. */
 export const pageSize = 1_000;
 
-/** Reads all pages of a list. */
-export async function readPages<R extends { readonly nextPageToken: string }, T>(
-  ask: (pageToken: string) => Promise<R>,
-  rowsOf: (response: R) => readonly T[],
+/** Reads all pages of a list and returns their rows. */
+export async function readPages<P extends { readonly nextPageToken: string }, T>(
+  readPage: (pageToken: string) => Promise<P>,
+  rowsOf: (page: P) => readonly T[],
 ): Promise<T[]> {
   const rows: T[] = [];
   for (let pageToken = ""; ; ) {
-    const response = await ask(pageToken);
-    rows.push(...rowsOf(response));
-    pageToken = response.nextPageToken;
+    const page = await readPage(pageToken);
+    rows.push(...rowsOf(page));
+    pageToken = page.nextPageToken;
     if (pageToken === "") return rows;
   }
 }
 
-/** A warning: what is answered of such a node is what one without zone and endpoints would do. */
-export function unknownNode(nodeName: string): string {
-  return `the cluster does not know a node "${nodeName}"`;
+/** Returns the endpoints of a node's view, and warns on standard error if the cluster does not know the node. */
+export async function readNodeEndpoints(
+  client: InspectClient,
+  filter: MessageInitShape<typeof ListNodeEndpointsRequestSchema> & { readonly nodeName: string },
+): Promise<readonly EndpointDecision[]> {
+  let isNodeKnown = true;
+  const decisions = await readPages(
+    (pageToken) => client.listNodeEndpoints({ ...filter, pageSize, pageToken }),
+    (page) => {
+      isNodeKnown = page.isNodeKnown;
+      return page.decisions;
+    },
+  );
+  if (!isNodeKnown) warnUnknownNode(filter.nodeName);
+  return decisions;
 }
 
-/** Does `work`; what the watcher answers in place of an answer becomes an error of ours. Errors: REQUEST_FAILED. */
-export async function asking<T>(watcher: string, signal: AbortSignal, work: () => Promise<T>): Promise<T | undefined> {
+/** Warns on standard error: an answer about an unknown node is the answer for a node without zone and endpoints. */
+export function warnUnknownNode(nodeName: string): void {
+  process.stderr.write(`warning: node "${nodeName}" not found in the cluster\n`);
+}
+
+/**
+ * Runs `work`; an error of an RPC becomes an error that names the server. Returns undefined if `signal` aborted.
+ *
+ * Errors: REQUEST_FAILED.
+ */
+export async function withRequestErrors<T>(
+  server: string,
+  signal: AbortSignal,
+  work: () => Promise<T>,
+): Promise<T | undefined> {
   try {
     return await work();
   } catch (error) {
     if (signal.aborted) return undefined;
     if (!(error instanceof ConnectError)) throw error;
-    const what = whatHappened(error);
-    throw new ProcessError("REQUEST_FAILED", `${watcher} ${what}`, { cause: error });
+    throw new ProcessError("REQUEST_FAILED", `${server}: ${describeFailure(error)}`, { cause: error });
   }
 }
 
-function whatHappened({ code, rawMessage }: ConnectError): string {
-  // What is no answer of a method of ours: a server of something else, or ours without the service.
+function describeFailure({ code, rawMessage }: ConnectError): string {
+  // An HTTP error instead of a gRPC status: the server has no such service.
   if (code === Code.Unimplemented && rawMessage.startsWith("HTTP ")) {
     return (
-      "does not know such questions: it is nothing of kpng, an older version, a watcher that runs with " +
-      "--inspect-api=false, or a watcher in the place of a backend's --inspect-socket (or the reverse)"
+      "no inspect API there: not a kpng server, an older version, a watcher with --inspect-api=false, or a watcher " +
+      "in place of a backend's --inspect-socket (or the reverse)"
     );
   }
-  const isRefusal = code === Code.InvalidArgument || code === Code.Unimplemented || code === Code.PermissionDenied;
-  return isRefusal ? "refuses the question" : "gives no answer";
+  const isRejected = code === Code.InvalidArgument || code === Code.Unimplemented || code === Code.PermissionDenied;
+  return isRejected ? "request rejected" : "request failed";
 }

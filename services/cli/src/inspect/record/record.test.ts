@@ -42,15 +42,15 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Records until `whileRecording` is done. */
+/** Records while `whileRecording` runs. */
 async function record(path: string, whileRecording: () => Promise<void>): Promise<void> {
-  const enough = new AbortController();
+  const stopRecording = new AbortController();
   const options = { output: path, for: 600_000, node: "n1" };
-  const recorded = recordCommand.run(dial({ api: server.address }), undefined, options, enough.signal);
+  const recorded = recordCommand.run(dial({ api: server.address }), undefined, options, stopRecording.signal);
   await expect.poll(() => subscribers.open.size).toBe(1);
   await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
   await whileRecording();
-  enough.abort();
+  stopRecording.abort();
   await recorded;
 }
 
@@ -63,13 +63,13 @@ async function change(apply: () => void): Promise<void> {
   await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
 }
 
-/** Plays all of a recording, or up to a time, at once. */
-async function play(path: string, untilMs?: number): Promise<Store> {
-  const played = new Store();
+/** Replays a recording without delays, up to `untilMs` or to its end. */
+async function replay(path: string, untilMs?: number): Promise<Store> {
+  const replayed = new Store();
   const log = createLog("error", () => undefined);
-  void replaySource({ path, speed: 0, untilMs, sink: played, log, health: new Health() }).run(stop.signal);
-  await played.next(0, stop.signal);
-  return played;
+  void replaySource({ path, speed: 0, untilMs, sink: replayed, log, health: new Health() }).run(stop.signal);
+  await replayed.next(0, stop.signal);
+  return replayed;
 }
 
 const contentOf = ({ snapshot }: Store) => ({
@@ -81,7 +81,7 @@ const contentOf = ({ snapshot }: Store) => ({
 });
 
 test.each(["r.jsonl", "r.jsonl.gz"])(
-  "what a watcher went through is played again from %s, up to any moment",
+  "a replay of %s yields the recorded state, at any time of the recording",
   async (name) => {
     const path = join(folder, name);
     const before = contentOf(store);
@@ -90,19 +90,19 @@ test.each(["r.jsonl", "r.jsonl.gz"])(
       await change(() => store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.2")]) }]));
       await change(() => store.apply([{ kind: "delete-service", key: "ns/later" }]));
     });
-    const played = await play(path);
-    expect(contentOf(played)).toEqual(contentOf(store));
-    expect(played.snapshot.revision).toBe(4);
+    const replayed = await replay(path);
+    expect(contentOf(replayed)).toEqual(contentOf(store));
+    expect(replayed.snapshot.revision).toBe(4);
     const batchTimes = readRecording(path).flatMap((line) =>
       line.kind === "op" && line.op.Op.case === "Sync" ? [line.atMs] : [],
     );
     expect(batchTimes).toHaveLength(4);
-    expect(contentOf(await play(path, batchTimes[0]))).toEqual(before);
-    expect(contentOf(await play(path, 0))).toEqual(before);
+    expect(contentOf(await replay(path, batchTimes[0]))).toEqual(before);
+    expect(contentOf(await replay(path, 0))).toEqual(before);
   },
 );
 
-test("it also holds what the watcher said of streams, changes and the node; only its owner can read it", async () => {
+test("a recording contains streams, changes and the view of a node, and only its owner can read it", async () => {
   const path = join(folder, "r.jsonl");
   await record(path, () => change(() => store.apply([{ kind: "put-node", node: node("n2") }])));
   const rows = readRecording(path).flatMap((line) => (line.kind === "rows" ? [line] : []));
@@ -113,24 +113,24 @@ test("it also holds what the watcher said of streams, changes and the node; only
   expect(readdirSync(folder)).toEqual(["r.jsonl"]);
 });
 
-test("no file is left of a recording that fails", async () => {
+test("a recording that fails leaves no file", async () => {
   const options = { output: join(folder, "r.jsonl.gz"), for: 1, node: "" };
   const transport = dial({ api: `unix://${join(folder, "none.sock")}` });
   await expect(recordCommand.run(transport, undefined, options, stop.signal)).rejects.toThrow(/ENOENT/);
   expect(readdirSync(folder)).toEqual([]);
 });
 
-test("what is there and is no file, such as a device, stays what it is", async () => {
+test("a recording does not replace a device or pipe", async () => {
   const path = join(folder, "pipe");
   execFileSync("mkfifo", [path]);
   const options = { output: path, for: 1, node: "" };
   await expect(recordCommand.run(dial({ api: server.address }), undefined, options, stop.signal)).rejects.toThrow(
-    `[REQUEST_FAILED] cannot write ${path}: it is there and is no file`,
+    `[REQUEST_FAILED] cannot write ${path}: it exists and is not a regular file`,
   );
   expect(statSync(path).isFIFO()).toBe(true);
 });
 
-test("a file that is not there, or is cut short while packed, is named", async () => {
+test("the error for a missing or truncated recording names the file", async () => {
   expect(() => readRecording(join(folder, "none"))).toThrow(/BAD_INPUT.*cannot read the recording .*none/);
   const path = join(folder, "r.jsonl.gz");
   await record(path, async () => undefined);

@@ -4,40 +4,41 @@ import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { parseDurationMs, parseNodeName, parseSomeText } from "@kpng/process/options.ts";
-import type { RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
+import type { RecordedRows } from "@kpng/watcher/source/replay/recording.ts";
 import packageJson from "../../../package.json" with { type: "json" };
-import { inspectClient, pageSize, readPages, unknownNode } from "../query/inspect-client.ts";
+import { inspectClient, pageSize, readNodeEndpoints, readPages } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { recordOps } from "./record-ops.ts";
-import { openRecordingFile } from "./recording-file.ts";
+import { createRecordingFile } from "./recording-file.ts";
 
+/** `kpng record`. */
 export const recordCommand: InspectCommand = {
   name: "record",
-  description: "write what a watcher holds, and what changes for a while, into a file that can be replayed",
+  description: "record the state of a watcher and its changes, in a file that kpng replay reads",
   options: [
     {
       flags: "-o, --output <file>",
-      description: "where to write, packed if the name ends in .gz",
+      description: "file to write; compressed if its name ends in .gz",
       default: "kpng-recording.jsonl.gz",
       env: "KPNG_RECORDING",
       parse: parseSomeText,
     },
     {
       flags: "--for <duration>",
-      description: "how long to record (0: the state alone)",
+      description: "how long to record changes (0: only the state)",
       default: 60_000,
       parse: parseDurationMs,
     },
     {
       flags: "--node <name>",
-      description: "also what this node does with each endpoint, and why",
+      description: "also record how this node uses each endpoint, with the reason",
       default: "",
       parse: parseNodeName,
     },
   ],
   examples: `
-The file holds the names, addresses, labels and errors of the cluster: look at it before you give it away. Ctrl-C ends the
-recording early and keeps it.
+The file contains names, addresses, labels and errors of the cluster: review it before you share it. Ctrl-C ends the
+recording early and keeps the file.
 
 Examples:
   COMMAND --for 5m -o problem.jsonl.gz
@@ -46,56 +47,50 @@ Examples:
   kpng replay -i problem.jsonl.gz --speed 10 to-api
   kpng trace --recording problem.jsonl.gz
 `,
-  run: async (transport, _word, options, signal) => {
+  run: async (transport, _argument, options, signal) => {
     const path = String(options.output);
-    const beganAtMs = Date.now();
-    const file = openRecordingFile(path);
-    try {
-      const client = inspectClient(transport);
-      const status = await client.getStatus({});
-      const head = { recordedBy: `kpng ${packageJson.version}`, beganAt: new Date(beganAtMs).toISOString() };
-      await file.write({ kind: "head", ...head, status: toJson(GetStatusResponseSchema, status) });
-      const rows = async <D extends DescMessage>(
-        of: Extract<RecordingLine, { kind: "rows" }>["of"],
-        schema: D,
-        messages: readonly MessageShape<D>[],
-      ): Promise<void> => {
-        const json = messages.map((message): JsonValue => toJson(schema, message));
-        await file.write({ kind: "rows", of, atMs: Date.now() - beganAtMs, rows: json });
-      };
-      const subscribers = () =>
-        readPages(
-          (pageToken) => client.listSubscribers({ pageSize, pageToken, node: String(options.node) }),
-          (page) => page.subscribers,
-        );
-      await rows("subscribers", SubscriberSchema, await subscribers());
-      await recordOps(transport, Number(options.for), signal, (op) =>
-        file.write({ kind: "op", atMs: Date.now() - beganAtMs, op }),
+    const node = String(options.node);
+    const startMs = Date.now();
+    const file = createRecordingFile(path);
+    const client = inspectClient(transport);
+    const writeRows = async <D extends DescMessage>(
+      of: RecordedRows,
+      schema: D,
+      messages: readonly MessageShape<D>[],
+    ): Promise<void> => {
+      const rows = messages.map((message): JsonValue => toJson(schema, message));
+      await file.write({ kind: "rows", of, atMs: Date.now() - startMs, rows });
+    };
+    const writeSubscribers = async (): Promise<void> => {
+      const subscribers = await readPages(
+        (pageToken) => client.listSubscribers({ node, pageSize, pageToken }),
+        (page) => page.subscribers,
       );
-      await rows("subscribers", SubscriberSchema, await subscribers());
+      await writeRows("subscribers", SubscriberSchema, subscribers);
+    };
+    try {
+      const status = toJson(GetStatusResponseSchema, await client.getStatus({}));
+      const recordedBy = `kpng ${packageJson.version}`;
+      await file.write({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
+      await writeSubscribers();
+      await recordOps(transport, Number(options.for), signal, (op) =>
+        file.write({ kind: "op", atMs: Date.now() - startMs, op }),
+      );
+      await writeSubscribers();
       const changes = await readPages(
         (pageToken) => client.listChanges({ pageSize, pageToken }),
         (page) => page.changes,
       );
-      await rows("changes", ChangeSchema, changes);
-      const nodeName = String(options.node);
-      if (nodeName !== "") {
-        let isKnown = true;
-        const decisions = await readPages(
-          (pageToken) => client.listNodeEndpoints({ nodeName, pageSize, pageToken }),
-          (page) => {
-            isKnown = page.isNodeKnown;
-            return page.decisions;
-          },
-        );
-        if (!isKnown) process.stderr.write(`${unknownNode(nodeName)}\n`);
-        await rows("node-endpoints", EndpointDecisionSchema, decisions);
+      await writeRows("changes", ChangeSchema, changes);
+      if (node !== "") {
+        const decisions = await readNodeEndpoints(client, { nodeName: node });
+        await writeRows("node-endpoints", EndpointDecisionSchema, decisions);
       }
-      await file.keep();
+      await file.complete();
     } catch (error) {
       file.discard();
       throw error;
     }
-    process.stderr.write(`recorded into ${path}\n`);
+    process.stderr.write(`recording written to ${path}\n`);
   },
 };

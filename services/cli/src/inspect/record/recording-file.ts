@@ -5,34 +5,47 @@ import { createGzip } from "node:zlib";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { formatRecordingLine, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
 
-/** A file that appears under its name when it is complete. Errors: REQUEST_FAILED if it cannot be written. */
-export function openRecordingFile(path: string) {
-  // A rename would put a file in the place of a device, such as /dev/null of the whole machine.
+/** A recording that is being written. It gets its name only when it is complete. */
+export interface RecordingFile {
+  write(line: RecordingLine): Promise<void>;
+  /** Completes the file and gives it its name. */
+  complete(): Promise<void>;
+  /** Removes the incomplete file. */
+  discard(): void;
+}
+
+/**
+ * Creates a recording at `path` with a suffix, readable only by its owner; compressed if `path` ends in ".gz".
+ *
+ * Errors, also of its methods: REQUEST_FAILED if the file cannot be written.
+ */
+export function createRecordingFile(path: string): RecordingFile {
+  // A rename would replace a device such as /dev/null by a file.
   if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) {
-    throw new ProcessError("REQUEST_FAILED", `cannot write ${path}: it is there and is no file`);
+    throw new ProcessError("REQUEST_FAILED", `cannot write ${path}: it exists and is not a regular file`);
   }
-  const unfinished = `${path}.part`;
-  const sink = createWriteStream(unfinished, { mode: 0o600 });
-  const packed = path.endsWith(".gz") ? createGzip() : undefined;
-  packed?.pipe(sink);
-  const stream = packed ?? sink;
+  const partPath = `${path}.part`;
+  const sink = createWriteStream(partPath, { mode: 0o600 });
+  const gzip = path.endsWith(".gz") ? createGzip() : undefined;
+  gzip?.pipe(sink);
+  const stream = gzip ?? sink;
   const failed = new Promise<never>((_, reject) => {
-    sink.once("error", (cause) => reject(new ProcessError("REQUEST_FAILED", `cannot write ${unfinished}`, { cause })));
+    sink.once("error", (cause) => reject(new ProcessError("REQUEST_FAILED", `cannot write ${partPath}`, { cause })));
   });
   failed.catch(() => undefined);
   return {
-    write: async (line: RecordingLine): Promise<void> => {
-      const isTaken = stream.write(`${formatRecordingLine(line)}\n`);
-      await Promise.race([failed, isTaken ? undefined : once(stream, "drain")]);
+    write: async (line) => {
+      const hasRoom = stream.write(`${formatRecordingLine(line)}\n`);
+      await Promise.race([failed, hasRoom ? undefined : once(stream, "drain")]);
     },
-    keep: async (): Promise<void> => {
+    complete: async () => {
       stream.end();
       await Promise.race([failed, finished(sink)]);
-      renameSync(unfinished, path);
+      renameSync(partPath, path);
     },
-    discard: (): void => {
+    discard: () => {
       sink.destroy();
-      rmSync(unfinished, { force: true });
+      rmSync(partPath, { force: true });
     },
   };
 }

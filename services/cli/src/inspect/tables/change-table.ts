@@ -1,23 +1,24 @@
 import { type Change, ChangeSchema, ObjectKindSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { formatAge, formatClock, formatCount, formatDuration, formatEnum } from "../print/format.ts";
-import type { RowKind } from "../print/output.ts";
+import type { TableSpec } from "../print/output.ts";
 
-/** Most objects that a table names. */
+/** Maximum number of objects that a row names. */
 const maxNamed = 2;
 
-export const changeTable: RowKind<typeof ChangeSchema> = {
+/** Changes of the cluster, and how many nodes applied them. */
+export const changeTable: TableSpec<typeof ChangeSchema> = {
   schema: ChangeSchema,
   columns: [
     { title: "REVISION", cell: ({ revision }) => String(revision) },
     { title: "AGE", cell: ({ storedAt }) => formatAge(storedAt) },
-    { title: "WHAT", cell: (change) => formatObjects(change) },
-    { title: "TOLD", cell: ({ toldCount }) => String(toldCount) },
+    { title: "CHANGE", cell: (change) => formatObjects(change) },
+    { title: "SENT", cell: ({ toldCount }) => String(toldCount) },
     { title: "APPLIED", cell: ({ appliedCount }) => String(appliedCount) },
     { title: "FAILED", cell: ({ failedCount }) => (failedCount === 0 ? "" : String(failedCount)) },
     { title: "MEDIAN", cell: ({ stages }) => formatDuration(stages?.total?.p50) },
     { title: "P99", cell: ({ stages }) => formatDuration(stages?.total?.p99) },
-    { title: "LAST", cell: ({ stages }) => formatDuration(stages?.total?.max) },
-    { title: "SLOWEST", cell: ({ slowest }) => slowest?.node ?? "" },
+    { title: "MAX", cell: ({ stages }) => formatDuration(stages?.total?.max) },
+    { title: "SLOWEST-NODE", cell: ({ slowest }) => slowest?.node ?? "" },
     { title: "STORED", cell: ({ storedAt }) => formatClock(storedAt), isWide: true },
     { title: "SOURCE", cell: ({ source }) => source, isWide: true },
     { title: "RECEIVED", cell: ({ receivedCount }) => String(receivedCount), isWide: true },
@@ -30,13 +31,13 @@ export const changeTable: RowKind<typeof ChangeSchema> = {
   ],
 };
 
-/** *Shape:* `endpoints default/web, service default/dns gone, 3 more`. */
-export function formatObjects({ objects, objectCount, isFirstList }: Change, most: number = maxNamed): string {
-  if (isFirstList) return `first list: ${formatCount(Number(objectCount), "object")}`;
+/** Formats the objects of a change: `endpoints default/web, service default/dns deleted, 3 more`. */
+export function formatObjects({ objects, objectCount, isFirstList }: Change, max: number = maxNamed): string {
+  if (isFirstList) return `initial list: ${formatCount(Number(objectCount), "object")}`;
   const named = objects
-    .slice(0, most)
-    .map(({ kind, key, isDeleted }) => `${formatEnum(ObjectKindSchema, kind)} ${key}${isDeleted ? " gone" : ""}`);
+    .slice(0, max)
+    .map(({ kind, key, isDeleted }) => `${formatEnum(ObjectKindSchema, kind)} ${key}${isDeleted ? " deleted" : ""}`);
   const others = Number(objectCount) - named.length;
   if (others > 0) named.push(`${others} more`);
-  return named.length === 0 ? "service CIDRs, or a kind that is complete now" : named.join(", ");
+  return named.length === 0 ? "service CIDRs, or the end of an initial list" : named.join(", ");
 }

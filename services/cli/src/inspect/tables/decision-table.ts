@@ -1,8 +1,9 @@
 import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { formatProtocol } from "../print/format.ts";
-import type { RowKind } from "../print/output.ts";
+import type { TableSpec } from "../print/output.ts";
 
-export const decisionTable: RowKind<typeof EndpointDecisionSchema> = {
+/** Endpoints as a node uses them, with the reason. */
+export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
   schema: EndpointDecisionSchema,
   columns: [
     { title: "NAMESPACE", cell: ({ namespace }) => namespace },
@@ -10,9 +11,9 @@ export const decisionTable: RowKind<typeof EndpointDecisionSchema> = {
     { title: "PORT", cell: formatPort },
     { title: "ENDPOINT", cell: formatEndpoint },
     { title: "POD", cell: ({ pod }) => pod },
-    { title: "ON", cell: ({ node }) => node },
-    { title: "WHY", cell: ({ text }) => text },
-    { title: "TOLD", cell: ({ isTold }) => (isTold ? "yes" : "no"), isWide: true },
+    { title: "NODE", cell: ({ node }) => node },
+    { title: "REASON", cell: ({ text }) => text },
+    { title: "SENT", cell: ({ isTold }) => (isTold ? "yes" : "no"), isWide: true },
     { title: "SETS", cell: formatSets, isWide: true },
     { title: "SLICE", cell: ({ slice }) => slice, isWide: true },
   ],
@@ -22,7 +23,7 @@ function formatPort({ portName, protocol }: EndpointDecision): string {
   return [portName, formatProtocol(protocol)].filter((part) => part !== "").join("/");
 }
 
-/** *Shape:* `10.1.0.7:80`, `[fd00::7]:80`, or without a port the address. */
+/** Formats `10.1.0.7:80` or `[fd00::7]:80`; the address alone if there is no port. */
 function formatEndpoint({ address, port }: EndpointDecision): string {
   if (port === 0) return address;
   return `${address.includes(":") ? `[${address}]` : address}:${port}`;

@@ -1,8 +1,9 @@
 import { type Endpoint, EndpointSchema, Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { formatProtocol } from "../print/format.ts";
-import type { RowKind } from "../print/output.ts";
+import type { TableSpec } from "../print/output.ts";
 
-export const endpointTable: RowKind<typeof EndpointSchema> = {
+/** Endpoints of EndpointSlices. */
+export const endpointTable: TableSpec<typeof EndpointSchema> = {
   schema: EndpointSchema,
   columns: [
     { title: "NAMESPACE", cell: ({ namespace }) => namespace },
@@ -19,7 +20,7 @@ export const endpointTable: RowKind<typeof EndpointSchema> = {
   ],
 };
 
-/** *Shape:* `http=8080/TCP`, or without a name `8080/TCP`. */
+/** Formats `http=8080/TCP`; `8080/TCP` if the port has no name. */
 function formatPorts({ ports }: Endpoint): string {
   return ports
     .map(({ name, port, protocol }) => {

@@ -1,22 +1,24 @@
 import { NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { formatAge, formatEnum } from "../print/format.ts";
-import type { RowKind } from "../print/output.ts";
+import type { TableSpec } from "../print/output.ts";
 
-/** Longest error that a table shows without `-o wide`. */
+/** Maximum length of an error in a table. */
 const maxErrorLength = 60;
 
+/** Truncates an error for a table; the other formats have the whole text. */
 export function shortError(error: string): string {
   return error.length <= maxErrorLength ? error : `${error.slice(0, maxErrorLength - 1)}…`;
 }
 
-export const nodeTable: RowKind<typeof NodeSchema> = {
+/** Nodes, and what each has applied. */
+export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,
   columns: [
     { title: "NAME", cell: ({ name, isKnown }) => (isKnown ? name : `${name} (unknown)`) },
     { title: "STATE", cell: ({ state }) => formatEnum(ApplyStateSchema, state) },
     { title: "APPLIED", cell: ({ appliedRevision }) => (appliedRevision === 0n ? "" : String(appliedRevision)) },
-    { title: "WAITING", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
+    { title: "LAG", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
     { title: "ENDPOINTS", cell: ({ endpointCount }) => String(endpointCount) },
     { title: "ZONE", cell: ({ zone }) => zone },
     { title: "PROGRAM", cell: ({ programs }) => programs.join(",") },

@@ -5,9 +5,10 @@ import {
   TrafficPolicySchema,
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { formatEnum, formatMs, formatProtocol } from "../print/format.ts";
-import type { RowKind } from "../print/output.ts";
+import type { TableSpec } from "../print/output.ts";
 
-export const serviceTable: RowKind<typeof ServiceSchema> = {
+/** Services with the number of their endpoints. */
+export const serviceTable: TableSpec<typeof ServiceSchema> = {
   schema: ServiceSchema,
   columns: [
     { title: "NAMESPACE", cell: ({ namespace }) => namespace },
@@ -28,14 +29,14 @@ export const serviceTable: RowKind<typeof ServiceSchema> = {
   ],
 };
 
-/** As kubectl: `80:30080/TCP`. */
+/** Formats ports as kubectl does: `80:30080/TCP`. */
 function formatPorts({ ports }: Service): string {
   return ports
     .map(({ port, nodePort, protocol }) => `${port}${nodePort === 0 ? "" : `:${nodePort}`}/${formatProtocol(protocol)}`)
     .join(",");
 }
 
-/** Ready ones of all: `2/3`. */
+/** Formats the number of ready endpoints and of all endpoints: `2/3`. */
 function formatReady({ endpoints }: Service): string {
   const { ready = 0, terminating = 0, notReady = 0 } = endpoints ?? {};
   return `${ready}/${ready + terminating + notReady}`;

@@ -1,9 +1,10 @@
 import { ApplyStateSchema, SubscriberKind, SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { formatAge, formatDuration, formatEnum } from "../print/format.ts";
-import type { RowKind } from "../print/output.ts";
+import type { TableSpec } from "../print/output.ts";
 import { shortError } from "./node-table.ts";
 
-export const subscriberTable: RowKind<typeof SubscriberSchema> = {
+/** Open streams, and what each subscriber has applied. */
+export const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   schema: SubscriberSchema,
   columns: [
     { title: "ID", cell: ({ id }) => String(id) },
@@ -13,7 +14,7 @@ export const subscriberTable: RowKind<typeof SubscriberSchema> = {
     { title: "STATE", cell: ({ state }) => formatEnum(ApplyStateSchema, state) },
     { title: "APPLIED", cell: ({ hasAcknowledged, appliedRevision: n }) => (hasAcknowledged ? String(n) : "") },
     { title: "BEHIND", cell: ({ revisionsBehind }) => String(revisionsBehind) },
-    { title: "WAITING", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
+    { title: "LAG", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
     { title: "AGE", cell: ({ openedAt }) => formatAge(openedAt) },
     { title: "VERSION", cell: ({ version }) => version, isWide: true },
     { title: "PROXY", cell: ({ serviceProxyName }) => serviceProxyName, isWide: true },
