@@ -59,18 +59,11 @@ export const foldersNotRewritten: readonly string[] = [
   "services/watcher/src/stream/session",
   "services/watcher/src/trace",
   "services/watcher/src/view",
-  "test/conformance",
-  "test/example/all-ip",
   "test/kernel",
   "test/kernel/backend",
   "test/kernel/laboratory",
   "test/monitoring",
-  "test/peer",
-  "test/peer/kube-proxy",
   "test/process",
-  "test/scenario",
-  "test/scenario/cases",
-  "test/trace",
 ];
 
 /** Folders that import against the order of `folder-order.ts`. */

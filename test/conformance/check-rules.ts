@@ -13,10 +13,10 @@ import {
 import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "../scenario/places.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 
-/** The rules of n1 as text, one for each family: what iptables-save gives or iptables-restore takes. */
+/** Rules of n1 by family, in the format of iptables-save. */
 export type RulesText = Readonly<Record<Family, string>>;
 
-/** Traces a scenario's packets through rules and returns a line for each that does not do as the scenario says. */
+/** Traces a scenario's packets through rules, and returns a line for each packet with an unexpected result. */
 export function checkRules(rules: RulesText, scenario: Scenario): readonly string[] {
   const rulesets = { v4: parseRuleset(rules.v4), v6: parseRuleset(rules.v6) };
   const packets = scenario.packets.flatMap((packet) => concretePackets(scenario.state, packet));
@@ -29,7 +29,7 @@ export function checkRules(rules: RulesText, scenario: Scenario): readonly strin
   });
 }
 
-/** n1 as the laboratory builds it. */
+/** n1 as the laboratory creates it. */
 const nodes: Readonly<Record<Family, TracedNode>> = { v4: tracedNode("v4"), v6: tracedNode("v6") };
 
 function tracedNode(family: Family): TracedNode {
@@ -47,7 +47,7 @@ function tracedNode(family: Family): TracedNode {
 function tracedPacket({ packet, family, protocol, address, port }: ConcretePacket): TracedPacket {
   const { from } = packet;
   const isOwn = nodes[family].localCIDRs.some((cidr) => isIn(address, cidr));
-  // A node calls its own addresses from the address itself.
+  // A node uses its own address as source when it is the destination.
   const source = from.kind === "node" && isOwn ? address : senderAddress(from, family);
   return { protocol, source, destination: address, port, inInterface: inInterface(from, family) };
 }

@@ -23,7 +23,7 @@ import type { Scenario, Settings } from "../scenario/scenario.ts";
 import { scenarios } from "../scenario/scenarios.ts";
 import { updates } from "../scenario/updates.ts";
 
-// What packets do in these scenarios is shown in test/kernel, with the real kube-proxy.
+// test/kernel verifies the results of these scenarios with the real kube-proxy.
 
 const decodeOptions = makeDecodeOptions();
 
@@ -46,7 +46,7 @@ function settingsOf({ detectLocal = "ClusterCIDR", ...settings }: Settings): Pro
   const cidrs = {
     ClusterCIDR: Object.values(podCIDRs.cluster),
     NodeCIDR: Object.values(podCIDRs.n1),
-    // Who comes in by the bridge of the node's pods has an address of theirs.
+    // Packets from the bridge of the node's pods have an address of a pod.
     BridgeInterface: Object.values(podCIDRs.n1),
     InterfaceNamePrefix: Object.values(podCIDRs.n1),
     none: "unknown",
@@ -60,7 +60,7 @@ function settingsOf({ detectLocal = "ClusterCIDR", ...settings }: Settings): Pro
   };
 }
 
-/** A line for each packet of which something else is said than what becomes of it. */
+/** Returns a line for each packet with a wrong explanation. */
 function wrongAnswers({ state, packets, settings = {} }: Scenario): readonly string[] {
   const snapshot = snapshotOf(state);
   const proxy = settingsOf(settings);
@@ -84,7 +84,7 @@ function wrongAnswers({ state, packets, settings = {} }: Scenario): readonly str
           family,
           protocol: protocolNames[protocol],
           source: sourceOf(packet),
-          // A node calls its own addresses from the address itself.
+          // A node uses its own address as source when it is the destination.
           sourceAddress: packet.from.kind === "node" && isOwn ? address : senderAddress(packet.from, family),
           destination: address,
           port,
@@ -98,7 +98,7 @@ function wrongAnswers({ state, packets, settings = {} }: Scenario): readonly str
     });
 }
 
-/** What a node's firewall, or the guard of its loopback address, does with packets is not the cluster's state. */
+/** Scenarios whose results depend only on the cluster, and not on a firewall or the guard of the loopback address. */
 const ofCluster = scenarios
   .filter(({ firewall }) => firewall === undefined)
   .map((scenario) => ({
@@ -108,7 +108,7 @@ const ofCluster = scenarios
 
 const protocolNames = { tcp: "TCP", udp: "UDP", sctp: "SCTP" } as const;
 
-/** A neighbour is outside the cluster too. */
+/** Returns the class of a sender. A neighbour counts as outside. */
 function sourceOf({ from }: Packet): "pod" | "node" | "outside" {
   return from.kind === "neighbour" ? "outside" : from.kind;
 }
@@ -136,7 +136,7 @@ describe("Explain says what kube-proxy does", () => {
   });
 });
 
-test("a cluster without Services makes every answer wrong that has an endpoint", () => {
+test("without Services, every explanation that needs an endpoint is wrong", () => {
   const answered = ofCluster.filter(({ packets }) => packets.some((packet) => "goesTo" in packet));
   const right = answered.filter(({ packets, state, settings = {} }) => {
     const snapshot = snapshotOf({ services: [], slices: [] } as unknown as State);

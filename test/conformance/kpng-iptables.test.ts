@@ -4,9 +4,9 @@ import { updates } from "../scenario/updates.ts";
 import { checkRules } from "./check-rules.ts";
 import { renderKpngIptables } from "./render-kpng-iptables.ts";
 
-// What packets do in these scenarios is shown in test/kernel, for kube-proxy and for us, and that the tracer agrees.
+// test/kernel verifies these results with real packets, for kube-proxy and for us, and that the tracer agrees.
 describe("kpng-iptables' rules, traced", () => {
-  test("are what makes the scenarios come true: without them every one with an answer fails", () => {
+  test("without the rules, every scenario with an answer fails", () => {
     const none = { v4: "", v6: "" };
     const answered = scenarios.filter(({ packets }) => packets.some((packet) => "goesTo" in packet));
     expect(answered.filter((scenario) => checkRules(none, scenario).length === 0)).toEqual([]);

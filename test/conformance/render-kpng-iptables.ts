@@ -21,8 +21,8 @@ const decodeOptions = makeDecodeOptions();
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 
 /**
- * The rules that kpng-iptables would give to a kernel without rules but those of a firewall: manifests, view, rules, and
- * no process.
+ * Returns the rules that kpng-iptables would install in a kernel that has only firewall rules: from manifests to view
+ * to rules, without a process.
  */
 export async function renderKpngIptables(
   state: State,
@@ -65,7 +65,7 @@ async function renderFamily(view: NodeView, settings: Settings, family: Family):
   return text;
 }
 
-/** The options as the process makes them, but for what it reads from the kernel: the node's addresses and sysctls. */
+/** Returns the options of the process, with fixed values for node addresses and sysctls instead of the kernel's. */
 function renderOptions(view: NodeView, settings: Settings, family: Family): RenderOptions {
   const { detectLocal = "ClusterCIDR", nodePortAddresses = [], localhostNodePorts = true, masqueradeAll } = settings;
   const parsed = readSettings(

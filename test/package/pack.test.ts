@@ -14,7 +14,7 @@ const repository = resolve(import.meta.dirname, "../..");
 const backend = firstExample(readFileSync(join(repository, "docs/writing-a-backend.md"), "utf8"));
 
 let folder: string;
-/** Why the packages could not be installed here; undefined if they were. */
+/** Reason why the packages could not be installed; undefined if they were. */
 let obstacle: string | undefined;
 
 beforeAll(() => {
@@ -30,12 +30,12 @@ beforeAll(() => {
   if (!/ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH/.test(stderr) || process.env.CI === "true") {
     throw new Error(`npm install failed:\n${stderr}`);
   }
-  obstacle = "the npm registry cannot be reached";
+  obstacle = "the npm registry is not reachable";
 }, 240_000);
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-test("the packages bring no TypeScript source and need none of our packages from npm", (context) => {
+test("the packages contain no TypeScript sources and depend on none of our packages", (context) => {
   context.skip(obstacle !== undefined, obstacle);
   const installed = join(folder, "node_modules/@kpng");
   for (const name of readdirSync(installed)) {
@@ -72,7 +72,7 @@ test.for(["nodenext", "bundler"])("the same backend compiles with module resolut
 
 function firstExample(guide: string): string {
   const example = /```ts\n([^`]+)```/.exec(guide)?.[1];
-  if (example === undefined) throw new Error("the guide has no example");
+  if (example === undefined) throw new Error("the guide contains no example");
   return example;
 }
 
@@ -90,7 +90,7 @@ function pack(path: string, destination: string): string {
     encoding: "utf8",
     stdio: ["ignore", "pipe", "inherit"],
   });
-  // What the script prepack prints comes first.
+  // The output of the script prepack comes first.
   const [packed] = JSON.parse(output.slice(output.indexOf("[\n")));
   return join(destination, packed.filename);
 }
@@ -122,7 +122,7 @@ test("a watcher runs inside another program, and compiles there", async (context
   context.skip(obstacle !== undefined, obstacle);
   writeFileSync(join(folder, "embedded.js"), embedded);
   writeFileSync(join(folder, "embedded.ts"), embedded);
-  // The declarations of a package that the Kubernetes client brings lack those of ws: not ours to check.
+  // The declarations of a dependency of the Kubernetes client need those of ws, which are not installed.
   const args = [
     "embedded.ts",
     "--skipLibCheck",

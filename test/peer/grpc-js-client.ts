@@ -3,7 +3,7 @@ import * as grpc from "@grpc/grpc-js";
 import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Sets as LocalSets, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 
-/** A client that shares no code with our servers but the generated messages: what a Go client sees on the wire. */
+// A client that shares only the generated messages with our servers, and sees what a Go client sees on the wire.
 function definitionOf(service: DescService): grpc.ServiceDefinition {
   const method = (desc: DescMethod): grpc.MethodDefinition<Message, Message> => ({
     path: `/${service.typeName}/${desc.name}`,
@@ -31,7 +31,7 @@ export class GrpcJsWatch {
     this.#iterator = this.call[Symbol.asyncIterator]();
   }
 
-  /** Sends a request and returns all operations up to and with Sync. */
+  /** Sends a request and returns all operations up to and including Sync. */
   async ask(request: object = {}): Promise<OpItem[]> {
     this.send(request);
     return this.batch();
@@ -51,7 +51,7 @@ export class GrpcJsWatch {
     }
   }
 
-  /** The next operation, or undefined at the end of the stream. */
+  /** Returns the next operation, or undefined at the end of the stream. */
   async next(): Promise<OpItem | undefined> {
     const result = await this.#iterator.next();
     return result.done ? undefined : result.value;

@@ -11,7 +11,7 @@ import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.t
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { GrpcJsWatch } from "./grpc-js-client.ts";
 
-/** What the Go original sent for input.yaml, captured as protobuf JSON, one operation a line. */
+/** Captures of the original KPNG for input.yaml, as protobuf JSON with one operation per line. */
 const fixtures = "test/fixtures/kpng";
 
 let server: TestServer;
@@ -40,7 +40,7 @@ async function stream(set: "local" | "global", request: object): Promise<unknown
   }
 }
 
-describe("carries byte for byte what the original carried", () => {
+describe("our stream has the same operations, byte for byte, as the original's", () => {
   test.each([
     ["local-n1.jsonl", "n1"],
     ["local-n2.jsonl", "n2"],
@@ -49,13 +49,13 @@ describe("carries byte for byte what the original carried", () => {
     expect(await stream("local", { NodeName })).toEqual(capture(file));
   });
 
-  test("global.jsonl, but for the copies of endpoints that leaked from an index of its store", async () => {
+  test("global.jsonl, except the copies of endpoints that leaked from an index of its store", async () => {
     const withoutCopies = capture("global.jsonl").filter((op) => !/"default\|\|/.test(JSON.stringify(op)));
     expect(await stream("global", {})).toEqual(withoutCopies);
   });
 });
 
-test("kpng-json prints byte for byte what the original printed on a host that is no node", async () => {
+test("kpng-json prints byte for byte the output of the original on a host that is not a node", async () => {
   const args = ["services/backend-json/src/main.ts", "--api", server.address, "--node-name", "elsewhere", "--once"];
   const { stdout } = await promisify(execFile)(process.execPath, args);
   expect(stdout).toBe(readFileSync(join(fixtures, "kpng-json.host-not-a-node.ndjson"), "utf8"));

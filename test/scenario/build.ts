@@ -17,16 +17,16 @@ import {
   podCIDRs,
 } from "./places.ts";
 
-/** One port number of a Service, which it has for both protocols unless told otherwise. */
+/** Port of a Service; by default for both TCP and UDP. */
 export interface PortOptions {
   readonly port: number;
-  /** Where the pods listen: 8080 (default) or 8443. */
+  /** Port of the pods: 8080 (default) or 8443. */
   readonly targetPort?: 8080 | 8443 | undefined;
   readonly nodePort?: number | undefined;
   readonly protocols?: readonly Protocol[] | undefined;
 }
 
-/** What is special about a Service; by default one of type ClusterIP with port 80 to 8080, TCP and UDP. */
+/** Properties of a Service. Default: type ClusterIP with port 80 to 8080, TCP and UDP. */
 export interface ServiceOptions {
   /** Default: NodePort if a port has a node port, LoadBalancer if there is a load-balancer IP, else ClusterIP. */
   readonly type?: "ClusterIP" | "NodePort" | "LoadBalancer" | undefined;
@@ -44,7 +44,7 @@ export interface ServiceOptions {
   readonly labels?: Readonly<Record<string, string>> | undefined;
 }
 
-/** An endpoint by the name of its host: ready, or in another condition. */
+/** Endpoint on a host, by the name of the host: ready, or in the condition given. */
 export type EndpointOption =
   | HostName
   | {
@@ -60,13 +60,13 @@ export const draining = (host: HostName): EndpointOption => ({ host, is: "draini
 export const unready = (host: HostName): EndpointOption => ({ host, is: "unready" });
 /** Terminating and no longer serving. */
 export const gone = (host: HostName): EndpointOption => ({ host, is: "gone" });
-/** Ready, and meant for clients of the zone "zone-<node>". */
+/** Ready endpoint with a hint for the zone "zone-<node>". */
 export const forZoneOf = (node: "n1" | "n2", host: HostName): EndpointOption => ({
   host,
   is: "ready",
   forZones: [`zone-${node}`],
 });
-/** Ready, and meant for clients on one node. */
+/** Ready endpoint with a hint for one node. */
 export const forNode = (node: "n1" | "n2", host: HostName): EndpointOption => ({ host, is: "ready", forNodes: [node] });
 
 const conditions = {
@@ -76,23 +76,23 @@ const conditions = {
   gone: { ready: false, serving: false, terminating: true },
 } as const;
 
-/** Addresses of the outside world that Services may own: 198.51.100.<number> and 2001:db8:100::<number>. */
+/** Public addresses for external and load-balancer IPs: 198.51.100.<number> and 2001:db8:100::<number>. */
 export function publicAddress(number: number): AddressPair {
   return { v4: `198.51.100.${number}`, v6: `2001:db8:100::${number}` };
 }
 
-/** A state of one Service, named "web", and its endpoints. */
+/** State with one Service, named "web", and its endpoints. */
 export function web(options: ServiceOptions, endpoints: readonly EndpointOption[]): State {
   return named("web", options, endpoints);
 }
 
-/** A state of one Service and its endpoints. */
+/** State with one Service and its endpoints. */
 export function named(name: string, options: ServiceOptions, endpoints: readonly EndpointOption[]): State {
   const service = makeService(name, options);
   return { services: [service], slices: families.map((family) => makeSlice(service, family, endpoints)) };
 }
 
-/** The state that has all of these. */
+/** Merges several states into one. */
 export function together(...states: readonly State[]): State {
   return {
     services: states.flatMap(({ services }) => services),
@@ -100,7 +100,7 @@ export function together(...states: readonly State[]): State {
   };
 }
 
-/** No Service at all. */
+/** State without Services. */
 export const nothing: State = { services: [], slices: [] };
 
 function makeService(name: string, options: ServiceOptions): ServiceManifest {

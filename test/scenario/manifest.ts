@@ -1,4 +1,4 @@
-/** The parts of Kubernetes objects that scenarios use; fields have their names and meanings from the API. */
+// The parts of Kubernetes objects that scenarios use. Fields have the names and meanings of the API.
 
 export interface ServicePortManifest {
   readonly name: string;
@@ -76,7 +76,7 @@ export interface NodeManifest {
 
 export type Manifest = ServiceManifest | EndpointSliceManifest | NodeManifest;
 
-/** A state of the cluster, apart from its Nodes, which are the same in all. */
+/** State of the cluster, except its Nodes, which are the same in all states. */
 export interface State {
   readonly services: readonly ServiceManifest[];
   readonly slices: readonly EndpointSliceManifest[];

@@ -13,23 +13,23 @@ import {
   strangerAddress,
 } from "./places.ts";
 
-/** Who sends: a host of the cluster, or the client outside with one of its addresses. */
+/** Sender of a packet: a host of the cluster, or the client outside with one of its addresses. */
 export type Sender =
   | { readonly kind: "pod"; readonly name: PodName }
   | { readonly kind: "node"; readonly name: "n1" }
   | { readonly kind: "outside"; readonly address: AddressPair }
-  /** A host next to the nodes that wants what listens on n1's loopback address. */
+  /** A host on the nodes' network that tries to reach n1's loopback address. */
   | { readonly kind: "neighbour" };
 
 export const pod = (name: PodName): Sender => ({ kind: "pod", name });
-/** A process in the network of n1 itself. */
+/** A process in the host network of n1. */
 export const n1: Sender = { kind: "node", name: "n1" };
 export const outside: Sender = { kind: "outside", address: outsideAddress };
 export const neighbour: Sender = { kind: "neighbour" };
-/** The client outside, calling from an address that source ranges leave out. */
+/** The client outside, with an address that no limited source range contains. */
 export const stranger: Sender = { kind: "outside", address: strangerAddress };
 
-/** Where a packet is sent to, by what the address is to the Service. */
+/** Destination of a packet, by the role of its address for the Service. */
 export type Frontend =
   | { readonly kind: "clusterIP"; readonly service: string }
   | { readonly kind: "externalIP"; readonly service: string }
@@ -40,34 +40,34 @@ export const clusterIP = (service: string): Frontend => ({ kind: "clusterIP", se
 export const externalIP = (service: string): Frontend => ({ kind: "externalIP", service });
 export const loadBalancerIP = (service: string): Frontend => ({ kind: "loadBalancerIP", service });
 const ofNode = (label: string, address: AddressPair): Frontend => ({ kind: "address", address, isOfNode: true, label });
-/** n1's own address. */
+/** Address of n1. */
 export const nodeAddress = ofNode("n1", hosts.n1);
 /** n1's address on the bridge of its pods. */
 export const bridgeAddress = ofNode("n1's bridge", gateways.n1);
 export const localhost = ofNode("localhost", { v4: "127.0.0.1", v6: "::1" });
 
-/** What becomes of a packet. */
+/** Result of a packet. */
 export type Outcome =
   | {
-      /** Each of these answers some of the packets, and nobody else does. */
+      /** Each of these hosts answers some of the packets, and no other host does. */
       readonly goesTo: readonly HostName[];
-      /** Which address they see: the sender's own or one of n1's. Undefined: not said, where it makes no difference. */
+      /** Source address that they see: the sender's own or one of n1's. Undefined if it is not checked. */
       readonly source?: "kept" | "masqueraded" | undefined;
-      /** All packets of one client go to one host; different clients are spread over `goesTo`. */
+      /** All packets of one client go to the same host; different clients are spread over `goesTo`. */
       readonly isSticky?: boolean | undefined;
-      /** After so many seconds without a new connection of a client it may go to another of them. */
+      /** Affinity time: after so many seconds without a new connection, a client may go to another host. */
       readonly forgottenAfterSeconds?: number | undefined;
     }
   | {
       /**
-       * refused: an answer says at once that nobody is there. silent: nothing comes back. untouched: the proxy does not
-       * concern itself with it: the node itself refuses what is for one of its addresses, the rest goes the way of its
-       * routes, which in the laboratory ends in silence.
+       * refused: the sender gets an error at once. silent: the sender gets no answer. untouched: no rule of the proxy
+       * applies. The node itself then refuses packets to its own addresses and routes all others, which get no answer
+       * in the laboratory.
        */
       readonly verdict: "refused" | "silent" | "untouched";
     };
 
-/** Packets that have one outcome: sent over each protocol and family that is not left out. */
+/** Packets with the same outcome: one for each protocol and family, unless limited to some. */
 export type Packet = Outcome & {
   readonly from: Sender;
   readonly to: Frontend;
@@ -78,21 +78,21 @@ export type Packet = Outcome & {
   readonly family?: Family | undefined;
 };
 
-/** One packet of one protocol and family, as it leaves the sender. */
+/** Packet of one protocol and family. */
 export interface ConcretePacket {
   readonly packet: Packet;
   readonly protocol: Protocol;
   readonly family: Family;
   readonly address: string;
   readonly port: number;
-  /** Port of the pod that must answer; undefined where nobody must. */
+  /** Port of the pod that must answer; undefined if no pod must. */
   readonly targetPort: number | undefined;
 }
 
 const defaultProtocols: readonly Protocol[] = ["tcp", "udp"];
 const allFamilies: readonly Family[] = ["v4", "v6"];
 
-/** Returns every packet that a packet of the scenario stands for. */
+/** Returns one packet for each protocol and family of a scenario's packet. */
 export function concretePackets(state: State, packet: Packet): readonly ConcretePacket[] {
   return allFamilies
     .filter((family) => family === (packet.family ?? family))
@@ -108,7 +108,7 @@ export function concretePackets(state: State, packet: Packet): readonly Concrete
     );
 }
 
-/** Errors: if the state has no such Service, or the Service no such address. */
+/** Returns the address of a frontend. Errors: the state has no such Service, or the Service no such address. */
 export function addressOf(state: State, frontend: Frontend, family: Family): string {
   if (frontend.kind === "address") return frontend.address[family];
   const service = state.services.find(({ metadata }) => metadata.name === frontend.service);
@@ -133,7 +133,7 @@ function targetPortOf(state: State, { to, port }: Packet, protocol: Protocol): n
   return found.targetPort;
 }
 
-/** Address of the sender, as far as it is known before routing: a node's depends on the way. */
+/** Returns the address of the sender if known before routing; that of a node depends on the route. */
 export function senderAddress(sender: Sender, family: Family): string {
   switch (sender.kind) {
     case "outside":
@@ -145,12 +145,12 @@ export function senderAddress(sender: Sender, family: Family): string {
   }
 }
 
-/** All addresses that a masqueraded packet can come from. */
+/** Returns all addresses that a masqueraded packet can have as source. */
 export function masqueradeAddresses(family: Family): readonly string[] {
   return [hosts.n1[family], gateways.n1[family], boundAddress[family]];
 }
 
-/** For a test's name and messages, e.g. "pod a → clusterIP of web port 80". */
+/** Describes a packet for names and messages of tests, e.g. "pod a → clusterIP of web port 80". */
 export function describePacket({ from, to, port }: Pick<Packet, "from" | "to" | "port">): string {
   const sender =
     from.kind === "outside"

@@ -1,24 +1,24 @@
 /** An address family of Kubernetes. */
 export type Family = "v4" | "v6";
 
-/** Both, in the order in which tests name them. */
+/** Both families, in the order of tests. */
 export const families: readonly Family[] = ["v4", "v6"];
 
-/** A protocol that packets are sent with; upper case in manifests. */
+/** Protocol of a packet; upper case in manifests. */
 export type Protocol = "tcp" | "udp" | "sctp";
 
 /** One address of each family. */
 export type AddressPair = Readonly<Record<Family, string>>;
 
-/** A pod that answers on every target port with its name. */
+/** Name of a pod, which answers on every target port with its name. */
 export type PodName = "a" | "b" | "c" | "d";
 
-/** Something that has addresses and sends or answers. A node answers as a pod in the host's network does. */
+/** Name of a host that sends and answers packets. A node answers like a pod in the host network. */
 export type HostName = PodName | "n1" | "n2";
 
 /**
- * The world that scenarios speak of: node n1, which the proxy under test runs on, with pods a and b; node n2 with pods
- * c and d; one client outside the cluster, for which n1 is the router. The laboratory builds it, the tracer assumes it.
+ * Network of all scenarios. The proxy under test runs on node n1, which has pods a and b; node n2 has pods c and d. The
+ * only router of the client outside the cluster is n1. The laboratory builds this network, and the tracer assumes it.
  */
 export const hosts: Readonly<Record<HostName, AddressPair>> = {
   a: { v4: "10.1.1.11", v6: "fd00:10:1:1::11" },
@@ -39,51 +39,51 @@ export const nodeOf: Readonly<Record<HostName, "n1" | "n2">> = {
   n2: "n2",
 };
 
-/** The node's address on the bridge of its pods, their default gateway. */
+/** Addresses of the nodes on the bridges of their pods, which are the default gateways of the pods. */
 export const gateways: Readonly<Record<"n1" | "n2", AddressPair>> = {
   n1: { v4: "10.1.1.1", v6: "fd00:10:1:1::1" },
   n2: { v4: "10.1.2.1", v6: "fd00:10:1:2::1" },
 };
 
-/** Pod addresses of each node, and of the cluster. */
+/** Pod CIDRs of each node and of the cluster. */
 export const podCIDRs: Readonly<Record<"n1" | "n2" | "cluster", AddressPair>> = {
   n1: { v4: "10.1.1.0/24", v6: "fd00:10:1:1::/64" },
   n2: { v4: "10.1.2.0/24", v6: "fd00:10:1:2::/64" },
   cluster: { v4: "10.1.0.0/16", v6: "fd00:10:1::/48" },
 };
 
-/** The client outside the cluster, as it calls by default. */
+/** Default address of the client outside the cluster. */
 export const outsideAddress: AddressPair = { v4: "192.0.2.20", v6: "2001:db8:1::20" };
 
-/** A second address of the same client, outside every source range but those that name everybody. */
+/** Second address of the same client, which only source ranges for all clients contain. */
 export const strangerAddress: AddressPair = { v4: "192.0.2.200", v6: "2001:db8:1::200" };
 
 /**
- * More addresses of the client, to see that clients are spread: that all go to one of two endpoints by accident happens
- * once in eight million times.
+ * More addresses of the client, to check that clients are spread. With two endpoints, all of them reach the same one by
+ * accident once in eight million runs.
  */
 export const crowdAddresses: readonly AddressPair[] = Array.from({ length: 24 }, (_, index) => ({
   v4: `192.0.2.${100 + index}`,
   v6: `2001:db8:1::${100 + index}`,
 }));
 
-/** An address outside the cluster that n1 has on its loopback device, as MetalLB and others bind load-balancer IPs. */
+/** Public address on the loopback device of n1, where MetalLB and others bind load-balancer IPs. */
 export const boundAddress: AddressPair = { v4: "198.51.100.99", v6: "2001:db8:100::99" };
 
-/** Another host on the nodes' network, which sends what is for 127.0.0.0/8 to n1. */
+/** Another host on the nodes' network, which routes 127.0.0.0/8 to n1. */
 export const neighbourAddress: AddressPair = { v4: "192.0.2.30", v6: "2001:db8:1::30" };
 
-/** Ranges of client addresses, with what they contain. */
+/** Ranges of client addresses. */
 export const ranges = {
-  /** The client, neither the stranger nor a node. */
+  /** Contains the client's default address, but neither its second one nor a node. */
   outside: { v4: "192.0.2.16/28", v6: "2001:db8:1::20/124" },
-  /** The nodes only. */
+  /** Contains only the nodes. */
   nodes: { v4: "192.0.2.0/29", v6: "2001:db8:1::/125" },
-  /** Every address of the family. */
+  /** Contains every address of the family. */
   everybody: { v4: "0.0.0.0/0", v6: "::/0" },
-  /** n1's network outside: not its bridge. */
+  /** Contains n1's external network, but not its bridge. */
   lan: { v4: "192.0.2.0/24", v6: "2001:db8:1::/64" },
 } as const satisfies Readonly<Record<string, AddressPair>>;
 
-/** The bridge that n1's pods are on; the pods' ends of their links begin with `podLinkPrefix`. */
+/** Bridge of n1's pods; names of the pods' interfaces start with `podLinkPrefix`. */
 export const bridgeName = "cbr0";

@@ -11,7 +11,7 @@ import { sctpScenarios } from "./cases/sctp.ts";
 import { trafficPolicyScenarios } from "./cases/traffic-policy.ts";
 import type { Scenario } from "./scenario.ts";
 
-/** Every scenario, those with the same settings side by side: other settings take a restart of the backend. */
+/** All scenarios. Scenarios with equal settings are adjacent, because other settings need a restart of the backend. */
 export const scenarios: readonly Scenario[] = [
   ...clusterIPScenarios,
   ...nodePortScenarios,
@@ -26,7 +26,7 @@ export const scenarios: readonly Scenario[] = [
   ...firewallScenarios,
 ].toSorted((one, other) => settingsKey(one).localeCompare(settingsKey(other)));
 
-/** Equal for scenarios that one run of a backend can serve. */
+/** Returns a key that is equal for scenarios with equal settings, which one run of a backend can serve. */
 export function settingsKey({ settings = {} }: Pick<Scenario, "settings">): string {
   return JSON.stringify(Object.entries(settings).filter(([, value]) => value !== undefined));
 }

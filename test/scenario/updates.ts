@@ -4,7 +4,7 @@ import type { State } from "./manifest.ts";
 import { clusterIP, n1, nodeAddress, type Packet, pod } from "./packet.ts";
 import type { Flow, Update } from "./scenario.ts";
 
-/** Packets for a Service with external policy Cluster and these endpoints. */
+/** Expected packets of a Service with external policy Cluster and these endpoints. */
 function goesTo(...hosts: ("b" | "c" | "d")[]): readonly Packet[] {
   return [
     { ...inside, goesTo: hosts, source: "kept" },
@@ -19,14 +19,14 @@ function step(state: State, packets: readonly Packet[]) {
   return { name: "", state, packets };
 }
 
-/** TCP over every kind of frontend, from everywhere. */
+/** TCP flows to every kind of frontend, from every sender. */
 const transfers: readonly Flow[] = [
   ...[inside, nodePort, balancer],
   { from: n1, to: clusterIP("web"), port: 80 } as const,
   { from: pod("a"), to: nodeAddress, port: 30_080 } as const,
 ].map((way) => ({ ...way, protocol: "tcp", becomes: "goes on" }));
 
-/** UDP over every kind of frontend. */
+/** UDP flows to every kind of frontend. */
 function datagrams(becomes: Flow["becomes"], knownWrong?: Flow["knownWrong"]): readonly Flow[] {
   return [inside, nodePort, balancer].map((way) => ({ ...way, protocol: "udp", becomes, knownWrong }));
 }
@@ -34,7 +34,7 @@ function datagrams(becomes: Flow["becomes"], knownWrong?: Flow["knownWrong"]): r
 const staleUdp =
   "kube-proxy 1.36.3 does not look for stale flows of a Service that has no serving endpoint left (kubernetes 139628)";
 
-/** Changes of the cluster, with packets that flow meanwhile. */
+/** All updates. */
 export const updates: readonly Update[] = [
   {
     name: "an endpoint is added",
@@ -46,7 +46,7 @@ export const updates: readonly Update[] = [
     name: "an endpoint is removed",
     before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
     after: step(web(everywhere, ["c"]), goesTo("c")),
-    // Connections to the pod that is removed are the pod's to end.
+    // The removed pod itself ends its connections.
     flows: [...transfers, ...datagrams({ movesTo: ["c"] })],
   },
   {
@@ -74,7 +74,7 @@ export const updates: readonly Update[] = [
     flows: [...transfers, ...datagrams("gets no answer", { "kube-proxy": staleUdp })],
   },
   {
-    name: "the first endpoint comes",
+    name: "the first endpoint is added",
     before: step(web(everywhere, []), refused),
     after: step(web(everywhere, ["b"]), goesTo("b")),
     flows: datagrams({ movesTo: ["b"] }),
@@ -109,7 +109,7 @@ export const updates: readonly Update[] = [
     flows: transfers,
   },
   {
-    name: "session affinity is switched on",
+    name: "session affinity is enabled",
     before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
     after: step(web({ ...everywhere, affinitySeconds: 600 }, ["b", "c"]), [
       { ...nodePort, goesTo: ["b", "c"], isSticky: true, source: "masqueraded" },
@@ -117,7 +117,7 @@ export const updates: readonly Update[] = [
     flows: transfers,
   },
   {
-    name: "the endpoint that clients stick to is removed",
+    name: "the endpoint of clients with affinity is removed",
     before: step(web({ ...everywhere, affinitySeconds: 600 }, ["b", "c"]), [
       { ...nodePort, goesTo: ["b", "c"], isSticky: true, source: "masqueraded" },
     ]),
@@ -125,7 +125,7 @@ export const updates: readonly Update[] = [
     flows: transfers,
   },
   {
-    name: "the Service gets another port and another node port",
+    name: "the Service changes its port and node port",
     before: step(web(everywhere, ["b"]), goesTo("b")),
     after: step(web({ ...everywhere, ports: [{ port: 81, nodePort: 30_081 }] }, ["b"]), [
       { ...inside, port: 81, goesTo: ["b"], source: "kept" },
@@ -137,7 +137,7 @@ export const updates: readonly Update[] = [
     flows: transfers,
   },
   {
-    name: "the Service is deleted and comes back as another",
+    name: "the Service is deleted and a different one is created",
     before: step(web(everywhere, ["b"]), goesTo("b")),
     after: step(web({ ports: [{ port: 8_000, targetPort: 8443 }], number: 21 }, ["c"]), [
       { ...inside, port: 8_000, goesTo: ["c"], source: "kept" },

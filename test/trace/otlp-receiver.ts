@@ -1,18 +1,18 @@
 import { Server, ServerCredentials, type ServerUnaryCall, type sendUnaryData } from "@grpc/grpc-js";
 import { decodeSpans, type ReceivedSpan } from "./spans.ts";
 
-/** A collector: takes spans by OTLP over gRPC and keeps them. */
+/** Collector that receives and stores spans by OTLP over gRPC. */
 export interface OtlpReceiver extends AsyncDisposable {
-  /** For the environment of the processes that export to it. */
+  /** Environment variables of processes that export to it. */
   readonly environment: Readonly<Record<string, string>>;
   readonly spans: readonly ReceivedSpan[];
-  /** Value of a header of the last call. */
+  /** Returns a header of the last call. */
   header(name: string): string | undefined;
-  /** Resolves when the spans are as wanted; rejects when the test's own limit ends it, with what there was. */
+  /** Resolves when `holds` accepts the spans; rejects when `signal` aborts, with the spans received. */
   until(holds: (spans: readonly ReceivedSpan[]) => boolean, signal: AbortSignal): Promise<void>;
 }
 
-/** `address`: `127.0.0.1:0`, or `unix:/path`. */
+/** Starts a collector. `address` is `127.0.0.1:0` or `unix:/path`. */
 export async function startOtlpReceiver(address = "127.0.0.1:0"): Promise<OtlpReceiver> {
   const spans: ReceivedSpan[] = [];
   let arrived = Promise.withResolvers<void>();
@@ -26,7 +26,7 @@ export async function startOtlpReceiver(address = "127.0.0.1:0"): Promise<OtlpRe
         responseStream: false,
         requestSerialize: () => Buffer.alloc(0),
         requestDeserialize: (bytes: Buffer) => decodeSpans(bytes),
-        // Nothing was rejected.
+        // An empty response: no span was rejected.
         responseSerialize: () => Buffer.alloc(0),
         responseDeserialize: () => undefined,
       },
@@ -54,7 +54,8 @@ export async function startOtlpReceiver(address = "127.0.0.1:0"): Promise<OtlpRe
     until: async (holds, signal) => {
       const over = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
       while (!holds(spans)) {
-        if (signal.aborted) throw new Error(`the spans are not as wanted:\n${spans.map(describeSpan).join("\n")}`);
+        if (signal.aborted)
+          throw new Error(`the expected spans did not arrive; received:\n${spans.map(describeSpan).join("\n")}`);
         await Promise.race([arrived.promise, over]);
       }
     },

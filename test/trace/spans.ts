@@ -1,6 +1,6 @@
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 
-/** A span as a collector gets it, with what is said of the process that it is from. */
+/** Span as received by a collector, with the attributes of its process. */
 export interface ReceivedSpan {
   /** Hexadecimal. */
   readonly traceId: string;
@@ -16,7 +16,7 @@ export interface ReceivedSpan {
   /** Milliseconds since 1970. */
   readonly endMs: number;
   readonly attributes: Readonly<Record<string, unknown>>;
-  /** Of other traces. */
+  /** Links to other traces. */
   readonly links: readonly { readonly traceId: string; readonly spanId: string }[];
   /** "" unless the status is an error. */
   readonly error: string;
@@ -24,7 +24,7 @@ export interface ReceivedSpan {
   readonly resource: Readonly<Record<string, unknown>>;
 }
 
-/** What a field of a message holds: its number and its value as the wire has it. */
+/** Field of a message: its number and its encoded value. */
 type Field = readonly [number, Uint8Array | bigint];
 
 /**
@@ -57,7 +57,7 @@ function decodeSpan(span: Uint8Array, resource: ReceivedSpan["resource"]): Recei
   };
 }
 
-/** The KeyValue messages at a field. */
+/** Returns the KeyValue messages of a field. */
 function attributesOf(message: Uint8Array, at: number): Readonly<Record<string, unknown>> {
   return Object.fromEntries(
     messages(message, at).map((pair) => [text(pair, 1), anyValue(messages(pair, 2)[0] ?? new Uint8Array())]),

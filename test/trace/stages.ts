@@ -1,15 +1,15 @@
 import type { ReceivedSpan } from "./spans.ts";
 
-/** One trace, and what holds for each that is complete. */
+/** One trace. A complete one has a root and no orphans. */
 export interface Trace {
-  /** The change, which everything else is below of. */
+  /** Span of the change, the ancestor of all other spans. */
   readonly root: ReceivedSpan;
   readonly spans: readonly ReceivedSpan[];
   /** Nodes with a `backend.apply`, in no order. */
   readonly nodes: readonly string[];
 }
 
-/** The traces among spans, by the start of their root; those whose root has not come yet are left out. */
+/** Groups spans into traces, ordered by the start of their roots; traces without a root are omitted. */
 export function tracesOf(spans: readonly ReceivedSpan[]): readonly Trace[] {
   return [...Map.groupBy(spans, ({ traceId }) => traceId).values()]
     .flatMap((all) => {
@@ -21,7 +21,7 @@ export function tracesOf(spans: readonly ReceivedSpan[]): readonly Trace[] {
     .sort((a, b) => a.root.startMs - b.root.startMs);
 }
 
-/** Names of a trace's spans, each once, sorted. */
+/** Returns the distinct names of a trace's spans, sorted. */
 export function stageNames({ spans }: Trace): readonly string[] {
   return [...new Set(spans.map(({ name }) => name))].sort();
 }
@@ -29,12 +29,12 @@ export function stageNames({ spans }: Trace): readonly string[] {
 export const watcherStages = ["change", "source.decode", "store.apply", "stream.send", "view.compute"];
 export const backendStages = ["backend.apply", "backend.commit", "backend.receive", "backend.render", "backend.wait"];
 
-/** What lies on the way to a node: the stages in their order. */
+/** Stages on the path to a node, in order. */
 const way = ["source.decode", "store.apply", "backend.receive", "backend.wait", "backend.render", "backend.commit"];
 
 /**
- * Returns what is wrong with the way of a change to a node; undefined if its stages follow each other and add up, to 5 %,
- * to the time from the beginning of the change to the end of the commit.
+ * Returns the problem of the path of a change to a node. Undefined if its stages follow each other and their sum
+ * differs by at most 5% from the time between the start of the change and the end of the commit.
  */
 export function faultOfWay({ root, spans }: Trace, nodeName: string): string | undefined {
   const stages = way.map((name) =>
@@ -50,7 +50,7 @@ export function faultOfWay({ root, spans }: Trace, nodeName: string): string | u
   return gap === undefined ? undefined : `${nodeName}: ${gap.name} begins before the stage before it ends`;
 }
 
-/** Spans that hang below none that came: there are none in a trace that is complete. */
+/** Returns the spans whose parent did not arrive; a complete trace has none. */
 export function orphans({ spans }: Trace): readonly ReceivedSpan[] {
   const known = new Set(spans.map(({ spanId }) => spanId));
   return spans.filter(({ parentId }) => parentId !== "" && !known.has(parentId));

@@ -1,13 +1,13 @@
-/** An endpoint of a Service as a test gives it: its address, and what is not usual about it. */
+/** Endpoint of a Service: its address, with optional properties. */
 export interface EndpointLine {
   readonly address: string;
-  /** On this node unless said otherwise. */
+  /** Default: on this node. */
   readonly isElsewhere?: boolean | undefined;
-  /** May serve traffic from outside unless said otherwise. */
+  /** Default: also serves traffic from outside. */
   readonly isInternalOnly?: boolean | undefined;
 }
 
-/** One line of a node's state, as kpng-callout writes it, for a headless Service with external IPs. */
+/** Returns one line of a node's state in the format of kpng-callout, for a headless Service with external IPs. */
 export function serviceLine(
   name: string,
   externalIps: readonly string[],
@@ -34,7 +34,7 @@ function endpointObject(endpoint: string | EndpointLine): unknown {
   };
 }
 
-/** Anything without a colon counts as IPv4, so that a test can put any text into an address. */
+/** Groups addresses by family. Any text without a colon counts as IPv4, so that tests can use invalid addresses. */
 function byFamily(addresses: readonly string[]): unknown {
   const v4 = addresses.filter((address) => !address.includes(":"));
   const v6 = addresses.filter((address) => address.includes(":"));

@@ -6,7 +6,7 @@ import type { ExternalAddress } from "../../../examples/all-ip/wanted.ts";
 const one: ExternalAddress = { address: "198.51.100.10", service: "default/web", endpoints: ["10.1.1.11"] };
 const three: ExternalAddress = { ...one, endpoints: ["10.1.1.11", "10.1.1.12", "10.1.1.13"] };
 
-/** What iptables-save shows after a transaction on a table with one foreign rule. */
+/** Returns the output of iptables-save after a transaction on a table with one foreign rule. */
 function saved(rules: readonly string[]): string {
   const jumps = ["PREROUTING -j KPNG-ALLIP", "OUTPUT -j KPNG-ALLIP", "POSTROUTING -j KPNG-ALLIP-HAIRPIN"];
   return [
@@ -53,24 +53,24 @@ COMMIT
 `);
   });
 
-  test("a table that has all of it gets nothing", () => {
+  test("a table with all rules gets no transaction", () => {
     const rules = renderRules("v4", [three]);
     expect(renderTransaction(readActual(saved(rules)), rules)).toBeUndefined();
     expect(renderTransaction(nothingActual, [])).toBeUndefined();
   });
 
-  test("a change of rules leaves the jumps alone", () => {
+  test("a change of rules does not touch the jumps", () => {
     const transaction = renderTransaction(readActual(saved(renderRules("v4", [one]))), renderRules("v4", [three]));
     expect(transaction).not.toContain("PREROUTING");
     expect(transaction).toContain("10.1.1.13");
   });
 
-  test("rules in another order are put in order", () => {
+  test("rules in the wrong order are reordered", () => {
     const rules = renderRules("v4", [three]);
     expect(renderTransaction(readActual(saved(rules.toReversed())), rules)).toBeDefined();
   });
 
-  test("a jump that is there twice, or missing, is there once afterwards", () => {
+  test("a duplicate or missing jump is installed exactly once", () => {
     const rules = renderRules("v4", [one]);
     const twice = saved([...rules, "-A PREROUTING -j KPNG-ALLIP"]);
     expect(renderTransaction(readActual(twice), rules)?.match(/-D PREROUTING/g)).toHaveLength(2);
@@ -79,7 +79,7 @@ COMMIT
     expect(renderTransaction(readActual(missing), rules)).toContain("-I OUTPUT -j KPNG-ALLIP");
   });
 
-  test("when nothing is wanted, all of ours goes and nothing else", () => {
+  test("an empty state removes all of our rules and no others", () => {
     expect(renderTransaction(readActual(saved(renderRules("v4", [one]))), [])).toBe(`*nat
 :KPNG-ALLIP - [0:0]
 :KPNG-ALLIP-HAIRPIN - [0:0]
@@ -96,7 +96,7 @@ COMMIT
 describe("connectionless flows", () => {
   const before = translationsIn(renderRules("v4", [three]));
 
-  test("those to an endpoint that is gone are forgotten, the others stay", () => {
+  test("flows to a removed endpoint are deleted, and others stay", () => {
     const calls = flowsToForget("v4", before, [{ ...three, endpoints: ["10.1.1.11", "10.1.1.13"] }]);
     expect(calls.map((call) => call.join(" "))).toEqual([
       "-D -f ipv4 -p udp --orig-dst 198.51.100.10 --dst-nat 10.1.1.12",
@@ -104,7 +104,7 @@ describe("connectionless flows", () => {
     ]);
   });
 
-  test("those to an external IP that is new are forgotten, because they are not translated", () => {
+  test("flows to a new external IP are deleted, because they are not translated", () => {
     const calls = flowsToForget("v6", [], [{ address: "2001:db8::1", service: "default/web", endpoints: ["fd00::1"] }]);
     expect(calls.map((call) => call.join(" "))).toEqual([
       "-D -f ipv6 -p udp --orig-dst 2001:db8::1",
@@ -112,7 +112,7 @@ describe("connectionless flows", () => {
     ]);
   });
 
-  test("no change forgets nothing", () => {
+  test("without a change, no flow is deleted", () => {
     expect(flowsToForget("v4", before, [three])).toEqual([]);
   });
 });

@@ -5,8 +5,8 @@ import { serviceLine } from "./node-state.ts";
 const v4 = "198.51.100.10";
 const v6 = "2001:db8:100::10";
 
-describe("what a node's state asks for", () => {
-  test("an external IP goes to the endpoints of its own family that are on this node", () => {
+describe("wanted rules of a node's state", () => {
+  test("an external IP leads to the endpoints of its family on this node", () => {
     const line = serviceLine(
       "web",
       [v4, v6],
@@ -28,23 +28,23 @@ describe("what a node's state asks for", () => {
       input: serviceLine("web", [v4], [{ address: "10.1.2.9", isElsewhere: true }]),
     },
     {
-      name: "endpoints not meant for outside",
+      name: "endpoints not for traffic from outside",
       input: serviceLine("web", [v4], [{ address: "10.1.1.9", isInternalOnly: true }]),
     },
     { name: "endpoints of the other family only", input: serviceLine("web", [v4], ["fd00::11"]) },
   ];
   for (const { name, input } of nothing) {
-    test(`${name} asks for nothing`, () => {
+    test(`${name} gives no rules`, () => {
       expect(readWanted(input)).toEqual({ v4: [], v6: [], notes: [] });
     });
   }
 
-  test("addresses are written as the kernel's tools write them, and each only once", () => {
+  test("addresses have the format of the kernel's tools, without duplicates", () => {
     const line = serviceLine("web", ["2001:DB8:100:0:0:0:0:10", v6], ["FD00:0::11", "fd00::11"]);
     expect(readWanted(line).v6).toEqual([{ address: v6, service: "default/web", endpoints: ["fd00::11"] }]);
   });
 
-  test("of two Services with one external IP the first has it, even if only the second has endpoints here", () => {
+  test("the first of two Services with the same external IP gets it, even if only the second has endpoints here", () => {
     const state = [serviceLine("a", [v4], []), serviceLine("b", [v4], ["10.1.1.11"])].join("\n");
     expect(readWanted(state)).toEqual({
       v4: [],
@@ -54,7 +54,7 @@ describe("what a node's state asks for", () => {
   });
 });
 
-describe("a state that is not as it should be is refused as a whole", () => {
+describe("an invalid state is rejected as a whole", () => {
   const good = serviceLine("good", [v4], ["10.1.1.11"]);
   const refused: readonly { readonly line: string; readonly says: string }[] = [
     {

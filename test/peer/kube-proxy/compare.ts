@@ -3,11 +3,11 @@ import type { GeneratedState } from "./generate-state.ts";
 import type { Answers } from "./kube-proxy-answers.ts";
 import { askAll } from "./questions.ts";
 
-/** What the comparison on one node found. */
+/** Result of the comparison on one node. */
 export interface Comparison {
-  /** How many questions had each kind of answer. */
+  /** Number of questions by kind of answer. */
   readonly counts: Readonly<Record<"endpoints" | "REJECT" | "DROP" | "PASS", number>>;
-  /** By namespace: each question that the two answer differently, with both answers. */
+  /** By namespace: each question with different answers, and both answers. */
   readonly differences: ReadonlyMap<string, readonly string[]>;
 }
 
@@ -16,7 +16,7 @@ export interface Sides {
   readonly ours: Answers;
 }
 
-/** Asks both sides whatever can be asked of the Services of the API server, and compares all that they have rules for. */
+/** Asks both sides all questions about the Services of the API server, and compares their answers and frontends. */
 export function compare(sides: Sides, services: readonly KubeObject[], nodeName: string): Comparison {
   const counts = { endpoints: 0, REJECT: 0, DROP: 0, PASS: 0 };
   const differences = new Map<string, string[]>();
@@ -41,7 +41,7 @@ export function compare(sides: Sides, services: readonly KubeObject[], nodeName:
   return { counts, differences };
 }
 
-/** A difference with the objects that it comes from, enough to see why. */
+/** Describes differences together with the objects that cause them. */
 export function describeDifferences(
   differences: Comparison["differences"],
   seed: number,
@@ -58,7 +58,7 @@ export function describeDifferences(
     .join("\n\n");
 }
 
-/** Those of the one Service that is served. */
+/** Returns the slices of the one Service that is served. */
 function slicesOf({ slices }: GeneratedState): readonly KubeObject[] {
   return slices.filter(({ metadata }) => metadata.labels?.["kubernetes.io/service-name"] === "web");
 }

@@ -8,10 +8,10 @@ import type { GeneratedState } from "./generate-state.ts";
 import { objectFeatures, toFeatureState } from "./object-features.ts";
 import type { OurSide } from "./read-views.ts";
 
-/** How many states showed each feature. */
+/** Number of states that showed each feature. */
 export type Coverage = ReadonlyMap<string, number>;
 
-/** Counts what a run has compared. */
+/** Counts the features in the states of a run. */
 export function coverageOf(states: readonly GeneratedState[], ours: OurSide): Coverage {
   const counts = new Map([...Object.keys(choiceFeatures), ...Object.keys(objectFeatures)].map((name) => [name, 0]));
   const count = <T>(features: Readonly<Record<string, (item: T) => boolean>>, items: readonly T[]): void => {

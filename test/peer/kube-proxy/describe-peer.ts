@@ -3,18 +3,18 @@ import { openLaboratory } from "@kpng/laboratory/open-laboratory.ts";
 import { describe, test } from "vitest";
 import { type Binaries, findBinaries } from "../../cluster/binaries.ts";
 
-/** What the tests need of the machine. */
+/** Programs and namespaces that the tests need. */
 export interface PeerMachine {
   readonly paths: Extract<Binaries, { kind: "found" }>["paths"];
-  /** Opens a laboratory; who asks closes it. */
+  /** Opens a laboratory, which the caller closes. */
   openLaboratory(): Promise<Laboratory>;
 }
 
 /**
  * Describes tests against the real kube-proxy in network namespaces.
  *
- * Where the programs, the namespaces or iptables cannot be had the tests are one skipped test that says why; in CI it
- * fails instead.
+ * If programs, namespaces or iptables are not available, a single skipped test replaces them and prints the reason; in
+ * CI it fails.
  */
 export async function describePeer(name: string, tests: (machine: PeerMachine) => void): Promise<void> {
   const machine = await findMachine();
@@ -27,12 +27,12 @@ export async function describePeer(name: string, tests: (machine: PeerMachine) =
       throw new Error(`CI must be able to run kube-proxy: ${machine}`);
     });
   }
-  // vitest's summary counts skipped tests and does not name them.
+  // Vitest's summary only counts skipped tests.
   process.stderr.write(`test/peer: skipped "${name}": ${machine}\n`);
   test.skip(`${name} (skipped: ${machine})`);
 }
 
-/** The machine, or why it is none for these tests. */
+/** Returns the machine, or the reason why the tests cannot run here. */
 async function findMachine(): Promise<PeerMachine | string> {
   const open = () => openLaboratory((text) => process.stderr.write(`test/peer: ${text}\n`));
   const probe = await open();
@@ -52,8 +52,8 @@ async function findMachine(): Promise<PeerMachine | string> {
 }
 
 /**
- * Returns why kube-proxy cannot program many rules here, or undefined if it can: it sends them all as one message, which
- * for who is not root may not be larger than net.core.wmem_max, some 900 rules.
+ * Returns the reason why kube-proxy cannot install many rules here; undefined if it can. It sends all rules in one
+ * message, whose size is limited to net.core.wmem_max (some 900 rules) for users other than root.
  */
 async function tryManyRules(laboratory: Laboratory): Promise<string | undefined> {
   const rules = Array.from({ length: 10_000 }, () => "-A INPUT -s 192.0.2.1/32 -p tcp -m tcp --dport 80 -j DROP");
@@ -61,5 +61,5 @@ async function tryManyRules(laboratory: Laboratory): Promise<string | undefined>
   const input = ["*filter", ...rules, "COMMIT", ""].join("\n");
   const { exitCode, stderr } = await laboratory.tryRun("many", ["iptables-restore"], input);
   if (exitCode === 0) return undefined;
-  return `iptables cannot set ${rules.length} rules at once, which root may: ${stderr.trim().split("\n")[0]}`;
+  return `iptables cannot set ${rules.length} rules at once, which needs root: ${stderr.trim().split("\n")[0]}`;
 }

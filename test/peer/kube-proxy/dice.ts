@@ -1,6 +1,6 @@
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 
-/** Random decisions that are the same ones for each seed. */
+/** Pseudo-random decisions, reproducible by seed. */
 export class Dice {
   readonly #below: (below: number) => number;
 
@@ -8,12 +8,12 @@ export class Dice {
     this.#below = makeRandomBelow(makeRandom(seed));
   }
 
-  /** True in `percent` of a hundred cases. */
+  /** Returns true with a probability of `percent`. */
   chance(percent: number): boolean {
     return this.#below(100) < percent;
   }
 
-  /** A whole number from `from` to `to`, both included. */
+  /** Returns a whole number from `from` to `to`, both included. */
   number(from: number, to: number): number {
     return from + this.#below(to - from + 1);
   }
@@ -22,7 +22,7 @@ export class Dice {
     return choices[this.#below(choices.length)] ?? choices[0];
   }
 
-  /** One of the choices, each as likely as its number says. */
+  /** Returns one of the choices, with probabilities proportional to their weights. */
   weigh<const T extends string>(weights: Readonly<Record<T, number>>): T {
     const entries = Object.entries(weights) as [T, number][];
     let left = this.#below(entries.reduce((sum, [, weight]) => sum + weight, 0));
@@ -30,10 +30,10 @@ export class Dice {
       if (left < weight) return choice;
       left -= weight;
     }
-    throw new Error("the weights are empty");
+    throw new Error("there are no weights");
   }
 
-  /** Each item with the given chance, in their order. */
+  /** Returns some of the items, each with the given probability, in order. */
   some<T>(items: readonly T[], percent: number): T[] {
     return items.filter(() => this.chance(percent));
   }

@@ -4,7 +4,7 @@ import { isExternallyAccessible, type Service, type ServicePort } from "@kpng/mo
 import type { ChoosingNode } from "../../../services/watcher/src/view/choose-endpoints.ts";
 import type { PortEndpoint } from "../../../services/watcher/src/view/merge-slices.ts";
 
-/** One choice of endpoints: for one port and family of a Service, on one node. */
+/** One choice of endpoints: for a port and family of a Service, on a node. */
 export interface Choosing {
   readonly service: Service;
   readonly port: ServicePort;
@@ -14,7 +14,9 @@ export interface Choosing {
   readonly view: NodeView;
 }
 
-/** Features of the choice of endpoints, and which cases show them: every branch of choose-endpoints.ts is here. */
+/**
+ * Features of the choice of endpoints, with the condition that shows each. Every branch of choose-endpoints.ts has one.
+ */
 export const choiceFeatures: Readonly<Record<string, (choosing: Choosing) => boolean>> = {
   "node hints are followed": (c) => usesCluster(c) && followsNodes(c) && !isAllFor(c, "hintedNodes"),
   "node hints are followed where zone hints lead elsewhere": (c) =>
@@ -32,7 +34,7 @@ export const choiceFeatures: Readonly<Record<string, (choosing: Choosing) => boo
     usesCluster(c) && !followsNodes(c) && c.node.zone !== "" && hasAll(c, "hintedZones") && isNobody(c, "zones"),
   "a node without zone follows no zone hints": (c) =>
     usesCluster(c) && !followsNodes(c) && c.node.zone === "" && hasAll(c, "hintedZones") && isNobody(c, "zones"),
-  "an endpoint that is not ready has no say in hints": (c) =>
+  "an endpoint that is not ready does not affect hints": (c) =>
     usesCluster(c) && (followsNodes(c) || followsZones(c)) && some(unready(c), (f) => f.hintedZones.length === 0),
   "policy Local follows no hints": (c) =>
     usesLocal(c) && some(ready(c).filter(onNode(c)), (f) => followsZones(c) && !f.hintedZones.includes(c.node.zone)),
@@ -52,7 +54,7 @@ export const choiceFeatures: Readonly<Record<string, (choosing: Choosing) => boo
   "an endpoint without a node serves no policy Local": (c) => usesLocal(c) && some(ready(c), (f) => f.nodeName === ""),
   "dropped inside: others have endpoints": (c) => c.service.internalTrafficPolicy === "Local" && isOnlyElsewhere(c),
   "dropped outside: others have endpoints": (c) => isExternalLocal(c) && isOnlyElsewhere(c),
-  "pods get to external addresses by endpoints elsewhere": (c) => isExternalLocal(c) && isOnlyElsewhere(c),
+  "pods reach external addresses through endpoints on other nodes": (c) => isExternalLocal(c) && isOnlyElsewhere(c),
   "only policy Local, nothing from outside": (c) => !usesCluster(c) && usesLocal(c) && hasAny(c),
   "refused: no endpoints": (c) => c.facets.length === 0,
   "refused: none that is ready or draining": (c) => c.facets.length > 0 && !hasAny(c),
@@ -137,7 +139,7 @@ function followsZones(choosing: Choosing): boolean {
   return !followsNodes(choosing) && hasAll(choosing, "hintedZones") && !isNobody(choosing, "zones");
 }
 
-/** True if following the hints makes no difference. */
+/** Returns whether following the hints makes no difference. */
 function isAllFor(choosing: Choosing, hints: "hintedNodes" | "hintedZones"): boolean {
   return forMe(choosing, hints === "hintedNodes" ? "nodes" : "zones").length === ready(choosing).length;
 }

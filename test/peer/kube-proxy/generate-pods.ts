@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { Dice } from "./dice.ts";
 
-/** An endpoint as a slice has it. */
+/** Endpoint in the format of a slice. */
 export interface RawEndpoint {
   readonly addresses: readonly string[];
   readonly conditions?: Readonly<Partial<Record<"ready" | "serving" | "terminating", boolean>>>;
@@ -17,14 +17,14 @@ export interface RawEndpoint {
 
 type Conditions = NonNullable<RawEndpoint["conditions"]>;
 
-/** What the endpoints of a Service have in common: without it, rules that look at all of them would hardly ever hold. */
+/** Tendencies shared by all endpoints of a Service. Without them, conditions on all endpoints would rarely be true. */
 interface Mood {
   readonly condition: "ready" | "mixed" | "unready" | "wild";
   readonly hint: "none" | "zones" | "nodes" | "both" | "incomplete" | "wild";
   readonly place: "anywhere" | "elsewhere" | "one node";
 }
 
-/** Endpoints of one family for the slices of one Service. */
+/** Returns endpoints of one family for the slices of a Service. */
 export function makePods(dice: Dice, namespace: string, family: Family): RawEndpoint[] {
   const mood: Mood = {
     condition: dice.weigh({ ready: 25, mixed: 40, unready: 20, wild: 15 }),
@@ -34,7 +34,7 @@ export function makePods(dice: Dice, namespace: string, family: Family): RawEndp
   const count = dice.chance(8) ? 0 : dice.number(1, 5);
   const pods = Array.from({ length: count }, (_, index) => makePod(dice, namespace, family, mood, index));
   const [first, second] = pods;
-  // Two that share addresses: what is in use differs nevertheless, for only the first one ever is.
+  // Two endpoints share addresses. The used address still differs, because only the first address is used.
   if (first !== undefined && second !== undefined && dice.chance(25)) {
     const [a = "", b = ""] = [first.addresses[0], second.addresses[0]];
     const [third, fourth] = dice.pick([
@@ -86,7 +86,7 @@ function makeConditions(dice: Dice, mood: Mood["condition"]): RawEndpoint["condi
   }
 }
 
-/** Leaves some conditions out that are then taken to be what they were. */
+/** Omits some conditions whose defaults equal their values. */
 function unsay(dice: Dice, conditions: Conditions): Conditions {
   const defaults: Conditions = { ready: true, serving: true, terminating: false };
   const entries = Object.entries(conditions).filter(
@@ -95,7 +95,7 @@ function unsay(dice: Dice, conditions: Conditions): Conditions {
   return Object.fromEntries(entries);
 }
 
-/** Any combination, also those that no controller makes. */
+/** Returns any combination of conditions, including combinations that no controller creates. */
 export function wildConditions(dice: Dice): Conditions {
   const names = dice.some(["ready", "serving", "terminating"], 67);
   return Object.fromEntries(names.map((name) => [name, dice.chance(50)]));
@@ -117,7 +117,7 @@ function makeHints(dice: Dice, mood: Mood["hint"], isReady: boolean): RawEndpoin
   const named = (names: readonly string[]) => names.map((name) => ({ name }));
   const forZones = named(dice.chance(25) ? ["a", "b"] : [dice.pick(["a", "a", "a", "b", "b", "c", "d", ""])]);
   const forNodes = named(dice.chance(25) ? ["n1", "n3"] : [dice.pick(["n1", "n2", "n3", "n4", "n9"])]);
-  // What is not ready does not switch hints off by having none.
+  // An endpoint that is not ready does not disable hints if it has none.
   if (!isReady && dice.chance(40)) return undefined;
   switch (mood) {
     case "none":

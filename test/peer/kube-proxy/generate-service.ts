@@ -14,20 +14,20 @@ export interface RawPort {
 export interface GeneratedService {
   readonly object: KubeObject;
   readonly ports: readonly RawPort[];
-  /** True if it is deleted after that, and stays because of its finalizer. */
+  /** Whether the Service is deleted afterwards, and remains because of its finalizer. */
   readonly isLeaving: boolean;
-  /** Status that the load balancer's controller would write; undefined for none. */
+  /** Status that the load balancer controller would write; undefined for none. */
   readonly status: unknown;
 }
 
-/** First of the node ports, of which each state has `portsPerState`. */
+/** First node port. Each state has `portsPerState` of them. */
 const firstNodePort = 30_000;
 const portsPerState = 4;
 
-/** So many states have node ports of their own in the API server's default range. */
+/** Largest number of states with distinct node ports in the API server's default range. */
 export const maxStates = Math.floor(2767 / portsPerState);
 
-/** A Service that kube-proxy serves, of any kind that the API server accepts. */
+/** Returns a Service that kube-proxy serves, of any kind that the API server accepts. */
 export function makeService(dice: Dice, namespace: string, state: number): GeneratedService {
   const type = dice.weigh({ ClusterIP: 30, NodePort: 15, LoadBalancer: 55 });
   const served = makeFamilies(dice);
@@ -40,7 +40,7 @@ export function makeService(dice: Dice, namespace: string, state: number): Gener
   const clusterIPs = served.ipFamilies.map((family) =>
     spell(blockAddress("cluster", family === "IPv4" ? "v4" : "v6", state)),
   );
-  // Gone for whoever deleted it, served until its load balancer has been cleaned up.
+  // Deleted by its user, but served until its load balancer is cleaned up.
   const isLeaving = dice.chance(10);
   const isOthers = dice.chance(8);
   const object = {

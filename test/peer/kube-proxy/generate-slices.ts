@@ -6,7 +6,7 @@ import type { RawPort } from "./generate-service.ts";
 
 export interface SliceTarget {
   readonly namespace: string;
-  /** Undefined leaves the label out. */
+  /** Undefined omits the label. */
   readonly service: string | undefined;
   readonly ports: readonly RawPort[];
   readonly labels?: Readonly<Record<string, string>>;
@@ -18,14 +18,14 @@ interface RawSlicePort {
   readonly protocol?: string;
 }
 
-/** Slices for a Service, as if several controllers and people had written them. */
+/** Returns slices for a Service, as if several controllers and users had written them. */
 export function makeSlices(dice: Dice, target: SliceTarget): KubeObject[] {
   return families.flatMap((family) => {
     const pods = makePods(dice, target.namespace, family);
     const twins = dice.some(pods.filter(isFirm), 25).map((pod) => terminatingTwin(dice, pod));
     const parts = Array.from({ length: dice.number(1, 3) }, () => [] as RawEndpoint[]);
     for (const endpoint of dice.shuffle([...pods, ...twins])) {
-      // Some are in two slices at once, as when a controller moves them.
+      // Some endpoints are in two slices, as while a controller moves them.
       for (const part of dice.shuffle(parts).slice(0, dice.chance(20) ? 2 : 1)) part.push(endpoint);
     }
     const basePorts = makePorts(dice, target.ports);
@@ -41,7 +41,7 @@ export function makeSlices(dice: Dice, target: SliceTarget): KubeObject[] {
   });
 }
 
-/** A slice of host names, which proxies pass over. */
+/** Returns a slice of host names, which proxies ignore. */
 export function makeNameSlice(target: SliceTarget): KubeObject {
   const ports = target.ports.map(({ name = "", port, protocol }) => ({ name, port, protocol }));
   return makeSlice(target, "names", "FQDN", { endpoints: [{ addresses: ["one.example.org"] }], ports });
@@ -70,14 +70,14 @@ function makeSlice(
   };
 }
 
-/** kube-proxy takes it in the place of any terminating one of the same address. */
+/** Returns whether kube-proxy prefers the endpoint to a terminating one with the same address. */
 function isFirm({ conditions }: RawEndpoint): boolean {
   return conditions?.terminating !== true;
 }
 
 /**
- * Another endpoint of the same address, that of a pod which is going. Of two that both are not terminating kube-proxy
- * takes any, by the order of a map, so there are none such here.
+ * Returns another endpoint with the same address, of a terminating pod. Of two endpoints that are not terminating,
+ * kube-proxy uses an arbitrary one, in the order of a map, so no state contains such a pair.
  */
 function terminatingTwin(dice: Dice, pod: RawEndpoint): RawEndpoint {
   return {
@@ -87,12 +87,12 @@ function terminatingTwin(dice: Dice, pod: RawEndpoint): RawEndpoint {
   };
 }
 
-/** The same port over another protocol, which is another port. */
+/** Returns the same port number with another protocol, which is a different port. */
 function overOther(port: RawSlicePort): RawSlicePort {
   return { ...port, protocol: port.protocol === "UDP" ? "TCP" : "UDP" };
 }
 
-/** The ports of one slice: numbers of named ports differ, some are missing, some are no use. */
+/** Returns the ports of a slice: the numbers of named ports differ, and some ports are missing or useless. */
 function makePorts(dice: Dice, wanted: readonly RawPort[]): RawSlicePort[] {
   if (dice.chance(5)) return [];
   const ports = dice.some(wanted, 82).map(({ name, protocol }, index): RawSlicePort => {

@@ -3,17 +3,17 @@ import { Dice } from "./dice.ts";
 import { type GeneratedService, makeService } from "./generate-service.ts";
 import { makeNameSlice, makeSlices } from "./generate-slices.ts";
 
-/** A cluster state of its own: the content of one namespace. */
+/** Independent cluster state: the content of one namespace. */
 export interface GeneratedState {
   readonly number: number;
   readonly namespace: string;
   readonly service: GeneratedService;
-  /** Objects that have no part in what the Service gives. */
+  /** Objects that do not affect the Service. */
   readonly others: readonly KubeObject[];
   readonly slices: readonly KubeObject[];
 }
 
-/** State `number` of a seed; it does not depend on how many others there are. */
+/** Returns state `number` of a seed, which does not depend on the number of states. */
 export function generateState(seed: number, number: number): GeneratedState {
   const dice = new Dice(Math.imul(seed, 0x9e3779b1) + Math.imul(number, 0x85ebca6b));
   const namespace = `s${number}`;

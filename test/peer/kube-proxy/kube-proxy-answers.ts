@@ -7,17 +7,17 @@ import type { SavedRules } from "./kube-proxy.ts";
 import { describeFate, destination, type Question } from "./questions.ts";
 import { tracedNode } from "./world.ts";
 
-/** What a node does with packets. */
+/** Treatment of packets by a node. */
 export interface Answers {
   /** See `describeFate`. */
   answer(question: Question): string;
-  /** *Shape:* family, destination or "node", protocol, port: whatever the node has rules for. Sorted. */
+  /** All destinations with rules. *Shape:* family, destination or "node", protocol, port. Sorted. */
   readonly frontends: readonly string[];
-  /** *Shape:* family, port: the ports that are opened for a load balancer's health check. Sorted. */
+  /** Ports opened for health checks of load balancers. *Shape:* family, port. Sorted. */
   readonly healthCheckPorts: readonly string[];
 }
 
-/** What the rules of kube-proxy do, by every rule on a packet's way through the kernel's hooks. */
+/** Answers of kube-proxy's rules, by tracing a packet through the rules of all kernel hooks. */
 export function kubeProxyAnswers(saved: SavedRules, nodeName: string): Answers {
   const rulesets: Readonly<Record<Family, Ruleset>> = { v4: parseRuleset(saved.v4), v6: parseRuleset(saved.v6) };
   const nodes: Readonly<Record<Family, TracedNode>> = {
@@ -41,7 +41,7 @@ export function kubeProxyAnswers(saved: SavedRules, nodeName: string): Answers {
   };
 }
 
-/** Errors: packets of one client fare differently, other than that they go to one endpoint or another. */
+/** Describes the outcomes of a packet. Errors: they differ in more than the endpoint. */
 function describeOutcomes(outcomes: readonly TraceOutcome[], key: string): string {
   const reached = outcomes.flatMap((outcome) => (outcome.kind === "to" ? outcome : []));
   if (reached.length === 0) {
@@ -49,7 +49,7 @@ function describeOutcomes(outcomes: readonly TraceOutcome[], key: string): strin
     if (verdict === undefined || others.length > 0) throw new Error(`${key}: ${JSON.stringify(outcomes)}`);
     return verdict;
   }
-  if (reached.length < outcomes.length) throw new Error(`${key}: only some packets are sent on`);
+  if (reached.length < outcomes.length) throw new Error(`${key}: only some packets are forwarded`);
   const addresses = (some: typeof reached) =>
     new Set(some.map(({ address, port }) => `${address.includes(":") ? `[${address}]` : address}:${port}`));
   const endpoints = addresses(reached);
@@ -80,13 +80,13 @@ function frontendsOf(ruleset: Ruleset): readonly string[] {
     rulesOf(ruleset, chain).flatMap(({ matches }) => {
       const port = onlyPort(matches);
       const protocol = matches.find((match) => match.kind === "protocol");
-      // The jump to the node ports names none.
+      // The jump to the node ports names no port.
       return port === undefined ? [] : [`${onlyDestination(matches) ?? "node"} ${protocol?.protocol} ${port}`];
     }),
   );
 }
 
-/** `place` is table, slash, chain. */
+/** Returns the rules of a chain; `place` is `table/chain`. */
 function rulesOf(ruleset: Ruleset, place: string): readonly Rule[] {
   const [table = "", chain = ""] = place.split("/");
   return ruleset.get(table)?.get(chain) ?? [];

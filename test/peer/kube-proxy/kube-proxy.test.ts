@@ -23,7 +23,7 @@ const seed = Number(process.env.KPNG_PEER_SEED ?? randomInt(1, 1_000_000));
 const count = Number(process.env.KPNG_PEER_STATES ?? 300);
 const again = `KPNG_PEER_SEED=${seed} KPNG_PEER_STATES=${count} npx vitest run test/peer/kube-proxy`;
 
-await describePeer("our view and what kube-proxy programs", ({ paths, openLaboratory }) => {
+await describePeer("our view and the rules of kube-proxy", ({ paths, openLaboratory }) => {
   const states = Array.from({ length: Math.min(count, maxStates) }, (_, number) => generateState(seed, number));
   let cluster: Cluster;
   let laboratory: Laboratory;
@@ -34,13 +34,13 @@ await describePeer("our view and what kube-proxy programs", ({ paths, openLabora
     say(`${states.length} states; again: ${again}`);
     cluster = await startCluster({ paths, hasControllers: false });
     laboratory = await openLaboratory();
-    await timed("the objects are written", async () => {
+    await timed("writing the objects", async () => {
       await writeNodes(cluster.api);
       await writeSentinel(cluster.api);
       await writeStates(cluster.api, states);
     });
     const kubeconfig = cluster.kubeconfig("admin");
-    ours = await timed("our views are made", () => readViews(kubeconfig, watchedNodes));
+    ours = await timed("computing our views", () => readViews(kubeconfig, watchedNodes));
     rules = await timed("kube-proxy has programmed its rules", () => runProxies(kubeconfig));
   }, 240_000);
 
@@ -65,7 +65,7 @@ await describePeer("our view and what kube-proxy programs", ({ paths, openLabora
     }
   }
 
-  test.each(watchedNodes)("say the same on node %s", async (nodeName) => {
+  test.each(watchedNodes)("give the same answers on node %s", async (nodeName) => {
     const services = await cluster.api.list("/api/v1/services");
     const saved = rules.get(nodeName);
     const view = ours.views.get(nodeName);
@@ -74,7 +74,7 @@ await describePeer("our view and what kube-proxy programs", ({ paths, openLabora
     const { counts, differences } = compare(sides, services, nodeName);
     say(`${nodeName}: ${JSON.stringify(counts)}`);
     assert.equal(differences.size, 0, `${describeDifferences(differences, seed, states)}\n\nagain: ${again}`);
-    // An error of the test itself could make both sides empty.
+    // A fault of the test could make both sides empty.
     for (const [kind, number] of Object.entries(counts)) assert.ok(number > 0, `no question was answered ${kind}`);
   });
 
@@ -87,15 +87,15 @@ await describePeer("our view and what kube-proxy programs", ({ paths, openLabora
       say(`${nodeName}: ${packets} packets of ${services} Services traced through both rulesets, ${family}`);
       const shown = differences.slice(0, 10).map((difference) => JSON.stringify(difference));
       assert.equal(differences.length, 0, `${differences.length} differ\n${shown.join("\n")}\nagain: ${again}`);
-      assert.ok(packets > states.length && services > states.length / 10, "too little was compared");
+      assert.ok(packets > states.length && services > states.length / 10, "the comparison covered too few packets");
     }
   });
 
-  test("and meet every feature that our view depends on", () => {
+  test("cover every feature that our view depends on", () => {
     const coverage = coverageOf(states, ours);
     say(`seen with seed ${seed}:\n${describeCoverage(coverage)}`);
     const unseen = [...coverage].flatMap(([name, seen]) => (seen === 0 ? [name] : []));
-    // Few states cannot show all of it.
+    // A few states cannot show all features.
     if (states.length >= 300) assert.deepEqual(unseen, [], `not seen in ${states.length} states; ${again}`);
   });
 });

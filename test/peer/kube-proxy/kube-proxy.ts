@@ -11,24 +11,24 @@ export interface KubeProxyOptions {
   readonly program: string;
   readonly kubeconfig: string;
   readonly nodeName: string;
-  /** Port of the loopback address at which the kubeconfig expects the API server. */
+  /** Port of the API server on the loopback address, as in the kubeconfig. */
   readonly apiPort: number;
-  /** Unix socket that leads to the API server. */
+  /** Unix socket that is connected to the API server. */
   readonly apiSocket: string;
 }
 
-/** What `iptables-save` and `ip6tables-save` print. */
+/** Output of `iptables-save` and `ip6tables-save`. */
 export type SavedRules = Readonly<Record<Family, string>>;
 
 const metricsPort = 10_249;
 
 /**
- * Runs the real kube-proxy in a network namespace of its own until it has programmed what it read, and returns its
- * rules.
+ * Runs the real kube-proxy in a new network namespace until it has installed its rules, and returns them.
  *
- * The namespace has no way out: unix sockets, which are files, carry the API in and the metrics out.
+ * The namespace has no external network: unix sockets, which are files, connect it to the API and to our metrics
+ * client.
  *
- * Errors: kube-proxy ends, or `isComplete` does not accept its rules in time, with the end of its log.
+ * Errors: kube-proxy exits, or `isComplete` does not accept its rules in time; with the end of its log.
  */
 export async function runKubeProxy(
   options: KubeProxyOptions,
@@ -56,7 +56,7 @@ export async function runKubeProxy(
     return await until(
       `kube-proxy on ${nodeName} has programmed its rules`,
       async () => {
-        // Its log tells why; waiting would not.
+        // Its log contains the reason; there is nothing to wait for.
         if (proxy.exitCode !== null) return { kind: "ended" as const };
         if (!(await hasSynced(metricsSocket))) return undefined;
         const rules = { v4: await save("iptables-save"), v6: await save("ip6tables-save") };
@@ -65,7 +65,7 @@ export async function runKubeProxy(
       120_000,
       details,
     ).then((result) => {
-      if (result.kind === "ended") throw new Error(`kube-proxy on ${nodeName} has ended\n${details()}`);
+      if (result.kind === "ended") throw new Error(`kube-proxy on ${nodeName} has exited\n${details()}`);
       return result.rules;
     });
   } finally {
@@ -87,7 +87,7 @@ function proxyArguments({ kubeconfig, nodeName }: KubeProxyOptions): readonly st
     `--cluster-cidr=${podCidrs.v4},${podCidrs.v6}`,
     `--metrics-bind-address=127.0.0.1:${metricsPort}`,
     "--healthz-bind-address=127.0.0.1:10256",
-    // These belong to the machine, not to the namespace.
+    // conntrack limits apply to the whole machine, not to the namespace.
     "--conntrack-max-per-core=0",
     "--conntrack-tcp-timeout-established=0s",
     "--conntrack-tcp-timeout-close-wait=0s",
@@ -95,7 +95,7 @@ function proxyArguments({ kubeconfig, nodeName }: KubeProxyOptions): readonly st
   ];
 }
 
-/** True if both families have been programmed at least once and nothing waits to be. */
+/** Returns whether both families have been synced at least once and no sync is pending. */
 async function hasSynced(metricsSocket: string): Promise<boolean> {
   const text = await get(metricsSocket, "/metrics");
   const gauge = (name: string, family: string): number =>
@@ -116,7 +116,7 @@ function get(socketPath: string, path: string): Promise<string> {
       response.on("error", reject);
       response.on("end", () => resolve(text));
     });
-    call.on("timeout", () => call.destroy(new Error("no answer in 5 s")));
+    call.on("timeout", () => call.destroy(new Error("no response within 5 s")));
     call.on("error", reject);
     call.end();
   });

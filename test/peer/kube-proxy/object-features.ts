@@ -11,7 +11,7 @@ interface State {
   readonly isLeaving: boolean;
   readonly others: readonly string[];
   readonly slices: readonly Slice[];
-  /** The endpoints of the slices of the Service. */
+  /** Endpoints in the slices of the Service. */
   readonly endpoints: readonly RawEndpoint[];
 }
 
@@ -39,7 +39,7 @@ const rangeFeatures: Features = Object.fromEntries(
   ]),
 );
 
-/** Features of objects that everything else depends on, and which states show them. */
+/** Features of objects, with the condition that shows each. */
 export const objectFeatures: Features = {
   ...conditionFeatures,
   ...rangeFeatures,
@@ -58,7 +58,7 @@ export const objectFeatures: Features = {
     spec.type === "ClusterIP" && spec.externalTrafficPolicy === "Local",
   "external IPs of a family that the Service has not": ({ spec }) =>
     spec.ipFamilyPolicy === "SingleStack" && (spec.externalIPs as readonly string[]).length > 1,
-  "an address in an unusual spelling": ({ spec }) => /[A-F]/.test(String(spec.clusterIPs)),
+  "an address with an unusual spelling": ({ spec }) => /[A-F]/.test(String(spec.clusterIPs)),
   "a hint for the zone without a name": ({ endpoints }) =>
     endpoints.some(({ hints }) => hints?.forZones?.some(({ name }) => name === "")),
   "IPv4 only": ({ spec }) => String(spec.ipFamilies) === "IPv4",
@@ -68,22 +68,22 @@ export const objectFeatures: Features = {
   "one number over TCP and UDP": ({ ports }) => ports.some(({ name }) => name === "twin"),
   "named target port": ({ ports }) => ports.some(({ targetPort }) => typeof targetPort === "string"),
   "session affinity": ({ spec }) => spec.sessionAffinity === "ClientIP",
-  "session affinity with a time of its own": ({ spec }) => spec.sessionAffinityConfig !== undefined,
+  "session affinity with a custom timeout": ({ spec }) => spec.sessionAffinityConfig !== undefined,
   publishNotReadyAddresses: ({ spec }) => spec.publishNotReadyAddresses === true,
   trafficDistribution: ({ spec }) => spec.trafficDistribution !== undefined,
   "another proxy's Service": ({ labels }) => "service.kubernetes.io/service-proxy-name" in labels,
   "deleted, with a finalizer": ({ isLeaving }) => isLeaving,
   "headless Service": ({ others }) => others.includes("headless"),
   "ExternalName Service": ({ others }) => others.includes("name"),
-  "slice of no Service that exists": ({ slices }) => slices.some((slice) => serviceOf(slice) === "gone"),
-  "slice that names no Service": ({ slices }) => slices.some((slice) => serviceOf(slice) === undefined),
+  "slice of a missing Service": ({ slices }) => slices.some((slice) => serviceOf(slice) === "gone"),
+  "slice without a Service name": ({ slices }) => slices.some((slice) => serviceOf(slice) === undefined),
   "slice of host names": ({ slices }) => slices.some(({ addressType }) => addressType === "FQDN"),
   "slice without ports": ({ slices }) => slices.some(({ ports }) => ports.length === 0),
   "slice port without name": ({ slices }) => slices.some(({ ports }) => ports.some(({ name }) => name === undefined)),
   "slice port without number": ({ slices }) => slices.some(({ ports }) => ports.some(({ port }) => port === undefined)),
   "slice port without protocol": ({ slices }) =>
     slices.some(({ ports }) => ports.some(({ protocol }) => protocol === undefined)),
-  "slice port that no Service has": ({ slices }) =>
+  "slice port that the Service does not have": ({ slices }) =>
     slices.some(({ ports }) => ports.some(({ name }) => name === "other")),
   "endpoint without conditions": ({ endpoints }) => endpoints.some(({ conditions }) => conditions === undefined),
   "draining, and nothing said of serving": ({ endpoints }) =>
@@ -91,21 +91,21 @@ export const objectFeatures: Features = {
       ({ conditions: said }) => said?.ready === false && said.terminating === true && !("serving" in said),
     ),
   "endpoint in two slices": ({ endpoints }) => new Set(endpoints).size < endpoints.length,
-  "terminating endpoint of the address of another": ({ endpoints }) =>
+  "terminating endpoint with the address of another one": ({ endpoints }) =>
     endpoints.some((one) => endpoints.some((other) => one.addresses === other.addresses && one !== other)),
-  "two endpoints with the same addresses in another order": ({ endpoints }) =>
+  "two endpoints with the same addresses in different order": ({ endpoints }) =>
     endpoints.some((one) => endpoints.some((other) => isReversed(one.addresses, other.addresses))),
   "two endpoints with the same second address": ({ endpoints }) =>
     endpoints.some(({ addresses: [a, b] }) => endpoints.some(({ addresses: [c, d] }) => a !== c && b && b === d)),
-  "slices that differ in protocols alone": ({ slices }) =>
+  "slices that differ only in protocols": ({ slices }) =>
     slices.some((one) => slices.some((other) => one.endpoints === other.endpoints && one.ports !== other.ports)),
   "empty hints": ({ endpoints }) =>
     endpoints.some(({ hints }) => hints !== undefined && Object.keys(hints).length === 0),
-  "endpoint that is no pod": ({ endpoints }) => endpoints.some(({ targetRef }) => targetRef === undefined),
+  "endpoint without a pod": ({ endpoints }) => endpoints.some(({ targetRef }) => targetRef === undefined),
   "endpoint with a host name": ({ endpoints }) => endpoints.some(({ hostname }) => hostname !== undefined),
 };
 
-/** Looks at what was generated, not at what the API server made of it. */
+/** Returns the features of the generated objects, before the API server changes them. */
 export function toFeatureState({ service, others, slices }: GeneratedState): State {
   const status = service.status as { readonly loadBalancer: { readonly ingress: State["ingress"] } } | undefined;
   const typed = slices as readonly Slice[];

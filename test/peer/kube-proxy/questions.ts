@@ -2,7 +2,7 @@ import { type Family, parseAddress } from "@kpng/model/address.ts";
 import type { KubeObject } from "../../cluster/api-client.ts";
 import { type Client, clientAddress, clients, nodeAddress } from "./world.ts";
 
-/** A connection that a client tries to make, at one node. */
+/** Connection attempt of a client at a node. */
 export interface Question {
   /** *Shape:* `namespace/service client address:port/protocol`. */
   readonly key: string;
@@ -25,8 +25,8 @@ interface RawService extends KubeObject {
 }
 
 /**
- * Everything that somebody may try to reach because of a Service of the API server, whether anybody answers or not:
- * every address of it and every node port, from every kind of client.
+ * Returns all connection attempts for a Service of the API server: to each of its addresses and node ports, from every
+ * kind of client, with or without endpoints.
  */
 export function askAll(object: KubeObject, nodeName: string): Question[] {
   const { metadata, spec, status } = object as RawService;
@@ -48,12 +48,14 @@ export function askAll(object: KubeObject, nodeName: string): Question[] {
   });
 }
 
-/** The address that a question's packet goes to. */
+/** Returns the destination address of a question's packet. */
 export function destination({ to, family }: Question, nodeName: string): string {
   return to === "node" ? nodeAddress(nodeName, family) : to;
 }
 
-/** What happens to a packet, as text: `10.1.0.1:80 10.1.0.2:80`, with affinity `…; 600 s`, or "REJECT", "DROP", "PASS". */
+/**
+ * Describes the result of a packet: `10.1.0.1:80 10.1.0.2:80`, with affinity `…; 600 s`, or "REJECT", "DROP", "PASS".
+ */
 export function describeFate(endpoints: readonly string[], affinitySeconds: number | undefined): string {
   const unique = [...new Set(endpoints)].sort().join(" ");
   return affinitySeconds === undefined ? unique : `${unique}; ${affinitySeconds} s`;

@@ -6,14 +6,14 @@ import { followView } from "../../../services/backend-kit/src/receive/follow-vie
 import type { Snapshot } from "../../../services/watcher/src/store/snapshot.ts";
 import { RunningSource } from "../../cluster/run-source.ts";
 
-/** What our side makes of the cluster. */
+/** Results of our side for the cluster. */
 export interface OurSide {
   readonly snapshot: Snapshot;
-  /** By node: what a backend on it is told, after its way over the wire. */
+  /** Views by node, as received over the wire. */
   readonly views: ReadonlyMap<string, NodeView>;
 }
 
-/** Reads the API server with the Kubernetes source, serves that, and asks as the backends of these nodes do. */
+/** Reads the API server with our Kubernetes source, serves the state, and requests the views of the given nodes. */
 export async function readViews(kubeconfig: string, nodeNames: readonly string[]): Promise<OurSide> {
   const source = new RunningSource({ kubeconfig });
   try {
@@ -40,5 +40,5 @@ async function readView(api: string, nodeName: string): Promise<NodeView> {
     stop.abort();
     return view;
   }
-  throw new Error(`the stream of ${nodeName} has ended`);
+  throw new Error(`the stream of ${nodeName} ended`);
 }

@@ -1,9 +1,9 @@
 import { connect, createServer, type Server, type Socket } from "node:net";
 
-/** Where to listen or to connect: a port of the loopback address, or the path of a unix socket. */
+/** Address to listen on or to connect to: a port of the loopback address, or the path of a unix socket. */
 export type Place = number | string;
 
-/** Accepts connections at one place and passes their bytes on to another one, both ways. */
+/** Accepts connections at `from` and forwards them to `to`, in both directions. */
 export function relay(from: Place, to: Place): Server {
   const server = createServer((client) =>
     join(client, typeof to === "number" ? connect(to, "127.0.0.1") : connect(to)),
@@ -12,7 +12,7 @@ export function relay(from: Place, to: Place): Server {
 }
 
 function join(one: Socket, other: Socket): void {
-  // Either end may break at any time; then both are gone.
+  // An error on either side closes both.
   one.on("error", () => other.destroy()).pipe(other);
   other.on("error", () => one.destroy()).pipe(one);
 }

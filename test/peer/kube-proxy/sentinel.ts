@@ -23,8 +23,8 @@ const service: KubeObject = {
 const hosts = { IPv4: "10.244.254.", IPv6: "fd00:244:fe::" };
 
 /**
- * Creates a Service by which one sees that a kube-proxy knows the zone of its node: it learns that from another watch
- * than the rest, and may program rules before and again after.
+ * Creates a Service whose rules show whether a kube-proxy knows the zone of its node. kube-proxy learns the zone from a
+ * separate watch, so it may install rules before and again afterwards.
  */
 export async function writeSentinel(api: ApiClient): Promise<void> {
   await api.create("/api/v1/namespaces", { apiVersion: "v1", kind: "Namespace", metadata: { name: namespace } });
@@ -48,7 +48,7 @@ export async function writeSentinel(api: ApiClient): Promise<void> {
   }
 }
 
-/** True if the rules lead to the one endpoint that is meant for the node's zone, or to all if it has none. */
+/** Returns whether the rules lead only to the endpoint with a hint for the node's zone, or to all if it has no zone. */
 export function knowsZone(rules: SavedRules, nodeName: string): boolean {
   const answers = kubeProxyAnswers(rules, nodeName);
   const isZoned = nodes.some(({ name, zone }) => name === nodeName && zone !== undefined);

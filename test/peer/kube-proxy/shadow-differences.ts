@@ -11,7 +11,7 @@ import { nodeAddress, podCidrs, tracedNode } from "./world.ts";
 
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 
-/** What shadow mode would say on a node: its comparison of kube-proxy's rules with those that we would make of the view. */
+/** Returns the comparison of shadow mode on a node: kube-proxy's rules with the rules that we render for the view. */
 export async function shadowDifferences(saved: string, view: NodeView, family: Family): Promise<Comparison> {
   const kernel = { read: async () => undefined, restore: async () => undefined };
   const rules = new FamilyRules(kernel, silent);

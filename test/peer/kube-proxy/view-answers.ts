@@ -5,7 +5,7 @@ import type { ServicePort } from "@kpng/model/service.ts";
 import type { Answers } from "./kube-proxy-answers.ts";
 import { describeFate, type Question } from "./questions.ts";
 
-/** An address and port that a backend answers for. */
+/** Address and port that a backend serves. */
 interface Frontend {
   readonly view: ServiceView;
   readonly port: ServicePort;
@@ -14,7 +14,7 @@ interface Frontend {
   readonly kind: "cluster" | "external" | "loadBalancer" | "node";
 }
 
-/** What a backend with the semantics of kube-proxy makes of the view of its node, without any rules. */
+/** Returns the answers of a backend with kube-proxy's semantics, computed from the view without rules. */
 export function viewAnswers(views: readonly ServiceView[]): Answers {
   const frontends = new Map<string, Frontend>();
   const healthCheckPorts = new Set<string>();
@@ -36,7 +36,7 @@ export function viewAnswers(views: readonly ServiceView[]): Answers {
   };
 }
 
-/** A family is served if the Service has a cluster IP of it. */
+/** Returns the families of the Service's cluster IPs, which are the served ones. */
 function servedFamilies({ service }: ServiceView): readonly Family[] {
   return families.filter((family) => (service.clusterIPs?.[family].length ?? 0) > 0);
 }
@@ -63,7 +63,7 @@ function* frontendsOf(view: ServiceView): Iterable<[string, Frontend]> {
 function answer(frontend: Frontend, { client, from }: Question): string {
   const { view, kind, family, hasEndpoints } = frontend;
   const { internalTrafficPolicy, externalTrafficPolicy, clientIPAffinitySeconds, ipFilters } = view.service;
-  // What a node sends to an external address passes no chain that would refuse it: it may leave the node.
+  // Packets of the node to an external address pass no chain that rejects them: they may leave the node.
   const isRefusable = client !== "node" || kind === "cluster" || kind === "node";
   const refusal = isRefusable ? "REJECT" : "PASS";
   if (!hasEndpoints) return refusal;
@@ -75,13 +75,15 @@ function answer(frontend: Frontend, { client, from }: Question): string {
   const endpoints = endpointsOf(frontend, ({ use }) => use[set]);
   const scope = kind === "cluster" ? "internal" : "external";
   const byScope = endpointsOf(frontend, ({ scopes }) => scopes[scope]);
-  // Scopes, which is all that kpng's other clients know, has no word for what clients inside may do more.
+  // Scopes, the only field that KPNG's clients read, cannot express the additional endpoints of internal clients.
   if ((kind === "cluster" || !isInside) && byScope.join() !== endpoints.join()) return `Scopes differ: ${byScope}`;
   if (endpoints.length > 0) return describeFate(endpoints, clientIPAffinitySeconds);
   return policy === "Local" ? "DROP" : refusal;
 }
 
-/** Only ranges of the family count; one that holds every address makes the others void. */
+/**
+ * Returns whether a client is admitted. Only ranges of the family count; one for all addresses overrides the others.
+ */
 function isAdmitted(from: string, family: Family, sourceRanges: readonly string[]): boolean {
   const ranges = sourceRanges.filter((range) => range.includes(":") === (family === "v6"));
   return ranges.length === 0 || ranges.some((range) => range.endsWith("/0") || isIn(from, range));
@@ -93,7 +95,7 @@ function endpointsOf(frontend: Frontend, isUsed: (endpoint: ViewEndpoint) => boo
     const address = addresses[family][0];
     if (address === undefined) return [];
     const host = family === "v6" ? `[${address}]` : address;
-    // An endpoint that names no ports answers on the target port, which only an unnamed service port leads to.
+    // An endpoint without ports answers on the target port, and only for an unnamed service port.
     if (ports.length === 0) return port.name === "" ? [`${host}:${port.targetPort}`] : [];
     return ports
       .filter(({ name, protocol }) => name === port.name && (protocol ?? port.protocol) === port.protocol)

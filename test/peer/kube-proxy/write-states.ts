@@ -3,7 +3,7 @@ import { slicesPath } from "../../cluster/objects.ts";
 import type { GeneratedState } from "./generate-state.ts";
 import { nodeAddress, nodes } from "./world.ts";
 
-/** Creates the Nodes of the world. */
+/** Creates the Nodes of `world.ts`. */
 export async function writeNodes(api: ApiClient): Promise<void> {
   for (const { name, zone } of nodes) {
     const labels = {
@@ -22,7 +22,7 @@ export async function writeNodes(api: ApiClient): Promise<void> {
 /**
  * Creates the namespaces and objects of the states, several at a time.
  *
- * Errors: the first object that the API server refuses, with the object.
+ * Errors: the API server rejects an object; with that object.
  */
 export async function writeStates(api: ApiClient, states: readonly GeneratedState[]): Promise<void> {
   const waiting = states.values();
@@ -37,7 +37,7 @@ async function writeState(api: ApiClient, { namespace, service, others, slices }
     try {
       await api.create(collection, object);
     } catch (cause) {
-      throw new Error(`the API server refuses ${JSON.stringify(object)}`, { cause });
+      throw new Error(`the API server rejected ${JSON.stringify(object)}`, { cause });
     }
   };
   const services = `/api/v1/namespaces/${namespace}/services`;

@@ -8,7 +8,7 @@ const sticky: ServiceOptions = {
   affinitySeconds: 600,
 };
 
-/** Session affinity: a client stays with its endpoint, and clients are spread. */
+/** Session affinity: a client keeps its endpoint, and clients are spread. */
 export const affinityScenarios: readonly Scenario[] = [
   {
     name: "session affinity",
@@ -22,7 +22,7 @@ export const affinityScenarios: readonly Scenario[] = [
   },
   {
     name: "session affinity and external policy Local",
-    // A name of its own: what the kernel remembers of clients is kept by name, and would decide where they go here.
+    // A separate name: the kernel stores the affinity of clients by name, and would reuse that of the scenario before.
     state: named("local", { ...sticky, external: "Local" }, ["a", "b", "c"]),
     packets: [
       { from: outside, to: nodeAddress, port: 30_080, goesTo: ["a", "b"], isSticky: true, source: "kept" },
@@ -30,7 +30,7 @@ export const affinityScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "session affinity that ends",
+    name: "session affinity that times out",
     state: named("brief", { ports: [{ port: 80, nodePort: 30_080 }], affinitySeconds: 2 }, ["b", "c"]),
     packets: [
       { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b", "c"], isSticky: true, forgottenAfterSeconds: 2 },

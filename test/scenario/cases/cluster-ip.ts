@@ -2,7 +2,7 @@ import { named, together, web } from "../build.ts";
 import { clusterIP, n1, outside, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
-/** Cluster IPs, seen from pods, from the node and from outside. */
+/** Cluster IPs, from pods, from the node and from outside. */
 export const clusterIPScenarios: readonly Scenario[] = [
   {
     name: "a cluster IP with two ports",
@@ -18,7 +18,7 @@ export const clusterIPScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "one port number, for TCP and UDP to different target ports",
+    name: "one port number with different target ports for TCP and UDP",
     state: web(
       {
         ports: [
@@ -56,11 +56,11 @@ export const clusterIPScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "endpoints in the network of the nodes",
+    name: "endpoints in the host network",
     state: web({}, ["n1", "n2"]),
     packets: [
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["n1", "n2"], source: "kept" },
-      // What the node itself receives is not masqueraded: that happens on the way out.
+      // The node does not masquerade packets that it receives itself: masquerading happens on the way out.
       { from: outside, to: clusterIP("web"), port: 80, goesTo: ["n1", "n2"] },
       { from: n1, to: clusterIP("web"), port: 80, goesTo: ["n1", "n2"] },
     ],

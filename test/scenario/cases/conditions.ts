@@ -3,7 +3,7 @@ import { balancer, everywhere, inside, nodePort } from "../everywhere.ts";
 import { clusterIP, loadBalancerIP, n1, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
-/** Which endpoints are used: readiness, termination and hints. */
+/** Choice of endpoints: readiness, termination and hints. */
 export const conditionScenarios: readonly Scenario[] = [
   {
     name: "a ready endpoint and others",
@@ -15,7 +15,7 @@ export const conditionScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "terminating endpoints that serve, and none that is ready",
+    name: "serving, terminating endpoints and no ready one",
     state: web(everywhere, [unready("a"), draining("b"), draining("c"), gone("d")]),
     packets: [
       { ...inside, goesTo: ["b", "c"], source: "kept" },
@@ -79,7 +79,7 @@ export const conditionScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "endpoints that are meant for zones",
+    name: "endpoints with zone hints",
     state: web(everywhere, [forZoneOf("n1", "b"), forZoneOf("n2", "c"), forZoneOf("n1", "d")]),
     packets: [
       { ...inside, goesTo: ["b", "d"], source: "kept" },
@@ -87,17 +87,17 @@ export const conditionScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "endpoints that are meant for zones, one without a zone",
+    name: "endpoints with zone hints, one without a hint",
     state: web(everywhere, [forZoneOf("n1", "b"), forZoneOf("n2", "c"), "d"]),
     packets: [{ ...inside, goesTo: ["b", "c", "d"], source: "kept" }],
   },
   {
-    name: "endpoints that are meant for other zones only",
+    name: "endpoints with hints for other zones only",
     state: web(everywhere, [forZoneOf("n2", "b"), forZoneOf("n2", "c")]),
     packets: [{ ...inside, goesTo: ["b", "c"], source: "kept" }],
   },
   {
-    name: "endpoints that are meant for nodes",
+    name: "endpoints with node hints",
     state: web(everywhere, [forNode("n1", "b"), forNode("n2", "c")]),
     packets: [
       { ...inside, goesTo: ["b"], source: "kept" },
@@ -105,7 +105,7 @@ export const conditionScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "policy Local does not ask for whom endpoints are meant",
+    name: "policy Local ignores hints",
     state: web({ ...everywhere, external: "Local" }, [forZoneOf("n2", "a"), forZoneOf("n1", "c")]),
     packets: [
       { ...nodePort, goesTo: ["a"], source: "kept" },

@@ -5,25 +5,25 @@ import type { Scenario } from "../scenario.ts";
 
 const toBoth = { goesTo: ["b", "c"] } as const;
 
-/** Service proxies beside a firewall of the node that drops what no rule names. */
+/** Service proxies beside a firewall of the node with policy DROP. */
 export const firewallScenarios: readonly Scenario[] = [
   {
-    name: "the node forwards nothing that no rule names",
+    name: "policy DROP in FORWARD",
     firewall: { drops: ["FORWARD"] },
     state: web(everywhere, ["b", "c"]),
     packets: [
-      // What is to get the node's address is let through by its mark.
+      // The rules accept packets with the mark for masquerading.
       { from: outside, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
       { from: outside, to: loadBalancerIP("web"), port: 80, ...toBoth, source: "masqueraded" },
       { from: outside, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
       { from: pod("a"), to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
       { from: n1, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
-      // What pods send among themselves is for the network plugin to let through.
+      // Accepting traffic between pods is up to the network plugin.
       { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent" },
     ],
   },
   {
-    name: "the node forwards nothing that no rule names, external policy Local",
+    name: "policy DROP in FORWARD, external policy Local",
     firewall: { drops: ["FORWARD"] },
     state: web({ ...everywhere, external: "Local" }, ["b", "c"]),
     packets: [
@@ -33,7 +33,7 @@ export const firewallScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "the node forwards nothing that no rule names, and there is no endpoint",
+    name: "policy DROP in FORWARD, no endpoint",
     firewall: { drops: ["FORWARD"] },
     state: web(everywhere, []),
     packets: [
@@ -43,7 +43,7 @@ export const firewallScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "the node lets nothing in that no rule names",
+    name: "policy DROP in INPUT",
     firewall: { drops: ["INPUT"] },
     state: web({ ...everywhere, external: "Local", healthCheckNodePort: 31_000 }, ["b", "c"]),
     packets: [
@@ -52,11 +52,11 @@ export const firewallScenarios: readonly Scenario[] = [
       { from: outside, to: nodeAddress, port: 30_099, verdict: "silent" },
       { from: n1, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
     ],
-    // The port is let in because it is named, though nothing else is.
+    // A rule accepts the health-check node port.
     healthChecks: [{ port: 31_000, answer: { status: 200, localEndpoints: 1 } }],
   },
   {
-    name: "the node lets nothing in that no rule names, and there is no endpoint",
+    name: "policy DROP in INPUT, no endpoint",
     firewall: { drops: ["INPUT"] },
     state: web(everywhere, []),
     packets: [

@@ -25,12 +25,12 @@ function checked(
   };
 }
 
-/** What a load balancer learns when it asks a node whether it has endpoints. */
+/** Health-check node ports, by which a load balancer finds the nodes with endpoints. */
 export const healthCheckScenarios: readonly Scenario[] = [
   checked("two endpoints on the node", ["a", "b", "c"], 200, 2),
-  checked("none on the node", ["c", "d"], 503, 0),
-  // A load balancer stops sending while the terminating endpoint still serves what comes.
-  checked("one that terminates", [draining("a"), "c"], 503, 0),
+  checked("no endpoint on the node", ["c", "d"], 503, 0),
+  // The load balancer stops sending while the terminating endpoint still serves.
+  checked("a terminating endpoint", [draining("a"), "c"], 503, 0),
   checked("no endpoint at all", [], 503, 0),
   {
     name: "no health-check node port with external policy Cluster",

@@ -35,7 +35,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "a load-balancer IP for everybody and some",
+    name: "a load-balancer IP for all clients and some ranges",
     state: web({ ...everywhere, sourceRanges: [ranges.outside, ranges.everybody] }, ["b", "c"]),
     packets: [
       { from: outside, ...balancer, ...served },
@@ -53,7 +53,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     ],
   },
   {
-    // A node that has the address itself also calls from it.
+    // A node that has the address uses it as source address, too.
     name: "a load-balancer IP for the nodes, bound on the node",
     state: web({ ...everywhere, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.nodes] }, ["b", "c"]),
     packets: [
@@ -62,7 +62,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "a load-balancer IP for others, bound on the node",
+    name: "a load-balancer IP for other clients, bound on the node",
     state: web({ ...everywhere, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
       { from: n1, ...balancer, verdict: "silent" },

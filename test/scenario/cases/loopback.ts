@@ -4,16 +4,16 @@ import type { Scenario } from "../scenario.ts";
 
 const nodePort = { ports: [{ port: 80, nodePort: 30_080 }] };
 
-/** Node ports on 127.0.0.1 need `route_localnet`, which alone would open the loopback address to neighbours. */
+/** Node ports on 127.0.0.1: they need `route_localnet`, which alone would expose the loopback address to neighbours. */
 export const loopbackScenarios: readonly Scenario[] = [
   {
-    name: "a neighbour does not reach what listens on the node's loopback address",
+    name: "a neighbour cannot reach servers on the node's loopback address",
     state: web(nodePort, ["b", "c"]),
     packets: [
       { from: neighbour, to: localhost, port: 30_099, family: "v4", verdict: "silent" },
       { from: n1, to: localhost, port: 30_099, family: "v4", verdict: "untouched" },
       { from: n1, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },
-      // A node port is open to all anyway, by whichever of the node's addresses.
+      // A node port is open to everyone on every address of the node.
       { from: neighbour, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },
       { from: neighbour, to: nodeAddress, port: 30_080, goesTo: ["b", "c"], source: "masqueraded" },
     ],

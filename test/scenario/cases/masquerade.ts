@@ -5,10 +5,10 @@ import type { Scenario, Settings } from "../scenario.ts";
 
 const toBoth = { goesTo: ["a", "b"] } as const;
 
-/** Both endpoints are on the node: a reply to a client whose address is kept must come back through it. */
+/** Both endpoints are on the node, because replies to an unmasqueraded client must pass through it. */
 function detected(name: string, detectLocal: NonNullable<Settings["detectLocal"]>): Scenario {
   return {
-    name: `pods are told by ${name}`,
+    name: `pods are detected by ${name}`,
     settings: { detectLocal },
     state: web({ ...everywhere, external: "Local" }, ["b", "c"]),
     packets: [
@@ -26,11 +26,11 @@ const external: readonly Packet[] = [
   { from: outside, to: loadBalancerIP("web"), port: 80, ...toBoth, source: "masqueraded" },
 ];
 
-/** Who is masqueraded, by masquerade-all and by the ways to tell pods. */
+/** Masquerading, with masquerade-all and with the ways to detect local pods. */
 export const masqueradeScenarios: readonly Scenario[] = [
   detected("the cluster's CIDR", "ClusterCIDR"),
   {
-    name: "pods cannot be told",
+    name: "pods cannot be detected",
     settings: { detectLocal: "none" },
     state: web(everywhere, ["a", "b"]),
     packets: [
@@ -40,7 +40,7 @@ export const masqueradeScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "pods cannot be told, external policy Local",
+    name: "pods cannot be detected, external policy Local",
     settings: { detectLocal: "none" },
     state: web({ ...everywhere, external: "Local" }, ["b", "c"]),
     packets: [
@@ -50,7 +50,7 @@ export const masqueradeScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "pods cannot be told, external policy Local, none on the node",
+    name: "pods cannot be detected, external policy Local, no endpoint on the node",
     settings: { detectLocal: "none" },
     state: web({ ...everywhere, external: "Local" }, ["c"]),
     packets: [
@@ -79,7 +79,7 @@ export const masqueradeScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, internal: "Local", external: "Local" }, ["b", "c"]),
     packets: [
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b"], source: "masqueraded" },
-      // It is about cluster IPs only.
+      // masquerade-all applies to cluster IPs only.
       { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
       { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept" },
       { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },

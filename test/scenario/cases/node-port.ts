@@ -7,7 +7,7 @@ const state = web({ ports: [{ port: 80, nodePort: 30_080 }] }, ["b", "c"]);
 const served = { port: 30_080, goesTo: ["b", "c"], source: "masqueraded" } as const;
 const untouched = { port: 30_080, verdict: "untouched" } as const;
 
-/** Node ports, from everywhere and with each of their options. */
+/** Node ports, from every sender and with each option. */
 export const nodePortScenarios: readonly Scenario[] = [
   {
     name: "a node port",

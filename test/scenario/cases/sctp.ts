@@ -5,7 +5,7 @@ import type { Scenario } from "../scenario.ts";
 const ports = [{ port: 80, nodePort: 30_080, protocols: ["sctp", "tcp"] as const }];
 const sctp = { protocol: "sctp", goesTo: ["b", "c"] } as const;
 
-/** SCTP, which to a service proxy is like TCP. */
+/** SCTP, which a service proxy treats like TCP. */
 export const sctpScenarios: readonly Scenario[] = [
   {
     name: "SCTP beside TCP on one port",

@@ -21,7 +21,7 @@ const everywhere: ServiceOptions = {
   externalIPs: [publicAddress(20)],
 };
 
-/** The frontends that the external policy is about. */
+/** Frontends that the external policy applies to. */
 const frontends: readonly { readonly to: Frontend; readonly port: number }[] = [
   { to: nodeAddress, port: 30_080 },
   { to: loadBalancerIP("web"), port: 80 },
@@ -40,7 +40,7 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     packets: [
       ...onEach((frontend) => [
         { from: outside, ...frontend, goesTo: ["b"], source: "kept" },
-        // Pods and the node itself are taken for inside: they get what the cluster IP gives.
+        // Packets from pods and from the node count as internal and are treated like packets to the cluster IP.
         { from: pod("a"), ...frontend, goesTo: ["b", "c"], source: "kept" },
         { from: n1, ...frontend, goesTo: ["b", "c"], source: "masqueraded" },
       ]),
@@ -71,15 +71,15 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     ],
   },
   {
-    name: "external policy Local, and a pod of another node that reaches itself by way of this one",
+    name: "external policy Local, and a pod of another node that reaches itself through this node",
     state: web({ ...everywhere, external: "Local" }, ["c"]),
     packets: [
-      // From its own address the answer would never leave the pod.
+      // With its own address as source, the answer would never leave the pod.
       { from: pod("c"), to: nodeAddress, port: 30_080, goesTo: ["c"], source: "masqueraded" },
     ],
   },
   {
-    name: "external policy Local for some clients",
+    name: "external policy Local with source ranges",
     state: web({ ...everywhere, external: "Local", sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
       { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },
