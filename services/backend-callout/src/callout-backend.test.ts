@@ -16,7 +16,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const main = new URL("main.ts", import.meta.url);
 
-/** Sends one batch for each request, then nothing more. */
+/** Answers each request with the next batch, and then leaves requests unanswered. */
 function inTurn(...batches: Awaited<ReturnType<Answer>>[]): Answer {
   return (asked) => batches[asked.index] ?? silence(asked);
 }
@@ -26,14 +26,14 @@ const expected = readFileSync(
   "utf8",
 ).trimEnd();
 
-test("without a program the state is printed, as by the original", async () => {
+test("without --callout the view is printed, as by the original", async () => {
   await using watcher = await playWatcher(inTurn(readCapture("local-nX")));
   const program = startProgram(main, ["--api", watcher.address, "--once"]);
   expect(await program.ended).toBe(0);
   expect(program.stdout().trimEnd()).toBe(expected);
 });
 
-test("the program comes from CALLOUT, its output is ours, and it is told node and revision", async () => {
+test("CALLOUT names the program; it gets node and revision, and its output is printed", async () => {
   await using watcher = await playWatcher(inTurn([reset, putService("a/web"), sync(7n)]));
   const path = script("told", 'echo "$KPNG_NODE_NAME $KPNG_REVISION $1 $(wc -l)"');
   const args = ["--api", watcher.address, "--once", "--node-name", "n1", "--callout-arg", "x y"];
@@ -42,7 +42,7 @@ test("the program comes from CALLOUT, its output is ours, and it is told node an
   expect(program.stdout()).toBe("n1 7 x y 1\n");
 });
 
-test("a program that fails is run again until it succeeds", async () => {
+test("a failed run is repeated until it succeeds", async () => {
   await using watcher = await playWatcher(inTurn([reset, putService("a/web"), sync()]));
   const flag = join(folder, "flag");
   const path = script("fails", `test -e ${flag} || { echo no flag >&2; exit 4; }`);
@@ -50,14 +50,14 @@ test("a program that fails is run again until it succeeds", async () => {
   const program = startProgram(main, [...args, "--log-level", "debug"]);
   await program.said("no flag");
   expect(program.stderr()).toContain("[PROGRAM_FAILED]");
-  expect(program.stderr()).toContain("(exit 4): no flag");
+  expect(program.stderr()).toContain("exit status 4: no flag");
   writeFileSync(flag, "");
   await program.said("sync complete");
   program.stop();
   expect(await program.ended).toBe(0);
 });
 
-test("what comes during a run is one later run", async () => {
+test("changes during a run lead to one later run", async () => {
   const go = join(folder, "go");
   const batches: Awaited<ReturnType<Answer>>[] = [[reset, putService("a/1"), sync(1n)]];
   for (let i = 2; i <= 5; i++) batches.push([putService(`a/${i}`), sync(BigInt(i))]);
@@ -73,7 +73,7 @@ test("what comes during a run is one later run", async () => {
   expect(program.stdout()).toBe("1\n5\n");
 });
 
-test("SIGTERM lets a program that runs come to its end, and a second one kills it", async () => {
+test("a run completes after SIGTERM, and a second SIGTERM kills it", async () => {
   for (const signals of [1, 2]) {
     const [started, done] = [join(folder, `started-${signals}`), join(folder, `done-${signals}`)];
     const go = join(folder, `end-${signals}`);
@@ -85,7 +85,7 @@ test("SIGTERM lets a program that runs come to its end, and a second one kills i
     const program = startProgram(main, ["--api", watcher.address, "--callout", path]);
     while (!existsSync(started) || readFileSync(started, "utf8") === "") await new Promise(setImmediate);
     program.stop();
-    // The stream ends with the first signal; only then is it sure that it has been heard.
+    // The end of the stream shows that the first signal has been handled.
     while (!watcher.asked[0]?.signal.aborted) await new Promise(setImmediate);
     if (signals === 2) program.stop();
     else writeFileSync(go, "");

@@ -5,42 +5,42 @@ import type { ViewUpdate } from "@kpng/backend-kit/state/view-state.ts";
 import { parsePositiveDurationMs, parseSomeText } from "@kpng/process/options.ts";
 import { runCallout } from "./commit/run-callout.ts";
 
-/** Runs a program with the whole view on its standard input after each sync marker that changed it. */
+/** The backend `callout`: runs a program with the node's whole view on standard input whenever the view changes. */
 export const calloutBackend: BackendCommand = {
   name: "callout",
-  description: "run a program with what the node must do on its standard input, whenever it changes",
+  description: "run a program with the node's view on standard input, whenever the view changes",
   options: [
     {
       flags: "--callout <program>",
-      description: "path or name of the program; it reads one JSON object per Service, as kpng-json prints them",
-      // KPNG's default: without a program of one's own, one sees what it would read.
+      description: "path or name of the program; its input is one JSON object per Service, as kpng-json prints it",
+      // KPNG's default: it prints the input of a program.
       default: "cat",
       parse: parseSomeText,
       env: "CALLOUT",
     },
     {
       flags: "--callout-arg <text>",
-      description: "an argument for the program; repeatable; --callout-arg=-x for one that begins with a dash",
+      description: "argument for the program, written --callout-arg=-x if it begins with a dash; repeatable",
       default: [],
       parse: (text, previous) => [...(Array.isArray(previous) ? previous : []), text],
     },
     {
       flags: "--timeout <duration>",
-      description: "longest time the program may take; then it is killed with all that it started",
+      description: "time limit of one run; then the program and its process group are killed",
       default: 30_000,
       parse: parsePositiveDurationMs,
     },
   ],
   examples: `
 Examples:
-  # print what a program would be given
+  # print the input of a program
   COMMAND --node-name n1
 
-  # a script of one's own, for Services that ask for it
+  # run a script, for the Services that name this proxy
   COMMAND --callout ./all-ip.sh --callout-arg --verbose --service-proxy-name allip
 
-The program finds KPNG_NODE_NAME and KPNG_REVISION in its environment. Exit 0 means that the node now does what the
-input says; after anything else it is run again, with delays from --error-delay to 30s, on what is newest by then.
+The program has KPNG_NODE_NAME and KPNG_REVISION in its environment. Exit status 0 means that the node agrees with the
+input. After any other status the program is run again with the newest view, with delays from --error-delay to 30s.
 `,
   makeTask: (options, context) => {
     const program = String(options.callout);

@@ -13,14 +13,14 @@ const expected = readFileSync(
   "utf8",
 ).trimEnd();
 
-test("the original's stream is printed as by the original", async () => {
+test("a captured stream of the original is printed as the original printed it", async () => {
   await using watcher = await playWatcher((asked) => (asked.index === 0 ? readCapture("local-nX") : silence(asked)));
   const program = startProgram(main, ["--api", watcher.address, "--node-name", "nX", "--once"]);
   expect(await program.ended).toBe(0);
   expect(program.stdout().trimEnd()).toBe(expected);
 });
 
-test("each change prints the whole view again; a reconnect without change prints nothing; SIGTERM ends with 0", async () => {
+test("each change prints the whole view; a reconnect without change prints nothing; SIGTERM ends with exit code 0", async () => {
   await using watcher = await playWatcher((asked) => {
     if (asked.stream > 0)
       return asked.index === 0 ? [reset, putService("a/1"), putService("a/2"), sync()] : silence(asked);
@@ -40,7 +40,7 @@ test("each change prints the whole view again; a reconnect without change prints
   expect(names).toEqual(["1", "1", "2"]);
 });
 
-test("a reader that has enough ends the program without a word", async () => {
+test("the program ends silently when the reader of its output closes the pipe", async () => {
   await using watcher = await playWatcher((asked) => {
     const ops = Array.from({ length: 5_000 }, (_, index) => putService(`a/s${index}`));
     return asked.index === 0 ? [reset, ...ops, sync()] : silence(asked);
@@ -58,11 +58,11 @@ test("a reader that has enough ends the program without a word", async () => {
 });
 
 test.each([
-  { name: "an address that is none", args: ["--api", "no address"], code: 1, words: "BAD_OPTION" },
-  { name: "TLS files that are not there", args: ["--tls-ca", "/no/such/file"], code: 1, words: "TLS_FILES" },
-  { name: "an option that is none", args: ["--frobnicate"], code: 2, words: "unknown option" },
-])("$name ends the program at the start and is named", async ({ args, code, words }) => {
+  { name: "an invalid address", args: ["--api", "no address"], code: 1, says: "BAD_OPTION" },
+  { name: "a missing TLS file", args: ["--tls-ca", "/no/such/file"], code: 1, says: "TLS_FILES" },
+  { name: "an unknown option", args: ["--frobnicate"], code: 2, says: "unknown option" },
+])("$name ends the program at the start with exit code $code", async ({ args, code, says }) => {
   const program = startProgram(main, args);
   expect(await program.ended).toBe(code);
-  expect(program.stderr()).toContain(words);
+  expect(program.stderr()).toContain(says);
 });

@@ -3,17 +3,17 @@ import { backendTask } from "@kpng/backend-kit/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import { writeAll } from "./write-all.ts";
 
-/** Prints the whole view after each sync marker that changed it: one JSON object a line for each Service. */
+/** The backend `json`: prints the node's whole view, one JSON object per Service and line, whenever it changes. */
 export const jsonBackend: BackendCommand = {
   name: "json",
-  description: "print what the node must do as JSON, one object per Service, whenever it changes",
+  description: "print the node's view as JSON, one object per Service, whenever it changes",
   options: [],
   examples: `
 Examples:
-  # what node n1 is told now
+  # the current view of node n1
   COMMAND --node-name n1 --once
 
-  # the addresses of all Services that have no endpoint for this node
+  # cluster IPs of all Services without endpoints for this node
   COMMAND --once | jq -r 'select(.Endpoints == null) | .Service.IPs.ClusterIPs'
 `,
   makeTask: (_options, context) =>

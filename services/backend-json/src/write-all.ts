@@ -1,13 +1,13 @@
 import type { Writable } from "node:stream";
 
-/** Pieces are joined to about this size: a write for each of 10 000 lines costs more than the lines. */
+/** Minimum size of a write, in characters: 10 000 small writes would cost more than formatting their lines. */
 const blockLength = 64 * 1024;
 
-/** Writes all pieces in order; resolves when the stream has taken the last one, so a slow reader slows the writer. */
-export async function writeAll(stream: Writable, pieces: Iterable<string>): Promise<void> {
+/** Writes chunks in order, and waits for a slow reader. Resolves when the last one is written. */
+export async function writeAll(stream: Writable, chunks: Iterable<string>): Promise<void> {
   let block = "";
-  for (const piece of pieces) {
-    block += piece;
+  for (const chunk of chunks) {
+    block += chunk;
     if (block.length >= blockLength) {
       await write(stream, block);
       block = "";

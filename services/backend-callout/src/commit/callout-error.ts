@@ -1,6 +1,6 @@
 import { CodedError } from "@kpng/process/coded-error.ts";
 
-/** What can go wrong with the program of the callout backend; each code has a row in docs/errors.md. */
+/** Failures of a run of the program; each code has a row in docs/errors.md. */
 export type CalloutErrorCode =
   | "INPUT_FAILED"
   | "PROGRAM_MISSING"
@@ -8,7 +8,7 @@ export type CalloutErrorCode =
   | "PROGRAM_KILLED"
   | "PROGRAM_TIMEOUT";
 
-/** An error with the program of the callout backend. */
+/** A failed run of the callout backend's program. */
 export class CalloutError extends CodedError<CalloutErrorCode> {
   override readonly name = "CalloutError";
 }

@@ -3,35 +3,36 @@ import { type ProgramEnd, runProgram } from "@kpng/backend-kit/exec/run-program.
 import { CalloutError } from "./callout-error.ts";
 import { fill, openUnlinkedFile, readTail } from "./unlinked-file.ts";
 
+/** One run of a program. */
 export interface CalloutOptions {
-  /** A path, or a name that is looked up in PATH. */
+  /** Path, or name to look up in PATH. */
   readonly program: string;
   readonly args: readonly string[];
-  /** Added to our own environment. */
+  /** Variables in addition to those of this process. */
   readonly env: Readonly<Record<string, string>>;
-  /** What the program reads on its standard input. */
+  /** Standard input of the program. */
   readonly input: Iterable<string>;
-  /** Longest time the program may take, in milliseconds. */
+  /** Time limit of the run, in milliseconds. */
   readonly timeoutMs: number;
-  /** File descriptor that becomes the program's standard output. Default 1, our own. */
+  /** File descriptor of the program's standard output. Default 1, that of this process. */
   readonly outputFd?: number | undefined;
 }
 
-/** Time between SIGTERM and SIGKILL for a program that takes too long. */
+/** Time between SIGTERM and SIGKILL after the time limit. */
 const killDelayMs = 2_000;
 
-/** How much of what a program wrote to its standard error is kept: the end, where scripts say why they stop. */
+/** Maximum of standard error that is kept, from its end, where scripts say why they fail. */
 const maxErrorBytes = 4 * 1024;
 
 /**
- * Runs a program to its end and returns the end of what it wrote to its standard error, at most 4 KiB.
+ * Runs a program to its end and returns the last 4 KiB of its standard error.
  *
- * It succeeded if it exits with 0 in time, whether it read its input or not. A process that it leaves behind in the
- * background is left alone then. When time is up, the program and all that it started (its process group) get SIGTERM,
- * and SIGKILL 2 s later or as soon as the program itself has ended.
+ * The run succeeds if the program exits with status 0 in time, whether or not it read its input; processes that it left
+ * in the background keep running. At the time limit, its process group gets SIGTERM, and SIGKILL 2 s later or as soon
+ * as the program itself has ended.
  *
- * Errors: CalloutError; INPUT_FAILED, PROGRAM_MISSING, PROGRAM_FAILED, PROGRAM_KILLED, PROGRAM_TIMEOUT. Nothing of the
- * program runs any more, except after PROGRAM_FAILED and PROGRAM_KILLED what it left behind.
+ * Errors: CalloutError with INPUT_FAILED, PROGRAM_MISSING, PROGRAM_FAILED, PROGRAM_KILLED or PROGRAM_TIMEOUT. After
+ * PROGRAM_FAILED and PROGRAM_KILLED, processes that the program left in the background may still run.
  */
 export async function runCallout(options: CalloutOptions): Promise<string> {
   await using input = await openUnlinkedFile();
@@ -52,30 +53,32 @@ export async function runCallout(options: CalloutOptions): Promise<string> {
   return stderr;
 }
 
-/** What the system's word leaves open. */
-function whyNot(program: string, { code }: NodeJS.ErrnoException): string {
-  if (code === "EACCES") return " (a folder, or not executable)";
-  // A name without a slash was looked up in PATH. Of a script that is there the kernel says this for its interpreter.
-  const isThere = program.includes("/") && existsSync(program);
-  return code === "ENOENT" && isThere ? " (is the interpreter of its first line there, without a CR after it?)" : "";
+/** Returns a hint at the cause of a program that does not start; "" if the system's error says enough. */
+function startHint(program: string, { code }: NodeJS.ErrnoException): string {
+  if (code === "EACCES") return " (it is a folder or not executable)";
+  // For a script that exists, the kernel reports ENOENT if its interpreter does not exist.
+  const exists = program.includes("/") && existsSync(program);
+  return code === "ENOENT" && exists
+    ? " (its first line names an interpreter that does not exist; check for a CR at the end of that line)"
+    : "";
 }
 
 function describeFailure({ program, timeoutMs }: CalloutOptions, end: ProgramEnd, stderr: string) {
-  const words = stderr === "" ? "it wrote nothing to its standard error" : stderr;
+  const details = stderr === "" ? "standard error is empty" : stderr;
   switch (end.kind) {
     case "not-started": {
       const { cause } = end;
-      return new CalloutError("PROGRAM_MISSING", `${program} cannot be started${whyNot(program, cause)}`, { cause });
+      return new CalloutError("PROGRAM_MISSING", `${program} cannot be started${startHint(program, cause)}`, { cause });
     }
     case "stopped":
       return new CalloutError(
         "PROGRAM_TIMEOUT",
-        `${program} took longer than ${timeoutMs} ms and was killed: ${words}`,
+        `${program} exceeded the limit of ${timeoutMs} ms (--timeout) and was killed: ${details}`,
       );
     case "killed":
-      return new CalloutError("PROGRAM_KILLED", `${program} was killed by ${end.signal}: ${words}`);
+      return new CalloutError("PROGRAM_KILLED", `${program} was killed by ${end.signal}: ${details}`);
     case "exited":
       if (end.exitCode === 0) return undefined;
-      return new CalloutError("PROGRAM_FAILED", `${program} failed (exit ${end.exitCode}): ${words}`);
+      return new CalloutError("PROGRAM_FAILED", `${program} failed with exit status ${end.exitCode}: ${details}`);
   }
 }

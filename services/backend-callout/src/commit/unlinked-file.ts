@@ -5,15 +5,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CalloutError } from "./callout-error.ts";
 
-/** Tried in turn: a container with a read-only root usually still has the second. */
+/** Folders to try, in order: /dev/shm is usually writable in a container whose root is read-only. */
 const folders = (): readonly string[] => [tmpdir(), "/dev/shm"];
 
 /**
- * Opens a file that has no name and is gone when the last process closes it, for reading and appending.
+ * Opens a file without a name, for reading and appending. It disappears when the last process closes it.
  *
- * A program's standard streams are such files, not pipes, because Node.js makes its pipes from sockets: a script that
- * opens /dev/stdin or writes to /dev/stderr fails on a socket ("No such device or address"). A file also cannot block:
- * a program that reads nothing of 50 MB, or writes before it reads, needs no care.
+ * The program's standard input and standard error are such files, not pipes: Node.js makes its pipes from sockets, and
+ * a script that opens /dev/stdin or /dev/stderr fails on a socket ("No such device or address"). Files also never
+ * block, whether the program ignores 50 MB of input or writes before it reads.
  *
  * Errors: INPUT_FAILED.
  */
@@ -30,21 +30,25 @@ export async function openUnlinkedFile(): Promise<FileHandle> {
       failures.push(cause);
     }
   }
-  throw new CalloutError("INPUT_FAILED", `no file for the program's streams can be made in ${folders().join(" or ")}`, {
-    cause: failures[0],
-  });
+  throw new CalloutError(
+    "INPUT_FAILED",
+    `cannot create a file for the program's standard input in ${folders().join(" or ")}`,
+    {
+      cause: failures[0],
+    },
+  );
 }
 
 /**
- * Fills an empty file and leaves its offset at the beginning, where the program that inherits it starts to read.
+ * Writes text to an empty file and leaves its offset at 0, where the program that inherits it starts to read.
  *
- * Errors: INPUT_FAILED, e.g. if the disk is full.
+ * Errors: INPUT_FAILED, for example if the disk is full.
  */
-export async function fill(file: FileHandle, pieces: Iterable<string>): Promise<void> {
+export async function fill(file: FileHandle, chunks: Iterable<string>): Promise<void> {
   const blockLength = 1024 * 1024;
   let position = 0;
   let block = "";
-  // With a position, a write does not move the offset.
+  // A write with a position does not move the offset.
   const flush = async (): Promise<void> => {
     const bytes = Buffer.from(block);
     block = "";
@@ -55,17 +59,17 @@ export async function fill(file: FileHandle, pieces: Iterable<string>): Promise<
     }
   };
   try {
-    for (const piece of pieces) {
-      block += piece;
+    for (const chunk of chunks) {
+      block += chunk;
       if (block.length >= blockLength) await flush();
     }
     await flush();
   } catch (cause) {
-    throw new CalloutError("INPUT_FAILED", "the program's input cannot be written", { cause });
+    throw new CalloutError("INPUT_FAILED", "cannot write the program's input", { cause });
   }
 }
 
-/** Returns the end of a file, at most `maxBytes`, as text without white space around it. */
+/** Returns the last `maxBytes` of a file as trimmed text. */
 export async function readTail(file: FileHandle, maxBytes: number): Promise<string> {
   const { size } = await file.stat();
   const length = Math.min(size, maxBytes);
