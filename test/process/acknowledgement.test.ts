@@ -54,7 +54,7 @@ function run(callbacks: BackendCallbacks): void {
   running.push(task.run(stop.signal));
 }
 
-/** The only one there is. */
+/** Returns the only subscriber. */
 function subscriber(): Subscriber | undefined {
   return [...server.subscribers.open][0];
 }
@@ -69,7 +69,7 @@ async function metric(name: string): Promise<number | undefined> {
 }
 
 describe("a backend", () => {
-  test("tells the watcher which revision it has applied, and how long each stage took", async () => {
+  test("acknowledges the applied revision, with the time of each stage", async () => {
     run({
       onChanges: (_update, _signal, stages) => {
         stages.committing();
@@ -95,7 +95,7 @@ describe("a backend", () => {
     expect(subscriber()?.sentRevision).toBe(sent);
   });
 
-  test("is behind while it works, and says what failed", async () => {
+  test("counts as behind while it works, and reports a failure", async () => {
     let release: (() => void) | undefined;
     let isBroken = false;
     run({
@@ -108,7 +108,7 @@ describe("a backend", () => {
     });
     await expect.poll(() => subscriber()?.sentRevision).toBe(store.snapshot.revision);
     expect(subscriber()).toMatchObject({ appliedRevision: 0, hasAcknowledged: false });
-    // A batch that was sent may still be on its way to the callback.
+    // The callback may not have received the batch yet.
     await expect.poll(() => release).toBeDefined();
     release?.();
     await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
@@ -135,13 +135,13 @@ describe("a backend", () => {
     expect(await metric("kpng_apply_failures_total")).toBe(1);
   });
 
-  test("tells it again on the next stream, and what another watcher counts once it has that", async () => {
+  test("repeats its acknowledgement on the next stream, and acknowledges revisions of a new watcher after their first batch", async () => {
     const address = `unix://${join(folder, "api.sock")}`;
     await server.stop();
     server = await serveStore(store, { listen: [address] });
     run({ onState: () => undefined });
     await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
-    // The same store goes on counting: nothing is to be applied, and yet it is told.
+    // The same store continues: there is nothing to apply, but the backend still acknowledges.
     await server.stop();
     server = await serveStore(store, { listen: [address] });
     await expect.poll(() => subscriber()?.hasAcknowledged).toBe(true);
@@ -156,8 +156,8 @@ describe("a backend", () => {
   });
 });
 
-describe("a backend that takes long", () => {
-  test("is known to have received what it has not applied", async () => {
+describe("a slow backend", () => {
+  test("reports a batch as received before it is applied", async () => {
     let release: (() => void) | undefined;
     run({
       onState: () =>
@@ -172,7 +172,7 @@ describe("a backend that takes long", () => {
 });
 
 describe("a request for several batches", () => {
-  test("is answered by as many, each as soon as something changed", async () => {
+  test("gets that many batches, each as soon as there is a change", async () => {
     const watch = new GrpcJsWatch(server.address, "local");
     try {
       const first = await watch.ask({ NodeName: "n1", Features: [Feature.Extended], Count: 3 });
@@ -197,13 +197,13 @@ describe("a request for several batches", () => {
 });
 
 describe("an acknowledgement on the wire", () => {
-  test("is heard while a batch is awaited, and asks for none", async () => {
+  test("is read while the stream waits for a change, and requests no batch", async () => {
     const watch = new GrpcJsWatch(server.address, "local");
     try {
       await watch.ask({ NodeName: "n1", Features: [Feature.Extended] });
       watch.send({ Ack: { Applied: BigInt(store.snapshot.revision) } });
       await expect.poll(() => subscriber()?.appliedRevision).toBe(store.snapshot.revision);
-      // Nothing was asked for: the change waits.
+      // No batch is requested, so the change waits.
       const { revision } = store.snapshot;
       setAddress("10.1.0.4");
       watch.send({ Ack: { Applied: BigInt(revision), Failed: BigInt(revision), Error: "late" } });
@@ -219,7 +219,7 @@ describe("an acknowledgement on the wire", () => {
     }
   });
 
-  test("of a revision that was never sent ends the stream, and nothing else", async () => {
+  test("of a revision that was never sent ends only that stream", async () => {
     const watch = new GrpcJsWatch(server.address, "local");
     try {
       await watch.ask({ NodeName: "n1", Features: [Feature.Extended] });

@@ -4,7 +4,7 @@ import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { beforeEach, describe, expect, test } from "vitest";
 import { kpngMain, usePrograms } from "./programs.ts";
 
-/** The programs as a user starts them: processes, sockets and files, nothing else. */
+// The programs as a user starts them: only processes, sockets and files.
 const fixtures = resolve("test/fixtures/kpng");
 
 const { at, start } = usePrograms();
@@ -13,7 +13,7 @@ beforeEach(() => cpSync(join(fixtures, "input.yaml"), at("state.yaml")));
 const kpng = (args: readonly string[], env: Record<string, string> = {}): Program => start(kpngMain, args, env);
 const socket = (name = "api.sock"): string => `unix://${at(name)}`;
 
-/** A watcher on state.yaml. */
+/** Starts a watcher that serves state.yaml. */
 async function watcher(...more: string[]): Promise<Program> {
   const program = kpng(["file", "-i", at("state.yaml"), "to-api", "--listen", socket(), ...more]);
   await program.said('"msg":"input read"');
@@ -33,7 +33,7 @@ function lines(program: Program): string[] {
 const jsonMain = "services/backend-json/src/main.ts";
 
 describe("a watcher and its backends", () => {
-  test("a change of the file reaches every backend, over a relay too", async () => {
+  test("a change of the file reaches every backend, also through a relay", async () => {
     await watcher();
     const relay = kpng(["api", "--api", socket(), "to-api", "--listen", socket("relay.sock")]);
     await relay.said('"msg":"listening"');
@@ -50,7 +50,7 @@ describe("a watcher and its backends", () => {
     expect(new Set(backends.map((backend) => backend.stdout())).size).toBe(1);
   });
 
-  test("a watcher's restart without change calls no backend, one with a change calls it once", async () => {
+  test("a backend does not run after a restart of the watcher without a change, and runs once after a restart with one", async () => {
     const first = await watcher();
     const backend = start(jsonMain, ["--api", socket(), "--node-name", "n1", "--error-delay", "50ms"]);
     await expect.poll(() => lines(backend).length).toBe(2);
@@ -66,7 +66,7 @@ describe("a watcher and its backends", () => {
     await expect.poll(() => lines(backend).length).toBe(4);
   });
 
-  test("a relay serves on while its upstream is away", async () => {
+  test("a relay keeps serving while its upstream is down", async () => {
     const upstream = await watcher();
     const relay = kpng(["api", "--api", socket(), "to-api", "--listen", socket("relay.sock")]);
     const once = () => kpng(["local", "--api", socket("relay.sock"), "to-json", "--node-name", "n1", "--once"]);
@@ -79,7 +79,7 @@ describe("a watcher and its backends", () => {
     expect(after.stdout()).toBe(before.stdout());
   });
 
-  test("a killed backend is not noticed by the others", async () => {
+  test("a killed backend does not affect the others", async () => {
     await watcher();
     const [doomed, other] = [1, 2].map(() => start(jsonMain, ["--api", socket(), "--node-name", "n1"])) as [
       Program,
@@ -91,7 +91,7 @@ describe("a watcher and its backends", () => {
     await expect.poll(() => lines(other).length).toBe(4);
   });
 
-  test("a broken file keeps the last good state, says what is wrong where, and is counted", async () => {
+  test("an invalid file keeps the last good state, is reported with the position of the error, and is counted", async () => {
     const program = await watcher("--metrics-bind-address", "127.0.0.1:0", "--log-level", "debug");
     edit("podname: web-1", "podname: web-1\n    colour: red");
     await program.said("colour");
@@ -105,7 +105,7 @@ describe("a watcher and its backends", () => {
     await expect.poll(() => later.stdout()).toContain("10.1.0.22");
   });
 
-  test("to-file writes what the original wrote, byte for byte, and reads it again", async () => {
+  test("to-file writes the file of the original byte for byte, and kpng reads it again", async () => {
     const program = kpng(["file", "-i", at("state.yaml"), "to-file", "-o", at("out.yaml")]);
     await program.said("state written");
     expect(readFileSync(at("out.yaml"), "utf8")).toBe(readFileSync(join(fixtures, "to-file.yaml"), "utf8"));
@@ -114,7 +114,7 @@ describe("a watcher and its backends", () => {
     expect(readFileSync(at("again.yaml"), "utf8")).toBe(readFileSync(at("out.yaml"), "utf8"));
   });
 
-  test("a callout runs a program with the state, again at each change", async () => {
+  test("a callout runs its program with the state, at the start and after each change", async () => {
     await watcher();
     const program = at("program.sh");
     writeFileSync(program, "#!/bin/sh\nwc -l\n");
@@ -157,7 +157,7 @@ describe("a program on the PATH is a backend", () => {
     expect(lines(backend)).toHaveLength(2);
   });
 
-  test("and where there is none, that is said", async () => {
+  test("that does not exist is an error", async () => {
     const backend = kpng(["local", "to-nothing"]);
     expect(await backend.ended).toBe(1);
     expect(backend.stderr()).toContain("no program kpng-nothing is on the PATH");
@@ -182,14 +182,14 @@ describe("the command line", () => {
     [["file", "to-nowhere"], 2, "unknown command 'to-nowhere'"],
     [["file", "to-api", "--colour"], 2, "unknown option '--colour'"],
     [["local", "to-json", "--node-name", "x".repeat(254)], 2, "at most 253 characters"],
-  ])("%j ends with %i and says %j", async (args, code, message) => {
+  ])("%j exits with %i and prints %j", async (args, code, message) => {
     const program = kpng(args);
     expect(await program.ended).toBe(code);
     expect(program.stderr().replaceAll('\\"', '"')).toContain(message);
     expect(program.stdout()).toBe("");
   });
 
-  test("every option has an environment name, and the flag wins", async () => {
+  test("every option has an environment name, and the flag takes precedence", async () => {
     const env = { KPNG_INPUT: at("state.yaml"), KPNG_NODE_NAME: "n1", KPNG_ONCE: "true" };
     const program = kpng(["file", "to-local", "to-json"], env);
     expect(await program.ended, program.stderr()).toBe(0);
@@ -198,7 +198,7 @@ describe("the command line", () => {
     expect(await other.ended).toBe(1);
   });
 
-  test("an environment name that says no switches nothing on", async () => {
+  test("an environment variable with a false value enables nothing", async () => {
     const env = { KPNG_INPUT: at("state.yaml"), KPNG_ONCE: "false" };
     const program = kpng(["file", "to-local", "to-json", "--node-name", "n1"], env);
     await expect.poll(() => lines(program).length).toBe(2);
@@ -209,14 +209,14 @@ describe("the command line", () => {
     expect(odd.stderr()).toContain("neither true nor false");
   });
 
-  test("--service-proxy-name stands at the source, as in the original, and selects Services", async () => {
+  test("--service-proxy-name is an option of the source, as in the original, and selects Services", async () => {
     const args = ["file", "-i", at("state.yaml"), "--service-proxy-name", "mine", "to-local", "to-json", "--once"];
     const program = kpng([...args, "--node-name", "n1"]);
     expect(await program.ended, program.stderr()).toBe(0);
     expect(program.stdout()).toBe("");
   });
 
-  test("options of the source may stand after the sink, as in the original", async () => {
+  test("options of the source may follow the sink, as in the original", async () => {
     const program = kpng(["file", "to-local", "to-json", "--once", "--node-name", "n1", "-i", at("state.yaml")]);
     expect(await program.ended, program.stderr()).toBe(0);
   });
@@ -234,7 +234,7 @@ describe("the command line", () => {
   );
 });
 
-test("5 000 Services with 10 endpoints each arrive whole in the first sync", async () => {
+test("5 000 Services with 10 endpoints each arrive completely in the first sync", async () => {
   const services = Array.from({ length: 5_000 }, (_, index) => {
     const [a, b] = [index >> 8, index & 255];
     const ports = [{ name: "http", protocol: 1, port: 80, targetport: 8080 }];
@@ -249,7 +249,7 @@ test("5 000 Services with 10 endpoints each arrive whole in the first sync", asy
     const clusterips = { v4: [`10.0.${a}.${b}`] };
     return { service: { name: `s${index}`, type: "ClusterIP", ips: { clusterips }, ports }, endpoints };
   });
-  // As JSON: to read 6 MB of YAML with braces takes most of a busy machine's patience, and is not what this is about.
+  // As JSON, because parsing 6 MB of YAML is slow and not the subject of this test.
   writeFileSync(at("state.yaml"), JSON.stringify({ services }));
   await watcher();
   const backend = kpng(["local", "--api", socket(), "to-json", "--node-name", "n1", "--once"]);

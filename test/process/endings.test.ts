@@ -6,12 +6,12 @@ import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { describe, expect, test } from "vitest";
 import { kpngMain, usePrograms } from "./programs.ts";
 
-/** How the programs end: when they are told to, when they cannot work, and when they were called wrongly. */
+// The end of the programs: on a signal, on a failure, and after invalid arguments.
 const { at, start } = usePrograms();
 
 const kpng = (args: readonly string[], env: Record<string, string> = {}): Program => start(kpngMain, args, env);
 
-describe("told to end while its input has not ended", () => {
+describe("SIGTERM while the input has not ended", () => {
   test.each([
     { name: "standard input", input: () => "-" },
     {
@@ -21,7 +21,7 @@ describe("told to end while its input has not ended", () => {
         return at("pipe");
       },
     },
-  ])("$name: a watcher ends", async ({ input }) => {
+  ])("$name: a watcher exits", async ({ input }) => {
     const program = kpng(["file", "-i", input(), "to-api", "--listen", `unix://${at("api.sock")}`]);
     await program.said('"msg":"listening"');
     program.stop();
@@ -29,10 +29,10 @@ describe("told to end while its input has not ended", () => {
   });
 });
 
-describe("asked for one sync only, it waits for a watcher no longer than it was told", () => {
+describe("with --once, a backend waits for a watcher only as long as its limit", () => {
   const once = ["local", "to-json", "--node-name", "n1", "--once", "--watcher-timeout"];
 
-  test("one that is not there is named, with its address, the limit and why", async () => {
+  test("the error for a missing watcher has its address, the limit and the reason", async () => {
     const address = `unix://${at("none.sock")}`;
     const program = kpng([...once, "300ms", "--api", address]);
     expect(await program.ended).toBe(1);
@@ -41,7 +41,7 @@ describe("asked for one sync only, it waits for a watcher no longer than it was 
     );
   });
 
-  test("one that takes the connection and says nothing, too", async () => {
+  test("the limit also holds for a watcher that accepts the connection and never answers", async () => {
     await using server = createServer((client) => client.on("error", () => undefined).resume()).listen(
       at("silent.sock"),
     );
@@ -51,13 +51,13 @@ describe("asked for one sync only, it waits for a watcher no longer than it was 
     expect(program.stderr()).toContain("silent.sock within 300 ms (--watcher-timeout): it has sent none yet");
   });
 
-  test("of a watcher in the same process it is said what that waits for", async () => {
+  test("the error for a watcher in the same process says what it waits for", async () => {
     const program = kpng(["kube", "--server", "http://127.0.0.1:1", "to-local", ...once.slice(1), "300ms"]);
     expect(await program.ended).toBe(1);
     expect(program.stderr()).toMatch(/NO_VIEW.* from the watcher of this process .*: source\/kube\/services: /);
   });
 
-  test("who stays waits for ever, and so does who was told no limit", async () => {
+  test("a backend without --once, or with the limit 0, waits without limit", async () => {
     const api = ["--api", `unix://${at("none.sock")}`, "--error-delay", "1ms"];
     const [staying, patient] = [
       kpng(["local", "to-json", "--node-name", "n1", "--watcher-timeout", "1ms", ...api]),
@@ -72,12 +72,12 @@ describe("asked for one sync only, it waits for a watcher no longer than it was 
   });
 });
 
-describe("asked about a cluster, a source waits for its server no longer than it was told", () => {
+describe("a command that reads a cluster waits for its server only as long as its limit", () => {
   const away = ["kube", "--server", "http://127.0.0.1:1"];
   const view = ["get", "view", "n1", "--watcher-timeout"];
 
   test.each([
-    // Its client takes a while to load.
+    // Loading its client takes a while.
     {
       name: "an API server",
       source: () => away,
@@ -90,7 +90,7 @@ describe("asked about a cluster, a source waits for its server no longer than it
       limit: "300ms",
       says: "300 ms (--watcher-timeout): source/api: ",
     },
-  ])("$name that is away is named, with the limit", async ({ source, limit, says }) => {
+  ])("the error for $name that is down has its name and the limit", async ({ source, limit, says }) => {
     const questions = [view, ["explain", "--node", "n1", "default/web", "--watcher-timeout"]];
     for (const program of questions.map((question) => kpng([...source(), ...question, limit]))) {
       expect(await program.ended).toBe(1);
@@ -99,7 +99,7 @@ describe("asked about a cluster, a source waits for its server no longer than it
     }
   });
 
-  test("who was told no limit waits for ever, and so does a watcher that stays", async () => {
+  test("a command with the limit 0 waits without limit, and so does a watcher", async () => {
     const stays = [...away, "to-api", "--listen", `unix://${at("api.sock")}`];
     for (const program of [kpng([...away, ...view, "0"]), kpng(stays, { KPNG_WATCHER_TIMEOUT: "1ms" })]) {
       await program.said('"list failed"');
@@ -109,7 +109,7 @@ describe("asked about a cluster, a source waits for its server no longer than it
     }
   });
 
-  test("input is no server: it is waited for", async () => {
+  test("the limit does not apply to files", async () => {
     const run = `cat "$2" | "$0" "$1" file -i - get services default/web`;
     const args = ["-c", run, process.execPath, resolve(kpngMain), resolve("test/fixtures/kpng/input.yaml")];
     const { status, stdout } = spawnSync("bash", args, { env: { ...process.env, KPNG_WATCHER_TIMEOUT: "1ms" } });
@@ -117,11 +117,11 @@ describe("asked about a cluster, a source waits for its server no longer than it
   });
 });
 
-describe("where 1 is the answer that something differs, what keeps it from being found out is 2", () => {
+describe("a command whose exit status 1 means a difference exits with 2 on a failure", () => {
   const iptablesMain = "services/backend-iptables/src/main.ts";
   const away = () => ["--node-name", "n1", "--watcher-timeout", "300ms", "--api", `unix://${at("none.sock")}`];
 
-  // Without iptables on the machine that is said first.
+  // On a machine without iptables, that is the first error.
   test.each([
     { name: "kpng diff", ask: () => kpng(["diff", "iptables", ...away()]), says: /NO_VIEW|IPTABLES_MISSING/ },
     {
@@ -130,34 +130,34 @@ describe("where 1 is the answer that something differs, what keeps it from being
       says: /NO_VIEW|IPTABLES_MISSING/,
     },
     {
-      name: "asked by the environment",
+      name: "the same from the environment",
       ask: () => start(iptablesMain, away(), { KPNG_DIFF: "true" }),
       says: /NO_VIEW|IPTABLES_MISSING/,
     },
     {
-      name: "an address that is none",
+      name: "an invalid address",
       ask: () => kpng(["diff", "iptables", "--api", "unix://"]),
       says: /BAD_OPTION.*is no address/,
     },
     {
-      name: "input that is not there",
+      name: "missing input",
       ask: () => kpng(["file", "-i", at("none.yaml"), "to-local", "to-iptables", "--diff"]),
       says: /BAD_INPUT|IPTABLES_MISSING/,
     },
     { name: "an unknown backend", ask: () => kpng(["diff", "nothing"]), says: /unknown command/ },
     { name: "an unknown option", ask: () => kpng(["diff", "iptables", "--no-such"]), says: /unknown option/ },
     {
-      name: "a value of the wrong shape",
+      name: "a value in the wrong format",
       ask: () => kpng(["diff", "iptables", "--watcher-timeout", "soon"]),
       says: /"soon" is no duration/,
     },
     {
-      name: "such a value in the environment",
+      name: "such a value from the environment",
       ask: () => kpng(["diff", "iptables", ...away()], { KPNG_MASQUERADE_ALL: "perhaps" }),
       says: /BAD_OPTION.*neither true nor false/,
     },
     {
-      name: "options that do not go together",
+      name: "options that exclude each other",
       ask: () => start(iptablesMain, ["--diff", "--cleanup"]),
       says: /BAD_OPTION.*do not go together/,
     },
@@ -167,12 +167,12 @@ describe("where 1 is the answer that something differs, what keeps it from being
       says: /TLS_FILES/,
     },
     {
-      name: "a file of options that is not there",
+      name: "a missing configuration file",
       ask: () => start(iptablesMain, ["--diff", "--config", at("none.yaml")]),
       says: /BAD_CONFIG/,
     },
     {
-      name: "traces in a form that is not known",
+      name: "an unknown trace protocol",
       ask: () =>
         kpng(["diff", "iptables", ...away()], {
           OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1",
@@ -187,13 +187,13 @@ describe("where 1 is the answer that something differs, what keeps it from being
     expect(program.stderr()).toMatch(says);
   });
 
-  test("who asks nothing fails with 1", async () => {
+  test("other commands fail with 1", async () => {
     expect(await start(iptablesMain, ["--dry-run", "--cleanup"]).ended).toBe(1);
     expect(await start(iptablesMain, ["--shadow", "--config", at("none.yaml")]).ended).toBe(1);
   });
 });
 
-describe("what it prints cannot be written", () => {
+describe("an error of standard output", () => {
   const state = resolve("test/fixtures/kpng/input.yaml");
   const main = resolve("services/cli/src/main.ts");
 
@@ -203,7 +203,7 @@ describe("what it prints cannot be written", () => {
     { name: "a version", args: ["version"] },
     { name: "help", args: ["--help"] },
     { name: "a backend's text", args: ["file", "-i", state, "to-local", "to-json", "--node-name", "n1", "--once"] },
-  ])("$name: that is said, and the end is no success", ({ args }) => {
+  ])("$name: the error is reported, and the exit status is not 0", ({ args }) => {
     const full = openSync("/dev/full", "w");
     try {
       const { status, stderr } = spawnSync(process.execPath, [main, ...args], { stdio: ["ignore", full, "pipe"] });
@@ -216,7 +216,7 @@ describe("what it prints cannot be written", () => {
   test.each([
     ["file", "-i", state, "to-local", "to-json", "--node-name", "n1", "--once"],
     ["file", "-i", state, "get", "view", "nobody"],
-  ])("what cannot be logged stops nothing: %j", (...args) => {
+  ])("a log that cannot be written does not stop the program: %j", (...args) => {
     const full = openSync("/dev/full", "w");
     try {
       const { status, stdout } = spawnSync(process.execPath, [main, ...args], { stdio: ["ignore", "pipe", full] });
@@ -226,50 +226,53 @@ describe("what it prints cannot be written", () => {
     }
   });
 
-  test("but a reader that has enough is an end like any other", () => {
+  test("a reader that closes the pipe is a normal end", () => {
     const run = `set -o pipefail; "$0" "$1" file -i "$2" get endpoints -o yaml | true`;
     const { status, stderr } = spawnSync("bash", ["-c", run, process.execPath, main, state]);
     expect([status, String(stderr)]).toEqual([0, ""]);
   });
 });
 
-describe("asked for its version", () => {
-  test.each(["cli", "backend-iptables", "backend-callout", "backend-json"])("%s says it and ends", async (service) => {
-    const main = `services/${service}/src/main.ts`;
-    const { version } = JSON.parse(readFileSync(resolve(`services/${service}/package.json`), "utf8"));
-    for (const flag of ["--version", "-V"]) {
-      const program = start(main, [flag]);
-      expect(await program.ended, program.stderr()).toBe(0);
-      expect(program.stdout()).toMatch(/^kpng(-\w+)? \S+ \(Node\.js v24\.\S+, linux\/\w+\)\n$/);
-      expect(program.stdout()).toContain(` ${version} `);
-    }
-    const help = start(main, ["--help"]);
-    expect(await help.ended).toBe(0);
-    expect(help.stdout()).toContain("--version");
-  });
+describe("--version", () => {
+  test.each(["cli", "backend-iptables", "backend-callout", "backend-json"])(
+    "%s prints its version and exits",
+    async (service) => {
+      const main = `services/${service}/src/main.ts`;
+      const { version } = JSON.parse(readFileSync(resolve(`services/${service}/package.json`), "utf8"));
+      for (const flag of ["--version", "-V"]) {
+        const program = start(main, [flag]);
+        expect(await program.ended, program.stderr()).toBe(0);
+        expect(program.stdout()).toMatch(/^kpng(-\w+)? \S+ \(Node\.js v24\.\S+, linux\/\w+\)\n$/);
+        expect(program.stdout()).toContain(` ${version} `);
+      }
+      const help = start(main, ["--help"]);
+      expect(await help.ended).toBe(0);
+      expect(help.stdout()).toContain("--version");
+    },
+  );
 });
 
-describe("a value that cannot be meant is refused, before anything is served", () => {
+describe("an invalid value is rejected before anything is served", () => {
   const missing = () => at("none/api.sock");
   test.each([
     { name: "no input", args: () => ["file", "-i", "", "to-api"], says: "it is empty" },
-    { name: "nowhere to listen", args: () => ["file", "-i", "x", "to-api", "--listen", ""], says: "it is empty" },
+    { name: "no address to listen on", args: () => ["file", "-i", "x", "to-api", "--listen", ""], says: "it is empty" },
     {
-      name: "a port that is none",
+      name: "an invalid port",
       args: () => ["file", "-i", "/dev/null", "to-api", "--listen", "tcp://127.0.0.1:99999"],
       says: '--listen \\"127.0.0.1:99999\\" is not an address',
     },
     {
-      name: "health on no address",
+      name: "an invalid health address",
       args: () => ["file", "-i", "/dev/null", "to-api", "--healthz-bind-address", "here"],
       says: '--metrics-bind-address \\"here\\" is not an address',
     },
     { name: "no output file", args: () => ["file", "-i", "x", "to-file", "-o", ""], says: "it is empty" },
     { name: "no program", args: () => ["local", "to-callout", "--callout", ""], says: "it is empty" },
-    { name: "no time", args: () => ["local", "to-callout", "--timeout", "0"], says: "too short" },
-    { name: "more time than there is", args: () => ["local", "to-callout", "--timeout", "9999h"], says: "too long" },
+    { name: "a time of 0", args: () => ["local", "to-callout", "--timeout", "0"], says: "too short" },
+    { name: "a time beyond the maximum", args: () => ["local", "to-callout", "--timeout", "9999h"], says: "too long" },
     {
-      name: "a proxy name that no label has",
+      name: "a proxy name that is not a valid label",
       args: () => ["local", "to-json", "--service-proxy-name", "my proxy"],
       says: '"my proxy" is no value of a label',
     },
@@ -279,7 +282,7 @@ describe("a value that cannot be meant is refused, before anything is served", (
       says: "it has 64 characters, and a value of a label has at most 63",
     },
     {
-      name: "a proxy name to be asked for that no label has",
+      name: "a requested proxy name that is not a valid label",
       args: () => ["explain", "--node", "n1", "--service-proxy-name", "-x", "10.0.0.1:80"],
       says: '"-x" is no value of a label',
     },
@@ -292,13 +295,13 @@ describe("a value that cannot be meant is refused, before anything is served", (
     expect(program.stderr()).not.toContain("listening");
   });
 
-  test("an environment name without a value, too", async () => {
+  test("an empty environment variable is rejected", async () => {
     const program = kpng(["file", "-i", "/dev/null", "to-api"], { KPNG_LISTEN: "" });
     expect(await program.ended).toBe(2);
     expect(program.stderr()).toContain("KPNG_LISTEN");
   });
 
-  test("a socket in a folder that is not there is a failure that says so", async () => {
+  test("the error for a socket in a missing folder names the folder", async () => {
     const program = kpng(["file", "-i", "/dev/null", "to-api", "--listen", `unix://${missing()}`]);
     expect(await program.ended).toBe(1);
     expect(program.stderr()).toContain(`there is no folder ${at("none")}`);

@@ -4,7 +4,8 @@ import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { kpngMain, usePrograms } from "./programs.ts";
 
-/** `kpng get`, `explain`, `trace` and `top` as a user starts them. Each start is a process, on a machine that may be busy. */
+// `kpng get`, `explain`, `trace` and `top` as a user starts them. Each start is a process, on a machine that may be
+// busy.
 vi.setConfig({ testTimeout: 120_000 });
 
 const { at, start } = usePrograms();
@@ -14,7 +15,7 @@ const kpng = (...args: string[]): Program => start(kpngMain, args, { KPNG_API: a
 const api = (): string => `unix://${at("api.sock")}`;
 const input = (): string => at("state.yaml");
 
-/** What a command prints that ends by itself. */
+/** Returns the output of a command that ends by itself. */
 async function output(...args: string[]): Promise<string> {
   const program = kpng(...args);
   expect(await program.ended, program.stderr()).toBe(0);
@@ -35,7 +36,7 @@ function edit(from: string, to: string): void {
 }
 
 describe("a running watcher", () => {
-  test("is asked how far its nodes are, what changed, and how long that took", async () => {
+  test("answers which revision its nodes have applied, what changed, and how long that took", async () => {
     await watcherWithBackend();
     const watch = kpng("get", "nodes", "-w", "-o", "jsonl");
     await expect.poll(() => watch.stdout().split("\n").filter(Boolean).length).toBe(2);
@@ -57,21 +58,21 @@ describe("a running watcher", () => {
     expect(top).toMatch(/^revision +2 +synced[\s\S]*Not up to date:\nNAME[^\n]*\nn2 +absent[\s\S]*Latest changes:\n/);
   });
 
-  test("that does not answer such questions says so", async () => {
+  test("without the inspection service is reported as such", async () => {
     await watcherWithBackend("--inspect-api=false");
     const program = kpng("get", "nodes");
     expect(await program.ended).toBe(1);
     expect(program.stderr()).toMatch(/REQUEST_FAILED.*--inspect-api=false/);
   });
 
-  test("that is not there is named", async () => {
+  test("that is down is named in the error", async () => {
     const program = kpng("get", "nodes");
     expect(await program.ended).toBe(1);
     expect(program.stderr()).toMatch(/REQUEST_FAILED.*api\.sock: request failed: .*ENOENT/);
   });
 });
 
-test("a node that the cluster does not know is warned of, whatever is asked of it", async () => {
+test("every command warns about a node that the cluster does not know", async () => {
   await watcherWithBackend();
   const file = at("r.jsonl");
   for (const args of [
@@ -89,7 +90,7 @@ test("a node that the cluster does not know is warned of, whatever is asked of i
   expect(known.stderr()).toBe(`recording written to ${file}\n`);
 });
 
-test("a backend is asked on its own socket", async () => {
+test("a backend answers on its own socket", async () => {
   const socket = at("backend.sock");
   const watcher = kpng("file", "-i", input(), "to-api", "--listen", api());
   await watcher.said('"msg":"input read"');
@@ -106,8 +107,8 @@ test("a backend is asked on its own socket", async () => {
   expect(rules.stderr()).toMatch(/REQUEST_FAILED.*: request rejected: .*this backend keeps no rules/);
 });
 
-describe("files are asked without a watcher", () => {
-  test("what is in them, what a node does with it, and what becomes of a packet", async () => {
+describe("commands read files without a watcher", () => {
+  test("their contents, the view of a node, and the path of a packet", async () => {
     expect(await output("file", "-i", input(), "get", "svc", "default/web", "--no-headers")).toMatch(
       /^default +web +LoadBalancer/,
     );
@@ -143,14 +144,14 @@ describe("files are asked without a watcher", () => {
       1,
       /"default\/web\\" and --namespace \\"other\\" name different/,
     ],
-  ])("%j is refused with what is wrong", async (args, code, message) => {
+  ])("%j is rejected with the reason", async (args, code, message) => {
     const program = kpng("file", "-i", input(), ...args);
     expect(await program.ended).toBe(code);
     expect(program.stderr()).toMatch(message);
   });
 });
 
-describe("a name that names nothing, or too much, is refused before anything is asked", () => {
+describe("a missing or ambiguous name is rejected before a request is sent", () => {
   test.each([
     [["get", "view", ""], "value '' is invalid for argument 'node'. a node name is not empty"],
     [
@@ -196,7 +197,7 @@ describe("a name that names nothing, or too much, is refused before anything is 
     expect(program.stderr()).toContain(says);
   });
 
-  test("in the environment, too", async () => {
+  test("also from the environment", async () => {
     const program = start(kpngMain, ["get", "services"], { KPNG_NAMESPACE: "" });
     expect(await program.ended).toBe(2);
     expect(program.stderr()).toContain("value '' from env 'KPNG_NAMESPACE' is invalid. the value is empty");

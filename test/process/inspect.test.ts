@@ -47,7 +47,7 @@ function list(): void {
   });
 }
 
-/** A node that has applied what there is. */
+/** Subscribes a node and acknowledges its first batch. */
 async function join(name: string): Promise<GrpcJsWatch> {
   const watch = new GrpcJsWatch(server.address, "local");
   nodes.push(watch);
@@ -134,12 +134,12 @@ describe("grpcurl alone answers", () => {
     const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
     await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
     change();
-    // It asked for two, and ends when it has them.
+    // The command requested two views and ends when it has them.
     const { stdout } = await watching;
     expect(stdout.match(/"Sync"/g)).toHaveLength(2);
   });
 
-  test("what there is, by reflection", async () => {
+  test("the list of services, by reflection", async () => {
     const binaries = await findBinaries(["grpcurl"]);
     const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
     const described = await run(program, ["-plaintext", server.address, "describe", "kpng.inspect.v1.InspectService"]);
@@ -147,7 +147,7 @@ describe("grpcurl alone answers", () => {
   });
 });
 
-describe("over Connect, as a browser asks", () => {
+describe("over Connect, as a browser calls", () => {
   const ask = async (method: string, request: object): Promise<[number, Record<string, unknown>]> => {
     const response = await fetch(`http://${server.address}/kpng.inspect.v1.InspectService/${method}`, {
       method: "POST",
@@ -174,7 +174,7 @@ describe("over Connect, as a browser asks", () => {
     expect(dropped).toMatchObject({ verdict: "VERDICT_DROP", endpoints: [{ reason: "ENDPOINT_REASON_NOT_ON_NODE" }] });
   });
 
-  test("a question may be a link", async () => {
+  test("a request may be a link", async () => {
     list();
     const url = `http://${server.address}/kpng.inspect.v1.InspectService/GetStatus?connect=v1&encoding=json&message={}`;
     expect(await (await fetch(url)).json()).toMatchObject({
@@ -204,14 +204,14 @@ describe("over Connect, as a browser asks", () => {
     ["ListNodeEndpoints", { nodeName: "n".repeat(300) }, /300 characters and the limit is 253/],
     ["ListNodeEndpoints", { nodeName: "" }, /node_name is empty/],
     ["Explain", { destination: "default/web" }, /node_name is empty/],
-  ])("%s refuses what it does not understand: %j", async (method, request, message) => {
+  ])("%s rejects an invalid request: %j", async (method, request, message) => {
     list();
     const [status, answer] = await ask(method, request);
     expect([status, answer.code]).toEqual([400, "invalid_argument"]);
     expect(answer.message).toMatch(message);
   });
 
-  test("before the first list it says what it waits for", async () => {
+  test("before the first list, the error says what the watcher waits for", async () => {
     const [status, answer] = await ask("ListServices", {});
     expect([status, answer.message]).toEqual([503, "waiting for the first list of services, slices, nodes"]);
     const [, numbers] = await ask("GetStatus", {});
@@ -220,7 +220,7 @@ describe("over Connect, as a browser asks", () => {
 });
 
 describe("lists", () => {
-  test("come in pages that neither miss nor repeat anything", async () => {
+  test("come in pages without gaps and duplicates", async () => {
     list();
     store.apply(Array.from({ length: 25 }, (_, at) => ({ kind: "put-service", service: service({ name: `s${at}` }) })));
     const names: string[] = [];
@@ -236,7 +236,7 @@ describe("lists", () => {
     expect(new Set(names).size).toBe(27);
   });
 
-  test("of endpoints and of nodes too", async () => {
+  test("of endpoints and nodes, too", async () => {
     list();
     const first = await client().listEndpoints({ pageSize: 1 });
     expect(first.endpoints.map(({ service: name }) => name)).toEqual(["dns"]);
@@ -251,13 +251,13 @@ describe("lists", () => {
     expect([rest.nodes.map(({ name }) => name), rest.nextPageToken]).toEqual([["n3"], ""]);
   });
 
-  test("a node that the cluster does not know is shown if somebody subscribed for it", async () => {
+  test("an unknown node is listed if it has a subscriber", async () => {
     list();
     await join("typo");
     expect(await nodeRow("typo")).toMatchObject({ isKnown: false, subscriberCount: 1, programs: ["kpng-test"] });
   });
 
-  test("a subscriber is shown with what it applied", async () => {
+  test("a subscriber is listed with its applied revision", async () => {
     list();
     await join("n1");
     expect((await client().listSubscribers({})).subscribers).toMatchObject([
@@ -273,7 +273,7 @@ describe("lists", () => {
     ]);
   });
 
-  test("a change is shown with its way to the nodes", async () => {
+  test("a change is listed with its distribution to the nodes", async () => {
     list();
     const [one, two] = [await join("n1"), await join("n2")];
     change();
@@ -301,7 +301,7 @@ describe("lists", () => {
 describe("watches", () => {
   const open = new AbortController();
 
-  test("begin with all that there is and go on with what changes", async () => {
+  test("start with all objects and continue with changes", async () => {
     list();
     const signal = AbortSignal.any([open.signal]);
     const services = client().watchServices({}, { signal })[Symbol.asyncIterator]();

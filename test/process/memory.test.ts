@@ -9,15 +9,15 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { describePackets } from "../kernel/describe-packets.ts";
 import { usageOf } from "../scale/proc.ts";
 
-/** What one Service of 2 ports with its 10 endpoints may take in memory, in bytes: measured were 23 000 and 32 000. */
+/** Memory limit of one Service with 2 ports and 10 endpoints, in bytes. Measured: 23 000 and 32 000. */
 const maxBytesPerService = { json: 34_000, iptables: 48_000 };
 
-/** Two starts of a program beside whatever else the machine does. */
+/** Time limit for two starts of a program on a busy machine. */
 const timeoutMs = 120_000;
 
 const [serviceCount, endpointCount] = [1_000, 10];
 
-// The programs as an image has them: most of what a program takes when it runs from its sources is the compiler.
+// Bundled programs, as in the images: when run from sources, the compiler dominates the memory.
 let folder = "";
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), "kpng-memory-"));
@@ -51,7 +51,7 @@ function address(first: number, number: number): string {
   return `${first}.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`;
 }
 
-/** The resident memory of a program when it has synced a view of so many Services, in bytes. */
+/** Returns the resident memory of a program after it has synced a view of so many Services, in bytes. */
 async function residentBytes(services: number, command: readonly string[]): Promise<number> {
   const store = new Store();
   fill(store, services);
@@ -64,7 +64,7 @@ async function residentBytes(services: number, command: readonly string[]): Prom
     await new Promise<void>((resolve, reject) => {
       let said = "";
       child.once("error", reject);
-      child.once("close", (code) => reject(new Error(`${program} ended with ${code}: ${said}`)));
+      child.once("close", (code) => reject(new Error(`${program} exited with status ${code}: ${said}`)));
       child.stderr.setEncoding("utf8").on("data", (text: string) => {
         said += text;
         if (said.includes('"msg":"sync complete"')) resolve();
@@ -85,7 +85,7 @@ async function expectSmall(command: readonly string[], limit: number): Promise<v
   expect(perService, `${full} bytes with ${serviceCount} Services, ${empty} without any`).toBeLessThan(limit);
 }
 
-describe("what a Service takes in the memory of a backend is bounded", () => {
+describe("the memory of a backend per Service is bounded", () => {
   test("kpng-json", { timeout: timeoutMs }, () =>
     expectSmall([process.execPath, join(folder, "kpng-json.mjs")], maxBytesPerService.json),
   );

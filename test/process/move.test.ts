@@ -14,13 +14,13 @@ import { describe, expect, test } from "vitest";
 import { freePorts } from "../cluster/ports.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
-/** A node whose watcher asks it to go on elsewhere: nothing is lost, and nobody behind it notices. */
+// A watcher asks a node to reconnect elsewhere: no change is lost, and the backend is not called.
 const { at, start } = usePrograms();
 
 describe("a backend whose connections reach their age", () => {
   const services = Array.from({ length: 200 }, (_, index) => service({ name: `s${index}` }));
 
-  test("is called when something changed and not when it moved, and receives only what it misses", async () => {
+  test("is called after a change and not after a move, and receives only the difference", async () => {
     const stores = [new Store(), new Store()];
     const servers: TestServer[] = [];
     for (const store of stores) {
@@ -49,7 +49,7 @@ describe("a backend whose connections reach their age", () => {
       await expect.poll(() => views.length).toBe(1);
       const whole = await sum("kpng_sent_bytes_total");
       await expect.poll(() => lines.filter((line) => line.includes("stream moved")).length).toBeGreaterThan(2);
-      // Three first batches more, and in each there is a bit for each of 1 024 buckets, and a marker.
+      // Three more first batches, each with a bit for each of 1 024 buckets and a marker.
       await expect.poll(() => sum("kpng_batches_total")).toBeGreaterThan(3);
       const resumed = (await sum("kpng_sent_bytes_total")) - whole;
       expect(resumed / ((await sum("kpng_batches_total")) - 1)).toBeLessThan(400);
@@ -68,10 +68,10 @@ describe("a backend whose connections reach their age", () => {
   });
 });
 
-/** Three processes at once on a busy machine take their time to start. */
+/** Time limit for the start of three processes on a busy machine. */
 const patience = { timeout: 60_000 };
 
-describe("a watcher that is told to end", { timeout: 180_000 }, () => {
+describe("a watcher that drains", { timeout: 180_000 }, () => {
   const state = JSON.stringify({
     nodes: [],
     services: Array.from({ length: 2_000 }, (_, index) => ({
@@ -95,7 +95,7 @@ describe("a watcher that is told to end", { timeout: 180_000 }, () => {
     return { program, address: /"addresses":\["([^"]+)"\]/.exec(program.stderr())?.[1] ?? "" };
   }
 
-  test("sends its nodes to another one, which tells them only what they miss", async () => {
+  test("sends its nodes to another watcher, which sends them only the difference", async () => {
     const [first, second] = await Promise.all([watcher(), watcher()]);
     const api = `${first.address},${second.address}`;
     const backend = start("services/backend-json/src/main.ts", ["--api", api, "--node-name", "n1"]);
@@ -112,7 +112,7 @@ describe("a watcher that is told to end", { timeout: 180_000 }, () => {
     expect(backend.stdout().split("\n").length).toBe(2_001);
   });
 
-  /** Tells it to end while one of its nodes has stopped reading; resolves when that has been asked to go and all is done. */
+  /** Stops the watcher while one of its nodes has stalled; resolves when the watcher has exited. */
   async function stopWithStalled(program: Program, address: string, meanwhile: () => Promise<void>): Promise<void> {
     const stalled = new WatchStream(dialHttp2(address));
     try {
@@ -126,7 +126,7 @@ describe("a watcher that is told to end", { timeout: 180_000 }, () => {
     }
   }
 
-  test("waits for who does not go, but not when it is told twice", async () => {
+  test("waits for a node that does not leave, but not after a second signal", async () => {
     const { program, address } = await watcher("--drain-time", "10m");
     await stopWithStalled(program, address, async () => {
       program.stop();
@@ -134,7 +134,7 @@ describe("a watcher that is told to end", { timeout: 180_000 }, () => {
     });
   });
 
-  test("answers its probes while nodes go: it lives, and is not ready", async () => {
+  test("answers its probes while nodes leave: alive and not ready", async () => {
     const [port = 0] = await freePorts(1);
     const { program, address } = await watcher("--drain-time", "10m", "--healthz-bind-address", `127.0.0.1:${port}`);
     await stopWithStalled(program, address, async () => {

@@ -5,20 +5,20 @@ import { pathToFileURL } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterEach, beforeEach } from "vitest";
 
-/** The programs that a test starts, and its folder: after the test both are gone. */
+/** Programs and temporary folder of a test, removed after it. */
 export interface Programs {
-  /** Path of a name in the folder. */
+  /** Returns the path of a name in the folder. */
   at(name: string): string;
   /** Starts a program of ours; `main` is its path from the root. */
   start(main: string, args: readonly string[], env?: Readonly<Record<string, string>>): Program;
-  /** Those that were started by this test. */
+  /** Programs started by this test. */
   readonly started: readonly Program[];
 }
 
-/** The command line. */
+/** Main file of the command line. */
 export const kpngMain = "services/cli/src/main.ts";
 
-/** Registers what makes the folder before each test of the file, and what kills the programs and removes it after. */
+/** Registers hooks that create the folder before each test, and kill the programs and remove the folder after it. */
 export function usePrograms(): Programs {
   let folder = "";
   const started: Program[] = [];

@@ -20,7 +20,7 @@ import { randomChange } from "@kpng/watcher/testing/random-change.ts";
 import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
 
-/** What the engine must agree with: made from nothing but a snapshot. */
+/** Returns the expected view of a node, computed only from a snapshot. */
 function plainView(snapshot: Snapshot, nodeName: string): NodeView {
   const changes: ViewChange[] = [];
   for (const item of expectedItems(snapshot, { nodeName, proxyName: "", isExtended: true, wantsNode: true })) {
@@ -36,7 +36,7 @@ function show({ node: one, services }: NodeView): unknown {
   return { node: one, services: [...services] };
 }
 
-/** Leads each connection to one of the targets, and can break them all. */
+/** Starts a proxy that forwards each connection to one of the targets, and can break all connections. */
 async function playNetwork(targets: readonly string[], random: () => number) {
   const sockets = new Set<Socket>();
   const server = createServer((client) => {
@@ -70,7 +70,7 @@ async function playNetwork(targets: readonly string[], random: () => number) {
 
 const nodeNames = ["n1", "n2", "nowhere"];
 
-test("whatever changes, at whatever pace nodes read, and wherever they are reconnected, each marker brings the view of its revision", async () => {
+test("at each marker, a node holds the view of its revision, for random changes, reading speeds and reconnects", async () => {
   const seed = Number(process.env.KPNG_TEST_SEED ?? Math.floor(Math.random() * 1e9));
   const random = makeRandom(seed);
   const pick = makePick(random);
@@ -100,12 +100,12 @@ test("whatever changes, at whatever pace nodes read, and wherever they are recon
     };
     for await (const update of followView({ ...options, onConnection }, stop.signal)) {
       const snapshot = snapshots.get(`${update.instance} ${update.revision}`);
-      if (snapshot === undefined) throw new Error(`no revision ${update.revision} (seed ${seed})`);
+      if (snapshot === undefined) throw new Error(`unknown revision ${update.revision} (seed ${seed})`);
       const context = `seed ${seed}, ${nodeName}, revision ${update.revision}`;
       expect(show(update.view), context).toEqual(show(plainView(snapshot, nodeName)));
       latest.set(nodeName, update);
       markers += 1;
-      // A slow reader: what changes meanwhile comes as one batch.
+      // A slow reader: changes in the meantime arrive as one batch.
       if (random() < 0.3) await sleep(random() * 8);
     }
   };
@@ -116,7 +116,7 @@ test("whatever changes, at whatever pace nodes read, and wherever they are recon
       for (let step = 0; step < 250; step += 1) {
         const changes = Array.from({ length: pick(0, 1, 1, 3) }, () => randomChange(random));
         stores[0]?.apply(changes);
-        // The other replica is late.
+        // The other replica lags behind.
         behind.push(changes);
         while (behind.length > 0 && random() < 0.5) stores[1]?.apply(behind.shift() ?? []);
         if (random() < 0.04) network.breakAll();

@@ -10,7 +10,7 @@ import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
 import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
 
-/** A replica of its own, with the same 500 Services as every other. */
+/** Creates the store of a replica; all replicas have the same 500 Services. */
 function makeStore(): Store {
   const names = Array.from({ length: 500 }, (_, index) => `s${index}`);
   const store = new Store();
@@ -33,13 +33,13 @@ async function sentBytes(server: TestServer): Promise<number> {
   return (await server.metrics.getSingleMetric("kpng_sent_bytes_total")?.get())?.values[0]?.value ?? 0;
 }
 
-/** How many streams have begun, by what they began with. */
+/** Returns the number of started streams, by the kind of their start. */
 async function begun(server: TestServer): Promise<Record<string, number>> {
   const values = (await server.metrics.getSingleMetric("kpng_streams_begun_total")?.get())?.values ?? [];
   return Object.fromEntries(values.map(({ labels, value }) => [labels.view, value]));
 }
 
-test("a replica is killed: its node goes on at another one and receives only what it misses", async () => {
+test("the node of a killed replica resumes at another one and receives only the difference", async () => {
   const folder = mkdtempSync(join(tmpdir(), "kpng-resume-"));
   const address = `unix://${join(folder, "api.sock")}`;
   const stop = new AbortController();
@@ -72,7 +72,7 @@ test("a replica is killed: its node goes on at another one and receives only wha
     const second = await serve(other);
     const update = await pending;
     const kinds = update.changes.map((change) => change.kind);
-    // The Service that is gone takes its ten endpoints along.
+    // Deleting the Service deletes its ten endpoints, too.
     expect(
       Object.entries(Object.groupBy(kinds, (kind) => kind))
         .map(([kind, all]) => [kind, all?.length])
@@ -84,7 +84,7 @@ test("a replica is killed: its node goes on at another one and receives only wha
     ]);
     expect(update.view.services.size).toBe(500);
     expect(await begun(second)).toEqual({ whole: 0, resumed: 1, global: 0 });
-    // Of a whole view that is compressed.
+    // Compared with a compressed whole view.
     expect(await sentBytes(second)).toBeLessThan(whole / 10);
   } finally {
     stop.abort();

@@ -12,7 +12,7 @@ import { serveStore } from "@kpng/watcher/testing/serve-store.ts";
 import { expect, test } from "vitest";
 import { TcpProxy } from "../cluster/tcp-proxy.ts";
 
-/** A watcher whose machine lost its power: it closes nothing, and answers nothing any more. */
+// A watcher whose machine lost its power: it closes no connection and does not answer.
 const log = createLog("error", () => undefined);
 
 interface Following {
@@ -48,7 +48,7 @@ test.each([{ name: "without TLS" }, { name: "with TLS", hasTls: true }])(
     const node1 = follow(dial(hasTls ? { api, tls: readClientTls("", { ...files.client, ca: files.ca }) } : { api }));
     try {
       await expect.poll(() => node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
-      // Pings alone keep it: nothing changes meanwhile.
+      // Only pings keep the stream, because nothing changes.
       await sleep(2_000);
       expect(node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
       proxy.mode = "black-hole";
@@ -65,7 +65,7 @@ test.each([{ name: "without TLS" }, { name: "with TLS", hasTls: true }])(
   },
 );
 
-test("a watcher that does not say how often it pings may be silent", async () => {
+test("a watcher that does not announce its ping interval may be silent", async () => {
   await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));
   const node1 = follow(dial({ api: watcher.address }));
   await expect.poll(() => node1.states.length).toBe(1);

@@ -8,10 +8,10 @@ import { expect, test } from "vitest";
 
 const nodeCount = 300;
 
-/** Three hundred connections on a busy machine take their time. */
+/** Time limit for three hundred connections on a busy machine. */
 const patience = { timeout: 60_000 };
 
-/** A replica of its own, with the same state as every other. */
+/** Starts a replica; all replicas have the same state. */
 async function serveReplica(listen = "tcp://127.0.0.1:0"): Promise<TestServer> {
   const store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
@@ -27,7 +27,7 @@ async function agedCount(server: TestServer): Promise<number> {
   return values.find(({ labels }) => labels.reason === "age")?.value ?? 0;
 }
 
-test("a replica that comes back has its share of the nodes after an age, and no node lost anything", {
+test("a restarted replica has its share of the nodes after one connection age, and no node loses a change", {
   timeout: 180_000,
 }, async () => {
   const [a, b, gone] = [await serveReplica(), await serveReplica(), await serveReplica()];
@@ -57,11 +57,11 @@ test("a replica that comes back has its share of the nodes after an age, and no 
     const back = await serveReplica(`tcp://${gone.address}`);
     servers.push(back);
     const agedBefore = (await agedCount(a)) + (await agedCount(b));
-    // Each that was there has moved once.
+    // Each connection has moved once.
     await expect
       .poll(async () => (await agedCount(a)) + (await agedCount(b)) - agedBefore, patience)
       .toBeGreaterThan(nodeCount);
-    // A third, but for five standard deviations.
+    // A third, within five standard deviations.
     const shares = async (): Promise<boolean> => {
       const counts = await Promise.all(servers.map(subscribers));
       const sum = counts.reduce((all, count) => all + count, 0);

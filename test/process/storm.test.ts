@@ -8,13 +8,13 @@ import { expect, test } from "vitest";
 
 const nodeCount = 100;
 
-/** So many are let in whatever they cost. */
+/** Number of streams that are always admitted. */
 const places = 16;
 
-/** A hundred connections on a busy machine take their time. */
+/** Time limit for a hundred connections on a busy machine. */
 const patience = { timeout: 60_000 };
 
-/** A watcher that lets sixteen wait for their first batch, and has none for them yet. */
+/** Starts a watcher that admits sixteen waiting streams and has no state yet. */
 async function serve(listen: string): Promise<{ readonly server: TestServer; fill(): void }> {
   const store = new Store();
   const server = await serveStore(store, { listen: [listen], maxStartWaitMs: 1, drainMs: 0 });
@@ -27,7 +27,7 @@ async function refused(server: TestServer, view: string): Promise<number> {
   return values.find(({ labels }) => labels.view === view)?.value ?? 0;
 }
 
-test("nodes that come all at once to a watcher with little room come when they are told", {
+test("nodes that connect all at once to a watcher with few places return at the time that it tells them", {
   timeout: 180_000,
 }, async () => {
   let { server, fill } = await serve("tcp://127.0.0.1:0");
@@ -57,7 +57,7 @@ test("nodes that come all at once to a watcher with little room come when they a
     await expect.poll(() => refused(server, "resumed"), patience).toBeGreaterThanOrEqual(nodeCount - places);
     fill();
     await expect.poll(() => synced.size, patience).toBe(nodeCount);
-    // Who was told to come again lost nothing by it.
+    // A node that was told to retry loses no change.
     expect(changed).toEqual([]);
   } finally {
     stop.abort();

@@ -14,12 +14,12 @@ import {
 } from "../trace/stages.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
-/** Traces of the programs as a user starts them, at a collector. Up to five processes start in a test. */
+// Traces of the programs as a user starts them, received by a collector. A test starts up to five processes.
 let receiver: OtlpReceiver;
 beforeEach(async () => {
   receiver = await startOtlpReceiver();
 });
-// Before what ends the programs, which runs before it then: hooks after a test run in the opposite order.
+// Registered before the hook that stops the programs: hooks after a test run in reverse order.
 afterEach(() => receiver[Symbol.asyncDispose]());
 
 const { at, start, started } = usePrograms();
@@ -35,7 +35,7 @@ async function watch(env: Readonly<Record<string, string>> = {}): Promise<Progra
   return program;
 }
 
-/** A backend that has its view. */
+/** Starts a backend and waits for its view. */
 async function follow(nodeName: string, socket = "api.sock", program = "true"): Promise<Program> {
   const options = ["--node-name", nodeName, "--error-delay", "50ms", "--callout", program];
   const backend = kpng(["local", "--api", `unix://${at(socket)}`, "to-callout", ...options]);
@@ -43,14 +43,14 @@ async function follow(nodeName: string, socket = "api.sock", program = "true"): 
   return backend;
 }
 
-/** The pod that no node has by name, and that both are told of, gets another address. */
+/** Changes the address of the pod that runs on no node, which concerns both nodes. */
 function movePod(to: string): void {
   const text = readFileSync(at("input.yaml"), "utf8").replace(/10\.1\.0\.3\d*|10\.9\.0\.\d+/, to);
   writeFileSync(at("new"), text);
   renameSync(at("new"), at("input.yaml"));
 }
 
-/** The newest trace that all of these nodes are in. */
+/** Returns the newest trace that contains all of these nodes. */
 async function traceOf(
   nodes: readonly string[],
   { signal }: TestContext,
@@ -60,7 +60,7 @@ async function traceOf(
     tracesOf(receiver.spans).findLast((trace) => nodes.every((name) => trace.nodes.includes(name)) && holds(trace));
   await receiver.until(() => newest() !== undefined, signal);
   const trace = newest() as Trace;
-  // A parent may come later than what is below it, from another process.
+  // A parent span may arrive later than its children, from another process.
   await receiver.until(() => orphans(newest() as Trace).length === 0, signal);
   return newest() ?? trace;
 }
@@ -98,7 +98,7 @@ test("one change is one trace, from the file to both nodes, and its stages add u
   expect(line?.stderr()).toMatch(new RegExp(`"revision":2,.*"trace_id":.*"span_id":"${trace.root.spanId}"`));
 });
 
-test("a change that comes while the watcher is away is traced from the new one's reading to the node", {
+test("a change while the watcher is down is traced from the new watcher's first read to the node", {
   timeout: 60_000,
 }, async (context) => {
   const watcher = await watch();
@@ -112,7 +112,7 @@ test("a change that comes while the watcher is away is traced from the new one's
   for (const node of ["n1", "n2"]) expect(faultOfWay(trace, node)).toBeUndefined();
 });
 
-test("a trace goes on through a relay", { timeout: 60_000 }, async (context) => {
+test("a trace continues through a relay", { timeout: 60_000 }, async (context) => {
   await watch();
   const relay = ["api", "--api", `unix://${at("api.sock")}`, "to-api", "--listen", `unix://${at("relay.sock")}`];
   await kpng(relay).said('"msg":"upstream watcher in sync"');
@@ -130,7 +130,7 @@ test("a trace goes on through a relay", { timeout: 60_000 }, async (context) => 
   expect(trace.spans.map(({ name }) => name)).toContain("source.receive");
 });
 
-test("a sync that brings several changes into force is in the newest one's trace and linked to the others", {
+test("a sync of several changes belongs to the trace of the newest one and links to the others", {
   timeout: 60_000,
 }, async (context) => {
   await watch();
@@ -141,7 +141,7 @@ test("a sync that brings several changes into force is in the newest one's trace
   const until = async (count: number): Promise<void> => {
     await receiver.until((spans) => tracesOf(spans).length === count, context.signal);
   };
-  // One is held up in the program, two wait for it.
+  // One change is blocked in the program, and two wait for it.
   for (let change = 1; change <= 3; change++) {
     movePod(`10.9.0.${change}`);
     await until(change + 1);
@@ -155,7 +155,7 @@ test("a sync that brings several changes into force is in the newest one's trace
   expect(tracesOf(receiver.spans).find(({ root }) => root === second?.root)?.nodes).toEqual([]);
 });
 
-test("what is not sampled at its root is recorded nowhere", async () => {
+test("a change that is not sampled at its root is not recorded anywhere", async () => {
   const watcher = await watch({ OTEL_TRACES_SAMPLER: "parentbased_traceidratio", OTEL_TRACES_SAMPLER_ARG: "0" });
   const backend = await follow("n1");
   movePod("10.9.0.4");
@@ -167,7 +167,7 @@ test("what is not sampled at its root is recorded nowhere", async () => {
   expect(receiver.spans).toEqual([]);
 });
 
-test("headers and names come from OpenTelemetry's variables, and the last spans are sent when the process ends", async (context) => {
+test("headers and names come from OpenTelemetry's variables, and the last spans are exported at the exit", async (context) => {
   const watcher = await watch({
     OTEL_EXPORTER_OTLP_HEADERS: "authorization=Bearer abc",
     OTEL_SERVICE_NAME: "proxy-control",
@@ -182,7 +182,7 @@ test("headers and names come from OpenTelemetry's variables, and the last spans 
   expect(span?.resource).toMatchObject({ "service.name": "proxy-control", "k8s.cluster.name": "test" });
 });
 
-test("headers that cannot be sent are named, and not shown", async () => {
+test("the error for an invalid header has its name and not its value", async () => {
   const watcher = await watch({ OTEL_EXPORTER_OTLP_HEADERS: "x=y,secret" });
   watcher.stop();
   expect(await watcher.ended).toBe(0);
@@ -199,7 +199,7 @@ test.each([
   ["OTEL_TRACES_EXPORTER", "zipkin"],
   ["OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"],
   ["OTEL_EXPORTER_OTLP_ENDPOINT", "http://a b:4317"],
-])("%s=%s is refused at the start", async (name, value) => {
+])("%s=%s is rejected at the start", async (name, value) => {
   const program = kpng(["file", "-i", at("input.yaml"), "to-api"], {
     OTEL_TRACES_SAMPLER: "traceidratio",
     [name]: value,
