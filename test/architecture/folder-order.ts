@@ -23,8 +23,8 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "packet-tracer": [],
   laboratory: [".", "agent"],
   "backend-kit": [
-    ...["exec", "sysctl", "config", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
-    ...["observe", "conntrack", "health-check", "inspect"],
+    ...["types", "exec", "sysctl", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
+    ...["observe", "conntrack", "health-check", "inspect", "config", "backend", "proxy", "."],
   ],
   "backend-callout": ["commit"],
   "backend-iptables": ["render", "read", "diff", "commit", "shadow"],

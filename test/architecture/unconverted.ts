@@ -25,7 +25,7 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-iptables/src/shadow",
   "services/backend-iptables/src/testing",
   "services/backend-kit",
-  "services/backend-kit/src",
+  "services/backend-kit/src/backend",
   "services/backend-kit/src/config",
   "services/backend-kit/src/conntrack",
   "services/backend-kit/src/discovery",
@@ -34,7 +34,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-kit/src/inspect",
   "services/backend-kit/src/observe",
   "services/backend-kit/src/receive",
-  "services/backend-kit/src/state",
   "services/backend-kit/src/sync",
   "services/backend-kit/src/testing",
   "services/model/src",
@@ -68,26 +67,11 @@ export const foldersNotRewritten: readonly string[] = [
 export const foldersOutOfOrder: readonly string[] = [
   "services/backend-iptables/src/read",
   "services/backend-iptables/src/shadow",
-  "services/backend-kit/src/config",
-  "services/backend-kit/src/conntrack",
-  "services/backend-kit/src/discovery",
-  "services/backend-kit/src/disk",
-  "services/backend-kit/src/health-check",
-  "services/backend-kit/src/observe",
-  "services/backend-kit/src/receive",
-  "services/backend-kit/src/state",
-  "services/backend-kit/src/sync",
-  "services/backend-kit/src/sysctl",
 ];
 
 /** Folders whose files import each other in a circle. */
 export const foldersWithCycles: readonly string[] = [
   "services/backend-iptables/src/render",
-  "services/backend-kit/src",
-  "services/backend-kit/src/disk",
-  "services/backend-kit/src/receive",
-  "services/backend-kit/src/state",
-  "services/backend-kit/src/sync",
   "services/packet-tracer/src",
   "services/watcher/src/stream/session",
 ];

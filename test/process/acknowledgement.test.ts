@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type BackendCallbacks, backendTask } from "@kpng/backend-kit/backend-task.ts";
+import { type BackendCallbacks, backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";

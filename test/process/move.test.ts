@@ -1,5 +1,5 @@
 import { writeFileSync } from "node:fs";
-import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { dialWatchers } from "@kpng/backend-kit/discovery/dial-watchers.ts";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";

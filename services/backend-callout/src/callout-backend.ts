@@ -1,7 +1,7 @@
-import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
-import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
+import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
-import type { ViewUpdate } from "@kpng/backend-kit/state/view-state.ts";
+import type { ViewUpdate } from "@kpng/backend-kit/types/view-update.ts";
 import { parsePositiveDurationMs, parseSomeText } from "@kpng/process/options.ts";
 import { runCallout } from "./commit/run-callout.ts";
 

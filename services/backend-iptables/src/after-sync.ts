@@ -1,9 +1,9 @@
-import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
+import type { BackendContext } from "@kpng/backend-kit/backend/backend-command.ts";
 import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner.ts";
 import { HealthCheckServers, type ListenAddresses } from "@kpng/backend-kit/health-check/health-check-servers.ts";
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
-import type { SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
+import type { SyncUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { Task } from "@kpng/process/task.ts";

@@ -1,7 +1,8 @@
 import { availableParallelism } from "node:os";
-import type { BackendCommand, BackendContext, ParsedOptions } from "@kpng/backend-kit/backend-command.ts";
+import type { BackendCommand, BackendContext } from "@kpng/backend-kit/backend/backend-command.ts";
 import { conntrackOptions, wantedSettings } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
 import { readStateOptions, stateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
+import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { iptablesOptions } from "./backend-options.ts";

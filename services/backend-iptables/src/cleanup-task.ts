@@ -1,5 +1,5 @@
-import { BackendError } from "@kpng/backend-kit/backend-error.ts";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
+import { BackendError } from "@kpng/backend-kit/types/backend-error.ts";
 import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { cleanupTransaction } from "./commit/cleanup.ts";

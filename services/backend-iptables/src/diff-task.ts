@@ -1,5 +1,5 @@
-import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
-import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import type { BackendContext } from "@kpng/backend-kit/backend/backend-command.ts";
+import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import type { Task } from "@kpng/process/task.ts";

@@ -1,5 +1,5 @@
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
-import type { SyncMode } from "@kpng/backend-kit/sync/sync-update.ts";
+import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";

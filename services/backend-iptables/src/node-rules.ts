@@ -1,6 +1,6 @@
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import type { SyncMode } from "@kpng/backend-kit/sync/sync-update.ts";
 import { conntrackLiberal, Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
+import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";

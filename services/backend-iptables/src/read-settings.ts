@@ -1,5 +1,5 @@
-import type { ParsedOptions } from "@kpng/backend-kit/backend-command.ts";
 import { parseNodePortAddresses } from "@kpng/backend-kit/node-addresses/node-port-addresses.ts";
+import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, parseCidr } from "@kpng/model/address.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { resolveNodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";

@@ -1,5 +1,5 @@
-import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
-import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import type { BackendContext } from "@kpng/backend-kit/backend/backend-command.ts";
+import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { applySettings } from "@kpng/backend-kit/conntrack/apply-settings.ts";
 import type { KernelSetting } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
 import { hasUdpPort } from "@kpng/backend-kit/conntrack/udp-frontends.ts";
@@ -7,8 +7,8 @@ import { loadView } from "@kpng/backend-kit/disk/load-view.ts";
 import type { StateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
-import type { SyncStages, SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
+import type { SyncStages, SyncUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";

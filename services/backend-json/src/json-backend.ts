@@ -1,5 +1,5 @@
-import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
-import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
+import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import { writeAll } from "./write-all.ts";
 

@@ -1,5 +1,5 @@
 import { hostname } from "node:os";
-import { backendOptions } from "@kpng/backend-kit/backend-options.ts";
+import { backendOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import { acceptConfigFile } from "@kpng/backend-kit/config/config-file.ts";
 import { builtInBackends } from "@kpng/cli/commands/backends.ts";
 import { makeKpng } from "@kpng/cli/kpng.ts";

@@ -1,7 +1,7 @@
-import type { BackendContext } from "@kpng/backend-kit/backend-command.ts";
-import { backendTask } from "@kpng/backend-kit/backend-task.ts";
+import type { BackendContext } from "@kpng/backend-kit/backend/backend-command.ts";
+import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { touchedServices } from "@kpng/backend-kit/state/touched-services.ts";
-import type { SyncUpdate } from "@kpng/backend-kit/sync/sync-update.ts";
+import type { SyncUpdate } from "@kpng/backend-kit/types/sync-update.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";

@@ -3,7 +3,7 @@ import type { Log } from "@kpng/process/log.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { addOptions } from "@kpng/process/options.ts";
 import type { Command, Option } from "commander";
-import { BackendError } from "../backend-error.ts";
+import { BackendError } from "../types/backend-error.ts";
 import { type ProxyConfig, readConfig, type Setting } from "./read-config.ts";
 
 export interface ConfigFileOptions {
@@ -14,11 +14,11 @@ export interface ConfigFileOptions {
 }
 
 /**
- * Adds `--config` to a command: a KubeProxyConfiguration whose fields set the options of the same meaning. What stands on
- * the command line or in the environment wins over the file.
+ * Adds `--config` to a command: a KubeProxyConfiguration whose fields set the options of the same meaning. What stands
+ * on the command line or in the environment wins over the file.
  *
- * The file is read before the command's action runs. Errors then: BAD_CONFIG. A field that has no meaning here is logged
- * with the reason.
+ * The file is read before the command's action runs. Errors then: BAD_CONFIG. A field that has no meaning here is
+ * logged with the reason.
  */
 export function acceptConfigFile(command: Command, { proxyMode, log }: ConfigFileOptions): void {
   addOptions(command, [
@@ -55,7 +55,9 @@ export async function readConfigFile(path: string, proxyMode: string): Promise<P
   }
 }
 
-/** Largest file that is read, in bytes. The one that kubeadm writes has 2 KiB; the parser takes a hundred times as much. */
+/**
+ * Largest file that is read, in bytes. The one that kubeadm writes has 2 KiB; the parser takes a hundred times as much.
+ */
 const maxConfigBytes = 1 << 20;
 
 /** Counted while it is read: a pipe or a device does not say how long it is. */

@@ -1,5 +1,5 @@
 import { isRecord } from "@kpng/model/is-record.ts";
-import { BackendError } from "../backend-error.ts";
+import { BackendError } from "../types/backend-error.ts";
 import { configFields, type FieldRule, type FieldRules, type FieldType, type ProxyMode } from "./config-fields.ts";
 
 /** A value that the file sets. */

@@ -10,7 +10,8 @@ export interface ApplyOptions {
 }
 
 /**
- * Gives the kernel the settings that it does not have yet, and a hash table of at least a quarter of the room for flows.
+ * Gives the kernel the settings that it does not have yet, and a hash table of at least a quarter of the room for
+ * flows.
  *
  * A setting that cannot be changed (a read-only /proc, a network namespace that is not the first) is logged; Services
  * work without it.

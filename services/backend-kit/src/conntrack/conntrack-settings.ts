@@ -1,5 +1,5 @@
 import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
-import type { ParsedOptions } from "../backend-command.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /** kube-proxy's flags for the kernel's table of flows, with its defaults. */
 export const conntrackOptions: readonly OptionSpec[] = [

@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
-import { BackendError } from "../backend-error.ts";
 import { describeEnd, runProgram } from "../exec/run-program.ts";
 import { toolEnvironment } from "../exec/tool-environment.ts";
+import { BackendError } from "../types/backend-error.ts";
 import { parseFlow, type UdpFlow } from "./udp-flow.ts";
 
 /** The kernel's table of flows, as far as the cleanup needs it. */

@@ -1,8 +1,8 @@
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { BackendError } from "../backend-error.ts";
 import { createReadableLog } from "../testing/steps.ts";
+import { BackendError } from "../types/backend-error.ts";
 import type { ConntrackTool } from "./conntrack-tool.ts";
 import { StaleFlowCleaner } from "./stale-flow-cleaner.ts";
 import type { UdpFlow } from "./udp-flow.ts";

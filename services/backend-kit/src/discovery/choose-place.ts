@@ -18,8 +18,8 @@ export class PlaceChooser {
   }
 
   /**
-   * Every place is as good as any other next time, the last one included: of nodes that only left it out, too many would
-   * go to a place that has just come back.
+   * Every place is as good as any other next time, the last one included: of nodes that only left it out, too many
+   * would go to a place that has just come back.
    */
   beginAnew(): void {
     this.#round = [];

@@ -4,7 +4,7 @@ import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
-import { BackendError } from "../backend-error.ts";
+import { BackendError } from "../types/backend-error.ts";
 import { PlaceChooser } from "./choose-place.ts";
 import { checkReachable, dialPlace } from "./dial-place.ts";
 import { type KnownWatchers, nothingKnown, readKnownWatchers, writeKnownWatchers } from "./known-watchers.ts";
@@ -34,8 +34,8 @@ const answerLimitMs = 30_000;
 
 /**
  * Returns a transport to any of several watchers: each stream goes to another one than the stream before it, or to any
- * of them where that one asked to move. One that takes no connection is left for the next one at once. Names are resolved
- * anew for each stream, and where a stream worked last is tried first after a restart.
+ * of them where that one asked to move. One that takes no connection is left for the next one at once. Names are
+ * resolved anew for each stream, and where a stream worked last is tried first after a restart.
  *
  * Errors: BAD_OPTION for an address that is none. A stream fails with NO_WATCHER_ADDRESS if no name can be resolved.
  */

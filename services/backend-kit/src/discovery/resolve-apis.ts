@@ -37,8 +37,8 @@ export interface Resolved {
 }
 
 /**
- * Returns all places that addresses stand for. A name that cannot be resolved now is what it was before: the name server
- * may itself be a Service that does not work without us.
+ * Returns all places that addresses stand for. A name that cannot be resolved now is what it was before: the name
+ * server may itself be a Service that does not work without us.
  */
 export async function resolveApis(
   apis: readonly ApiAddress[],

@@ -1,5 +1,6 @@
 import { reasonOf } from "@kpng/process/log.ts";
-import { ViewState, type ViewUpdate } from "../state/view-state.ts";
+import { ViewState } from "../state/view-state.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import { readBootId } from "./boot-id.ts";
 import { readViewFile, type ServiceFilter } from "./view-file.ts";
 import { type HeaderWanted, refuseHeader } from "./view-header.ts";

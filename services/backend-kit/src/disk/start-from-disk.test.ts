@@ -6,11 +6,11 @@ import { Health } from "@kpng/process/health/health.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { backendTask } from "../backend-task.ts";
-import type { SyncUpdate } from "../sync/sync-update.ts";
+import { backendTask } from "../backend/backend-task.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { type Answer, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createReadableLog, Mailbox } from "../testing/steps.ts";
+import type { SyncUpdate } from "../types/sync-update.ts";
 import { readViewFile } from "./view-file.ts";
 
 let folder = "";

@@ -2,7 +2,7 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { waitMs } from "@kpng/process/wait.ts";
 import { diffViews } from "../state/diff-views.ts";
-import type { ViewUpdate } from "../state/view-state.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import { loadView } from "./load-view.ts";
 import type { StateOptions } from "./state-folder.ts";
 
@@ -12,8 +12,8 @@ export interface StartFromDiskOptions {
   readonly serviceProxyName: string;
   readonly log: Log;
   /**
-   * True if rules of this backend stand in the kernel: they are at least as new as the view on disk, which may be old if
-   * the disk could not be written to. They stay as they are then. Default: none do.
+   * True if rules of this backend stand in the kernel: they are at least as new as the view on disk, which may be old
+   * if the disk could not be written to. They stay as they are then. Default: none do.
    */
   readonly hasRules?: (() => Promise<boolean>) | undefined;
   /** How long a watcher has to answer first, in milliseconds. Default 3 000. */
@@ -22,11 +22,11 @@ export interface StartFromDiskOptions {
 }
 
 /**
- * Gives the view that this node had before to a backend if no watcher answers in time: after a power cut the nodes are back
- * before the watcher is, and until then their Services would not work.
+ * Gives the view that this node had before to a backend if no watcher answers in time: after a power cut the nodes are
+ * back before the watcher is, and until then their Services would not work.
  *
- * Returns undefined if a watcher was faster (`answered` aborts), if rules stand already, or if there is no fit view, which
- * is said.
+ * Returns undefined if a watcher was faster (`answered` aborts), if rules stand already, or if there is no fit view,
+ * which is said.
  */
 export async function startFromDisk(
   options: StartFromDiskOptions,

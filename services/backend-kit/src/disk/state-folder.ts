@@ -2,7 +2,7 @@ import { accessSync, constants, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
-import type { ParsedOptions } from "../backend-command.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /** Options of a backend that keeps its last view on disk. */
 export const stateOptions: readonly OptionSpec[] = [
@@ -27,8 +27,8 @@ export interface StateOptions {
 }
 
 /**
- * Reads {@link stateOptions}: the folder that is asked for, else /var/lib/kpng/NAME if it can be had, else none, which is
- * said. A folder that was asked for is used even if it cannot be written to now: that is said at each change.
+ * Reads {@link stateOptions}: the folder that is asked for, else /var/lib/kpng/NAME if it can be had, else none, which
+ * is said. A folder that was asked for is used even if it cannot be written to now: that is said at each change.
  */
 export function readStateOptions(name: string, options: ParsedOptions, log: Log, root = "/var/lib/kpng"): StateOptions {
   const maxAgeMs = Number(options.stateMaxAge ?? 24 * 3_600_000);

@@ -14,16 +14,16 @@ import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
 import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
 import { encodeNode } from "@kpng/model/wire/node-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
-import { BackendError } from "../backend-error.ts";
 import { nextTurn } from "../sync/next-turn.ts";
+import { BackendError } from "../types/backend-error.ts";
 import { decodeHeader, type ViewHeader, viewFormat } from "./view-header.ts";
 
 /**
  * A view on disk.
  *
- * *Shape:* a line of JSON (`ViewHeader`), the operations of a stream that puts the view (each with its length before it),
- * and 32 bytes: the SHA-256 of all that is before them. The stream's own messages, so that what it means to read an older
- * file is settled where it is settled for older watchers.
+ * *Shape:* a line of JSON (`ViewHeader`), the operations of a stream that puts the view (each with its length before
+ * it), and 32 bytes: the SHA-256 of all that is before them. The stream's own messages, so that what it means to read
+ * an older file is settled where it is settled for older watchers.
  */
 export interface SavedView {
   readonly header: ViewHeader;
@@ -35,13 +35,14 @@ const digestBytes = 32;
 const servicesPerTurn = 100;
 
 /**
- * Writes a view beside `path` and then puts it in its place in one step: a reader finds the old file or the new one, also
- * after a crash. The event loop turns meanwhile.
+ * Writes a view beside `path` and then puts it in its place in one step: a reader finds the old file or the new one,
+ * also after a crash. The event loop turns meanwhile.
  *
  * Errors: the file system's; the old file stays.
  */
 export async function writeViewFile(path: string, header: ViewHeader, view: NodeView): Promise<void> {
-  // One name: a process that is killed leaves one draft, which the next one replaces, and the checksum tells a mixed one.
+  // One name: a process that is killed leaves one draft, which the next one replaces, and the checksum tells a mixed
+  // one.
   const draft = `${path}.tmp`;
   try {
     const file = await open(draft, "w", 0o600);
@@ -97,8 +98,8 @@ function* encodeItems({ node, services }: NodeView): Generator<Item, void, void>
 }
 
 /**
- * Reads a file of {@link writeViewFile}; undefined if there is none. Services that `only` does not want are left out with
- * their endpoints, for which then nothing is made.
+ * Reads a file of {@link writeViewFile}; undefined if there is none. Services that `only` does not want are left out
+ * with their endpoints, for which then nothing is made.
  *
  * Errors: STATE_FILE for one that cannot be read, is not whole, or is of another format.
  */

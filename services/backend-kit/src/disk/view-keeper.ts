@@ -4,7 +4,7 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import type { SyncObserver, SyncUpdate } from "../sync/sync-update.ts";
+import type { SyncObserver, SyncUpdate } from "../types/sync-update.ts";
 import { readBootId } from "./boot-id.ts";
 import { writeViewFile } from "./view-file.ts";
 
@@ -16,7 +16,10 @@ export interface ViewKeeperOptions {
   readonly metrics: Registry;
   /** True while the watcher would tell of a change. */
   readonly isConnected: () => boolean;
-  /** Shortest time between two writes, in milliseconds; never less than 50 times as long as the last one took. Default 5 000. */
+  /**
+   * Shortest time between two writes, in milliseconds; never less than 50 times as long as the last one took. Default 5
+   * 000.
+   */
   readonly intervalMs?: number | undefined;
   /** A view that does not change is written again after so many milliseconds, so that it does not age. Default 1 h. */
   readonly refreshMs?: number | undefined;

@@ -37,8 +37,8 @@ interface OpenCheck {
 /**
  * The servers of all health-check node ports of this node.
  *
- * A server stays open, its connections with it, as long as the Service keeps its port and the node its addresses. A port
- * that cannot be had is logged once and tried again at the next sync and every `retryMs`.
+ * A server stays open, its connections with it, as long as the Service keeps its port and the node its addresses. A
+ * port that cannot be had is logged once and tried again at the next sync and every `retryMs`.
  */
 export class HealthCheckServers {
   readonly #options: HealthCheckOptions;

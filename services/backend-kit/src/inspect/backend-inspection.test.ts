@@ -7,11 +7,11 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { type BackendTaskOptions, backendTask } from "../backend-task.ts";
-import type { SyncUpdate } from "../sync/sync-update.ts";
+import { type BackendTaskOptions, backendTask } from "../backend/backend-task.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { type Answer, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog, Mailbox } from "../testing/steps.ts";
+import type { SyncUpdate } from "../types/sync-update.ts";
 import type { RuleSetState } from "./rule-set-state.ts";
 
 let folder = "";

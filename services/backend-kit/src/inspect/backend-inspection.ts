@@ -9,8 +9,8 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
-import type { ViewUpdate } from "../state/view-state.ts";
-import type { SyncObserver, SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
+import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import type { RuleSetState } from "./rule-set-state.ts";
 
 export interface BackendInspectionOptions {

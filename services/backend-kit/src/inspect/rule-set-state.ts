@@ -1,4 +1,7 @@
-/** What a backend says of rules that it commits together; see kpng.inspect.v1 RuleSet. Counts and lists are made when asked. */
+/**
+ * What a backend says of rules that it commits together; see kpng.inspect.v1 RuleSet. Counts and lists are made when
+ * asked.
+ */
 export interface RuleSetState {
   /** E.g. "v4". */
   readonly name: string;

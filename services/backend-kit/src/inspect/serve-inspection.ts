@@ -20,8 +20,8 @@ export interface ServedInspection {
 }
 
 /**
- * Answers questions about this backend on a unix socket, in gRPC and Connect over HTTP/2: what stands on a node concerns
- * those who may enter it, so only the socket's owner and its group may ask.
+ * Answers questions about this backend on a unix socket, in gRPC and Connect over HTTP/2: what stands on a node
+ * concerns those who may enter it, so only the socket's owner and its group may ask.
  */
 export function serveInspection(path: string, options: BackendInspectionOptions): ServedInspection {
   const observer = new BackendInspection(options);

@@ -1,4 +1,5 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import type { SyncObserver } from "../types/sync-update.ts";
 
 /** What every backend measures. */
 export interface BackendMetrics {
@@ -61,5 +62,17 @@ export function createBackendMetrics(registry: Registry): BackendMetrics {
       help: "1 while the view in force was read from disk because no watcher has answered since the start",
       registers,
     }),
+  };
+}
+
+/** Counts and times the syncs of a loop. */
+export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics): SyncObserver {
+  return {
+    succeeded: (update, { startedAtMs, endedAtMs }) => {
+      syncs.inc({ result: "ok" });
+      syncSeconds.observe((endedAtMs - startedAtMs) / 1_000);
+      revision.set(Number(update.revision));
+    },
+    failed: () => syncs.inc({ result: "failed" }),
   };
 }

@@ -5,7 +5,9 @@ import type { BackendMetrics } from "./backend-metrics.ts";
 
 const part = "stream";
 
-/** A backend that has synced once serves on without a watcher, so a loss alone does not make it unhealthy or unready. */
+/**
+ * A backend that has synced once serves on without a watcher, so a loss alone does not make it unhealthy or unready.
+ */
 export class ConnectionObserver {
   readonly #health: Health;
   readonly #metrics: BackendMetrics;

@@ -1,6 +1,6 @@
 import { view } from "@kpng/model/testing/views.ts";
 import { expect, test } from "vitest";
-import type { SyncUpdate } from "../sync/sync-update.ts";
+import type { SyncUpdate } from "../types/sync-update.ts";
 import { ProxyHealth } from "./proxy-health.ts";
 
 const update: SyncUpdate = {

@@ -1,6 +1,6 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { ViewUpdate } from "../state/view-state.ts";
-import type { SyncObserver, SyncUpdate } from "../sync/sync-update.ts";
+import type { SyncObserver, SyncUpdate } from "../types/sync-update.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import { familyLabels } from "./family-labels.ts";
 
 export interface ProxyHealthOptions {
@@ -26,10 +26,11 @@ export interface HealthAnswer {
  * | who | asks | 503 means |
  * |---|---|---|
  * | kubelet | livez | a sync hangs: restart the process. Nothing that a restart does not mend |
- * | load balancers | healthz | rules are behind by more than `lateMs`, or the node is about to go: send traffic elsewhere |
+ * | load balancers | healthz | rules are behind by more than `lateMs`, or the node is about to go: send traffic
+ * elsewhere |
  *
- * Rules that stand go on working without a watcher and without this process, so neither fails because the watcher is gone
- * or because nothing was synced yet: that is readiness. *Source:* kube-proxy `healthcheck/proxy_health.go`.
+ * Rules that stand go on working without a watcher and without this process, so neither fails because the watcher is
+ * gone or because nothing was synced yet: that is readiness. *Source:* kube-proxy `healthcheck/proxy_health.go`.
  */
 export class ProxyHealth implements SyncObserver {
   readonly #options: ProxyHealthOptions;

@@ -1,7 +1,7 @@
 import { endpoint, service, view } from "@kpng/model/testing/views.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import type { SyncUpdate } from "../sync/sync-update.ts";
+import type { SyncUpdate } from "../types/sync-update.ts";
 import { countNoLocalEndpoints } from "./no-local-endpoints.ts";
 import { ProxyMetrics } from "./proxy-metrics.ts";
 

@@ -1,8 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { ViewUpdate } from "../state/view-state.ts";
-import type { SyncMode, SyncObserver, SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
+import type { SyncMode, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import { familyLabels, shortBuckets } from "./family-labels.ts";
 import { countNoLocalEndpoints } from "./no-local-endpoints.ts";
 
@@ -20,8 +20,8 @@ export interface ProxyMetricsOptions {
 }
 
 /**
- * kube-proxy's metrics, under its names and with its buckets, filled from the sync loop: dashboards and alerts that were
- * made for kube-proxy work.
+ * kube-proxy's metrics, under its names and with its buckets, filled from the sync loop: dashboards and alerts that
+ * were made for kube-proxy work.
  *
  * An endpoint change is an endpoint that was put or deleted, a service change a Service; kube-proxy counts updates of
  * EndpointSlices and Services.

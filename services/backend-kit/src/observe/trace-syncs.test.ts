@@ -2,8 +2,8 @@ import { view } from "@kpng/model/testing/views.ts";
 import { KeptTracing } from "@kpng/process/testing/kept-tracing.ts";
 import { formatTraceparent } from "@kpng/process/trace/traceparent.ts";
 import { expect, test } from "vitest";
-import { type Arrival, mergeArrivals } from "../state/arrival.ts";
-import type { SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
+import { type Arrival, mergeArrivals } from "../types/arrival.ts";
+import type { SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import { recordsTrace } from "./records-trace.ts";
 import { TraceSyncs } from "./trace-syncs.ts";
 

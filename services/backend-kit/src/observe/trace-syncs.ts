@@ -1,6 +1,6 @@
 import { recordSpan, type SpanAttributes, type Tracing } from "@kpng/process/trace/tracing.ts";
-import type { Arrival } from "../state/arrival.ts";
-import type { SyncObserver, SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
+import type { Arrival } from "../types/arrival.ts";
+import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import { recordsTrace } from "./records-trace.ts";
 
 export interface TraceSyncsOptions {

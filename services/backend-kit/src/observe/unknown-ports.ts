@@ -3,7 +3,8 @@ import type { ServiceKey, UnknownPort } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 
 /**
- * Says which ports of Services a newer watcher gives a protocol that this version does not know, which nothing serves here: each once, and again only after it was gone.
+ * Says which ports of Services a newer watcher gives a protocol that this version does not know, which nothing serves
+ * here: each once, and again only after it was gone.
  *
  * *Bound:* the Services of the view that have such ports.
  */

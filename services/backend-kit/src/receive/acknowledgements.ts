@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type Ack, AckSchema, AckTimingsSchema, EarlierAckSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import type { ViewUpdate } from "../state/view-state.ts";
-import type { SyncObserver, SyncTimes, SyncUpdate } from "../sync/sync-update.ts";
+import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 
 interface Applied {
   /** Which run of the watcher counts the revisions. */

@@ -7,10 +7,10 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { comeAgain } from "@kpng/process/connection/retry-pushback.ts";
 import { describe, expect, test } from "vitest";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
-import type { ViewUpdate } from "../state/view-state.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { type Answer, type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog } from "../testing/steps.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import { type ConnectionState, followView } from "./follow-view.ts";
 import { HeldItems } from "./held-items.ts";
 

@@ -1,10 +1,12 @@
 import { Reconnect } from "@kpng/process/connection/reconnect.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
-import { BackendError } from "../backend-error.ts";
-import { ViewState, type ViewUpdate } from "../state/view-state.ts";
+import { ViewState } from "../state/view-state.ts";
+import { BackendError } from "../types/backend-error.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import { HeldItems } from "./held-items.ts";
-import { type WatchOptions, watchBatches } from "./watch-batches.ts";
+import { watchBatches } from "./watch-batches.ts";
+import type { WatchOptions } from "./watch-options.ts";
 
 export interface FollowOptions extends WatchOptions {
   readonly log: Log;
@@ -27,8 +29,8 @@ export type ConnectionState =
   | { readonly kind: "lost"; readonly reason: string };
 
 /**
- * Yields the view of a node after each sync marker, for ever: a lost stream is opened again, with delays that double and
- * that differ between nodes, or each second while nobody serves the unix socket, or when the watcher says.
+ * Yields the view of a node after each sync marker, for ever: a lost stream is opened again, with delays that double
+ * and that differ between nodes, or each second while nobody serves the unix socket, or when the watcher says.
  *
  * A loss changes nothing in what was yielded: the view is held, the next watcher is told what is held and sends what
  * differs; one that cannot (a Go one) sends everything, which is compared, so that only what really differs comes out.

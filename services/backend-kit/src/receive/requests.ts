@@ -2,17 +2,17 @@ import { create } from "@bufbuild/protobuf";
 import { type Ack, Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
-import type { WatchOptions } from "./watch-batches.ts";
+import type { WatchOptions } from "./watch-options.ts";
 
 /**
- * Batches that are asked for ahead: so many that the next one need not wait for a request, and so few that a reader who is
- * slow gets what changed meanwhile merged.
+ * Batches that are asked for ahead: so many that the next one need not wait for a request, and so few that a reader who
+ * is slow gets what changed meanwhile merged.
  */
 export const maxAhead = 32;
 
 /**
- * Shortest time between two acknowledgements, in milliseconds, to a watcher that names none; what is applied meanwhile is
- * told with the next one.
+ * Shortest time between two acknowledgements, in milliseconds, to a watcher that names none; what is applied meanwhile
+ * is told with the next one.
  */
 const standardAckIntervalMs = 100;
 
@@ -20,8 +20,8 @@ const standardAckIntervalMs = 100;
 const ackJitter = 0.5;
 
 /**
- * How long the watcher may not know that a batch was received, because it is not applied yet, in milliseconds; longer where
- * acknowledgements wait for longer.
+ * How long the watcher may not know that a batch was received, because it is not applied yet, in milliseconds; longer
+ * where acknowledgements wait for longer.
  */
 const minUntoldMs = 1_000;
 

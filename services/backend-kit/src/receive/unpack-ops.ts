@@ -2,7 +2,7 @@ import { constants, zstdDecompressSync } from "node:zlib";
 import { fromBinary } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import { type BatchOp, Encoding, type OpItem, OpItemSchema, OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
-import { BackendError } from "../backend-error.ts";
+import { BackendError } from "../types/backend-error.ts";
 
 /** Longest that packed operations may be when they are unpacked, in bytes; the proto file gives it. */
 const maxSize = 64 * 1024 * 1024;

@@ -5,7 +5,8 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
 import { put, putEndpoint, putService, readCapture, reset, sync } from "../testing/ops.ts";
 import { playWatcher, silence } from "../testing/played-watcher.ts";
-import { type Batch, watchBatches } from "./watch-batches.ts";
+import type { Batch } from "../types/batch.ts";
+import { watchBatches } from "./watch-batches.ts";
 
 async function firstBatch(ops: readonly OpItem[], maxMessageBytes?: number): Promise<Batch | undefined> {
   await using watcher = await playWatcher((asked) => (asked.index === 0 ? ops : silence(asked)));

@@ -1,54 +1,16 @@
 import { create } from "@bufbuild/protobuf";
-import { type CallOptions, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { type CallOptions, Code, ConnectError, createClient } from "@connectrpc/connect";
 import { assertNever } from "@kpng/model/assert-never.ts";
-import { type Feature, type OpItem, OpItemSchema, type Ref, Sets } from "@kpng/model/gen/localv1/api_pb.ts";
+import { type OpItem, OpItemSchema, type Ref, Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp, type SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { BackendError } from "../backend-error.ts";
-import type { Arrival } from "../state/arrival.ts";
-import type { Acknowledgements } from "./acknowledgements.ts";
+import { BackendError } from "../types/backend-error.ts";
+import type { Batch } from "../types/batch.ts";
 import type { HeldItems } from "./held-items.ts";
 import { Requests } from "./requests.ts";
 import { unpackOps } from "./unpack-ops.ts";
-
-export interface WatchOptions {
-  readonly transport: Transport;
-  /** At most 253 characters; a name that the cluster does not know is legal. */
-  readonly nodeName: string;
-  /** Which Services; undefined or "" for the watcher's default. */
-  readonly serviceProxyName?: string | undefined;
-  /** Most that packed operations may be when they are unpacked, in bytes. Default and at most 64 MiB. */
-  readonly maxMessageBytes?: number | undefined;
-  /** What this client understands. Default: everything that this library does. */
-  readonly features?: readonly Feature[] | undefined;
-  /** What earlier streams brought; the watcher then sends what differs, if it knows how. It is kept up to date. */
-  readonly held?: HeldItems | undefined;
-  /** What was applied, for a watcher that wants to know. */
-  readonly acks?: Acknowledgements | undefined;
-  /** The program, for people who look at the watcher. */
-  readonly program?: { readonly name: string; readonly version: string } | undefined;
-}
-
-/** The changes up to one sync marker, to be applied together. */
-export interface Batch {
-  /** True if all that was received before is to be forgotten: `changes` then is the whole view. */
-  readonly isReset: boolean;
-  /** True for the first batch of a stream that goes on from what an earlier one brought. */
-  readonly isResumed?: boolean | undefined;
-  /**
-   * True if this whole view is not the one that the watcher says it is: the watcher errs, for there is nothing that could
-   * have been lost before. The stream is not checked any further.
-   */
-  readonly isDoubtful?: boolean | undefined;
-  readonly changes: readonly ViewChange[];
-  /** Revision of the watcher's store; 0 from a Go watcher. */
-  readonly revision: bigint;
-  /** Which run of the watcher counts `revision`; "" from a Go watcher. */
-  readonly instance: string;
-  /** Absent for what was not received. */
-  readonly arrival?: Arrival | undefined;
-}
+import type { WatchOptions } from "./watch-options.ts";
 
 /**
  * Most operations that one batch may have. The largest clusters (10 000 Services, 100 000 endpoints) need a twentieth;
@@ -63,7 +25,8 @@ const maxBatchOps = 4_000_000;
  * request, and beyond that the watcher merges what changes.
  *
  * Ends only by an error or when `signal` aborts. Errors: STREAM_LOST for a stream that cannot be opened or breaks,
- * BAD_STREAM for one that cannot be understood, VIEW_DIVERGED where what was put together is not what the watcher means.
+ * BAD_STREAM for one that cannot be understood, VIEW_DIVERGED where what was put together is not what the watcher
+ * means.
  */
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
   // Leaving the loop (return, throw) must end the call as well, and with it the stream on the watcher's side.

@@ -10,8 +10,8 @@ const protocolNumbers: Readonly<Record<Protocol, number>> = { TCP: 1, UDP: 2, SC
 type Field = readonly [name: string, json: string | undefined];
 
 /**
- * Returns the lines of kpng-json for a view, one per Service, ascending by namespace and then name as in KPNG, each with
- * its line end.
+ * Returns the lines of kpng-json for a view, one per Service, ascending by namespace and then name as in KPNG, each
+ * with its line end.
  */
 export function* formatViewLines(view: NodeView): Generator<string, void, void> {
   // By key alone "a-b/x" would come before "a/x", because a dash is less than a slash.

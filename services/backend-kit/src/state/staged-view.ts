@@ -2,7 +2,7 @@ import { assertNever } from "@kpng/model/assert-never.ts";
 import type { NodeView, ServiceItem, ServiceView, ViewChange, ViewEndpoint, ViewNode } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { BackendError } from "../backend-error.ts";
+import { BackendError } from "../types/backend-error.ts";
 import { sameItem } from "./diff-views.ts";
 import { sameValue } from "./same-value.ts";
 

@@ -2,9 +2,9 @@ import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp } from "@kpng/model/wire/decode-local.ts";
 import { expect, test } from "vitest";
-import { BackendError } from "../backend-error.ts";
-import type { Batch } from "../receive/watch-batches.ts";
 import { deleteEndpoint, deleteService, putEndpoint, putNode, putService } from "../testing/ops.ts";
+import { BackendError } from "../types/backend-error.ts";
+import type { Batch } from "../types/batch.ts";
 import { ViewState } from "./view-state.ts";
 
 function batch(isReset: boolean, ...ops: OpItem[]): Batch {

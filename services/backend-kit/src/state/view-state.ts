@@ -1,32 +1,11 @@
-import type { NodeView, ServiceView, ViewChange } from "@kpng/model/node-view.ts";
+import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { Batch } from "../receive/watch-batches.ts";
-import type { Arrival } from "./arrival.ts";
+import type { Batch } from "../types/batch.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import { diffViews } from "./diff-views.ts";
 import { sameValue } from "./same-value.ts";
 import { SortedMap } from "./sorted-map.ts";
 import { StagedView } from "./staged-view.ts";
-
-/** A view at a sync marker, and how it differs from the one before. */
-export interface ViewUpdate {
-  /** Immutable; Services that did not change are the same objects as in the view before. */
-  readonly view: NodeView;
-  /** The fewest that lead here from the view before; empty if a new stream brought nothing new. */
-  readonly changes: readonly ViewChange[];
-  /** True for the first view that there is: `changes` puts all of it. */
-  readonly isFirst: boolean;
-  /** Revision of the watcher's store; 0 from a Go watcher. */
-  readonly revision: bigint;
-  /** Which run of the watcher counts `revision`; "" from a Go watcher. */
-  readonly instance: string;
-  /**
-   * True for the view that this node had before, taken from its disk because no watcher answers. Rules that already stand
-   * in the kernel are as new or newer.
-   */
-  readonly isFromDisk?: boolean | undefined;
-  /** Absent where nothing was received: a view from disk, a full sync of what is in force. */
-  readonly arrival?: Arrival | undefined;
-}
 
 /** A view as this module holds it. */
 interface HeldView extends NodeView {

@@ -5,8 +5,8 @@ import type { Wakeup } from "@kpng/process/wait.ts";
  * When the next sync may begin and when it must, counted from the end of the last one, as kube-proxy's
  * BoundedFrequencyRunner counts.
  *
- * From the end, because a sync that takes longer than the interval would else be followed by the next one at once, and the
- * node would do nothing else.
+ * From the end, because a sync that takes longer than the interval would else be followed by the next one at once, and
+ * the node would do nothing else.
  */
 export class Pacer {
   readonly #minMs: number;

@@ -1,10 +1,10 @@
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { mergeArrivals } from "../state/arrival.ts";
 import { diffViews } from "../state/diff-views.ts";
 import { touchedServices } from "../state/touched-services.ts";
-import type { ViewUpdate } from "../state/view-state.ts";
-import type { SyncUpdate } from "./sync-update.ts";
+import { mergeArrivals } from "../types/arrival.ts";
+import type { SyncUpdate } from "../types/sync-update.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 
 /**
  * Merges the updates that arrive while a backend is busy into one.
@@ -36,8 +36,8 @@ export class PendingUpdate {
   }
 
   /**
-   * Returns how the newest view differs from the last one that was delivered; undefined if nothing waits. After a failure
-   * there is always something to do, even if the view went back to what it was.
+   * Returns how the newest view differs from the last one that was delivered; undefined if nothing waits. After a
+   * failure there is always something to do, even if the view went back to what it was.
    *
    * Exactly one of `delivered` and `failed` must follow a delivery that is one, before the next call.
    */

@@ -1,5 +1,5 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { SyncStages, SyncTimes } from "./sync-update.ts";
+import type { SyncStages, SyncTimes } from "../types/sync-update.ts";
 
 /** Takes the times of one sync. */
 export class StageClock implements SyncStages {

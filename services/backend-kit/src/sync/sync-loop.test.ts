@@ -1,14 +1,12 @@
 import { service, view } from "@kpng/model/testing/views.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { ManualClock } from "@kpng/process/testing/manual-clock.ts";
-import { Registry } from "prom-client";
 import { expect, test } from "vitest";
-import { createBackendMetrics } from "../observe/backend-metrics.ts";
 import { diffViews } from "../state/diff-views.ts";
 import { createGate, createReadableLog, type Gate } from "../testing/steps.ts";
+import type { SyncUpdate } from "../types/sync-update.ts";
 import { FullSyncRequests } from "./full-sync-requests.ts";
 import { SyncLoop, type SyncPace } from "./sync-loop.ts";
-import type { SyncUpdate } from "./sync-update.ts";
 
 const second = 1_000;
 const minute = 60 * second;
@@ -26,10 +24,9 @@ async function run(pace: SyncPace, steps: (parts: Parts) => Promise<void>): Prom
     await gate?.opened;
     if (failure !== undefined) throw failure;
   };
-  const metrics = createBackendMetrics(new Registry());
   const { log } = createReadableLog();
   const { nowMs, wait } = clock;
-  const options = { name: "test", sync, log, health: new Health(), metrics, nowMs, wait, errorDelayMs: 4 * second };
+  const options = { name: "test", sync, log, health: new Health(), nowMs, wait, errorDelayMs: 4 * second };
   const loop = new SyncLoop({ ...options, ...pace });
   let world = view([]);
   const stop = new AbortController();

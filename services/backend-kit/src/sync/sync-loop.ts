@@ -4,20 +4,20 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { traceFields } from "@kpng/process/trace/traceparent.ts";
 import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
-import type { BackendMetrics } from "../observe/backend-metrics.ts";
-import type { ViewUpdate } from "../state/view-state.ts";
+import type { Sync, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import type { FullSyncRequests } from "./full-sync-requests.ts";
 import { nextTurn } from "./next-turn.ts";
 import { Pacer } from "./pacer.ts";
 import { PendingUpdate } from "./pending-update.ts";
 import { StageClock } from "./stage-clock.ts";
-import type { Sync, SyncObserver, SyncTimes, SyncUpdate } from "./sync-update.ts";
-
-export type { Sync } from "./sync-update.ts";
 
 /** When a sync runs; every field may be left out. */
 export interface SyncPace {
-  /** Shortest time from the end of a sync to the start of the next, in milliseconds; what arrives meanwhile is merged. Default 0. */
+  /**
+   * Shortest time from the end of a sync to the start of the next, in milliseconds; what arrives meanwhile is merged.
+   * Default 0.
+   */
   readonly minIntervalMs?: number | undefined;
   /** Longest time from the end of a full sync to the next one, in milliseconds; 0 for none. Default 0. */
   readonly maxIntervalMs?: number | undefined;
@@ -35,7 +35,6 @@ export interface SyncLoopOptions extends SyncPace {
   readonly sync: Sync;
   readonly log: Log;
   readonly health: Health;
-  readonly metrics: BackendMetrics;
   /** First delay after a failed sync, in milliseconds; it doubles up to 30 s. Default 1000. */
   readonly errorDelayMs?: number | undefined;
   /** True to end after the first success. */
@@ -101,8 +100,8 @@ export class SyncLoop {
   }
 
   /**
-   * Syncs what waits. Not in `run`, because a function that waits keeps its variables, and the first update is the whole
-   * view once more.
+   * Syncs what waits. Not in `run`, because a function that waits keeps its variables, and the first update is the
+   * whole view once more.
    */
   async #syncPending(pacer: Pacer, backoff: Backoff, signal: AbortSignal): Promise<Outcome> {
     const { name, log, health } = this.#options;
@@ -137,7 +136,7 @@ export class SyncLoop {
   }
 
   async #syncOnce(update: SyncUpdate, signal: AbortSignal): Promise<Failure | undefined> {
-    const { name, sync, log, metrics } = this.#options;
+    const { name, sync, log } = this.#options;
     // Timers and sockets come first: under a stream of changes health must still answer between two syncs.
     await nextTurn();
     for (const observer of this.#observers) observer.started?.(update);
@@ -145,14 +144,10 @@ export class SyncLoop {
     try {
       await sync(update, signal, stages);
     } catch (cause) {
-      metrics.syncs.inc({ result: "failed" });
       return { cause, times: stages.end() };
     }
     const times = stages.end();
     const elapsedMs = times.endedAtMs - times.startedAtMs;
-    metrics.syncs.inc({ result: "ok" });
-    metrics.syncSeconds.observe(elapsedMs / 1_000);
-    metrics.revision.set(Number(update.revision));
     for (const observer of this.#observers) observer.succeeded?.(update, times);
     log.debug("sync complete", {
       backend: name,

@@ -1,5 +1,5 @@
 import { readFile, writeFile } from "node:fs/promises";
-import { BackendError } from "../backend-error.ts";
+import { BackendError } from "../types/backend-error.ts";
 
 /** Lets packets to 127.0.0.0/8 be routed: without it a node port on localhost cannot leave the node. */
 export const routeLocalnet = "net/ipv4/conf/all/route_localnet";

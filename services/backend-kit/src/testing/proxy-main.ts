@@ -1,7 +1,7 @@
 // A service proxy without rules, as a program: all that the kit does for one, for tests.
-import { backendTask } from "../backend-task.ts";
+import { backendTask } from "../backend/backend-task.ts";
+import { runBackendCommand } from "../backend/run-backend.ts";
 import { stateOptions } from "../disk/state-folder.ts";
-import { runBackendCommand } from "../run-backend.ts";
 
 await runBackendCommand({
   name: "test",

@@ -1,8 +1,8 @@
 import { calloutBackend } from "@kpng/backend-callout/callout-backend.ts";
 import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
 import { jsonBackend } from "@kpng/backend-json/json-backend.ts";
-import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
-import { healthChecksBackend } from "@kpng/backend-kit/health-check/health-checks-backend.ts";
+import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
+import { healthChecksBackend } from "@kpng/backend-kit/proxy/health-checks-backend.ts";
 
 /** The backends that are built into `kpng`. A program `kpng-NAME` on the PATH is a backend too. */
 export const builtInBackends: readonly BackendCommand[] = [

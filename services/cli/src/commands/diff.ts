@@ -1,5 +1,5 @@
-import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
-import { connectionOptions, followOptions } from "@kpng/backend-kit/backend-options.ts";
+import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
+import { connectionOptions, followOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";

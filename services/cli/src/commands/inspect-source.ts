@@ -1,5 +1,5 @@
 import { createRouterTransport } from "@connectrpc/connect";
-import { watcherTimeoutOption } from "@kpng/backend-kit/backend-options.ts";
+import { watcherTimeoutOption } from "@kpng/backend-kit/backend/backend-options.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { logLevelOption, type OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";

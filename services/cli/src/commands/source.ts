@@ -1,4 +1,4 @@
-import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
+import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";

@@ -1,6 +1,6 @@
 import { createRouterTransport } from "@connectrpc/connect";
-import type { BackendCommand } from "@kpng/backend-kit/backend-command.ts";
-import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend-options.ts";
+import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
+import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import { makeRoutes } from "@kpng/watcher/stream/serve/routes.ts";
 import { readProxyNames } from "./proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";

@@ -8,7 +8,8 @@ import {
   statusServerOptions,
 } from "@kpng/process/options.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
-import type { BackendContext, ParsedOptions } from "./backend-command.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
+import type { BackendContext } from "./backend-command.ts";
 
 const standardApi = "127.0.0.1:12090";
 

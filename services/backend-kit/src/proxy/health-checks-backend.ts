@@ -4,11 +4,12 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { type NodePortAddressRule, resolveNodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
-import type { BackendCommand, BackendContext, ParsedOptions } from "../backend-command.ts";
-import { backendTask } from "../backend-task.ts";
+import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
+import { backendTask } from "../backend/backend-task.ts";
+import { HealthCheckServers, type ListenAddresses } from "../health-check/health-check-servers.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/node-port-addresses.ts";
-import { HealthCheckServers, type ListenAddresses } from "./health-check-servers.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
 
 const name = "healthchecks";
 

@@ -1,6 +1,6 @@
 import { CodedError } from "@kpng/process/coded-error.ts";
 
-/** What can go wrong in what all backends share; the README of this package has a row for each code. */
+/** Error codes of the parts that all backends share; the README of this package has a row for each. */
 export type BackendErrorCode =
   | "BAD_STREAM"
   | "STREAM_LOST"
@@ -13,7 +13,7 @@ export type BackendErrorCode =
   | "BAD_CONFIG"
   | "NO_WATCHER_ADDRESS";
 
-/** An error of what all backends share. */
+/** Error of a part that all backends share. */
 export class BackendError extends CodedError<BackendErrorCode> {
   override readonly name = "BackendError";
 }

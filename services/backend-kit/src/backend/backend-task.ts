@@ -6,20 +6,21 @@ import type { Task } from "@kpng/process/task.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
-import packageJson from "../package.json" with { type: "json" };
-import { BackendError } from "./backend-error.ts";
-import { sinceDisk, startFromDisk } from "./disk/start-from-disk.ts";
-import type { StateOptions } from "./disk/state-folder.ts";
-import { ViewKeeper } from "./disk/view-keeper.ts";
-import type { RuleSetState } from "./inspect/rule-set-state.ts";
-import { createBackendMetrics } from "./observe/backend-metrics.ts";
-import { ConnectionObserver } from "./observe/connection-observer.ts";
-import type { ProxyHealth } from "./observe/proxy-health.ts";
-import { TraceSyncs } from "./observe/trace-syncs.ts";
-import { UnknownPorts } from "./observe/unknown-ports.ts";
-import { Acknowledgements } from "./receive/acknowledgements.ts";
-import { type ConnectionState, followView } from "./receive/follow-view.ts";
-import { type Sync, SyncLoop, type SyncPace } from "./sync/sync-loop.ts";
+import packageJson from "../../package.json" with { type: "json" };
+import { sinceDisk, startFromDisk } from "../disk/start-from-disk.ts";
+import type { StateOptions } from "../disk/state-folder.ts";
+import { ViewKeeper } from "../disk/view-keeper.ts";
+import type { RuleSetState } from "../inspect/rule-set-state.ts";
+import { createBackendMetrics, observeSyncs } from "../observe/backend-metrics.ts";
+import { ConnectionObserver } from "../observe/connection-observer.ts";
+import type { ProxyHealth } from "../observe/proxy-health.ts";
+import { TraceSyncs } from "../observe/trace-syncs.ts";
+import { UnknownPorts } from "../observe/unknown-ports.ts";
+import { Acknowledgements } from "../receive/acknowledgements.ts";
+import { type ConnectionState, followView } from "../receive/follow-view.ts";
+import { SyncLoop, type SyncPace } from "../sync/sync-loop.ts";
+import { BackendError } from "../types/backend-error.ts";
+import type { Sync } from "../types/sync-update.ts";
 
 /** What a backend does with the view of its node; exactly one of the two. */
 export type BackendCallbacks =
@@ -27,8 +28,8 @@ export type BackendCallbacks =
       /**
        * Called with the whole view, first when there is one and then whenever it changed. May be async.
        *
-       * Never called while the call before it runs: what changes meanwhile comes as one later call with the newest view.
-       * If it throws or rejects, the backend counts as failing and the call is repeated with backoff.
+       * Never called while the call before it runs: what changes meanwhile comes as one later call with the newest
+       * view. If it throws or rejects, the backend counts as failing and the call is repeated with backoff.
        */
       readonly onState: (view: NodeView, signal: AbortSignal) => void | Promise<void>;
       readonly onChanges?: undefined;
@@ -50,14 +51,19 @@ export type BackendTaskOptions = BackendCallbacks &
     /** Reaches the watcher, in this process or elsewhere. */
     readonly transport: Transport;
     readonly nodeName: string;
-    /** Value of the label service.kubernetes.io/service-proxy-name of the Services wanted; "" for the watcher's default. */
+    /**
+     * Value of the label service.kubernetes.io/service-proxy-name of the Services wanted; "" for the watcher's default.
+     */
     readonly serviceProxyName?: string | undefined;
     /** Most that packed operations may be when they are unpacked, in bytes. Default 64 MiB. */
     readonly maxMessageBytes?: number | undefined;
     readonly log: Log;
     readonly health: Health;
     readonly metrics: Registry;
-    /** First delay after a lost stream or a failed sync, in milliseconds; it doubles up to 30 s, or 1 s for a socket of this node that nobody serves. Default 1000. */
+    /**
+     * First delay after a lost stream or a failed sync, in milliseconds; it doubles up to 30 s, or 1 s for a socket of
+     * this node that nobody serves. Default 1000.
+     */
     readonly errorDelayMs?: number | undefined;
     /** True to end after the first sync that succeeds. Default false. */
     readonly isOnce?: boolean | undefined;
@@ -85,8 +91,8 @@ export type BackendTaskOptions = BackendCallbacks &
  * A backend as a part of a process: follows the view of a node and calls back, until it is aborted.
  *
  * A lost stream is opened again for ever, a failed sync is repeated for ever, and both can be seen in health (parts
- * "stream" and the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if `inspectSocket` cannot be had, and with
- * NO_VIEW after `firstViewLimitMs`.
+ * "stream" and the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if `inspectSocket` cannot be had,
+ * and with NO_VIEW after `firstViewLimitMs`.
  */
 export function backendTask(options: BackendTaskOptions): Task {
   return { name: `backend/${options.name}`, run: (signal) => run(options, signal) };
@@ -108,15 +114,15 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const inspection =
     inspectSocket === undefined
       ? undefined
-      : (await import("./inspect/serve-inspection.ts")).serveInspection(inspectSocket, {
+      : (await import("../inspect/serve-inspection.ts")).serveInspection(inspectSocket, {
           program,
           nodeName,
           isConnected,
           ruleSets,
         });
-  const own = [keeper, options.proxyHealth, acks, tracer, inspection?.observer];
+  const own = [observeSyncs(metrics), keeper, options.proxyHealth, acks, tracer, inspection?.observer];
   const observers = [...(options.observers ?? []), ...own].filter((one) => one !== undefined);
-  const loop = new SyncLoop({ ...options, sync, metrics, observers });
+  const loop = new SyncLoop({ ...options, sync, observers });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
   // Whichever ends first, by its work or by a mistake of ours, ends the others.

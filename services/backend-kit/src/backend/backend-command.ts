@@ -5,8 +5,9 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
-import type { StateOptions } from "./disk/state-folder.ts";
-import type { ProxyHealth } from "./observe/proxy-health.ts";
+import type { StateOptions } from "../disk/state-folder.ts";
+import type { ProxyHealth } from "../observe/proxy-health.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
 
 /** What a process gives each backend, whether that is its only job or one of several. */
 export interface BackendContext {
@@ -15,7 +16,10 @@ export interface BackendContext {
   readonly nodeName: string;
   /** "" for the watcher's default. */
   readonly serviceProxyName: string;
-  /** Longest message of a watcher, and most that packed operations may be when they are unpacked, in bytes. Default 64 MiB. */
+  /**
+   * Longest message of a watcher, and most that packed operations may be when they are unpacked, in bytes. Default 64
+   * MiB.
+   */
   readonly maxMessageBytes?: number | undefined;
   /** First delay after a lost stream or a failed sync, in milliseconds. */
   readonly errorDelayMs: number;
@@ -54,8 +58,8 @@ export interface BackendCommand {
   /** True if it has an option `--diff`: it compares what stands with what should, prints it, and answers. */
   readonly canDiff?: boolean | undefined;
   /**
-   * True if the exit code of a run with these options is an answer: the task sets process.exitCode to 0 or 1, and whatever
-   * keeps it from finding out is 2. Default: never.
+   * True if the exit code of a run with these options is an answer: the task sets process.exitCode to 0 or 1, and
+   * whatever keeps it from finding out is 2. Default: never.
    */
   readonly isQuestion?: ((options: ParsedOptions) => boolean) | undefined;
   /**
@@ -69,6 +73,3 @@ export interface BackendCommand {
    */
   makeTask(options: ParsedOptions, context: BackendContext): Task;
 }
-
-/** Values of options by the names that commander gives them. */
-export type ParsedOptions = Readonly<Record<string, unknown>>;

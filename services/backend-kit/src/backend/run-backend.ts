@@ -9,11 +9,12 @@ import { readClientTls } from "@kpng/process/tls-files.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
-import packageJson from "../package.json" with { type: "json" };
-import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
+import packageJson from "../../package.json" with { type: "json" };
+import { acceptConfigFile } from "../config/config-file.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
+import type { BackendCommand } from "./backend-command.ts";
 import { backendOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
-import { acceptConfigFile } from "./config/config-file.ts";
 import { prepareBackend } from "./prepare-backend.ts";
 
 export type RunBackendOptions = BackendCallbacks & {

@@ -3,9 +3,10 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { Registry } from "prom-client";
-import type { BackendCommand, ParsedOptions } from "../backend-command.ts";
-import { ProxyHealth } from "./proxy-health.ts";
-import { proxyObserveTasks } from "./serve-proxy-health.ts";
+import { ProxyHealth } from "../observe/proxy-health.ts";
+import { proxyObserveTasks } from "../observe/serve-proxy-health.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
+import type { BackendCommand } from "./backend-command.ts";
 
 /** What a process serves for the backend that is its job. */
 export interface ObservedBackend {
@@ -16,8 +17,8 @@ export interface ObservedBackend {
 }
 
 /**
- * Returns the listeners that `--healthz-bind-address` and `--metrics-bind-address` ask for: with kube-proxy's health for a
- * service proxy, with the process's own for other backends.
+ * Returns the listeners that `--healthz-bind-address` and `--metrics-bind-address` ask for: with kube-proxy's health
+ * for a service proxy, with the process's own for other backends.
  */
 export function observeBackend(
   { proxyMode }: Pick<BackendCommand, "proxyMode">,

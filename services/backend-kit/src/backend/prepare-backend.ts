@@ -5,11 +5,12 @@ import type { Task } from "@kpng/process/task.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
-import type { BackendCommand, ParsedOptions } from "./backend-command.ts";
+import { dialWatchers } from "../discovery/dial-watchers.ts";
+import { readStateOptions } from "../disk/state-folder.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
+import type { BackendCommand } from "./backend-command.ts";
 import { readFollowOptions } from "./backend-options.ts";
-import { dialWatchers } from "./discovery/dial-watchers.ts";
-import { readStateOptions } from "./disk/state-folder.ts";
-import { observeBackend } from "./observe/observe-backend.ts";
+import { observeBackend } from "./observe-backend.ts";
 
 /** What a process has before it has a backend. */
 export interface ProcessParts {
@@ -28,8 +29,8 @@ export interface PreparedBackend {
 }
 
 /**
- * Makes a backend from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own: with the
- * watchers that it follows, its health and metrics, and its place on disk. Run it with `runWithMain`.
+ * Makes a backend from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own:
+ * with the watchers that it follows, its health and metrics, and its place on disk. Run it with `runWithMain`.
  *
  * Errors: BAD_OPTION.
  */

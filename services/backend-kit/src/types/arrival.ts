@@ -1,21 +1,21 @@
-/** How a view came here: what is needed to say how long its changes took. */
+/** When and for what changes a view was received: the base for measuring how long its changes took. */
 export interface Arrival {
-  /** When the first marker was received of those that were merged, in milliseconds since 1970, with fractions. */
+  /** Receipt of the first of the merged sync markers, in milliseconds since 1970, with fractions. */
   readonly receivedAtMs: number;
-  /** When the watcher's store had the newest of them, by its clock, likewise; 0 if it does not say. */
+  /** When the watcher's store had the newest change, by its clock, in the same unit; 0 if the watcher does not say. */
   readonly storedAtMs: number;
-  /** When the objects changed that they tell of, in milliseconds since 1970; at most {@link maxTriggers}, the newest. */
+  /** When the changed objects were written, in milliseconds since 1970; the newest {@link maxTriggers}. */
   readonly triggeredAtMs: readonly number[];
-  /** Traces of their changes as W3C traceparent, newest first; at most {@link maxTraces}. */
+  /** Traces of the changes as W3C traceparent, newest first; at most {@link maxTraces}. */
   readonly traceparents: readonly string[];
-  /** The share of the nodes that are to record their part of each trace, from 0; all at 1 and above. */
+  /** Share of the nodes that record their part of each trace, from 0; all nodes at 1 and above. */
   readonly tracedNodes: number;
 }
 
 const maxTriggers = 100;
 const maxTraces = 32;
 
-/** What both brought, as one. */
+/** Merges two arrivals whose updates are applied together. */
 export function mergeArrivals(older: Arrival | undefined, newer: Arrival | undefined): Arrival | undefined {
   if (older === undefined || newer === undefined) return newer ?? older;
   return {

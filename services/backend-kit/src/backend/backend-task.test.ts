@@ -4,11 +4,11 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
+import { deleteService, putService, reset, sync } from "../testing/ops.ts";
+import { type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
+import { createGate, createInstantWait, createReadableLog, type Gate, Mailbox } from "../testing/steps.ts";
+import type { ViewUpdate } from "../types/view-update.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
-import type { ViewUpdate } from "./state/view-state.ts";
-import { deleteService, putService, reset, sync } from "./testing/ops.ts";
-import { type PlayedWatcher, playWatcher, silence } from "./testing/played-watcher.ts";
-import { createGate, createInstantWait, createReadableLog, type Gate, Mailbox } from "./testing/steps.ts";
 
 interface Running {
   readonly health: Health;

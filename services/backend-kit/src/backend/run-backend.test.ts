@@ -3,9 +3,9 @@ import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { putService, reset, sync } from "./testing/ops.ts";
-import { playWatcher, silence } from "./testing/played-watcher.ts";
-import { type Program, startProgram } from "./testing/program.ts";
+import { putService, reset, sync } from "../testing/ops.ts";
+import { playWatcher, silence } from "../testing/played-watcher.ts";
+import { type Program, startProgram } from "../testing/program.ts";
 
 let folder = "";
 beforeEach(() => {
@@ -13,7 +13,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-const main = new URL("testing/proxy-main.ts", import.meta.url);
+const main = new URL("../testing/proxy-main.ts", import.meta.url);
 
 async function unusedAddress(): Promise<string> {
   const server = createServer();

@@ -1,0 +1,23 @@
+import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
+import type { Arrival } from "./arrival.ts";
+
+/** A view at a sync marker, and its difference from the view before. */
+export interface ViewUpdate {
+  /** Immutable; Services that did not change are the same objects as in the view before. */
+  readonly view: NodeView;
+  /** Shortest list of changes from the view before to this view; empty if a new stream brought nothing new. */
+  readonly changes: readonly ViewChange[];
+  /** True for the first view: `changes` puts all of it. */
+  readonly isFirst: boolean;
+  /** Revision of the watcher's store; 0 from a Go watcher. */
+  readonly revision: bigint;
+  /** Run of the watcher that `revision` belongs to; "" from a Go watcher. */
+  readonly instance: string;
+  /**
+   * True for the saved view, used while no watcher answers. Rules that are already installed are at least as new as
+   * this view.
+   */
+  readonly isFromDisk?: boolean | undefined;
+  /** Undefined if nothing was received: a view from disk, a full sync of the current view. */
+  readonly arrival?: Arrival | undefined;
+}
