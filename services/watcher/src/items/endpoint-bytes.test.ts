@@ -12,7 +12,7 @@ import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/ran
 import { expect, test } from "vitest";
 import { service } from "../testing/build.ts";
 
-/** An endpoint as no cluster has it, and each field as some could. */
+/** An endpoint whose fields are each possible, in combinations that no cluster has. */
 function randomEndpoint(seed: number): ViewEndpoint {
   const random = makeRandom(seed);
   const [below, pick] = [makeRandomBelow(random), makePick(random)];
@@ -51,7 +51,7 @@ function randomEndpoint(seed: number): ViewEndpoint {
   };
 }
 
-test("an endpoint's bytes are those that the library makes of its message", () => {
+test("endpointBytes equals the library's encoding of the message", () => {
   const named = service({
     ports: [{ name: "", protocol: "TCP", port: 80, nodePort: 0, targetPort: "http" }],
   });
@@ -73,7 +73,7 @@ test("an endpoint's bytes are those that the library makes of its message", () =
   }
 });
 
-test("what fails half-way leaves nothing in the bytes of the next one", () => {
+test("an endpoint whose encoding fails leaves nothing in the next one", () => {
   const endpoint = randomEndpoint(1);
   const broken = { ...endpoint, hostname: "web-1", ports: undefined as unknown as readonly EndpointPort[] };
   const bytes = Buffer.from(endpointBytes(endpoint, service(), true));

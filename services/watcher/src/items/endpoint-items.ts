@@ -9,21 +9,21 @@ import { type Uses, viewEndpoints } from "../view/view-endpoints.ts";
 import type { Item } from "./item.ts";
 import { anonymousSection, makeItem, podSection, serviceSection } from "./node-view-items.ts";
 
-/** Whom an endpoint's items are for. */
+/** The circumstances, other than its use, on which the encoding of an endpoint depends. */
 export interface EndpointVariant {
   readonly isExtended: boolean;
-  /** The endpoint runs on the node that is told of it. */
+  /** The endpoint runs on the node that receives the item. */
   readonly isOnNode: boolean;
 }
 
-/** *Shape:* a digit for whom it is for, and one for the use of each facet: the same for the same items of an endpoint. */
+/** Returns a key that is equal for equal items of one endpoint. *Shape:* a digit for the variant, one for each use. */
 export function endpointVariantKey(uses: Uses, { isExtended, isOnNode }: EndpointVariant): string {
-  let name = String((isExtended ? 2 : 0) + (isOnNode ? 1 : 0));
-  for (const use of uses) name += use === undefined ? 0 : 1 + (use.cluster ? 2 : 0) + (use.local ? 4 : 0);
-  return name;
+  let key = String((isExtended ? 2 : 0) + (isOnNode ? 1 : 0));
+  for (const use of uses) key += use === undefined ? 0 : 1 + (use.cluster ? 2 : 0) + (use.local ? 4 : 0);
+  return key;
 }
 
-/** The items of an endpoint that is used in these ways. With `isKept` false they must not be held on to; see makeItem. */
+/** Encodes an endpoint. With `isKept` false, the caller must not keep the items; see makeItem. */
 export function makeEndpointItems(
   service: Service,
   one: MergedEndpoint,
@@ -33,19 +33,19 @@ export function makeEndpointItems(
 ): readonly Item[] {
   const path = serviceKey(service);
   return viewEndpoints(service, one, uses, isOnNode).flatMap((endpoint) => {
-    // A reader that ignores Scopes uses all that it gets for cluster IPs: what must not be used there is left out.
+    // A reader that ignores Scopes uses every endpoint for cluster IPs, so it gets only those that are meant for them.
     if (!isExtended && !endpoint.scopes.internal) return [];
     const section = endpoint.podName === "" ? anonymousSection : podSection;
     return [makeItem(section, `${path}/${endpoint.key}`, endpointBytes(endpoint, service, isExtended), isKept)];
   });
 }
 
-/** *Shape:* a digit for each port, or "plain": the same for the same item of a Service. */
+/** Returns a key that is equal for equal items of one Service. *Shape:* a digit for each port, or "plain". */
 export function serviceVariantKey(portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): string {
   return isExtended ? portHasEndpoints.map(({ v4, v6 }) => (v4 ? 2 : 0) + (v6 ? 1 : 0)).join("") : "plain";
 }
 
-/** The item of the Service itself. */
+/** Encodes the Service itself. */
 export function makeServiceItem(service: Service, portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): Item {
   const message = encodeService(service, isExtended ? { portHasEndpoints } : undefined);
   return makeItem(serviceSection, serviceKey(service), toBinary(ServiceSchema, message));

@@ -22,12 +22,12 @@ import {
   valueIn,
 } from "./frames.ts";
 
-// Where the length of a length changes, and the field around it with it. No item is empty: each names itself.
+// Lengths around which the encoding of the length itself grows. No item is empty: each contains its name.
 const lengths = [1, 100, 127, 128, 150, 16_383, 16_384, 2_097_151, 2_097_152];
 const paths = ["a/b", "ä/b/€", `ns/${"n".repeat(120)}`, `ns/${"n".repeat(20_000)}`];
 
 describe.each(paths.map((path) => ({ path, name: path.slice(0, 8) })))("a frame at $name", ({ path }) => {
-  test.each(lengths)("with a value of %d bytes is what protobuf makes of it", (length) => {
+  test.each(lengths)("with a value of %d bytes equals the library's encoding", (length) => {
     for (const set of [SetName.ServicesSet, SetName.NodesSet]) {
       const bytes = new Uint8Array(length).fill(7);
       const message = create(OpItemSchema, {
@@ -80,13 +80,13 @@ test.each<{ readonly name: string; readonly frame: Frame; readonly op: Op }>([
     frame: batchFrame(items, 80_000),
     op: { case: "Batch", value: { Encoding: Encoding.Zstd, Items: items, Size: 80_000 } },
   },
-])("the frame of $name holds the message that the library makes", ({ frame, op }) => {
+])("the frame of $name equals the library's encoding", ({ frame, op }) => {
   const wanted = Buffer.from(toBinary(OpItemSchema, create(OpItemSchema, { Op: op })));
   expect(wanted.equals(messageIn(frame))).toBe(true);
   expect(Buffer.from(frame).readUInt32BE(1)).toBe(wanted.length);
 });
 
-test("a marker with a digest decodes as the marker with that field", () => {
+test("a marker with a digest decodes to the marker with that field", () => {
   const changes = setFrame(SetName.ServicesSet, "a/b", Buffer.from("x"));
   const marker = new Marker(syncFrame(mark));
   for (const digest of [0n, 2n ** 64n - 1n]) {
@@ -97,7 +97,7 @@ test("a marker with a digest decodes as the marker with that field", () => {
   }
 });
 
-test("packed frames hold the operations in their order, and none is cut", () => {
+test("packFrames keeps the operations in order, each in one batch", () => {
   const frames = Array.from({ length: 40 }, (_, index) =>
     index % 4 === 3
       ? deleteFrame(SetName.EndpointsSet, `ns/a/${index}`)

@@ -16,13 +16,13 @@ import { MessageReader } from "@kpng/model/wire/message-reader.ts";
 import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
 
 /**
- * Messages of a stream as ready gRPC frames, so that one encoding serves every subscriber.
+ * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber.
  *
- * *Shape:* a byte 0 (not compressed), the length of the message in 4 bytes, big-endian, the message (an OpItem).
+ * *Shape:* a zero byte (not compressed), the length of the message in 4 bytes, big-endian, and the message (an OpItem).
  */
 export type Frame = Uint8Array;
 
-/** Length of what comes before the message. */
+/** Length of the part before the message, in bytes. */
 export const frameHeaderBytes = 5;
 
 const opTags = tagsOf(OpItemSchema);
@@ -60,15 +60,15 @@ function writeRef(tag: number, set: SetName, path: string): void {
   writer.close(ref);
 }
 
-/** Begins the stream of a subscriber that holds nothing of the view. */
+/** The first message to a subscriber that holds nothing of the view. */
 export const resetFrame: Frame = opFrame({ case: "Reset", value: create(EmptyOpSchema) });
 
-/** Begins a stream instead of Reset; see KeepOp. */
+/** The first message to a subscriber that resumes, instead of Reset; see KeepOp. */
 export function keepFrame(buckets: Uint8Array): Frame {
   return opFrame({ case: "Keep", value: create(KeepOpSchema, { Buckets: buckets }) });
 }
 
-/** Many operations in one: `items` is an OpItems message of `size` bytes, compressed with Zstandard. */
+/** Many operations in one message: `items` is an OpItems message of `size` bytes, compressed with Zstandard. */
 export function batchFrame(items: Uint8Array, size: number): Frame {
   return opFrame({
     case: "Batch",
@@ -76,7 +76,7 @@ export function batchFrame(items: Uint8Array, size: number): Frame {
   });
 }
 
-/** What Sync tells an extended subscriber; see EmptyOp. */
+/** The fields of Sync for an extended subscriber; see EmptyOp. */
 export interface SyncMark {
   readonly revision: number;
   readonly instance: string;
@@ -87,7 +87,7 @@ export interface SyncMark {
   readonly ackIntervalMs: number;
 }
 
-/** The marker that closes a batch; without a mark it is empty, as KPNG's. */
+/** Returns the sync marker that ends a batch; without a mark, the empty one of KPNG. */
 export function syncFrame(mark?: SyncMark): Frame {
   const value = create(
     EmptyOpSchema,
@@ -106,69 +106,72 @@ export function syncFrame(mark?: SyncMark): Frame {
   return opFrame({ case: "Sync", value });
 }
 
-/** The marker of a batch, one for all who go the same way; to each it can tell the digest of its own view. */
+/**
+ * The sync marker of a batch. All subscribers that advance between the same two snapshots share it; each can get a copy
+ * with the digest of its own view.
+ */
 export class Marker {
   readonly frame: Frame;
-  /** The same with room for a digest at its end. */
+  /** The frame with a digest field of zero at its end. */
   #template: Frame | undefined;
-  /** The same, by the changes that come before it. */
+  /** The template with changes before it, by these changes. */
   #closing: Map<Frame, Frame> | undefined;
 
   constructor(frame: Frame) {
     this.frame = frame;
   }
 
-  /** *Cost:* a copy of it. */
+  /** Returns the marker with a digest. *Cost:* a copy of the marker. */
   withDigest(digest: bigint): Frame {
-    return filled(this.#withRoom(), digest);
+    return withDigestAtEnd(this.#withZeroDigest(), digest);
   }
 
-  /** Changes that many share, followed by the marker with the digest of one subscriber's view. *Cost:* a copy. */
+  /** Returns changes that many subscribers share, then the marker with the digest of one. *Cost:* a copy of both. */
   closing(changes: Frame, digest: bigint): Frame {
     this.#closing ??= new Map();
-    return filled(
-      getOrMake(this.#closing, changes, () => Buffer.concat([changes, this.#withRoom()])),
+    return withDigestAtEnd(
+      getOrMake(this.#closing, changes, () => Buffer.concat([changes, this.#withZeroDigest()])),
       digest,
     );
   }
 
-  #withRoom(): Frame {
+  #withZeroDigest(): Frame {
     if (this.#template !== undefined) return this.#template;
     const reader = new MessageReader(this.frame, frameHeaderBytes);
     writer.begin();
-    // Fields may come in any order: at the end the digest can be filled in.
-    writer.message(reader.next(), Buffer.concat([reader.bytes(), digestRoom]));
+    // Fields may be in any order; at the end of the message, the digest is easy to overwrite.
+    writer.message(reader.next(), Buffer.concat([reader.bytes(), zeroDigest]));
     this.#template = frameOf(writer.finish());
     return this.#template;
   }
 }
 
 /** The field EmptyOp.Digest. */
-const digestRoom = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Digest: 0n }));
+const zeroDigest = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Digest: 0n }));
 
-/** A copy that ends with the digest. */
-function filled(template: Frame, digest: bigint): Frame {
+/** Returns a copy whose last bytes are the digest. */
+function withDigestAtEnd(template: Frame, digest: bigint): Frame {
   const copy = Buffer.from(template);
   copy.writeBigUInt64LE(digest, copy.length - digestBytes);
   return copy;
 }
 
-/** The OpItem in a frame, encoded. */
-export function messageIn(one: Frame): Uint8Array {
-  return one.subarray(frameHeaderBytes);
+/** Returns the encoded OpItem of a frame. */
+export function messageIn(frame: Frame): Uint8Array {
+  return frame.subarray(frameHeaderBytes);
 }
 
-/** The value in a frame of {@link setFrame}: a view of the frame's memory. */
-export function valueIn(one: Frame): Uint8Array {
-  const reader = new MessageReader(one, frameHeaderBytes);
+/** Returns the value in a frame of {@link setFrame}, as a view of the frame's memory. */
+export function valueIn(frame: Frame): Uint8Array {
+  const reader = new MessageReader(frame, frameHeaderBytes);
   reader.next();
   reader.open();
   reader.next();
   reader.close(reader.open());
-  return reader.next() === valueTags.Bytes ? reader.bytes() : one.subarray(one.length);
+  return reader.next() === valueTags.Bytes ? reader.bytes() : frame.subarray(frame.length);
 }
 
-/** A frame of an operation that is rare enough for the library's encoder. */
+/** Encodes an operation that is rare enough for the library's encoder. */
 function opFrame(op: OpItem["Op"]): Frame {
   return frameOf(toBinary(OpItemSchema, create(OpItemSchema, { Op: op })));
 }

@@ -11,73 +11,77 @@ import {
 } from "./endpoint-items.ts";
 import type { Item } from "./item.ts";
 
-/** Items of one endpoint, or of the Service, in one form; and those in other forms. */
-interface Made {
-  readonly form: string;
+/** The items of one endpoint, or of a Service, in one variant. A linked list: nearly all have one or two variants. */
+interface CachedVariant {
+  readonly key: string;
   readonly items: readonly Item[];
-  readonly next: Made | undefined;
+  readonly next: CachedVariant | undefined;
 }
 
 /**
- * The items of a Service and its endpoints: made when they are asked for first, and the same objects from then on. What
- * comes after it, where only some endpoints are others, begins with all that was made of the same ones.
+ * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects. The cache of
+ * the next state of the Service takes over the items of all endpoints that did not change.
  *
- * *Bound:* for each endpoint as many as there are ways to use it that somebody asked for, which are few.
+ * *Bound:* for each endpoint, the variants that were requested, which are few.
  */
 export class ItemCache {
   readonly #service: Service;
   readonly #endpoints: readonly MergedEndpoint[];
   /** By the index of the endpoint. */
-  readonly #made: (Made | undefined)[];
-  #ofService: Made | undefined;
+  readonly #variants: (CachedVariant | undefined)[];
+  #serviceVariants: CachedVariant | undefined;
 
   constructor(service: Service, endpoints: readonly MergedEndpoint[], before?: ItemCache) {
     this.#service = service;
     this.#endpoints = endpoints;
     if (before === undefined || before.#service !== service) {
-      this.#made = new Array<undefined>(endpoints.length);
+      this.#variants = new Array<undefined>(endpoints.length);
     } else {
-      this.#made = before.#madeOf(endpoints);
-      this.#ofService = before.#ofService;
+      this.#variants = before.#variantsOf(endpoints);
+      this.#serviceVariants = before.#serviceVariants;
     }
   }
 
-  /** What is made of the same endpoints. The identity of an endpoint is kept by the store as long as nothing of it changes. */
-  #madeOf(endpoints: readonly MergedEndpoint[]): (Made | undefined)[] {
+  /**
+   * Returns what is cached for the same endpoints. The store keeps the identity of an endpoint that does not change.
+   */
+  #variantsOf(endpoints: readonly MergedEndpoint[]): (CachedVariant | undefined)[] {
     const indexes = new Map(this.#endpoints.map(({ endpoint, index }) => [endpoint, index]));
     return endpoints.map(({ endpoint, slice }) => {
       const index = indexes.get(endpoint) ?? -1;
       const old = this.#endpoints[index]?.slice;
-      // Both are part of the items' paths.
-      return old?.name === slice.name && old.hasPodKeys === slice.hasPodKeys ? this.#made[index] : undefined;
+      // The paths of the items depend on both fields of the slice.
+      return old?.name === slice.name && old.hasPodKeys === slice.hasPodKeys ? this.#variants[index] : undefined;
     });
   }
 
-  /** With `isKept` false they are only looked up: what is not there is made, and nobody else gets it. */
-  ofEndpoint(one: MergedEndpoint, uses: Uses, form: EndpointVariant, isKept = true): readonly Item[] {
-    const first = this.#made[one.index];
-    const name = endpointVariantKey(uses, form);
-    const held = find(first, name);
-    if (held !== undefined) return held;
-    const made = makeEndpointItems(this.#service, one, uses, form, isKept);
-    if (!isKept) return made;
-    // As long as it must be: there is a list for each endpoint, and one that grew has room for 16 more.
-    const items = made.slice();
-    this.#made[one.index] = { form: name, items, next: first };
+  /** With `isKept` false, items that are not in the cache are not added to it, and the caller must not keep them. */
+  ofEndpoint(one: MergedEndpoint, uses: Uses, variant: EndpointVariant, isKept = true): readonly Item[] {
+    const first = this.#variants[one.index];
+    const key = endpointVariantKey(uses, variant);
+    const cached = find(first, key);
+    if (cached !== undefined) return cached;
+    const encoded = makeEndpointItems(this.#service, one, uses, variant, isKept);
+    if (!isKept) return encoded;
+    // A copy without spare capacity: an array that has grown has room for 16 more, and there is one per endpoint.
+    const items = encoded.slice();
+    this.#variants[one.index] = { key, items, next: first };
     return items;
   }
 
   ofService(portHasEndpoints: readonly FamilyFlags[], isExtended: boolean): readonly Item[] {
-    const form = serviceVariantKey(portHasEndpoints, isExtended);
-    const held = find(this.#ofService, form);
-    if (held !== undefined) return held;
+    const key = serviceVariantKey(portHasEndpoints, isExtended);
+    const cached = find(this.#serviceVariants, key);
+    if (cached !== undefined) return cached;
     const items = [makeServiceItem(this.#service, portHasEndpoints, isExtended)];
-    this.#ofService = { form, items, next: this.#ofService };
+    this.#serviceVariants = { key, items, next: this.#serviceVariants };
     return items;
   }
 }
 
-function find(first: Made | undefined, form: string): readonly Item[] | undefined {
-  for (let made = first; made !== undefined; made = made.next) if (made.form === form) return made.items;
+function find(first: CachedVariant | undefined, key: string): readonly Item[] | undefined {
+  for (let variant = first; variant !== undefined; variant = variant.next) {
+    if (variant.key === key) return variant.items;
+  }
   return undefined;
 }

@@ -21,8 +21,8 @@ import type { ViewTarget } from "./view-target.ts";
 /**
  * The difference between the items of one Service that all subscribers of a class share, and those of one node.
  *
- * The node receives `shared` without `hidden`, and `own`. If a path occurs in both `own` and `shared`, the shared item is
- * hidden. A Service without endpoints of the node's own has an empty overlay.
+ * The node receives `shared` without `hidden`, and `own`. If a path occurs in both `own` and `shared`, the shared item
+ * is hidden. A Service without endpoints of the node's own has an empty overlay.
  */
 export interface Overlay extends Edits {
   readonly shared: ServiceItems;
@@ -48,8 +48,8 @@ export function nodeOverlay(snapshot: Snapshot, { node }: ViewTarget): Overlay {
 }
 
 /**
- * Returns the overlay of the Service with this key; an empty one if the view does not include it. With `isKept` false, the
- * caller must not keep the items; see setFrame.
+ * Returns the overlay of the Service with this key; an empty one if the view does not include it. With `isKept` false,
+ * the caller must not keep the items; see setFrame.
  *
  * *Cost:* the node's own endpoints of the Service, once the items of the class exist.
  */

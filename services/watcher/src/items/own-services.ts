@@ -4,15 +4,15 @@ import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { serviceStates } from "./service-state.ts";
 
-const none: ReadonlySet<string> = new Set();
+const noServices: ReadonlySet<string> = new Set();
 
-/** The Services that have an endpoint of a node's own, in no order; also of proxies that the node does not ask for. */
+/** The keys of the Services that have endpoints of the node's own, for any proxy and in no particular order. */
 export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<string> {
-  return index(snapshot).get(nodeName) ?? none;
+  return keysByNode(snapshot).get(nodeName) ?? noServices;
 }
 
-/** By node. *Cost:* the nodes of the Services that changed. */
-const index = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
+/** *Cost:* the nodes with endpoints of the Services that changed. */
+const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, snapshot) => {
   const next = new Map<string, Set<string>>();
   const edit = (name: string): Set<string> => getOrMake(next, name, () => new Set(byNode.get(name)));
   for (const key of changedServices(before, snapshot)) {
@@ -24,7 +24,7 @@ const index = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, before, 
   return byNode.withAll(entries);
 });
 
-/** The nodes that have endpoints of their own of a Service. */
+/** The names of the nodes for which a Service has own endpoints. */
 export function ownersOf(snapshot: Snapshot, key: string): ReadonlyMap<string, unknown> {
   return serviceStates(snapshot).get(key)?.own.byNode ?? noOwners;
 }

@@ -17,20 +17,22 @@ import {
 } from "./service-items.ts";
 import type { ViewClass } from "./view-target.ts";
 
-/** What the nodes of one class receive of a Service, apart from their own endpoints. */
+/** The items of a Service for the nodes of one class, apart from their own endpoints. */
 export interface ClassItems {
   readonly items: ServiceItems;
   readonly choice: ClassChoice;
-  /** The difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes. */
+  /**
+   * The difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes.
+   */
   readonly edits: Edits;
 }
 
 /**
- * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither changes
- * share one object.
+ * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither
+ * changes share one object.
  *
- * *Bound:* one list of items for each class that was requested. Classes are zones, if endpoints are hinted to zones, and
- * port groups, if endpoints are hinted to nodes.
+ * *Bound:* one list of items for each class that was requested. Classes are zones, if endpoints are hinted to zones,
+ * and port groups, if endpoints are hinted to nodes.
  */
 export class ServiceState {
   readonly service: Service;

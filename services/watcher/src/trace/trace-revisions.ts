@@ -3,22 +3,22 @@ import type { TracedRevision } from "../store/snapshot.ts";
 import { triggerTimes } from "../store/trigger-times.ts";
 import type { Update } from "../store/update.ts";
 
-/** How many nodes record their part of a trace: enough to see how they differ, few enough for any collector. */
+/** Number of nodes that record their part of a trace: enough to compare nodes, few enough for any collector. */
 const tracedNodes = 50;
 
-/** Most objects, and most trigger times, that a span names. */
+/** Maximum number of objects and of trigger times in the attributes of a span. */
 const maxNamed = 10;
 
 /**
- * Returns what a store calls for each revision: it begins a trace with the stages that are over by then, or goes on with
- * the trace that another watcher began.
+ * Returns the function that a store calls for each revision. It starts a trace, or continues the trace of the watcher
+ * that is the source, and records the stages that are complete by then.
  *
- * What a source delivers at once is one revision and so one trace, however many objects it is.
+ * All objects that a source delivers together are one revision, and therefore one trace.
  */
 export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevision | undefined {
   return (update) => {
     const { before, next, origin, beganAtMs } = update;
-    // A first view of the whole cluster is nobody's change.
+    // The first view of the cluster is not a change.
     const upstream = before.isSynced ? origin?.upstream : undefined;
     const startMs = Math.min(upstream?.storedAtMs || Number.POSITIVE_INFINITY, origin?.receivedAtMs ?? beganAtMs);
     const { revision, storedAtMs } = next;
@@ -40,7 +40,7 @@ export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevi
   };
 }
 
-/** The objects are those that differ by value: what a list or a file had beside them is no part of the change. */
+/** Attributes of a change. They name only objects that differ by value, not everything in a list or file. */
 function describe({ origin, before, next, instance }: Update): SpanAttributes {
   const slicesOf = next.slicesByService.changedKeys(before.slicesByService);
   const services = firstOf([...firstOf(slicesOf), ...firstOf(next.services.changedKeys(before.services))]);
@@ -55,7 +55,7 @@ function describe({ origin, before, next, instance }: Update): SpanAttributes {
   };
 }
 
-/** The first that are different. */
+/** Returns the first distinct values. */
 function firstOf<T>(values: Iterable<T>): readonly T[] {
   const first = new Set<T>();
   for (const value of values) {

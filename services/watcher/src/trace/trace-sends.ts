@@ -5,21 +5,21 @@ import type { Store } from "../store/store.ts";
 import type { Delivery, Subscriber } from "../stream/session/subscriber.ts";
 import type { DeliveryFollower } from "../stream/session/subscribers.ts";
 
-/** A revision counts as sent when nobody was sent it for so long, in milliseconds. */
+/** A revision counts as sent when no subscriber was sent it for this time, in milliseconds. */
 const quietMs = 250;
 
-/** After this long it does in any case; who is sent it later is in spans of its own. */
+/** Time after which a revision counts as sent in any case, in milliseconds. Later sends get spans of their own. */
 const longestMs = 10_000;
 
-/** Most audiences that have spans of their own; all others share one. */
-const maxAudiences = 10;
+/** Maximum number of groups of subscribers with spans of their own; all others share one span. */
+const maxGroups = 10;
 
-/** What those who are told the same of one revision were sent. */
-interface Sends {
+/** The batches of one revision to all subscribers of the same kind, zone and proxy name. */
+interface GroupSends {
   readonly kind: string;
   readonly zone: string;
   readonly proxyName: string;
-  /** When it was known what the first of them must be told. */
+  /** When the changes for the first of them were computed. */
   readonly computedAtMs: number;
   lastSentAtMs: number;
   subscriberCount: number;
@@ -27,14 +27,14 @@ interface Sends {
 }
 
 /**
- * Records how long a traced revision took to compute and to send, once for each audience and not for each subscriber.
+ * Records how long a traced revision took to compute and to send: one pair of spans for each group of subscribers.
  *
- * *Bound:* the traced revisions of the last seconds. *Cost* for one that is not traced: a comparison.
+ * *Bound:* the traced revisions of the last seconds. *Cost* of a batch without a traced revision: a comparison.
  */
 export class TraceSends implements DeliveryFollower {
   readonly #store: Store;
   readonly #tracing: Tracing;
-  readonly #sending = new Map<number, { readonly traced: TracedRevision; readonly audiences: Map<string, Sends> }>();
+  readonly #sending = new Map<number, { readonly traced: TracedRevision; readonly groups: Map<string, GroupSends> }>();
 
   constructor(store: Store, tracing: Tracing) {
     this.#store = store;
@@ -43,7 +43,7 @@ export class TraceSends implements DeliveryFollower {
 
   sent(subscriber: Subscriber, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {
     const traced = this.#store.snapshot.traces.findLast((one) => one.revision <= revision);
-    // A whole view is sent because a stream began, and not because something changed.
+    // A whole view is sent because a stream begins, not because the cluster changed.
     if (traced === undefined || after === 0 || traced.revision <= after) return;
     const sends = this.#sendsOf(traced, subscriber, computedAtMs);
     sends.lastSentAtMs = sentAtMs;
@@ -51,22 +51,22 @@ export class TraceSends implements DeliveryFollower {
     sends.byteCount += byteCount;
   }
 
-  #sendsOf(traced: TracedRevision, { kind, nodeName, proxyName }: Subscriber, computedAtMs: number): Sends {
+  #sendsOf(traced: TracedRevision, { kind, nodeName, proxyName }: Subscriber, computedAtMs: number): GroupSends {
     let sending = this.#sending.get(traced.revision);
     if (sending === undefined) {
-      sending = { traced, audiences: new Map() };
+      sending = { traced, groups: new Map() };
       this.#sending.set(traced.revision, sending);
       this.#endWhenQuiet(traced.revision, computedAtMs);
     }
-    const { audiences } = sending;
+    const { groups } = sending;
     const zone = this.#store.snapshot.nodes.get(nodeName)?.zone ?? "";
     const wanted = `${kind} ${zone} ${proxyName}`;
-    const key = audiences.has(wanted) || audiences.size < maxAudiences ? wanted : "";
-    const held = audiences.get(key);
+    const key = groups.has(wanted) || groups.size < maxGroups ? wanted : "";
+    const held = groups.get(key);
     if (held !== undefined) return held;
     const names = key === "" ? { kind: "", zone: "", proxyName: "" } : { kind, zone, proxyName };
     const sends = { ...names, computedAtMs, lastSentAtMs: computedAtMs, subscriberCount: 0, byteCount: 0 };
-    audiences.set(key, sends);
+    groups.set(key, sends);
     return sends;
   }
 
@@ -74,18 +74,18 @@ export class TraceSends implements DeliveryFollower {
     const look = (): void => {
       const sending = this.#sending.get(revision);
       if (sending === undefined) return;
-      const lastMs = Math.max(...[...sending.audiences.values()].map(({ lastSentAtMs }) => lastSentAtMs));
+      const lastMs = Math.max(...[...sending.groups.values()].map(({ lastSentAtMs }) => lastSentAtMs));
       const nowMs = wallClockMs();
       if (nowMs - lastMs < quietMs && nowMs - beganAtMs < longestMs) setTimeout(look, quietMs).unref();
-      else this.#end(revision, sending.traced, sending.audiences.values());
+      else this.#end(revision, sending.traced, sending.groups.values());
     };
     setTimeout(look, quietMs).unref();
   }
 
-  #end(revision: number, { traceparent: parent, storedAtMs }: TracedRevision, audiences: Iterable<Sends>): void {
+  #end(revision: number, { traceparent: parent, storedAtMs }: TracedRevision, groups: Iterable<GroupSends>): void {
     this.#sending.delete(revision);
-    for (const { kind, zone, proxyName, computedAtMs, lastSentAtMs, subscriberCount, byteCount } of audiences) {
-      const audience = {
+    for (const { kind, zone, proxyName, computedAtMs, lastSentAtMs, subscriberCount, byteCount } of groups) {
+      const group = {
         "kpng.subscriber_kind": kind,
         "kpng.service_proxy_name": proxyName,
         "cloud.availability_zone": zone,
@@ -95,14 +95,14 @@ export class TraceSends implements DeliveryFollower {
         parent,
         startMs: storedAtMs,
         endMs: computedAtMs,
-        attributes: audience,
+        attributes: group,
       });
       recordSpan(this.#tracing, "stream.send", {
         kind: "producer",
         parent,
         startMs: computedAtMs,
         endMs: lastSentAtMs,
-        attributes: { ...audience, "kpng.bytes": byteCount },
+        attributes: { ...group, "kpng.bytes": byteCount },
       });
     }
   }

@@ -22,7 +22,7 @@ const pod = (address: string, triggeredAtMs?: number) =>
     ...(triggeredAtMs === undefined ? {} : { triggeredAtMs }),
   });
 
-test("a revision is one trace: decoded, applied, and what it changed", () => {
+test("a revision is one trace with spans for decoding and applying, and names the changed objects", () => {
   const tracing = new KeptTracing();
   const store = makeStore(tracing);
   tracing.spans.length = 0;
@@ -46,7 +46,7 @@ test("a revision is one trace: decoded, applied, and what it changed", () => {
   expect(store.snapshot.traces.at(-1)).toMatchObject({ revision: 2, traceparent: change?.traceparent });
 });
 
-test("what changes nothing by value is no trace", () => {
+test("an update that changes nothing by value starts no trace", () => {
   const tracing = new KeptTracing();
   const store = makeStore(tracing);
   const count = tracing.spans.length;
@@ -54,7 +54,7 @@ test("what changes nothing by value is no trace", () => {
   expect(tracing.spans).toHaveLength(count);
 });
 
-test("a revision that is not sampled leaves nothing behind, and the newest traces are kept", () => {
+test("a revision that is not sampled is not kept, and the newest traces are", () => {
   let isSampled = false;
   const tracing = new KeptTracing(() => isSampled);
   const store = makeStore(tracing);
@@ -67,7 +67,7 @@ test("a revision that is not sampled leaves nothing behind, and the newest trace
   );
 });
 
-test("another watcher's trace goes on, from when that one stored the change, but not into a first list", () => {
+test("the trace of another watcher continues from when it stored the change, except for a first list", () => {
   const tracing = new KeptTracing();
   const parent = "00-11111111111111111111111111111111-2222222222222222-01";
   const other = "00-33333333333333333333333333333333-4444444444444444-01";
@@ -86,7 +86,7 @@ test("another watcher's trace goes on, from when that one stored the change, but
   expect(store.snapshot.traces.at(-1)?.nodes).toBe(5);
 });
 
-test("what is sent is recorded once for each zone, however many nodes are in it", async () => {
+test("sends are recorded once for each zone, however many nodes it has", async () => {
   const tracing = new KeptTracing();
   const store = new Store({ trace: traceRevisions(tracing) });
   const zones = { n1: "a", n2: "a", n3: "b" };

@@ -12,7 +12,7 @@ const conditions = {
   draining: { ready: false, serving: true, terminating: true },
   starting: { ready: false, serving: false, terminating: false },
   dead: { ready: false, serving: false, terminating: true },
-  // publishNotReadyAddresses says ready whatever else is the case.
+  // publishNotReadyAddresses reports ready in every state.
   readyButTerminating: { ready: true, serving: true, terminating: true },
 };
 
@@ -51,9 +51,9 @@ interface Row {
 }
 
 const rows: readonly Row[] = [
-  { name: "no endpoints at all", endpoints: [], needed: both, cluster: "", local: "", has: false },
+  { name: "without endpoints, none", endpoints: [], needed: both, cluster: "", local: "", has: false },
   {
-    name: "all ready ones without hints",
+    name: "without hints, all ready endpoints",
     endpoints: [a(), b()],
     needed: clusterOnly,
     cluster: "a b",
@@ -61,7 +61,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "not those that are not ready",
+    name: "no endpoint that is not ready",
     endpoints: [a(), b({}, "starting")],
     needed: both,
     cluster: "a",
@@ -69,7 +69,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "draining ones are no match for a ready one",
+    name: "no draining endpoint if one is ready",
     endpoints: [a({}, "draining"), b()],
     needed: clusterOnly,
     cluster: "b",
@@ -77,7 +77,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "draining ones when no ready one is left",
+    name: "draining endpoints if none is ready",
     endpoints: [a({}, "draining"), b({}, "dead"), c({}, "starting")],
     needed: clusterOnly,
     cluster: "a",
@@ -85,7 +85,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "ready and terminating counts as ready",
+    name: "an endpoint that is ready and terminating",
     endpoints: [a({}, "readyButTerminating"), b({}, "draining")],
     needed: both,
     cluster: "a",
@@ -93,16 +93,23 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "dead ones never",
+    name: "no endpoint that neither is ready nor serves",
     endpoints: [a({}, "dead"), b({}, "starting")],
     needed: both,
     cluster: "",
     local: "",
     has: false,
   },
-  { name: "Local: those on the node", endpoints: [a(), b()], needed: localOnly, cluster: "", local: "a", has: true },
   {
-    name: "Local: none here but some elsewhere, so drop and not reject",
+    name: "Local: the endpoints on the node",
+    endpoints: [a(), b()],
+    needed: localOnly,
+    cluster: "",
+    local: "a",
+    has: true,
+  },
+  {
+    name: "Local: none if all are on other nodes, and packets are dropped, not rejected",
     endpoints: [b(), c()],
     needed: localOnly,
     cluster: "",
@@ -110,7 +117,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "Local: draining ones on the node although others elsewhere are ready",
+    name: "Local: draining endpoints on the node, even if others are ready on other nodes",
     endpoints: [a({}, "draining"), b()],
     needed: both,
     cluster: "b",
@@ -118,7 +125,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "Local: a ready one on the node beats a draining one beside it",
+    name: "Local: no draining endpoint if one on the node is ready",
     endpoints: [a({}, "draining"), endpoint("d", "ready", "here"), b()],
     needed: both,
     cluster: "b d",
@@ -126,7 +133,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "Local: only draining ones elsewhere still mean drop",
+    name: "Local: none if endpoints drain on other nodes, and packets are dropped",
     endpoints: [b({}, "draining")],
     needed: localOnly,
     cluster: "",
@@ -134,7 +141,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "both sets, all draining",
+    name: "draining endpoints for both sets",
     endpoints: [a({}, "draining"), b({}, "draining")],
     needed: both,
     cluster: "a b",
@@ -142,7 +149,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "zone hints: those for the zone",
+    name: "zone hints: the endpoints whose hints name the zone",
     endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] }), c({ zones: ["z1", "z2"] })],
     needed: clusterOnly,
     zone: "z2",
@@ -151,7 +158,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "zone hints: one without a hint switches them off",
+    name: "zone hints: all endpoints if one has no hint",
     endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] }), c()],
     needed: clusterOnly,
     zone: "z1",
@@ -160,7 +167,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "zone hints: one without a hint that is not ready does not count",
+    name: "zone hints: the hinted endpoints if only an endpoint that is not ready has no hint",
     endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] }), c({}, "starting")],
     needed: clusterOnly,
     zone: "z1",
@@ -169,7 +176,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "zone hints: nobody meant for the zone, so all",
+    name: "zone hints: all endpoints if no hint names the zone",
     endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] })],
     needed: clusterOnly,
     zone: "z3",
@@ -178,7 +185,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "zone hints: only one that is not ready is meant for the zone, so all",
+    name: "zone hints: all endpoints if the only one with a hint for the zone is not ready",
     endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] }, "starting")],
     needed: clusterOnly,
     zone: "z2",
@@ -187,7 +194,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "zone hints: a node without zone takes all",
+    name: "zone hints: all endpoints on a node without a zone",
     endpoints: [a({ zones: ["z1"] }), b({ zones: ["z2"] })],
     needed: clusterOnly,
     cluster: "a b",
@@ -195,7 +202,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "zone hints: a hint for the zone without a name means a node without zone",
+    name: 'zone hints: on a node without a zone, the endpoints whose hints name zone ""',
     endpoints: [a({ zones: [""] }), b({ zones: ["z2"] })],
     needed: clusterOnly,
     cluster: "a",
@@ -203,7 +210,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "zone hints do not touch the local set",
+    name: "zone hints: the endpoints on the node in set local, whatever their hints",
     endpoints: [a({ zones: ["z2"] }), b({ zones: ["z1"] })],
     needed: both,
     zone: "z1",
@@ -212,7 +219,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "draining ones whatever their hints",
+    name: "draining endpoints, whatever their hints",
     endpoints: [a({ zones: ["z1"] }, "draining"), b({ zones: ["z2"] }, "draining")],
     needed: clusterOnly,
     zone: "z1",
@@ -221,7 +228,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "node hints: those for the node",
+    name: "node hints: the endpoints whose hints name the node",
     endpoints: [a({ nodes: ["here"] }), b({ nodes: ["there"] })],
     needed: clusterOnly,
     cluster: "a",
@@ -229,7 +236,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "node hints go before zone hints",
+    name: "node hints: node hints before zone hints",
     endpoints: [a({ nodes: ["here"], zones: ["z1"] }), b({ nodes: ["there"], zones: ["z1"] })],
     needed: clusterOnly,
     zone: "z1",
@@ -238,7 +245,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "node hints: nobody meant for the node, so zone hints decide",
+    name: "node hints: endpoints by zone hints if no hint names the node",
     endpoints: [b({ nodes: ["there"], zones: ["z1"] }), c({ nodes: ["far"], zones: ["z2"] })],
     needed: clusterOnly,
     zone: "z1",
@@ -247,7 +254,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "node hints: one without a node hint switches them off, zone hints decide",
+    name: "node hints: endpoints by zone hints if one endpoint has no node hint",
     endpoints: [a({ nodes: ["here"], zones: ["z1"] }), b({ zones: ["z1"] }), c({ nodes: ["far"], zones: ["z2"] })],
     needed: clusterOnly,
     zone: "z1",
@@ -256,7 +263,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "node hints: a hint for the node on an endpoint elsewhere is followed",
+    name: "node hints: an endpoint on another node whose hint names this node",
     endpoints: [a({ nodes: ["there"] }), b({ nodes: ["here"] })],
     needed: clusterOnly,
     cluster: "b",
@@ -264,7 +271,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "an endpoint without a node is on no node, not even on the one without a name",
+    name: "Local: no endpoint without a node, even on a node without a name",
     endpoints: [endpoint("a", "ready", "")],
     needed: both,
     node: "",
@@ -273,7 +280,7 @@ const rows: readonly Row[] = [
     has: true,
   },
   {
-    name: "a set that is not needed stays empty, and existence is told all the same",
+    name: "none for a set that is not needed, and hasEndpoints is set",
     endpoints: [a(), b()],
     needed: { cluster: false, local: false },
     cluster: "",
@@ -282,7 +289,7 @@ const rows: readonly Row[] = [
   },
 ];
 
-describe("chooseEndpoints takes", () => {
+describe("chooseEndpoints chooses", () => {
   test.each(rows)("$name", ({ endpoints, needed, zone = "", node = "here", cluster, local, has }) => {
     const choice = chooseEndpoints(endpoints, { name: node, zone }, needed);
     const names = (set: "cluster" | "local") =>

@@ -1,42 +1,45 @@
 import type { Endpoint } from "@kpng/model/endpoint.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 
-/** What the choice needs to know of an endpoint. */
+/** The fields of an endpoint on which the choice depends. */
 export type Candidate = Pick<Endpoint, "conditions" | "nodeName" | "hintedZones" | "hintedNodes">;
 
 /** The node for which endpoints are chosen. */
 export interface ChoosingNode {
   readonly name: string;
-  /** "" if the node has no zone, or the cluster does not know the node. */
+  /** "" if the node has no zone, or is not in the cluster. */
   readonly zone: string;
 }
 
-/** Which sets a Service needs. Source: kube-proxy `serviceport.go`, UsesClusterEndpoints and UsesLocalEndpoints. */
+/**
+ * The endpoint sets that a Service needs. Source: kube-proxy `serviceport.go`, UsesClusterEndpoints and
+ * UsesLocalEndpoints.
+ */
 export interface NeededSets {
   readonly cluster: boolean;
   readonly local: boolean;
 }
 
 /**
- * What decided who is in a set.
+ * The rule that decided which endpoints are in a set.
  *
- * | rule | in the set |
+ * | rule | endpoints in the set |
  * |---|---|
- * | `not-needed` | nobody: the Service's policies do not ask for the set |
- * | `node-hints` | the ready ones that are meant for the node |
- * | `zone-hints` | the ready ones that are meant for its zone |
- * | `ready` | all ready ones, of set "local" those on the node |
- * | `draining` | those that still serve while they terminate; no ready one is left |
- * | `none` | nobody: there is none of either kind |
+ * | `not-needed` | none: the Service's policies do not need the set |
+ * | `node-hints` | ready endpoints whose hints name the node |
+ * | `zone-hints` | ready endpoints whose hints name the node's zone |
+ * | `ready` | all ready endpoints; in set "local", those on the node |
+ * | `draining` | endpoints that terminate and still serve, because none is ready |
+ * | `none` | none: no endpoint is ready, and none drains |
  */
 export type SetRule = "not-needed" | "node-hints" | "zone-hints" | "ready" | "draining" | "none";
 
 export interface Choice<C extends Candidate> {
-  /** The endpoints that are in a set, in the order of the candidates. */
+  /** The endpoints that are in at least one set, in the order of the candidates. */
   readonly uses: ReadonlyMap<C, EndpointUse>;
-  /** For each set, what decided it; see explainChoice for what that means for an endpoint. */
+  /** The rule that decided each set; explainChoice derives the reason for a single endpoint. */
   readonly rules: { readonly cluster: SetRule; readonly local: SetRule };
-  /** True if any candidate could be used by some node: what is missing here is then dropped, not refused. */
+  /** True if some node can use a candidate. A node without endpoints then drops packets instead of rejecting them. */
   readonly hasEndpoints: boolean;
 }
 
@@ -46,12 +49,13 @@ interface ChosenSet<C> {
 }
 
 /**
- * Chooses which of the endpoints of one service port, of one family, a node uses.
+ * Chooses the endpoints of one service port and family that a node uses.
  *
- * - Set "cluster": the ready endpoints that topology hints leave; if there are none, those that still serve while they
- *   terminate, whatever their hints.
- * - Set "local": the ready endpoints on the node; if there are none, those on it that still serve while they terminate.
- *   Hints mean nothing here.
+ * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
+ *   and
+ *   still serve, regardless of hints.
+ * - Set "local": the ready endpoints on the node. If there are none, the endpoints on the node that terminate and still
+ *   serve. Hints have no effect.
  *
  * Source: kube-proxy 1.36 `topology.go`, CategorizeEndpoints. Pure; O(candidates).
  */
@@ -81,23 +85,24 @@ export function chooseEndpoints<C extends Candidate>(
 
 const notNeeded: ChosenSet<never> = { rule: "not-needed", members: [] };
 
-/** An endpoint without a node is on no node: not even on one that has no name. */
+/** True if the endpoint runs on the node. An endpoint without a node runs on none, even if the node has no name. */
 export function isOnNode(candidate: Pick<Candidate, "nodeName">, node: Pick<ChoosingNode, "name">): boolean {
   return candidate.nodeName !== "" && candidate.nodeName === node.name;
 }
 
-/** Not ready, but still answering: what Kubernetes calls serving and terminating. */
+/** True if the endpoint is not ready, but serving and terminating. */
 export function isDraining({ conditions }: Pick<Candidate, "conditions">): boolean {
   return !conditions.ready && conditions.serving && conditions.terminating;
 }
 
 /**
- * Returns those that are meant for the node, or all where hints cannot be followed safely: an endpoint without a hint
- * and nobody meant for this node each switch them off. A node without a zone is in the zone "", as in kube-proxy: only
- * a hint for just that, which the API server takes from people who write it, can mean the node.
+ * Returns the endpoints whose hints name the node or its zone. Returns all if an endpoint has no hint, or no hint names
+ * this node: then following hints could leave the node without endpoints.
+ *
+ * A node without a zone is in zone "", as in kube-proxy, so only a hint for zone "" can name its zone.
  */
 function matchHints<C extends Candidate>(ready: readonly C[], node: ChoosingNode): ChosenSet<C> {
-  // Nothing is meant for a node without a name.
+  // An empty hint names no node.
   const forNode = ready.filter(({ hintedNodes }) => node.name !== "" && hintedNodes.includes(node.name));
   if (forNode.length > 0 && ready.every((candidate) => candidate.hintedNodes.length > 0)) {
     return { rule: "node-hints", members: forNode };

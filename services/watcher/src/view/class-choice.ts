@@ -7,29 +7,32 @@ import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
 import { portFlags } from "./service-view.ts";
 import type { Uses } from "./view-endpoints.ts";
 
-/** Nodes for which a Service's endpoints are the same, but for those that are the node's own. */
+/** The nodes that use the endpoints of a Service in the same way, except for each node's own endpoints. */
 export interface NodeClass {
-  /** "" where zones make no difference. */
+  /** "" if zones make no difference. */
   readonly zone: string;
-  /** The groups of facets in which endpoints are meant for the node by name, and which follow these hints. */
+  /** The port groups in which the node follows hints that name it. */
   readonly namedGroups: readonly PortGroup[];
 }
 
 /**
- * A node's own endpoints of a Service are those that it runs, and those that are meant for it by name. Of all others a
- * node is told the same as every other node of its class:
+ * How the nodes of a class use the endpoints of a Service.
  *
- * - which are ready, and in which zone the node is, decides on set "cluster", but in groups whose endpoints are meant
- *   for nodes by name: in these no other than its own are in the set;
- * - set "local" has none but its own.
+ * A node's own endpoints are those that run on it, and those whose hints name it. All other endpoints are used in the
+ * same way by every node of the class:
+ *
+ * - Set "cluster" depends only on readiness and on the zone, except in the named groups of the class: there, it
+ *   contains
+ *   only own endpoints.
+ * - Set "local" contains only own endpoints.
  */
 export class ClassChoice {
-  /** For each port of the Service; see ServiceItem. */
+  /** One element for each port of the Service: whether any node can use an endpoint. */
   readonly portHasEndpoints: readonly FamilyFlags[];
   readonly #service: Service;
   readonly #needed: NeededSets;
   readonly #namedGroups: readonly PortGroup[];
-  /** Most often all are in set "cluster": those that are not are fewer to remember. */
+  /** Port endpoints that are not in set "cluster". Usually most are in it, so this is the smaller set. */
   readonly #outside: ReadonlySet<PortEndpoint>;
 
   constructor(service: Service, needed: NeededSets, namedGroups: readonly PortGroup[], chosen: ChosenGroups) {
@@ -40,14 +43,14 @@ export class ClassChoice {
     this.#outside = chosen.outside.length === 0 ? noPortEndpoints : new Set(chosen.outside);
   }
 
-  /** How a node uses an endpoint that is not its own. */
+  /** How the nodes of the class use an endpoint that is not their own. */
   usesOf({ portEndpoints }: MergedEndpoint): Uses {
     return portEndpoints.map(
       (portEndpoint) => portEndpoint && this.#use(portEndpoint, this.#isInCluster(portEndpoint), false),
     );
   }
 
-  /** How a node uses its own ones, in their order. */
+  /** How a node uses its own endpoints, in the order given. */
   usesOfOwn(endpoints: readonly MergedEndpoint[], nodeName: string): readonly Uses[] {
     const groupsReadyHere = this.#needed.local ? readyGroups(endpoints, nodeName) : undefined;
     const isLocal = (portEndpoint: PortEndpoint): boolean =>
@@ -57,7 +60,7 @@ export class ClassChoice {
     const use = (portEndpoint: PortEndpoint): EndpointUse | undefined =>
       this.#use(
         portEndpoint,
-        this.#isInCluster(portEndpoint) || this.#isMeant(portEndpoint, nodeName),
+        this.#isInCluster(portEndpoint) || this.#isHintedTo(portEndpoint, nodeName),
         isLocal(portEndpoint),
       );
     return endpoints.map(({ portEndpoints }) => portEndpoints.map((portEndpoint) => portEndpoint && use(portEndpoint)));
@@ -71,7 +74,7 @@ export class ClassChoice {
     return this.#needed.cluster && !this.#isNamed(portEndpoint) && !this.#outside.has(portEndpoint);
   }
 
-  #isMeant(portEndpoint: PortEndpoint, nodeName: string): boolean {
+  #isHintedTo(portEndpoint: PortEndpoint, nodeName: string): boolean {
     const { conditions, hintedNodes } = portEndpoint;
     return this.#needed.cluster && this.#isNamed(portEndpoint) && conditions.ready && hintedNodes.includes(nodeName);
   }
@@ -83,15 +86,15 @@ export class ClassChoice {
 
 const noPortEndpoints: ReadonlySet<PortEndpoint> = new Set();
 
-/** What was chosen among the facets of each group. */
+/** The result of choosing endpoints in each port group. */
 interface ChosenGroups {
-  /** Facets that are not in set "cluster". */
+  /** Port endpoints that are not in set "cluster". */
   readonly outside: readonly PortEndpoint[];
-  /** The groups of which some node can use something. */
+  /** The port groups with an endpoint that some node can use. */
   readonly usable: ReadonlySet<PortGroup>;
 }
 
-/** Pure; O(endpoints of the Service × ports). */
+/** Chooses the endpoints of a Service for the nodes of a class. Pure; O(endpoints of the Service × ports). */
 export function chooseForClass(service: Service, merged: MergedSlices, { zone, namedGroups }: NodeClass): ClassChoice {
   const needed = neededSets(service);
   const outside: PortEndpoint[] = [];
@@ -105,7 +108,7 @@ export function chooseForClass(service: Service, merged: MergedSlices, { zone, n
   return new ClassChoice(service, needed, namedGroups, { outside, usable });
 }
 
-/** The groups in which an endpoint on the node is ready. */
+/** Returns the port groups in which an endpoint on the node is ready. */
 function readyGroups(own: readonly MergedEndpoint[], nodeName: string): ReadonlySet<PortGroup> {
   const groups = new Set<PortGroup>();
   for (const { portEndpoints } of own) {
@@ -116,17 +119,17 @@ function readyGroups(own: readonly MergedEndpoint[], nodeName: string): Readonly
   return groups;
 }
 
-/** Which endpoints of a Service are each node's own, and where hints are followed. */
+/** Each node's own endpoints of a Service, and where hints apply. */
 export interface OwnEndpoints {
-  /** In the order of the slices. */
+  /** By node name; the endpoints in the order of the slices. */
   readonly byNode: ReadonlyMap<string, readonly MergedEndpoint[]>;
-  /** True if the zone of a node can make a difference. */
+  /** True if the choice may depend on the zone of a node. */
   readonly hasZoneHints: boolean;
-  /** The groups of which every ready endpoint is meant for some node by name: one that is not switches all off. */
+  /** The port groups in which the hints of every ready endpoint name a node. A single exception disables node hints. */
   readonly hintedGroups: ReadonlySet<PortGroup>;
 }
 
-/** Pure; O(endpoints × ports). */
+/** Finds each node's own endpoints. Pure; O(endpoints × ports). */
 export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
   const byNode = new Map<string, MergedEndpoint[]>();
   let hasZoneHints = false;
@@ -136,14 +139,14 @@ export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
     hasZoneHints ||= hintedZones.length > 0;
     hasNodeHints ||= hintedNodes.length > 0;
     for (const name of hintedNodes.length === 0 ? [nodeName] : new Set([nodeName, ...hintedNodes])) {
-      // An endpoint without a node is on no node, and none is meant for a node without a name.
+      // An endpoint without a node runs on no node, and an empty hint names no node.
       if (name === "") continue;
       const own = byNode.get(name);
       if (own === undefined) byNode.set(name, [one]);
       else own.push(one);
     }
   }
-  if (!hasNodeHints) return { byNode, hasZoneHints, hintedGroups: noneHinted };
+  if (!hasNodeHints) return { byNode, hasZoneHints, hintedGroups: noHintedGroups };
   const hintedGroups = new Set<PortGroup>();
   for (const [group, portEndpoints] of groups) {
     const ready = portEndpoints.filter(({ conditions }) => conditions.ready);
@@ -152,9 +155,9 @@ export function findOwn({ endpoints, groups }: MergedSlices): OwnEndpoints {
   return { byNode, hasZoneHints, hintedGroups };
 }
 
-const noneHinted: ReadonlySet<PortGroup> = new Set();
+const noHintedGroups: ReadonlySet<PortGroup> = new Set();
 
-/** The groups in which a node uses what is meant for it by name: see {@link NodeClass}. Ascending. */
+/** Returns the port groups in which a node follows hints that name it, in ascending order; see {@link NodeClass}. */
 export function namedGroupsFor(
   { hintedGroups }: OwnEndpoints,
   own: readonly MergedEndpoint[],

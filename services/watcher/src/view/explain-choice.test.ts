@@ -63,7 +63,7 @@ test.each(rows)("$reason in set $set", ({ reason, set, of, beside = [], needed }
   expect(explainChoice(of, set, choice, node)).toBe(reason);
 });
 
-describe("whatever the endpoints are", () => {
+describe("for all combinations of two endpoints", () => {
   const states = Object.keys(conditions) as (keyof typeof conditions)[];
   const hints: readonly (readonly [string[], string[]])[] = [
     [[], []],
@@ -76,7 +76,7 @@ describe("whatever the endpoints are", () => {
     ["here", "there"].flatMap((at) => hints.map(([zones, nodes]) => candidate(state, at, zones, nodes))),
   );
 
-  test("a reason says yes exactly if the endpoint is in the set", () => {
+  test("the reason belongs to the set exactly if the endpoint is in the set", () => {
     let checked = 0;
     for (const a of all) {
       for (const b of all) {

@@ -2,21 +2,21 @@ import type { EndpointUse } from "@kpng/model/node-view.ts";
 import { type Candidate, type Choice, type ChoosingNode, isDraining, isOnNode } from "./choose-endpoints.ts";
 
 /**
- * Why an endpoint is in a set, or is not.
+ * The reason why an endpoint is in a set, or is not.
  *
  * | reason | in the set | because |
  * |---|---|---|
- * | `ready` | yes | it is ready, and of set "local" on the node |
- * | `hinted-to-node` | yes | it is meant for this node |
- * | `hinted-to-zone` | yes | it is meant for this node's zone |
- * | `last-resort` | yes | it still serves while it terminates, and no ready one is left |
- * | `set-not-needed` | no | the Service's policies do not ask for the set |
+ * | `ready` | yes | it is ready and, in set "local", on the node |
+ * | `hinted-to-node` | yes | its hints name this node |
+ * | `hinted-to-zone` | yes | its hints name this node's zone |
+ * | `last-resort` | yes | it terminates and still serves, and no endpoint is ready |
+ * | `set-not-needed` | no | the Service's policies do not need the set |
  * | `not-ready` | no | it is not ready |
- * | `terminated` | no | it terminates and serves no longer |
- * | `not-on-node` | no | the policy is Local and it runs elsewhere |
- * | `terminating` | no | it terminates, and others are ready |
- * | `hinted-to-other-nodes` | no | it is meant for other nodes, and others are meant for this one |
- * | `hinted-to-other-zones` | no | it is meant for other zones, and others are meant for this node's |
+ * | `terminated` | no | it terminates and no longer serves |
+ * | `not-on-node` | no | the policy is Local and it runs on another node |
+ * | `terminating` | no | it terminates, and other endpoints are ready |
+ * | `hinted-to-other-nodes` | no | its hints name other nodes, and other endpoints name this node |
+ * | `hinted-to-other-zones` | no | its hints name other zones, and other endpoints name this node's zone |
  */
 export type ChoiceReason =
   | "ready"
@@ -31,7 +31,7 @@ export type ChoiceReason =
   | "hinted-to-other-nodes"
   | "hinted-to-other-zones";
 
-/** Says why a candidate of a choice is in a set, or is not. Pure; O(1). */
+/** Returns the reason why a candidate of a choice is in a set, or is not. Pure; O(1). */
 export function explainChoice<C extends Candidate>(
   candidate: C,
   set: keyof EndpointUse,

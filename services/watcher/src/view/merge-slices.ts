@@ -3,30 +3,30 @@ import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Candidate } from "./choose-endpoints.ts";
 
-/** One use that a Service could make of an endpoint: a family and a port of it. */
+/** One endpoint for one port in one family: the unit in which endpoints are chosen. */
 export interface PortEndpoint extends Candidate {
   readonly endpoint: Endpoint;
   readonly slice: EndpointSlice;
   readonly family: Family;
-  /** Undefined for an endpoint that names no ports. */
+  /** Undefined for an endpoint without ports. */
   readonly port: EndpointPort | undefined;
   readonly group: PortGroup;
 }
 
-/** *Shape:* family, port name and protocol: what endpoints are chosen among. */
+/** Identifies the port endpoints of a Service among which a node chooses. *Shape:* family, protocol and port name. */
 export type PortGroup = string;
 
-/** An endpoint with what of it can be used. */
+/** An endpoint and its port endpoints. */
 export interface MergedEndpoint {
   readonly endpoint: Endpoint;
   readonly slice: EndpointSlice;
-  /** Its place among all, from 0. */
+  /** Index among all endpoints of the Service, from 0. */
   readonly index: number;
-  /** By family and port; undefined where another endpoint with the same address and port is taken in its place. */
+  /** By family and port; undefined if another endpoint with the same address and port replaces it. */
   readonly portEndpoints: readonly (PortEndpoint | undefined)[];
 }
 
-/** The slices of a Service as one. */
+/** The merged slices of a Service. */
 export interface MergedSlices {
   /** In the order of the slices. */
   readonly endpoints: readonly MergedEndpoint[];
@@ -34,13 +34,12 @@ export interface MergedSlices {
 }
 
 /**
- * Takes the slices of a Service apart into facets and puts those together that answer for the same service port in the
- * same family; an endpoint that two slices name for the same address and port is taken once.
+ * Merges the slices of a Service: groups its port endpoints by service port and family, and removes duplicates of the
+ * same address and port.
  *
- * Of two that name the same, the one that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
- * address of a pod that is going may belong to the next pod already, which answers or does not. Then the one that is
- * ready wins, then the one that serves, then the first by slice name, where kube-proxy takes any: a pod that moves
- * between slices is in both for a moment.
+ * Among duplicates, an endpoint that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
+ * address of a terminating pod may already belong to the next pod. Then a ready endpoint wins, then a serving one, then
+ * the first by slice name, where kube-proxy takes any. A pod that moves between slices is in both for a moment.
  *
  * Pure; O(endpoints × ports).
  */
@@ -56,13 +55,13 @@ export function mergeSlices(slices: readonly EndpointSlice[]): MergedSlices {
       endpoints.push({ endpoint, slice, index: endpoints.length, portEndpoints });
     }
   }
-  const facetsByGroup = [...groups].map(
+  const portEndpointsByGroup = [...groups].map(
     ([group, claims]) => [group, [...claims.values()].map(({ portEndpoint }) => portEndpoint)] as const,
   );
-  return { endpoints, groups: new Map(facetsByGroup) };
+  return { endpoints, groups: new Map(portEndpointsByGroup) };
 }
 
-/** What endpoints are chosen among; see {@link mergeSlices}. */
+/** Returns the port endpoints of each group, without duplicates; see {@link mergeSlices}. */
 export function groupPortEndpoints(slices: readonly EndpointSlice[]): ReadonlyMap<PortGroup, readonly PortEndpoint[]> {
   return mergeSlices(slices).groups;
 }
@@ -71,14 +70,14 @@ export function portGroup(family: Family, port: EndpointPort | undefined): PortG
   return port === undefined ? family : `${family} ${port.protocol ?? ""} ${port.name}`;
 }
 
-/** A facet and where its endpoint has it. */
+/** A port endpoint that claims an address and port, and its position in the list of its endpoint. */
 interface Claim {
   readonly portEndpoint: PortEndpoint;
   readonly portEndpoints: (PortEndpoint | undefined)[];
   readonly index: number;
 }
 
-/** The names of groups by port: the endpoints of a slice share their ports, and so the names. */
+/** Cached group names by port: the endpoints of a slice share their port objects. */
 type GroupNames = Readonly<Record<Family, Map<EndpointPort | undefined, PortGroup>>>;
 
 function portEndpointsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupNames): PortEndpoint[] {
@@ -91,18 +90,18 @@ function portEndpointsOf(endpoint: Endpoint, slice: EndpointSlice, names: GroupN
       return { conditions, nodeName, hintedZones, hintedNodes, endpoint, slice, family, port, group };
     });
   };
-  // Not flatMap, which leaves room for 16 more: there is a list for each endpoint.
+  // Not flatMap, whose result has spare capacity for 16 elements: there is a list for each endpoint.
   return ofFamily("v4").concat(ofFamily("v6"));
 }
 
 const noPort = [undefined] as const;
 
-/** Puts a facet into its group; of two with the same address and port, one loses its place. */
+/** Adds a port endpoint to its group. Of two with the same address and port, removes one. */
 function take(claim: Claim, groups: Map<PortGroup, Map<string, Claim>>): void {
   const { portEndpoint } = claim;
   const claims = groups.get(portEndpoint.group) ?? new Map<string, Claim>();
   groups.set(portEndpoint.group, claims);
-  // Only the first address of an endpoint is ever used, as in kube-proxy.
+  // Only the first address of an endpoint is used, as in kube-proxy.
   const key = `${portEndpoint.endpoint.addresses[portEndpoint.family][0]} ${portEndpoint.port?.port ?? ""}`;
   const other = claims.get(key);
   const loser = other !== undefined && rank(portEndpoint.endpoint) <= rank(other.portEndpoint.endpoint) ? claim : other;

@@ -2,7 +2,7 @@ import type { ViewNode } from "@kpng/model/node-view.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "./choose-endpoints.ts";
 
-/** Returns what a node is told of itself, or undefined if the cluster does not know it. */
+/** Returns the node itself as its view contains it; undefined if it is not in the cluster. */
 export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | undefined {
   const node = snapshot.nodes.get(nodeName);
   if (node === undefined) return undefined;
@@ -10,7 +10,9 @@ export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | u
   return { name, zone, addresses, podCIDRs, isEligible, serviceCIDRs: snapshot.serviceCIDRs };
 }
 
-/** The node as far as the choice of endpoints depends on it; one that the cluster does not know has no zone. */
+/**
+ * Returns the fields of a node on which the choice of endpoints depends. A node that is not in the cluster has no zone.
+ */
 export function choosingNode(snapshot: Snapshot, nodeName: string): ChoosingNode {
   return { name: nodeName, zone: snapshot.nodes.get(nodeName)?.zone ?? "" };
 }

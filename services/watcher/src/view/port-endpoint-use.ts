@@ -4,8 +4,10 @@ import type { NeededSets } from "./choose-endpoints.ts";
 import type { PortEndpoint } from "./merge-slices.ts";
 
 /**
- * Which sets a Service needs; its cluster set also serves pods and the node itself that address it from inside by an
- * external address, whatever its external policy. A headless Service has no policy of its own and gives all.
+ * Returns the endpoint sets that a Service needs.
+ *
+ * Pods and the node itself may address a Service by an external address; they use set "cluster" whatever the external
+ * policy is. A headless Service has no traffic policy, and its view contains all endpoints.
  */
 export function neededSets(service: Service): NeededSets {
   return {
@@ -14,14 +16,16 @@ export function neededSets(service: Service): NeededSets {
   };
 }
 
-/** In no set: nothing new is sent there. */
+/** In neither set: new connections do not go there. */
 const forOldFlows: EndpointUse = { cluster: false, local: false };
 
 /**
- * How a facet that is in no set is used, or undefined if nobody is told of it.
+ * Returns the use of a port endpoint that is in neither set; undefined if no view contains it.
  *
- * An endpoint may still answer UDP although it is in no set: it drains while others are ready, or hints lead elsewhere.
- * The node must know it to tell the flows that it still answers from those that go nowhere: only the latter may be cut.
+ * A UDP endpoint may still serve existing flows although it is in neither set: it drains while others are ready, or
+ * hints lead to others. Views contain it so that the node deletes only the conntrack entries of endpoints that are
+ * gone.
+ *
  * Source: kube-proxy `conntrack/cleanup.go`, which keeps the flows of all serving endpoints.
  */
 export function useInNoSet(service: Service, { conditions, port }: PortEndpoint): EndpointUse | undefined {

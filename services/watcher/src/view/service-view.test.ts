@@ -11,7 +11,7 @@ function view(fields: Partial<Service>, slices: readonly EndpointSlice[], nodeNa
   return makeServiceView(service(fields), slices, { ...here, name: nodeName });
 }
 
-/** One line an endpoint: addresses, ports, where, sets, scopes. */
+/** One line per endpoint: addresses, ports, node, sets, scopes. */
 function describeEndpoints({ endpoints }: ServiceView): string[] {
   return endpoints
     .map(({ addresses: { v4, v6 }, ports, isOnNode, use, scopes }) =>
@@ -29,35 +29,35 @@ function describeEndpoints({ endpoints }: ServiceView): string[] {
 const loadBalancer: Partial<Service> = { type: "LoadBalancer", loadBalancerIPs: addresses("198.51.100.1") };
 const two = [slice([endpoint("10.1.0.1"), endpoint("10.1.0.2", { nodeName: "n2" })])];
 
-describe("policies", () => {
-  test("Cluster: every endpoint for everything", () => {
+describe("a traffic policy", () => {
+  test("Cluster uses every endpoint for all traffic", () => {
     expect(describeEndpoints(view(loadBalancer, two))).toEqual([
       "10.1.0.1 http=8080 here C- int/ext",
       "10.1.0.2 http=8080 elsewhere C- int/ext",
     ]);
   });
 
-  test("external Local: others only for internal traffic", () => {
+  test("external Local uses endpoints on other nodes only for internal traffic", () => {
     expect(describeEndpoints(view({ ...loadBalancer, externalTrafficPolicy: "Local" }, two))).toEqual([
       "10.1.0.1 http=8080 here CL int/ext",
       "10.1.0.2 http=8080 elsewhere C- int/-",
     ]);
   });
 
-  test("internal Local on a cluster IP: others are not sent at all", () => {
+  test("internal Local without an external address leaves out endpoints on other nodes", () => {
     expect(describeEndpoints(view({ internalTrafficPolicy: "Local" }, two))).toEqual([
       "10.1.0.1 http=8080 here -L int/-",
     ]);
   });
 
-  test("internal Local with an external address: others only for external traffic", () => {
+  test("internal Local with an external address uses endpoints on other nodes only for external traffic", () => {
     expect(describeEndpoints(view({ ...loadBalancer, internalTrafficPolicy: "Local" }, two))).toEqual([
       "10.1.0.1 http=8080 here CL int/ext",
       "10.1.0.2 http=8080 elsewhere C- -/ext",
     ]);
   });
 
-  test("both Local: others only for what pods and the node itself send to the external address", () => {
+  test("internal and external Local use endpoints on other nodes only for local traffic to the external address", () => {
     const fields: Partial<Service> = {
       ...loadBalancer,
       internalTrafficPolicy: "Local",
@@ -78,7 +78,7 @@ describe("policies", () => {
     expect(describeEndpoints(view(fields, two))).toEqual(["10.1.0.1 http=8080 here -L int/-"]);
   });
 
-  test("the last pod on the node drains: still there for external Local", () => {
+  test("external Local uses the last pod on the node while it drains", () => {
     const slices = [slice([endpoint("10.1.0.1", { conditions: draining }), endpoint("10.1.0.2", { nodeName: "n2" })])];
     expect(describeEndpoints(view({ ...loadBalancer, externalTrafficPolicy: "Local" }, slices))).toEqual([
       "10.1.0.1 http=8080 here -L -/ext",
@@ -87,16 +87,16 @@ describe("policies", () => {
   });
 });
 
-describe("existence tells drop from reject", () => {
+describe("portHasEndpoints tells drop from reject", () => {
   const ports = [servicePort(), servicePort({ name: "dns", protocol: "UDP", port: 53 })];
 
-  test("none here but some elsewhere", () => {
+  test("it is true if endpoints run only on other nodes", () => {
     const made = view({ internalTrafficPolicy: "Local" }, two, "n3");
     expect(made.endpoints).toEqual([]);
     expect(made.portHasEndpoints).toEqual([{ v4: true, v6: false }]);
   });
 
-  test("per port and family", () => {
+  test("it is decided per port and family", () => {
     const v6 = slice([endpoint("fd00::1", { ports: [httpPort] })], { name: "web-6" });
     const v4 = slice([endpoint("10.1.0.1", { ports: [{ name: "dns", port: 53, protocol: "UDP" }] })]);
     expect(view({ ports }, [v4, v6]).portHasEndpoints).toEqual([
@@ -105,25 +105,25 @@ describe("existence tells drop from reject", () => {
     ]);
   });
 
-  test("only starting ones count for nothing", () => {
+  test("starting endpoints do not count", () => {
     const made = view({}, [slice([endpoint("10.1.0.1", { conditions: starting })])]);
     expect(made.portHasEndpoints).toEqual([{ v4: false, v6: false }]);
   });
 
-  test("a port of the same name but another protocol is another port", () => {
+  test("endpoints with the same port name and another protocol do not count", () => {
     const made = view({ ports: [servicePort({ name: "dns", protocol: "TCP" })] }, [
       slice([endpoint("10.1.0.1", { ports: [{ name: "dns", port: 53, protocol: "UDP" }] })]),
     ]);
     expect(made.portHasEndpoints).toEqual([{ v4: false, v6: false }]);
   });
 
-  test("a state file names no protocols: its ports answer for any", () => {
+  test("endpoints without a protocol, as in a state file, count for every protocol", () => {
     const made = view({ ports }, [slice([endpoint("10.1.0.1", { ports: [{ name: "dns", port: 53 }] })])]);
     expect(made.portHasEndpoints?.[1]).toEqual({ v4: true, v6: false });
   });
 });
 
-describe("each port decides for itself", () => {
+describe("endpoints are chosen per port and family", () => {
   const admin = { name: "admin", port: 9000, protocol: "TCP" } as const;
   const ports = [servicePort(), servicePort({ name: "admin", port: 90 })];
 
@@ -137,7 +137,7 @@ describe("each port decides for itself", () => {
     ]);
   });
 
-  test("each family decides for itself", () => {
+  test("an endpoint may be used for one family only", () => {
     const both = endpoint(["10.1.0.1", "fd00::1"], { conditions: draining });
     const made = view({}, [slice([both, endpoint("10.1.0.2")])]);
     expect(describeEndpoints(made)).toEqual([
@@ -147,10 +147,10 @@ describe("each port decides for itself", () => {
   });
 });
 
-describe("keys", () => {
+describe("the key of an endpoint", () => {
   const keys = (slices: readonly EndpointSlice[]) => view({}, slices).endpoints.map((item) => item.key);
 
-  test("the two families of a pod never share one", () => {
+  test("differs between the two families of a pod", () => {
     const made = keys([
       slice([endpoint("10.1.0.1", { podName: "web-1" })], { name: "web-4" }),
       slice([endpoint("fd00::1", { podName: "web-1" })], { name: "web-6" }),
@@ -159,13 +159,13 @@ describe("keys", () => {
     for (const key of made) expect(key).toMatch(/^web-1\.[0-9a-f]{1,16}$/);
   });
 
-  test("do not depend on which other endpoints exist", () => {
+  test("does not depend on other endpoints", () => {
     const first = slice([endpoint("10.1.0.1", { podName: "web-1" })], { name: "web-4" });
     const second = slice([endpoint("fd00::1", { podName: "web-1" })], { name: "web-6" });
     expect(keys([first, second])).toEqual(expect.arrayContaining(keys([first])));
   });
 
-  test("a pod with two port sets in two slices keeps both", () => {
+  test("differs between two slices with different ports of one pod", () => {
     const ports = [{ name: "http", port: 9090, protocol: "TCP" }] as const;
     const made = keys([
       slice([endpoint("10.1.0.1", { podName: "web-1" })]),
@@ -174,27 +174,27 @@ describe("keys", () => {
     expect(new Set(made).size).toBe(2);
   });
 
-  test("a pod of a state file keeps KPNG's key", () => {
+  test("is KPNG's for a pod from a state file", () => {
     expect(keys([slice([endpoint("10.1.0.1", { podName: "web-1" })], { hasPodKeys: true })])).toEqual(["web-1"]);
   });
 
-  test("what is no pod and differs in the address in use alone keeps both", () => {
+  test("differs between addresses in use, for an endpoint without a pod", () => {
     const there = endpoint(["10.1.0.2", "10.1.0.1"]);
     expect(keys([slice([endpoint(["10.1.0.1", "10.1.0.2"]), there])])).toHaveLength(2);
   });
 
-  test("what is no pod and differs in the protocol alone keeps both", () => {
+  test("differs between protocols, for an endpoint without a pod", () => {
     const overUdp = endpoint("10.1.0.1", { ports: [{ name: "http", port: 8080, protocol: "UDP" }] });
     expect(keys([slice([endpoint("10.1.0.1")]), slice([overUdp], { name: "web-b" })])).toHaveLength(2);
   });
 
-  test("what is no pod is named by its content", () => {
+  test("is derived from the content, for an endpoint without a pod", () => {
     expect(keys([slice([endpoint("10.1.0.1"), endpoint("10.1.0.2")])])).toHaveLength(2);
   });
 });
 
-describe("the same endpoint in two slices", () => {
-  test("is one", () => {
+describe("an endpoint that is in two slices", () => {
+  test("occurs once in the view", () => {
     const made = view({}, [slice([endpoint("10.1.0.1")]), slice([endpoint("10.1.0.1")], { name: "web-b" })]);
     expect(made.endpoints).toHaveLength(1);
   });
@@ -202,7 +202,7 @@ describe("the same endpoint in two slices", () => {
   test.each([
     ["first", [draining, undefined]],
     ["second", [undefined, draining]],
-  ])("a terminating one in the %s slice does not win", (_, states) => {
+  ])("keeps the state of the slice in which it does not terminate, if it terminates in the %s", (_, states) => {
     const slices = states.map((state, index) =>
       slice([endpoint("10.1.0.1", state === undefined ? {} : { conditions: state })], { name: `web-${index}` }),
     );
@@ -212,7 +212,7 @@ describe("the same endpoint in two slices", () => {
   test.each([
     ["ready", { ready: true, serving: true, terminating: true }],
     ["serving", draining],
-  ])("a terminating one does not win over the next pod of that address by being %s", (_, conditions) => {
+  ])("loses its address to the next pod if it terminates, even if it is %s", (_, conditions) => {
     const slices = [
       slice([endpoint("10.1.0.1", { conditions })]),
       slice([endpoint("10.1.0.1", { conditions: starting })], { name: "web-b" }),
@@ -223,11 +223,11 @@ describe("the same endpoint in two slices", () => {
   });
 });
 
-describe("UDP", () => {
+describe("an endpoint that is in neither set", () => {
   const ports = [servicePort({ name: "dns", protocol: "UDP", port: 53 })];
   const dns = [{ name: "dns", port: 53, protocol: "UDP" }] as const;
 
-  test("an endpoint that drains beside a ready one is told, for the flows that it still answers", () => {
+  test("is in the view over UDP while it serves existing flows", () => {
     const old = endpoint("10.1.0.1", { ports: dns, conditions: draining });
     expect(describeEndpoints(view({ ports }, [slice([old, endpoint("10.1.0.2", { ports: dns })])]))).toEqual([
       "10.1.0.1 dns=53 here -- -/-",
@@ -235,19 +235,19 @@ describe("UDP", () => {
     ]);
   });
 
-  test("one that no longer serves is not told", () => {
+  test("is not in the view once it no longer serves", () => {
     const dead = { ready: false, serving: false, terminating: true };
     const old = endpoint("10.1.0.1", { ports: dns, conditions: dead });
     expect(view({ ports }, [slice([old, endpoint("10.1.0.2", { ports: dns })])]).endpoints).toHaveLength(1);
   });
 
-  test("over TCP nothing is cut, so nothing more is told", () => {
+  test("is not in the view over TCP, whose flows are never deleted", () => {
     const old = endpoint("10.1.0.1", { conditions: draining });
     expect(view({}, [slice([old, endpoint("10.1.0.2")])]).endpoints).toHaveLength(1);
   });
 });
 
-test("a headless Service gives all its endpoints, without any port as well", () => {
+test("the view of a headless Service contains all endpoints, even without ports", () => {
   const made = view({ isHeadless: true, clusterIPs: addresses(), ports: [] }, [
     slice([endpoint("10.1.0.1", { ports: [] })]),
   ]);

@@ -9,14 +9,14 @@ import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
 import { viewEndpoints } from "./view-endpoints.ts";
 
 /**
- * Returns what a node is told of one Service.
+ * Returns one Service as the view of a node contains it.
  *
- * Eligibility is decided per service port and family, as in kube-proxy: a pod that lacks a named port, or an IPv6 slice
- * that lags behind, must not decide for the others. An endpoint that is used in the same way for all of its ports and
- * families stays one item; otherwise each way becomes an item with the ports and addresses that are used that way. Of
- * two items with the same key, as a state file can give them, the later one holds. `isTold` leaves items out before that.
+ * Endpoints are chosen per service port and family, as in kube-proxy: a pod without a named port, or an IPv6 slice that
+ * lags behind, must not affect other ports and families. An endpoint that is used in the same way for all its ports and
+ * families is one item. Otherwise each use is an item with the ports and addresses of that use. If a state file causes
+ * two items with the same key, the later one wins. `isIncluded` filters items before that.
  *
- * This is the definition; streams make the same from what nodes have in common and what is their own (`class-choice.ts`).
+ * This function is the definition. Streams compute the same result from view classes and overlays (`items/overlay.ts`).
  *
  * Pure; O(endpoints of the Service × ports).
  */
@@ -24,7 +24,7 @@ export function makeServiceView(
   service: Service,
   slices: readonly EndpointSlice[],
   node: ChoosingNode,
-  isTold: (endpoint: ViewEndpoint) => boolean = () => true,
+  isIncluded: (endpoint: ViewEndpoint) => boolean = () => true,
 ): ServiceView {
   const merged = mergeSlices(slices);
   const uses = new Map<PortEndpoint, EndpointUse | undefined>();
@@ -37,7 +37,7 @@ export function makeServiceView(
   for (const one of merged.endpoints) {
     const ownUses = one.portEndpoints.map((portEndpoint) => portEndpoint && uses.get(portEndpoint));
     for (const item of viewEndpoints(service, one, ownUses, isOnNode(one.endpoint, node))) {
-      if (isTold(item)) endpoints.set(item.key, item);
+      if (isIncluded(item)) endpoints.set(item.key, item);
     }
   }
   return {
@@ -47,16 +47,16 @@ export function makeServiceView(
   };
 }
 
-/** What a node does with the facets that answer for one service port in one family. */
+/** The choice of a node among the port endpoints of one group. */
 export interface ChosenPortEndpoints {
   readonly group: PortGroup;
   readonly portEndpoints: readonly PortEndpoint[];
   readonly choice: Choice<PortEndpoint>;
-  /** How the node uses a facet; undefined if it is not told of it. */
+  /** Returns how the node uses a port endpoint; undefined if its view does not contain it. */
   useOf(portEndpoint: PortEndpoint): EndpointUse | undefined;
 }
 
-/** Chooses among the facets of a Service, as the view of a node and whoever explains it need it. Pure. */
+/** Chooses among the port endpoints of a Service, for a view and for its explanation. Pure. */
 export function* choosePortEndpoints(
   service: Service,
   slices: readonly EndpointSlice[],
@@ -72,7 +72,7 @@ export function* choosePortEndpoints(
   }
 }
 
-/** For each port of a Service, whether any of the groups that some node could use answers for it. */
+/** Returns for each port of a Service whether one of the usable port groups belongs to it. */
 export function portFlags(service: Service, usable: ReadonlySet<PortGroup>): readonly FamilyFlags[] {
   return service.ports.map((port) => ({
     v4: hasEndpoints(usable, "v4", port),
@@ -84,7 +84,7 @@ function hasEndpoints(usable: ReadonlySet<PortGroup>, family: Family, port: Serv
   return (
     usable.has(`${family} ${port.protocol} ${port.name}`) ||
     usable.has(`${family}  ${port.name}`) ||
-    // An endpoint that names no ports answers on the target port, which only an unnamed service port leads to.
+    // An endpoint without ports serves the target port, to which only an unnamed service port leads.
     (port.name === "" && usable.has(family))
   );
 }

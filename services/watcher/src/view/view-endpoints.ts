@@ -5,16 +5,14 @@ import type { Service } from "@kpng/model/service.ts";
 import { endpointKey } from "@kpng/model/wire/endpoint-message.ts";
 import type { MergedEndpoint, PortEndpoint } from "./merge-slices.ts";
 
-/** How each facet of an endpoint is used, in their order; undefined for one that is not. */
+/** The use of each port endpoint of an endpoint, in order; undefined if it is not used. */
 export type Uses = readonly (EndpointUse | undefined)[];
 
 /**
- * Returns what a node is told of an endpoint that it uses in these ways.
+ * Returns an endpoint as the view of a node contains it: one item if all its ports and families have the same use,
+ * otherwise one item for each use and family, with the ports and addresses of that use.
  *
- * One that is used in the same way for all of its ports and families stays one item; otherwise each way becomes an item
- * with the ports and addresses that are used that way.
- *
- * Pure; O(facets).
+ * Pure; O(ports × families).
  */
 export function viewEndpoints(
   service: Service,

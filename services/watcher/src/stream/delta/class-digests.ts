@@ -25,8 +25,8 @@ export const classBuckets = perClass(
 );
 
 /**
- * A value computed from all items that a class shares. `toggle` receives the items that were added, deleted or replaced,
- * and returns the new value; it must not modify the old one.
+ * A value computed from all items that a class shares. `toggle` receives the items that were added, deleted or
+ * replaced, and returns the new value; it must not modify the old one.
  *
  * *Bound:* one value for each zone that nodes have had and each proxy name that Services have.
  */

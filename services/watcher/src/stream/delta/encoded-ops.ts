@@ -8,7 +8,9 @@ export interface PathOp {
   readonly frame: Frame;
 }
 
-/** Operations of one phase in their order on the wire, as one piece of bytes that all can share, and that can be cut. */
+/**
+ * Operations of one phase in their order on the wire, as one piece of bytes that all can share, and that can be cut.
+ */
 export interface EncodedOps {
   /** By path, each path once. */
   readonly ops: readonly PathOp[];

@@ -17,7 +17,9 @@ const tags = tagsOf(OpItemsSchema);
 
 const writer = new MessageWriter();
 
-/** Packs the operations in these frames, each with one of them, into few: see OpItem.Batch. *Cost:* about 5 ms for 1 MB. */
+/**
+ * Packs the operations in these frames, each with one of them, into few: see OpItem.Batch. *Cost:* about 5 ms for 1 MB.
+ */
 export function packFrames(frames: readonly Frame[]): readonly Frame[] {
   const packed: Frame[] = [];
   let items: Frame[] = [];

@@ -22,9 +22,9 @@ export interface Projection {
   /** All items of a snapshot, in no order. */
   items(snapshot: Snapshot): Iterable<Item>;
   /**
-   * The exclusive or of the digests of all items of a snapshot; see EmptyOp.Digest. Made from the snapshot, not from what
-   * was told. Undefined where nobody asks for it. *Cost:* in proportion to what changed since the last snapshot that it
-   * was asked for.
+   * The exclusive or of the digests of all items of a snapshot; see EmptyOp.Digest. Made from the snapshot, not from
+   * what was told. Undefined where nobody asks for it. *Cost:* in proportion to what changed since the last snapshot
+   * that it was asked for.
    */
   digest?(snapshot: Snapshot): bigint;
   readonly order: Order;

@@ -14,12 +14,12 @@ import type { Changes } from "./projection.ts";
 import { wholeView } from "./whole-view.ts";
 
 /**
- * Compares the digests that a subscriber holds with those of its view, bucket by bucket, and puts all items of the buckets
- * that differ. The changes begin with Keep, which names the buckets that the subscriber keeps.
+ * Compares the digests that a subscriber holds with those of its view, bucket by bucket, and puts all items of the
+ * buckets that differ. The changes begin with Keep, which names the buckets that the subscriber keeps.
  *
  * The subscriber may come from any replica: equal items have equal bytes on all replicas of one version, and what
- * differs on another version is sent again. A subscriber that understands batches and holds few matching buckets gets the
- * whole view in batches instead.
+ * differs on another version is sent again. A subscriber that understands batches and holds few matching buckets gets
+ * the whole view in batches instead.
  *
  * *Cost:* the node's own endpoints and the items of the buckets that differ. For each snapshot and class, the first
  * subscriber with such a bucket costs all items.

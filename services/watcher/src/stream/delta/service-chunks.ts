@@ -14,8 +14,8 @@ import { packFrames } from "./packed-frames.ts";
 const servicesPerChunk = 64;
 
 /**
- * Consecutive Services whose items are encoded together. All snapshots in which none of them changes share the chunk, and
- * everything that was encoded for it.
+ * Consecutive Services whose items are encoded together. All snapshots in which none of them changes share the chunk,
+ * and everything that was encoded for it.
  */
 export interface ServiceChunk {
   /** Where the items of the first Service begin: no item of the chunk has a smaller path. */

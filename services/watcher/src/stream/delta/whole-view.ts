@@ -17,8 +17,8 @@ import { deleteOp } from "./snapshot-delta.ts";
  *
  * Calls `onOverlays` with the node's overlays when the first frame is read.
  *
- * *Cost:* the node's own endpoints and a copy of the chunks that they are in. Chunks are encoded once, and again when one
- * of their Services changes. *Bound:* the node's own items, until the last frame is read.
+ * *Cost:* the node's own endpoints and a copy of the chunks that they are in. Chunks are encoded once, and again when
+ * one of their Services changes. *Bound:* the node's own items, until the last frame is read.
  */
 export function wholeView(
   snapshot: Snapshot,
