@@ -3,24 +3,24 @@ import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { flowsToForget, translationsIn } from "./flows.ts";
 import { commit, forgetFlows, hasFamily, KernelError, readKernel, restoreCommand } from "./kernel.ts";
-import { nothingActual, renderRules, renderTransaction } from "./rules.ts";
-import { type Family, InputError, nothingWanted, readWanted, type Wanted } from "./wanted.ts";
+import { emptyNatTable, renderRules, renderTransaction } from "./rules.ts";
+import { type Family, InputError, noAddresses, readWanted, type Wanted } from "./wanted.ts";
 
 const help = `Usage: all-ip.ts [--dry-run] [--cleanup] < node-state.ndjson
 
 Sends every packet to an external IP, whatever its protocol and port, to an endpoint on this node.
-Reads one {"Service":…,"Endpoints":…} a line, the whole state of the node; run it at every change:
+Reads the whole state of the node, one {"Service":…,"Endpoints":…} per line. Run it after every change:
 
   kpng-callout --api unix:///run/kpng/proxy.sock --node-name n1 --service-proxy-name allip --callout ./all-ip.ts
 
-  --dry-run  print what iptables-restore would be told on a node without such rules; neither read nor change any
-  --cleanup  read nothing, remove every rule and chain of this program
+  --dry-run  print the input of iptables-restore for a node without rules of this program; neither read nor change rules
+  --cleanup  read no input, remove every rule and chain of this program
   --help     print this
 
-Exit code: 0 done; 1 the kernel or a tool refused; 2 the input or an option was refused, the rules are as before.
+Exit code: 0 success; 1 the kernel or a tool failed; 2 the input or an option is invalid, the rules are unchanged.
 `;
 
-/** Makes the kernel agree with `wanted`, one transaction a family, and says in a line what it did. */
+/** Makes the kernel agree with `wanted` in one transaction, and prints one line about it. */
 function sync(family: Family, wanted: Wanted): void {
   if (wanted[family].length === 0 && !hasFamily(family)) return;
   const actual = readKernel(family);
@@ -36,9 +36,9 @@ function sync(family: Family, wanted: Wanted): void {
   );
 }
 
-/** Prints what an empty nat table would be given; asks the kernel nothing, so it works anywhere and for anybody. */
+/** Prints the transaction for an empty nat table. Does not access the kernel, so it needs no privilege. */
 function print(family: Family, wanted: Wanted): void {
-  const transaction = renderTransaction(nothingActual, renderRules(family, wanted[family]));
+  const transaction = renderTransaction(emptyNatTable, renderRules(family, wanted[family]));
   process.stdout.write(`# ${restoreCommand(family)}\n${transaction ?? "# nothing to do\n"}`);
 }
 
@@ -52,10 +52,10 @@ function main(): number {
   }
   const isDry = values["dry-run"] === true;
   if (isDry && values.cleanup === true)
-    throw new InputError("--cleanup has no dry run: what it removes is in the kernel");
-  const wanted = values.cleanup === true ? nothingWanted : readWanted(readFileSync(0, "utf8"));
+    throw new InputError("--cleanup has no dry run, because it removes what is in the kernel");
+  const wanted = values.cleanup === true ? noAddresses : readWanted(readFileSync(0, "utf8"));
   for (const note of wanted.notes) complain(note);
-  // One family's failure must not keep the other one from its rules.
+  // A failure of one family must not prevent the rules of the other.
   let exitCode = 0;
   for (const family of ["v4", "v6"] as const) {
     try {
@@ -82,6 +82,6 @@ try {
 } catch (error) {
   const isOption = error instanceof TypeError && "code" in error && String(error.code).startsWith("ERR_PARSE_ARGS");
   if (!isOption && !(error instanceof InputError)) throw error;
-  complain(isOption ? `${error.message} (see --help)` : `input refused, rules unchanged: ${error.message}`);
+  complain(isOption ? `${error.message} (see --help)` : `invalid input, rules unchanged: ${error.message}`);
   process.exitCode = 2;
 }

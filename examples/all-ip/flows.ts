@@ -6,7 +6,7 @@ export interface Translation {
   readonly endpoint: string;
 }
 
-/** Finds the translations in rules of ours. */
+/** Returns the translations in our rules. */
 export function translationsIn(rules: readonly string[]): readonly Translation[] {
   return rules.flatMap((rule) => {
     const match = /-d (\S+)\/\d+ .*-j DNAT --to-destination (\S+)$/.exec(rule);
@@ -17,9 +17,9 @@ export function translationsIn(rules: readonly string[]): readonly Translation[]
 /**
  * Returns the arguments of the `conntrack` calls that make connectionless flows follow a change of the rules.
  *
- * The kernel asks the nat table only for the first packet of a flow. A client that goes on sending UDP or ping from the
- * same socket would reach a pod that is gone, or nobody at all if it began before its external IP was known. TCP is left
- * alone: its connections end by themselves, and the next one is a new flow.
+ * The kernel evaluates the nat table only for the first packet of a flow. A client that keeps sending UDP or ping from
+ * the same socket would reach a pod that is gone, or no pod if it began before the external IP was known. TCP needs no
+ * help: its connections end by themselves, and the next one is a new flow.
  */
 export function flowsToForget(
   family: Family,

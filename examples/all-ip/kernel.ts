@@ -3,13 +3,13 @@ import { existsSync } from "node:fs";
 import { type Actual, readActual } from "./rules.ts";
 import type { Family } from "./wanted.ts";
 
-/** A tool that is missing, did not answer, or refused; the message has the tool's own words. */
+/** A tool that is missing, timed out or failed; the message contains the tool's output. */
 export class KernelError extends Error {}
 
 /**
- * The variant of iptables is the one on PATH; the nf_tables and the legacy one both commit a table as a whole.
+ * The tools of the iptables variant on the PATH. Both variants, nf_tables and legacy, commit a table as a whole.
  *
- * `--wait` is for the legacy one, which others on the node lock; kube-proxy waits as long.
+ * `--wait` is for the lock of the legacy variant; kube-proxy waits as long.
  */
 const tools = {
   v4: { save: "iptables-save", restore: "iptables-restore" },
@@ -22,7 +22,7 @@ export function restoreCommand(family: Family): string {
   return [tools[family].restore, ...restoreArguments].join(" ");
 }
 
-/** Returns whether this node has the family at all: a kernel without IPv6 has no rules of ours, and no table to ask. */
+/** Returns whether this node has the family. A kernel without IPv6 has no table to read. */
 export function hasFamily(family: Family): boolean {
   return family === "v4" || existsSync("/proc/net/if_inet6");
 }
@@ -32,16 +32,16 @@ export function readKernel(family: Family): Actual {
   return readActual(run(tools[family].save, ["-t", "nat"]));
 }
 
-/** Hands one transaction to the kernel. Errors: KernelError, and the rules are as before. */
+/** Commits one transaction. Errors: KernelError; the rules are then unchanged. */
 export function commit(family: Family, transaction: string): void {
   run(tools[family].restore, restoreArguments, transaction);
 }
 
 /**
- * Makes the kernel forget flows, where `conntrack` is installed; without it they end by their own timeouts (UDP 30 to
- * 120 s after the last packet).
+ * Deletes flows if `conntrack` is installed. Without it they expire by themselves (UDP 30 to 120 s after the last
+ * packet).
  *
- * The exit code is not looked at: it is 1 when no flow matched.
+ * The exit status is ignored: it is 1 if no flow matched.
  */
 export function forgetFlows(calls: readonly (readonly string[])[]): void {
   for (const call of calls) spawnSync("conntrack", [...call], { stdio: "ignore", timeout: timeoutMs });

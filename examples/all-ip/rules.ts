@@ -1,12 +1,12 @@
 import type { ExternalAddress, Family } from "./wanted.ts";
 
-/** Chain that sends external IPs to endpoints, reached from PREROUTING (others' packets) and OUTPUT (the node's own). */
+/** Chain that sends external IPs to endpoints: from PREROUTING, and from OUTPUT for the node's own packets. */
 export const dnatChain = "KPNG-ALLIP";
 
-/** Chain that masquerades an endpoint's packets to itself, reached from POSTROUTING. */
+/** Chain that masquerades the packets of an endpoint to itself, from POSTROUTING. */
 export const hairpinChain = "KPNG-ALLIP-HAIRPIN";
 
-/** Where our chains hang in the nat table. */
+/** The jumps to our chains in the nat table. */
 const hooks = [
   { from: "PREROUTING", to: dnatChain },
   { from: "OUTPUT", to: dnatChain },
@@ -14,9 +14,9 @@ const hooks = [
 ] as const;
 
 /**
- * Returns the rules of our chains, in the words of iptables-save, so that they can be compared with what is there.
+ * Returns the rules of our chains in the format of iptables-save, so that they can be compared with the installed ones.
  *
- * Empty if nothing is wanted: then the chains are not wanted either.
+ * Without addresses it returns no rules, and then the chains are removed, too.
  */
 export function renderRules(family: Family, wanted: readonly ExternalAddress[]): readonly string[] {
   const whole = family === "v4" ? 32 : 128;
@@ -26,8 +26,9 @@ export function renderRules(family: Family, wanted: readonly ExternalAddress[]):
       return `-A ${dnatChain} -d ${address}/${whole} -m comment --comment "${service}"${choice} -j DNAT --to-destination ${endpoint}`;
     }),
   );
-  // A reply from a pod to itself would never leave the pod, so nobody would translate it back. All other replies pass
-  // this node, because the endpoint is here: they need no masquerade, and the pod sees the client's own address.
+  // A reply of a pod to itself would never leave the pod, so the node could not translate it back. All other replies
+  // pass through this node, because the endpoint is here. They need no masquerade, so the pod sees the client's
+  // address.
   const own = [...new Set(wanted.flatMap(({ endpoints }) => endpoints))].sort();
   const hairpin = own.map(
     (endpoint) => `-A ${hairpinChain} -s ${endpoint}/${whole} -d ${endpoint}/${whole} -j MASQUERADE`,
@@ -36,9 +37,9 @@ export function renderRules(family: Family, wanted: readonly ExternalAddress[]):
 }
 
 /**
- * The match that takes one of `count` new connections, empty for the last one, which takes all that are left.
+ * Returns the match for one of `count` new connections; "" for the last endpoint, which takes all the rest.
  *
- * The kernel keeps the probability in 31 bits; iptables-save shows what it kept, and so do we.
+ * The kernel stores the probability in 31 bits and iptables-save prints the stored value, so this rounds it likewise.
  */
 function oneOf(count: number): string {
   if (count === 1) return "";
@@ -46,18 +47,18 @@ function oneOf(count: number): string {
   return ` -m statistic --mode random --probability ${kept.toFixed(11)}`;
 }
 
-/** Our part of a nat table as iptables-save shows it. */
+/** Our part of a nat table, as iptables-save prints it. */
 export interface Actual {
   readonly chains: readonly string[];
   /** Rules in our chains. */
   readonly rules: readonly string[];
-  /** Rules elsewhere that jump to our chains. */
+  /** Rules in other chains that jump to ours. */
   readonly jumps: readonly string[];
 }
 
-export const nothingActual: Actual = { chains: [], rules: [], jumps: [] };
+export const emptyNatTable: Actual = { chains: [], rules: [], jumps: [] };
 
-/** Finds our chains, rules and jumps in the output of `iptables-save -t nat`. */
+/** Returns our chains, rules and jumps in the output of `iptables-save -t nat`. */
 export function readActual(saved: string): Actual {
   const lines = saved.split("\n");
   const isOurs = (name: string | undefined) => name === dnatChain || name === hairpinChain;
@@ -69,9 +70,9 @@ export function readActual(saved: string): Actual {
 }
 
 /**
- * Returns what `iptables-restore --noflush` has to be told so that `actual` becomes `rules`; undefined if it is so already.
+ * Returns the input of `iptables-restore --noflush` that turns `actual` into `rules`; undefined if they are equal.
  *
- * One transaction: a packet meets the old rules or the new ones, never half of them.
+ * It is one transaction: a packet meets the old rules or the new ones, never a mixture.
  */
 export function renderTransaction(actual: Actual, rules: readonly string[]): string | undefined {
   return rules.length === 0 ? renderRemoval(actual) : renderReplacement(actual, rules);
@@ -82,8 +83,8 @@ function renderReplacement(actual: Actual, rules: readonly string[]): string | u
   const hasRules = actual.rules.length === rules.length && sameOrder(actual.rules, rules);
   const hasJumps = actual.jumps.length === jumps.length && jumps.every((jump) => actual.jumps.includes(jump));
   if (hasRules && hasJumps) return undefined;
-  // A declared chain is emptied. Jumps go first, so that an external IP belongs to its Service before anything else in
-  // the table can take one of its ports.
+  // Declaring a chain flushes it. Our jumps are inserted first in their chains, so that no other rule of the table can
+  // take a port of an external IP.
   return transaction([
     ...declarations,
     ...(hasJumps ? [] : [...actual.jumps.map(toDelete), ...hooks.map(({ from, to }) => `-I ${from} -j ${to}`)]),
@@ -91,7 +92,7 @@ function renderReplacement(actual: Actual, rules: readonly string[]): string | u
   ]);
 }
 
-/** iptables-save lists chains by their age or name; the order of rules counts only inside a chain. */
+/** The order of chains in iptables-save varies, so rules are compared in order only within a chain. */
 function sameOrder(actual: readonly string[], rules: readonly string[]): boolean {
   return [dnatChain, hairpinChain].every((chain) => {
     const inChain = (lines: readonly string[]) => lines.filter((line) => line.startsWith(`-A ${chain} `)).join("\n");

@@ -2,37 +2,37 @@ import { isIP, SocketAddress } from "node:net";
 
 export type Family = "v4" | "v6";
 
-/** One whole IP address and where its packets go. */
+/** An external IP and the endpoints that its packets go to. */
 export interface ExternalAddress {
-  /** As inet_ntop writes it, e.g. "198.51.100.10" or "2001:db8:100::10". */
+  /** In the format of inet_ntop, e.g. "198.51.100.10" or "2001:db8:100::10". */
   readonly address: string;
-  /** namespace/name of the Service that has it. */
+  /** The Service that owns the address, namespace/name. */
   readonly service: string;
   /** Addresses of the endpoints on this node, same family, sorted, at least one. */
   readonly endpoints: readonly string[];
 }
 
-/** What this node must do, sorted by address. */
+/** The external IPs that this node must serve, sorted by address. */
 export interface Wanted {
   readonly v4: readonly ExternalAddress[];
   readonly v6: readonly ExternalAddress[];
-  /** What a person should know although it does not stop the work, a sentence each. */
+  /** Warnings, one sentence each. */
   readonly notes: readonly string[];
 }
 
-export const nothingWanted: Wanted = { v4: [], v6: [], notes: [] };
+export const noAddresses: Wanted = { v4: [], v6: [], notes: [] };
 
-/** Input that must not reach the kernel; the message says which line, which Service, which value. */
+/** Invalid input; the message names the line, the Service and the value. */
 export class InputError extends Error {}
 
 /**
- * Reads the node's state, one JSON object a line, as kpng-json and kpng-callout write it.
+ * Reads the node's state, one JSON object per line, as kpng-json and kpng-callout write it.
  *
- * An external IP without an endpoint on this node is left out: another node has to answer it. Of two Services with the
- * same external IP the first has it, on every node.
+ * An external IP without an endpoint on this node is omitted: another node must answer it. If two Services have the
+ * same external IP, the first one gets it, on every node.
  *
- * Errors: InputError for anything that is not as it should be. Nothing of such an input is used, because a state of which
- * one part is wrong may be wrong or cut off elsewhere too.
+ * Errors: InputError for any invalid part. Then nothing of the input is used, because it may be truncated or wrong in
+ * other parts, too.
  */
 export function readWanted(ndjson: string): Wanted {
   const found = { v4: new Map<string, ExternalAddress>(), v6: new Map<string, ExternalAddress>() };
@@ -44,7 +44,7 @@ export function readWanted(ndjson: string): Wanted {
     for (const family of ["v4", "v6"] as const) {
       for (const address of external[family]) {
         const owner = found[family].get(address);
-        if (owner !== undefined) notes.push(`${address} stays with ${owner.service}; ${service} wants it too`);
+        if (owner !== undefined) notes.push(`${address} belongs to ${owner.service}; ignoring it in ${service}`);
         else found[family].set(address, { address, service, endpoints: endpoints[family] });
       }
     }
@@ -78,11 +78,11 @@ function readLine(
   };
 }
 
-/** The endpoint's addresses if it is on this node and may serve traffic from outside; all are checked either way. */
+/** Validates the endpoint's addresses, and returns them if it is on this node and may serve external traffic. */
 function endpointOf(value: unknown, at: string): Addresses {
   const endpoint = record(value, at);
   const addresses = addressSet(endpoint.IPs, `${at}.IPs`);
-  // A sender from before scopes existed sends none: then being on the node is enough.
+  // A watcher from before scopes existed sends none. Then it is enough that the endpoint is on the node.
   const scopes = endpoint.Scopes === undefined ? { External: true } : record(endpoint.Scopes, `${at}.Scopes`);
   return endpoint.Local === true && scopes.External === true ? addresses : { v4: [], v6: [] };
 }
@@ -95,7 +95,7 @@ function addressSet(value: unknown, at: string): Addresses {
   };
 }
 
-/** Addresses that are nobody's to give away; the API server refuses them as external and as endpoint addresses too. */
+/** Addresses that no Service may own; the API server rejects them as external IPs and as endpoint addresses, too. */
 const special: Readonly<Record<Family, RegExp>> = {
   v4: /^(0\.|127\.|169\.254\.|22[4-9]\.|2[345]\d\.)/,
   v6: /^(::1?$|::ffff:|fe[89ab]|ff)/,
@@ -112,7 +112,7 @@ function addressOf(value: unknown, family: Family, at: string): string {
   return address;
 }
 
-/** A namespace or Service name (RFC 1123); it becomes part of a rule's comment. */
+/** Returns a namespace or Service name (RFC 1123), which becomes part of a rule's comment. */
 function label(value: unknown, at: string): string {
   if (typeof value === "string" && /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/.test(value)) return value;
   throw new InputError(`${at}: ${show(value)} is not a name of lower-case letters, digits and '-'`);

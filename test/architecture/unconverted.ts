@@ -12,8 +12,6 @@
  */
 export const foldersNotRewritten: readonly string[] = [
   "docs/reference",
-  "examples/all-ip",
-  "examples/all-ip/manifests",
   "proto/kpng/inspect/v1",
   "proto/localv1",
   "services/backend-iptables",

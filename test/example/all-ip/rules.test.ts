@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { flowsToForget, translationsIn } from "../../../examples/all-ip/flows.ts";
-import { nothingActual, readActual, renderRules, renderTransaction } from "../../../examples/all-ip/rules.ts";
+import { emptyNatTable, readActual, renderRules, renderTransaction } from "../../../examples/all-ip/rules.ts";
 import type { ExternalAddress } from "../../../examples/all-ip/wanted.ts";
 
 const one: ExternalAddress = { address: "198.51.100.10", service: "default/web", endpoints: ["10.1.1.11"] };
@@ -41,7 +41,7 @@ describe("rules", () => {
 
 describe("transactions", () => {
   test("an empty table gets chains, jumps and rules in one transaction", () => {
-    expect(renderTransaction(nothingActual, renderRules("v4", [one]))).toBe(`*nat
+    expect(renderTransaction(emptyNatTable, renderRules("v4", [one]))).toBe(`*nat
 :KPNG-ALLIP - [0:0]
 :KPNG-ALLIP-HAIRPIN - [0:0]
 -I PREROUTING -j KPNG-ALLIP
@@ -56,7 +56,7 @@ COMMIT
   test("a table with all rules gets no transaction", () => {
     const rules = renderRules("v4", [three]);
     expect(renderTransaction(readActual(saved(rules)), rules)).toBeUndefined();
-    expect(renderTransaction(nothingActual, [])).toBeUndefined();
+    expect(renderTransaction(emptyNatTable, [])).toBeUndefined();
   });
 
   test("a change of rules does not touch the jumps", () => {

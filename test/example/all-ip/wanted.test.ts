@@ -49,7 +49,7 @@ describe("wanted rules of a node's state", () => {
     expect(readWanted(state)).toEqual({
       v4: [],
       v6: [],
-      notes: [`${v4} stays with default/a; default/b wants it too`],
+      notes: [`${v4} belongs to default/a; ignoring it in default/b`],
     });
   });
 });
