@@ -37,12 +37,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/model/src",
   "services/model/src/wire",
   "services/packet-tracer/src",
-  "services/process",
-  "services/process/src",
-  "services/process/src/connection",
-  "services/process/src/health",
-  "services/process/src/run",
-  "services/process/src/trace",
   "services/watcher",
   "services/watcher/src/inspect",
   "services/watcher/src/inspect/changes",
@@ -55,7 +49,6 @@ export const foldersNotRewritten: readonly string[] = [
   "test/kernel/backend",
   "test/kernel/laboratory",
   "test/monitoring",
-  "test/process",
 ];
 
 /** Folders that import against the order of `folder-order.ts`. */

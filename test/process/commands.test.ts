@@ -173,7 +173,7 @@ describe("the command line", () => {
       '[BAD_OPTION] --listen "localhost" is not an address: write tcp://host:port or unix:///path',
     ],
     [["file", "to-api", "--listen-tls-key", "key.pem"], 1, "missing: --listen-tls-crt, --listen-tls-ca"],
-    [["api", "--api", "host:99999", "to-file"], 1, '[BAD_OPTION] --api "host:99999" is no address'],
+    [["api", "--api", "host:99999", "to-file"], 1, '[BAD_OPTION] --api "host:99999" is not an address'],
     [
       ["local", "--api-client-tls-ca", "/nonexistent.pem", "to-json"],
       1,

@@ -137,7 +137,7 @@ describe("a command whose exit status 1 means a difference exits with 2 on a fai
     {
       name: "an invalid address",
       ask: () => kpng(["diff", "iptables", "--api", "unix://"]),
-      says: /BAD_OPTION.*is no address/,
+      says: /BAD_OPTION.*is not an address/,
     },
     {
       name: "missing input",
@@ -149,7 +149,7 @@ describe("a command whose exit status 1 means a difference exits with 2 on a fai
     {
       name: "a value in the wrong format",
       ask: () => kpng(["diff", "iptables", "--watcher-timeout", "soon"]),
-      says: /"soon" is no duration/,
+      says: /"soon" is not a duration/,
     },
     {
       name: "such a value from the environment",
@@ -255,8 +255,12 @@ describe("--version", () => {
 describe("an invalid value is rejected before anything is served", () => {
   const missing = () => at("none/api.sock");
   test.each([
-    { name: "no input", args: () => ["file", "-i", "", "to-api"], says: "it is empty" },
-    { name: "no address to listen on", args: () => ["file", "-i", "x", "to-api", "--listen", ""], says: "it is empty" },
+    { name: "no input", args: () => ["file", "-i", "", "to-api"], says: "the value is empty" },
+    {
+      name: "no address to listen on",
+      args: () => ["file", "-i", "x", "to-api", "--listen", ""],
+      says: "the value is empty",
+    },
     {
       name: "an invalid port",
       args: () => ["file", "-i", "/dev/null", "to-api", "--listen", "tcp://127.0.0.1:99999"],
@@ -267,27 +271,31 @@ describe("an invalid value is rejected before anything is served", () => {
       args: () => ["file", "-i", "/dev/null", "to-api", "--healthz-bind-address", "here"],
       says: '--metrics-bind-address \\"here\\" is not an address',
     },
-    { name: "no output file", args: () => ["file", "-i", "x", "to-file", "-o", ""], says: "it is empty" },
-    { name: "no program", args: () => ["local", "to-callout", "--callout", ""], says: "it is empty" },
+    { name: "no output file", args: () => ["file", "-i", "x", "to-file", "-o", ""], says: "the value is empty" },
+    { name: "no program", args: () => ["local", "to-callout", "--callout", ""], says: "the value is empty" },
     { name: "a time of 0", args: () => ["local", "to-callout", "--timeout", "0"], says: "too short" },
     { name: "a time beyond the maximum", args: () => ["local", "to-callout", "--timeout", "9999h"], says: "too long" },
     {
       name: "a proxy name that is not a valid label",
       args: () => ["local", "to-json", "--service-proxy-name", "my proxy"],
-      says: '"my proxy" is no value of a label',
+      says: '"my proxy" is not a label value',
     },
     {
       name: "a proxy name that is too long for a label",
       args: () => ["file", "-i", "x", "--service-proxy-name", `a,${"b".repeat(64)}`, "to-api"],
-      says: "it has 64 characters, and a value of a label has at most 63",
+      says: "it has 64 characters; a label value has at most 63",
     },
     {
       name: "a requested proxy name that is not a valid label",
       args: () => ["explain", "--node", "n1", "--service-proxy-name", "-x", "10.0.0.1:80"],
-      says: '"-x" is no value of a label',
+      says: '"-x" is not a label value',
     },
-    { name: "a node without a name", args: () => ["record", "--node", " "], says: "a node name is not empty" },
-    { name: "a socket without a name", args: () => ["local", "--api", "unix://", "to-json"], says: "is no address" },
+    { name: "a node without a name", args: () => ["record", "--node", " "], says: "a node name must not be empty" },
+    {
+      name: "a socket without a name",
+      args: () => ["local", "--api", "unix://", "to-json"],
+      says: "is not an address",
+    },
   ])("$name", async ({ args, says }) => {
     const program = kpng(args());
     expect(await program.ended).toBeGreaterThan(0);
@@ -304,6 +312,6 @@ describe("an invalid value is rejected before anything is served", () => {
   test("the error for a socket in a missing folder names the folder", async () => {
     const program = kpng(["file", "-i", "/dev/null", "to-api", "--listen", `unix://${missing()}`]);
     expect(await program.ended).toBe(1);
-    expect(program.stderr()).toContain(`there is no folder ${at("none")}`);
+    expect(program.stderr()).toContain(`folder ${at("none")} does not exist`);
   });
 });

@@ -153,7 +153,7 @@ describe("commands read files without a watcher", () => {
 
 describe("a missing or ambiguous name is rejected before a request is sent", () => {
   test.each([
-    [["get", "view", ""], "value '' is invalid for argument 'node'. a node name is not empty"],
+    [["get", "view", ""], "value '' is invalid for argument 'node'. a node name must not be empty"],
     [
       ["get", "view", "n1", "--endpoint", ""],
       "'--endpoint <pod-or-address>' argument '' is invalid. the value is empty",
@@ -175,7 +175,7 @@ describe("a missing or ambiguous name is rejected before a request is sent", () 
     ],
     [["get", "endpoints", ""], "value '' is invalid for argument 'pod-or-address'. the value is empty"],
     [["get", "endpoints", "--service", ""], "'--service <name>' argument '' is invalid. the value is empty"],
-    [["get", "endpoints", "--node", ""], "'--node <name>' argument '' is invalid. a node name is not empty"],
+    [["get", "endpoints", "--node", ""], "'--node <name>' argument '' is invalid. a node name must not be empty"],
     [
       ["get", "changes", "--service", "a/b/c"],
       "'--service <name>' argument 'a/b/c' is invalid. expected a Service as name or",
@@ -185,12 +185,12 @@ describe("a missing or ambiguous name is rejected before a request is sent", () 
       "'--service <name>' argument '/web' is invalid. expected a Service as name",
     ],
     [["get", "rules", ""], "value '' is invalid for argument 'rule-set'. the value is empty"],
-    [["explain", "--node", "", "a/b"], "'--node <name>' argument '' is invalid. a node name is not empty"],
-    [["explain", "--node", "n1", ""], "value '' is invalid for argument 'destination'. it is empty"],
-    [["explain", "--node", "n1", "--from", "", "a/b"], "'--from <sender>' argument '' is invalid. it is empty"],
+    [["explain", "--node", "", "a/b"], "'--node <name>' argument '' is invalid. a node name must not be empty"],
+    [["explain", "--node", "n1", ""], "value '' is invalid for argument 'destination'. the value is empty"],
+    [["explain", "--node", "n1", "--from", "", "a/b"], "'--from <sender>' argument '' is invalid. the value is empty"],
     [["trace", "default/"], "value 'default/' is invalid for argument 'service'. expected a Service as name or"],
-    [["trace", "--recording", ""], "'--recording <file>' argument '' is invalid. it is empty"],
-    [["record", "--node", ""], "'--node <name>' argument '' is invalid. a node name is not empty"],
+    [["trace", "--recording", ""], "'--recording <file>' argument '' is invalid. the value is empty"],
+    [["record", "--node", ""], "'--node <name>' argument '' is invalid. a node name must not be empty"],
   ])("%j", async (args, says) => {
     const program = kpng(...args);
     expect(await program.ended).toBe(2);

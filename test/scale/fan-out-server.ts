@@ -1,6 +1,6 @@
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
-import { looseOldGeneration } from "@kpng/process/run/v8-heap.ts";
+import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
 import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
@@ -59,7 +59,7 @@ function nextMarker(): ObjectChange {
 const handlers = {
   async start(options: StartOptions) {
     // `kpng to-api` does the same.
-    looseOldGeneration();
+    relaxOldGeneration();
     shape = options.shape;
     store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);

@@ -1,17 +1,18 @@
+/** Length and randomness of the delays between retries. */
 export interface BackoffOptions {
-  /** First delay, in milliseconds. Default 800; at least 1, because nothing doubled stays nothing. */
+  /** First delay, in milliseconds. Default 800; at least 1, because doubling 0 gives 0. */
   readonly minMs?: number | undefined;
   /** Longest delay, in milliseconds. Default 30 000. */
   readonly maxMs?: number | undefined;
-  /** What part of a delay is left to chance, 0 to 1. Default 0.5: between half of it and all of it. */
+  /** Random share of each delay, 0 to 1. Default 0.5: a delay lasts between half and all of its nominal length. */
   readonly jitter?: number | undefined;
   /** Returns a number from 0 up to but not including 1. Default Math.random. */
   readonly random?: (() => number) | undefined;
 }
 
 /**
- * Delays that double from `minMs` to `maxMs`, each cut by chance, so that thousands of nodes that lost the same peer do
- * not come back at the same moment.
+ * Delays between retries: they double from `minMs` to `maxMs`. Each is shortened at random, so that thousands of nodes
+ * that lost the same peer do not reconnect at the same moment.
  */
 export class Backoff {
   readonly #minMs: number;
@@ -28,14 +29,14 @@ export class Backoff {
     this.#stepMs = this.#minMs;
   }
 
-  /** Milliseconds to wait before the next try. */
+  /** Returns the delay before the next attempt, in milliseconds. */
   nextMs(): number {
     const stepMs = this.#stepMs;
     this.#stepMs = Math.min(stepMs * 2, this.#maxMs);
     return Math.round(stepMs * (1 - this.#jitter * this.#random()));
   }
 
-  /** Starts again at `minMs`: call it once a try has made progress, not only connected. */
+  /** Starts again at `minMs`. Call it when an attempt has made progress, not when it has only connected. */
   reset(): void {
     this.#stepMs = this.#minMs;
   }

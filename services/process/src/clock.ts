@@ -1,12 +1,12 @@
 import { waitMs } from "./wait.ts";
 
-/** Time, so that a test can be it. */
+/** Injectable clock. */
 export interface Clock {
-  /** Milliseconds since any fixed moment; never goes back. */
+  /** Monotonic time in milliseconds, from an arbitrary start. */
   readonly nowMs: () => number;
-  /** Resolves after so many milliseconds, or at once when the signal aborts; never rejects. */
+  /** Resolves after the given milliseconds, or as soon as the signal aborts; never rejects. */
   readonly wait: typeof waitMs;
 }
 
-/** The machine's: performance.now and its timers. */
+/** The real clock: `performance.now` and timers of Node.js. */
 export const realClock: Clock = { nowMs: () => performance.now(), wait: waitMs };

@@ -1,34 +1,36 @@
 import { pino } from "pino";
-import { Repeats } from "./repeats.ts";
+import { RepeatLimit } from "./repeat-limit.ts";
 
+/** Lowest severity that is logged. */
 export type LogLevel = "error" | "info" | "debug";
 
+/** Fields of a log line, by name. */
 export type LogFields = Readonly<Record<string, unknown>>;
 
 /**
- * Writes one JSON object a line to standard error.
+ * Structured log: one JSON object per line.
  *
- * The message is constant text, what varies goes into fields with names from the glossary. Bodies of objects are never
- * logged.
+ * The message is constant text; values that vary are fields, named as in the glossary. Contents of Kubernetes objects
+ * are never logged.
  */
 export interface Log {
   error(message: string, fields?: LogFields): void;
   info(message: string, fields?: LogFields): void;
   debug(message: string, fields?: LogFields): void;
-  /** A log whose lines all carry these fields. */
+  /** Returns a log that adds these fields to every line. */
   with(fields: LogFields): Log;
 }
 
 /**
- * Returns a log on standard error; `write` takes its lines instead where a test reads them. Lines that repeat are held
- * back, see {@link Repeats}; those of "debug" are not.
+ * Returns a log that writes to standard error, or to `write` in tests. Repeated lines are held back (see
+ * {@link RepeatLimit}), except lines of level "debug".
  */
 export function createLog(
   level: LogLevel = "info",
   write?: (line: string) => void,
-  repeats: Repeats = new Repeats(),
+  repeats: RepeatLimit = new RepeatLimit(),
 ): Log {
-  // Synchronous: a line that explains a crash must be out before the process is gone.
+  // Synchronous: a line that explains a crash must be written before the process exits.
   const destination = write === undefined ? standardError() : { write };
   const options = {
     level,
@@ -41,28 +43,31 @@ export function createLog(
 
 function standardError(): pino.DestinationStream {
   const destination = pino.destination({ dest: 2, sync: true });
-  // A full disk or a reader that is gone costs lines of the log, and not the node its rules.
+  // A full disk or a closed pipe may lose log lines, but must not stop a process that maintains rules.
   destination.on("error", () => undefined);
   return destination;
 }
 
-/** `bound` is the key of the fields that all lines carry. */
-function wrap(logger: pino.Logger, repeats: Repeats, bound: string): Log {
-  const say = (level: "error" | "info", message: string, fields: LogFields = {}): void => {
+/** `boundKey` is the key of the fields that the logger adds to every line. */
+function wrap(logger: pino.Logger, repeats: RepeatLimit, boundKey: string): Log {
+  const write = (level: "error" | "info", message: string, fields: LogFields = {}): void => {
     if (!logger.isLevelEnabled(level)) return;
-    repeats.say(`${level} ${message}${bound}${keyOf(fields)}`, (repeated) =>
+    repeats.add(`${level} ${message}${boundKey}${keyOf(fields)}`, (repeated) =>
       logger[level](repeated === 0 ? fields : { ...fields, repeated }, message),
     );
   };
   return {
-    error: (message, fields) => say("error", message, fields),
-    info: (message, fields) => say("info", message, fields),
+    error: (message, fields) => write("error", message, fields),
+    info: (message, fields) => write("info", message, fields),
     debug: (message, fields) => logger.debug(fields ?? {}, message),
-    with: (fields) => wrap(logger.child(fields), repeats, `${bound}${keyOf(fields)}`),
+    with: (fields) => wrap(logger.child(fields), repeats, `${boundKey}${keyOf(fields)}`),
   };
 }
 
-/** What tells a line from others: its texts. Numbers, and those in a reason, differ from one repetition to the next. */
+/**
+ * Key under which lines count as repetitions of each other: all text fields. Numeric fields, numbers in a reason, and
+ * trace ids vary between repetitions and are left out.
+ */
 function keyOf(fields: LogFields): string {
   let key = "";
   for (const [name, value] of Object.entries(fields)) {
@@ -72,7 +77,7 @@ function keyOf(fields: LogFields): string {
   return key;
 }
 
-/** The message of anything that was thrown, with the messages of its causes. */
+/** Returns the message of a thrown value, followed by the messages of its causes. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const message = error.message === "" ? error.name : error.message;

@@ -10,22 +10,22 @@ test.each([
   { text: "1.5h", ms: 5_400_000 },
   { text: "0", ms: 0 },
   { text: "576h", ms: 2_073_600_000 },
-])("$text is $ms ms", ({ text, ms }) => {
+])("the duration $text is $ms ms", ({ text, ms }) => {
   expect(parseDurationMs(text)).toBe(ms);
 });
 
-test.each(["", "-5s", "soon", "1e3", "10000h", "99999999999"])("%j is no time that a timer can wait", (text) => {
+test.each(["", "-5s", "soon", "1e3", "10000h", "99999999999"])("%j is rejected as a duration", (text) => {
   expect(() => parseDurationMs(text)).toThrow();
 });
 
-test("no time at all is refused where it would mean to go on without a pause", () => {
+test("a delay of 0 is rejected where it would mean retrying without a pause", () => {
   expect(() => parsePositiveDurationMs("0s")).toThrow("at least 1ms");
   const backoff = new Backoff({ minMs: 0, maxMs: 30_000, random: () => 0.999 });
   expect(Array.from({ length: 12 }, () => backoff.nextMs()).at(-1)).toBeGreaterThan(1_000);
 });
 
-test("a node without a name is refused", () => {
-  expect(() => nodeNameOption.parse?.(" ", undefined)).toThrow("not empty");
+test("an empty node name is rejected", () => {
+  expect(() => nodeNameOption.parse?.(" ", undefined)).toThrow("must not be empty");
   expect(nodeNameOption.parse?.("n1", undefined)).toBe("n1");
 });
 
@@ -36,7 +36,7 @@ test.each([
   { args: ["--flag=true", "--flag=false"], value: false },
   { args: ["--flag=false", "--flag"], value: true },
   { args: ["--flag", "rest"], value: true },
-])("an option without a value: $args is $value", ({ args, value }) => {
+])("$args sets an option without a value to $value, whatever the environment says", ({ args, value }) => {
   for (const env of ["true", "false"]) {
     vi.stubEnv("KPNG_FLAG", env);
     const command = addOptions(new Command().argument("[rest]"), [{ flags: "--flag", description: "a flag" }]);
@@ -45,7 +45,7 @@ test.each([
   }
 });
 
-test("an option without a value takes no other text", () => {
+test("an option without a value rejects other values than true and false", () => {
   const command = addOptions(new Command().exitOverride().configureOutput({ writeErr: () => undefined }), [
     { flags: "--flag", description: "a flag" },
   ]);

@@ -1,6 +1,6 @@
 import { CodedError } from "./coded-error.ts";
 
-/** What can go wrong in what all processes share; each code has a row in docs/errors.md. */
+/** Codes of the errors of this package. */
 export type ProcessErrorCode =
   | "BAD_OPTION"
   | "LISTEN_FAILED"
@@ -9,7 +9,7 @@ export type ProcessErrorCode =
   | "REQUEST_FAILED"
   | "OUTPUT_FAILED";
 
-/** An error of what all processes share. */
+/** An error in a part that all processes share, such as options or listeners. */
 export class ProcessError extends CodedError<ProcessErrorCode> {
   override readonly name = "ProcessError";
 }

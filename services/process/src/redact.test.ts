@@ -22,6 +22,6 @@ test.each([
   () => parseApiAddress("http://user:secret@host", false),
   () => parseApiAddress("user:secret@host:99999", true),
   () => parseHostPort("user:secret@host:1", "--listen"),
-])("no message has the password of an address that is refused: %s", (parse) => {
+])("the error for an invalid address does not contain its password: %s", (parse) => {
   expect(parse).toThrow(/^\[BAD_OPTION\] --(api|listen) "(http:\/\/)?\*\*\*@host/);
 });

@@ -1,10 +1,10 @@
 /**
- * An address as it may be printed: what stands before an `@` in it, or in a list of them, may be somebody's password and
- * is left out.
+ * Returns an address, or a list of addresses, in a form that may be printed: everything before the last `@` is hidden,
+ * because it may contain a password.
  *
  * *Example:* `http://user:secret@host:80` is `http://***@host:80`.
  */
 export function withoutCredentials(address: string): string {
-  // From the scheme on to the last @: a password may hold what is not allowed in one, slashes and commas too.
+  // Up to the last @: a password may contain characters that are not allowed in one, such as slashes and commas.
   return address.replace(/^([a-z0-9+.-]+:\/\/)?.*@/is, "$1***@");
 }

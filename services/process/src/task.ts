@@ -3,8 +3,8 @@ export interface Task {
   /** Name in logs and metrics, e.g. "source/kube". */
   readonly name: string;
   /**
-   * Runs until `signal` aborts, then resolves. Rejects on a failure that the task cannot mend itself: the process then
-   * ends, and its supervisor starts it again.
+   * Runs until `signal` aborts, then resolves. Rejects on a failure that the task cannot recover from: the process then
+   * exits, and its supervisor restarts it.
    */
   run(signal: AbortSignal): Promise<void>;
 }

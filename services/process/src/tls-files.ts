@@ -3,32 +3,35 @@ import { readFileSync } from "node:fs";
 import type { OptionSpec } from "./options.ts";
 import { ProcessError } from "./process-error.ts";
 
-/** Paths of PEM files; undefined where the option is not set. */
+/** Paths of PEM files, from the options; undefined if the option is not set. */
 export interface TlsPaths {
   readonly key?: string | undefined;
   readonly crt?: string | undefined;
   readonly ca?: string | undefined;
 }
 
-/** Contents of PEM files, checked. */
+/** Checked contents of PEM files. */
 export interface TlsFiles {
   readonly key?: Buffer | undefined;
   readonly cert?: Buffer | undefined;
   readonly ca?: Buffer | undefined;
 }
 
-/** The three options of KPNG with a prefix: "listen-", "api-client-" or "". */
+/**
+ * Returns KPNG's three TLS options with a prefix: "listen-", "api-client-" or "". `what` completes "certificate for".
+ */
 export function tlsOptions(prefix: string, what: string): readonly OptionSpec[] {
   return [
     { flags: `--${prefix}tls-key <file>`, description: `private key for ${what}, PEM` },
     { flags: `--${prefix}tls-crt <file>`, description: `certificate for ${what}, PEM` },
-    { flags: `--${prefix}tls-ca <file>`, description: `certificates that the peer of ${what} is checked against, PEM` },
+    { flags: `--${prefix}tls-ca <file>`, description: `CA certificates to verify the peer of ${what}, PEM` },
   ];
 }
 
 /**
- * Reads and checks the files of a server: all three or none, as in KPNG, where any of them makes client certificates
- * mandatory. Returns undefined for none.
+ * Reads and checks the files of a server; returns undefined if no option is set.
+ *
+ * All three files are required, as in KPNG: a server with TLS always demands client certificates.
  *
  * Errors: TLS_FILES, with the option and the file.
  */
@@ -42,14 +45,15 @@ export function readServerTls(
   if (key === undefined || crt === undefined || ca === undefined) {
     throw new ProcessError(
       "TLS_FILES",
-      `a TLS listener checks its clients and needs all three files; missing: ${missing.map((name) => `--${prefix}tls-${name}`).join(", ")}`,
+      `a TLS listener verifies client certificates and needs all three files; missing: ${missing.map((name) => `--${prefix}tls-${name}`).join(", ")}`,
     );
   }
   return { ...readPair(prefix, key, crt), ca: readCertificate(`--${prefix}tls-ca`, ca) };
 }
 
 /**
- * Reads and checks the files of a client: a key with its certificate, a CA, or both. Returns undefined for none.
+ * Reads and checks the files of a client: a key with its certificate, CA certificates, or both. Returns undefined if no
+ * option is set.
  *
  * Errors: TLS_FILES, with the option and the file.
  */
@@ -70,7 +74,7 @@ function readPair(prefix: string, keyPath: string, crtPath: string): { readonly 
   try {
     isPair = new X509Certificate(cert).checkPrivateKey(createPrivateKey(key));
   } catch (cause) {
-    throw new ProcessError("TLS_FILES", `--${prefix}tls-key ${keyPath} holds no private key in PEM form`, { cause });
+    throw new ProcessError("TLS_FILES", `--${prefix}tls-key ${keyPath} is not a private key in PEM form`, { cause });
   }
   if (!isPair)
     throw new ProcessError(
@@ -85,7 +89,7 @@ function readCertificate(option: string, path: string): Buffer {
   try {
     new X509Certificate(pem);
   } catch (cause) {
-    throw new ProcessError("TLS_FILES", `${option} ${path} holds no certificate in PEM form`, { cause });
+    throw new ProcessError("TLS_FILES", `${option} ${path} is not a certificate in PEM form`, { cause });
   }
   return pem;
 }

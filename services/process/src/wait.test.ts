@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Wakeup } from "./wait.ts";
 
-test("who waits is called once; who waits again is called by the next wake", () => {
+test("a callback is called once per wake, and again only if it waits again", () => {
   const wakeup = new Wakeup();
   let calls = 0;
   const again = (): void => {
@@ -16,7 +16,7 @@ test("who waits is called once; who waits again is called by the next wake", () 
   expect(calls).toBe(2);
 });
 
-test("who is cancelled by another who is woken is not called", () => {
+test("a callback that another callback of the same wake cancels is not called", () => {
   const wakeup = new Wakeup();
   const called: string[] = [];
   const late = (): void => void called.push("late");

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Resolves after `ms` milliseconds, or at once when `signal` aborts; never rejects. */
+/** Resolves after `ms` milliseconds, or as soon as `signal` aborts; never rejects. */
 export async function waitMs(ms: number, signal: AbortSignal): Promise<void> {
   if (signal.aborted) return;
   await sleep(ms, undefined, { signal }).catch(() => undefined);
@@ -12,10 +12,10 @@ export function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }
 
-/** Something that can be waited for again and again: all who wait are woken by the next `wake`. */
+/** A repeatable event: each call of `wake` wakes everything that waits at that time. */
 export class Wakeup {
   #waiting = new Set<() => void>();
-  /** Those that were woken last; who is cancelled before its turn comes is not called. */
+  /** Callbacks of the `wake` in progress; `cancel` removes a callback that has not been called yet. */
   #woken = new Set<() => void>();
 
   wake(): void {
@@ -26,7 +26,7 @@ export class Wakeup {
     woken.clear();
   }
 
-  /** Resolves at the next `wake`, or when `signal` aborts; nothing is left behind either way. */
+  /** Resolves at the next `wake`, or when `signal` aborts. Leaves no listener behind in either case. */
   wait(signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.resolve();
     return new Promise((resolve) => {
@@ -40,17 +40,18 @@ export class Wakeup {
     });
   }
 
-  /** Calls back once, at the next `wake`, unless cancelled; a callback that waits already waits once. */
+  /** Calls `callback` once, at the next `wake`. Adding a callback that is already waiting has no effect. */
   call(callback: () => void): void {
     this.#waiting.add(callback);
   }
 
+  /** Removes a callback that {@link call} added. */
   cancel(callback: () => void): void {
     this.#waiting.delete(callback);
     this.#woken.delete(callback);
   }
 
-  /** How many wait now. */
+  /** Number of callbacks and promises that wait now. */
   get waitingCount(): number {
     return this.#waiting.size;
   }

@@ -1,14 +1,16 @@
 /**
- * The system's clock with fractions of a millisecond, which Date.now lacks: the monotonic clock, held within the
- * millisecond that Date.now names. What it gives may be compared with another process of this machine, and it follows
- * the clock when that is set or slewed.
+ * The system clock with fractions of a millisecond, which Date.now lacks.
+ *
+ * It is the monotonic clock plus an offset, corrected so that the result stays within the millisecond that Date.now
+ * returns. Its times can be compared with those of another process on this machine. It follows the system clock when
+ * that is set or slewed.
  */
 export class WallClock {
   readonly #dateMs: () => number;
   readonly #monotonicMs: () => number;
   #offsetMs: number;
 
-  /** `offsetMs`: where the monotonic clock began, as well as it is known. */
+  /** `offsetMs` is the best known time at which the monotonic clock was 0, in milliseconds since 1970. */
   constructor(
     dateMs: () => number = Date.now,
     monotonicMs: () => number = () => performance.now(),
@@ -19,13 +21,14 @@ export class WallClock {
     this.#offsetMs = offsetMs;
   }
 
-  /** Milliseconds since 1970. */
+  /** Milliseconds since 1970, with fractions. */
   now(): number {
     const earliestMs = this.#dateMs();
     const monotonicMs = this.#monotonicMs();
     const nowMs = monotonicMs + this.#offsetMs;
     if (nowMs >= earliestMs && nowMs <= earliestMs + 1) return nowMs;
-    // Between two looks at the date, so that a thread that was put aside there does not take the pause for an error.
+    // The monotonic clock is read between two reads of the date, so that a thread that is descheduled in between does
+    // not take the pause for an error of the offset.
     const latestMs = this.#dateMs() + 1;
     if (nowMs < earliestMs) this.#offsetMs += earliestMs - nowMs;
     else if (nowMs > latestMs) this.#offsetMs += latestMs - nowMs;

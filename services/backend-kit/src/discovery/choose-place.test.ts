@@ -62,6 +62,7 @@ test("a name that cannot be resolved is what it was before", async () => {
 
 test("an address that is none is refused", () => {
   expect(() => parseApis("10.0.0.1:1,a b", false)).toThrow("[BAD_OPTION]");
-  for (const nothing of ["", ","]) expect(() => parseApis(nothing, false)).toThrow(`--api "${nothing}" is no address`);
-  expect(() => parseApis("http://user:sec,ret@host", false)).toThrow('--api "http://***@host" is no address');
+  for (const nothing of ["", ","])
+    expect(() => parseApis(nothing, false)).toThrow(`--api "${nothing}" is not an address`);
+  expect(() => parseApis("http://user:sec,ret@host", false)).toThrow('--api "http://***@host" is not an address');
 });

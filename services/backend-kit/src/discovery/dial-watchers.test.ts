@@ -6,7 +6,7 @@ import { join } from "node:path";
 import type { Transport } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
-import { comeAgain } from "@kpng/process/connection/retry-pushback.ts";
+import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { makeCertificates } from "@kpng/process/testing/certificates.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -153,7 +153,7 @@ test("a watcher that asks to move is as good as any other next time", async () =
   const asked: string[] = [];
   const play = (name: string) =>
     playWatcher(({ index }) => {
-      if (index > 0) throw comeAgain("move", 0);
+      if (index > 0) throw retryLaterError("move", 0);
       asked.push(name);
       return [reset, sync()];
     });

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { comeAgain } from "@kpng/process/connection/retry-pushback.ts";
+import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { describe, expect, test } from "vitest";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
 import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
@@ -143,7 +143,7 @@ test.each([
   { name: "nobody waits longer than a minute", pushbackMs: 900_000, kind: "refused", delayMs: 60_000 },
 ])("$name", async ({ pushbackMs, kind, delayMs }) => {
   await using watcher = await playWatcher(({ stream, index }) => {
-    if (stream === 0) throw comeAgain("busy", pushbackMs);
+    if (stream === 0) throw retryLaterError("busy", pushbackMs);
     return index === 0 ? [reset, ...world, sync()] : "end";
   });
   const { states, delaysMs } = await follow(watcher, async (next) => {
@@ -155,7 +155,7 @@ test.each([
 
 test("a watcher that asks to move after each first batch is not followed without a pause", async () => {
   await using watcher = await playWatcher(({ stream, index }) => {
-    if (index > 0 && stream < 3) throw comeAgain("move", 0);
+    if (index > 0 && stream < 3) throw retryLaterError("move", 0);
     return index === 0 ? [reset, ...world, sync()] : "end";
   });
   const all = async (next: () => Promise<ViewUpdate>): Promise<void> => {

@@ -1,5 +1,5 @@
 import { type OptionSpec, parseDurationMs, repeatableSome } from "@kpng/process/options.ts";
-import { looseOldGeneration } from "@kpng/process/run/v8-heap.ts";
+import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
@@ -70,7 +70,7 @@ Examples:
   grpcurl -plaintext -d '{"NodeName":"n1"}' 127.0.0.1:12090 localv1.Sets/Watch
 `,
   make: (options, store, context) => {
-    looseOldGeneration();
+    relaxOldGeneration();
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const routes = routesOptions(readProxyNames(options), store, context);
     return serveTask({

@@ -29,8 +29,8 @@ export type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports"
  * Returns the bytes of an endpoint's message: with `isExtended` the whole message, else exactly KPNG's. They are valid
  * until the next call of a function here.
  *
- * *Cost:* a tenth of the library's encoder (`npm run bench -- wire`): a node that connects needs a message of its own for
- * each endpoint that runs on it.
+ * *Cost:* a tenth of the library's encoder (`npm run bench -- wire`): a node that connects needs a message of its own
+ * for each endpoint that runs on it.
  */
 export function endpointBytes(endpoint: ViewEndpoint, service: Service, isExtended: boolean): Uint8Array {
   begin(endpoint);
@@ -42,8 +42,8 @@ export function endpointBytes(endpoint: ViewEndpoint, service: Service, isExtend
 }
 
 /**
- * Returns KPNG's message, and what it does not say but tells endpoints apart: which address is in use, where that is not
- * the first of the sorted ones, and the protocols of ports, where they are not TCP. Valid until the next call.
+ * Returns KPNG's message, and what it does not say but tells endpoints apart: which address is in use, where that is
+ * not the first of the sorted ones, and the protocols of ports, where they are not TCP. Valid until the next call.
  */
 export function distinctEndpointBytes(endpoint: KpngEndpoint, service: Service): Uint8Array {
   const { addresses, ports } = endpoint;

@@ -1,7 +1,10 @@
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { WireType } from "@bufbuild/protobuf/wire";
 
-/** The tag of each field of a message, by the field's name. A tag precedes a field on the wire: its number and wire type. */
+/**
+ * The tag of each field of a message, by the field's name. A tag precedes a field on the wire: its number and wire
+ * type.
+ */
 export type FieldTags<S extends DescMessage> = { readonly [Name in keyof S["field"]]: number };
 
 /** Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path`: field 2, length-delimited. */

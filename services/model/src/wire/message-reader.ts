@@ -4,8 +4,8 @@ import { WireError } from "./wire-error.ts";
 const maxScale = 0x80 ** 7;
 
 /**
- * Reads the fields of a protobuf message one after the other, and those of embedded messages in place, without a reader or
- * a copy of their own.
+ * Reads the fields of a protobuf message one after the other, and those of embedded messages in place, without a reader
+ * or a copy of their own.
  *
  * For messages of a few known fields that arrive so often that the library's decoder would dominate
  * (`npm run bench -- wire`).
@@ -52,7 +52,10 @@ export class MessageReader {
     return content;
   }
 
-  /** Enters an embedded message: {@link next} then returns its fields, and 0 at its end. The result is for {@link close}. */
+  /**
+   * Enters an embedded message: {@link next} then returns its fields, and 0 at its end. The result is for {@link
+   * close}.
+   */
   open(): number {
     const outerEnd = this.#end;
     const end = this.number() + this.#at;

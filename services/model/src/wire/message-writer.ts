@@ -8,8 +8,8 @@ const maxNumberBytes = maxUint32Bytes + 10;
  * Encodes protobuf messages one after the other, in a buffer that is reused.
  *
  * For messages of which there are as many as endpoints: the library's encoder takes several times as long
- * (`npm run bench -- wire`). Each field is named by its tag (see `tagsOf`). The result equals the library's if fields are
- * written in ascending order of their numbers; as in proto3, a field with its default value is left out.
+ * (`npm run bench -- wire`). Each field is named by its tag (see `tagsOf`). The result equals the library's if fields
+ * are written in ascending order of their numbers; as in proto3, a field with its default value is left out.
  *
  * *Bound:* the buffer stays twice as long as the longest message so far.
  *

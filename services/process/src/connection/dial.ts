@@ -7,26 +7,26 @@ import { withoutCredentials } from "../redact.ts";
 import type { TlsFiles } from "../tls-files.ts";
 import { pingHeader, SilenceLimit } from "./silence-limit.ts";
 
-/** Where a watcher is reached. */
+/** Address of a watcher. */
 export type ApiAddress =
   | { readonly kind: "tcp"; readonly host: string; readonly port: number; readonly isTls: boolean }
   | { readonly kind: "unix"; readonly path: string };
 
-/** The watcher's standard port, as in KPNG. */
+/** Default port of the watcher, as in KPNG. */
 export const standardApiPort = 12_090;
 
 /**
- * Parses `--api`.
+ * Parses the value of `--api`.
  *
  * | text | meaning |
  * |---|---|
- * | `127.0.0.1:12090`, `[::1]:12090`, `watcher.kube-system:12090` | TCP; TLS if files are given |
- * | `watcher` | the same at port 12090 |
- * | `tcp://host:port` | as `host:port` |
+ * | `127.0.0.1:12090`, `[::1]:12090`, `watcher.kube-system:12090` | TCP; with TLS if TLS files are given |
+ * | `watcher` | host with port 12090 |
+ * | `tcp://host:port` | same as `host:port` |
  * | `http://host:port`, `https://host:port` | TCP without or with TLS |
- * | `unix:///run/kpng.sock`, `unix://kpng.sock` | a unix socket |
+ * | `unix:///run/kpng.sock`, `unix://kpng.sock` | unix socket |
  *
- * `shown` is what a message calls it. Errors: BAD_OPTION.
+ * `shown` is the address in error messages. Errors: BAD_OPTION.
  */
 export function parseApiAddress(text: string, hasTlsFiles: boolean, shown = withoutCredentials(text)): ApiAddress {
   const unix = /^unix:(?:\/\/)?(\/?[^/].*)$/.exec(text);
@@ -38,26 +38,27 @@ export function parseApiAddress(text: string, hasTlsFiles: boolean, shown = with
   const port = Number(match?.[3] ?? standardApiPort);
   if (host === undefined || port < 1 || port > 65_535) {
     const hint = shown.includes("@")
-      ? "it names a user, and a watcher asks for client certificates alone"
+      ? "a user name is not supported, watchers authenticate clients by certificate"
       : "write host:port, [IPv6]:port or unix:///path";
-    throw new ProcessError("BAD_OPTION", `--api "${shown}" is no address: ${hint}`);
+    throw new ProcessError("BAD_OPTION", `--api "${shown}" is not an address: ${hint}`);
   }
   if (url?.[1] === "http" && hasTlsFiles) {
-    throw new ProcessError("BAD_OPTION", `--api "${shown}" says no TLS, but TLS files are given`);
+    throw new ProcessError("BAD_OPTION", `--api "${shown}" disables TLS, but TLS files are given`);
   }
   return { kind: "tcp", host, port, isTls: url?.[1] === "https" || hasTlsFiles };
 }
 
+/** Address and limits of a connection to a watcher. */
 export interface DialOptions {
-  /** See parseApiAddress. */
+  /** See {@link parseApiAddress}. */
   readonly api: string;
   readonly tls?: TlsFiles | undefined;
-  /** Largest message that is accepted, in bytes. Default 64 MiB; KPNG's `--max-msg-size`. */
+  /** Largest message that is accepted, in bytes. Default 64 MiB. Source: KPNG's `--max-msg-size`. */
   readonly maxMessageBytes?: number | undefined;
 }
 
 /**
- * Returns a gRPC transport to a watcher; it connects when it is first used, and again after a loss.
+ * Returns a gRPC transport to a watcher. It connects when it is first used, and reconnects after a loss.
  *
  * Errors: BAD_OPTION.
  */
@@ -67,11 +68,11 @@ export function dial({ api, tls, maxMessageBytes = 64 * 1024 * 1024 }: DialOptio
   const transport = createGrpcTransport({
     baseUrl: baseUrlOf(address),
     readMaxBytes: maxMessageBytes,
-    // Nodes send a name and receive everything: asking for compressed messages costs the watcher CPU for each of them.
+    // Compression would cost the watcher CPU for every message to every node.
     acceptCompression: [],
-    // A watcher that lost its power never closes the connection: the kernel's probes notice, and an unanswered ping. Pings
-    // stay rare, because a Go server ends a connection that pings it more often than every five minutes. Ours say how
-    // often they ping.
+    // A watcher that loses power does not close its connections; TCP keepalive or an unanswered ping detects that.
+    // Pings are rare, because a Go server closes a connection with more than one ping in five minutes. Our watchers
+    // ping their clients instead; see SilenceLimit.
     pingIntervalMs: 330_000,
     pingTimeoutMs: 20_000,
     nodeOptions: { createConnection: () => silence.watch(openSocket(address, tls)) },
@@ -95,7 +96,7 @@ function baseUrlOf(address: ApiAddress): string {
 function openSocket(address: ApiAddress, tls: TlsFiles | undefined): Socket {
   if (address.kind === "unix") return connectSocket(address.path);
   const { host, port } = address;
-  // An address is no name that a certificate is asked for by (RFC 6066 §3).
+  // SNI takes host names only, not addresses (RFC 6066 §3).
   const serverName = isIP(host) === 0 ? { servername: host } : {};
   const socket = address.isTls
     ? connectTls({ host, port, ALPNProtocols: ["h2"], minVersion: "TLSv1.2", ...serverName, ...tls })

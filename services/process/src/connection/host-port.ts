@@ -2,7 +2,7 @@ import { ProcessError } from "../process-error.ts";
 import { withoutCredentials } from "../redact.ts";
 
 /**
- * Splits `host:port`, the value of `option`. A missing host means all addresses.
+ * Splits `host:port`, the value of the named option. An undefined host stands for all addresses.
  *
  * Errors: BAD_OPTION.
  */

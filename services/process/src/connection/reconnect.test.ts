@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Reconnect } from "./reconnect.ts";
-import { comeAgain } from "./retry-pushback.ts";
+import { retryLaterError } from "./retry-pushback.ts";
 
 let folder = "";
 beforeAll(() => {
@@ -12,11 +12,11 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-/** What the system says of a connect that fails, as a stream's error wraps it. */
+/** Returns the error of a failed connect, wrapped as in the error of a stream. */
 function failToConnect(target: NetConnectOpts): Promise<Error> {
   return new Promise((resolve, reject) => {
     const socket = connect(target);
-    socket.once("connect", () => reject(new Error("somebody listens there")));
+    socket.once("connect", () => reject(new Error("a process listens on the target")));
     socket.once("error", (cause) =>
       resolve(new Error("the stream broke", { cause: new Error("unavailable", { cause }) })),
     );
@@ -41,8 +41,8 @@ function delays(reconnect: Reconnect, ends: readonly unknown[]): readonly number
 const noChance = { minMs: 1_000, random: () => 0 };
 const broken = new Error("the stream broke");
 
-describe("while nobody serves", () => {
-  test("a unix socket that is not there, or that nobody listens on, it is tried each second", async () => {
+describe("without a listener", () => {
+  test("a unix socket, missing or stale, is retried every second", async () => {
     const stale = join(folder, "stale.sock");
     writeFileSync(stale, "");
     for (const path of [join(folder, "none.sock"), stale]) {
@@ -52,7 +52,7 @@ describe("while nobody serves", () => {
     }
   });
 
-  test("a port, all nodes stay away for longer and longer", async () => {
+  test("a TCP port is retried with growing delays", async () => {
     const error = await failToConnect({ host: "127.0.0.1", port: await unusedPort() });
     expect(delays(new Reconnect(noChance), Array(6).fill(error))).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 30_000]);
   });
@@ -60,13 +60,13 @@ describe("while nobody serves", () => {
   test.each([
     { minMs: 50, expected: [50, 100, 200, 400, 800, 1_000, 1_000] },
     { minMs: 5_000, expected: [5_000, 5_000, 5_000] },
-  ])("a unix socket, a first delay of $minMs ms is heeded", async ({ minMs, expected }) => {
+  ])("a unix socket is first retried after $minMs ms", async ({ minMs, expected }) => {
     const error = await failToConnect({ path: join(folder, "none.sock") });
     expect(delays(new Reconnect({ minMs }), Array(expected.length).fill(error))).toEqual(expected);
   });
 });
 
-test("a socket that is served, and whose streams break, is left alone for longer and longer, whoever was away between", async () => {
+test("a served unix socket whose streams break is retried with growing delays, also if the listener was away in between", async () => {
   const away = await failToConnect({ path: join(folder, "none.sock") });
   const reconnect = new Reconnect(noChance);
   expect(delays(reconnect, [broken, broken, away, away, broken])).toEqual([1_000, 2_000, 1_000, 1_000, 4_000]);
@@ -74,7 +74,7 @@ test("a socket that is served, and whose streams break, is left alone for longer
   expect(delays(reconnect, [broken])).toEqual([1_000]);
 });
 
-test("a server that says when to come again is obeyed", () => {
+test("a client retries after the delay that the server asks for", () => {
   const reconnect = new Reconnect(noChance);
-  expect(delays(reconnect, [comeAgain("busy", 17_000)])).toEqual([17_000]);
+  expect(delays(reconnect, [retryLaterError("busy", 17_000)])).toEqual([17_000]);
 });

@@ -1,38 +1,43 @@
 import { Backoff, type BackoffOptions } from "../backoff.ts";
 import { pushbackOf } from "./retry-pushback.ts";
 
-/** Why a stream ended, and when the next one is to be opened. */
+/** Why a stream ended, and the delay before the next one. */
 export interface StreamEnd {
   /**
-   * - lost: it broke, or could not be opened.
-   * - refused: the server is busy and said when to come again.
-   * - moved: it was in order, and the server asked to go on elsewhere.
+   * - lost: the stream broke, or could not be opened.
+   * - refused: the server is busy and asked the client to retry later.
+   * - moved: the server ended a working stream and asked the client to reconnect, usually to another replica.
    */
   readonly kind: "lost" | "refused" | "moved";
+  /** Delay before the next stream, in milliseconds. */
   readonly delayMs: number;
 }
 
-/** A stream that lasted less than this was not in order, whatever its end says: else two could go round without a pause. */
-const orderlyMs = 1_000;
+/**
+ * Shortest duration of a working stream, in milliseconds. After a shorter one the delay doubles, even if the server
+ * asks for an immediate retry: otherwise two servers could send a client back and forth without a pause.
+ */
+const minStreamMs = 1_000;
 
 /**
- * Longest delay while nobody serves the unix socket that is asked, in milliseconds, unless `minMs` is longer.
+ * Longest delay while no process listens on the unix socket, in milliseconds, unless `minMs` is longer.
  *
- * A long delay, and chance in it, keep thousands of nodes from meeting one server at once. On a socket of this machine
- * there are a few backends, and a connect that fails costs half a millisecond of CPU; what a long delay costs is that all
- * changes wait for as long after the server is back.
+ * Long random delays keep thousands of nodes from connecting to one server at once. A unix socket has only the few
+ * backends of its machine as clients, and a failed connect costs half a millisecond of CPU, so a short delay is better:
+ * changes wait until the client reconnects.
  */
 const localMaxMs = 1_000;
 
 /**
- * When to open a stream again: when the server says (gRFC A6), else after a random part of a delay that doubles, because
- * whatever ended this stream has most often ended thousands of others in the same moment.
+ * Delays between the streams of a client: the time that the server asks for (gRFC A6), otherwise a random part of a
+ * delay that doubles, because the cause usually ended thousands of other streams at the same moment.
  *
- * A unix socket that nobody serves is tried again each second. One that is served and whose stream breaks is not: the
- * server may have made a whole view for it, and would again.
+ * A unix socket without a listener is retried every second. If the socket has a listener and its stream breaks, the
+ * delay doubles as for TCP: each new stream may cost the server a whole view.
  */
 export class Reconnect {
   readonly #backoff: Backoff;
+  /** For a unix socket without a listener. */
   readonly #local: Backoff;
   readonly #nowMs: () => number;
   #openedAtMs = 0;
@@ -45,34 +50,35 @@ export class Reconnect {
     this.#nowMs = nowMs;
   }
 
+  /** Must be called when a stream is opened. */
   opening(): void {
     this.#openedAtMs = this.#nowMs();
     this.#hasProgress = false;
   }
 
-  /** The stream brought something. */
+  /** Must be called when the stream has delivered something: delays start at `minMs` again. */
   progressed(): void {
     this.#hasProgress = true;
     this.#backoff.reset();
     this.#local.reset();
   }
 
-  /** `error` is what the stream ended with; undefined for one that ended without any. */
+  /** Must be called when the stream has ended, with its error if there was one. Returns what to do next. */
   ended(error?: unknown): StreamEnd {
-    if (isSocketUnserved(error)) return { kind: "lost", delayMs: this.#local.nextMs() };
+    if (hasNoListener(error)) return { kind: "lost", delayMs: this.#local.nextMs() };
     const pushbackMs = pushbackOf(error);
     if (pushbackMs === undefined) return { kind: "lost", delayMs: this.#backoff.nextMs() };
-    const isOrderly = this.#hasProgress && this.#nowMs() - this.#openedAtMs >= orderlyMs;
-    const delayMs = pushbackMs > 0 || isOrderly ? pushbackMs : this.#backoff.nextMs();
+    const isWorking = this.#hasProgress && this.#nowMs() - this.#openedAtMs >= minStreamMs;
+    const delayMs = pushbackMs > 0 || isWorking ? pushbackMs : this.#backoff.nextMs();
     return { kind: this.#hasProgress ? "moved" : "refused", delayMs };
   }
 }
 
 /**
- * True if the connect() to a unix socket failed: there is no file, nobody listens, or it may not be opened. An error that
- * wraps the system's is looked into. Such an error names a path as address, and has no port.
+ * True if an error, or one of its causes, is a failed connect() to a unix socket: there is no file, no listener, or no
+ * permission. Such an error has a path as its address, and no port.
  */
-function isSocketUnserved(error: unknown): boolean {
+function hasNoListener(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if ("syscall" in cause && cause.syscall === "connect") return "address" in cause && !("port" in cause);
   }

@@ -1,30 +1,31 @@
 import type { Socket } from "node:net";
 
-/** Response header with which a watcher says how often it pings its clients, in milliseconds. */
+/** Response header of a watcher: its interval between two pings of a client, in milliseconds. */
 export const pingHeader = "kpng-ping-ms";
 
-/** How many pings may be missing before a peer counts as gone. */
+/** Number of missing pings after which a connection is closed. */
 const missingPings = 3;
 
-/** How often the sockets are looked at between two pings. */
-const looksPerPing = 2;
+/** Checks of the sockets in the interval between two pings. */
+const checksPerPing = 2;
 
 /**
- * Ends connections to a peer that said how often it pings and from which nothing comes any more.
+ * Closes connections on which the announced pings of the peer no longer arrive.
  *
- * Nothing else finds out in time about a machine that lost its power after we have sent something: the kernel's probes
- * begin only when all that was sent is acknowledged, and until then it repeats it for a quarter of an hour.
+ * TCP keepalive alone is too slow when the peer's machine lost power while sent data was not acknowledged yet: the
+ * kernel then retransmits for a quarter of an hour before its keepalive probes start.
  *
- * Looks are counted, not time: after an event loop that was held up, the sockets are read before the next look.
+ * The limit counts checks, not time: after a pause of the event loop, the sockets are read before the next check.
  */
 export class SilenceLimit {
-  /** By socket: what it had read when it was looked at, and how many looks ago that was first seen. */
-  readonly #sockets = new Map<Socket, { bytesRead: number; looks: number }>();
+  /** For each socket, the bytes read at the last check, and the number of checks since that value last changed. */
+  readonly #sockets = new Map<Socket, { bytesRead: number; unchangedChecks: number }>();
   #pingMs: number | undefined;
   #timer: NodeJS.Timeout | undefined;
 
+  /** Watches a socket until it closes; returns it. */
   watch<S extends Socket>(socket: S): S {
-    this.#sockets.set(socket, { bytesRead: 0, looks: 0 });
+    this.#sockets.set(socket, { bytesRead: 0, unchangedChecks: 0 });
     this.#start();
     socket.once("close", () => {
       this.#sockets.delete(socket);
@@ -33,7 +34,7 @@ export class SilenceLimit {
     return socket;
   }
 
-  /** What the peer says of its pings; null if it says nothing. */
+  /** Takes the value of the peer's {@link pingHeader}: null disables the limit, an invalid value is ignored. */
   expect(header: string | null): void {
     const pingMs = header === null ? undefined : Number(header);
     if (pingMs === this.#pingMs || (pingMs !== undefined && !(pingMs >= 1 && pingMs <= 3_600_000))) return;
@@ -44,7 +45,7 @@ export class SilenceLimit {
 
   #start(): void {
     if (this.#pingMs === undefined || this.#timer !== undefined || this.#sockets.size === 0) return;
-    this.#timer = setInterval(() => this.#look(), this.#pingMs / looksPerPing).unref();
+    this.#timer = setInterval(() => this.#check(), this.#pingMs / checksPerPing).unref();
   }
 
   #stop(): void {
@@ -52,16 +53,16 @@ export class SilenceLimit {
     this.#timer = undefined;
   }
 
-  #look(): void {
+  #check(): void {
     for (const [socket, seen] of this.#sockets) {
       if (socket.bytesRead !== seen.bytesRead) {
         seen.bytesRead = socket.bytesRead;
-        seen.looks = 0;
+        seen.unchangedChecks = 0;
         continue;
       }
-      seen.looks++;
-      if (seen.looks <= missingPings * looksPerPing) continue;
-      socket.destroy(new Error(`nothing came for ${missingPings} times the ${this.#pingMs} ms between two pings`));
+      seen.unchangedChecks++;
+      if (seen.unchangedChecks <= missingPings * checksPerPing) continue;
+      socket.destroy(new Error(`the peer was silent for ${missingPings} ping intervals of ${this.#pingMs} ms`));
     }
   }
 }

@@ -4,19 +4,19 @@ import { dirname } from "node:path";
 import { ProcessError } from "../process-error.ts";
 
 /**
- * Removes the unix socket that a killed process left behind, but not one that somebody serves, and nothing that is no
- * socket.
+ * Removes the unix socket that a killed process left behind. Keeps a socket that another process serves, and any other
+ * kind of file.
  *
  * Errors: LISTEN_FAILED.
  */
 export async function removeStaleSocket(path: string): Promise<void> {
-  // The kernel's word for it would be "permission denied".
+  // listen() would report EACCES, "permission denied".
   if (!existsSync(dirname(path)))
-    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: there is no folder ${dirname(path)}`);
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: folder ${dirname(path)} does not exist`);
   const stat = statSync(path, { throwIfNoEntry: false });
   if (stat === undefined) return;
   if (!stat.isSocket())
-    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: a file is there that is no socket`);
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: the path is a file that is not a socket`);
   const isServed = await new Promise<boolean>((resolve) => {
     const probe = connect(path, () => {
       probe.destroy();
@@ -24,6 +24,7 @@ export async function removeStaleSocket(path: string): Promise<void> {
     });
     probe.once("error", () => resolve(false));
   });
-  if (isServed) throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: another process serves it`);
+  if (isServed)
+    throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: another process listens on it`);
   rmSync(path);
 }

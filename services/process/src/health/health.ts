@@ -1,40 +1,41 @@
-/** What one part of the process says of itself. */
+/** Health of one part of the process. */
 export interface PartHealth {
-  /** False while the part keeps failing at its work. */
+  /** False while the part keeps failing. */
   readonly isHealthy: boolean;
   /** False until the part can serve. */
   readonly isReady: boolean;
-  /** Why not, for people; "" if all is well. */
+  /** Why the part is not healthy or not ready, as text; "" if it is both. */
   readonly reason: string;
 }
 
 /**
- * The health of a process, part by part.
+ * Health of a process: the combined health of its parts.
  *
- * - live: the event loop turns; the process must be restarted if it does not. No part can make it fail.
- * - healthy: every part succeeds at what it does.
- * - ready: every part has what it needs to serve.
+ * - live: the event loop runs. Independent of the parts; a process that is not live must be restarted.
+ * - healthy: no part keeps failing.
+ * - ready: every part can serve.
  */
 export class Health {
   readonly #parts = new Map<string, PartHealth>();
   readonly #listeners = new Set<() => void>();
 
-  /** Sets what a part says. */
+  /** Sets the health of a part. */
   set(part: string, health: PartHealth): void {
     this.#parts.set(part, health);
     for (const listener of this.#listeners) listener();
   }
 
+  /** The part works and can serve. */
   setReady(part: string): void {
     this.set(part, { isHealthy: true, isReady: true, reason: "" });
   }
 
-  /** The part cannot serve yet. */
+  /** The part works but cannot serve yet. */
   setWaiting(part: string, reason: string): void {
     this.set(part, { isHealthy: true, isReady: false, reason });
   }
 
-  /** The part fails at its work; whether it is still ready stays as it was. */
+  /** The part fails. Its readiness does not change. */
   setFailing(part: string, reason: string): void {
     this.set(part, { isHealthy: false, isReady: this.#parts.get(part)?.isReady ?? false, reason });
   }
@@ -43,23 +44,23 @@ export class Health {
     return [...this.#parts.values()].every((part) => part.isHealthy);
   }
 
-  /** False as long as no part has spoken: a process that has not begun can serve nothing. */
+  /** True if all parts are ready. False before the first part has set its health. */
   get isReady(): boolean {
     return this.#parts.size > 0 && [...this.#parts.values()].every((part) => part.isReady);
   }
 
-  /** All parts by name. */
+  /** Health of all parts, by name. */
   get parts(): ReadonlyMap<string, PartHealth> {
     return this.#parts;
   }
 
-  /** Why the parts whose name begins with `prefix` are not ready: `part: reason` of each. */
+  /** Reasons of the parts that are not ready and whose name begins with `prefix`, each as `part: reason`. */
   waitingReasons(prefix: string): readonly string[] {
     const waiting = [...this.#parts].filter(([part, { isReady }]) => !isReady && part.startsWith(prefix));
     return waiting.map(([part, { reason }]) => `${part}: ${reason}`);
   }
 
-  /** Calls `listener` after each change until `signal` aborts. */
+  /** Calls `listener` after every change until `signal` aborts. */
   onChange(listener: () => void, signal: AbortSignal): void {
     this.#listeners.add(listener);
     signal.addEventListener("abort", () => this.#listeners.delete(listener), { once: true });

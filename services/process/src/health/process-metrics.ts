@@ -3,15 +3,15 @@ import packageJson from "../../package.json" with { type: "json" };
 import type { Health } from "./health.ts";
 
 /**
- * What prom-client adds for dashboards of its older versions: sums of gauges that are there too, whose names end as those
- * of counters do, which promtool refuses.
+ * Metrics that prom-client keeps for old dashboards. They are gauges named like counters, which promtool rejects, and
+ * only sum up other gauges.
  */
 const misnamed = ["nodejs_active_resources_total", "nodejs_active_handles_total", "nodejs_active_requests_total"];
 
 /**
- * Registers what every process says of itself: its CPU, memory, event loop, version, and the parts of its health.
+ * Registers the metrics that every process has: CPU, memory, event loop, version, and the health of its parts.
  *
- * Once per registry.
+ * Must be called once per registry.
  */
 export function registerProcessMetrics(registry: Registry, health: Health): void {
   const registers = [registry];

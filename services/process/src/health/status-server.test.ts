@@ -5,7 +5,7 @@ import { freePorts } from "../../../../test/cluster/ports.ts";
 import { Health } from "./health.ts";
 import { statusServerTask } from "./status-server.ts";
 
-/** Asks for a path as it is, which fetch does not do, until the server is there. */
+/** Requests a path unchanged; fetch would normalize it. */
 async function statusOf(port: number, path: string): Promise<number | undefined> {
   const answer = Promise.withResolvers<number | undefined>();
   request({ port, host: "127.0.0.1", path }, (response) => {
@@ -17,7 +17,7 @@ async function statusOf(port: number, path: string): Promise<number | undefined>
   return answer.promise;
 }
 
-test("no path, however odd, ends the process", async () => {
+test("a malformed path is answered with 404 and does not end the process", async () => {
   const stop = new AbortController();
   const [port = 0] = await freePorts(1);
   const health = new Health();

@@ -7,6 +7,7 @@ import { aborted } from "../wait.ts";
 import type { Health } from "./health.ts";
 import { registerProcessMetrics } from "./process-metrics.ts";
 
+/** Address and content of a status server. */
 export interface StatusServerOptions {
   /** *Shape:* `host:port`, `:port` for all addresses, `[::1]:port`. */
   readonly address: string;
@@ -15,9 +16,10 @@ export interface StatusServerOptions {
 }
 
 /**
- * Serves /livez, /healthz, /readyz (200 or 503, JSON with each part's reason) and /metrics (Prometheus text).
+ * Returns a task that serves /livez, /healthz, /readyz (status 200 or 503, with JSON of the health of each part) and
+ * /metrics (Prometheus text).
  *
- * Errors: BAD_OPTION at once; LISTEN_FAILED, when it runs, if the address cannot be had.
+ * Errors: BAD_OPTION; LISTEN_FAILED from the running task if it cannot listen on the address.
  */
 export function statusServerTask(options: StatusServerOptions): Task {
   const target = parseHostPort(options.address, "--healthz-bind-address or --metrics-bind-address");
@@ -30,7 +32,10 @@ export interface StatusAddresses {
   readonly metricsBindAddress?: string | undefined;
 }
 
-/** The listeners that the options ask for: none, one for both, or two; with metrics of the process itself if any. */
+/**
+ * Returns a status server for each address in the options: none, one for both, or two. If there is one, registers the
+ * metrics of the process too.
+ */
 export function statusServerTasks(addresses: StatusAddresses, health: Health, metrics: Registry): readonly Task[] {
   const distinct = new Set(
     [addresses.healthzBindAddress, addresses.metricsBindAddress].filter((address) => address !== undefined),
@@ -45,7 +50,7 @@ async function serve(
   signal: AbortSignal,
 ): Promise<void> {
   const server = createServer((request, response) => {
-    // Not by URL, which throws for what any scanner of ports sends ("//"), and would take the process with it.
+    // Not parsed by URL: it throws for paths that port scanners send, such as "//", and would end the process.
     switch (request.url?.split("?", 1)[0]) {
       case "/livez":
         return answer(response, true, health);

@@ -1,27 +1,28 @@
 import type { Command } from "commander";
 
 /**
- * Exit code of a question without an answer. 0 and 1 are answers, as of diff(1), cmp(1) and kubectl diff, and a script
- * that asks must not take "it could not be found out" for one of them.
+ * Exit code of a query that failed. 0 and 1 are its answers, as with diff(1), cmp(1) and kubectl diff, so that a script
+ * does not take a failure for an answer.
  */
 export const unansweredExitCode = 2;
 
 /**
- * Makes the exit code of a command an answer where `isQuestion` says so of the options: its action sets process.exitCode
- * to 0 or 1 once it knows. Until then, and after any failure, the process ends with 2; a stop before the answer is one.
+ * Makes the exit code of a command its answer, if `isQuery` returns true for the options: the action sets
+ * process.exitCode to 0 or 1 when it has the answer. Without an answer, after a failure or an early stop, the exit code
+ * is 2.
  *
- * Call it before other hooks are added to the command: what they refuse is a failure, too.
+ * Must be called before other hooks are added to the command, so that their errors count as failures too.
  */
 export function answersByExitCode(
   command: Command,
-  isQuestion: (options: Readonly<Record<string, unknown>>) => boolean,
+  isQuery: (options: Readonly<Record<string, unknown>>) => boolean,
 ): Command {
   return command.hook("preAction", (_command, acting) => {
-    if (isQuestion(acting.optsWithGlobals())) process.exitCode = unansweredExitCode;
+    if (isQuery(acting.optsWithGlobals())) process.exitCode = unansweredExitCode;
   });
 }
 
-/** Exit code of a failure: 1, or 2 of a run whose exit code is an answer. */
+/** Exit code of a failure: 1, or 2 if the exit code of this run is an answer. */
 export function failureExitCode(): number {
   return process.exitCode === undefined ? 1 : unansweredExitCode;
 }

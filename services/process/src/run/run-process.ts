@@ -4,11 +4,14 @@ import { ProcessError } from "../process-error.ts";
 import { failureExitCode } from "./exit-code.ts";
 
 /**
- * Parses the command line, runs the action, and ends the process: 0 when all is done (or what the action left in
- * process.exitCode), 1 after a failure, of which one is that standard output cannot be written, 2 for a command line or an
- * environment that cannot be understood. Where the exit code is an answer (`answersByExitCode`), a failure is 2.
+ * Parses the command line, runs the action, and exits.
  *
- * The first SIGTERM, SIGINT or SIGHUP aborts `signal`, the second ends the process at once.
+ * | exit code | |
+ * |---|---|
+ * | 0 | success, unless the action has set process.exitCode |
+ * | 1 | failure, including a failed write to standard output; 2 if the exit code is an answer (`answersByExitCode`) |
+ * | 2 | invalid command line or environment |
+ * | 130 | a second SIGTERM, SIGINT or SIGHUP; the first one aborts `signal` |
  */
 export async function runProcess(
   makeCommand: (signal: AbortSignal) => Command,
@@ -22,31 +25,31 @@ export async function runProcess(
     });
   }
   process.stdout.on("error", (cause: NodeJS.ErrnoException) => {
-    // The reader of our output has enough (`kpng … | head`): that is an end, not a failure.
+    // The reader of our output has closed the pipe (`kpng … | head`): not a failure.
     if (cause.code === "EPIPE") process.exit();
     fail(createLog(), new ProcessError("OUTPUT_FAILED", "standard output cannot be written", { cause }));
   });
-  // Hints of commands go there beside the log, and are no more worth than its lines.
+  // As for the log: text that cannot be written to standard error is lost, and the process continues.
   process.stderr.on("error", () => undefined);
   const command = prepareOrEnd(() => makeCommand(stop.signal));
   try {
     await command.parseAsync([...argv]);
   } catch (error) {
-    // Commander has written its own message already.
+    // Commander has already written its own message.
     if (!(error instanceof CommanderError)) fail(createLog(), error);
-    // Of --help and --version it is 0.
+    // The exit code of --help and --version is 0.
     if (error.exitCode !== 0) process.exit(2);
   }
   await outputWritten();
   process.exit();
 }
 
-/** Resolves when what was printed has been written; what became of it is told as an event, a moment later. */
+/** Resolves when pending output has been written, and the "error" event of a failed write has been emitted. */
 function outputWritten(): Promise<void> {
   return new Promise((resolve) => process.stdout.write("", () => setImmediate(resolve)));
 }
 
-/** What is refused before the command line is read stands in the environment, as the value of an option. */
+/** Errors before the command line is parsed come from option values in the environment: exit code 2. */
 function prepareOrEnd(makeCommand: () => Command): Command {
   try {
     return prepare(makeCommand());
@@ -69,7 +72,7 @@ function fail(log: Log, error: unknown, exitCode = failureExitCode()): never {
   process.exit(exitCode);
 }
 
-/** An error with one of our codes says all that its reader needs; anything else is a bug and shows where it happened. */
+/** True for an error with one of our codes. Any other error is a bug, and is logged with its stack. */
 function isExpected(error: unknown): boolean {
   return error instanceof Error && /^\[[A-Z_]+\] /.test(error.message);
 }

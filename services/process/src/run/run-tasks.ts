@@ -1,10 +1,10 @@
 import type { Task } from "../task.ts";
 
 /**
- * Runs tasks side by side until `signal` aborts or one of them rejects; then aborts the others, waits for all, and
+ * Runs tasks concurrently until `signal` aborts or one of them rejects. Then aborts the others, waits for all, and
  * rejects with the first failure.
  *
- * A task that resolves before the abort has done its work; the others go on.
+ * A task may resolve before the abort; the others continue.
  */
 export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Promise<void> {
   const failure = new AbortController();
@@ -25,14 +25,14 @@ export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Pro
 }
 
 /**
- * Runs `main` with the tasks that serve it, until it resolves, or as {@link runTasks} does: what serves it has no work
- * without it, and goes on until it has come to its end.
+ * Runs `main` together with the tasks that it depends on. These are aborted when `main` has ended, also if `signal`
+ * aborts or a task rejects; see {@link runTasks}.
  */
-export async function runWithMain(main: Task, beside: readonly Task[], signal: AbortSignal): Promise<void> {
+export async function runWithMain(main: Task, dependencies: readonly Task[], signal: AbortSignal): Promise<void> {
   const done = new AbortController();
   const ending: Task = {
     name: main.name,
     run: (stop) => main.run(AbortSignal.any([signal, stop])).finally(() => done.abort()),
   };
-  await runTasks([ending, ...beside], done.signal);
+  await runTasks([ending, ...dependencies], done.signal);
 }

@@ -3,16 +3,17 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** Files of a small certificate authority for tests, made with openssl. */
+/** Certificate files for tests, created with openssl. */
 export interface TestCertificates {
   readonly ca: string;
-  /** For 127.0.0.1 and localhost. */
+  /** Valid for 127.0.0.1 and localhost. */
   readonly server: { readonly key: string; readonly crt: string };
-  /** Common name "n1". */
+  /** With the common name "n1". */
   readonly client: { readonly key: string; readonly crt: string };
   remove(): void;
 }
 
+/** Creates a certificate authority with a server and a client certificate. */
 export function makeCertificates(): TestCertificates {
   const folder = mkdtempSync(join(tmpdir(), "kpng-tls-"));
   const at = (name: string): string => join(folder, name);

@@ -1,13 +1,15 @@
 import { formatTraceparent, parseTraceparent } from "../trace/traceparent.ts";
 import type { SpanEnd, SpanStart, Tracing } from "../trace/tracing.ts";
 
-/** A span that ended, with its own identity. */
+/** A span that has ended. */
 export interface KeptSpan extends SpanStart, SpanEnd {
   readonly name: string;
   readonly traceparent: string;
 }
 
-/** Keeps spans in the order in which they ended. `isSampled` decides for those that begin a trace. */
+/**
+ * Keeps the recorded spans, in the order in which they ended. `isSampled` is asked for the first span of each trace.
+ */
 export class KeptTracing implements Tracing {
   readonly spans: KeptSpan[] = [];
   readonly #isSampled: () => boolean;

@@ -1,13 +1,13 @@
 import type { Clock } from "../clock.ts";
 
-/** Time that stands still until a test moves it. */
+/** Clock whose time changes only when a test advances it. */
 export class ManualClock implements Clock {
   #nowMs = 0;
   readonly #timers = new Set<{ readonly atMs: number; readonly ring: () => void }>();
 
   readonly nowMs = (): number => this.#nowMs;
 
-  /** See waitMs. */
+  /** See `waitMs`. */
   readonly wait = (ms: number, signal: AbortSignal): Promise<void> =>
     new Promise((resolve) => {
       if (signal.aborted) return resolve();
@@ -22,7 +22,7 @@ export class ManualClock implements Clock {
       signal.addEventListener("abort", timer.ring, { once: true });
     });
 
-  /** Moves time on; returns when all that this set off has come to rest. */
+  /** Advances time, and resolves when the work that this caused has settled. */
   async advance(ms: number): Promise<void> {
     await this.settle();
     const untilMs = this.#nowMs + ms;
@@ -37,7 +37,7 @@ export class ManualClock implements Clock {
     await this.settle();
   }
 
-  /** Lets everything run that needs no time. */
+  /** Lets pending work run that does not wait for time. */
   async settle(): Promise<void> {
     for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
   }

@@ -1,7 +1,7 @@
 /**
- * Returns a function that gives numbers from 0 up to but not including 1, the same ones for each seed.
+ * Returns a generator of numbers from 0 up to but not including 1: the same sequence for the same seed.
  *
- * Mulberry32: small, and good enough to choose.
+ * Source: Mulberry32, which is small and good enough for tests.
  */
 export function makeRandom(seed: number): () => number {
   let state = seed;
@@ -13,12 +13,12 @@ export function makeRandom(seed: number): () => number {
   };
 }
 
-/** Returns a function that gives whole numbers from 0 up to but not including its argument. */
+/** Returns a generator of whole numbers from 0 up to but not including its argument. */
 export function makeRandomBelow(random: () => number): (below: number) => number {
   return (below) => Math.floor(random() * below);
 }
 
-/** Chooses one of the values. */
+/** Returns a function that chooses one of its arguments. */
 export function makePick(random: () => number): <T>(...values: readonly T[]) => T {
   return <T>(...values: readonly T[]) => values[Math.floor(random() * values.length)] as T;
 }

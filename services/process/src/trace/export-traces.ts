@@ -27,31 +27,33 @@ import type { TraceSettings } from "./trace-settings.ts";
 import { formatTraceparent, parseTraceparent } from "./traceparent.ts";
 import type { OpenSpan, SpanEnd, SpanStart, TracedProcess, Traceparent, Tracing } from "./tracing.ts";
 
-/** How long ended spans are collected before they are sent, in milliseconds. */
+/** How long ended spans are collected before they are exported, in milliseconds. */
 const exportDelayMs = 1_000;
 
-/** How long the last export may take when the process ends, in milliseconds. */
+/** Time limit of the last export, when the process exits, in milliseconds. */
 const closeLimitMs = 2_000;
 
 /**
- * Exports spans over OTLP. At most 2 048 wait; what comes while a collector is away or slow is dropped, and the log says
- * so.
+ * Returns a recorder that exports spans over OTLP.
+ *
+ * *Bound:* 2 048 spans wait for export. While the collector is unreachable or slow, further spans are dropped, and the
+ * log says so.
  *
  * Errors: BAD_OPTION.
  */
 export function exportTraces({ name, version }: TracedProcess, settings: TraceSettings, log: Log): Tracing {
-  tellFailures(log);
+  logFailures(log);
   const own = resourceFromAttributes({ "service.name": name, "service.version": version, "service.namespace": "kpng" });
   const provider = new TracerProvider({
     sampler: samplerOf(settings),
-    // The environment comes last and wins.
+    // Later resources take precedence: the environment over our own.
     resource: defaultResource()
       .merge(own)
       .merge(detectResources({ detectors: [envDetector] })),
     spanProcessors: [new BatchSpanProcessor({ exporter: makeExporter(), scheduledDelayMillis: exportDelayMs })],
   });
   const tracer = provider.getTracer("kpng", version);
-  log.info("traces are exported", { ratio: settings.ratio });
+  log.info("exporting traces", { ratio: settings.ratio });
   return {
     begin: (spanName, start) => begin(tracer, spanName, start),
     close: async () => {
@@ -63,7 +65,7 @@ export function exportTraces({ name, version }: TracedProcess, settings: TraceSe
   };
 }
 
-/** It reads its endpoint, headers and certificates from the environment by itself. */
+/** The exporter reads its endpoint, headers and certificates from the environment. */
 function makeExporter(): OTLPTraceExporter {
   try {
     return new OTLPTraceExporter();
@@ -77,24 +79,24 @@ function samplerOf({ ratio, isParentBased }: TraceSettings): Sampler {
   return isParentBased ? new ParentBasedSampler({ root }) : root;
 }
 
-/** The SDK's errors are that spans could not be delivered; its warnings are of settings that it does not understand. */
-function tellFailures(log: Log): void {
-  const tell = (message: string): void => log.error("traces are not delivered", { reason: firstWords(message) });
-  const warn = (message: string): void => log.error("the trace exporter warns", { reason: firstWords(message) });
+/** Logs the SDK's errors, which are failed exports, and its warnings, which are about invalid settings. */
+function logFailures(log: Log): void {
+  const error = (message: string): void => log.error("export of traces failed", { reason: messageIn(message) });
+  const warn = (message: string): void => log.error("warning of the trace exporter", { reason: messageIn(message) });
   const ignore = (): void => undefined;
   diag.setLogger(
-    { error: tell, warn, info: ignore, debug: ignore, verbose: ignore },
+    { error, warn, info: ignore, debug: ignore, verbose: ignore },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
   );
 }
 
-/** The SDK tells an error as JSON with its stack. */
-function firstWords(message: string): string {
+/** Returns the message of an error that the SDK has formatted as JSON with its stack. */
+function messageIn(message: string): string {
   try {
-    const told: unknown = JSON.parse(message);
-    if (typeof told === "object" && told !== null && "message" in told) return String(told.message);
+    const error: unknown = JSON.parse(message);
+    if (typeof error === "object" && error !== null && "message" in error) return String(error.message);
   } catch {
-    // Not JSON: it is the message itself.
+    // Not JSON: the text is the message itself.
   }
   return message.slice(0, 500);
 }
@@ -103,7 +105,7 @@ function begin(tracer: Tracer, name: string, { startMs, kind, parent, links }: S
   const span = tracer.startSpan(
     name,
     { startTime: startMs, kind: kinds[kind ?? "internal"], links: (links ?? []).flatMap(linkTo) },
-    below(parent),
+    contextOf(parent),
   );
   if (!span.isRecording()) return undefined;
   return {
@@ -120,7 +122,7 @@ function begin(tracer: Tracer, name: string, { startMs, kind, parent, links }: S
 
 const kinds = { internal: SpanKind.INTERNAL, producer: SpanKind.PRODUCER, consumer: SpanKind.CONSUMER } as const;
 
-function below(parent: Traceparent | undefined): Context {
+function contextOf(parent: Traceparent | undefined): Context {
   const context = parent === undefined ? undefined : toContext(parent);
   return context === undefined ? ROOT_CONTEXT : trace.setSpanContext(ROOT_CONTEXT, context);
 }

@@ -4,21 +4,22 @@ import { readTraceSettings } from "./trace-settings.ts";
 import type { TracedProcess, Tracing } from "./tracing.ts";
 
 /**
- * Returns where this process's spans go, or undefined if the environment names no place; see {@link readTraceSettings}.
+ * Returns the recorder of this process's spans; undefined if the environment does not configure an export (see
+ * {@link readTraceSettings}).
  *
- * The SDK takes 0.15 s and 34 MB to load: only who exports traces pays for it.
+ * Loads the SDK only then, because it takes 0.15 s and 34 MB.
  *
  * Errors: BAD_OPTION.
  */
 export async function openTracing(traced: TracedProcess, log: Log): Promise<Tracing | undefined> {
   const settings = readTraceSettings(process.env);
   if (settings === undefined) return undefined;
-  for (const reason of checkTraceHeaders(process.env)) log.error("a header for traces is wrong", { reason });
+  for (const reason of checkTraceHeaders(process.env)) log.error("invalid header for the trace exporter", { reason });
   const { exportTraces } = await import("./export-traces.ts");
   return exportTraces(traced, settings, log);
 }
 
-/** Gives `work` what {@link openTracing} returns and closes it afterwards. */
+/** Calls `work` with the result of {@link openTracing}, and closes it when `work` is done. */
 export async function withTracing(
   traced: TracedProcess,
   log: Log,

@@ -1,19 +1,19 @@
 import { ProcessError } from "../process-error.ts";
 
-/** Which traces are begun, of those that no other process began. */
+/** Sampling of traces. */
 export interface TraceSettings {
-  /** Share of the traces, 0 to 1. */
+  /** Share of the traces that are recorded, 0 to 1. */
   readonly ratio: number;
-  /** False: also what another process has begun is left to the ratio. */
+  /** If true, a trace that another process began is always recorded. */
   readonly isParentBased: boolean;
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * Reads OpenTelemetry's variables; undefined if nothing is to be exported: without an OTLP endpoint, with
- * OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none. The exporter itself reads the others (endpoint, headers, TLS,
- * timeout, compression).
+ * Reads OpenTelemetry's environment variables. Returns undefined if no traces are exported: without an OTLP endpoint,
+ * with OTEL_SDK_DISABLED=true, or with OTEL_TRACES_EXPORTER=none. The exporter reads the variables for endpoint,
+ * headers, TLS, timeout and compression itself.
  *
  * Errors: BAD_OPTION.
  *

@@ -4,23 +4,28 @@ import type { Traceparent } from "./tracing.ts";
 export interface SpanIdentity {
   /** 32 hexadecimal digits, lower case. */
   readonly traceId: string;
-  /** 16 of them. */
+  /** 16 hexadecimal digits, lower case. */
   readonly spanId: string;
 }
 
 const shape = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f][13579bdf]$/;
 
-/** Returns undefined for a text of another shape, and for a span that is not sampled. */
+/** Returns the parts of a traceparent; undefined if it is invalid or its span is not sampled. */
 export function parseTraceparent(text: string): SpanIdentity | undefined {
   const [, traceId, spanId] = shape.exec(text) ?? [];
   return traceId === undefined || spanId === undefined ? undefined : { traceId, spanId };
 }
 
+/** Returns the traceparent of a sampled span. */
 export function formatTraceparent({ traceId, spanId }: SpanIdentity): Traceparent {
   return `00-${traceId}-${spanId}-01`;
 }
 
-/** Fields for a line of the log that belongs to a span, named as OpenTelemetry names them in formats that are not its own. */
+/**
+ * Returns the fields of a log line that belongs to a span.
+ *
+ * Source: OpenTelemetry, "Trace Context in non-OTLP Log Formats".
+ */
 export function traceFields(traceparent: Traceparent | undefined): Readonly<Record<string, string>> {
   const identity = traceparent === undefined ? undefined : parseTraceparent(traceparent);
   return identity === undefined ? {} : { trace_id: identity.traceId, span_id: identity.spanId };

@@ -1,54 +1,61 @@
-/** *Shape:* `00-TRACE-SPAN-01` of W3C Trace Context: 32 and 16 hexadecimal digits. Always of a span that is recorded. */
+/**
+ * Identity of a recorded span, in the format of W3C Trace Context: `00-TRACE-SPAN-01`, with 32 and 16 hexadecimal
+ * digits.
+ */
 export type Traceparent = string;
 
-/** Names and values as in OpenTelemetry's semantic conventions; ours begin with `kpng.`. */
+/** Attributes of a span, named as in OpenTelemetry's semantic conventions; our own names begin with `kpng.`. */
 export type SpanAttributes = Readonly<Record<string, string | number | boolean | readonly string[]>>;
 
+/** Beginning of a span. */
 export interface SpanStart {
   /** Milliseconds since 1970, with fractions; see `wall-clock.ts`. */
   readonly startMs: number;
-  /** "producer" for what others will take up, "consumer" for who does. Default "internal". */
+  /**
+   * "producer" for a span that other processes continue, "consumer" for a span that continues one. Default "internal".
+   */
   readonly kind?: "internal" | "producer" | "consumer" | undefined;
-  /** Undefined for the first span of a trace. */
+  /** Span that this span is part of; undefined for the first span of a trace. */
   readonly parent?: Traceparent | undefined;
-  /** Traces that this span has taken up besides. */
+  /** Further spans that led to this one, usually of other traces. */
   readonly links?: readonly Traceparent[] | undefined;
 }
 
+/** End of a span. */
 export interface SpanEnd {
-  /** Milliseconds since 1970, with fractions; what lies before the start counts as the start. */
+  /** Milliseconds since 1970, with fractions; not earlier than the start. */
   readonly endMs: number;
   readonly attributes?: SpanAttributes | undefined;
-  /** Why what the span stands for failed. */
+  /** Reason, if the operation failed. */
   readonly error?: string | undefined;
 }
 
-/** A span that has begun; it is exported when it ends. */
+/** A span that has begun. It is exported when it ends. */
 export interface OpenSpan {
   readonly traceparent: Traceparent;
   end(end: SpanEnd): void;
 }
 
 /**
- * Where spans go. A process has one only if traces are exported, so that all others pay nothing.
+ * Records spans. Exists only in a process that exports traces, so that tracing costs nothing in others.
  *
- * Times are given and not taken: a stage is recorded when it is over, by who knows that it was one.
+ * The caller passes all times, because a span is often recorded only after its operation is over.
  */
 export interface Tracing {
-  /** Undefined if the span is not sampled; then nothing below it is to be recorded either. */
+  /** Begins a span. Returns undefined if it is not sampled; then no child of it may be recorded either. */
   begin(name: string, start: SpanStart): OpenSpan | undefined;
-  /** Exports what has ended so far, for at most some seconds, and then takes no more. */
+  /** Exports the spans that have ended, for at most 2 s, and stops. */
   close(): Promise<void>;
 }
 
-/** A whole span at once. Returns undefined if it is not sampled. */
+/** Records a span that is over already. Returns undefined if it is not sampled. */
 export function recordSpan(tracing: Tracing, name: string, span: SpanStart & SpanEnd): Traceparent | undefined {
   const open = tracing.begin(name, span);
   open?.end(span);
   return open?.traceparent;
 }
 
-/** Name of this process in its traces, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES sets another one. */
+/** Name and version of this process in traces; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence. */
 export interface TracedProcess {
   /** For example "kpng-watcher". */
   readonly name: string;

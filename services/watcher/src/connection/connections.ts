@@ -2,7 +2,7 @@ import { IncomingMessage } from "node:http";
 import type { Http2ServerRequest, ServerHttp2Session, ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
 import { realClock } from "@kpng/process/clock.ts";
-import { comeAgain } from "@kpng/process/connection/retry-pushback.ts";
+import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
@@ -73,7 +73,7 @@ export class Connections {
     const carrier = isHttp1 ? request.socket : request.stream.session;
     const connection = carrier === undefined ? undefined : this.#byCarrier.get(carrier);
     // The connection was closed while the call arrived.
-    if (connection === undefined) return AbortSignal.abort(comeAgain("the connection was closed", 0));
+    if (connection === undefined) return AbortSignal.abort(retryLaterError("the connection was closed", 0));
     const call = isHttp1 ? http1Call(request) : http2Call(request.stream);
     connection.calls.add(call);
     if (!isHttp1) this.#closeWhenAnswered(request.stream);
@@ -183,7 +183,7 @@ export class Connections {
     // GOAWAY comes first, so that the client does not open its next stream on this connection.
     connection.close();
     const message = reason === "age" ? "maximum connection age reached" : "the watcher stops";
-    connection.leaving.abort(comeAgain(message, 0));
+    connection.leaving.abort(retryLaterError(message, 0));
   }
 
   #end(connection: Connection, reason: EndReason): void {

@@ -151,8 +151,8 @@ describe("listening", () => {
   });
 
   test.each([
-    ["another server's socket", "another process serves it"],
-    ["a file that is no socket", "a file is there that is no socket"],
+    ["another server's socket", "another process listens on it"],
+    ["a file that is no socket", "the path is a file that is not a socket"],
   ])("refuses the place of %s", async (what, reason) => {
     const path = join(folder, "api.sock");
     await serve({ listen: [`unix://${path}`] });

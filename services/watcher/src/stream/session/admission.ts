@@ -1,4 +1,4 @@
-import { comeAgain } from "@kpng/process/connection/retry-pushback.ts";
+import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { AdmissionRoom, type AdmissionTicket } from "./admission-room.ts";
 
@@ -74,6 +74,6 @@ export class Admission {
     }
     this.#refused.inc({ view });
     this.#pushback.observe({ view }, entry.pushbackMs / 1_000);
-    throw comeAgain(`${room.size} streams wait for their first batch`, entry.pushbackMs);
+    throw retryLaterError(`${room.size} streams wait for their first batch`, entry.pushbackMs);
   }
 }

@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
 import { createLog } from "./log.ts";
-import { Repeats } from "./repeats.ts";
+import { RepeatLimit } from "./repeat-limit.ts";
 
-/** A log whose windows end when the test says so. */
+/** Returns a log whose windows end when the test calls `endWindows`. */
 function makeLog(options: { readonly burst: number; readonly maxKeys?: number }) {
   const ends: (() => void)[] = [];
   const lines: Record<string, unknown>[] = [];
-  const repeats = new Repeats({ ...options, schedule: (end) => void ends.push(end) });
+  const repeats = new RepeatLimit({ ...options, schedule: (end) => void ends.push(end) });
   const log = createLog("debug", (line) => lines.push(JSON.parse(line)), repeats);
   const endWindows = (): void => {
     for (const end of ends.splice(0)) end();
@@ -14,7 +14,7 @@ function makeLog(options: { readonly burst: number; readonly maxKeys?: number })
   return { log, lines, endWindows };
 }
 
-test("what is said again and again passes a few times, then once with the number of the others", () => {
+test("a repeated line passes a few times, then once more with the number of lines held back", () => {
   const { log, lines, endWindows } = makeLog({ burst: 2 });
   for (let delayMs = 1; delayMs <= 6; delayMs++) log.error("stream lost", { reason: "refused", delayMs });
   expect(lines.map(({ delayMs }) => delayMs)).toEqual([1, 2]);
@@ -27,7 +27,7 @@ test("what is said again and again passes a few times, then once with the number
 test.each([
   ["another reason", "input is bad", { at: "a.yaml", problem: "no port" }, { at: "a.yaml", problem: "no name" }],
   ["another object", "object passed over", { key: "ns/web-1" }, { key: "ns/web-2" }],
-])("%s is another line", (_what, message, first, second) => {
+])("a line with %s is not a repetition", (_what, message, first, second) => {
   const { log, lines } = makeLog({ burst: 1 });
   log.info(message, first);
   log.info(message, second);
@@ -39,14 +39,14 @@ test.each([
   ["a number", { revision: 1 }, { revision: 2 }],
   ["a number in the reason", { reason: "reset by 10.0.0.1:4711" }, { reason: "reset by 10.0.0.1:4712" }],
   ["the trace", { trace_id: "a", span_id: "b" }, { trace_id: "c", span_id: "d" }],
-])("a line that differs by %s is the same", (_what, first, second) => {
+])("a line that differs only by %s is a repetition", (_what, first, second) => {
   const { log, lines } = makeLog({ burst: 1 });
   log.error("sync failed", first);
   log.error("sync failed", second);
   expect(lines).toHaveLength(1);
 });
 
-test("parts of a process, and levels, do not hold each other back; debug is never held back", () => {
+test("lines with other bound fields or another level are counted apart, and debug lines are never held back", () => {
   const { log, lines } = makeLog({ burst: 1 });
   for (let i = 0; i < 3; i++) {
     log.with({ family: "v4" }).error("failed");
@@ -57,7 +57,7 @@ test("parts of a process, and levels, do not hold each other back; debug is neve
   expect(lines).toHaveLength(3 + 3);
 });
 
-test("of very many different lines the oldest is forgotten, and what it held back is said", () => {
+test("beyond maxKeys the oldest window ends early and reports what it held back", () => {
   const { log, lines } = makeLog({ burst: 1, maxKeys: 2 });
   for (const key of ["a", "a", "a", "b", "c", "a"]) log.info("passed over", { key });
   expect(lines.map(({ key, repeated }) => `${key} ${repeated ?? ""}`.trim())).toEqual(["a", "b", "a 2", "c", "a"]);
