@@ -113,7 +113,7 @@ describe("commands read files without a watcher", () => {
       /^default +web +LoadBalancer/,
     );
     const view = await output("file", "-i", input(), "get", "view", "n1", "--endpoint", "web-2");
-    expect(view).toMatch(/10\.1\.0\.2:8080 +web-2 +n2 +used, but not where the policy is Local: it is ready/);
+    expect(view).toMatch(/10\.1\.0\.2:8080 +web-2 +n2 +used, but not with policy Local: it is ready/);
     const explained = await output(
       "file",
       "-i",

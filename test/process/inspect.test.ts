@@ -116,7 +116,12 @@ describe("grpcurl alone answers", () => {
     const request = { nodeName: "n1", endpoint: "web-2" };
     expect(await grpcurl("ListNodeEndpoints", request)).toMatchObject({
       decisions: [
-        { service: "web", address: "10.1.0.2", reason: "ENDPOINT_REASON_TERMINATING", text: /others are ready/ },
+        {
+          service: "web",
+          address: "10.1.0.2",
+          reason: "ENDPOINT_REASON_TERMINATING",
+          text: /other endpoints are ready/,
+        },
       ].map((decision) => ({ ...decision, text: expect.stringMatching(decision.text) })),
     });
     expect(await grpcurl("ListNodeEndpoints", { nodeName: "n1", endpoint: "10.1.0.9" })).toMatchObject({
@@ -186,24 +191,28 @@ describe("over Connect, as a browser calls", () => {
   });
 
   test.each([
-    ["ListServices", { pageSize: 9_999 }, /page_size is 9999 and the limit is 1000/],
-    ["ListServices", { pageToken: "zzz" }, /page_token "zzz" is none/],
-    ["ListEndpoints", { pageToken: "zz/zz" }, /page_token "zz\/zz" is none/],
-    ["ListNodes", { pageToken: "n9" }, /page_token "n9" is none/],
-    ["ListNodeEndpoints", { nodeName: "n1", pageToken: "!" }, /page_token "!" is none/],
-    ["ListSubscribers", { pageToken: "x" }, /page_token "x" is none/],
-    ["ListChanges", { pageToken: "5" }, /page_token "5" is none/],
+    ["ListServices", { pageSize: 9_999 }, /page_size 9999 exceeds the limit of 1000/],
+    ["ListServices", { pageToken: "zzz" }, /invalid page_token "zzz"/],
+    ["ListEndpoints", { pageToken: "zz/zz" }, /invalid page_token "zz\/zz"/],
+    ["ListNodes", { pageToken: "n9" }, /invalid page_token "n9"/],
+    ["ListNodeEndpoints", { nodeName: "n1", pageToken: "!" }, /invalid page_token "!"/],
+    ["ListSubscribers", { pageToken: "x" }, /invalid page_token "x"/],
+    ["ListChanges", { pageToken: "5" }, /invalid page_token "5"/],
     ["Explain", { nodeName: "n1", destination: "10.96.0.1" }, /port is 0/],
     ["Explain", { nodeName: "n1", destination: "ns/none", port: 80 }, /"ns\/none" is neither/],
-    ["Explain", { nodeName: "n1", destination: "10.96.0.1", port: 80, sourceAddress: "fd00::1" }, /different families/],
+    [
+      "Explain",
+      { nodeName: "n1", destination: "10.96.0.1", port: 80, sourceAddress: "fd00::1" },
+      /different address families/,
+    ],
     [
       "Explain",
       { nodeName: "n1", destination: "10.96.0.1", port: 80, settings: { clusterCidrs: ["x"] } },
-      /cluster_cidrs "x" is no CIDR/,
+      /cluster_cidrs "x" is not a CIDR/,
     ],
     ["ListNodeEndpoints", { nodeName: "n".repeat(300) }, /300 characters and the limit is 253/],
-    ["ListNodeEndpoints", { nodeName: "" }, /node_name is empty/],
-    ["Explain", { destination: "default/web" }, /node_name is empty/],
+    ["ListNodeEndpoints", { nodeName: "" }, /node_name must not be empty/],
+    ["Explain", { destination: "default/web" }, /node_name must not be empty/],
   ])("%s rejects an invalid request: %j", async (method, request, message) => {
     list();
     const [status, answer] = await ask(method, request);
@@ -243,7 +252,7 @@ describe("lists", () => {
     const second = await client().listEndpoints({ pageSize: 1, pageToken: first.nextPageToken });
     expect(second.endpoints.map(({ pod }) => pod)).toEqual(["web-1", "web-2"]);
     expect(second.nextPageToken).toBe("");
-    await expect(client().listServices({ pageToken: first.nextPageToken })).rejects.toThrow(/none of this method's/);
+    await expect(client().listServices({ pageToken: first.nextPageToken })).rejects.toThrow(/invalid page_token/);
     expect((await client().listEndpoints({ node: "n2" })).endpoints.map(({ pod }) => pod)).toEqual(["dns-1", "web-2"]);
     const nodesPage = await client().listNodes({ pageSize: 2 });
     expect(nodesPage.nodes.map(({ name }) => name)).toEqual(["n1", "n2"]);

@@ -1,4 +1,4 @@
-// What a program outside this repository imports to embed a watcher. Inside it, import from the file that defines.
+// Public API of the package, for programs that embed a watcher. Code in this repository imports from the defining file.
 export type { AddressSet, Family } from "@kpng/model/address.ts";
 export type { Endpoint, EndpointConditions, EndpointPort, EndpointSlice, SliceKey } from "@kpng/model/endpoint.ts";
 export type { Node } from "@kpng/model/node.ts";

@@ -5,7 +5,7 @@ import type { ProxyNames } from "../stream/session/requests.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
 import type { RecentChanges } from "./changes/recent-changes.ts";
 
-/** What questions are answered from. */
+/** State that the inspection methods read. */
 export interface InspectContext {
   readonly store: Store;
   readonly subscribers: Subscribers;
@@ -13,7 +13,7 @@ export interface InspectContext {
   readonly changes: RecentChanges;
 }
 
-/** Errors: UNAVAILABLE while the store has not yet all. */
+/** Returns the newest snapshot. Errors: UNAVAILABLE until the store is synced. */
 export function syncedSnapshot(store: Store): Snapshot {
   if (store.snapshot.isSynced) return store.snapshot;
   throw new ConnectError(`waiting for the first list of ${store.missingKinds.join(", ")}`, Code.Unavailable);

@@ -5,12 +5,13 @@ import type { MoreService } from "../stream/serve/routes.ts";
 import type { WatchContext } from "../stream/session/open-watch.ts";
 import { RecentChanges } from "./changes/recent-changes.ts";
 import { explainMethod } from "./explain-method.ts";
-import { inspectLists } from "./list-methods.ts";
-import { inspectWatches } from "./watch-methods.ts";
+import { listMethods } from "./list-methods.ts";
+import { watchMethods } from "./watch-methods.ts";
 
 /**
- * Begins to follow changes on their way to the nodes, and returns kpng.inspect.v1.InspectService, which tells of them and
- * of all else that a watcher holds. Make it before the source runs: what changed before is not remembered.
+ * Returns the service kpng.inspect.v1.InspectService, which answers queries about the state of a watcher, and starts to
+ * record changes for it. Call it before the source runs, because earlier changes are not recorded. `kpng … to-api` adds
+ * it to the services of a watcher.
  */
 export function inspection({ store, subscribers, proxyNames }: WatchContext): MoreService {
   const changes = new RecentChanges();
@@ -22,8 +23,8 @@ export function inspection({ store, subscribers, proxyNames }: WatchContext): Mo
     service: InspectService,
     addTo: (router: ConnectRouter) =>
       router.service(InspectService, {
-        ...inspectLists(context, startedAtMs),
-        ...inspectWatches(context),
+        ...listMethods(context, startedAtMs),
+        ...watchMethods(context),
         explain: (request) => explainMethod(context, request),
       }),
   };

@@ -12,31 +12,33 @@ import type { Subscriber } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.t
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
-import { type Snapshot, slicesOf } from "../store/snapshot.ts";
+import { countObjects } from "../store/count-objects.ts";
+import { slicesOf } from "../store/snapshot.ts";
 import { readProxyName } from "../stream/session/requests.ts";
 import { choosingNode } from "../view/node.ts";
-import { eachInTurns } from "./each-in-turns.ts";
 import { explainService } from "./explain/explain-service.ts";
 import { type InspectContext, syncedSnapshot } from "./inspect-context.ts";
 import { makePageToken, readPage } from "./page.ts";
-import { isNodeSelected, isSubscriberSelected, selectKeys } from "./request-filters.ts";
-import { readAskedNode } from "./requested-node.ts";
-import { changeRow, concerns } from "./rows/change-row.ts";
+import { matchesChange, matchesNode, matchesSubscriber, selectKeys } from "./request-filters.ts";
+import { readRequestedNode } from "./requested-node.ts";
+import { changeRow } from "./rows/change-row.ts";
 import { decisionRow } from "./rows/decision-row.ts";
-import { endpointRows, isNamed } from "./rows/endpoint-rows.ts";
+import { endpointRows, matchesEndpoint } from "./rows/endpoint-rows.ts";
 import { nodeTable } from "./rows/node-rows.ts";
 import { serviceRow } from "./rows/service-row.ts";
 import { kindMessage, stateOf, subscriberRow } from "./rows/subscriber-row.ts";
+import { visitInTurns } from "./visit-in-turns.ts";
 
-const changeLimits = { standard: 100, most: 1_000 };
+/** Page sizes of listChanges: a change is larger than other rows. */
+const changeLimits = { defaultSize: 100, maxSize: 1_000 };
 
 type Lists = Pick<
   ServiceImpl<typeof InspectService>,
   "getStatus" | "listServices" | "listEndpoints" | "listNodes" | "listSubscribers" | "listChanges" | "listNodeEndpoints"
 >;
 
-/** The unary methods of InspectService that look at many things; how they page is in the proto file. */
-export function inspectLists(context: InspectContext, startedAtMs: number): Lists {
+/** Unary methods of InspectService that return status and lists. The proto file describes their paging. */
+export function listMethods(context: InspectContext, startedAtMs: number): Lists {
   const { store, subscribers, changes, proxyNames } = context;
   return {
     getStatus: () => {
@@ -47,9 +49,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
         isSynced: snapshot.isSynced,
         missingKinds: [...missingKinds],
         ...setIfDefined("storedAt", snapshot.revision === 0 ? undefined : timestampOf(snapshot.storedAtMs)),
-        serviceCount: snapshot.services.size,
-        ...countSlices(snapshot),
-        nodeCount: snapshot.nodes.size,
+        ...countObjects(snapshot),
         subscribers: countSubscribers(context, snapshot.revision),
         startedAt: timestampOf(startedAtMs),
       });
@@ -58,14 +58,14 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
     listServices: async (request, { signal }) => {
       const { size, after } = readPage("services", request);
       const snapshot = syncedSnapshot(store);
-      const keys = selectKeys([snapshot.services], request, after);
+      const keys = selectKeys(snapshot.services, request, after);
       const services: Service[] = [];
       const visit = (key: string): boolean => {
         const service = snapshot.services.get(key);
         if (service !== undefined) services.push(serviceRow(service, slicesOf(snapshot, key as ServiceKey)));
         return true;
       };
-      await eachInTurns(keys.slice(0, size), visit, signal);
+      await visitInTurns(keys.slice(0, size), visit, signal);
       const lastKey = keys.length > size ? (keys[size - 1] ?? "") : "";
       return { revision: BigInt(snapshot.revision), services, nextPageToken: makePageToken("services", lastKey) };
     },
@@ -73,11 +73,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
     listEndpoints: async (request, { signal }) => {
       const { size, after } = readPage("endpoints", request);
       const snapshot = syncedSnapshot(store);
-      const keys = selectKeys(
-        [snapshot.slicesByService],
-        { namespace: request.namespace, name: request.service },
-        after,
-      );
+      const keys = selectKeys(snapshot.slicesByService, { namespace: request.namespace, name: request.service }, after);
       const endpoints: Endpoint[] = [];
       let lastKey = "";
       const visit = (key: string): boolean => {
@@ -86,7 +82,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
         lastKey = key === keys.at(-1) ? "" : key;
         return false;
       };
-      await eachInTurns(keys, visit, signal);
+      await visitInTurns(keys, visit, signal);
       return { revision: BigInt(snapshot.revision), endpoints, nextPageToken: makePageToken("endpoints", lastKey) };
     },
 
@@ -99,7 +95,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
       let lastKey = "";
       const visit = (name: string): boolean => {
         const row = table.row(name);
-        if (!isNodeSelected(row, request)) return true;
+        if (!matchesNode(row, request)) return true;
         if (nodes.length === size) {
           lastKey = nodes.at(-1)?.name ?? "";
           return false;
@@ -107,7 +103,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
         nodes.push(row);
         return true;
       };
-      await eachInTurns(names, visit, signal);
+      await visitInTurns(names, visit, signal);
       return { revision: BigInt(snapshot.revision), nodes, nextPageToken: makePageToken("nodes", lastKey) };
     },
 
@@ -117,10 +113,10 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
       const newest = store.snapshot.revision;
       const rows: Subscriber[] = [];
       let lastKey = "";
-      await eachInTurns(
+      await visitInTurns(
         subscribers.open,
         (subscriber) => {
-          if (BigInt(subscriber.id) <= after || !isSubscriberSelected(subscriber, request, newest)) return true;
+          if (BigInt(subscriber.id) <= after || !matchesSubscriber(subscriber, request, newest)) return true;
           if (rows.length === page.size) {
             lastKey = String(rows.at(-1)?.id ?? "");
             return false;
@@ -137,15 +133,16 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
       const page = readPage("changes", request, changeLimits);
       const before = page.after === "" ? undefined : BigInt(page.after);
       const { revision } = syncedSnapshot(store);
+      const filter = { namespace: request.namespace, name: request.service };
       const rows: Change[] = [];
       let lastKey = "";
-      await eachInTurns(
+      await visitInTurns(
         changes.newestFirst(),
         (record) => {
           const number = BigInt(record.facts.revision);
           if (number < request.sinceRevision) return false;
           if (before !== undefined && number >= before) return true;
-          if (!concerns(record, request.namespace, request.service)) return true;
+          if (!matchesChange(record, filter)) return true;
           if (rows.length === page.size) {
             lastKey = String(rows.at(-1)?.revision ?? "");
             return false;
@@ -160,18 +157,20 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
 
     listNodeEndpoints: async (request, { signal }) => {
       const { size, after } = readPage("node-endpoints", request);
-      const nodeName = readAskedNode(request.nodeName);
+      const nodeName = readRequestedNode(request.nodeName);
       const proxyName = readProxyName(request.serviceProxyName, proxyNames);
       const snapshot = syncedSnapshot(store);
       const node = choosingNode(snapshot, nodeName);
       const filter = { namespace: request.namespace, name: request.service };
-      const keys = selectKeys([snapshot.slicesByService], filter, after);
+      const keys = selectKeys(snapshot.slicesByService, filter, after);
       const decisions: EndpointDecision[] = [];
       let lastKey = "";
       const visit = (key: string): boolean => {
         const slices = slicesOf(snapshot, key as ServiceKey);
-        const isMeant = slices.some(({ endpoints }) => endpoints.some((one) => isNamed(one, request.endpoint)));
-        if (!isMeant) return true;
+        const hasMatch = slices.some(({ endpoints }) =>
+          endpoints.some((one) => matchesEndpoint(one, request.endpoint)),
+        );
+        if (!hasMatch) return true;
         const [namespace = "", name = ""] = key.split("/");
         const of = { namespace, name, service: snapshot.services.get(key), slices };
         for (const decision of explainService(of, node, proxyName)) {
@@ -185,7 +184,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
         lastKey = key === keys.at(-1) ? "" : key;
         return false;
       };
-      await eachInTurns(keys, visit, signal);
+      await visitInTurns(keys, visit, signal);
       const isNodeKnown = snapshot.nodes.get(nodeName) !== undefined;
       return {
         revision: BigInt(snapshot.revision),
@@ -197,15 +196,7 @@ export function inspectLists(context: InspectContext, startedAtMs: number): List
   };
 }
 
-function countSlices({ slicesByService }: Snapshot): { readonly sliceCount: number; readonly endpointCount: number } {
-  let [sliceCount, endpointCount] = [0, 0];
-  for (const slices of slicesByService.values()) {
-    sliceCount += slices.length;
-    for (const { endpoints } of slices) endpointCount += endpoints.length;
-  }
-  return { sliceCount, endpointCount };
-}
-
+/** Counts the subscribers by kind and state. */
 function countSubscribers(
   { subscribers }: InspectContext,
   newest: number,

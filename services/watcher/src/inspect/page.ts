@@ -1,45 +1,51 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { formatHash, hashText } from "@kpng/model/wire/hash.ts";
 
-/** A part of a list. */
+/** Position and size of the requested page of a list. */
 export interface Page {
   readonly size: number;
-  /** Key of the last item of the page before; "" for the first page. */
+  /** Key of the last item of the previous page; "" for the first page. */
   readonly after: string;
 }
 
+/** Page sizes of a list method. */
 export interface PageLimits {
-  readonly standard: number;
-  readonly most: number;
+  readonly defaultSize: number;
+  readonly maxSize: number;
 }
 
-/** Whose pages they are: a token of one list is none of another. */
+/** List method that a page belongs to. A token of one list is invalid for the others. */
 export type ListName = "services" | "endpoints" | "nodes" | "subscribers" | "changes" | "node-endpoints";
 
-/** Those whose keys are numbers. */
+/** Lists whose keys are numbers. */
 const numbered: ReadonlySet<ListName> = new Set(["subscribers", "changes"]);
 
-/** A page is encoded in one go: that of a thousand Services takes some 10 ms, in which nothing else happens. */
-export const listLimits: PageLimits = { standard: 500, most: 1_000 };
+/**
+ * Limits of most lists. A response is encoded in one turn of the event loop: 1 000 Services block it for about 10 ms.
+ */
+const listLimits: PageLimits = { defaultSize: 500, maxSize: 1_000 };
 
-/** Errors: INVALID_ARGUMENT. */
+/** Decodes page_size and page_token of a request. Errors: INVALID_ARGUMENT. */
 export function readPage(
   list: ListName,
   request: { pageSize: number; pageToken: string },
   limits: PageLimits = listLimits,
 ): Page {
-  if (request.pageSize > limits.most) {
-    throw new ConnectError(`page_size is ${request.pageSize} and the limit is ${limits.most}`, Code.InvalidArgument);
+  if (request.pageSize > limits.maxSize) {
+    throw new ConnectError(
+      `page_size ${request.pageSize} exceeds the limit of ${limits.maxSize}`,
+      Code.InvalidArgument,
+    );
   }
-  const size = request.pageSize === 0 ? limits.standard : request.pageSize;
+  const size = request.pageSize === 0 ? limits.defaultSize : request.pageSize;
   return { size, after: readPageToken(list, request.pageToken) };
 }
 
 /**
- * What asks for the items after the one with this key; "" after the last one. Any replica understands it, and it holds
- * also when that item is gone.
+ * Returns the token for the page after the item with this key; "" after the last page. Tokens are valid for all
+ * replicas, and after the item was deleted.
  *
- * *Shape:* `hash.key`, so that what is no token is told from a place in the list.
+ * *Shape:* `hash.key`. The hash detects invalid tokens.
  */
 export function makePageToken(list: ListName, key: string): string {
   return key === "" ? "" : `${formatHash(hashText(`${list} ${key}`))}.${key}`;
@@ -51,7 +57,7 @@ function readPageToken(list: ListName, token: string): string {
   if (isKey && token === makePageToken(list, key)) return key;
   const shown = token.length > 80 ? `${token.slice(0, 80)}…` : token;
   throw new ConnectError(
-    `page_token "${shown}" is none of this method's: it is the next_page_token of the page before, or empty`,
+    `invalid page_token "${shown}": use the next_page_token of the previous page, or leave it empty`,
     Code.InvalidArgument,
   );
 }

@@ -2,36 +2,44 @@ import { type ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1
 import { compareText } from "@kpng/model/text-order.ts";
 import type { ShardedMap } from "../store/sharded-map.ts";
 import type { Subscriber } from "../stream/session/subscriber.ts";
+import type { ChangeRecord } from "./changes/change-record.ts";
 import { kindMessage, knownRevision, stateOf } from "./rows/subscriber-row.ts";
 
-/** Which Services; "" stands for all. */
+/** Filter for Services; "" matches all. */
 export interface ServiceFilter {
   readonly namespace: string;
   readonly name: string;
 }
 
 /** True if a key `namespace/name` matches. */
-export function isSelected(key: string, { namespace, name }: ServiceFilter): boolean {
+export function matchesService(key: string, { namespace, name }: ServiceFilter): boolean {
   const slash = key.indexOf("/");
   return (namespace === "" || key.slice(0, slash) === namespace) && (name === "" || key.slice(slash + 1) === name);
 }
 
-/** The keys after `after` that match, ascending. O(keys), or O(1) if namespace and name are given. */
+/** Returns the matching keys after `after`, sorted. O(keys), or O(1) if namespace and name are given. */
 export function selectKeys(
-  maps: readonly Pick<ShardedMap<unknown>, "keys" | "get">[],
+  map: Pick<ShardedMap<unknown>, "keys" | "get">,
   filter: ServiceFilter,
   after: string,
 ): readonly string[] {
   if (filter.namespace !== "" && filter.name !== "") {
     const key = `${filter.namespace}/${filter.name}`;
-    return key > after && maps.some((map) => map.get(key) !== undefined) ? [key] : [];
+    return key > after && map.get(key) !== undefined ? [key] : [];
   }
-  const keys = new Set<string>();
-  for (const map of maps) for (const key of map.keys()) if (key > after && isSelected(key, filter)) keys.add(key);
-  return [...keys].sort(compareText);
+  return [...map.keys()].filter((key) => key > after && matchesService(key, filter)).sort(compareText);
 }
 
-/** Which streams. */
+/**
+ * True if a change affects a matching Service. Considers only the objects in the record, of which there are at most
+ * 100.
+ */
+export function matchesChange({ facts }: ChangeRecord, filter: ServiceFilter): boolean {
+  if (filter.namespace === "" && filter.name === "") return true;
+  return facts.objects.some(({ kind, key }) => kind !== "node" && matchesService(key, filter));
+}
+
+/** Filter for subscribers; default values match all. */
 export interface SubscriberFilter {
   readonly node: string;
   readonly kind: SubscriberKind;
@@ -39,32 +47,34 @@ export interface SubscriberFilter {
   readonly states: readonly ApplyState[];
 }
 
-export function isSubscriberSelected(subscriber: Subscriber, filter: SubscriberFilter, newest: number): boolean {
+/** True if a subscriber matches. `newest` is the newest revision of the store. */
+export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilter, newest: number): boolean {
   return (
     (filter.node === "" || subscriber.nodeName === filter.node) &&
     (filter.kind === SubscriberKind.UNSPECIFIED || filter.kind === kindMessage(subscriber.kind)) &&
     (filter.notAppliedRevision === 0n || BigInt(knownRevision(subscriber)) < filter.notAppliedRevision) &&
-    isStateSelected(stateOf(subscriber, newest), filter.states)
+    matchesState(stateOf(subscriber, newest), filter.states)
   );
 }
 
-/** Which nodes. */
+/** Filter for nodes; default values match all. */
 export interface NodeFilter {
   readonly name: string;
   readonly notAppliedRevision: bigint;
   readonly states: readonly ApplyState[];
 }
 
-export function isNodeSelected(
+/** True if a node row matches, apart from its name. */
+export function matchesNode(
   node: { readonly state: ApplyState; readonly appliedRevision: bigint },
   filter: Omit<NodeFilter, "name">,
 ): boolean {
   return (
     (filter.notAppliedRevision === 0n || node.appliedRevision < filter.notAppliedRevision) &&
-    isStateSelected(node.state, filter.states)
+    matchesState(node.state, filter.states)
   );
 }
 
-function isStateSelected(state: ApplyState, states: readonly ApplyState[]): boolean {
+function matchesState(state: ApplyState, states: readonly ApplyState[]): boolean {
   return states.length === 0 || states.includes(state);
 }

@@ -2,11 +2,11 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { readNodeName } from "../stream/session/requests.ts";
 
 /**
- * The node that a question is about. An empty name is a field that was left out, and not a node.
+ * Returns the node name of an inspection request. An empty name means that the client omitted the field.
  *
  * Errors: INVALID_ARGUMENT.
  */
-export function readAskedNode(name: string): string {
-  if (name === "") throw new ConnectError("node_name is empty: which node is meant?", Code.InvalidArgument);
+export function readRequestedNode(name: string): string {
+  if (name === "") throw new ConnectError("node_name must not be empty", Code.InvalidArgument);
   return readNodeName(name);
 }

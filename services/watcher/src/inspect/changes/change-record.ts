@@ -1,7 +1,7 @@
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
 import { Distribution } from "./distribution.ts";
 
-/** An object that came, changed or went with a revision. */
+/** An object that a revision added, changed or deleted. */
 export interface ChangedObject {
   readonly kind: "service" | "endpoints" | "node";
   /** *Shape:* `namespace/name` of the Service, or the name of the Node. */
@@ -9,81 +9,83 @@ export interface ChangedObject {
   readonly isDeleted: boolean;
 }
 
-/** What is known of a revision when the store makes it. */
+/** Facts about a revision that are known when the store makes it. */
 export interface ChangeFacts {
   readonly revision: number;
-  /** At most {@link maxObjects} of them. */
+  /** The first {@link maxObjects} changed objects. */
   readonly objects: readonly ChangedObject[];
   readonly objectCount: number;
-  /** Part of the source's first complete list. */
+  /** True if the revision is part of the first lists of the source. */
   readonly isFirstList: boolean;
-  /** Kind of the source; "" if it does not say. */
+  /** Kind of the source; "" if unknown. */
   readonly source: string;
-  /** In milliseconds since 1970, as all times here. */
+  /** In milliseconds since 1970, like all times here. */
   readonly triggeredAtMs?: number | undefined;
   readonly receivedAtMs?: number | undefined;
   readonly storedAtMs: number;
 }
 
-/** Most objects that a record names. */
+/** Limit for the objects in a record. */
 export const maxObjects = 100;
 
-/** Most failures that a record tells of. */
+/** Limit for the failures in a record. */
 const maxFailures = 10;
 
-/** Who speaks of a change. */
+/** Subscriber that reported about a change. */
 export interface Reporter {
   readonly nodeName: string;
   readonly program: string;
 }
 
-/** The stages of a change's way to one subscriber, in milliseconds. They add up to the whole. */
-export interface WayTimes {
-  /** From the store until it was handed to the connection. */
+/** Durations of the stages of a change for one subscriber, in milliseconds. They add up to the total. */
+export interface StageTimes {
+  /** From the store until the batch was written to the connection. */
   readonly sendMs: number;
-  /** On the network, there and back: the rest. */
+  /** On the network, in both directions: the remainder. */
   readonly transitMs: number;
-  /** On the node; undefined if it does not say. */
+  /** On the node; undefined if the node does not report it. */
   readonly timings?: ApplyTimings | undefined;
   readonly totalMs: number;
 }
 
-/** The stages over all subscribers. */
+/** Distributions of the stages over all subscribers. */
 export type Stages = Readonly<Record<"send" | "transit" | "wait" | "render" | "commit" | "total", Distribution>>;
 
 /**
- * One revision of the store and what became of it.
+ * One revision of the store, and how far it has reached the subscribers. `RecentChanges` keeps the newest ones.
  *
- * *Bound:* 100 objects, 10 failures, 6 distributions; nothing grows with the number of subscribers.
+ * *Bound:* 100 objects, 10 failures and 6 distributions, independent of the number of subscribers.
  */
 export class ChangeRecord {
   readonly facts: ChangeFacts;
   firstSentAtMs: number | undefined;
   lastSentAtMs: number | undefined;
   lastAppliedAtMs: number | undefined;
-  toldCount = 0;
+  sentCount = 0;
   receivedCount = 0;
   appliedCount = 0;
   failedCount = 0;
   lostCount = 0;
-  /** Undefined until somebody applied it. */
+  /** Undefined until the first subscriber has applied the revision. */
   stages: Stages | undefined;
-  slowest: (Reporter & WayTimes) | undefined;
+  slowest: (Reporter & StageTimes) | undefined;
   readonly failures: (Reporter & { readonly error: string })[] = [];
 
   constructor(facts: ChangeFacts) {
     this.facts = facts;
   }
 
-  told(nowMs: number): void {
-    this.toldCount += 1;
+  /** A batch with the revision was sent. */
+  sent(nowMs: number): void {
+    this.sentCount += 1;
     this.firstSentAtMs ??= nowMs;
     this.lastSentAtMs = nowMs;
   }
 
+  /** A subscriber has applied the revision. */
   applied(by: Reporter, sentAtMs: number, nowMs: number, timings: ApplyTimings | undefined): void {
     const totalMs = nowMs - this.facts.storedAtMs;
-    // Of batches that were joined, because very many wait, only the first one's time is known.
+    // For a subscriber with very many pending batches, they are merged, and only the send time of the first is known.
     const sendMs = Math.max(0, sentAtMs - this.facts.storedAtMs);
     const onNodeMs = timings === undefined ? 0 : timings.waitMs + timings.renderMs + timings.commitMs;
     const transitMs = Math.max(0, totalMs - sendMs - onNodeMs);
@@ -92,7 +94,7 @@ export class ChangeRecord {
     this.stages ??= makeStages();
     this.stages.send.add(sendMs);
     this.stages.total.add(totalMs);
-    // Of one that does not say where the time went on the node, nobody knows how much of it was on the way.
+    // Without durations from the node, the time on the network is unknown.
     if (timings !== undefined) {
       this.stages.transit.add(transitMs);
       this.stages.wait.add(timings.waitMs);
@@ -104,6 +106,7 @@ export class ChangeRecord {
     }
   }
 
+  /** A subscriber failed to apply the revision. */
   failed(by: Reporter, error: string): void {
     this.failedCount += 1;
     if (this.failures.length < maxFailures) {

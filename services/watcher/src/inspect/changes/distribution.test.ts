@@ -7,7 +7,7 @@ function of(times: readonly number[]): Distribution {
   return distribution;
 }
 
-test("percentiles are right within 15 %, the longest is exact", () => {
+test("percentiles are accurate to 15 %, and the maximum is exact", () => {
   const times = Array.from({ length: 10_000 }, (_, index) => 0.06 * 1.001 ** index);
   const spread = of(times);
   for (const part of [0.01, 0.5, 0.9, 0.99, 1]) {
@@ -17,11 +17,11 @@ test("percentiles are right within 15 %, the longest is exact", () => {
   expect(spread.maxMs).toBe(times.at(-1));
 });
 
-test("a percentile is never above the longest", () => {
+test("a percentile never exceeds the maximum", () => {
   expect(of([100]).percentileMs(0.5)).toBeLessThanOrEqual(100);
 });
 
-test("nothing measured, no time, a clock that went back, and days are all counted", () => {
+test("no measurements, zero, negative durations and days are handled", () => {
   expect(of([]).percentileMs(0.5)).toBe(0);
   const odd = of([0, -5, 1e12]);
   expect(odd.count).toBe(3);

@@ -12,7 +12,7 @@ let store: Store;
 let subscribers: Subscribers;
 let changes: RecentChanges;
 
-/** A store with one Service and one Node, looked at from its first revision on, which is 1. */
+/** Starts a store with one Service and one Node, recorded from revision 1 on. */
 function begin(size?: number): void {
   store = new Store();
   subscribers = new Subscribers(new Registry(), () => nowMs);
@@ -55,7 +55,7 @@ const at = (revision: number) => {
   return record;
 };
 
-test("a revision says what changed, where it came from and when", () => {
+test("a record has the changed objects, the source and the times", () => {
   store.apply(
     [
       { kind: "put-service", service: service({ name: "new" }) },
@@ -80,7 +80,7 @@ test("a revision says what changed, where it came from and when", () => {
   });
 });
 
-test("the first list has no trigger time, and names a hundred objects at most", () => {
+test("the record of the first list has no trigger time, and at most 100 objects", () => {
   const services = Array.from({ length: 150 }, (_, index) => service({ name: `s${index}` }));
   const first = new Store();
   first.observe((update) => changes.add(update));
@@ -89,7 +89,7 @@ test("the first list has no trigger time, and names a hundred objects at most", 
   expect(at(1).facts.objects).toHaveLength(100);
 });
 
-test("a change is followed to every node: told, received, applied, with the stages that add up to the whole", () => {
+test("a change is followed to every node: sent, received and applied, with stages that add up to the total", () => {
   const [one, two] = [subscribe("n1"), subscribe("n2")];
   change("a");
   const stored = store.snapshot.storedAtMs;
@@ -97,7 +97,7 @@ test("a change is followed to every node: told, received, applied, with the stag
   send(one, 1);
   nowMs = stored + 30;
   send(two, 1);
-  expect(at(2)).toMatchObject({ toldCount: 2, receivedCount: 0, appliedCount: 0 });
+  expect(at(2)).toMatchObject({ sentCount: 2, receivedCount: 0, appliedCount: 0 });
   one.received(2);
   expect(at(2).receivedCount).toBe(1);
   nowMs = stored + 60;
@@ -123,7 +123,7 @@ test("a change is followed to every node: told, received, applied, with the stag
   expect(record.stages?.commit.maxMs).toBe(20);
 });
 
-test("what was applied before it was acknowledged counts with the time when it was", () => {
+test("a late acknowledgement counts with the time of the application", () => {
   const one = subscribe("n1");
   const storedAtMs = [2, 3].map((revision) => {
     change(`s${revision}`);
@@ -139,7 +139,7 @@ test("what was applied before it was acknowledged counts with the time when it w
   expect(one.appliedAtMs).toBe(nowMs - 900);
 });
 
-test("one acknowledgement may tell of many batches", () => {
+test("one acknowledgement may cover many batches", () => {
   const one = subscribe("n1");
   const earlier: { applied: number; ageMs: number }[] = [];
   for (let revision = 2; revision <= 30; revision += 1) {
@@ -151,27 +151,27 @@ test("one acknowledgement may tell of many batches", () => {
   for (let revision = 2; revision <= 30; revision += 1) expect(at(revision)).toMatchObject({ appliedCount: 1 });
 });
 
-test("a batch that merges revisions counts for each of them, a whole view for none", () => {
+test("a batch of several revisions counts for each of them, and a whole view for none", () => {
   const one = subscribe("n1");
   for (const name of ["a", "b", "c"]) change(name);
   send(one, 1);
   acknowledge(one, 4);
   const late = subscribe("n2");
-  for (const revision of [2, 3, 4]) expect(at(revision)).toMatchObject({ toldCount: 1, appliedCount: 1 });
+  for (const revision of [2, 3, 4]) expect(at(revision)).toMatchObject({ sentCount: 1, appliedCount: 1 });
   late.close();
 });
 
-test("what does not concern a node counts for nothing, whatever it applies later", () => {
+test("a revision that does not concern a node is not counted when the node applies a later one", () => {
   const one = subscribe("n1");
   change("a");
   change("b");
   send(one, 2);
   acknowledge(one, 3);
-  expect(at(2)).toMatchObject({ toldCount: 0, appliedCount: 0 });
-  expect(at(3)).toMatchObject({ toldCount: 1, appliedCount: 1 });
+  expect(at(2)).toMatchObject({ sentCount: 0, appliedCount: 0 });
+  expect(at(3)).toMatchObject({ sentCount: 1, appliedCount: 1 });
 });
 
-test("failures are counted, named, and over when it is applied after all", () => {
+test("failures are counted and listed, and end when the revision is applied", () => {
   const one = subscribe("n1");
   change("a");
   send(one, 1);
@@ -183,7 +183,7 @@ test("failures are counted, named, and over when it is applied after all", () =>
   expect(at(2)).toMatchObject({ appliedCount: 1, failedCount: 2 });
 });
 
-test("who goes before it said anything is lost; who never says anything only if it did not receive it", () => {
+test("a subscriber that disconnects before it acknowledges is lost; one that never acknowledges, only without the batch", () => {
   const acknowledging = subscribe("n1");
   const silent = subscribers.add("local", "", store);
   const other = subscribers.add("local", "", store);
@@ -193,10 +193,10 @@ test("who goes before it said anything is lost; who never says anything only if 
   acknowledging.received(2);
   silent.received(2);
   for (const one of [acknowledging, silent, other]) one.close();
-  expect(at(2)).toMatchObject({ toldCount: 3, receivedCount: 2, lostCount: 2 });
+  expect(at(2)).toMatchObject({ sentCount: 3, receivedCount: 2, lostCount: 2 });
 });
 
-test("as many are remembered as it was told to, the newest first", () => {
+test("the given number of revisions is kept, newest first", () => {
   begin(3);
   const one = subscribe("n1");
   for (const name of ["a", "b", "c", "d"]) change(name);
@@ -206,7 +206,7 @@ test("as many are remembered as it was told to, the newest first", () => {
   expect([...changes.newestFirst()].map(({ appliedCount }) => appliedCount)).toEqual([1, 1, 1]);
 });
 
-test("who acknowledges very late has applied every revision all the same, sent when the first of them was", () => {
+test("a very late acknowledgement applies all revisions, with the send time of the first", () => {
   const silent = subscribers.add("local", "", store);
   send(silent, 0);
   const beganAtMs = nowMs;

@@ -7,16 +7,16 @@ import type { DeliveryFollower } from "../../stream/session/subscribers.ts";
 import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
 
 /**
- * The last revisions and their way to the nodes.
+ * The newest revisions, and how far each has reached the subscribers: the data of `kpng get changes` and `kpng trace`.
  *
- * A batch counts for each revision that it goes over, and each revision is gone over at most once by a subscriber: so
- * the work is proportional to what is sent, a few counters for each revision and subscriber.
+ * A batch counts for every revision that it contains. A subscriber receives each revision at most once, so the cost is
+ * a few counters per revision and subscriber.
  *
  * *Bound:* `size` records.
  */
 export class RecentChanges implements DeliveryFollower {
   readonly #size: number;
-  /** A revision is at its number modulo the size. */
+  /** Ring buffer: the index of a revision is its number modulo the size. */
   readonly #records: (ChangeRecord | undefined)[];
   #newest = 0;
   #version = 0;
@@ -26,12 +26,12 @@ export class RecentChanges implements DeliveryFollower {
     this.#records = new Array<ChangeRecord | undefined>(size);
   }
 
-  /** Grows with everything that becomes known. */
+  /** Incremented by every update, so that watches detect changes. */
   get version(): number {
     return this.#version;
   }
 
-  /** The newest first. */
+  /** Returns the records, newest first. */
   *newestFirst(): Iterable<ChangeRecord> {
     for (let revision = this.#newest; revision > this.#newest - this.#size; revision -= 1) {
       const record = this.at(revision);
@@ -40,13 +40,13 @@ export class RecentChanges implements DeliveryFollower {
     }
   }
 
-  /** Undefined for a revision that is forgotten, or was made before anybody looked. */
+  /** Returns the record of a revision; undefined if it was overwritten, or made before this object. */
   at(revision: number): ChangeRecord | undefined {
     const record = this.#records[revision % this.#size];
     return record?.facts.revision === revision ? record : undefined;
   }
 
-  /** For Store.observe. */
+  /** Adds a revision. Observer of the store. */
   add({ before, next, origin }: Update): void {
     const { objects, objectCount } = changedObjects(before, next);
     let triggeredAtMs: number | undefined;
@@ -69,36 +69,36 @@ export class RecentChanges implements DeliveryFollower {
   }
 
   sent(_subscriber: Subscriber, delivery: Delivery, nowMs: number): void {
-    this.#note(delivery, (record) => record.told(nowMs));
+    this.#update(delivery, (record) => record.sent(nowMs));
   }
 
   received(_subscriber: Subscriber, batch: PendingBatch): void {
-    this.#note(batch, (record) => {
+    this.#update(batch, (record) => {
       record.receivedCount += 1;
     });
   }
 
   applied(subscriber: Subscriber, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void {
-    this.#note(batch, (record) => record.applied(subscriber, batch.sentAtMs, atMs, timings));
+    this.#update(batch, (record) => record.applied(subscriber, batch.sentAtMs, atMs, timings));
   }
 
   failed(subscriber: Subscriber, batch: PendingBatch, error: string): void {
-    this.#note(batch, (record) => record.failed(subscriber, error));
+    this.#update(batch, (record) => record.failed(subscriber, error));
   }
 
   lost(_subscriber: Subscriber, batch: PendingBatch): void {
-    this.#note(batch, (record) => {
+    this.#update(batch, (record) => {
       record.lostCount += 1;
     });
   }
 
-  /** Something more is known of the revisions that a batch goes over. */
-  #note({ after, revision }: Pick<PendingBatch, "after" | "revision">, note: (record: ChangeRecord) => void): void {
-    // A whole view is no news of a change.
+  /** Updates the records of the revisions in a batch. */
+  #update({ after, revision }: Pick<PendingBatch, "after" | "revision">, update: (record: ChangeRecord) => void): void {
+    // A whole view does not count as the delivery of its revisions.
     if (after === 0) return;
     for (let each = Math.max(after, this.#newest - this.#size) + 1; each <= revision; each += 1) {
       const record = this.at(each);
-      if (record !== undefined) note(record);
+      if (record !== undefined) update(record);
     }
     this.#version += 1;
   }

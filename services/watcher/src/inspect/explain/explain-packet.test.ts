@@ -18,7 +18,7 @@ function masqueradeOf(sourceAddress: string | undefined, clusterCIDRs: ProxySett
   return steps.find(({ stage }) => stage === "masquerade")?.text ?? "";
 }
 
-test("only a sender with an address is said to be in the cluster CIDR", () => {
+test("the explanation mentions the cluster CIDR only for a sender with an address", () => {
   expect(masqueradeOf(undefined, [])).toContain("the sender is a pod");
   expect(masqueradeOf("10.1.0.9", ["10.1.0.0/16"])).toContain("the sender is in the cluster CIDR");
   expect(masqueradeOf("10.1.0.9", [])).toContain("the sender is outside the cluster CIDR");

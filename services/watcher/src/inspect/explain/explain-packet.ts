@@ -7,13 +7,16 @@ import { makeServiceView } from "../../view/service-view.ts";
 import { answersFor, type Decision, explainService } from "./explain-service.ts";
 import { type Frontend, findFrontend } from "./find-frontend.ts";
 import { isInCidr } from "./in-cidr.ts";
-import { isTakenForLocal, nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
+import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
+import { type PacketPolicy, policyFor } from "./packet-policy.ts";
 
+/** Outcome of a packet. "untouched": no rule matches it. */
 export type Verdict = "forward" | "drop" | "reject" | "untouched";
 
-/** A question that one step of the way answers. */
+/** Decision that a step explains. */
 export type StageName = "service" | "source-ranges" | "policy" | "endpoints" | "affinity" | "masquerade" | "verdict";
 
+/** One step of the explanation, a full sentence. */
 export interface Step {
   readonly stage: StageName;
   readonly text: string;
@@ -22,25 +25,18 @@ export interface Step {
 export interface ExplainedPacket {
   readonly frontend: Frontend | undefined;
   readonly verdict: Verdict;
-  /** Of a sender that is not the endpoint itself, which is always masqueraded. */
+  /** Whether the endpoint sees the node's address. An endpoint that reaches itself always does. */
   readonly isMasqueraded: boolean;
   readonly steps: readonly Step[];
-  /** Of the service port, in the packet's family; `isUsed` is about this packet. The used ones first. */
+  /** Endpoints of the service port in the packet's family, used ones first. `isUsed` is about this packet. */
   readonly endpoints: readonly Decision[];
 }
 
-/** Which endpoints a packet may go to, and whether they see the sender. */
-interface Path {
-  readonly set: "cluster" | "local";
-  readonly isMasqueraded: boolean;
-  readonly policy: string;
-  readonly masquerade: string;
-}
-
 /**
- * Says what becomes of a packet on a node, step by step, by the rules of kube-proxy's iptables mode.
+ * Explains step by step what happens to a packet on a node, by the rules of kube-proxy's iptables mode. `kpng explain`
+ * shows the result.
  *
- * Endpoints come from {@link explainService}, and so from the code that decides what the node is told.
+ * The endpoints come from {@link explainService}, and so from the code that computes the node's view.
  *
  * Pure; O(Services + endpoints of the Service).
  */
@@ -55,7 +51,7 @@ export function explainPacket(
   const services = [...snapshot.services.values()].filter((service) => service.proxyName === proxyName);
   const found = findFrontend(services, packet, node, settings);
   if ("none" in found) {
-    const verdict = { stage: "verdict", text: "No rule is for it: it goes the way of the node's routes." } as const;
+    const verdict = { stage: "verdict", text: "No rule matches it, so the node's routes decide." } as const;
     const steps = [{ stage: "service", text: found.none } as const, verdict];
     return { frontend: undefined, verdict: "untouched", isMasqueraded: false, steps, endpoints: [] };
   }
@@ -66,11 +62,11 @@ export function explainPacket(
   const choosing = choosingNode(snapshot, nodeName);
   const flags = makeServiceView(service, slices, choosing).portHasEndpoints?.[service.ports.indexOf(port)];
   const hasEndpoints = flags?.[packet.family] === true;
-  const path = choosePath(frontend, packet, settings);
+  const policy = policyFor(frontend, packet, settings);
   const decisions = explainService({ ...service, service, slices }, choosing, proxyName)
     .filter(({ family }) => family === packet.family)
     .filter((decision) => leadsTo(decision, frontend))
-    .map((decision) => ({ ...decision, ...forPath(decision, path) }))
+    .map((decision) => ({ ...decision, ...forPolicy(decision, policy) }))
     .sort((a, b) => Number(b.isUsed) - Number(a.isUsed));
   const used = decisions.filter(({ isUsed }) => isUsed);
 
@@ -78,95 +74,47 @@ export function explainPacket(
   const step = (stage: StageName, text: string): void => void steps.push({ stage, text });
   const end = (verdict: Verdict, text: string): ExplainedPacket => {
     step("verdict", text);
-    const isMasqueraded = verdict === "forward" && path.isMasqueraded;
+    const isMasqueraded = verdict === "forward" && policy.isMasqueraded;
     return { frontend, verdict, isMasqueraded, steps, endpoints: decisions };
   };
+  const bypass = `Packets from the node itself to an external address are not filtered, so the node's routes decide.`;
   step("service", `${describeFrontend(frontend, packet)}.`);
   if (!hasEndpoints) {
-    step("endpoints", "The Service has no usable endpoint of this family anywhere in the cluster.");
-    if (leavesUnseen(frontend, packet, node, settings)) {
-      return end(
-        "untouched",
-        "What a node itself sends to an external address is not refused: it leaves by the routes.",
-      );
-    }
-    return end("reject", "It is refused: the sender is told at once.");
+    step("endpoints", "The Service has no usable endpoint of this address family in the cluster.");
+    if (bypassesFilters(frontend, packet, node, settings)) return end("untouched", bypass);
+    return end("reject", "It is rejected: the sender gets an error at once.");
   }
   if (frontend.sourceRanges !== undefined) {
     const refusal = refuseSource(frontend.sourceRanges, packet, node);
     const ranges = frontend.sourceRanges.join(", ");
     step("source-ranges", refusal ?? `The sender is in loadBalancerSourceRanges (${ranges}).`);
-    if (refusal !== undefined) return end("drop", "It is dropped: the sender hears nothing.");
+    if (refusal !== undefined) return end("drop", "It is dropped: the sender gets no reply.");
   }
-  step("policy", path.policy);
+  step("policy", policy.policyText);
   if (!frontend.isServed && used.length > 0) {
-    return end("untouched", `${packet.destination} takes no node ports (node-port addresses): no rule is for it.`);
+    const text = `${packet.destination} does not accept node ports (node-port addresses), so no rule matches it.`;
+    return end("untouched", text);
   }
-  step("endpoints", describeEndpoints(used, decisions, path));
+  step("endpoints", describeEndpoints(used, decisions, policy));
   if (used.length === 0) {
-    if (leavesUnseen(frontend, packet, node, settings)) {
-      return end(
-        "untouched",
-        "What a node itself sends to an external address is not dropped: it leaves by the routes.",
-      );
-    }
-    return end(
-      "drop",
-      "It is dropped, not refused: other nodes have endpoints, and a load balancer should have asked them.",
-    );
+    if (bypassesFilters(frontend, packet, node, settings)) return end("untouched", bypass);
+    const text =
+      "It is dropped, not rejected: other nodes have endpoints, and a load balancer should choose those nodes.";
+    return end("drop", text);
   }
   if (service.clientIPAffinitySeconds !== undefined) {
     const seconds = service.clientIPAffinitySeconds;
-    step("affinity", `A sender that came in the last ${seconds} seconds stays with its endpoint while that is used.`);
+    step(
+      "affinity",
+      `A client that connected within the last ${seconds} seconds keeps its endpoint while that is used.`,
+    );
   }
-  step("masquerade", describeMasquerade(path, packet, used));
-  return end(
-    "forward",
-    used.length === 1 ? "It goes to that endpoint." : `It goes to one of ${used.length}, each as likely.`,
-  );
+  step("masquerade", describeMasquerade(policy, packet, used));
+  const choice = used.length === 1 ? "this endpoint" : `one of ${used.length} endpoints with equal probability`;
+  return end("forward", `It goes to ${choice}.`);
 }
 
-/** Which set the policy leaves, and whether the endpoint must answer by way of this node. */
-function choosePath({ kind, service, isServed }: Frontend, packet: Packet, settings: ProxySettings): Path {
-  const isLocal = isTakenForLocal(packet, settings);
-  // Without an address it is a pod because the question says so, whatever the cluster's CIDRs are.
-  const localSender = packet.sourceAddress === undefined ? "the sender is a pod" : "the sender is in the cluster CIDR";
-  if (kind === "cluster-ip") {
-    const set = service.internalTrafficPolicy === "Local" ? "local" : "cluster";
-    const policy = `internalTrafficPolicy is ${service.internalTrafficPolicy}.`;
-    if (settings.isMasqueradeAll) {
-      return { set, policy, isMasqueraded: true, masquerade: "masqueradeAll is set" };
-    }
-    if (settings.clusterCIDRs === "unknown") {
-      return {
-        set,
-        policy,
-        isMasqueraded: false,
-        masquerade: "pods cannot be told from others without a cluster CIDR",
-      };
-    }
-    return isLocal
-      ? { set, policy, isMasqueraded: false, masquerade: localSender }
-      : { set, policy, isMasqueraded: true, masquerade: "the sender is outside the cluster CIDR" };
-  }
-  if (service.externalTrafficPolicy === "Cluster") {
-    const policy = "externalTrafficPolicy is Cluster.";
-    const masquerade = "the endpoint may be on another node and must answer through this one";
-    return { set: "cluster", policy, isMasqueraded: true, masquerade };
-  }
-  const policy = "externalTrafficPolicy is Local";
-  if (isServed && isLocal) {
-    const text = `${policy}; a pod counts as if it had gone out to the load balancer, and may use all endpoints.`;
-    return { set: "cluster", policy: text, isMasqueraded: false, masquerade: localSender };
-  }
-  if (isServed && packet.source === "node") {
-    const text = `${policy}; the node itself counts as if it had gone out to the load balancer, and may use all endpoints.`;
-    return { set: "cluster", policy: text, isMasqueraded: true, masquerade: "the sender is the node itself" };
-  }
-  const text = `${policy}: only endpoints on this node.`;
-  return { set: "local", policy: text, isMasqueraded: false, masquerade: "policy Local keeps the sender's address" };
-}
-
+/** True if a decision about an endpoint concerns the service port of the frontend. */
 function leadsTo(decision: Decision, { port }: Frontend): boolean {
   if (decision.reason === "no-such-port") {
     return decision.portName === port.name && decision.protocol === port.protocol;
@@ -175,10 +123,10 @@ function leadsTo(decision: Decision, { port }: Frontend): boolean {
   return answersFor(named, port);
 }
 
-/** Whether and why this packet's set has the endpoint, where the choice decides. */
-function forPath({ reason, use, reasons }: Decision, { set }: Path): Pick<Decision, "isUsed" | "reason"> {
-  const ofSet = reasons[set];
-  return ofSet === undefined ? { isUsed: false, reason } : { isUsed: use?.[set] === true, reason: ofSet };
+/** Narrows a decision to the endpoint set of the packet. */
+function forPolicy({ reason, use, reasons }: Decision, { set }: PacketPolicy): Pick<Decision, "isUsed" | "reason"> {
+  const setReason = reasons[set];
+  return setReason === undefined ? { isUsed: false, reason } : { isUsed: use?.[set] === true, reason: setReason };
 }
 
 function describeFrontend({ kind, service, port }: Frontend, { destination }: Packet): string {
@@ -192,7 +140,7 @@ function describeFrontend({ kind, service, port }: Frontend, { destination }: Pa
   return `${what} of ${name}`;
 }
 
-function describeEndpoints(used: readonly Decision[], all: readonly Decision[], { set }: Path): string {
+function describeEndpoints(used: readonly Decision[], all: readonly Decision[], { set }: PacketPolicy): string {
   const where = set === "local" ? " on this node" : "";
   if (used.length === 0 && all.length === 1) return `The only endpoint is not usable${where}.`;
   if (used.length === 0) return `None of ${all.length} endpoints is usable${where}.`;
@@ -200,33 +148,36 @@ function describeEndpoints(used: readonly Decision[], all: readonly Decision[], 
   return `${used.length} of ${all.length} endpoints ${used.length === 1 ? "is" : "are"} used${where}.`;
 }
 
-function describeMasquerade({ isMasqueraded, masquerade }: Path, packet: Packet, used: readonly Decision[]): string {
-  if (isMasqueraded) return `The endpoint sees the node's address: ${masquerade}.`;
-  const isItself = used.some(({ address }) => address === packet.sourceAddress);
-  const but = isItself ? ", but where it reaches itself: its own answer would not come back otherwise" : "";
-  return `The endpoint sees the sender's address${but}: ${masquerade}.`;
+function describeMasquerade(policy: PacketPolicy, { sourceAddress }: Packet, used: readonly Decision[]): string {
+  if (policy.isMasqueraded) return `The endpoint sees the node's address: ${policy.masqueradeReason}.`;
+  const text = `The endpoint sees the sender's address: ${policy.masqueradeReason}.`;
+  if (used.every(({ address }) => address !== sourceAddress)) return text;
+  return `${text} If it reaches itself, it sees the node's address, because its replies would not return otherwise.`;
 }
 
-/** A sentence if the sender may not use the address. */
+/** Returns a sentence if the source ranges do not admit the sender. */
 function refuseSource(
   ranges: readonly string[],
   { source, sourceAddress, destination, family }: Packet,
   node: Node | undefined,
 ): string | undefined {
-  const ofNode = node?.addresses.find((address) => address.includes(":") === (family === "v6"));
+  const nodeAddress = node?.addresses.find((address) => address.includes(":") === (family === "v6"));
   const isIn = (address: string): boolean => ranges.some((range) => isInCidr(address, range));
-  const sender = sourceAddress ?? (source === "node" ? ofNode : undefined);
+  const sender = sourceAddress ?? (source === "node" ? nodeAddress : undefined);
   const list = ranges.join(", ");
-  if (sender === undefined)
-    return `loadBalancerSourceRanges (${list}) let through some senders only: give its address.`;
+  if (sender === undefined) {
+    return `loadBalancerSourceRanges (${list}) admit only some senders: specify the sender's address.`;
+  }
   if (isIn(sender)) return undefined;
-  // The load balancer's address may be one of the node's own: what the node sends there comes from it.
-  if (sender === destination && ofNode !== undefined && isIn(ofNode)) return undefined;
-  return `${sender} is in none of loadBalancerSourceRanges (${list}).`;
+  // If the load-balancer IP is also an address of the node, packets that the node sends to it have it as source.
+  if (sender === destination && nodeAddress !== undefined && isIn(nodeAddress)) return undefined;
+  return `${sender} is not in loadBalancerSourceRanges (${list}).`;
 }
 
-/** The rules that refuse and drop at external addresses are not met by what a node sends to other machines. */
-function leavesUnseen(
+/**
+ * True if the reject and drop rules for external addresses do not see the packet: one from the node to another host.
+ */
+function bypassesFilters(
   { kind }: Frontend,
   { source, destination }: Packet,
   node: Node | undefined,

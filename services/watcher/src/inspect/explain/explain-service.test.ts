@@ -30,12 +30,12 @@ const outside = endpoint("10.1.0.9", { nodeName: "n9" });
 const loadBalancer = { type: "LoadBalancer", loadBalancerIPs: addresses("198.51.100.1") } as const;
 
 describe("an endpoint is", () => {
-  test("used or not for the reason that the choice has", () => {
+  test("used or not for the reason of the choice", () => {
     const slices = [slice([endpoint("10.1.0.1"), endpoint("10.1.0.2", { conditions: starting })])];
     expect(brief(explain({}, slices))).toEqual(["10.1.0.1 http used ready", "10.1.0.2 http - not-ready"]);
   });
 
-  test("judged by the local set where only that is asked for", () => {
+  test("judged by the local set if only that is needed", () => {
     const slices = [slice([endpoint("10.1.0.1"), outside])];
     expect(brief(explain({ internalTrafficPolicy: "Local" }, slices))).toEqual([
       "10.1.0.1 http used ready",
@@ -43,7 +43,7 @@ describe("an endpoint is", () => {
     ]);
   });
 
-  test("used by the cluster set where both are asked for", () => {
+  test("judged by the cluster set if both are needed", () => {
     const [decision] = explain({ ...loadBalancer, externalTrafficPolicy: "Local" }, [slice([outside])]);
     expect(decision).toMatchObject({
       isUsed: true,
@@ -52,7 +52,7 @@ describe("an endpoint is", () => {
     });
   });
 
-  test("used by the local set alone, as the last resort there", () => {
+  test("used only by the local set, as its last resort", () => {
     const slices = [slice([endpoint("10.1.0.1", { conditions: draining }), outside])];
     expect(explain({ ...loadBalancer, externalTrafficPolicy: "Local" }, slices)[0]).toMatchObject({
       isUsed: true,
@@ -61,7 +61,7 @@ describe("an endpoint is", () => {
     });
   });
 
-  test("a duplicate where a better slice names it", () => {
+  test("a duplicate if a better slice contains it", () => {
     const slices = [
       slice([endpoint("10.1.0.1", { conditions: draining })]),
       slice([endpoint("10.1.0.1")], { name: "b" }),
@@ -69,16 +69,16 @@ describe("an endpoint is", () => {
     expect(brief(explain({}, slices))).toEqual(["10.1.0.1 http - duplicate", "10.1.0.1 http used ready"]);
   });
 
-  test("of no use for a port that the Service does not have, and missing for one that it has not", () => {
+  test("unused for a port that the Service lacks, and reported for a service port that it lacks", () => {
     const slices = [slice([endpoint("10.1.0.1", { ports: [{ ...httpPort, name: "metrics" }] })])];
     expect(brief(explain({}, slices))).toEqual(["10.1.0.1 metrics - no-service-port", "10.1.0.1 http - no-such-port"]);
   });
 
-  test("of the wrong family", () => {
+  test("unused in a family that the Service does not have", () => {
     expect(brief(explain({}, [slice([endpoint("fd00::1")])]))).toEqual(["fd00::1 http - other-family"]);
   });
 
-  test("told but not proxied for a headless Service", () => {
+  test("in the view but not proxied for a headless Service", () => {
     const headless = { isHeadless: true, clusterIPs: addresses() };
     expect(explain(headless, [slice([endpoint("10.1.0.1")])])[0]).toMatchObject({
       isUsed: false,
@@ -87,7 +87,7 @@ describe("an endpoint is", () => {
     });
   });
 
-  test("another service proxy's, and nobody's", () => {
+  test("unused for a Service of another proxy or a missing Service", () => {
     const slices = [slice([endpoint("10.1.0.1")])];
     expect(brief(explain({ proxyName: "cilium" }, slices))).toEqual(["10.1.0.1 http - other-service-proxy"]);
     expect(brief(explain({ proxyName: "cilium" }, slices, "cilium"))).toEqual(["10.1.0.1 http used ready"]);
@@ -95,7 +95,7 @@ describe("an endpoint is", () => {
     expect(brief(orphans)).toEqual(["10.1.0.1 http - no-service"]);
   });
 
-  test("told without new traffic where it only keeps old UDP flows", () => {
+  test("in the view without new traffic if it only keeps existing UDP flows", () => {
     const dns = [{ name: "dns", port: 53, protocol: "UDP" }] as const;
     const slices = [
       slice([endpoint("10.1.0.1", { conditions: draining, ports: dns }), endpoint("10.1.0.2", { ports: dns })]),
@@ -105,7 +105,7 @@ describe("an endpoint is", () => {
   });
 });
 
-test("told and used are exactly what the view has, whatever the Service and its slices are", () => {
+test("decisions agree with the view for random Services and slices", () => {
   const random = makeRandom(11);
   const pick = makePick(random);
   let toldCount = 0;

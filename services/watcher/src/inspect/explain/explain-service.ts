@@ -7,7 +7,7 @@ import { type ChoiceReason, explainChoice } from "../../view/explain-choice.ts";
 import { type MergedEndpoint, mergeSlices } from "../../view/merge-slices.ts";
 import { choosePortEndpoints } from "../../view/service-view.ts";
 
-/** Why an endpoint is used, or is not: for want of a choice, or by it. */
+/** Why an endpoint is used or not: by the choice among endpoints, or because no choice applies to it. */
 export type DecisionReason =
   | ChoiceReason
   | "duplicate"
@@ -18,30 +18,30 @@ export type DecisionReason =
   | "other-service-proxy"
   | "no-service";
 
-/** What a node does with an endpoint, for one port of it in one family. */
+/** Whether and why a node uses one port of an endpoint, in one address family. */
 export interface Decision {
   readonly namespace: string;
   readonly service: string;
   readonly slice: string;
-  /** Of the endpoint; of the Service for "no-such-port". */
+  /** Port name of the endpoint; with reason "no-such-port", port name of the Service. */
   readonly portName: string;
   readonly protocol: Protocol | number | undefined;
   readonly family: Family;
   readonly address: string;
-  /** 0 for an endpoint that names none. */
+  /** 0 for an endpoint without ports. */
   readonly port: number;
   readonly podName: string;
   readonly nodeName: string;
-  /** New traffic goes there. */
+  /** True if new traffic goes to it. */
   readonly isUsed: boolean;
   readonly reason: DecisionReason;
-  /** How the node uses it; undefined if it is not told of it. */
+  /** Use in the node's view; undefined if the view does not contain it. */
   readonly use: EndpointUse | undefined;
-  /** Of each set; undefined where the choice does not come so far. */
+  /** Reasons per endpoint set; undefined if no choice applies. */
   readonly reasons: { readonly cluster?: ChoiceReason | undefined; readonly local?: ChoiceReason | undefined };
 }
 
-/** The slices of a Service, which need not exist. */
+/** A Service with its slices. The Service may be missing. */
 export interface ExplainedService {
   readonly namespace: string;
   readonly name: string;
@@ -50,8 +50,10 @@ export interface ExplainedService {
 }
 
 /**
- * Says what a node does with each endpoint of a Service, and why: what is told and used is what the view has, because
- * both come from {@link choosePortEndpoints}.
+ * Explains for each endpoint of a Service whether and why a node uses it. Used by `explainPacket` and by the method
+ * ListNodeEndpoints.
+ *
+ * The result agrees with the node's view, because both come from {@link choosePortEndpoints}.
  *
  * Pure; O(endpoints × ports).
  */
@@ -69,7 +71,7 @@ export function explainService(
       : [],
   );
   for (const one of merged.endpoints) {
-    for (const [index, { family, port }] of places(one).entries()) {
+    for (const [index, { family, port }] of familyPorts(one).entries()) {
       const portEndpoint = one.portEndpoints[index];
       const group = portEndpoint && chosen.get(portEndpoint.group);
       const use = portEndpoint && group?.useOf(portEndpoint);
@@ -96,13 +98,14 @@ export function explainService(
   return decisions;
 }
 
-interface FacetPlace {
+/** An address family and port of an endpoint. */
+interface FamilyPort {
   readonly family: Family;
   readonly port: EndpointPort | undefined;
 }
 
-/** In the order of MergedEndpoint.portEndpoints. */
-function places({ endpoint }: MergedEndpoint): readonly FacetPlace[] {
+/** Returns the families and ports of an endpoint, in the order of MergedEndpoint.portEndpoints. */
+function familyPorts({ endpoint }: MergedEndpoint): readonly FamilyPort[] {
   const ports = endpoint.ports.length === 0 ? [undefined] : endpoint.ports;
   return families
     .filter((family) => endpoint.addresses[family].length > 0)
@@ -130,7 +133,7 @@ function identity(
   };
 }
 
-/** Why nothing of this family and port is used, whatever the choice; undefined if the choice decides. */
+/** Returns why the family and port cannot be used at all; undefined if the choice among endpoints decides. */
 function refusal(
   service: Service | undefined,
   proxyName: string,
@@ -144,13 +147,16 @@ function refusal(
   return service.ports.some((each) => answersFor(port, each)) ? undefined : "no-service-port";
 }
 
-/** A Service of one family is served in that one alone; one without cluster IPs, which only a state file has, in both. */
+/**
+ * True if the Service is served in an address family: in those of its cluster IPs. Services without cluster IPs, which
+ * exist only in state files, are served in both.
+ */
 export function isFamilyServed({ clusterIPs }: Service, family: Family): boolean {
   const other = family === "v4" ? "v6" : "v4";
   return (clusterIPs?.[family].length ?? 0) > 0 || (clusterIPs?.[other].length ?? 0) === 0;
 }
 
-/** True if an endpoint's port is the one that a service port leads to. */
+/** True if traffic to a service port goes to this port of an endpoint. */
 export function answersFor(
   port: Pick<EndpointPort, "name" | "protocol"> | undefined,
   servicePort: ServicePort,
@@ -159,12 +165,12 @@ export function answersFor(
   return port.name === servicePort.name && (port.protocol === undefined || port.protocol === servicePort.protocol);
 }
 
-/** Service ports for which the endpoint has none, though it is ready or not. */
+/** Returns a decision for each service port that the endpoint has no port for. */
 function missingPorts(service: Service, one: MergedEndpoint): readonly Decision[] {
   if (service.isHeadless || service.type === "ExternalName") return [];
   const family = families.find((each) => one.endpoint.addresses[each].length > 0 && isFamilyServed(service, each));
   if (family === undefined) return [];
-  const all = places(one);
+  const all = familyPorts(one);
   return service.ports
     .filter((servicePort) => !all.some(({ port }) => answersFor(port, servicePort)))
     .map(({ name, protocol }) => ({
@@ -178,7 +184,7 @@ function missingPorts(service: Service, one: MergedEndpoint): readonly Decision[
     }));
 }
 
-/** Of the set that it is in, or that comes closest: one that nobody needs says least. */
+/** Returns the reason of the set that the endpoint is in, or else of the set that is needed. */
 function overall(use: EndpointUse | undefined, { cluster, local }: Decision["reasons"]): DecisionReason {
   if (use?.cluster === true || use?.local !== true) {
     const closest = use?.cluster === true || cluster !== "set-not-needed" ? cluster : local;

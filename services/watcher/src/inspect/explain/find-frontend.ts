@@ -6,29 +6,29 @@ import { isFamilyServed } from "./explain-service.ts";
 import { isInCidr } from "./in-cidr.ts";
 import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
 
-/** What a destination is to a Service. */
+/** Kind of address or port under which a Service is reached. */
 export type FrontendKind = "cluster-ip" | "external-ip" | "load-balancer-ip" | "node-port";
 
-/** A service port that a packet is for. */
+/** The service port that a packet is addressed to. */
 export interface Frontend {
   readonly kind: FrontendKind;
   readonly service: Service;
   readonly port: ServicePort;
-  /** Who may use it; undefined for everybody. */
+  /** CIDRs of the senders that are admitted; undefined for all senders. */
   readonly sourceRanges: readonly string[] | undefined;
   /**
-   * False for a node port on an address of the node that takes none: nothing is forwarded there, but what would be
-   * refused or dropped elsewhere is here too.
+   * False for a node port on a node address that does not accept node ports. Nothing is forwarded there, but packets
+   * are still rejected or dropped as on other addresses.
    */
   readonly isServed: boolean;
 }
 
-/** What a packet is for, or a sentence that says why no Service is concerned. */
+/** The frontend of a packet, or a sentence why it has none. */
 export type FoundFrontend = { readonly frontend: Frontend } | { readonly none: string };
 
 /**
- * Finds the service port that a packet is for, as kube-proxy's iptables mode does: addresses of Services first, then
- * node ports.
+ * Finds the service port that a packet is addressed to. Like kube-proxy's iptables mode, it checks addresses of
+ * Services before node ports.
  *
  * Pure; O(Services).
  */
@@ -39,7 +39,7 @@ export function findFrontend(
   settings: ProxySettings,
 ): FoundFrontend {
   const { family, destination, port: number, protocol } = packet;
-  const isOwn = isOwnAddress(packet, node, settings);
+  const isOnNode = isNodeAddress(packet, node, settings);
   let addressOf: Service | undefined;
   let byAddress: Frontend | undefined;
   let byNodePort: Frontend | undefined;
@@ -54,7 +54,7 @@ export function findFrontend(
         byAddress = firstOf(byAddress, { kind, service, port, sourceRanges, isServed: true });
       }
     }
-    const port = isOwn && service.ports.find((each) => each.nodePort === number && each.protocol === protocol);
+    const port = isOnNode && service.ports.find((each) => each.nodePort === number && each.protocol === protocol);
     if (port) {
       const isServed = isNodePortAddress(packet, settings);
       byNodePort = firstOf(byNodePort, { kind: "node-port", service, port, sourceRanges: undefined, isServed });
@@ -62,17 +62,19 @@ export function findFrontend(
   }
   const frontend = byAddress ?? byNodePort;
   if (frontend !== undefined) return { frontend };
-  if (isOwn) {
+  if (isOnNode) {
     return { none: `${destination} is an address of the node, and no Service has node port ${number}/${protocol}.` };
   }
   if (addressOf !== undefined) {
     const name = `${addressOf.namespace}/${addressOf.name}`;
     return { none: `${destination} is an address of ${name}, which has no port ${number}/${protocol}.` };
   }
-  return { none: `${destination} is no address of a Service that this node serves, and none that takes node ports.` };
+  return {
+    none: `${destination} is neither an address of a Service that this node serves, nor an address for node ports.`,
+  };
 }
 
-/** Two Services may claim the same: the first by namespace and name is shown. */
+/** Of two Services with the same address and port, returns the first by namespace and name. */
 function firstOf(a: Frontend | undefined, b: Frontend): Frontend {
   if (a === undefined) return b;
   return compareText(serviceKey(a.service), serviceKey(b.service)) <= 0 ? a : b;
@@ -84,7 +86,11 @@ function addressKind(service: Service, { family, destination }: Packet): Fronten
   return service.loadBalancerIPs?.[family].includes(destination) ? "load-balancer-ip" : undefined;
 }
 
-/** A range that holds every address stands for all. Source: kube-proxy `serviceport.go`, newBaseServiceInfo. */
+/**
+ * Returns the source ranges for the destination. A range of all addresses admits all senders.
+ *
+ * Source: kube-proxy `serviceport.go`, newBaseServiceInfo.
+ */
 function rangesOf(
   { ipFilters }: Service,
   { family, destination }: Packet,
@@ -99,11 +105,11 @@ function rangesOf(
   return ranges.length === 0 || ranges.some((range) => range.endsWith("/0")) ? undefined : ranges;
 }
 
-function isOwnAddress({ destination, source }: Packet, node: Node | undefined, settings: ProxySettings): boolean {
+function isNodeAddress({ destination, source }: Packet, node: Node | undefined, settings: ProxySettings): boolean {
   return isLoopback(destination) ? source === "node" : nodeAddresses(node, settings).includes(destination);
 }
 
-/** Of the node's own addresses, those that take node ports. */
+/** True if the destination, an address of the node, accepts node ports. */
 function isNodePortAddress({ destination, family }: Packet, settings: ProxySettings): boolean {
   if (isLoopback(destination) && !(family === "v4" && settings.isLocalhostNodePorts)) return false;
   const { nodePortAddresses } = settings;

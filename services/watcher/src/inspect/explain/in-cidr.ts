@@ -1,6 +1,6 @@
 import ipaddr from "ipaddr.js";
 
-/** True if a valid address is in a CIDR; false for one of the other family, and for what is no CIDR. */
+/** True if a valid address is in a CIDR. False for another address family and for invalid CIDRs. */
 export function isInCidr(address: string, cidr: string): boolean {
   if (!ipaddr.isValidCIDR(cidr)) return false;
   const [network, length] = ipaddr.parseCIDR(cidr);

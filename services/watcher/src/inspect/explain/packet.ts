@@ -3,45 +3,45 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { isInCidr } from "./in-cidr.ts";
 
-/** Where a packet comes from, as the node sees it. */
+/** Kind of sender, from the view of the node. */
 export type SourceKind = "pod" | "node" | "outside";
 
-/** A packet that reaches a node and begins a connection. */
+/** First packet of a connection, as it reaches a node. */
 export interface Packet {
   readonly family: Family;
   readonly protocol: Protocol;
   readonly source: SourceKind;
-  /** Undefined for any sender of its kind. */
+  /** Undefined for an arbitrary sender of this kind. */
   readonly sourceAddress: string | undefined;
   readonly destination: string;
   readonly port: number;
 }
 
-/** How the node's proxy is set up; see kpng.inspect.v1.ProxySettings. */
+/** Options of the node's proxy; see kpng.inspect.v1.ProxySettings. */
 export interface ProxySettings {
-  /** "unknown" for none: pods are not told from anything else. */
+  /** "unknown" if the proxy has none and cannot distinguish pods from other senders. */
   readonly clusterCIDRs: readonly string[] | "unknown";
   readonly isMasqueradeAll: boolean;
-  /** CIDRs; empty for all addresses of the node. */
+  /** CIDRs of the node addresses that accept node ports; empty for all addresses. */
   readonly nodePortAddresses: readonly string[];
   readonly isLocalhostNodePorts: boolean;
-  /** Beyond those of the Node's status. */
+  /** Addresses of the node in addition to its status. */
   readonly moreNodeAddresses: readonly string[];
 }
 
-/** The node's own addresses, as far as they are known. */
+/** Returns the known addresses of a node. */
 export function nodeAddresses(node: Node | undefined, settings: ProxySettings): readonly string[] {
   return [...(node?.addresses ?? []), ...settings.moreNodeAddresses];
 }
 
-/** What a sender is, by its address: pods are what the cluster's CIDRs hold. */
+/** Classifies a sender by its address. Addresses in the cluster CIDRs are pods. */
 export function sourceKindOf(address: string, own: readonly string[], settings: ProxySettings): SourceKind {
   if (own.includes(address) || isInCidr(address, "127.0.0.0/8") || address === "::1") return "node";
   return isInAny(address, settings.clusterCIDRs) ? "pod" : "outside";
 }
 
-/** True if the proxy takes the sender for one of the cluster, whose connections need no masquerade. */
-export function isTakenForLocal({ source, sourceAddress }: Packet, settings: ProxySettings): boolean {
+/** True if the proxy treats the sender as part of the cluster, so that its connections are not masqueraded. */
+export function countsAsLocal({ source, sourceAddress }: Packet, settings: ProxySettings): boolean {
   if (settings.clusterCIDRs === "unknown") return false;
   return sourceAddress === undefined ? source === "pod" : isInAny(sourceAddress, settings.clusterCIDRs);
 }

@@ -8,10 +8,11 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
-import type { ChangedObject, ChangeRecord, Reporter, WayTimes } from "../changes/change-record.ts";
+import type { ChangedObject, ChangeRecord, Reporter, StageTimes } from "../changes/change-record.ts";
 import type { Distribution } from "../changes/distribution.ts";
 import { timingsMessage } from "./subscriber-row.ts";
 
+/** Converts a change record to its message. */
 export function changeRow(record: ChangeRecord): Change {
   const { facts, stages } = record;
   const timeOf = (ms: number | undefined) => (ms === undefined ? undefined : timestampOf(ms));
@@ -27,7 +28,7 @@ export function changeRow(record: ChangeRecord): Change {
     ...setIfDefined("firstSentAt", timeOf(record.firstSentAtMs)),
     ...setIfDefined("lastSentAt", timeOf(record.lastSentAtMs)),
     ...setIfDefined("lastAppliedAt", timeOf(record.lastAppliedAtMs)),
-    toldCount: record.toldCount,
+    toldCount: record.sentCount,
     receivedCount: record.receivedCount,
     appliedCount: record.appliedCount,
     failedCount: record.failedCount,
@@ -48,18 +49,6 @@ export function changeRow(record: ChangeRecord): Change {
   });
 }
 
-/** True if the change names a Service that matches; "" matches all. Past the first 100 objects nobody knows. */
-export function concerns({ facts }: ChangeRecord, namespace: string, service: string): boolean {
-  if (namespace === "" && service === "") return true;
-  return facts.objects.some(({ kind, key }) => {
-    if (kind === "node") return false;
-    const slash = key.indexOf("/");
-    return (
-      (namespace === "" || key.slice(0, slash) === namespace) && (service === "" || key.slice(slash + 1) === service)
-    );
-  });
-}
-
 const objectKinds: Readonly<Record<ChangedObject["kind"], ObjectKind>> = {
   service: ObjectKind.SERVICE,
   endpoints: ObjectKind.ENDPOINTS,
@@ -75,7 +64,7 @@ function distributionMessage(times: Distribution): MessageInitShape<typeof Distr
   };
 }
 
-function slowestMessage(slowest: Reporter & WayTimes): MessageInitShape<typeof SlowestSubscriberSchema> {
+function slowestMessage(slowest: Reporter & StageTimes): MessageInitShape<typeof SlowestSubscriberSchema> {
   const { nodeName, program, sendMs, transitMs, timings, totalMs } = slowest;
   return {
     node: nodeName,

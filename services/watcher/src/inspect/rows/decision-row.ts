@@ -7,7 +7,10 @@ import {
 import type { Decision, DecisionReason } from "../explain/explain-service.ts";
 import { protocolMessage } from "./service-row.ts";
 
-/** With `isOfPacket` what is said is about one packet, for which one set counts alone. */
+/**
+ * Converts a decision to its message. With `isOfPacket`, the text is about one packet and mentions only the endpoint
+ * set of that packet.
+ */
 export function decisionRow(decision: Decision, isOfPacket = false): EndpointDecision {
   const { use, reasons } = decision;
   return create(EndpointDecisionSchema, {
@@ -34,54 +37,57 @@ export function decisionRow(decision: Decision, isOfPacket = false): EndpointDec
 function sentence({ isUsed, reason, use, reasons }: Decision, isOfPacket: boolean): string {
   const { text } = reasonRows[reason];
   if (!isUsed) {
-    const flows = use !== undefined && !use.cluster && !use.local ? "; UDP flows that it answers are kept" : "";
+    const flows = use !== undefined && !use.cluster && !use.local ? "; its existing UDP flows are kept" : "";
     return `not used: ${text}${flows}`;
   }
   if (isOfPacket) return `used: ${text}`;
-  if (use?.cluster === true && use.local) return `used, also where the policy is Local: ${text}`;
+  if (use?.cluster === true && use.local) return `used, also with policy Local: ${text}`;
   if (use?.cluster === true) {
     const isNeeded = reasons.local !== undefined && reasons.local !== "set-not-needed";
-    return `used${isNeeded ? ", but not where the policy is Local" : ""}: ${text}`;
+    return `used${isNeeded ? ", but not with policy Local" : ""}: ${text}`;
   }
   const isNeeded = reasons.cluster !== undefined && reasons.cluster !== "set-not-needed";
-  return `used where the policy is Local${isNeeded ? " only" : ""}: ${text}`;
+  return `used with policy Local${isNeeded ? " only" : ""}: ${text}`;
 }
 
 const reasonRows: Readonly<Record<DecisionReason, { readonly message: EndpointReason; readonly text: string }>> = {
   ready: { message: EndpointReason.READY, text: "it is ready" },
-  "hinted-to-node": { message: EndpointReason.HINTED_TO_NODE, text: "it is meant for this node" },
-  "hinted-to-zone": { message: EndpointReason.HINTED_TO_ZONE, text: "it is meant for this node's zone" },
+  "hinted-to-node": { message: EndpointReason.HINTED_TO_NODE, text: "its topology hints name this node" },
+  "hinted-to-zone": { message: EndpointReason.HINTED_TO_ZONE, text: "its topology hints name this node's zone" },
   "last-resort": {
     message: EndpointReason.LAST_RESORT,
-    text: "it still serves while it terminates, and no ready one is left",
+    text: "it is terminating but still serving, and no endpoint is ready",
   },
-  "set-not-needed": { message: EndpointReason.SET_NOT_NEEDED, text: "the Service's policies ask for no endpoint" },
+  "set-not-needed": { message: EndpointReason.SET_NOT_NEEDED, text: "no traffic policy of the Service needs it" },
   "not-ready": { message: EndpointReason.NOT_READY, text: "it is not ready" },
-  terminated: { message: EndpointReason.TERMINATED, text: "it terminates and serves no longer" },
-  "not-on-node": { message: EndpointReason.NOT_ON_NODE, text: "the policy is Local and it runs on another node" },
-  terminating: { message: EndpointReason.TERMINATING, text: "it terminates, and others are ready" },
+  terminated: { message: EndpointReason.TERMINATED, text: "it is terminating and no longer serving" },
+  "not-on-node": {
+    message: EndpointReason.NOT_ON_NODE,
+    text: "the traffic policy is Local, and it runs on another node",
+  },
+  terminating: { message: EndpointReason.TERMINATING, text: "it is terminating, and other endpoints are ready" },
   "hinted-to-other-nodes": {
     message: EndpointReason.HINTED_TO_OTHER_NODES,
-    text: "it is meant for other nodes, and others are meant for this one",
+    text: "its topology hints name other nodes, and other endpoints have hints for this node",
   },
   "hinted-to-other-zones": {
     message: EndpointReason.HINTED_TO_OTHER_ZONES,
-    text: "it is meant for other zones, and others are meant for this node's",
+    text: "its topology hints name other zones, and other endpoints have hints for this zone",
   },
   duplicate: {
     message: EndpointReason.DUPLICATE,
-    text: "another slice names the same address and port, in a better condition or first",
+    text: "another slice has the same address and port, in a better condition or earlier in order",
   },
   "no-service-port": {
     message: EndpointReason.NO_SERVICE_PORT,
-    text: "the Service has no port of that name and protocol",
+    text: "the Service has no port with that name and protocol",
   },
   "no-such-port": { message: EndpointReason.NO_SUCH_PORT, text: "it has no port for this port of the Service" },
-  "other-family": { message: EndpointReason.OTHER_FAMILY, text: "the Service has no cluster IP of its family" },
-  "not-proxied": { message: EndpointReason.NOT_PROXIED, text: "the Service is headless or an ExternalName" },
+  "other-family": { message: EndpointReason.OTHER_FAMILY, text: "the Service has no cluster IP of its address family" },
+  "not-proxied": { message: EndpointReason.NOT_PROXIED, text: "the Service is headless or of type ExternalName" },
   "other-service-proxy": {
     message: EndpointReason.OTHER_SERVICE_PROXY,
-    text: "the Service is for another service proxy (label service.kubernetes.io/service-proxy-name)",
+    text: "the Service belongs to another service proxy (label service.kubernetes.io/service-proxy-name)",
   },
-  "no-service": { message: EndpointReason.NO_SERVICE, text: "its slice names a Service that does not exist" },
+  "no-service": { message: EndpointReason.NO_SERVICE, text: "the Service of its slice does not exist" },
 };

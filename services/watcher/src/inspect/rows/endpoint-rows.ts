@@ -3,28 +3,28 @@ import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { type Endpoint as EndpointMessage, EndpointSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { listAddresses, protocolMessage } from "./service-row.ts";
 
-/** Which endpoints somebody asks for; "" stands for all. */
+/** Filter of the methods that list or watch endpoints; "" matches all. */
 export interface EndpointFilter {
   readonly node: string;
-  /** An address, or a pod's name. */
+  /** An address, or the name of a pod. */
   readonly endpoint: string;
 }
 
-/** The endpoints of a Service's slices that match, in their order. Pure. */
+/** Returns the messages of the endpoints of a Service that match the filter, in order. Pure. */
 export function endpointRows(slices: readonly EndpointSlice[], { node, endpoint: wanted }: EndpointFilter) {
   return slices.flatMap((slice) =>
     slice.endpoints
-      .filter((endpoint) => (node === "" || endpoint.nodeName === node) && isNamed(endpoint, wanted))
+      .filter((endpoint) => (node === "" || endpoint.nodeName === node) && matchesEndpoint(endpoint, wanted))
       .map((endpoint) => endpointRow(slice, endpoint)),
   );
 }
 
-/** True if `text` is "", the endpoint's pod or one of its addresses. */
-export function isNamed({ podName, addresses }: Endpoint, text: string): boolean {
+/** True if `text` is "", the pod of the endpoint, or one of its addresses. */
+export function matchesEndpoint({ podName, addresses }: Endpoint, text: string): boolean {
   return text === "" || text === podName || addresses.v4.includes(text) || addresses.v6.includes(text);
 }
 
-/** *Shape:* `namespace/service/slice/address`. */
+/** Key of an endpoint row in a watch. *Shape:* `namespace/service/slice/address`. */
 export function endpointRowKey({ namespace, service, slice, addresses }: EndpointMessage): string {
   return `${namespace}/${service}/${slice}/${addresses[0] ?? ""}`;
 }

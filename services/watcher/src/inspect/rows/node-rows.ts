@@ -9,14 +9,14 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import type { Subscriber } from "../../stream/session/subscriber.ts";
 import { knownRevision, stateOf } from "./subscriber-row.ts";
 
-/** What all rows of nodes are made from. */
+/** Rows of all nodes, each made on request. */
 export interface NodeTable {
-  /** Ascending: those of the cluster, and those that subscribers named. */
+  /** Names of the cluster's Nodes and of the nodes of subscribers, sorted. */
   readonly names: readonly string[];
   row(name: string): NodeMessage;
 }
 
-/** O(nodes + subscribers + endpoints). */
+/** Groups subscribers and endpoints by node. O(nodes + subscribers + endpoints). */
 export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeTable {
   const subscribersByNode = new Map<string, Subscriber[]>();
   for (const subscriber of open) {
@@ -63,7 +63,7 @@ function nodeRow(
 
 const endpointCountsBySlices = new WeakMap<Snapshot["slicesByService"], ReadonlyMap<string, number>>();
 
-/** Made once for each state of the slices. */
+/** Counts the endpoints of each node, once for each state of the slices. */
 function countByNode({ slicesByService }: Snapshot): ReadonlyMap<string, number> {
   const known = endpointCountsBySlices.get(slicesByService);
   if (known !== undefined) return known;

@@ -11,7 +11,7 @@ import {
 import type { Protocol, Service, TrafficPolicy } from "@kpng/model/service.ts";
 import { isDraining } from "../../view/choose-endpoints.ts";
 
-/** Pure; O(endpoints). */
+/** Converts a Service to its message, with counts of its endpoints. Pure; O(endpoints). */
 export function serviceRow(service: Service, slices: readonly EndpointSlice[]): ServiceMessage {
   return create(ServiceSchema, {
     namespace: service.namespace,
@@ -39,12 +39,12 @@ export function serviceRow(service: Service, slices: readonly EndpointSlice[]): 
   });
 }
 
-/** Both families, IPv4 first. */
+/** Returns the addresses of both families, IPv4 first. */
 export function listAddresses({ v4, v6 }: AddressSet = noAddresses): string[] {
   return [...v4, ...v6];
 }
 
-/** One of a newer watcher is not told. */
+/** Converts a protocol. Protocols of newer watchers, which are numbers, become UNSPECIFIED. */
 export function protocolMessage(protocol: Protocol | number | undefined): ProtocolMessage {
   switch (protocol) {
     case "TCP":

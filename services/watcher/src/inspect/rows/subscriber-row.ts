@@ -11,7 +11,7 @@ import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
 import type { Subscriber, SubscriberKind } from "../../stream/session/subscriber.ts";
 
-/** `newest` is the newest revision of the store. */
+/** Converts a subscriber to its message. `newest` is the newest revision of the store. */
 export function subscriberRow(subscriber: Subscriber, newest: number): SubscriberMessage {
   const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
   const timeOf = (ms: number | undefined) => (ms === undefined || ms === 0 ? undefined : timestampOf(ms));
@@ -39,21 +39,24 @@ export function subscriberRow(subscriber: Subscriber, newest: number): Subscribe
   });
 }
 
+/** Converts the kind of a subscriber. */
 export function kindMessage(kind: SubscriberKind): KindMessage {
   return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
 }
 
-/** Newest revision that a subscriber is known to have applied or, if it never says, received. */
+/** Newest revision that a subscriber has applied or, if it does not acknowledge, received. */
 export function knownRevision(subscriber: Subscriber): number {
   return subscriber.hasAcknowledged ? subscriber.appliedRevision : subscriber.receivedRevision;
 }
 
+/** Returns how far a subscriber is. */
 export function stateOf(subscriber: Subscriber, newest: number): ApplyState {
   if (subscriber.failure !== undefined) return ApplyState.FAILING;
   if (newest === 0 || knownRevision(subscriber) < newest) return ApplyState.BEHIND;
   return subscriber.hasAcknowledged ? ApplyState.CURRENT : ApplyState.RECEIVED;
 }
 
+/** Converts the durations that a node reported. */
 export function timingsMessage({
   waitMs,
   renderMs,

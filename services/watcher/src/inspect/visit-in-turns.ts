@@ -1,0 +1,40 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import { turns } from "../stream/session/turns.ts";
+
+/** Longest uninterrupted time for a response, in milliseconds. */
+const sliceMs = 5;
+
+/**
+ * Calls `visit` for each item until it returns false, a few milliseconds at a time and with the lowest priority of all
+ * scheduled work. So queries about a large cluster do not delay updates of nodes. The list and watch methods use it.
+ *
+ * Errors: the reason of `signal` if it aborts before the end, so that an incomplete response is never returned as
+ * complete.
+ */
+export async function visitInTurns<T>(
+  items: Iterable<T>,
+  visit: (item: T) => boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  let isDone = false;
+  const iterator = items[Symbol.iterator]();
+  const visitSome = (): boolean => {
+    const untilMs = performance.now() + sliceMs;
+    while (!signal.aborted) {
+      const next = iterator.next();
+      isDone = next.done === true || !visit(next.value);
+      if (isDone) return true;
+      if (performance.now() >= untilMs) return false;
+    }
+    return true;
+  };
+  // Rank "begin" is the last one: each continuation waits behind the work for subscribers.
+  while (!(await turns.run("begin", visitSome)));
+  if (!isDone) throw abortError(signal);
+}
+
+/** Returns the error for an aborted call: the reason of the signal, e.g. that the client's deadline has passed. */
+export function abortError({ reason }: AbortSignal): ConnectError {
+  if (reason instanceof ConnectError) return reason;
+  return new ConnectError("the watcher is stopping, or the client disconnected", Code.Unavailable);
+}
