@@ -3,6 +3,7 @@ import { configTable } from "./config-table.ts";
 import { fillBlocks } from "./fill-blocks.ts";
 import { makeMetricTables } from "./metric-tables.ts";
 import { makeOptionTables } from "./option-tables.ts";
+import { portsTable } from "./ports-table.ts";
 
 /**
  * Returns the references by path, as they are to be: the text of the files, with tables made from the code.
@@ -12,8 +13,8 @@ import { makeOptionTables } from "./option-tables.ts";
 export async function renderReferences(): Promise<ReadonlyMap<string, string>> {
   const { options, optionsByCommand, environment, missing } = makeOptionTables();
   const metrics = await makeMetricTables();
-  const writers = { options, optionsByCommand, environment, metrics, config: configTable };
-  const paths = ["options", "metrics", "config-file"].map((name) => `docs/reference/${name}.md`);
+  const writers = { options, optionsByCommand, environment, metrics, config: configTable, ports: portsTable };
+  const paths = ["options", "metrics", "config-file", "ports"].map((name) => `docs/reference/${name}.md`);
   const filled = new Map(paths.map((path) => [path, fillBlocks(readFileSync(path, "utf8"), writers)]));
   if (missing().length > 0) throw new Error(`docs/reference/options.md has no table for ${missing().join(", ")}`);
   return filled;
