@@ -40,9 +40,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/watcher/src/stream/delta",
   "services/watcher/src/stream/serve",
   "services/watcher/src/stream/session",
-  "test/kernel",
-  "test/kernel/backend",
-  "test/kernel/laboratory",
   "test/monitoring",
 ];
 

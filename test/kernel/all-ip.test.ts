@@ -15,13 +15,16 @@ const external = { v4: "198.51.100.10", v6: "2001:db8:100::10" };
 const other = { v4: "198.51.100.20", v6: "2001:db8:100::20" };
 const foreignRule = "-A PREROUTING -p tcp -m tcp --dport 7 -j REDIRECT --to-ports 8";
 
-/** The state of a Service with both external IPs and these pods, as the backend of node n1 gets it. */
+/** Returns the state of a Service with both external IPs and these pods, as received by the backend of node n1. */
 function state(name: string, addresses: { readonly v4: string; readonly v6: string }, pods: readonly Host[]): string {
   const endpoints = pods.flatMap((pod) => [pod.v4, pod.v6]);
   return `${serviceLine(name, [addresses.v4, addresses.v6], [...endpoints, { address: "10.1.2.13", isElsewhere: true }])}\n`;
 }
 
-/** Sends a datagram every 20 ms from one port of the client; yields who answers. Errors: after 5 s without an answer. */
+/**
+ * Sends a datagram every 20 ms from one port of the client; yields the names of the answering hosts. Errors: no answer
+ * for 5 s.
+ */
 async function* sendFromOneSocket(laboratory: Laboratory, address: string): AsyncGenerator<string> {
   const script = `
     const socket = require("node:dgram").createSocket(process.argv[1].includes(":") ? "udp6" : "udp4");
@@ -35,7 +38,7 @@ async function* sendFromOneSocket(laboratory: Laboratory, address: string): Asyn
   if (child.stdout === null) throw new Error("the client has no output");
   try {
     yield* createInterface({ input: child.stdout });
-    throw new Error(`${address}: nobody answers the socket any more`);
+    throw new Error(`${address}: the socket gets no answer any more`);
   } finally {
     child.kill();
   }
@@ -53,7 +56,7 @@ describePackets("the all-IP example, with packets", () => {
     const clients = [network.node, network.client].map(({ name }) => AgentClient.start(laboratory, name));
     for (const agent of await Promise.all([...starts, ...clients])) agents.set(agent.name, agent);
     outside = agentOf(network.client);
-    // The node itself and its pods find the external IPs behind the outer link, as behind a default route.
+    // The node and its pods route the external IPs through the outer link, like a default route.
     await laboratory.run("n1", ["ip", "route", "add", "198.51.100.0/24", "dev", "outside"]);
     await laboratory.run("n1", ["ip", "route", "add", "2001:db8:100::/64", "dev", "outside"]);
     await laboratory.run("n1", ["iptables-restore"], `*nat\n${foreignRule}\nCOMMIT\n`);
@@ -71,7 +74,7 @@ describePackets("the all-IP example, with packets", () => {
     return laboratory.tryRun("n1", [process.execPath, join(exampleFolder, "all-ip.ts"), ...options], input);
   }
 
-  /** Applies a state that must be accepted. */
+  /** Applies a state; fails if it is not accepted. */
   async function apply(input: string): Promise<string> {
     const { exitCode, stdout, stderr } = await run(input);
     expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: "" });
@@ -82,13 +85,13 @@ describePackets("the all-IP example, with packets", () => {
     expect(await answers(address, outside, 300)).toEqual(["nobody"]);
   }
 
-  /** Both families' nat tables, without the lines that carry the time. */
+  /** Returns the nat tables of both families, without the lines that contain the time. */
   async function tables(): Promise<string> {
     const both = ["iptables-save", "ip6tables-save"].map((tool) => laboratory.run("n1", [tool, "-t", "nat"]));
     return (await Promise.all(both)).join("").replaceAll(/^#.*\n/gm, "");
   }
 
-  /** The names of all who answer 16 questions; what did not answer stands there with its reason. */
+  /** Sends 16 packets and returns the names of the answering hosts, and the reasons of missing answers. */
   async function answers(address: string, client = outside, timeoutMs = 3_000): Promise<readonly string[]> {
     const replies = [80, 5353].flatMap((port) =>
       (["tcp", "udp"] as const).flatMap((protocol) =>
@@ -117,13 +120,13 @@ describePackets("the all-IP example, with packets", () => {
       expect(await answers(external[family], agentOf(network.node))).toEqual(["pod-b"]);
     });
 
-    test(`a pod that goes away gets no ${family} packet any more`, async () => {
+    test(`a removed pod gets no ${family} packets`, async () => {
       await apply(state("web", external, [podA, podB]));
       await apply(state("web", external, [podB]));
       expect(await answers(external[family])).toEqual(["pod-b"]);
     });
 
-    test(`a client that goes on sending UDP over ${family} follows to the pod that is left`, async (context) => {
+    test(`a client that keeps sending UDP over ${family} reaches the remaining pod`, async (context) => {
       const hasConntrack = (await laboratory.tryRun("n1", ["conntrack", "--version"])).exitCode === 0;
       if (!hasConntrack) context.skip("conntrack is not installed");
       await apply(state("web", external, [podA]));
@@ -133,7 +136,7 @@ describePackets("the all-IP example, with packets", () => {
       for await (const name of answersOfOneSocket) if (name === podB.name) break;
     });
 
-    test(`a second Service has its own ${family} address, and goes without the first`, async () => {
+    test(`a second Service has its own ${family} address, and its removal does not affect the first`, async () => {
       const second = state("mail", other, [podB]);
       await apply(second + state("web", external, [podA]));
       expect(await answers(external[family])).toEqual(["pod-a"]);
@@ -144,7 +147,7 @@ describePackets("the all-IP example, with packets", () => {
     });
   }
 
-  test("the same state again commits nothing, whatever the number of endpoints", async () => {
+  test("applying the same state again commits nothing, for any number of endpoints", async () => {
     for (let count = 1; count <= 9; count += 1) {
       const many = Array.from({ length: count }, (_, index) => ({
         name: "",
@@ -159,13 +162,13 @@ describePackets("the all-IP example, with packets", () => {
   });
 
   const gone: readonly { readonly name: string; readonly input: string }[] = [
-    { name: "the Service is gone", input: "" },
+    { name: "the Service is deleted", input: "" },
     { name: "no endpoint is left", input: `${serviceLine("web", [external.v4, external.v6], [])}\n` },
     { name: "no endpoint is on this node", input: state("web", external, []) },
-    { name: "the Service has no external IP any more", input: `${serviceLine("web", [], [podA.v4])}\n` },
+    { name: "the Service loses its external IP", input: `${serviceLine("web", [], [podA.v4])}\n` },
   ];
   for (const { name, input } of gone) {
-    test(`when ${name}, nothing of ours is left and all else stays`, async () => {
+    test(`when ${name}, all of our rules are removed and no others`, async () => {
       await apply(state("web", external, [podA]));
       await apply(input);
       expect(await tables()).not.toContain("KPNG");
@@ -174,14 +177,14 @@ describePackets("the all-IP example, with packets", () => {
     });
   }
 
-  test("--cleanup removes all of ours and nothing else", async () => {
+  test("--cleanup removes all of our rules and no others", async () => {
     await apply(state("web", external, [podA, podB]));
     expect((await run("", "--cleanup")).exitCode).toBe(0);
     expect(await tables()).not.toContain("KPNG");
     expect(await tables()).toContain(foreignRule);
   });
 
-  test("--dry-run changes nothing and prints what iptables-restore takes", async () => {
+  test("--dry-run changes nothing and prints the input of iptables-restore", async () => {
     const before = await tables();
     const { stdout } = await run(state("web", external, [podA, podB]), "--dry-run");
     expect(await tables()).toBe(before);
@@ -191,7 +194,7 @@ describePackets("the all-IP example, with packets", () => {
     expect(await apply(state("web", external, [podA, podB]))).toMatch(/v4: nothing to do.*\n.*v6: nothing to do/);
   });
 
-  test("a malformed address is refused, the rules stay as they are", async () => {
+  test("a malformed address is rejected, and the rules stay unchanged", async () => {
     await apply(state("web", external, [podA]));
     const before = await tables();
     const bad = serviceLine("zzz", ["198.51.100.10/32 -j ACCEPT"], [podB.v4]);
@@ -202,7 +205,7 @@ describePackets("the all-IP example, with packets", () => {
     expect(await answers(external.v4)).toEqual(["pod-a"]);
   });
 
-  test("what somebody deleted comes back at the next run", async () => {
+  test("the next run restores deleted rules", async () => {
     await apply(state("web", external, [podA]));
     const before = await tables();
     await laboratory.run("n1", ["iptables", "-t", "nat", "-D", "OUTPUT", "-j", "KPNG-ALLIP"]);

@@ -3,29 +3,29 @@ import type { Settings } from "../scenario/scenario.ts";
 import type { IptablesVariant } from "./laboratory/legacy-tools.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
-/** A proxy under test, which runs in the network of node n1. */
+/** Proxy under test, which runs in the network of node n1. */
 export interface Backend {
   readonly name: string;
-  /** Starts it with these settings on this state; resolves when the kernel has its rules. */
+  /** Starts the proxy with these settings on this state; resolves when its rules are installed. */
   start(settings: Settings, state: State): Promise<void>;
-  /** Makes this the state of the cluster; resolves when the kernel has the rules for it. */
+  /** Changes the state of the cluster; resolves when the rules for it are installed. */
   apply(state: State): Promise<void>;
-  /** Ends the process and starts it again with the same settings; resolves when it has synced. */
+  /** Restarts the process with the same settings; resolves when it has synced. */
   restart(signal?: "SIGTERM" | "SIGKILL"): Promise<void>;
   stop(signal?: "SIGTERM" | "SIGKILL"): Promise<void>;
-  /** Removes all its rules with its own command for that, whose words it returns. The process must have ended. */
+  /** Runs the proxy's own cleanup command and returns its output. The process must have exited. */
   cleanUp(): Promise<string>;
-  /** What it said last, for the message of a failing test. */
+  /** Returns the end of its output, for the message of a failing test. */
   log(): string;
 }
 
-/** A backend and what feeds it; `close` ends both. */
+/** Backend with the source of its state; `close` stops both. */
 export type RunningBackend = Backend & { close(): Promise<void> };
 
-/** How the tests get a backend. */
+/** Backend of a test file. */
 export interface BackendUnderTest {
   readonly name: string;
-  /** Why it cannot run here; undefined if it can. */
+  /** Reason why it cannot run here; undefined if it can. */
   readonly whyNot: string | undefined;
   /** Default "nft". */
   readonly variant?: IptablesVariant | undefined;

@@ -4,11 +4,11 @@ import type { Family } from "../scenario/places.ts";
 import type { Flow, Update } from "../scenario/scenario.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
-/** A flow of an update that runs in the laboratory. */
+/** Flow of an update that runs in the laboratory. */
 interface OpenFlow {
   readonly flow: Flow;
   readonly family: Family;
-  /** Who answered before the change. */
+  /** Host that answered before the change. */
   readonly name: string | undefined;
   look(): Promise<FlowState>;
   end(): Promise<unknown>;
@@ -16,7 +16,7 @@ interface OpenFlow {
 
 let lastId = 0;
 
-/** Starts an update's flows in its first state, over both families; resolves when each is answered as it should be. */
+/** Starts the flows of an update in its first state, over both families; resolves when each has its expected answer. */
 export async function openFlows(world: TwoNodes, { before, flows }: Update): Promise<readonly OpenFlow[]> {
   const isServed = before.packets.some((packet) => "goesTo" in packet);
   return Promise.all(
@@ -30,7 +30,7 @@ export async function openFlows(world: TwoNodes, { before, flows }: Update): Pro
         await agent.send({ kind: "open", id, protocol: flow.protocol, address, port: flow.port, from });
         const look = () => agent.send({ kind: "look", id });
         let name: string | undefined;
-        // TCP says its name before it answers the first block.
+        // A TCP server sends its name before it answers the first block.
         const deadlineMs = performance.now() + 3_000;
         while (isServed && name === undefined && performance.now() < deadlineMs) ({ name } = await look());
         return { flow, family, name, look, end: () => agent.send({ kind: "end", id }) };
@@ -40,9 +40,9 @@ export async function openFlows(world: TwoNodes, { before, flows }: Update): Pro
 }
 
 /**
- * Returns a line for each flow that does not go as the update says. Waits up to two seconds for what must come.
+ * Returns a line for each flow with an unexpected result. Waits up to two seconds for expected answers.
  *
- * A backend that is known to be wrong must be: a reason that holds no longer hides what comes next.
+ * A backend that is known to be wrong must be wrong: otherwise an outdated reason would hide new faults.
  */
 export async function checkFlows(flows: readonly OpenFlow[], backendName: string): Promise<readonly string[]> {
   const lines = await Promise.all(
@@ -60,7 +60,7 @@ export async function checkFlows(flows: readonly OpenFlow[], backendName: string
 
 async function untilRight(open: OpenFlow): Promise<string | undefined> {
   const deadlineMs = performance.now() + 2_000;
-  // Answers that were under way when the change came do not count.
+  // Answers that were in flight at the time of the change do not count.
   await open.look();
   for (;;) {
     const state = await after(open, 100);

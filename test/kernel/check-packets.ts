@@ -17,12 +17,12 @@ import type { HealthCheck, Scenario } from "../scenario/scenario.ts";
 import { askSctp, whyNoSctp } from "./laboratory/sctp.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
-/** How long an answer that must come may take. Only a failing test waits for so long. */
+/** Time limit for an expected answer. Only a failing test waits that long. */
 const answerMs = 3_000;
-/** How long an answer that must not come is waited for. */
+/** Time to wait for an answer that must not arrive. */
 const silenceMs = 300;
 
-/** Sends a scenario's packets, all at once, and returns a line for each that did not do as the scenario says. */
+/** Sends all packets of a scenario at once, and returns a line for each with an unexpected result. */
 export async function checkPackets(world: TwoNodes, scenario: Scenario): Promise<readonly string[]> {
   const packets = scenario.packets
     .flatMap((packet) => concretePackets(scenario.state, packet))
@@ -38,7 +38,7 @@ export async function checkPackets(world: TwoNodes, scenario: Scenario): Promise
   return (await Promise.all([...checks, ...health])).flat();
 }
 
-/** The sender's answers; several clients in one list each where there is a crowd of them. */
+/** Returns the answers of each client: of the sender, or of several clients if the packet needs a crowd. */
 async function askAll(world: TwoNodes, concrete: ConcretePacket, timeoutMs: number): Promise<readonly Answer[][]> {
   const { packet, protocol, family, address, port } = concrete;
   const count = "goesTo" in packet ? packet.goesTo.length : 1;
@@ -53,9 +53,9 @@ async function askAll(world: TwoNodes, concrete: ConcretePacket, timeoutMs: numb
     const own = packet.from.kind === "outside" ? packet.from.address[family] : undefined;
     const from = client ?? own;
     const amount = isSticky
-      ? // One after the other: the second of two at once is decided before the first is remembered.
+      ? // One after the other: of two simultaneous packets, the second is routed before the kernel stores the first.
         { atOnce: 1, atMost: 4, wanted: 2 }
-      : // Missing one of two in 64 packets by accident happens once in 10^19 runs, one of four once in 10^8.
+      : // 64 packets miss one of two endpoints by accident once in 10^19 runs, and one of four once in 10^8.
         { atOnce: 2 * count + 1, atMost: 64, wanted: count };
     return [...(await agent.send({ kind: "ask", protocol, address, port, from, timeoutMs, ...amount }))];
   });
@@ -72,16 +72,17 @@ async function checkAnswers(
   const bad = answers.find((answer) => answer.kind !== "answer");
   if (bad !== undefined) return `came ${describeAnswer(bad)}`;
   const names = namesOf(answers);
-  // One client that sticks meets one of them; that both are met takes many clients.
+  // One client with affinity reaches one endpoint; only many clients reach both.
   const isOneSticky = packet.isSticky === true && byClient.length === 1;
   const isRight = isOneSticky
     ? names.every((name) => packet.goesTo.some((host) => host === name))
     : names.join() === [...packet.goesTo].sort().join();
   if (!isRight) return `answered ${names.join(" and ")}`;
-  if (packet.isSticky === true && byClient.some((list) => namesOf(list).length > 1)) return "one client met several";
+  if (packet.isSticky === true && byClient.some((list) => namesOf(list).length > 1))
+    return "one client reached several endpoints";
   const wrong = answers.find((answer) => !isAsSaid(answer, concrete, packet));
   if (wrong === undefined && packet.forgottenAfterSeconds !== undefined) {
-    // There is nothing to wait for but the time itself. The kernel counts in seconds, or nearly.
+    // Only time passes here, so there is no event to wait for. The kernel counts in seconds, approximately.
     await sleep(packet.forgottenAfterSeconds * 1_000 + 500);
     const later = await askAll(world, concrete, answerMs);
     const hasMoved = later.some((list, at) => namesOf(list).join() !== namesOf(byClient[at] ?? []).join());
@@ -97,7 +98,7 @@ function isAsSaid(answer: Answer, concrete: ConcretePacket, packet: Extract<Pack
   const isMasqueraded = masqueradeAddresses(concrete.family).includes(answer.from);
   if (packet.source === undefined) return true;
   if (packet.source === "masqueraded") return isMasqueraded;
-  // A node has several addresses, and which of them is its own for this packet is known to its routes.
+  // A node has several addresses, and its routes determine which one this packet has.
   if (packet.from.kind === "node") return isMasqueraded;
   return packet.isSticky === true || answer.from === senderAddress(packet.from, concrete.family)
     ? !isMasqueraded
@@ -114,7 +115,7 @@ async function checkVerdict(world: TwoNodes, concrete: ConcretePacket): Promise<
   return wrong === undefined ? undefined : `came ${describeAnswer(wrong)}`;
 }
 
-/** The servers follow the rules shortly after, so the check waits for what must come. */
+/** Checks a health-check port. The server changes shortly after the rules, so the check waits. */
 async function checkHealth(world: TwoNodes, { port, answer }: HealthCheck): Promise<readonly string[]> {
   const deadlineMs = performance.now() + answerMs;
   const node = {

@@ -9,13 +9,16 @@ import { ownRules } from "./rules-text.ts";
 import { served, servedWays } from "./served-state.ts";
 import { Traffic } from "./traffic.ts";
 
-// Traffic takes most of two cores, and what is waited for comes by itself.
+// Traffic takes most of two cores, so events take longer.
 vi.setConfig({ testTimeout: 120_000 });
 
-/** The next look for what others changed may be a while off on a busy machine: it is a twentieth of the time at most. */
+/**
+ * Time limit for repairs: on a busy machine the interval of drift checks grows, because they use at most 5% of the
+ * time.
+ */
 const repairs = { timeout: 60_000 };
 
-describeVariants("traffic through kpng-iptables goes on", undefined, (variant) => {
+describeVariants("traffic through kpng-iptables continues", undefined, (variant) => {
   let world: TwoNodes;
   let backend: KpngIptables;
   beforeAll(async () => {
@@ -27,14 +30,14 @@ describeVariants("traffic through kpng-iptables goes on", undefined, (variant) =
     await world?.close();
   });
 
-  /** Our rules without those of the marker, which is another Service each time. */
+  /** Returns our rules without those of the marker, which is a new Service each time. */
   async function ourRules(): Promise<readonly string[]> {
     const rules = await ownRules(world, "KPNG-");
     const chains = rules.flatMap((line) => (line.includes("default/marker") ? (/KPNG-SVC-\w+/.exec(line) ?? []) : []));
     return rules.filter((line) => !line.includes("marker") && !chains.some((chain) => line.includes(chain)));
   }
 
-  /** Lets traffic run while something is done, after which the rules must be what they were and nothing lost. */
+  /** Runs `act` during traffic, and checks that no packet is lost and that the rules are the same afterwards. */
   async function expectUnnoticed(act: () => Promise<void>): Promise<void> {
     await backend.stop();
     await backend.cleanUp();
@@ -58,12 +61,11 @@ describeVariants("traffic through kpng-iptables goes on", undefined, (variant) =
 
   test("through a restart", () => expectUnnoticed(() => backend.restart("SIGTERM")));
 
-  test("when it is killed and starts again", () => expectUnnoticed(() => backend.restart("SIGKILL")));
+  test("when it is killed and restarted", () => expectUnnoticed(() => backend.restart("SIGKILL")));
 
-  test("through a full resync while it runs, after the watcher has started again", () =>
-    expectUnnoticed(() => backend.restartWatcher()));
+  test("through a full resync after a restart of the watcher", () => expectUnnoticed(() => backend.restartWatcher()));
 
-  test("while it repairs what somebody else added, changed and deleted", () =>
+  test("while it repairs rules that were added, changed and deleted by others", () =>
     expectUnnoticed(async () => {
       const before = await ourRules();
       for (const tool of ["iptables", "ip6tables"]) {
@@ -86,7 +88,7 @@ describeVariants("traffic through kpng-iptables goes on", undefined, (variant) =
       await expect.poll(ourRules, repairs).toEqual(before);
     }));
 
-  test("through an upgrade from rules of another layout, with other names, comments and order", () =>
+  test("through an upgrade from rules with a different layout, names, comments and order", () =>
     expectUnnoticed(async () => {
       const before = await ourRules();
       await backend.stop();
@@ -97,7 +99,7 @@ describeVariants("traffic through kpng-iptables goes on", undefined, (variant) =
       const older = (await ourRules()).join("\n");
       expect(older).toContain("KPNG-SEP-");
       expect(older).toContain("of an older version");
-      // Nobody answers health checks while no backend runs.
+      // No process answers health checks while the backend is down.
       expect(await checkPackets(world, { ...served, healthChecks: [] })).toEqual([]);
       await backend.start({}, served.state);
       await expect.poll(ourRules, repairs).toEqual(before);

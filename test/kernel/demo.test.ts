@@ -11,7 +11,7 @@ import { describePackets } from "./describe-packets.ts";
 
 const main = fileURLToPath(new URL("../../services/cli/src/demo/main.ts", import.meta.url));
 
-/** How a run of the demo ended and what it wrote. */
+/** Exit status and output of a run of the demo. */
 interface Ended {
   readonly exitCode: number | null;
   readonly signal: NodeJS.Signals | null;
@@ -19,14 +19,14 @@ interface Ended {
 }
 
 describePackets("the demo", () => {
-  // Its own temporary folder marks every process of one run: the folder's name is in their environment.
+  // A temporary folder per run, whose name is in the environment of every process of the run.
   let temporary: string;
   beforeEach(async () => {
     temporary = await mkdtemp(join(tmpdir(), "kpng-demo-test-"));
   });
   afterEach(async () => rm(temporary, { recursive: true, force: true }));
 
-  /** Runs the demo; if its output comes to `moment`, sends it the signal, twice, as `npm run` does. */
+  /** Runs the demo. When its output contains `moment`, sends it the signal twice, as `npm run` does. */
   async function run(
     moment?: string,
     signalThen: NodeJS.Signals = "SIGINT",
@@ -47,7 +47,7 @@ describePackets("the demo", () => {
     return new Promise((resolve) => child.once("close", (exitCode, signal) => resolve({ exitCode, signal, output })));
   }
 
-  /** Command lines of all processes that were started with this run's temporary folder and still live. */
+  /** Returns the command lines of all live processes with this run's temporary folder. */
   async function leftProcesses(): Promise<readonly string[]> {
     const numbers = (await readdir("/proc")).filter((name) => /^\d+$/.test(name));
     const read = (number: string, file: string) => readFile(`/proc/${number}/${file}`, "utf8").catch(() => "");
@@ -59,13 +59,16 @@ describePackets("the demo", () => {
     return (await Promise.all(lines)).flat();
   }
 
-  /** A network namespace lives as long as a process or a mount in it; the mounts are in a namespace of processes too. */
+  /**
+   * Checks that no process is left. A network namespace exists only while a process or a mount uses it, and mounts end
+   * with their processes.
+   */
   async function expectNothingLeft(): Promise<void> {
     expect(await leftProcesses()).toEqual([]);
     expect(await readdir(temporary)).toEqual([]);
   }
 
-  test("sends packets that both pods of the node answer over both families, shows the changes, and leaves nothing", async () => {
+  test("the demo sends packets that both pods answer over both families, shows the changes, and leaves nothing", async () => {
     const { exitCode, output } = await run();
     expect(exitCode, output).toBe(0);
     for (const address of ["198.51.100.10", "2001:db8:100::10"]) {
@@ -80,12 +83,12 @@ describePackets("the demo", () => {
     await expectNothingLeft();
   });
 
-  test("is followed by traces, each change from the file to the rules of the node", {
+  test("the demo exports a trace for each change, from the file to the rules of the node", {
     timeout: 90_000,
   }, async (context) => {
     const folder = await mkdtemp(join(tmpdir(), "kpng-demo-traces-"));
     try {
-      // The watcher of the demo has no network: a socket reaches it.
+      // The watcher of the demo has no network, so the collector listens on a unix socket.
       await using receiver = await startOtlpReceiver(`unix:${join(folder, "otlp.sock")}`);
       const { exitCode, output } = await run(undefined, "SIGINT", receiver.environment);
       expect(exitCode, output).toBe(0);
@@ -102,7 +105,7 @@ describePackets("the demo", () => {
 
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     for (const moment of ["network", "callout", "packets", "change"]) {
-      test(`leaves nothing after ${signal} at "${moment}"`, async () => {
+      test(`the demo leaves nothing after ${signal} at "${moment}"`, async () => {
         const { exitCode, output } = await run(`  ${moment}`, signal);
         expect(exitCode, output).toBe(130);
         await expectNothingLeft();
@@ -110,7 +113,7 @@ describePackets("the demo", () => {
     }
   }
 
-  test("leaves no process and no namespace even when it is killed", async () => {
+  test("the demo leaves no process and no namespace after SIGKILL", async () => {
     const { signal } = await run("  packets", "SIGKILL");
     expect(signal).toBe("SIGKILL");
     const limitMs = performance.now() + 5_000;

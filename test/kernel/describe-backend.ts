@@ -12,10 +12,10 @@ import { buildTwoNodes, type TwoNodes, targetPorts } from "./laboratory/two-node
 import { checkUpdate } from "./updates.ts";
 
 /**
- * Puts a backend through every scenario and every update, with real packets. One process serves all scenarios with the
- * same settings, so each is also a test of the way from the one before.
+ * Tests a backend with every scenario and every update, with real packets. One process serves all scenarios with the
+ * same settings, so each scenario also tests the change from the one before.
  *
- * Skipped with the reason where the machine cannot, which is a failure under CI=true.
+ * If the machine cannot run them, the tests are skipped with the reason; under CI=true they fail.
  */
 export function describeBackend({ name, whyNot, variant, start }: BackendUnderTest): void {
   describePackets(`scenarios, with packets: ${name}`, () => {
@@ -42,9 +42,12 @@ export function describeBackend({ name, whyNot, variant, start }: BackendUnderTe
       await world?.close();
     });
 
-    /** A backend that does not come to the state of a scenario would let every test after it wait for that. */
+    /**
+     * Applies the state of a scenario. After three failures in a row it fails at once, because every attempt waits for
+     * a timeout.
+     */
     async function bringTo(scenario: Scenario): Promise<void> {
-      if (failures >= 3) expect.fail("not tried: three times in a row the backend did not come to a scenario's state");
+      if (failures >= 3) expect.fail("not tried: the backend failed to apply the states of three scenarios in a row");
       failures += 1;
       await firewall.put(world, scenario.firewall);
       if (settings === settingsKey(scenario)) await backend.apply(scenario.state);
@@ -54,8 +57,8 @@ export function describeBackend({ name, whyNot, variant, start }: BackendUnderTe
     }
 
     /**
-     * Fails with all that went wrong. What packets did the tracer must find in the rules too: that is what makes
-     * test/conformance worth something.
+     * Fails with all unexpected results. The tracer must find the same results in the rules as the packets;
+     * test/conformance relies on that.
      */
     async function judge(wrong: readonly string[], scenario: Scenario): Promise<void> {
       const rules = await world.rules();
@@ -77,7 +80,7 @@ export function describeBackend({ name, whyNot, variant, start }: BackendUnderTe
     }
 
     for (const update of updates) {
-      test(`${update.name}, with packets under way`, async () => {
+      test(`${update.name}, during traffic`, async () => {
         await bringTo(update.before);
         await judge(await checkUpdate(world, backend, update), update.after);
       });

@@ -1,7 +1,7 @@
 import { openLaboratory } from "@kpng/laboratory/open-laboratory.ts";
 import { describe, test } from "vitest";
 
-/** Why no packet can be sent here; undefined if it can. */
+/** Reason why no packets can be sent here; undefined if they can. */
 const reason = await findReason();
 
 async function findReason(): Promise<string | undefined> {
@@ -14,7 +14,7 @@ async function findReason(): Promise<string | undefined> {
 /**
  * Describes tests that send packets in network namespaces.
  *
- * Where that is not possible they are skipped and the reason stands in their name; under CI=true that is a failure.
+ * If that is not possible, they are skipped with the reason in their name; under CI=true they fail.
  */
 export function describePackets(name: string, body: () => void): void {
   if (reason === undefined) describe(name, body);

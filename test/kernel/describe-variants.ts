@@ -5,7 +5,8 @@ import { type IptablesVariant, whyNoLegacy } from "./laboratory/legacy-tools.ts"
 /**
  * Describes tests once with iptables-nft and once with iptables-legacy.
  *
- * What cannot run here, also for `whyNot`, is skipped with the reason in its name; under CI=true that is a failure.
+ * Tests that cannot run here, also because of `whyNot`, are skipped with the reason in their name; under CI=true they
+ * fail.
  */
 export function describeVariants(
   name: string,

@@ -21,12 +21,14 @@ const backends = [
   },
 ];
 const hasConntrack = ["/usr/sbin/conntrack", "/sbin/conntrack", "/usr/bin/conntrack"].some((path) => existsSync(path));
-const whyNoConntrack = hasConntrack ? undefined : "no program conntrack (Debian package conntrack)";
-/** The client's address is kept, so what the pod sends is translated back by its connection alone. */
+const whyNoConntrack = hasConntrack ? undefined : "conntrack not found (Debian package conntrack)";
+/**
+ * State in which the client's address is kept, so only the connection's own entry translates packets of the pod back.
+ */
 const state = named("local", { loadBalancerIPs: [publicAddress(10)], external: "Local" }, ["b"]);
 
 for (const { name, prefix, whyNot, start } of backends) {
-  describeVariants(`packets of no known connection and ${name}`, whyNot ?? whyNoConntrack, (variant) => {
+  describeVariants(`packets of unknown connections and ${name}`, whyNot ?? whyNoConntrack, (variant) => {
     let world: TwoNodes;
     let backend: RunningBackend;
     let lastId = 2_000_000;
@@ -34,7 +36,7 @@ for (const { name, prefix, whyNot, start } of backends) {
       world = await buildTwoNodes(variant);
       backend = await start(world);
       await backend.start({}, state);
-      // A segment in the middle of a connection that the kernel does not know is INVALID, and not the start of a new one.
+      // The kernel then treats a segment of an unknown connection as INVALID, and not as the start of a new one.
       await world.laboratory.run("n1", ["sh", "-c", "echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose"]);
     });
     afterAll(async () => {
@@ -43,9 +45,10 @@ for (const { name, prefix, whyNot, start } of backends) {
     });
 
     /**
-     * Makes the node forget a connection over which pod b sends to the client, and waits until b has sent more.
+     * Deletes the conntrack entry of a connection over which pod b sends to the client, and waits until b has sent
+     * more.
      *
-     * Returns whether the client sent a reset: it answers so to a segment from b's own address, which it never spoke to.
+     * Returns whether the client sent a reset, which is its answer to a segment from b's own, unknown address.
      */
     async function isResetAfterForgetting(family: Family): Promise<boolean> {
       const client = world.agentOf(outside);
@@ -59,7 +62,7 @@ for (const { name, prefix, whyNot, start } of backends) {
       const whose = ["-f", family === "v4" ? "ipv4" : "ipv6", "-p", "tcp", "--orig-dst", address];
       await world.laboratory.run("n1", ["conntrack", "-D", ...whose]);
       const isReset = async () => (await counterOf("client", "OutRsts")) > resets;
-      // b has no answer to what it sends, and sends it again.
+      // b gets no acknowledgement and retransmits.
       const isOver = async () => (await isReset()) || (await counterOf("b", "RetransSegs")) >= repeated + 3;
       await expect.poll(isOver).toBe(true);
       const result = await isReset();
@@ -67,7 +70,7 @@ for (const { name, prefix, whyNot, start } of backends) {
       return result;
     }
 
-    /** A counter of a namespace's TCP: OutRsts, resets sent; RetransSegs, segments sent again. */
+    /** Returns a TCP counter of a namespace: OutRsts (resets sent) or RetransSegs (segments retransmitted). */
     async function counterOf(namespace: string, counter: string): Promise<number> {
       const lines = (await world.laboratory.run(namespace, ["cat", "/proc/net/snmp"])).split("\n");
       const [names = [], values = []] = lines.filter((line) => line.startsWith("Tcp:")).map((line) => line.split(" "));
@@ -90,9 +93,10 @@ for (const { name, prefix, whyNot, start } of backends) {
       return trace(ruleset, node, packet);
     }
 
-    // In this order: what a dropped connection's pod goes on to send would be answered once the rule is out of force.
+    // In this order: in the other one, the pod of the dropped connection would still retransmit when the rule is
+    // disabled, and the client would answer.
     describe.each(families)("IP%s", (family) => {
-      test("would end the pod's connection without the rule that drops them", async () => {
+      test("end the pod's connection without the rule that drops them", async () => {
         const tool = family === "v4" ? "iptables" : "ip6tables";
         const pass = [`${prefix}-FORWARD`, "-m", "conntrack", "--ctstate", "INVALID", "-j", "ACCEPT"];
         await world.laboratory.run("n1", [tool, "-I", ...pass]);
@@ -101,7 +105,7 @@ for (const { name, prefix, whyNot, start } of backends) {
         await world.laboratory.run("n1", [tool, "-D", ...pass]);
       });
 
-      test("are dropped before they reach a client from an address that it does not know", async () => {
+      test("are dropped before they reach the client from an unknown address", async () => {
         expect(await isResetAfterForgetting(family)).toBe(false);
         expect(await traced(family)).toEqual([{ kind: "silent" }]);
       });

@@ -14,13 +14,13 @@ import { manyServices } from "./laboratory/many-services.ts";
 import { comparableRules } from "./rules-text.ts";
 
 const main = fileURLToPath(new URL("../../services/cli/src/main.ts", import.meta.url));
-/** KPNG_KILL_POINTS=100 for more of them, KPNG_KILL_SEED for those of a run that failed. */
+/** Number of kills. KPNG_KILL_POINTS=100 sets another number, KPNG_KILL_SEED repeats a failed run. */
 const points = Number(process.env.KPNG_KILL_POINTS ?? 10);
 const seed = Number(process.env.KPNG_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const serviceCount = 150;
 const stateCount = 4;
 
-/** What a kill met: nothing of the change done yet, all of it, or some. */
+/** Progress of the change at the time of a kill: not started, partly done, or done. */
 type Met = "before" | "between" | "after";
 
 describeVariants("kpng-iptables, killed at random moments", undefined, (variant) => {
@@ -28,7 +28,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
   let file: string;
   const dice = new Dice(seed);
   const states = Array.from({ length: stateCount }, () => manyServices(serviceCount, dice));
-  /** What an undisturbed run makes of each state on a node without rules. */
+  /** Rules of each state after an undisturbed run on a node without rules. */
   const expected: (readonly string[])[] = [];
   let startMs = 0;
 
@@ -62,7 +62,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
     return comparableRules({ v4, v6 }, "KPNG-");
   }
 
-  /** In one step, as editors and ConfigMaps do. */
+  /** Replaces the file atomically, like editors and ConfigMaps. */
   async function put(at: number): Promise<void> {
     await writeFile(`${file}.new`, states[at] ?? "");
     await rename(`${file}.new`, file);
@@ -79,7 +79,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
     return child;
   }
 
-  /** Kills the program, and with it or not the tools that it is running; returns their names. */
+  /** Kills the program, with or without the tools that it is running; returns the names of the tools. */
   async function kill(child: ChildProcess, isWithTools: boolean): Promise<readonly string[]> {
     const program = await programOf(child);
     const tools = childrenOf(program);
@@ -90,7 +90,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
     return names;
   }
 
-  /** Returns how long it took, in milliseconds. */
+  /** Waits until the rules are those of a state; returns the duration in milliseconds. */
   async function untilRight(at: number, what: string): Promise<number> {
     const startedAt = performance.now();
     const isRight = async () => JSON.stringify(await rulesOf("node")) === JSON.stringify(expected[at]);
@@ -101,7 +101,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
         const missing = [...should].filter((line) => !is.has(line)).map((line) => `missing: ${line}`);
         expect.fail([`seed ${seed}, ${what}`, ...[...wrong, ...missing].slice(0, 40), said].join("\n"));
       }
-      // To look takes two processes, on the cores that the program has to start on.
+      // Each check runs two processes on the cores that the program needs for its start.
       await sleep(50);
     }
     return performance.now() - startedAt;
@@ -148,17 +148,17 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
   );
 });
 
-/** The process of the program itself, once it is there: the commands that bring it into its namespace come before. */
+/** Waits for the process of the program itself, a child of the commands that enter its namespace. */
 async function programOf(child: ChildProcess): Promise<number> {
   for (;;) {
     const [program] = childrenOf(child.pid ?? 0);
     if (program !== undefined && nameOf(program).startsWith("node")) return program;
-    if (child.exitCode !== null) throw new Error(`the program has ended by itself (exit ${child.exitCode})`);
+    if (child.exitCode !== null) throw new Error(`the program has exited with status ${child.exitCode}`);
     await sleep(1);
   }
 }
 
-/** Waits until the program runs a tool: a sync, or its start, has come to the kernel. At most `limitMs`. */
+/** Waits until the program runs a tool, because it starts or syncs; at most `limitMs`. */
 async function untilFirstTool(child: ChildProcess, limitMs: number): Promise<void> {
   const program = await programOf(child);
   const deadlineMs = performance.now() + limitMs;
@@ -172,7 +172,7 @@ function childrenOf(parent: number): readonly number[] {
   try {
     return readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8").split(" ").filter(Boolean).map(Number);
   } catch {
-    // It has ended since.
+    // It has exited in the meantime.
     return [];
   }
 }
@@ -189,6 +189,6 @@ function killOne(pid: number): void {
   try {
     process.kill(pid, "SIGKILL");
   } catch {
-    // It has ended by itself meanwhile.
+    // It has already exited.
   }
 }

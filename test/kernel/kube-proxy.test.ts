@@ -1,5 +1,5 @@
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
 
-// The oracle: what scenarios expect is what the real kube-proxy's packets do.
+// The oracle: the expected results of scenarios are those of the real kube-proxy.
 describeBackend({ name: "kube-proxy", whyNot: await whyNoKubeProxy(), start: kubeProxy });

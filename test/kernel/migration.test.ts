@@ -25,7 +25,7 @@ describeVariants("a node moves from kube-proxy to kpng-iptables and back", await
     await world?.close();
   });
 
-  /** Chains, rules and jumps of one proxy, without counters. */
+  /** Returns chains, rules and jumps of one proxy, without counters. */
   async function linesOf(prefix: "KUBE" | "KPNG"): Promise<readonly string[]> {
     const { v4, v6 } = await world.rules();
     const isOne = new RegExp(`(^:|-A |-j )${prefix}`);
@@ -37,7 +37,7 @@ describeVariants("a node moves from kube-proxy to kpng-iptables and back", await
     expect((await linesOf("KPNG")).join("\n")).toContain("-j KPNG-SVC");
   }
 
-  test("nothing is lost, refused or given to another endpoint at any step", async () => {
+  test("no packet is lost, rejected or sent to another endpoint at any step", async () => {
     await theirs.start({}, served.state);
     const traffic = await Traffic.start(world, served.state, servedWays);
     const after = async (step: string): Promise<void> => {
@@ -56,14 +56,14 @@ describeVariants("a node moves from kube-proxy to kpng-iptables and back", await
     const said = await theirs.cleanUp();
     await after(`kube-proxy --cleanup has run: ${said}`);
     expect(await linesOf("KPNG")).toEqual(before);
-    // What keeps neighbours from the loopback address is also kubelet's: kube-proxy leaves it.
+    // The rule that protects the loopback address also belongs to kubelet, so kube-proxy leaves it.
     expect((await linesOf("KUBE")).filter((line) => !line.includes("KUBE-FIREWALL"))).toEqual([]);
 
     await theirs.start({}, served.state);
     await isBoth();
     await after("kube-proxy has started beside kpng-iptables");
     await ours.stop();
-    // A health-check port that was taken kube-proxy tries again at its next sync, 30 s later if nothing changes.
+    // kube-proxy retries a health-check port that was in use at its next sync, after 30 s without changes.
     await theirs.apply(served.state);
     await after("kpng-iptables has stopped");
     await ours.cleanUp();

@@ -1,9 +1,8 @@
 /**
- * Turns what iptables-save printed of our rules into what another version of us might have left: endpoints in chains of
- * their own, other hashes in the names of chains, other comments, a chain that is no longer known, and jumps that are
- * not the ones of today. Packets fare the same under both.
+ * Converts our saved rules to rules that another version of kpng might have left: a chain per endpoint, other hashes in
+ * chain names, other comments, an unknown chain, and other jumps. Both rule sets treat packets equally.
  *
- * *Shape:* the whole input of `iptables-restore`, with the rules of others as they were.
+ * *Shape:* a complete input of `iptables-restore`; rules of other programs are unchanged.
  */
 export function olderRules(saved: string): string {
   const lines = saved.split("\n").flatMap((line) => {
@@ -24,7 +23,7 @@ export function olderRules(saved: string): string {
     .join("\n");
 }
 
-/** kube-proxy's layout: the rule that picks an endpoint leads to a chain that translates the address. */
+/** Uses kube-proxy's layout: the rule that selects an endpoint jumps to a chain that translates the address. */
 function withEndpointChain(line: string): readonly string[] {
   const [, rule = "", protocol = "", destination = ""] =
     /^(-A KPNG-SV.* -p (\S+) .*)-j DNAT --to-destination (\S+)$/.exec(line) ?? [];

@@ -13,7 +13,9 @@ const main = fileURLToPath(new URL("../../services/backend-iptables/src/main.ts"
 const address = "127.0.0.1";
 const port = 8099;
 
-/** Prints "listening" and then answers on the loopback address alone, as an administration port does. */
+/**
+ * Program of a server that prints "listening" and answers only on the loopback address, like an administration port.
+ */
 const server = `
   require("node:net")
     .createServer((socket) => socket.on("error", () => {}).end(JSON.stringify({ name: "n1", port: ${port}, from: "" }) + "\\n"))

@@ -1,7 +1,7 @@
 import { type Family, families } from "../scenario/places.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
-/** Lines of iptables-save that are of chains with a prefix: the chains, their rules and the jumps to them. */
+/** Returns the lines of iptables-save for chains with a prefix: the chains, their rules and the jumps to them. */
 export function ownLines(saved: string, prefix: string): readonly string[] {
   const isOwn = new RegExp(`^(:${prefix}|-A ${prefix}|-A .* -[jg] ${prefix})`);
   let table = "";
@@ -13,14 +13,14 @@ export function ownLines(saved: string, prefix: string): readonly string[] {
   return lines;
 }
 
-/** The same of both families, comparable between runs. */
+/** Returns these lines for both families, comparable between runs. */
 export async function ownRules(world: TwoNodes, prefix: string): Promise<readonly string[]> {
   return comparableRules(await world.rules(), prefix);
 }
 
 /**
- * Our rules in a form in which equal rules are equal texts. Chains are printed in the order in which they were made, or
- * by name, by version and variant, and with counters; the rules of a chain keep their order.
+ * Normalizes our rules, so that equal rules have equal texts. iptables-save prints chains in order of creation or by
+ * name, depending on version and variant, and with counters. The order of rules in a chain is kept.
  */
 export function comparableRules(saved: Readonly<Record<Family, string>>, prefix: string): readonly string[] {
   const keyOf = (line: string) => line.split(" ").slice(0, 3).join(" ");

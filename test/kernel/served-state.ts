@@ -3,7 +3,7 @@ import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod }
 import type { Scenario } from "../scenario/scenario.ts";
 import type { Way } from "./traffic.ts";
 
-// One Service of each external policy: with Local the client's address is kept, which takes other rules both ways.
+// One Service per external policy: Local keeps the client's address, which needs other rules in both directions.
 const state = together(
   web({ ports: [{ port: 80, nodePort: 30_080 }], loadBalancerIPs: [publicAddress(10)] }, ["b", "c"]),
   named(
@@ -30,15 +30,15 @@ const packets: readonly Packet[] = [
   { from: n1, to: loadBalancerIP("local"), port: 80, goesTo: ["a", "b", "d"], source: "masqueraded" },
 ];
 
-/** What must be so at every moment while proxies come, go, are killed and follow one another. */
+/** Scenario that must hold at every moment while proxies start, stop, are killed and replace each other. */
 export const served: Scenario = {
-  name: "what is served at every moment",
+  name: "served at every moment",
   state,
   packets,
   healthChecks: [{ port: 31_000, answer: { status: 200, localEndpoints: 2 } }],
 };
 
-/** Ways of traffic that goes on meanwhile: every kind of frontend, each kind of client. */
+/** Paths of the traffic in the meantime: every kind of frontend and client. */
 export const servedWays: readonly Way[] = [
   { from: pod("a"), to: clusterIP("web"), port: 80 },
   { from: n1, to: clusterIP("web"), port: 80 },

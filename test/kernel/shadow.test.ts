@@ -15,7 +15,7 @@ import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
 const backendMain = fileURLToPath(new URL("../../services/backend-iptables/src/main.ts", import.meta.url));
 const watcherMain = new URL("../../services/cli/src/main.ts", import.meta.url);
 
-/** One Service of each kind that has rules of its own. */
+/** One Service of each kind with different rules. */
 const state = together(
   named("web", { number: 11, affinitySeconds: 600 }, ["a", "b", "c"]),
   named("none", { number: 12 }, []),
@@ -46,7 +46,7 @@ const state = together(
 
 const whyNot = await whyNoKubeProxy();
 
-/** Takes away the rule that drops what the source ranges do not let through; kube-proxy's order is by chance. */
+/** Removes the rule that drops clients outside the source ranges. The order of kube-proxy's rules is random. */
 const openFirewall =
   "iptables -D KUBE-PROXY-FIREWALL $(iptables -S KUBE-PROXY-FIREWALL | sed 1d | grep -n -m 1 -- '-p tcp' | cut -d: -f1)";
 
@@ -79,7 +79,7 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
     await world?.close();
   });
 
-  /** Programs of the iptables family that write down how they were called, before they do what they always do. */
+  /** Installs wrappers of the iptables commands that log their arguments before they run the command. */
   async function recordTools(folder: string): Promise<string> {
     await mkdir(folder);
     const names = ["iptables", "ip6tables"].flatMap((name) =>
@@ -106,11 +106,11 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
       "n1",
       command("--once", "--shadow-settle", "0s", "--output", "json"),
     );
-    if (stdout === "") throw new Error(`nothing was printed: ${stderr}`);
+    if (stdout === "") throw new Error(`the output is empty: ${stderr}`);
     return { exitCode, ...JSON.parse(stdout) };
   }
 
-  /** Everything that a shadow could change, without counters and times. */
+  /** Returns everything that shadow mode could change, without counters and times. */
   async function everything(): Promise<string> {
     const saved = Object.values(await world.rules()).join("\n");
     const listed = await world.laboratory.run("n1", ["nft", "-s", "list", "ruleset"]);
@@ -120,17 +120,17 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
     return [saved.replace(/^#.*$/gm, "").replace(/\[\d+:\d+\]/g, ""), listed, sysctls].join("\n");
   }
 
-  test("finds no difference where both serve the same Services, and changes nothing", async () => {
+  test("finds no difference if both serve the same Services, and changes nothing", async () => {
     const before = await everything();
     const { exitCode, differences, appeared, services, packets } = await compareOnce();
     expect({ exitCode, differences, appeared }).toEqual({ exitCode: 0, differences: 0, appeared: [] });
-    // Five, the marker, and the API server's own.
+    // Five Services, the marker, and the API server's own one.
     expect(services).toBe(7);
     expect(packets).toBeGreaterThan(100);
     expect(await everything()).toBe(before);
   });
 
-  test("runs nothing but iptables-save and --version", async () => {
+  test("runs only iptables-save and --version", async () => {
     await compareOnce();
     const calls = (await readFile(join(tools, "calls"), "utf8")).trimEnd().split("\n");
     expect(calls.length).toBeGreaterThan(3);
@@ -140,26 +140,26 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
   const breaks: readonly {
     readonly name: string;
     readonly spoil: string;
-    /** What one of the differences says. */
+    /** Expected fields of one of the differences. */
     readonly told: Readonly<Record<string, unknown>>;
   }[] = [
     {
-      name: "endpoints that kube-proxy has lost",
+      name: "missing endpoints",
       spoil: `iptables -t nat -F $(iptables-save -t nat | sed -n 's/^-A KUBE-SERVICES.*web:p80-tcp cluster IP.*-j //p')`,
       told: { servicePort: "default/web:p80-tcp", address: "10.96.0.11", port: 80, kubeProxy: ["no rule"] },
     },
     {
-      name: "a source range that is not heeded",
+      name: "an ignored source range",
       spoil: openFirewall,
       told: { servicePort: "default/balanced:p80-tcp", address: "198.51.100.10", kpng: ["dropped"] },
     },
     {
-      name: "a Service without endpoints that is not refused, IPv6",
+      name: "a Service without endpoints that is not rejected, IPv6",
       spoil: "ip6tables -F KUBE-SERVICES",
       told: { servicePort: "default/none:p80-udp", protocol: "udp", address: "fd00:10:96::12", kpng: ["refused"] },
     },
     {
-      name: "a health-check port that is closed",
+      name: "a closed health-check port",
       spoil: "iptables -F KUBE-NODEPORTS",
       told: { servicePort: "default/kept", port: 30_100, kubeProxy: ["no rule"], kpng: ["let in"] },
     },
@@ -179,7 +179,7 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
       },
     },
     {
-      name: "affinity of another time",
+      name: "a different affinity time",
       spoil: `iptables-save -t nat | sed 's/--seconds 600/--seconds 60/' | iptables-restore -T nat`,
       told: { servicePort: "default/web:p80-udp", sender: "pod" },
     },
@@ -190,13 +190,13 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
       told: { servicePort: "default/old:p80", addressKind: "address", kubeProxy: ["10.1.1.11:80"], kpng: ["no rule"] },
     },
     {
-      name: "a rule that nobody understands",
+      name: "a rule that the tracer does not understand",
       spoil: "iptables -t nat -I KUBE-SERVICES -d 10.96.0.15 -m length --length 0:40 -j RETURN",
       told: { servicePort: "default/inside:p80-tcp", kubeProxy: [expect.stringContaining("--length")] },
     },
   ];
 
-  test.each(breaks)("names $name, with the Service and the packet", async ({ spoil, told }) => {
+  test.each(breaks)("reports $name, with the Service and the packet", async ({ spoil, told }) => {
     const saved = await world.rules();
     await world.laboratory.run("n1", ["sh", "-c", spoil]);
     const { exitCode, appeared } = await compareOnce();
@@ -207,7 +207,7 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
     expect((await compareOnce()).exitCode).toBe(0);
   });
 
-  test("tells live what appears and goes, in metrics too, and sums up at the end", async () => {
+  test("reports new and resolved differences while it runs, also in metrics, and summarizes them at the end", async () => {
     const shadow = new NodeProcess(world.laboratory);
     shadow.start(
       command("--shadow-interval", "100ms", "--shadow-settle", "0s", "--metrics-bind-address", "127.0.0.1:9100"),
@@ -231,7 +231,7 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
       /\n\+ +default\/balanced:p80-tcp +load-balancer IP 198\.51\.100\.10:80\/tcp +pod \S+ +no rule +dropped\n/,
     );
     expect(await ask("/metrics")).toMatch(/kpng_shadow_differences\{ip_family="IPv4"\} [1-9]/);
-    // A difference is what shadow mode is for, and no fault of it.
+    // A difference is a result of shadow mode, not a failure.
     expect(await ask("/healthz")).toMatch(/^200 /);
     expect(await ask("/readyz")).toMatch(/^200 /);
     const rule = "-d 198.51.100.10/32 -p tcp --dport 80 -j DROP";
@@ -241,7 +241,7 @@ describePackets("kpng-iptables --shadow beside the real kube-proxy", () => {
     expect(shadow.output).toMatch(/Z {2}end after \d+ looks in \d+ s: no difference now, \d+ told in all\n/);
   });
 
-  test("without kube-proxy it says so", async () => {
+  test("reports that kube-proxy has no rules", async () => {
     await world.laboratory.add("empty");
     const { exitCode, stderr } = await world.laboratory.tryRun("empty", command("--once"));
     expect(exitCode).toBe(2);

@@ -31,7 +31,8 @@ describeVariants(
       await world?.close();
     });
 
-    // The first of the two to see a connection gives it its endpoint; that must do for what the other one's rules ask.
+    // The first proxy whose rules see a connection selects its endpoint, which must also suit the rules of the other
+    // one.
     for (const scenario of scenarios.filter((each) => settingsKey(each) === settingsKey({}))) {
       test(scenario.name, async () => {
         await firewall.put(world, scenario.firewall);
@@ -55,7 +56,7 @@ const ofEdge = named(
   ["b", "d"],
 );
 
-/** Which Services are there and served. */
+/** Returns the scenario with the Services of the running instances. */
 function instances(isDefault: boolean, isEdge: boolean): Scenario {
   const way = (
     name: string,
@@ -99,7 +100,7 @@ describeVariants("two instances of kpng-iptables on one node, one with --service
     expect({ wrong: await checkPackets(world, scenario), traced }).toEqual({ wrong: [], traced: [] });
   }
 
-  test("each serves its own Services, and goes without taking anything of the other", async () => {
+  test("each serves its own Services, and its removal does not affect the other", async () => {
     const { state } = instances(true, true);
     await main.start({}, state);
     await expectServed(instances(true, false));

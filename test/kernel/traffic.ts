@@ -5,20 +5,20 @@ import { addressOf, describePacket, type Frontend, type Sender } from "../scenar
 import { type Family, families, type HostName } from "../scenario/places.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
-/** From where to where traffic goes, over both protocols and both families. */
+/** Sender and destination of traffic over both protocols and both families. */
 export interface Way {
   readonly from: Sender;
   readonly to: Frontend;
   readonly port: number;
 }
 
-/** What `Traffic.check` found. */
+/** Result of `Traffic.end`. */
 export interface TrafficReport {
-  /** A line for everything that was lost, moved, refused or ended. */
+  /** A line for each loss, change of endpoint, rejection or closed connection. */
   readonly wrong: readonly string[];
-  /** New connections and first datagrams that were answered. */
+  /** Number of answered new connections and first datagrams. */
   readonly answeredProbes: number;
-  /** Bytes and datagrams of the flows that came back. */
+  /** Number of bytes and datagrams that the flows got back. */
   readonly answeredByFlows: number;
 }
 
@@ -32,8 +32,8 @@ interface Stream {
 let lastId = 1_000_000;
 
 /**
- * Traffic of a state that must not notice what is done to the node's rules meanwhile: on each way a transfer over one TCP
- * connection, datagrams from one UDP port, and every 50 ms a new connection and a datagram from a new port.
+ * Traffic that changes of the node's rules must not affect: on each path a transfer over one TCP connection, datagrams
+ * from one UDP port, and every 50 ms a new connection and a datagram from a new port.
  */
 export class Traffic {
   readonly #flows: Stream[] = [];
@@ -46,7 +46,7 @@ export class Traffic {
     this.#world = world;
   }
 
-  /** Resolves when every flow has been answered. Errors: a flow that is not. */
+  /** Starts the traffic; resolves when every flow has got an answer. Errors: a flow without an answer. */
   static async start(world: TwoNodes, state: State, ways: readonly Way[]): Promise<Traffic> {
     const traffic = new Traffic(world);
     const starts = ways.flatMap((way) =>
@@ -68,7 +68,7 @@ export class Traffic {
     await agent.send({ kind: "open", id: stream.id, ...target });
     const deadlineMs = performance.now() + 5_000;
     while (stream.name === undefined) {
-      if (performance.now() > deadlineMs) throw new Error(`${stream.said}: not answered at the start`);
+      if (performance.now() > deadlineMs) throw new Error(`${stream.said}: no answer at the start`);
       stream.name = (await agent.send({ kind: "look", id: stream.id })).name;
     }
     this.#flows.push(stream);
@@ -78,7 +78,7 @@ export class Traffic {
     this.#probes.push(probe);
   }
 
-  /** Waits until every flow was answered once more, by whom it was before; returns a line for each that is not. */
+  /** Waits until every flow got another answer from the same endpoint; returns a line for each that did not. */
   async look(): Promise<readonly string[]> {
     const lines = await Promise.all(
       this.#flows.map(async ({ agent, id, said, name }) => {
@@ -95,7 +95,7 @@ export class Traffic {
     return lines.flat();
   }
 
-  /** Ends all of it and says what was lost. */
+  /** Stops the traffic and returns the report. */
   async end(): Promise<TrafficReport> {
     const wrong: string[] = [...(await this.look())];
     let answeredProbes = 0;
@@ -123,8 +123,8 @@ export class Traffic {
   }
 
   /**
-   * SYNs that pod a and the client outside sent a second time: a connection of theirs that was only late at a moment
-   * without rules. Not n1's: the markers of backends ask from there before there is anybody to answer.
+   * Returns the number of retransmitted SYNs of pod a and of the client outside: connections that were only delayed by
+   * a moment without rules. SYNs of n1 do not count, because markers connect from there before rules exist.
    */
   async #repeatedSyns(): Promise<number> {
     const counts = ["a", "client"].map(async (name) => {

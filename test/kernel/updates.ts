@@ -4,7 +4,7 @@ import { checkFlows, openFlows } from "./check-flows.ts";
 import { checkPackets } from "./check-packets.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
-/** Puts a running backend through an update and returns a line for everything that did not go as it says. */
+/** Applies an update to a running backend and returns a line for each unexpected result. */
 export async function checkUpdate(world: TwoNodes, backend: Backend, update: Update): Promise<readonly string[]> {
   await backend.apply(update.before.state);
   const wrongBefore = await checkPackets(world, update.before);
@@ -21,7 +21,7 @@ export async function checkUpdate(world: TwoNodes, backend: Backend, update: Upd
 async function change(world: TwoNodes, backend: Backend, { event, after }: Update): Promise<void> {
   if (event === undefined) return backend.apply(after.state);
   if (event === "rules lost") {
-    // Only nat: the kernel stops to track connections, and to translate them back, with the last rule that asks about them.
+    // Only nat: without any rule that uses connection tracking, the kernel would stop tracking and translating back.
     for (const tool of ["iptables", "ip6tables"]) await world.laboratory.run("n1", [tool, "-t", "nat", "-F"]);
   }
   await backend.restart();

@@ -6,8 +6,8 @@ import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
 /**
  * Makes a port of this machine's loopback address reachable as the same port of node n1's loopback address, so that the
- * API server's certificate fits. No packet of it crosses the laboratory's network. Ends when the returned function is
- * called; n1's end lives as long as the laboratory.
+ * API server's certificate is valid there. Its packets do not use the laboratory's network. The returned function stops
+ * the relay on this machine; the relay on n1 ends with the laboratory.
  */
 export async function bringPortToNode(laboratory: Laboratory, port: number): Promise<() => Promise<void>> {
   const path = join(laboratory.folder, "api-server.sock");

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { ApiClient, KubeObject } from "../../cluster/api-client.ts";
 import type { EndpointSliceManifest, Manifest, NodeManifest, ServiceManifest, State } from "../../scenario/manifest.ts";
 
-/** Makes an API server hold the states of scenarios, one after the other, with as few calls as that takes. */
+/** Writes the states of scenarios to an API server, one after the other, with as few calls as possible. */
 export class ApiState {
   readonly #api: ApiClient;
   #held: State = { services: [], slices: [] };
@@ -18,7 +18,7 @@ export class ApiState {
     }
   }
 
-  /** Deletes first, so that addresses and node ports are free for who has them next. */
+  /** Applies a state. Deletions come first, so that their addresses and node ports are free. */
   async apply(state: State): Promise<void> {
     const held = new Map([...this.#held.services, ...this.#held.slices].map((object) => [keyOf(object), object]));
     const wanted = [...state.services, ...state.slices];
@@ -44,12 +44,14 @@ export class ApiState {
     else await this.#api.call("PUT", path, object);
     if (object.kind !== "Service" || object.spec.type !== "LoadBalancer") return;
     const { ingress } = object.status.loadBalancer;
-    // null is how a merge patch says "none".
+    // null removes the field in a merge patch.
     await this.#api.patch(`${path}/status`, { status: { loadBalancer: { ingress: ingress ?? null } } });
   }
 }
 
-/** The API server refuses some changes of a Service; others keep what a new Service would not have. */
+/**
+ * Returns whether a patch gives the wanted Service. The API server rejects some changes, and others keep old fields.
+ */
 function canBecome(old: ServiceManifest, wanted: ServiceManifest): boolean {
   const fixed = ({ spec }: ServiceManifest) => [spec.type, spec.clusterIPs, spec.healthCheckNodePort];
   return isDeepStrictEqual(fixed(old), fixed(wanted));

@@ -18,36 +18,36 @@ const backendMain = fileURLToPath(new URL("../../../services/backend-iptables/sr
 const watcherMain = fileURLToPath(new URL("../../../services/cli/src/main.ts", import.meta.url));
 
 /**
- * How long a backend may take to come to a watcher that was away: longer than the longest time between two tries, 30 s.
- * They come less and less often while there is none, so after a slow start of the watcher the next one may be far off.
+ * Time limit for a backend to reconnect to a watcher that was down. It exceeds the longest retry delay, 30 s, which a
+ * slow start of the watcher may cause.
  */
 const reconnectMs = 60_000;
 
 const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
 
-/** Our backend, and what can happen to its watcher. */
+/** Our backend, with control of its watcher. */
 export type KpngIptables = RunningBackend & {
-  /** Ends the watcher and starts it again: the backend gets a whole view and looks at everything. */
+  /** Restarts the watcher: the backend receives a whole view and runs a full sync. */
   restartWatcher(): Promise<void>;
 };
 
-/** Why ours cannot run here; undefined if it can. */
+/** Returns the reason why our backend cannot run here; undefined if it can. */
 export function whyNoKpngIptables(): string | undefined {
   return existsSync(backendMain) ? undefined : "services/backend-iptables has no main.ts yet";
 }
 
-/** How one of several instances on the node is told from the others. */
+/** Differences between several instances on the node. */
 export interface InstanceOptions {
-  /** A word for its files. Default "kpng". */
+  /** Name of its files. Default "kpng". */
   readonly name?: string | undefined;
-  /** The Services that it serves have this proxy's name. Default: those that name none. */
+  /** Proxy name of the Services that it serves. Default: Services without one. */
   readonly serviceProxyName?: string | undefined;
   readonly firstMarkerPort?: number | undefined;
-  /** More options of the backend. */
+  /** Additional options of the backend. */
   readonly args?: readonly string[] | undefined;
 }
 
-/** Our backend on n1, and a watcher that reads the state from a file; they share a unix socket only. */
+/** Starts our backend on n1, and a watcher that reads the state from a file. They share only a unix socket. */
 export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngIptables> {
   const { laboratory } = world;
   const { name = "kpng", serviceProxyName = "", firstMarkerPort, args = [] } = instance;
@@ -77,7 +77,7 @@ export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = 
     return child;
   }
 
-  /** One file for all, put in place at once: the watcher sees the whole new state or the whole old one. */
+  /** Replaces the state file atomically: the watcher reads the whole new state or the whole old one. */
   async function write(state: State): Promise<void> {
     const items = [...nodes, ...state.services, ...state.slices];
     const path = join(laboratory.folder, `${name}-state.json`);
@@ -98,7 +98,7 @@ export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = 
       process.execPath,
       backendMain,
       ...["--api", `unix://${socket}`, "--node-name", "n1", "--iptables-min-sync-period", "0s"],
-      // The first tries come soon after one another: what is tested is what comes after.
+      // Short first delays between retries, to save time.
       ...["--error-delay", "100ms"],
       ...["--state-dir", "none", ...whose, ...proxyOptions(settings), ...args],
     ]);

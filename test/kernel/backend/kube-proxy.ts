@@ -12,16 +12,16 @@ import { NodeProcess } from "./node-process.ts";
 
 const programs = ["etcd", "kube-apiserver", "kube-proxy"] as const;
 
-/** Why the real kube-proxy cannot run here; undefined if it can. */
+/** Returns the reason why the real kube-proxy cannot run here; undefined if it can. */
 export async function whyNoKubeProxy(): Promise<string | undefined> {
   const binaries = await findBinaries(programs);
   return binaries.kind === "missing" ? binaries.reason : undefined;
 }
 
 /**
- * The oracle: the real kube-proxy in iptables mode on n1, and a real API server to feed it.
+ * Starts the oracle: the real kube-proxy in iptables mode on n1, with a real API server.
  *
- * `close` ends both. Cost: four seconds to start.
+ * `close` stops both. Cost: four seconds to start.
  */
 export async function kubeProxy(
   world: TwoNodes,
@@ -62,7 +62,7 @@ export async function kubeProxy(
     },
     stop: (signal) => proxy.stop(signal),
     cleanUp: async () => {
-      // Its exit code is 1 here for want of IPVS in the kernel; what it leaves is what counts.
+      // It exits with 1 on kernels without IPVS, so only the remaining rules matter.
       const { stdout, stderr } = await world.laboratory.tryRun("n1", [binaries.paths["kube-proxy"] ?? "", "--cleanup"]);
       return stdout + stderr;
     },
@@ -80,9 +80,9 @@ function kubeProxyOptions(cluster: Cluster, settings: Settings): readonly string
     `--kubeconfig=${cluster.kubeconfig("admin")}`,
     "--hostname-override=n1",
     "--proxy-mode=iptables",
-    // Each change is synced at once; a period of a second would make up most of the tests' time.
+    // Syncs each change at once; the default of one second would dominate the duration of the tests.
     "--iptables-min-sync-period=0s",
-    // Not writable in a network namespace that is not the machine's first.
+    // Not writable in other network namespaces than the machine's.
     "--conntrack-max-per-core=0",
     "--conntrack-tcp-timeout-established=0s",
     "--conntrack-tcp-timeout-close-wait=0s",
@@ -91,14 +91,14 @@ function kubeProxyOptions(cluster: Cluster, settings: Settings): readonly string
   ];
 }
 
-/** The settings as options, which kpng-iptables has with the same names. */
+/** Returns the settings as options, which kpng-iptables accepts, too. */
 export function proxyOptions(settings: Settings): readonly string[] {
   const { detectLocal = "ClusterCIDR", nodePortAddresses = [], localhostNodePorts = true, masqueradeAll } = settings;
   return [
     ...(detectLocal === "none" ? [] : [`--detect-local-mode=${detectLocal}`]),
     ...(detectLocal === "ClusterCIDR" ? [`--cluster-cidr=${podCIDRs.cluster.v4},${podCIDRs.cluster.v6}`] : []),
     ...(detectLocal === "BridgeInterface" ? [`--pod-bridge-interface=${bridgeName}`] : []),
-    // Rules see the bridge, not the link behind it; its name is a prefix of itself and more.
+    // Rules see the bridge and not the links of pods, so the prefix is the start of the bridge's name.
     ...(detectLocal === "InterfaceNamePrefix" ? [`--pod-interface-name-prefix=${bridgeName.slice(0, 3)}`] : []),
     ...(masqueradeAll === true ? ["--masquerade-all"] : []),
     ...(localhostNodePorts ? [] : ["--iptables-localhost-nodeports=false"]),

@@ -4,11 +4,11 @@ import { n1 } from "../../scenario/packet.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 
 /**
- * Tells by packets when a proxy has put a state into the kernel.
+ * Detects with packets when a proxy has installed the rules of a state.
  *
- * Each state gets a Service of its own port and of another endpoint than the last. A proxy reads Services and
- * EndpointSlices each in the order of their changes, so once the marker's port is served by the marker's endpoint, all
- * that came before it is in the kernel too: without a look at rules, logs or metrics, hence the same for every proxy.
+ * Each state gets a marker: a Service with a new port and a different endpoint than the last one. A proxy reads
+ * Services and EndpointSlices in the order of their changes. So when the marker's endpoint answers on the marker's
+ * port, all earlier changes are installed, too. This needs no rules, logs or metrics and works for every proxy.
  */
 export class Marker {
   readonly #world: TwoNodes;
@@ -17,8 +17,8 @@ export class Marker {
   #number = 0;
 
   /**
-   * Where two proxies run at a time, each has ports of its own: what one serves says nothing of the other. `labels` are
-   * those of the Services that the proxy serves.
+   * Two proxies that run at the same time need markers with different ports. `labels` are the labels of the Services
+   * that the proxy serves.
    */
   constructor(world: TwoNodes, firstPort = 20_000, labels: Readonly<Record<string, string>> = {}) {
     this.#world = world;
@@ -26,15 +26,15 @@ export class Marker {
     this.#labels = labels;
   }
 
-  /** Moves on to the next marker. It must be applied after what it marks, or together with it. */
+  /** Returns the state of the next marker, which must be applied after the marked changes or together with them. */
   next(): State {
     this.#number += 1;
     return this.state;
   }
 
-  /** The present marker's Service and EndpointSlices. */
+  /** Service and EndpointSlices of the current marker. */
   get state(): State {
-    // TCP, because a change of a UDP Service makes proxies look for stale flows: the marker must not be the reason.
+    // TCP, because a changed UDP Service makes proxies search for stale flows, which the marker must not cause.
     const ports = [{ port: this.#port, protocols: ["tcp"] as const }];
     return named("marker", { number: 255, ports, labels: this.#labels }, [this.#host]);
   }
@@ -47,7 +47,7 @@ export class Marker {
     return this.#number % 2 === 0 ? "a" : "b";
   }
 
-  /** Errors: the marker is not served in time, with what `log` says then. */
+  /** Waits until the marker answers. Errors: timeout, with the output of `log`. */
   async wait(log: () => string, timeoutMs = 20_000): Promise<void> {
     const [service] = this.state.services;
     const agent = this.#world.agentOf(n1);
@@ -55,7 +55,7 @@ export class Marker {
       const port = this.#port;
       const isServed = await agent.send({ kind: "await", address, port, name: this.#host, timeoutMs });
       if (!isServed)
-        throw new Error(`not synced within ${timeoutMs} ms: nobody answers ${address} port ${port}\n${log()}`);
+        throw new Error(`not synced within ${timeoutMs} ms: no answer from ${address} port ${port}\n${log()}`);
     });
     await Promise.all(awaited);
   }

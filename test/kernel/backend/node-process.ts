@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
-/** A program that runs on n1 and can be ended and started again. */
+/** Program on n1 that can be stopped and restarted. */
 export class NodeProcess {
   readonly #laboratory: Laboratory;
   #child: ChildProcess | undefined;
@@ -17,21 +17,21 @@ export class NodeProcess {
     const child = this.#laboratory.start("n1", command);
     for (const stream of [child.stdout, child.stderr]) {
       stream?.setEncoding("utf8").on("data", (text: string) => {
-        // The end says what went wrong; a proxy that runs for minutes says a lot before.
+        // Keeps only the end of the output, because a proxy that runs for minutes logs a lot.
         this.#output = (this.#output + text).slice(-200_000);
       });
     }
     this.#child = child;
   }
 
-  /** Asks it to end, or kills it, and resolves when it has ended. */
+  /** Stops the program with a signal; resolves when it has exited. */
   async stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     const child = this.#child;
     this.#child = undefined;
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-    // Its outputs close when the program itself is gone, later than the command that brought it into the namespace.
+    // The outputs close after the exit of the program itself, later than the command that entered the namespace.
     const closed = once(child, "close");
-    // The command that brought it there stays its parent and would be killed alone.
+    // A signal to the command that entered the namespace would not kill the program, its child.
     if (signal === "SIGKILL") killChildren(child.pid ?? 0);
     else child.kill(signal);
     await closed;
@@ -41,7 +41,7 @@ export class NodeProcess {
     return this.#output.trimEnd().split("\n").slice(-lines).join("\n");
   }
 
-  /** All that is kept of its output. */
+  /** Stored end of its output. */
   get output(): string {
     return this.#output;
   }

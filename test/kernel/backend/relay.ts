@@ -1,7 +1,8 @@
 import { connect, createServer } from "node:net";
 
-// Brings a port of the test machine into a namespace: `node relay.ts PORT SOCKET` listens on 127.0.0.1:PORT there and
-// passes every connection on to a unix socket, which all namespaces see. Prints one line when it listens.
+// Makes a port of the test machine reachable in a namespace: `node relay.ts PORT SOCKET` listens there on
+// 127.0.0.1:PORT and forwards every connection to a unix socket, which all namespaces share. Prints one line when it
+// listens.
 
 const [port = "", socketPath = ""] = process.argv.slice(2);
 

@@ -2,25 +2,26 @@ import { existsSync, realpathSync } from "node:fs";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 
-/** Which of the two kernel mechanisms `iptables` writes to in a laboratory. */
+/** Kernel mechanism that `iptables` uses in a laboratory. */
 export type IptablesVariant = "nft" | "legacy";
 
 const folders = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/** Why iptables-legacy cannot be used here; undefined if it can. */
+/** Returns the reason why iptables-legacy cannot be used here; undefined if it can. */
 export function whyNoLegacy(): string | undefined {
-  return programOf("iptables-legacy") === undefined ? "no iptables-legacy on this machine" : undefined;
+  return programOf("iptables-legacy") === undefined ? "iptables-legacy not found" : undefined;
 }
 
 /**
- * Makes `iptables` and its companions mean iptables-legacy for all that runs in the laboratory, kube-proxy included: one
- * program is behind all names of a variant, and the other variant's is mounted over it, in the laboratory's own file tree.
+ * Replaces `iptables` and its companions by iptables-legacy for all programs in the laboratory, including kube-proxy.
+ * All commands of a variant are links to one program; the legacy program is mounted over the other one, only in the
+ * laboratory's mount namespace.
  *
- * The lock is the laboratory's own too; the machine's is held by whoever else works on it.
+ * The lock file is separate, too, because other programs may hold that of the machine.
  */
 export async function useLegacyTools(laboratory: Laboratory, name: string): Promise<void> {
   const [legacy, present] = [programOf("iptables-legacy"), programOf("iptables")];
-  if (legacy === undefined || present === undefined) throw new Error("no iptables-legacy on this machine");
+  if (legacy === undefined || present === undefined) throw new Error("iptables-legacy not found");
   const lock = join(laboratory.folder, "xtables.lock");
   const script = `: >"$0" && : >>/run/xtables.lock && mount --bind "$0" /run/xtables.lock
     [ "$1" = "$2" ] || mount --bind "$1" "$2"`;

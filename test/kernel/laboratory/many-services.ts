@@ -1,8 +1,9 @@
 import type { Dice } from "../../peer/kube-proxy/dice.ts";
 
 /**
- * A random state of many Services as a Kubernetes List, so that a sync has some work: IPv4, two ports each, up to six
- * endpoints, some with node ports, affinity or none ready. Two states of one size share about half of what they have.
+ * Returns a random state of many Services as a Kubernetes List, to make syncs large: IPv4, two ports each, up to six
+ * endpoints, some with node ports, affinity or without ready endpoints. Two states of the same size share about half of
+ * their objects.
  */
 export function manyServices(count: number, dice: Dice): string {
   const items = Array.from({ length: count }, (_, at) => at)

@@ -21,9 +21,9 @@ const clientName = "client";
 const neighbourName = "neighbour";
 
 /**
- * Builds the network of the scenarios: n1, n2 and the client on one switch; on each node a bridge with its pods, with
- * hairpin on; routes between the nodes. n1 is the client's router, and the client is everybody's default route: what no
- * proxy concerns itself with ends there, because it forwards nothing.
+ * Builds the network of the scenarios: n1, n2 and the client on one switch, a bridge with hairpin mode for the pods of
+ * each node, and routes between the nodes. n1 is the client's router. The client is the default route of all others:
+ * packets without a rule end there, because the client does not forward.
  */
 export async function buildNetwork(laboratory: Laboratory): Promise<void> {
   const names = ["lan", clientName, neighbourName, ...nodeNames, ...podNames];
@@ -47,16 +47,19 @@ export async function buildNetwork(laboratory: Laboratory): Promise<void> {
   ]);
 }
 
-/** No limit on ICMP, or only the first of many refused datagrams would be told so. */
+/**
+ * Sysctls of a host. ICMP errors are not limited; otherwise only the first of many rejected datagrams would cause one.
+ */
 function settings(name: string): string {
   const isRouter = name === "n1" || name === "n2";
   return kernelSettings(isRouter, [
-    // What is switched on the nodes' bridges must pass the rules, or a pod's answer to its neighbour keeps its address.
+    // Bridged packets must pass the rules; otherwise the address in a pod's answer to a neighbour is not translated
+    // back.
     ...["iptables", "ip6tables"].map((tool) => `bridge/bridge-nf-call-${tool} ${isRouter ? 1 : 0}`),
     "ipv4/icmp_ratelimit 0",
     "ipv4/icmp_ratemask 0",
     "ipv6/icmp/ratelimit 0",
-    // On nodes it is the service proxy's to set.
+    // On nodes, the service proxy sets it.
     ...(name === neighbourName ? ["ipv4/conf/all/route_localnet 1"] : []),
   ]);
 }
@@ -81,7 +84,7 @@ function bridgeLinks(laboratory: Laboratory, node: "n1" | "n2"): readonly string
       .flatMap((pod) => [
         `link add veth-${pod} type veth peer name eth0 netns ${laboratory.path(pod)}`,
         `link set veth-${pod} master ${bridgeName} up`,
-        // A pod that reaches itself through its Service: the bridge sends the frame back where it came from.
+        // For a pod that reaches itself through its Service, the bridge sends the frame back to its port.
         `link set veth-${pod} type bridge_slave hairpin on`,
       ]),
   ];
@@ -109,12 +112,15 @@ function clientRoutes(): readonly string[] {
     "link set eth0 up",
     `route add default via ${hosts.n1.v4} src ${outsideAddress.v4}`,
     `route add default via ${hosts.n1.v6} src ${outsideAddress.v6}`,
-    // To the node itself too: the kernel prefers the last of several IPv6 addresses.
+    // Also for the node itself, because the kernel prefers the last of several IPv6 addresses.
     `route add ${hosts.n1.v6}/128 dev eth0 src ${outsideAddress.v6}`,
   ];
 }
 
-/** It takes n1 for the way to 127.0.0.0/8, as an attacker on the nodes' network would (CVE-2020-8558). */
+/**
+ * Returns the routes of the neighbour. It routes 127.0.0.0/8 to n1, like an attacker on the nodes' network
+ * (CVE-2020-8558).
+ */
 function neighbourRoutes(): readonly string[] {
   return [
     ...addresses("eth0", neighbourAddress, prefixes(24, 64)),

@@ -4,11 +4,14 @@ import type { TwoNodes } from "./two-nodes.ts";
 
 const none: Firewall = { drops: [] };
 
-/** The firewall of n1's administrator, one scenario's after another's. */
+/** Firewall of n1's administrator, which changes between scenarios. */
 export class NodeFirewall {
   #present: Firewall = none;
 
-  /** Rules go in behind those that stand. With policies last and first, no packet meets half a firewall. */
+  /**
+   * Replaces the firewall. New rules follow the installed ones; policies are set last and reset first, so that no
+   * packet meets half a firewall.
+   */
   async put(world: TwoNodes, wanted: Firewall = none): Promise<void> {
     const before = this.#present;
     if (JSON.stringify(before) === JSON.stringify(wanted)) return;

@@ -8,14 +8,14 @@ import { hosts, type PodName } from "../../scenario/places.ts";
 const program = fileURLToPath(new URL("./sctp.py", import.meta.url));
 const python = "/usr/bin/python3";
 
-/** Why packets of SCTP cannot be sent here; undefined if they can. */
+/** Returns the reason why SCTP packets cannot be sent here; undefined if they can. */
 export function whyNoSctp(): string | undefined {
   if (!existsSync(python)) return `no ${python}, and Node.js does not speak SCTP`;
   if (existsSync("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_established")) return undefined;
-  return "the kernel does not follow SCTP associations";
+  return "the kernel does not track SCTP associations";
 }
 
-/** Starts what answers SCTP in each pod; resolves when it does. It ends with the laboratory. */
+/** Starts an SCTP responder in each pod; resolves when all are ready. They end with the laboratory. */
 export async function serveSctp(laboratory: Laboratory, ports: readonly number[]): Promise<void> {
   const names: readonly PodName[] = ["a", "b", "c", "d"];
   await Promise.all(
@@ -30,14 +30,14 @@ export async function serveSctp(laboratory: Laboratory, ports: readonly number[]
 export interface SctpQuestion {
   readonly address: string;
   readonly port: number;
-  /** The sender's address, where it has several. */
+  /** Address of the sender if it has several. */
   readonly from: string | undefined;
   readonly timeoutMs: number;
-  /** How many names should answer. */
+  /** Number of different hosts that should answer. */
   readonly wanted: number;
 }
 
-/** Asks from a namespace who answers; at most 64 times. */
+/** Sends packets from a namespace, at most 64, until enough hosts have answered. */
 export async function askSctp(laboratory: Laboratory, namespace: string, question: SctpQuestion): Promise<Answer[]> {
   const { address, port, from = "-", timeoutMs, wanted } = question;
   const words = [address, port, from, timeoutMs, wanted, 64].map(String);

@@ -5,20 +5,23 @@ import { type Family, type HostName, hosts } from "../../scenario/places.ts";
 import { type IptablesVariant, useLegacyTools } from "./legacy-tools.ts";
 import { buildNetwork } from "./network.ts";
 
-/** Where pods and nodes serve. */
+/** Ports that pods and nodes serve. */
 export const targetPorts = [8080, 8443];
 
-/** The scenarios' world, built: namespaces, links, and an agent in each. All of it ends with `close`. */
+/** Network of the scenarios: namespaces, links, and an agent in each. `close` removes all of it. */
 export interface TwoNodes {
   readonly laboratory: Laboratory;
-  /** The agent that sends for a sender. */
+  /** Returns the agent that sends for a sender. */
   agentOf(sender: Sender): AgentClient;
-  /** n1's rules, as iptables-save and ip6tables-save print them. */
+  /** Returns n1's rules in the format of iptables-save and ip6tables-save. */
   rules(): Promise<Readonly<Record<Family, string>>>;
   close(): Promise<void>;
 }
 
-/** Builds it; one to two seconds on two cores. Errors: LaboratoryUnavailable where namespaces cannot be had. */
+/**
+ * Builds the network, in one to two seconds on two cores. Errors: LaboratoryUnavailable if namespaces are not
+ * available.
+ */
 export async function buildTwoNodes(variant: IptablesVariant = "nft"): Promise<TwoNodes> {
   const laboratory = await Laboratory.open();
   try {
@@ -37,7 +40,7 @@ export async function buildTwoNodes(variant: IptablesVariant = "nft"): Promise<T
         const agent = byName.get(
           sender.kind === "outside" ? "client" : sender.kind === "neighbour" ? "neighbour" : sender.name,
         );
-        if (agent === undefined) throw new Error("no such agent");
+        if (agent === undefined) throw new Error("agent not found");
         return agent;
       },
       rules: async () => {
