@@ -17,6 +17,7 @@ export class PendingUpdate {
   #touched = new Set<ServiceKey>();
   /** Why the next delivery is a full one. */
   #fullReason = "start";
+  #isRequired = false;
 
   /** True if something waits, even if it may prove to change nothing. */
   get isWaiting(): boolean {
@@ -28,11 +29,22 @@ export class PendingUpdate {
     for (const key of touchedServices(update.changes)) this.#touched.add(key);
   }
 
-  /** Makes the next delivery a full one, even of a view that did not change; nothing before there is a view. */
+  /** True from the first delivery that succeeded. */
+  get hasDelivered(): boolean {
+    return this.#delivered !== undefined;
+  }
+
+  /** Causes a delivery even if the view did not change; does nothing before the first one has succeeded. */
+  require(): void {
+    if (this.#delivered === undefined) return;
+    this.#isRequired = true;
+    this.#newest ??= { ...this.#delivered, arrival: undefined };
+  }
+
+  /** The same, and makes it a full one. */
   requireFull(reason: string): void {
     if (this.#fullReason === "") this.#fullReason = reason;
-    // It is caused by nothing that was received.
-    if (this.#delivered !== undefined) this.#newest ??= { ...this.#delivered, arrival: undefined };
+    this.require();
   }
 
   /**
@@ -50,7 +62,8 @@ export class PendingUpdate {
     const isFirst = this.#delivered === undefined;
     const fullReason = this.#fullReason;
     this.#newest = undefined;
-    if (changes.length === 0 && fullReason === "") return { kind: "unneeded", update };
+    if (changes.length === 0 && fullReason === "" && !this.#isRequired) return { kind: "unneeded", update };
+    this.#isRequired = false;
     this.#touched = new Set();
     this.#fullReason = "";
     return {

@@ -5,14 +5,17 @@ import { expect, test } from "vitest";
 import { diffViews } from "../state/diff-views.ts";
 import { createGate, createReadableLog, type Gate } from "../testing/steps.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
-import { FullSyncRequests } from "./full-sync-requests.ts";
-import { SyncLoop, type SyncPace } from "./sync-loop.ts";
+import { type PeriodicCheck, SyncLoop, type SyncPace } from "./sync-loop.ts";
+import { SyncRequests } from "./sync-requests.ts";
 
 const second = 1_000;
 const minute = 60 * second;
 
 /** A loop whose syncs a test watches; each is shown as `seconds mode/reason changed Services`. */
-async function run(pace: SyncPace, steps: (parts: Parts) => Promise<void>): Promise<readonly string[]> {
+async function run(
+  pace: SyncPace | ((clock: ManualClock) => SyncPace),
+  steps: (parts: Parts) => Promise<void>,
+): Promise<readonly string[]> {
   const clock = new ManualClock();
   const shown: string[] = [];
   let gate: Gate | undefined;
@@ -27,7 +30,7 @@ async function run(pace: SyncPace, steps: (parts: Parts) => Promise<void>): Prom
   const { log } = createReadableLog();
   const { nowMs, wait } = clock;
   const options = { name: "test", sync, log, health: new Health(), nowMs, wait, errorDelayMs: 4 * second };
-  const loop = new SyncLoop({ ...options, ...pace });
+  const loop = new SyncLoop({ ...options, ...(typeof pace === "function" ? pace(clock) : pace) });
   let world = view([]);
   const stop = new AbortController();
   const running = loop.run(stop.signal);
@@ -66,6 +69,15 @@ interface Parts {
   readonly fail: (error: Error | undefined) => void;
 }
 
+/** A check that notes when it ran, in seconds, and takes `tookMs`. */
+function notes(seconds: number[], intervalMs: number, clock: ManualClock, tookMs = 0): PeriodicCheck {
+  const run = async (signal: AbortSignal): Promise<void> => {
+    seconds.push(clock.nowMs() / second);
+    if (tookMs > 0) await clock.wait(tookMs, signal);
+  };
+  return { intervalMs, run };
+}
+
 test("the first sync is full and begins at once, the next are partial and wait for the shortest interval", async () => {
   const shown = await run({ minIntervalMs: second }, async ({ clock, offer }) => {
     offer("a/1");
@@ -94,32 +106,60 @@ test("the shortest interval counts from the end of a sync, and what arrives duri
   expect(shown).toEqual(["0 full/start put-node a/1", "11 partial a/99"]);
 });
 
-test("a full sync comes after the longest interval, counted from the last full one, and not before there is a view", async () => {
-  const shown = await run({ minIntervalMs: second, maxIntervalMs: minute }, async ({ clock, offer }) => {
+test("a check follows the first sync, then each interval, and not before there is a view", async () => {
+  const checks: number[] = [];
+  const pace = (clock: ManualClock) => ({ minIntervalMs: second, check: notes(checks, minute, clock) });
+  const shown = await run(pace, async ({ clock, offer }) => {
     await clock.advance(5 * minute);
     offer("a/1");
     await clock.advance(30 * second);
     offer("a/2");
     await clock.advance(95 * second);
   });
-  expect(shown).toEqual([
-    "300 full/start put-node a/1",
-    "330 partial a/2 a/1",
-    "360 full/interval",
-    "420 full/interval",
-  ]);
+  expect(shown).toEqual(["300 full/start put-node a/1", "330 partial a/2 a/1"]);
+  expect(checks).toEqual([300, 360, 420]);
 });
 
-test("what waits when a full sync is due goes with it", async () => {
-  const shown = await run({ minIntervalMs: 30 * second, maxIntervalMs: 35 * second }, async ({ clock, offer }) => {
+test("the first check comes early, and a check never overlaps a sync", async () => {
+  const steps: string[] = [];
+  const check = (clock: ManualClock) => async () => void steps.push(`check ${clock.nowMs() / second}`);
+  const pace = (clock: ManualClock) => ({ check: { intervalMs: minute, run: check(clock) } });
+  await run(pace, async ({ clock, offer, hold }) => {
     offer("a/1");
-    await clock.advance(31 * second);
-    offer("a/2");
     await clock.advance(second);
-    offer("a/3");
-    await clock.advance(30 * second);
+    const release = hold();
+    offer("a/2");
+    await clock.advance(9 * second);
+    steps.push("sync ends");
+    release();
+    await clock.advance(second);
   });
-  expect(shown).toEqual(["0 full/start put-node a/1", "31 partial a/2 a/1", "61 full/interval a/3 a/2"]);
+  expect(steps).toEqual(["sync ends", "check 10"]);
+});
+
+test("a check that takes long is followed by a rest of twenty times its duration", async () => {
+  const checks: number[] = [];
+  const pace = (clock: ManualClock) => ({ check: notes(checks, 10 * second, clock, 5 * second) });
+  await run(pace, async ({ clock, offer }) => {
+    offer("a/1");
+    for (let count = 0; count < 40; count++) await clock.advance(5 * second);
+  });
+  expect(checks).toEqual([5, 110]);
+});
+
+test("a stream of changes does not keep a check away", async () => {
+  const checks: number[] = [];
+  await run(
+    (clock) => ({ check: notes(checks, 10 * second, clock) }),
+    async ({ clock, offer }) => {
+      for (let count = 0; count < 40; count++) {
+        offer(`a/${count}`);
+        await clock.advance(second);
+        offer(`b/${count}`);
+      }
+    },
+  );
+  expect(checks).toEqual([5, 15, 25, 35]);
 });
 
 test("after a failure the next sync is full and has all changes since the last success, even if they undid themselves", async () => {
@@ -141,16 +181,45 @@ test("after a failure the next sync is full and has all changes since the last s
 });
 
 test("a request makes the next sync full, several make one, and none is made before there is a view", async () => {
-  const fullSyncRequests = new FullSyncRequests();
-  const shown = await run({ minIntervalMs: second, fullSyncRequests }, async ({ clock, offer }) => {
-    fullSyncRequests.request("early");
+  const requests = new SyncRequests();
+  const shown = await run({ minIntervalMs: second, requests }, async ({ clock, offer }) => {
+    requests.request("full", "early");
     await clock.settle();
     offer("a/1");
     await clock.settle();
-    for (const reason of ["flushed", "again"]) fullSyncRequests.request(reason);
+    for (const reason of ["flushed", "again"]) requests.request("full", reason);
     await clock.advance(minute);
   });
   expect(shown).toEqual(["0 full/start put-node a/1", "1 full/flushed"]);
+});
+
+test("work that a backend left for later is a partial sync at its time, even without a change", async () => {
+  const requests = new SyncRequests();
+  const shown = await run({ minIntervalMs: second, requests }, async ({ clock, offer }) => {
+    offer("a/1");
+    await clock.settle();
+    requests.request("partial", "drained", 40 * second);
+    requests.request("partial", "drained", 15 * second);
+    await clock.advance(10 * second);
+    offer("a/2");
+    await clock.advance(minute);
+  });
+  expect(shown).toEqual(["0 full/start put-node a/1", "10 partial a/2 a/1", "15 partial"]);
+});
+
+test("a check can be requested without an interval", async () => {
+  const requests = new SyncRequests();
+  const checks: number[] = [];
+  await run(
+    (clock) => ({ requests, check: notes(checks, 0, clock) }),
+    async ({ clock, offer }) => {
+      offer("a/1");
+      await clock.advance(minute);
+      requests.request("check", "another program changed rules");
+      await clock.advance(minute);
+    },
+  );
+  expect(checks).toEqual([60]);
 });
 
 test("observers see each step; an update without changes is none, and changes that undo each other need no sync", async () => {

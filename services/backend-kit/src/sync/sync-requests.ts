@@ -1,0 +1,53 @@
+import { realClock } from "@kpng/process/clock.ts";
+
+/**
+ * Work of a sync loop that no change of the view causes.
+ *
+ * - partial: a sync of the current view, for work that a backend left for later.
+ * - full: a sync that examines everything, because the installed rules may have changed.
+ * - check: a comparison of the installed rules with the rules of the last sync, and their repair; see `SyncPace.check`.
+ */
+export type RequestedWork = "partial" | "full" | "check";
+
+interface Request {
+  readonly atMs: number;
+  readonly reason: string;
+}
+
+/**
+ * Requests of a backend to its own sync loop.
+ *
+ * Requests of one kind are merged: the earliest counts. Before the first view was synced all of them wait.
+ *
+ * *Bound:* one request of each kind.
+ */
+export class SyncRequests {
+  readonly #requests = new Map<RequestedWork, Request>();
+  #listener: () => void = () => undefined;
+
+  /** Requests work for the time `atMs` of the monotonic clock; default: as soon as possible. `reason` is for the log. */
+  request(work: RequestedWork, reason: string, atMs = Number.NEGATIVE_INFINITY): void {
+    const before = this.#requests.get(work);
+    if (before !== undefined && before.atMs <= atMs) return;
+    this.#requests.set(work, { atMs, reason });
+    this.#listener();
+  }
+
+  /** For the loop: time of the next request in milliseconds; infinite if there is none. */
+  get nextAtMs(): number {
+    return Math.min(...[...this.#requests.values()].map(({ atMs }) => atMs), Number.POSITIVE_INFINITY);
+  }
+
+  /** For the loop: removes a request that is due and returns its reason; undefined if none is due. */
+  take(work: RequestedWork, nowMs = realClock.nowMs()): string | undefined {
+    const request = this.#requests.get(work);
+    if (request === undefined || request.atMs > nowMs) return undefined;
+    this.#requests.delete(work);
+    return request.reason;
+  }
+
+  /** For the loop: calls `listener` at each request. */
+  onRequest(listener: () => void): void {
+    this.#listener = listener;
+  }
+}
