@@ -40,7 +40,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/watcher/src/stream/delta",
   "services/watcher/src/stream/serve",
   "services/watcher/src/stream/session",
-  "test/monitoring",
 ];
 
 /** Folders that import against the order of `folder-order.ts`. */

@@ -1,16 +1,16 @@
-/** Series in promtool's notation: a value each minute, `0x30` is 31 times 0, `0+1x30` counts up. */
+/** Series in promtool's notation, with one value per minute: `0x30` is 31 times 0, `0+1x30` counts up. */
 export interface AlertCase {
   readonly alert: string;
-  /** With these it fires after half an hour. */
+  /** Series with which the alert fires after half an hour. */
   readonly fires: Readonly<Record<string, string>>;
-  /** With these, which look alike, it does not. */
+  /** Similar series with which it does not fire. */
   readonly silent: Readonly<Record<string, string>>;
 }
 
 const on = 'job="kpng",instance="n1"';
 const v4 = `${on},ip_family="IPv4"`;
 
-/** A histogram of which ten measurements a minute end up below the first of two bounds, or between them. */
+/** Returns a histogram with ten measurements a minute below the first of two bounds, or between them. */
 function buckets(name: string, labels: string, [low, high]: readonly [string, string], where: "below" | "between") {
   return {
     [`${name}_bucket{${labels},le="${low}"}`]: where === "below" ? "0+10x60" : "0x60",
@@ -19,7 +19,7 @@ function buckets(name: string, labels: string, [low, high]: readonly [string, st
   };
 }
 
-/** The time is counted from 1970 in these tests, so that a time that does not move is half an hour ago. */
+/** All alerts. The tests start at 1970, so a constant timestamp of 0 is half an hour ago. */
 export const alertCases: readonly AlertCase[] = [
   {
     alert: "KpngNoWatcher",
@@ -75,7 +75,7 @@ export const alertCases: readonly AlertCase[] = [
   {
     alert: "KpngWatcherHeldUp",
     fires: { [`nodejs_eventloop_lag_p99_seconds{${on}}`]: "0.9x60", [`kpng_store_synced{${on}}`]: "1x60" },
-    // Another program of Node.js is no watcher.
+    // Another Node.js program is not a watcher.
     silent: { 'nodejs_eventloop_lag_p99_seconds{job="other"}': "0.9x60", [`kpng_store_synced{${on}}`]: "1x60" },
   },
   {
@@ -141,7 +141,7 @@ export const alertCases: readonly AlertCase[] = [
       [`kpng_backend_conntrack_working{${on}}`]: "0x60",
       [`kpng_backend_conntrack_failures_total{${on}}`]: "0+1x60",
     },
-    // Before its first look it has not worked, and not failed.
+    // Before its first check it has neither succeeded nor failed.
     silent: {
       [`kpng_backend_conntrack_working{${on}}`]: "0x60",
       [`kpng_backend_conntrack_failures_total{${on}}`]: "0x60",

@@ -2,7 +2,7 @@ import { Laboratory, LaboratoryUnavailable } from "@kpng/laboratory/laboratory.t
 import { beforeAll, describe, expect, test } from "vitest";
 import { type Scrapes, scrapePrograms } from "./scrape-programs.ts";
 
-/** Runs tests on what all programs expose; skips them, with the reason, where no network namespace can be had. */
+/** Runs tests on the metrics of all programs; skips them with the reason if network namespaces are not available. */
 export async function describeScrapes(name: string, tests: (scrapes: () => Scrapes) => void): Promise<void> {
   const whyNot = await whyNoLaboratory();
   describe(name, () => {

@@ -1,14 +1,14 @@
 export type MetricType = "counter" | "gauge" | "histogram" | "summary" | "untyped";
 
-/** One line of values. */
+/** One line of an exposition. */
 export interface Sample {
-  /** With `_bucket`, `_sum` or `_count`, if it is of a histogram. */
+  /** Name, with `_bucket`, `_sum` or `_count` for a histogram. */
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly value: number;
 }
 
-/** A metric with all its series. */
+/** Metric with all its series. */
 export interface Metric {
   readonly name: string;
   readonly type: MetricType;
@@ -17,11 +17,11 @@ export interface Metric {
 }
 
 /**
- * Reads the text of a /metrics.
+ * Parses the text of a /metrics endpoint.
  *
  * *Source:* Prometheus, "Text-based format", version 0.0.4.
  *
- * Errors: a line that is none of it, a metric without TYPE, or one that comes twice.
+ * Errors: an invalid line, a metric without TYPE, or a duplicate metric.
  */
 export function parseExposition(text: string): ReadonlyMap<string, Metric> {
   const metrics = new Map<string, { name: string; type: MetricType; help: string; samples: Sample[] }>();
@@ -37,7 +37,8 @@ export function parseExposition(text: string): ReadonlyMap<string, Metric> {
       const [, what, name = "", rest = ""] = comment;
       const metric = of(name);
       const isSecond = what === "HELP" ? metric.help !== "" : metric.type !== "untyped";
-      if (isSecond || metric.samples.length > 0) throw new Error(`${what} of ${name} comes twice, or too late`);
+      if (isSecond || metric.samples.length > 0)
+        throw new Error(`${what} of ${name} is a duplicate or follows its samples`);
       if (what === "HELP") metric.help = rest;
       else metric.type = rest as MetricType;
       continue;
@@ -54,7 +55,7 @@ export function parseExposition(text: string): ReadonlyMap<string, Metric> {
 function parseSample(line: string): Sample {
   const match = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line);
   const [, name, labels = "", value] = match ?? [];
-  if (name === undefined || value === undefined) throw new Error(`no sample: "${line}"`);
+  if (name === undefined || value === undefined) throw new Error(`invalid sample: "${line}"`);
   return { name, labels: parseLabels(labels), value: value === "+Inf" ? Number.POSITIVE_INFINITY : Number(value) };
 }
 
@@ -64,21 +65,21 @@ function parseLabels(text: string): Readonly<Record<string, string>> {
   while (rest !== "") {
     const match = /^([a-zA-Z_]\w*)="((?:[^"\\]|\\[\\"n])*)"(?:,|$)/.exec(rest);
     const [whole, name, value] = match ?? [];
-    if (whole === undefined || name === undefined || value === undefined) throw new Error(`no labels: {${text}}`);
-    if (name in labels) throw new Error(`label ${name} comes twice: {${text}}`);
+    if (whole === undefined || name === undefined || value === undefined) throw new Error(`invalid labels: {${text}}`);
+    if (name in labels) throw new Error(`duplicate label ${name}: {${text}}`);
     labels[name] = value;
     rest = rest.slice(whole.length);
   }
   return labels;
 }
 
-/** Names of the labels that any of the samples has, sorted; `le` and `quantile`, which its type gives it, not among them. */
+/** Returns the names of all labels of the samples, sorted, except `le` and `quantile`, which belong to the type. */
 export function labelNames({ samples }: Metric): readonly string[] {
   const names = new Set(samples.flatMap(({ labels }) => Object.keys(labels)));
   return [...names].filter((name) => name !== "le" && name !== "quantile").sort();
 }
 
-/** Upper bounds of a histogram's buckets, ascending, without +Inf. */
+/** Returns the upper bounds of a histogram's buckets, ascending, without +Inf. */
 export function bucketsOf({ samples }: Metric): readonly number[] {
   const bounds = samples.filter(({ name }) => name.endsWith("_bucket")).map(({ labels }) => Number(labels.le));
   return [...new Set(bounds)].filter(Number.isFinite).sort((a, b) => a - b);

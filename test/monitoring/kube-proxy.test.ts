@@ -8,7 +8,7 @@ import { named, together } from "../scenario/build.ts";
 import type { State } from "../scenario/manifest.ts";
 import { bucketsOf, labelNames, type Metric, parseExposition } from "./exposition.ts";
 
-const whyNot = (await whyNoKubeProxy()) ?? (process.getuid?.() === 0 ? undefined : "it takes root");
+const whyNot = (await whyNoKubeProxy()) ?? (process.getuid?.() === 0 ? undefined : "root is required");
 
 function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
   const state = together(
@@ -22,7 +22,7 @@ function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
   };
 }
 
-describe("metrics of kpng-iptables beside those of the real kube-proxy, on the same node with the same Services", () => {
+describe("metrics of kpng-iptables and of the real kube-proxy, on the same node with the same Services", () => {
   if (whyNot !== undefined) {
     test.skipIf(process.env.CI !== "true")(`can run (skipped: ${whyNot})`, () => expect.fail(whyNot));
     return;
@@ -56,7 +56,7 @@ describe("metrics of kpng-iptables beside those of the real kube-proxy, on the s
     await world?.close();
   });
 
-  test("each metric of kube-proxy's own is there, with its type, labels and buckets", () => {
+  test("kpng-iptables has each of kube-proxy's own metrics, with its type, labels and buckets", () => {
     const shape = (metric: Metric | undefined) =>
       metric && { type: metric.type, labels: labelNames(metric), buckets: bucketsOf(metric) };
     const own = [...theirs.values()].filter(({ name }) => name.startsWith("kubeproxy_"));
@@ -65,7 +65,7 @@ describe("metrics of kpng-iptables beside those of the real kube-proxy, on the s
     expect(own.map(({ name }) => [name, shape(ours.get(name))])).toEqual(wanted);
   });
 
-  test("values of labels are spelled as kube-proxy spells them", () => {
+  test("label values have kube-proxy's spelling", () => {
     const series = (metric: Metric | undefined): readonly string[] => {
       const samples = metric?.samples.filter(({ name }) => !name.endsWith("_bucket")) ?? [];
       return samples
@@ -73,11 +73,11 @@ describe("metrics of kpng-iptables beside those of the real kube-proxy, on the s
         .toSorted();
     };
     const own = [...theirs.values()].filter(({ name }) => name.startsWith("kubeproxy_"));
-    // Both have synced fully and in part, both families, and were asked for their health.
+    // Both have run full and partial syncs of both families and answered health checks.
     for (const metric of own) expect(series(ours.get(metric.name)), metric.name).toEqual(series(metric));
   });
 
-  test("what else kube-proxy has and we have not is named in docs/reference/metrics.md, with the reason", () => {
+  test("docs/reference/metrics.md names each other metric of kube-proxy that we lack, with the reason", () => {
     const [, section = ""] = readFileSync("docs/reference/metrics.md", "utf8").split(
       "### Metrics of kube-proxy that kpng does not have\n",
     );

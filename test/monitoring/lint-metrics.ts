@@ -1,15 +1,15 @@
 import { labelNames, type Metric } from "./exposition.ts";
 
-/** Suffixes that say how a histogram or a summary is laid out, and so are no part of a metric's own name. */
+/** Suffixes of a histogram's or summary's series, which a metric's own name must not have. */
 const reserved = /_(bucket|count|sum)$/;
-/** Units that have a base unit, which a metric is to be in. */
+/** Units that are not base units, which metrics must use. */
 const scaled =
   /_(milliseconds|ms|microseconds|us|nanoseconds|ns|minutes|hours|days|kilobytes|kb|megabytes|mb|percent)(_|$)/;
 const kindInName = /_(gauge|counter|histogram|summary)(_|$)/;
 const labelName = /^[a-z][a-z0-9_]*$/;
 
 /**
- * What is wrong with metrics, by the rules of Prometheus that promtool checks too, and some more.
+ * Returns problems of metrics, by the rules of Prometheus that promtool checks, and some more.
  *
  * *Source:* Prometheus, "Metric and label naming".
  */
@@ -24,8 +24,8 @@ function lint(metric: Metric): readonly string[] {
   if (type === "untyped") problems.push("no type");
   if (!/^[a-z][a-z0-9_]*$/.test(name)) problems.push("a name is of lower case letters, digits and underscores");
   if ((type === "counter") !== name.endsWith("_total")) problems.push("a counter, and nothing else, ends in _total");
-  if (reserved.test(name)) problems.push("ends as a part of a histogram does");
-  if (scaled.test(name)) problems.push("not in a base unit: seconds, bytes, a ratio");
+  if (reserved.test(name)) problems.push("has the suffix of a histogram's series");
+  if (scaled.test(name)) problems.push("not in a base unit: seconds, bytes, ratio");
   if (kindInName.test(name)) problems.push("its type is in its name");
   if (type === "histogram" && !/_(seconds|bytes|ratio)$/.test(name)) problems.push("a histogram ends in its unit");
   if (name.includes("timestamp") && !name.endsWith("_timestamp_seconds"))

@@ -4,7 +4,7 @@ import { type Metric, parseExposition } from "./exposition.ts";
 import { lintMetrics } from "./lint-metrics.ts";
 import { findPromtool } from "./promtool.ts";
 
-/** kube-proxy's own: a dashboard that was made for it asks for these names. */
+/** Names of kube-proxy, which existing dashboards query. */
 const asInKubeProxy = [
   "kubeproxy_sync_proxy_rules_iptables_total",
   "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
@@ -12,8 +12,8 @@ const asInKubeProxy = [
 
 const promtool = await findPromtool();
 
-await describeScrapes("what the programs expose at /metrics", (scrapes) => {
-  test("keeps to Prometheus's rules for names, types, units, help and series", () => {
+await describeScrapes("the metrics of all programs", (scrapes) => {
+  test("follow Prometheus's rules for names, types, units, help and series", () => {
     const problems = [...scrapes()].flatMap(([program, text]) =>
       lintMetrics(parseExposition(text).values()).map((problem) => `${program}: ${problem}`),
     );
@@ -22,7 +22,7 @@ await describeScrapes("what the programs expose at /metrics", (scrapes) => {
 
   if ("whyNot" in promtool) test.skip(`satisfies promtool (skipped: ${promtool.whyNot})`, () => undefined);
   else {
-    test("satisfies promtool", () => {
+    test("pass promtool", () => {
       const problems = [...scrapes()].flatMap(([program, text]) => {
         const { output } = promtool.run(["check", "metrics"], text);
         return output.split("\n").map((line) => `${program}: ${line}`);
@@ -32,7 +32,7 @@ await describeScrapes("what the programs expose at /metrics", (scrapes) => {
     });
   }
 
-  test("begins each series that counts failures with 0", () => {
+  test("start each series that counts failures with 0", () => {
     const failures = [...scrapes().values()].flatMap((text) =>
       [...parseExposition(text).values()].filter(({ name }) => /(failures|errors|refused|repairs)_total$/.test(name)),
     );
@@ -40,7 +40,7 @@ await describeScrapes("what the programs expose at /metrics", (scrapes) => {
     expect(failures.filter(({ samples }) => samples.length === 0).map(({ name }) => name)).toEqual([]);
   });
 
-  test("has of the same name the same type and help in each program", () => {
+  test("with the same name have the same type and help in each program", () => {
     const meanings = new Map<string, Set<string>>();
     for (const text of scrapes().values()) {
       for (const { name, type, help } of parseExposition(text).values()) {
@@ -69,7 +69,7 @@ describe("the lint of metrics", () => {
     ["lower case", { name: "aBytes" }],
     ["lower case", { name: "a:bytes" }],
     ["a histogram ends in its unit", { name: "waits", type: "histogram" }],
-    ["ends as a part of a histogram does", { name: "objects_count" }],
+    ["has the suffix of a histogram's series", { name: "objects_count" }],
     ["its type is in its name", { name: "a_gauge_bytes" }],
     ["a time ends in _timestamp_seconds", { name: "last_timestamp" }],
     ["label __x", { samples: [{ name: "a_bytes", labels: { __x: "1" }, value: 1 }] }],
@@ -80,7 +80,7 @@ describe("the lint of metrics", () => {
     expect(lintMetrics([gauge(parts)]).join("\n")).toContain(wanted);
   });
 
-  test("refuses text that is no exposition", () => {
+  test("rejects text that is not an exposition", () => {
     for (const text of ["a 1", "# TYPE a gauge\na{b=c} 1", '# TYPE a gauge\na{b="c",b="d"} 1', "# TYPE a gauge\na"]) {
       expect(() => parseExposition(text), text).toThrow();
     }

@@ -1,13 +1,13 @@
-/** A metric in an expression, with what its series are chosen by. */
+/** Metric in an expression, with the labels that select its series. */
 export interface Selector {
   readonly metric: string;
   readonly matchers: readonly { readonly label: string; readonly operator: string; readonly value: string }[];
 }
 
-/** What an expression asks for. */
+/** Metrics and labels that an expression uses. */
 export interface Asked {
   readonly selectors: readonly Selector[];
-  /** Labels that results are grouped or joined by. */
+  /** Labels that group or join results. */
   readonly groupings: readonly string[];
 }
 
@@ -26,9 +26,9 @@ const words = new Set([
 ]);
 
 /**
- * Reads out of an expression of PromQL which metrics it asks for; what it does with them is left to promtool.
+ * Returns the metrics that a PromQL expression uses. promtool checks the rest of the expression.
  *
- * *Shape:* no subqueries with `@`, no names in quotes; Grafana's variables stand inside strings and ranges only.
+ * *Shape:* no subqueries with `@` and no names in quotes; Grafana's variables occur only in strings and ranges.
  */
 export function readPromql(expr: string): Asked {
   const groupings: string[] = [];

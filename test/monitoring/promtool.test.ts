@@ -8,13 +8,13 @@ import { queriesOfDashboard, readRules } from "./queries.ts";
 
 const promtool = await findPromtool();
 
-test("there is a case for each alert", () => {
+test("every alert has a case", () => {
   expect(alertCases.map(({ alert }) => alert)).toEqual(readRules().map(({ alert }) => alert));
 });
 
 describe("promtool", () => {
   if ("whyNot" in promtool) {
-    test.skip(`can be had (skipped: ${promtool.whyNot})`, () => undefined);
+    test.skip(`is available (skipped: ${promtool.whyNot})`, () => undefined);
     return;
   }
   let folder: string;
@@ -23,20 +23,20 @@ describe("promtool", () => {
   });
   afterAll(() => rmSync(folder, { recursive: true }));
 
-  /** Writes a file for promtool: JSON is YAML. */
+  /** Writes a file for promtool in JSON, which is valid YAML. */
   function write(name: string, content: unknown): string {
     const path = join(folder, name);
     writeFileSync(path, JSON.stringify(content));
     return path;
   }
 
-  test("takes the scrape configuration and the rules", () => {
+  test("accepts the scrape configuration and the rules", () => {
     const { isContent, output } = promtool.run(["check", "config", "deploy/monitoring/prometheus.yaml"]);
     expect(isContent, output).toBe(true);
     expect(output).toContain("25 rules found");
   });
 
-  test("understands each query of the dashboard", () => {
+  test("accepts each query of the dashboard", () => {
     const rules = queriesOfDashboard().map(({ expr }, index) => ({ record: `query_${index}`, expr }));
     expect(rules.length).toBeGreaterThan(60);
     const { isContent, output } = promtool.run([
@@ -47,7 +47,7 @@ describe("promtool", () => {
     expect(isContent, output).toBe(true);
   });
 
-  test.each(alertCases)("$alert fires when it should, and only then", ({ alert, fires, silent }) => {
+  test.each(alertCases)("$alert fires for its case, and not for similar series", ({ alert, fires, silent }) => {
     const firing = `count(ALERTS{alertname="${alert}",alertstate="firing"})`;
     const tests = [fires, silent].map((series, index) => ({
       interval: "1m",

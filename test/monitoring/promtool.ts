@@ -2,11 +2,11 @@ import { spawnSync } from "node:child_process";
 import { findBinaries } from "../cluster/binaries.ts";
 
 export interface Promtool {
-  /** Runs it and returns all that it says, and whether it was content. */
+  /** Runs promtool; returns whether it succeeded, and its output. */
   run(args: readonly string[], input?: string): { readonly isContent: boolean; readonly output: string };
 }
 
-/** Prometheus's own checks, or why they cannot be had here: it is built as the programs of test/cluster are. */
+/** Returns promtool, or the reason why it is not available. It is built like the programs of test/cluster. */
 export async function findPromtool(): Promise<Promtool | { readonly whyNot: string }> {
   const binaries = await findBinaries(["promtool"]);
   if (binaries.kind === "missing") return { whyNot: binaries.reason };

@@ -8,19 +8,19 @@ import { queriesOfDashboard, queriesOfRules, readDashboard, readRules } from "./
 
 const queries = [...queriesOfRules(), ...queriesOfDashboard()];
 
-/** What Prometheus gives each series that it scrapes, and a histogram's buckets have. */
+/** Labels that Prometheus adds to each series, and the label of a histogram's buckets. */
 const always = ["job", "instance", "le"];
 
-/** Only where the kernel has nfacct. */
+/** Metrics that exist only if the kernel supports nfacct. */
 const ofNfacct = [
   "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
   "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
 ];
 
-await describeScrapes("what the dashboard and the alert rules ask for", (scrapes) => {
-  /** By the name that a query may use. */
+await describeScrapes("the metrics of the dashboard and the alert rules", (scrapes) => {
+  /** Samples by the name in a query. */
   const samples = new Map<string, Sample[]>();
-  /** Metrics that have no series before something happens. */
+  /** Metrics without series at the start. */
   const empty = new Set<string>();
   beforeAll(() => {
     for (const text of scrapes().values()) {
@@ -41,7 +41,7 @@ await describeScrapes("what the dashboard and the alert rules ask for", (scrapes
     const known = new Set(always);
     for (const { metric, matchers } of selectors) {
       const found = samples.get(metric);
-      // Nor would kube-proxy have them on this machine.
+      // kube-proxy would not have them on this machine, either.
       if (found === undefined && ofNfacct.includes(metric)) continue;
       expect(found, `${metric} is exposed by no program`).toBeDefined();
       if (found === undefined || empty.has(metric)) continue;
@@ -58,7 +58,7 @@ await describeScrapes("what the dashboard and the alert rules ask for", (scrapes
     expect([...groupings, ...namedLabels].filter((label) => !known.has(label))).toEqual([]);
   });
 
-  test("is there before anything has happened, but for what needs kube-proxy or an overload", () => {
+  test("exist from the start, except those that need kube-proxy or an overload", () => {
     const asked = new Set(queries.flatMap(({ expr }) => readPromql(expr).selectors.map(({ metric }) => metric)));
     expect([...asked].filter((metric) => empty.has(metric)).toSorted()).toEqual([
       "kpng_admission_pushback_seconds_bucket",
@@ -70,7 +70,7 @@ await describeScrapes("what the dashboard and the alert rules ask for", (scrapes
 describe("the alert rules", () => {
   const rules = readRules();
 
-  test("have a name, a severity, and a place in docs/alerts.md that exists", () => {
+  test("have a name, a severity, and an existing section in docs/alerts.md", () => {
     const headings = [...readFileSync("docs/alerts.md", "utf8").matchAll(/^### (\w+)$/gm)].map(([, name]) => name);
     expect(rules.map(({ alert }) => alert).toSorted()).toEqual(headings.toSorted());
     for (const { alert, labels, annotations } of rules) {
@@ -81,7 +81,7 @@ describe("the alert rules", () => {
 });
 
 describe("the dashboard", () => {
-  test("is the one that deploy/monitoring/dashboard makes", () => {
+  test("is the output of deploy/monitoring/dashboard", () => {
     const { status, stderr } = spawnSync(process.execPath, ["deploy/monitoring/dashboard/make.ts", "--check"]);
     expect({ status, said: String(stderr) }).toEqual({ status: 0, said: "" });
   });
@@ -99,7 +99,7 @@ describe("the dashboard", () => {
     }
   });
 
-  test("asks for each metric of ours", () => {
+  test("queries each of our metrics", () => {
     const metrics = queriesOfDashboard().flatMap(({ expr }) => readPromql(expr).selectors.map(({ metric }) => metric));
     const asked = new Set(metrics.flatMap((name) => [name, name.replace(/_(bucket|sum|count)$/, "")]));
     const reference = readFileSync("docs/reference/metrics.md", "utf8");
@@ -109,7 +109,7 @@ describe("the dashboard", () => {
   });
 });
 
-describe("what is read out of an expression", () => {
+describe("readPromql returns", () => {
   test.each([
     ["up", ["up"], []],
     ['sum by (a, b) (rate(x_total{c="d",e=~"f.*"}[5m])) > 3', ["x_total"], ["a", "b"]],
@@ -130,7 +130,7 @@ describe("what is read out of an expression", () => {
   });
 });
 
-test("every file that deploy/monitoring/README.md names is there", () => {
+test("every file named in deploy/monitoring/README.md exists", () => {
   for (const name of ["dashboard.json", "rules.yaml", "prometheus.yaml", "operator.yaml"]) {
     expect(existsSync(`deploy/monitoring/${name}`), name).toBe(true);
   }

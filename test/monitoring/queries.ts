@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { parse } from "yaml";
 
-/** A rule of deploy/monitoring/rules.yaml. */
+/** Rule of deploy/monitoring/rules.yaml. */
 export interface AlertRule {
   readonly alert: string;
   readonly expr: string;
@@ -10,7 +10,7 @@ export interface AlertRule {
   readonly annotations: { readonly summary: string; readonly description: string; readonly runbook: string };
 }
 
-/** An expression, where it stands, and the labels that texts beside it name. */
+/** Expression with its location, and the labels that its texts refer to. */
 export interface PlacedQuery {
   readonly place: string;
   readonly expr: string;
@@ -46,7 +46,7 @@ export function queriesOfRules(): readonly PlacedQuery[] {
   }));
 }
 
-/** Grafana's variables are replaced by what stands for everything. */
+/** Returns the queries of the dashboard. Grafana's variables are replaced by values that match everything. */
 export function queriesOfDashboard(): readonly PlacedQuery[] {
   return readDashboard().panels.flatMap(({ title, targets = [] }) =>
     targets.map(({ expr, legendFormat }) => ({

@@ -10,12 +10,12 @@ import { named, nodes, together } from "../scenario/build.ts";
 import type { State } from "../scenario/manifest.ts";
 import { startFakeApi } from "./fake-api.ts";
 
-/** What the programs said at /metrics, by the name of the program. */
+/** Output of /metrics, by the name of the program. */
 export type Scrapes = ReadonlyMap<string, string>;
 
 const cli = "services/cli/src/main.ts";
 
-/** A Service of each kind that there is a metric for; its endpoints say when they changed. */
+/** Returns a state with a Service of each kind that has metrics. Its endpoints have the time of their last change. */
 function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
   const kept = {
     number: 14,
@@ -32,10 +32,10 @@ function stateWith(pods: readonly ("a" | "b" | "c")[]): State {
 }
 
 /**
- * Runs every program of ours that has metrics, changes the cluster, has an unreachable watcher, and returns what each
- * exposes afterwards. kpng-iptables runs in a network namespace of its own.
+ * Runs every program that has metrics, changes the cluster, makes one watcher unreachable, and returns the metrics of
+ * each program. kpng-iptables runs in its own network namespace.
  *
- * Errors: LaboratoryUnavailable where namespaces cannot be had.
+ * Errors: LaboratoryUnavailable if namespaces are not available.
  */
 export async function scrapePrograms(): Promise<Scrapes> {
   const laboratory = await Laboratory.open();
