@@ -1,6 +1,6 @@
 import { Counter, Gauge, type Registry } from "prom-client";
 
-/** Why the watcher ended a connection; values of the label `reason`. */
+/** Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. */
 export type EndReason = "age" | "drain" | "idle" | "silent";
 
 /** Metrics of `Connections`. */

@@ -1,13 +1,7 @@
 import type { ServerHttp2Session } from "node:http2";
 import type { Socket } from "node:net";
 
-/** A call in progress. */
-export interface Call {
-  /** True once the client has sent a request. A connection without such a call counts as idle. */
-  readonly hasRequest: boolean;
-}
-
-/** A connection of a client, over HTTP/2 or HTTP/1.1. */
+/** A connection of a client, over HTTP/2 or HTTP/1.1, as `Connections` manages it. */
 export interface Connection {
   /**
    * Aborts when the client is asked to reconnect. Waiting calls end; a batch that is being written is completed first.
@@ -17,6 +11,12 @@ export interface Connection {
   /** Accepts no further calls, and closes the connection when the current calls have ended. */
   close(): void;
   destroy(): void;
+}
+
+/** A call in progress. */
+export interface Call {
+  /** True once the client has sent a request. A connection without such a call counts as idle. */
+  readonly hasRequest: boolean;
 }
 
 /** A connection that carries any number of calls. */

@@ -12,14 +12,6 @@ import { type ConnectionMetrics, type EndReason, makeConnectionMetrics } from ".
 import { keepAlive } from "./keepalive.ts";
 import { LoopClock } from "./loop-clock.ts";
 
-/** Longest time between two connections that are asked to close during a drain, in milliseconds. */
-const maxDrainStepMs = 50;
-
-/** How long a client may keep a stream open after its response, in milliseconds. */
-const answeredMs = 1_000;
-
-type ServerRequest = IncomingMessage | Http2ServerRequest;
-
 /**
  * The open connections of a server. It ends connections that are silent or idle, asks clients of old ones to reconnect,
  * and drains all of them one after the other when the watcher stops.
@@ -191,6 +183,14 @@ export class Connections {
     connection.destroy();
   }
 }
+
+/** Longest time between two connections that are asked to close during a drain, in milliseconds. */
+const maxDrainStepMs = 50;
+
+/** How long a client may keep a stream open after its response, in milliseconds. */
+const answeredMs = 1_000;
+
+type ServerRequest = IncomingMessage | Http2ServerRequest;
 
 function http1Call(request: IncomingMessage): Call {
   return {

@@ -1,17 +1,6 @@
 import type { ServerHttp2Session } from "node:http2";
 import type { LoopClock } from "./loop-clock.ts";
 
-/** Default time between pings, in milliseconds. */
-export const standardPingMs = 30_000;
-
-/** When an HTTP/2 connection counts as dead. */
-export interface KeepaliveOptions {
-  /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
-  readonly intervalMs?: number | undefined;
-  /** Longest wait for the reply to a ping, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */
-  readonly timeoutMs?: number | undefined;
-}
-
 /**
  * Calls `onSilent` when the client of a session no longer answers pings. A node that lost its power never closes its
  * connection, and its subscription would last indefinitely.
@@ -50,4 +39,15 @@ export function keepAlive(
   // A random first delay, so that thousands of clients that connected in the same second are not pinged together.
   wait(intervalMs * (0.5 + Math.random() / 2));
   session.once("close", () => cancel());
+}
+
+/** Default time between pings, in milliseconds. */
+export const standardPingMs = 30_000;
+
+/** When an HTTP/2 connection counts as dead. */
+export interface KeepaliveOptions {
+  /** Time between pings, in milliseconds. Default 30 000; gRPC's `keepalive_time_ms`. */
+  readonly intervalMs?: number | undefined;
+  /** Longest wait for the reply to a ping, in milliseconds. Default 20 000; gRPC's `keepalive_timeout_ms`. */
+  readonly timeoutMs?: number | undefined;
 }

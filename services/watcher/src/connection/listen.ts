@@ -5,7 +5,8 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import type { ListenAddress } from "./listen-address.ts";
 
 /**
- * Starts listening and returns the address for clients. Port 0 is replaced by the chosen port.
+ * Starts listening on an address of `--listen` and returns the address for clients. Port 0 is replaced by the chosen
+ * port.
  *
  * Errors: LISTEN_FAILED.
  */

@@ -1,9 +1,3 @@
-/** A pending callback. */
-interface Deadline {
-  readonly atMs: number;
-  readonly callback: () => void;
-}
-
 /**
  * Clock for timeouts of clients: it stops while the event loop is blocked.
  *
@@ -56,4 +50,10 @@ export class LoopClock {
       deadline.callback();
     }
   }
+}
+
+/** A pending callback. */
+interface Deadline {
+  readonly atMs: number;
+  readonly callback: () => void;
 }

@@ -2,18 +2,6 @@ import type { Http2Server } from "node:http2";
 import { createServer, type Server, type Socket } from "node:net";
 import type { LoopClock } from "./loop-clock.ts";
 
-/** First bytes of every HTTP/2 connection (RFC 9113 §3.4). They are not a valid HTTP/1 request line. */
-const preface = Buffer.from("PRI * HTTP/2.0");
-
-/** Where detected connections are passed to. */
-export interface SniffOptions {
-  readonly http2: Http2Server;
-  readonly toHttp1: (socket: Socket) => void;
-  readonly clock: LoopClock;
-  /** Longest time until the protocol is known, in milliseconds. */
-  readonly firstBytesMs: number;
-}
-
 /**
  * Returns a server that accepts HTTP/2 with prior knowledge (gRPC) and HTTP/1.1 (curl, browsers) on one port. It
  * detects the protocol by the first bytes of a connection, and passes the connection on. It ends connections whose
@@ -39,6 +27,18 @@ export function sniffHttp({ http2, toHttp1, clock, firstBytesMs }: SniffOptions)
       socket.off("error", ignore);
     });
   });
+}
+
+/** First bytes of every HTTP/2 connection (RFC 9113 §3.4). They are not a valid HTTP/1 request line. */
+const preface = Buffer.from("PRI * HTTP/2.0");
+
+/** Where detected connections are passed to. */
+export interface SniffOptions {
+  readonly http2: Http2Server;
+  readonly toHttp1: (socket: Socket) => void;
+  readonly clock: LoopClock;
+  /** Longest time until the protocol is known, in milliseconds. */
+  readonly firstBytesMs: number;
 }
 
 /** Calls back once with the received bytes, as soon as they decide whether they are the preface. */

@@ -11,6 +11,8 @@ import type { Snapshot } from "../store/snapshot.ts";
 import { nodeAddresses, type Packet, type ProxySettings, type SourceKind, sourceKindOf } from "./explain/packet.ts";
 import { listAddresses } from "./rows/service-row.ts";
 
+// Decodes requests of the method Explain.
+
 /** Decodes the packet of a request. Errors: INVALID_ARGUMENT. */
 export function readPacket(
   request: ExplainRequest,

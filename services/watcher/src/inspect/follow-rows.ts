@@ -8,30 +8,6 @@ import type { InspectContext } from "./inspect-context.ts";
 import { matchesService, type ServiceFilter } from "./request-filters.ts";
 import { abortError, visitInTurns } from "./visit-in-turns.ts";
 
-/** Shortest time between two messages of a watch whose rows change with acknowledgements, in milliseconds. */
-const tickMs = 1_000;
-
-/** Limit for the rows in one message. */
-const maxRows = 500;
-
-/** Content of one message of a watch method. */
-export interface RowChanges<M> {
-  readonly revision: bigint;
-  readonly rows: M[];
-  readonly deleted: string[];
-  /** True in the last message of a batch. */
-  readonly isComplete: boolean;
-}
-
-/** Rows per Service that are computed from the snapshot alone. */
-interface SnapshotTable<D extends DescMessage> {
-  readonly schema: D;
-  /** Returns the rows of one Service. */
-  readonly read: (snapshot: Snapshot, key: ServiceKey) => readonly MessageShape<D>[];
-  readonly keyOf: (row: MessageShape<D>) => string;
-  readonly filter: ServiceFilter;
-}
-
 /**
  * Yields the changed rows after each revision, starting with all rows. It compares snapshots and keeps no state per
  * row.
@@ -63,15 +39,6 @@ export async function* followSnapshots<D extends DescMessage>(
     before = snapshot;
     if (isFirst || rows.length + deleted.length > 0) yield* inMessages(revision, rows, deleted);
   }
-}
-
-/** Rows that also depend on subscribers. */
-interface RowTable<D extends DescMessage> {
-  readonly schema: D;
-  readonly read: (snapshot: Snapshot) => Iterable<MessageShape<D>>;
-  readonly keyOf: (row: MessageShape<D>) => string;
-  /** True if the watch starts only when the store is synced. */
-  readonly mustBeSynced: boolean;
 }
 
 /**
@@ -110,6 +77,39 @@ export async function* followRows<D extends DescMessage>(
     sent = hashes;
     if (isFirst || rows.length + deleted.length > 0) yield* inMessages(BigInt(snapshot.revision), rows, deleted);
   }
+}
+
+/** Shortest time between two messages of a watch whose rows change with acknowledgements, in milliseconds. */
+const tickMs = 1_000;
+
+/** Limit for the rows in one message. */
+const maxRows = 500;
+
+/** Content of one message of a watch method. */
+export interface RowChanges<M> {
+  readonly revision: bigint;
+  readonly rows: M[];
+  readonly deleted: string[];
+  /** True in the last message of a batch. */
+  readonly isComplete: boolean;
+}
+
+/** Rows per Service that are computed from the snapshot alone. */
+interface SnapshotTable<D extends DescMessage> {
+  readonly schema: D;
+  /** Returns the rows of one Service. */
+  readonly read: (snapshot: Snapshot, key: ServiceKey) => readonly MessageShape<D>[];
+  readonly keyOf: (row: MessageShape<D>) => string;
+  readonly filter: ServiceFilter;
+}
+
+/** Rows that also depend on subscribers. */
+interface RowTable<D extends DescMessage> {
+  readonly schema: D;
+  readonly read: (snapshot: Snapshot) => Iterable<MessageShape<D>>;
+  readonly keyOf: (row: MessageShape<D>) => string;
+  /** True if the watch starts only when the store is synced. */
+  readonly mustBeSynced: boolean;
 }
 
 /** Splits row changes into messages. */

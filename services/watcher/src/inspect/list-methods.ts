@@ -29,14 +29,6 @@ import { serviceRow } from "./rows/service-row.ts";
 import { kindMessage, stateOf, subscriberRow } from "./rows/subscriber-row.ts";
 import { visitInTurns } from "./visit-in-turns.ts";
 
-/** Page sizes of listChanges: a change is larger than other rows. */
-const changeLimits = { defaultSize: 100, maxSize: 1_000 };
-
-type Lists = Pick<
-  ServiceImpl<typeof InspectService>,
-  "getStatus" | "listServices" | "listEndpoints" | "listNodes" | "listSubscribers" | "listChanges" | "listNodeEndpoints"
->;
-
 /** Unary methods of InspectService that return status and lists. The proto file describes their paging. */
 export function listMethods(context: InspectContext, startedAtMs: number): Lists {
   const { store, subscribers, changes, proxyNames } = context;
@@ -195,6 +187,14 @@ export function listMethods(context: InspectContext, startedAtMs: number): Lists
     },
   };
 }
+
+/** Page sizes of listChanges: a change is larger than other rows. */
+const changeLimits = { defaultSize: 100, maxSize: 1_000 };
+
+type Lists = Pick<
+  ServiceImpl<typeof InspectService>,
+  "getStatus" | "listServices" | "listEndpoints" | "listNodes" | "listSubscribers" | "listChanges" | "listNodeEndpoints"
+>;
 
 /** Counts the subscribers by kind and state. */
 function countSubscribers(

@@ -1,7 +1,7 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { formatHash, hashText } from "@kpng/model/wire/hash.ts";
 
-/** Position and size of the requested page of a list. */
+/** Requested page of a list, decoded from the page_size and page_token of a list method. */
 export interface Page {
   readonly size: number;
   /** Key of the last item of the previous page; "" for the first page. */

@@ -5,6 +5,8 @@ import type { Subscriber } from "../stream/session/subscriber.ts";
 import type { ChangeRecord } from "./changes/change-record.ts";
 import { kindMessage, knownRevision, stateOf } from "./rows/subscriber-row.ts";
 
+// Filters of the list and watch methods of InspectService.
+
 /** Filter for Services; "" matches all. */
 export interface ServiceFilter {
   readonly namespace: string;

@@ -1,9 +1,6 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { turns } from "../stream/session/turns.ts";
 
-/** Longest uninterrupted time for a response, in milliseconds. */
-const sliceMs = 5;
-
 /**
  * Calls `visit` for each item until it returns false, a few milliseconds at a time and with the lowest priority of all
  * scheduled work. So queries about a large cluster do not delay updates of nodes. The list and watch methods use it.
@@ -32,6 +29,9 @@ export async function visitInTurns<T>(
   while (!(await turns.run("begin", visitSome)));
   if (!isDone) throw abortError(signal);
 }
+
+/** Longest uninterrupted time for a response, in milliseconds. */
+const sliceMs = 5;
 
 /** Returns the error for an aborted call: the reason of the signal, e.g. that the client's deadline has passed. */
 export function abortError({ reason }: AbortSignal): ConnectError {

@@ -1,5 +1,6 @@
 import { Gauge, type Registry } from "prom-client";
 
+/** Gauge kpng_source_connected. */
 export type ConnectedGauge = Gauge<"source" | "kind">;
 
 /**

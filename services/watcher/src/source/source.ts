@@ -3,6 +3,21 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
 
+/** A task that fills a sink until it is aborted. Objects are validated before they reach the sink. */
+export type Source = Task;
+
+/**
+ * Destination of a source's objects. The store implements it.
+ *
+ * Each call makes at most one revision, and none if no value changed.
+ */
+export interface ClusterSink {
+  /** Applies changes in their order. */
+  apply(changes: readonly ObjectChange[], origin?: Origin): void;
+  /** Replaces all objects of the given kinds and marks these kinds as synced. */
+  replace(objects: ClusterObjects, origin?: Origin): void;
+}
+
 /** Kinds of objects that a source delivers. All three must be listed before anything is served. */
 export type Kind = "services" | "slices" | "nodes";
 
@@ -42,18 +57,3 @@ export interface UpstreamTraces {
   /** By the upstream watcher's clock, in milliseconds since 1970; 0 if unknown. */
   readonly storedAtMs: number;
 }
-
-/**
- * Destination of a source's objects. The store implements it.
- *
- * Each call makes at most one revision, and none if no value changed.
- */
-export interface ClusterSink {
-  /** Applies changes in their order. */
-  apply(changes: readonly ObjectChange[], origin?: Origin): void;
-  /** Replaces all objects of the given kinds and marks these kinds as synced. */
-  replace(objects: ClusterObjects, origin?: Origin): void;
-}
-
-/** A task that fills a sink until it is aborted. Objects are validated before they reach the sink. */
-export type Source = Task;

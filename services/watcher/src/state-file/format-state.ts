@@ -5,9 +5,6 @@ import type { ClusterObjects } from "../source/source.ts";
 import { formatEndpoint, formatNode, formatService } from "./state-lines.ts";
 import { list } from "./yaml-text.ts";
 
-/** Computes KPNG's hash of an endpoint (XXH64). The file is ordered by it. Tests replace it to force collisions. */
-export type HashOf = (endpoint: Endpoint, slice: EndpointSlice, service: ServiceKey) => bigint;
-
 /**
  * Returns the text of a KPNG state file with these objects. Keys are in KPNG's order, Services sorted by key, endpoints
  * by hash.
@@ -32,6 +29,9 @@ export function formatState(objects: ClusterObjects, hashOf: HashOf): string {
     "",
   ].join("\n");
 }
+
+/** Computes KPNG's hash of an endpoint (XXH64). The file is ordered by it. Tests replace it to force collisions. */
+export type HashOf = (endpoint: Endpoint, slice: EndpointSlice, service: ServiceKey) => bigint;
 
 function formatEntry(service: Service, slices: readonly EndpointSlice[], hashOf: HashOf): string[] {
   const key = serviceKey(service);

@@ -10,6 +10,18 @@ import type { Store } from "../store/store.ts";
 import { formatState } from "./format-state.ts";
 import { writeFileAtomically } from "./write-file-atomically.ts";
 
+/**
+ * Writes the cluster state to a file in KPNG's format after each revision: the sink `to-file`. Revisions that arrive
+ * during a write are coalesced into one further write.
+ *
+ * The file is replaced atomically, so readers see a complete state. A failed write (disk full, no permission) is
+ * logged, reported in health, and retried.
+ */
+export function stateFileSink(options: StateFileOptions): Task {
+  return { name: part, run: (signal) => run(options, signal) };
+}
+
+/** Options of {@link stateFileSink}. */
 export interface StateFileOptions {
   readonly store: Store;
   readonly path: string;
@@ -21,17 +33,6 @@ const part = "sink/file";
 
 /** Delay before a failed write is retried, in milliseconds. */
 const retryMs = 1_000;
-
-/**
- * Writes the cluster state to a file in KPNG's format after each revision: the sink `to-file`. Revisions that arrive
- * during a write are coalesced into one further write.
- *
- * The file is replaced atomically, so readers see a complete state. A failed write (disk full, no permission) is
- * logged, reported in health, and retried.
- */
-export function stateFileSink(options: StateFileOptions): Task {
-  return { name: part, run: (signal) => run(options, signal) };
-}
 
 async function run({ store, path, log, health }: StateFileOptions, signal: AbortSignal): Promise<void> {
   let written = 0;

@@ -4,9 +4,6 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
 import { list, map, nothing, scalar } from "./yaml-text.ts";
 
-/** Values of KPNG's protocol enum. */
-const protocolNumbers: Readonly<Record<Protocol, number>> = { TCP: 1, UDP: 2, SCTP: 3 };
-
 /** Returns the lines of a Node in a state file, without indentation. Pure. */
 export function formatNode(node: Node): string[] {
   return [
@@ -109,6 +106,9 @@ export function formatEndpoint(endpoint: Endpoint, slice: EndpointSlice, hash: b
         ]),
   ];
 }
+
+/** Values of KPNG's protocol enum. */
+const protocolNumbers: Readonly<Record<Protocol, number>> = { TCP: 1, UDP: 2, SCTP: 3 };
 
 function addresses(indent: string, key: string, set: AddressSet | undefined): string[] {
   if (set === undefined) return [`${indent}${key}: null`];

@@ -5,7 +5,8 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { WatcherError } from "../source/watcher-error.ts";
 
 /**
- * Replaces the content of a file. Readers see either the old or the new content, even after a power failure.
+ * Replaces the content of a file, for the sink `to-file`. Readers see either the old or the new content, even after a
+ * power failure.
  *
  * The file keeps its mode; a new file gets 0644 minus the umask. A symbolic link is kept and its target is replaced.
  *

@@ -1,11 +1,8 @@
 import { compareText } from "@kpng/model/text-order.ts";
 
-/** No lines. */
-export const nothing: readonly string[] = [];
-
 /**
- * Formats text as a YAML scalar: unquoted if every reader of YAML 1.1 and 1.2 reads it as this text, else in double
- * quotes.
+ * Formats text as a YAML scalar in a state file: unquoted if every reader of YAML 1.1 and 1.2 reads it as this text,
+ * else in double quotes.
  *
  * Unquoted are words without a meaning in YAML 1.1 (unlike "yes" and "n"), IPv4 addresses and IPv4 CIDRs. Other text
  * that starts with a digit is quoted: in YAML 1.1, "1:20" is a number and "2001-01-01" a date.
@@ -19,6 +16,9 @@ export function scalar(text: string): string {
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
 }
+
+/** No lines. */
+export const nothing: readonly string[] = [];
 
 const isWord = /^[A-Za-z](?:[\w./:-]*[\w/])?$/;
 const isSpecial = /^(?:y|n|yes|no|on|off|true|false|null)$/i;

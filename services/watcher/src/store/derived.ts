@@ -1,21 +1,6 @@
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
-// Derived values are properties of their snapshot and not in a WeakMap: V8 frees entries of a WeakMap only in a full
-// collection. The values made for each change would fill the old generation and make such collections frequent.
-
-const derivedValues = Symbol("derived values");
-
-/** Returns the values that {@link derived} functions made from a snapshot. They live as long as the snapshot. */
-function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown> }): Map<unknown, unknown> {
-  const held = snapshot[derivedValues];
-  if (held !== undefined) return held;
-  const values = new Map<unknown, unknown>();
-  // Not enumerable, so that a copy of the snapshot with changes does not inherit the values.
-  Object.defineProperty(snapshot, derivedValues, { value: values });
-  return values;
-}
-
 /**
  * Returns a function that derives a value from a snapshot incrementally, and remembers it with the snapshot.
  *
@@ -38,6 +23,21 @@ export function derived<T>(
     if (snapshot.revision >= last.snapshot.revision) last = { snapshot, value };
     return value;
   };
+}
+
+// Derived values are properties of their snapshot and not in a WeakMap: V8 frees entries of a WeakMap only in a full
+// collection. The values made for each change would fill the old generation and make such collections frequent.
+
+const derivedValues = Symbol("derived values");
+
+/** Returns the values that {@link derived} functions made from a snapshot. They live as long as the snapshot. */
+function valuesOf(snapshot: Snapshot & { [derivedValues]?: Map<unknown, unknown> }): Map<unknown, unknown> {
+  const held = snapshot[derivedValues];
+  if (held !== undefined) return held;
+  const values = new Map<unknown, unknown>();
+  // Not enumerable, so that a copy of the snapshot with changes does not inherit the values.
+  Object.defineProperty(snapshot, derivedValues, { value: values });
+  return values;
 }
 
 /**

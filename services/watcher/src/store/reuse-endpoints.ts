@@ -2,8 +2,9 @@ import { isDeepStrictEqual } from "node:util";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 
 /**
- * Returns `slice` with the endpoint objects of `before` wherever they are equal. An update of a slice repeats up to a
- * hundred endpoints of which usually one changed. Values that were derived from the others stay valid.
+ * Returns `slice`, a new version of `before`, with the endpoint objects of `before` wherever they are equal. An update
+ * of a slice repeats up to a hundred endpoints of which usually one changed. Values that were derived from the others
+ * stay valid.
  *
  * Pure; O(endpoints).
  */

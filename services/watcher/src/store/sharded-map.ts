@@ -1,4 +1,4 @@
-/** Number of shards. A put copies one shard and the array of shards. */
+/** Number of shards of a {@link ShardedMap}. A put copies one shard and the array of shards. */
 const shardCount = 512;
 
 /**

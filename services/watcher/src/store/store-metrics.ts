@@ -5,10 +5,6 @@ import type { Snapshot } from "./snapshot.ts";
 import type { Store } from "./store.ts";
 import type { Update } from "./update.ts";
 
-/** Kinds by which changes are counted. All slices of a Service count as one object of kind "endpoints". */
-const kinds = ["services", "endpoints", "nodes"] as const;
-const verbs = ["put", "delete"] as const;
-
 /**
  * Registers the metrics of a store: its size, computed at each scrape, and counters of the changes of each revision.
  *
@@ -34,6 +30,10 @@ export function observeStore(store: Store, registry: Registry): void {
     count("nodes", before.nodes, next.nodes);
   });
 }
+
+/** Kinds by which changes are counted. All slices of a Service count as one object of kind "endpoints". */
+const kinds = ["services", "endpoints", "nodes"] as const;
+const verbs = ["put", "delete"] as const;
 
 function registerSizes(store: Store, registry: Registry): void {
   const registers = [registry];

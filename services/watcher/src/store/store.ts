@@ -6,17 +6,6 @@ import { applyChange, replaceObjects } from "./change-snapshot.ts";
 import { emptySnapshot, maxTraces, type Snapshot, type TracedRevision } from "./snapshot.ts";
 import type { Cause, Update } from "./update.ts";
 
-/** Kinds that must be listed before the store is synced. */
-const kinds: readonly Kind[] = ["services", "slices", "nodes"];
-
-export interface StoreOptions {
-  /**
-   * Called for each revision before readers can see it. Returns the trace of the revision, or undefined if it is not
-   * traced. Must not throw.
-   */
-  readonly trace?: ((update: Update) => TracedRevision | undefined) | undefined;
-}
-
 /**
  * Holds the cluster state of a watcher: a source writes to it, and everything else reads its snapshots.
  *
@@ -108,4 +97,16 @@ export class Store implements ClusterSink {
       this.#changed.wake();
     });
   }
+}
+
+/** Kinds that must be listed before the store is synced. */
+const kinds: readonly Kind[] = ["services", "slices", "nodes"];
+
+/** Options of a {@link Store}. */
+export interface StoreOptions {
+  /**
+   * Called for each revision before readers can see it. Returns the trace of the revision, or undefined if it is not
+   * traced. Must not throw.
+   */
+  readonly trace?: ((update: Update) => TracedRevision | undefined) | undefined;
 }

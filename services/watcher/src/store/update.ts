@@ -1,13 +1,6 @@
 import type { Origin } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-/** Origin and start of an update of the store. */
-export interface Cause {
-  readonly origin: Origin | undefined;
-  /** When the store began to apply it, in milliseconds since 1970, with fractions. */
-  readonly beganAtMs: number;
-}
-
 /** A new revision, as observers of the store see it. */
 export interface Update extends Cause {
   readonly before: Snapshot;
@@ -15,4 +8,11 @@ export interface Update extends Cause {
   readonly next: Snapshot;
   /** {@link Store.instance}. */
   readonly instance: string;
+}
+
+/** Origin and start of an update of the store. */
+export interface Cause {
+  readonly origin: Origin | undefined;
+  /** When the store began to apply it, in milliseconds since 1970, with fractions. */
+  readonly beganAtMs: number;
 }

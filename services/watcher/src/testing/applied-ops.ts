@@ -5,7 +5,7 @@ import { hasBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
 import type { Changes } from "../stream/delta/projection.ts";
 import { opsIn } from "../stream/serve/watch-ops.ts";
 
-/** Items that a subscriber holds: their bytes in hex, by `set path`. */
+/** Items that a simulated subscriber holds: their bytes in hex, by `set path`. */
 export type Held = ReadonlyMap<string, string>;
 
 /** Returns the items of a subscriber after it applied changes to `before`. */

@@ -2,14 +2,6 @@ import { type ClientHttp2Session, type ClientHttp2Stream, connect } from "node:h
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 
-/** Encodes a request as a gRPC message with its length prefix. */
-export function encodeRequest(request: MessageInitShape<typeof WatchReqSchema>): Buffer {
-  const message = toBinary(WatchReqSchema, create(WatchReqSchema, request));
-  const head = Buffer.alloc(5);
-  head.writeUInt32BE(message.length, 1);
-  return Buffer.concat([head, message]);
-}
-
 /** A Watch call over plain HTTP/2, for tests of the order of frames. */
 export class WatchStream {
   readonly session: ClientHttp2Session;
@@ -66,6 +58,14 @@ export class WatchStream {
   async received(byteCount = 1): Promise<void> {
     while (this.byteCount < byteCount && !this.stream.closed) await new Promise((resolve) => setImmediate(resolve));
   }
+}
+
+/** Encodes a request as a gRPC message with its length prefix. */
+export function encodeRequest(request: MessageInitShape<typeof WatchReqSchema>): Buffer {
+  const message = toBinary(WatchReqSchema, create(WatchReqSchema, request));
+  const head = Buffer.alloc(5);
+  head.writeUInt32BE(message.length, 1);
+  return Buffer.concat([head, message]);
 }
 
 /** Opens an HTTP/2 connection to `host:port`. */

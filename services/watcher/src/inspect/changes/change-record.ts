@@ -1,56 +1,6 @@
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
 import { Distribution } from "./distribution.ts";
 
-/** An object that a revision added, changed or deleted. */
-export interface ChangedObject {
-  readonly kind: "service" | "endpoints" | "node";
-  /** *Shape:* `namespace/name` of the Service, or the name of the Node. */
-  readonly key: string;
-  readonly isDeleted: boolean;
-}
-
-/** Facts about a revision that are known when the store makes it. */
-export interface ChangeFacts {
-  readonly revision: number;
-  /** The first {@link maxObjects} changed objects. */
-  readonly objects: readonly ChangedObject[];
-  readonly objectCount: number;
-  /** True if the revision is part of the first lists of the source. */
-  readonly isFirstList: boolean;
-  /** Kind of the source; "" if unknown. */
-  readonly source: string;
-  /** In milliseconds since 1970, like all times here. */
-  readonly triggeredAtMs?: number | undefined;
-  readonly receivedAtMs?: number | undefined;
-  readonly storedAtMs: number;
-}
-
-/** Limit for the objects in a record. */
-export const maxObjects = 100;
-
-/** Limit for the failures in a record. */
-const maxFailures = 10;
-
-/** Subscriber that reported about a change. */
-export interface Reporter {
-  readonly nodeName: string;
-  readonly program: string;
-}
-
-/** Durations of the stages of a change for one subscriber, in milliseconds. They add up to the total. */
-export interface StageTimes {
-  /** From the store until the batch was written to the connection. */
-  readonly sendMs: number;
-  /** On the network, in both directions: the remainder. */
-  readonly transitMs: number;
-  /** On the node; undefined if the node does not report it. */
-  readonly timings?: ApplyTimings | undefined;
-  readonly totalMs: number;
-}
-
-/** Distributions of the stages over all subscribers. */
-export type Stages = Readonly<Record<"send" | "transit" | "wait" | "render" | "commit" | "total", Distribution>>;
-
 /**
  * One revision of the store, and how far it has reached the subscribers. `RecentChanges` keeps the newest ones.
  *
@@ -114,6 +64,56 @@ export class ChangeRecord {
     }
   }
 }
+
+/** An object that a revision added, changed or deleted. */
+export interface ChangedObject {
+  readonly kind: "service" | "endpoints" | "node";
+  /** *Shape:* `namespace/name` of the Service, or the name of the Node. */
+  readonly key: string;
+  readonly isDeleted: boolean;
+}
+
+/** Facts about a revision that are known when the store makes it. */
+export interface ChangeFacts {
+  readonly revision: number;
+  /** The first {@link maxObjects} changed objects. */
+  readonly objects: readonly ChangedObject[];
+  readonly objectCount: number;
+  /** True if the revision is part of the first lists of the source. */
+  readonly isFirstList: boolean;
+  /** Kind of the source; "" if unknown. */
+  readonly source: string;
+  /** In milliseconds since 1970, like all times here. */
+  readonly triggeredAtMs?: number | undefined;
+  readonly receivedAtMs?: number | undefined;
+  readonly storedAtMs: number;
+}
+
+/** Limit for the objects in a record. */
+export const maxObjects = 100;
+
+/** Limit for the failures in a record. */
+const maxFailures = 10;
+
+/** Subscriber that reported about a change. */
+export interface Reporter {
+  readonly nodeName: string;
+  readonly program: string;
+}
+
+/** Durations of the stages of a change for one subscriber, in milliseconds. They add up to the total. */
+export interface StageTimes {
+  /** From the store until the batch was written to the connection. */
+  readonly sendMs: number;
+  /** On the network, in both directions: the remainder. */
+  readonly transitMs: number;
+  /** On the node; undefined if the node does not report it. */
+  readonly timings?: ApplyTimings | undefined;
+  readonly totalMs: number;
+}
+
+/** Distributions of the stages over all subscribers. */
+export type Stages = Readonly<Record<"send" | "transit" | "wait" | "render" | "commit" | "total", Distribution>>;
 
 function makeStages(): Stages {
   return {

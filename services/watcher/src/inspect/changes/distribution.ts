@@ -1,10 +1,3 @@
-const bucketCount = 64;
-/** Upper bound of the first bucket, in milliseconds. */
-const firstMs = 0.05;
-/** Ratio of bucket bounds: percentiles are at most 15 % off up to 12 minutes, where the last bucket starts. */
-const growth = 1.3;
-const perFactorTwo = 1 / Math.log2(growth);
-
 /**
  * Histogram of durations with exponential buckets, and the exact maximum. Change records hold one for each stage.
  *
@@ -46,3 +39,10 @@ export class Distribution {
     return 0;
   }
 }
+
+const bucketCount = 64;
+/** Upper bound of the first bucket, in milliseconds. */
+const firstMs = 0.05;
+/** Ratio of bucket bounds: percentiles are at most 15 % off up to 12 minutes, where the last bucket starts. */
+const growth = 1.3;
+const perFactorTwo = 1 / Math.log2(growth);

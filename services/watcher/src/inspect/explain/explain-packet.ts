@@ -10,28 +10,6 @@ import { isInCidr } from "./in-cidr.ts";
 import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
 import { type PacketPolicy, policyFor } from "./packet-policy.ts";
 
-/** Outcome of a packet. "untouched": no rule matches it. */
-export type Verdict = "forward" | "drop" | "reject" | "untouched";
-
-/** Decision that a step explains. */
-export type StageName = "service" | "source-ranges" | "policy" | "endpoints" | "affinity" | "masquerade" | "verdict";
-
-/** One step of the explanation, a full sentence. */
-export interface Step {
-  readonly stage: StageName;
-  readonly text: string;
-}
-
-export interface ExplainedPacket {
-  readonly frontend: Frontend | undefined;
-  readonly verdict: Verdict;
-  /** Whether the endpoint sees the node's address. An endpoint that reaches itself always does. */
-  readonly isMasqueraded: boolean;
-  readonly steps: readonly Step[];
-  /** Endpoints of the service port in the packet's family, used ones first. `isUsed` is about this packet. */
-  readonly endpoints: readonly Decision[];
-}
-
 /**
  * Explains step by step what happens to a packet on a node, by the rules of kube-proxy's iptables mode. `kpng explain`
  * shows the result.
@@ -112,6 +90,29 @@ export function explainPacket(
   step("masquerade", describeMasquerade(policy, packet, used));
   const choice = used.length === 1 ? "this endpoint" : `one of ${used.length} endpoints with equal probability`;
   return end("forward", `It goes to ${choice}.`);
+}
+
+/** Outcome of a packet. "untouched": no rule matches it. */
+export type Verdict = "forward" | "drop" | "reject" | "untouched";
+
+/** Decision that a step explains. */
+export type StageName = "service" | "source-ranges" | "policy" | "endpoints" | "affinity" | "masquerade" | "verdict";
+
+/** One step of the explanation, a full sentence. */
+export interface Step {
+  readonly stage: StageName;
+  readonly text: string;
+}
+
+/** Result of {@link explainPacket}. */
+export interface ExplainedPacket {
+  readonly frontend: Frontend | undefined;
+  readonly verdict: Verdict;
+  /** Whether the endpoint sees the node's address. An endpoint that reaches itself always does. */
+  readonly isMasqueraded: boolean;
+  readonly steps: readonly Step[];
+  /** Endpoints of the service port in the packet's family, used ones first. `isUsed` is about this packet. */
+  readonly endpoints: readonly Decision[];
 }
 
 /** True if a decision about an endpoint concerns the service port of the frontend. */

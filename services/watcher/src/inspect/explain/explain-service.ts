@@ -7,48 +7,6 @@ import { type ChoiceReason, explainChoice } from "../../view/explain-choice.ts";
 import { type MergedEndpoint, mergeSlices } from "../../view/merge-slices.ts";
 import { choosePortEndpoints } from "../../view/service-view.ts";
 
-/** Why an endpoint is used or not: by the choice among endpoints, or because no choice applies to it. */
-export type DecisionReason =
-  | ChoiceReason
-  | "duplicate"
-  | "no-service-port"
-  | "no-such-port"
-  | "other-family"
-  | "not-proxied"
-  | "other-service-proxy"
-  | "no-service";
-
-/** Whether and why a node uses one port of an endpoint, in one address family. */
-export interface Decision {
-  readonly namespace: string;
-  readonly service: string;
-  readonly slice: string;
-  /** Port name of the endpoint; with reason "no-such-port", port name of the Service. */
-  readonly portName: string;
-  readonly protocol: Protocol | number | undefined;
-  readonly family: Family;
-  readonly address: string;
-  /** 0 for an endpoint without ports. */
-  readonly port: number;
-  readonly podName: string;
-  readonly nodeName: string;
-  /** True if new traffic goes to it. */
-  readonly isUsed: boolean;
-  readonly reason: DecisionReason;
-  /** Use in the node's view; undefined if the view does not contain it. */
-  readonly use: EndpointUse | undefined;
-  /** Reasons per endpoint set; undefined if no choice applies. */
-  readonly reasons: { readonly cluster?: ChoiceReason | undefined; readonly local?: ChoiceReason | undefined };
-}
-
-/** A Service with its slices. The Service may be missing. */
-export interface ExplainedService {
-  readonly namespace: string;
-  readonly name: string;
-  readonly service: Service | undefined;
-  readonly slices: readonly EndpointSlice[];
-}
-
 /**
  * Explains for each endpoint of a Service whether and why a node uses it. Used by `explainPacket` and by the method
  * ListNodeEndpoints.
@@ -96,6 +54,48 @@ export function explainService(
     if (isServed) decisions.push(...missingPorts(service, one));
   }
   return decisions;
+}
+
+/** Why an endpoint is used or not: by the choice among endpoints, or because no choice applies to it. */
+export type DecisionReason =
+  | ChoiceReason
+  | "duplicate"
+  | "no-service-port"
+  | "no-such-port"
+  | "other-family"
+  | "not-proxied"
+  | "other-service-proxy"
+  | "no-service";
+
+/** Whether and why a node uses one port of an endpoint, in one address family. */
+export interface Decision {
+  readonly namespace: string;
+  readonly service: string;
+  readonly slice: string;
+  /** Port name of the endpoint; with reason "no-such-port", port name of the Service. */
+  readonly portName: string;
+  readonly protocol: Protocol | number | undefined;
+  readonly family: Family;
+  readonly address: string;
+  /** 0 for an endpoint without ports. */
+  readonly port: number;
+  readonly podName: string;
+  readonly nodeName: string;
+  /** True if new traffic goes to it. */
+  readonly isUsed: boolean;
+  readonly reason: DecisionReason;
+  /** Use in the node's view; undefined if the view does not contain it. */
+  readonly use: EndpointUse | undefined;
+  /** Reasons per endpoint set; undefined if no choice applies. */
+  readonly reasons: { readonly cluster?: ChoiceReason | undefined; readonly local?: ChoiceReason | undefined };
+}
+
+/** A Service with its slices. The Service may be missing. */
+export interface ExplainedService {
+  readonly namespace: string;
+  readonly name: string;
+  readonly service: Service | undefined;
+  readonly slices: readonly EndpointSlice[];
 }
 
 /** An address family and port of an endpoint. */

@@ -6,26 +6,6 @@ import { isFamilyServed } from "./explain-service.ts";
 import { isInCidr } from "./in-cidr.ts";
 import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
 
-/** Kind of address or port under which a Service is reached. */
-export type FrontendKind = "cluster-ip" | "external-ip" | "load-balancer-ip" | "node-port";
-
-/** The service port that a packet is addressed to. */
-export interface Frontend {
-  readonly kind: FrontendKind;
-  readonly service: Service;
-  readonly port: ServicePort;
-  /** CIDRs of the senders that are admitted; undefined for all senders. */
-  readonly sourceRanges: readonly string[] | undefined;
-  /**
-   * False for a node port on a node address that does not accept node ports. Nothing is forwarded there, but packets
-   * are still rejected or dropped as on other addresses.
-   */
-  readonly isServed: boolean;
-}
-
-/** The frontend of a packet, or a sentence why it has none. */
-export type FoundFrontend = { readonly frontend: Frontend } | { readonly none: string };
-
 /**
  * Finds the service port that a packet is addressed to. Like kube-proxy's iptables mode, it checks addresses of
  * Services before node ports.
@@ -73,6 +53,26 @@ export function findFrontend(
     none: `${destination} is neither an address of a Service that this node serves, nor an address for node ports.`,
   };
 }
+
+/** Kind of address or port under which a Service is reached. */
+export type FrontendKind = "cluster-ip" | "external-ip" | "load-balancer-ip" | "node-port";
+
+/** The service port that a packet is addressed to. */
+export interface Frontend {
+  readonly kind: FrontendKind;
+  readonly service: Service;
+  readonly port: ServicePort;
+  /** CIDRs of the senders that are admitted; undefined for all senders. */
+  readonly sourceRanges: readonly string[] | undefined;
+  /**
+   * False for a node port on a node address that does not accept node ports. Nothing is forwarded there, but packets
+   * are still rejected or dropped as on other addresses.
+   */
+  readonly isServed: boolean;
+}
+
+/** The frontend of a packet, or a sentence why it has none. */
+export type FoundFrontend = { readonly frontend: Frontend } | { readonly none: string };
 
 /** Of two Services with the same address and port, returns the first by namespace and name. */
 function firstOf(a: Frontend | undefined, b: Frontend): Frontend {

@@ -3,9 +3,6 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { isInCidr } from "./in-cidr.ts";
 
-/** Kind of sender, from the view of the node. */
-export type SourceKind = "pod" | "node" | "outside";
-
 /** First packet of a connection, as it reaches a node. */
 export interface Packet {
   readonly family: Family;
@@ -16,6 +13,9 @@ export interface Packet {
   readonly destination: string;
   readonly port: number;
 }
+
+/** Kind of sender, from the view of the node. */
+export type SourceKind = "pod" | "node" | "outside";
 
 /** Options of the node's proxy; see kpng.inspect.v1.ProxySettings. */
 export interface ProxySettings {

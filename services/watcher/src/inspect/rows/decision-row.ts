@@ -8,8 +8,8 @@ import type { Decision, DecisionReason } from "../explain/explain-service.ts";
 import { protocolMessage } from "./service-row.ts";
 
 /**
- * Converts a decision to its message. With `isOfPacket`, the text is about one packet and mentions only the endpoint
- * set of that packet.
+ * Converts a decision of `explainService` to its message in the inspection API. With `isOfPacket`, the text is about
+ * one packet and mentions only the endpoint set of that packet.
  */
 export function decisionRow(decision: Decision, isOfPacket = false): EndpointDecision {
   const { use, reasons } = decision;

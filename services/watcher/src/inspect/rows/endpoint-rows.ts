@@ -3,20 +3,20 @@ import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { type Endpoint as EndpointMessage, EndpointSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { listAddresses, protocolMessage } from "./service-row.ts";
 
-/** Filter of the methods that list or watch endpoints; "" matches all. */
-export interface EndpointFilter {
-  readonly node: string;
-  /** An address, or the name of a pod. */
-  readonly endpoint: string;
-}
-
-/** Returns the messages of the endpoints of a Service that match the filter, in order. Pure. */
+/** Returns the messages, in the inspection API, of the endpoints of a Service that match the filter. Pure. */
 export function endpointRows(slices: readonly EndpointSlice[], { node, endpoint: wanted }: EndpointFilter) {
   return slices.flatMap((slice) =>
     slice.endpoints
       .filter((endpoint) => (node === "" || endpoint.nodeName === node) && matchesEndpoint(endpoint, wanted))
       .map((endpoint) => endpointRow(slice, endpoint)),
   );
+}
+
+/** Filter of the methods that list or watch endpoints; "" matches all. */
+export interface EndpointFilter {
+  readonly node: string;
+  /** An address, or the name of a pod. */
+  readonly endpoint: string;
 }
 
 /** True if `text` is "", the pod of the endpoint, or one of its addresses. */

@@ -9,7 +9,7 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import type { Subscriber } from "../../stream/session/subscriber.ts";
 import { knownRevision, stateOf } from "./subscriber-row.ts";
 
-/** Rows of all nodes, each made on request. */
+/** Rows of all nodes for ListNodes and WatchNodes, each made on request. */
 export interface NodeTable {
   /** Names of the cluster's Nodes and of the nodes of subscribers, sorted. */
   readonly names: readonly string[];

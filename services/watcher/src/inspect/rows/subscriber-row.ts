@@ -11,7 +11,7 @@ import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
 import type { Subscriber, SubscriberKind } from "../../stream/session/subscriber.ts";
 
-/** Converts a subscriber to its message. `newest` is the newest revision of the store. */
+/** Converts a subscriber to its message in the inspection API. `newest` is the newest revision of the store. */
 export function subscriberRow(subscriber: Subscriber, newest: number): SubscriberMessage {
   const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
   const timeOf = (ms: number | undefined) => (ms === undefined || ms === 0 ? undefined : timestampOf(ms));

@@ -15,6 +15,7 @@ import type { ClusterSink, Origin, Source } from "../source.ts";
 import { applyGlobalOp } from "./apply-global-op.ts";
 import { GlobalItems } from "./global-items.ts";
 
+/** Options of {@link apiSource}, the source of a relay. */
 export interface ApiSourceOptions {
   /** Connection to the upstream watcher: kpng or the original KPNG. */
   readonly transport: Transport;

@@ -6,25 +6,8 @@ import { bad, type Decoded, ok, show } from "./decoded.ts";
 import { cidrField, keep } from "./fields.ts";
 import { metadataShape } from "./metadata.ts";
 
-const zoneLabel = "topology.kubernetes.io/zone";
-
-/** Taint that the cluster autoscaler sets on a Node before it removes the machine. */
-const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler";
-
-const nodeShape = z.object({
-  metadata: metadataShape,
-  spec: z
-    .object({
-      podCIDR: z.union([z.literal(""), cidrField]).nullish(),
-      podCIDRs: z.array(cidrField).nullish(),
-      taints: z.array(z.object({ key: z.string() })).nullish(),
-    })
-    .nullish(),
-  status: z.object({ addresses: z.array(z.object({ type: z.string(), address: z.string() })).nullish() }).nullish(),
-});
-
 /**
- * Decodes a core/v1 Node.
+ * Decodes a core/v1 Node from the API server or a manifest.
  *
  * Pure. "bad" names the first invalid field. Host names and invalid addresses are ignored with a note, because the
  * kubelets of some clouds report them.
@@ -58,3 +41,20 @@ export function decodeNode(object: unknown, options: DecodeOptions): Decoded<Nod
     notes,
   );
 }
+
+const zoneLabel = "topology.kubernetes.io/zone";
+
+/** Taint that the cluster autoscaler sets on a Node before it removes the machine. */
+const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler";
+
+const nodeShape = z.object({
+  metadata: metadataShape,
+  spec: z
+    .object({
+      podCIDR: z.union([z.literal(""), cidrField]).nullish(),
+      podCIDRs: z.array(cidrField).nullish(),
+      taints: z.array(z.object({ key: z.string() })).nullish(),
+    })
+    .nullish(),
+  status: z.object({ addresses: z.array(z.object({ type: z.string(), address: z.string() })).nullish() }).nullish(),
+});

@@ -1,8 +1,5 @@
 import { compileGlobs } from "./globs.ts";
 
-/** Returns true if labels or annotations of that name are kept. */
-export type NameFilter = (name: string) => boolean;
-
 /** Which labels and annotations are kept. All others are dropped, and their changes make no revision. */
 export interface DecodeOptions {
   readonly serviceLabels: NameFilter;
@@ -10,6 +7,9 @@ export interface DecodeOptions {
   readonly nodeLabels: NameFilter;
   readonly nodeAnnotations: NameFilter;
 }
+
+/** Returns true if labels or annotations of that name are kept. */
+export type NameFilter = (name: string) => boolean;
 
 /** Values of options such as --with-node-labels, as globs. Absent ones have KPNG's defaults. */
 export interface DecodeGlobs {

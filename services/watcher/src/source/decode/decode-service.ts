@@ -16,6 +16,41 @@ import {
 } from "./fields.ts";
 import { metadataShape } from "./metadata.ts";
 
+/**
+ * Decodes a core/v1 Service from the API server or a manifest. Absent fields get the API server's defaults.
+ *
+ * Pure. "bad" names the first invalid field. It never returns "skip": ExternalName and headless Services are accepted.
+ */
+export function decodeService(object: unknown, options: DecodeOptions): Decoded<Service> {
+  const parsed = serviceShape.safeParse(object);
+  if (!parsed.success) return bad(parsed.error);
+  const { metadata, status } = parsed.data;
+  const spec = parsed.data.spec ?? {};
+  const clusterIPs = spec.clusterIPs?.length ? spec.clusterIPs : [spec.clusterIP ?? ""];
+  return ok({
+    namespace: metadata.namespace,
+    name: metadata.name,
+    type: spec.type ?? "ClusterIP",
+    proxyName: metadata.labels?.[proxyNameLabel] ?? "",
+    labels: keep(metadata.labels, options.serviceLabels),
+    annotations: keep(metadata.annotations, options.serviceAnnotations),
+    isHeadless: spec.clusterIP === "None" || clusterIPs.includes("None"),
+    clusterIPs: toSet(clusterIPs.filter((address) => typeof address !== "string")),
+    externalIPs: toSet(spec.externalIPs ?? []),
+    ...loadBalancerIPs(status?.loadBalancer?.ingress ?? []),
+    ipFilters: spec.loadBalancerSourceRanges?.length ? [{ sourceRanges: spec.loadBalancerSourceRanges }] : [],
+    mapIP: false,
+    ports: (spec.ports ?? []).map(toPort),
+    internalTrafficPolicy: spec.internalTrafficPolicy ?? "Cluster",
+    externalTrafficPolicy: spec.externalTrafficPolicy || "Cluster",
+    clientIPAffinitySeconds:
+      spec.sessionAffinity === "ClientIP"
+        ? (spec.sessionAffinityConfig?.clientIP?.timeoutSeconds ?? defaultAffinitySeconds)
+        : undefined,
+    healthCheckNodePort: spec.healthCheckNodePort ?? 0,
+  });
+}
+
 /** Label that assigns a Service to a proxy other than the default one. */
 export const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
 
@@ -68,41 +103,6 @@ const serviceShape = z.object({
   spec: specShape.nullish(),
   status: z.object({ loadBalancer: z.object({ ingress: z.array(ingressShape).nullish() }).nullish() }).nullish(),
 });
-
-/**
- * Decodes a core/v1 Service. Absent fields get the API server's defaults.
- *
- * Pure. "bad" names the first invalid field. It never returns "skip": ExternalName and headless Services are accepted.
- */
-export function decodeService(object: unknown, options: DecodeOptions): Decoded<Service> {
-  const parsed = serviceShape.safeParse(object);
-  if (!parsed.success) return bad(parsed.error);
-  const { metadata, status } = parsed.data;
-  const spec = parsed.data.spec ?? {};
-  const clusterIPs = spec.clusterIPs?.length ? spec.clusterIPs : [spec.clusterIP ?? ""];
-  return ok({
-    namespace: metadata.namespace,
-    name: metadata.name,
-    type: spec.type ?? "ClusterIP",
-    proxyName: metadata.labels?.[proxyNameLabel] ?? "",
-    labels: keep(metadata.labels, options.serviceLabels),
-    annotations: keep(metadata.annotations, options.serviceAnnotations),
-    isHeadless: spec.clusterIP === "None" || clusterIPs.includes("None"),
-    clusterIPs: toSet(clusterIPs.filter((address) => typeof address !== "string")),
-    externalIPs: toSet(spec.externalIPs ?? []),
-    ...loadBalancerIPs(status?.loadBalancer?.ingress ?? []),
-    ipFilters: spec.loadBalancerSourceRanges?.length ? [{ sourceRanges: spec.loadBalancerSourceRanges }] : [],
-    mapIP: false,
-    ports: (spec.ports ?? []).map(toPort),
-    internalTrafficPolicy: spec.internalTrafficPolicy ?? "Cluster",
-    externalTrafficPolicy: spec.externalTrafficPolicy || "Cluster",
-    clientIPAffinitySeconds:
-      spec.sessionAffinity === "ClientIP"
-        ? (spec.sessionAffinityConfig?.clientIP?.timeoutSeconds ?? defaultAffinitySeconds)
-        : undefined,
-    healthCheckNodePort: spec.healthCheckNodePort ?? 0,
-  });
-}
 
 function loadBalancerIPs(
   ingress: readonly z.infer<typeof ingressShape>[],

@@ -8,47 +8,9 @@ import { bad, type Decoded, ok, show } from "./decoded.ts";
 import { addressField, nameOrEmptyField, portOrZeroField, toSet, wordField } from "./fields.ts";
 import { metadataShape } from "./metadata.ts";
 
-/** Label with the name of the Service that a slice belongs to. */
-export const serviceNameLabel = "kubernetes.io/service-name";
-
-/** Label that Kubernetes controllers set on the slices of headless Services. */
-const headlessLabel = "service.kubernetes.io/headless";
-
-const triggerTimeAnnotation = "endpoints.kubernetes.io/last-change-trigger-time";
-
-const hintShape = z.array(z.object({ name: z.string() })).nullish();
-
-const endpointShape = z.object({
-  addresses: z.array(addressField).nullish(),
-  conditions: z
-    .object({ ready: z.boolean().nullish(), serving: z.boolean().nullish(), terminating: z.boolean().nullish() })
-    .nullish(),
-  hostname: nameOrEmptyField.nullish(),
-  nodeName: nameOrEmptyField.nullish(),
-  zone: z.string().nullish(),
-  targetRef: z.object({ kind: z.string().nullish(), name: nameOrEmptyField.nullish() }).nullish(),
-  hints: z.object({ forZones: hintShape, forNodes: hintShape }).nullish(),
-});
-
-const portShape = z.object({
-  name: nameOrEmptyField.nullish(),
-  port: portOrZeroField.nullish(),
-  protocol: wordField("TCP", "UDP", "SCTP").nullish(),
-});
-
-// 10 000 slices of 10 endpoints decode in 0.2 s with zod, so handwritten checks are not worth their code.
-const sliceShape = z.object({
-  metadata: metadataShape,
-  addressType: wordField("IPv4", "IPv6", "FQDN"),
-  ports: z.array(portShape).nullish(),
-  endpoints: z.array(z.unknown()).nullish(),
-});
-
-const addressSliceShape = sliceShape.extend({ endpoints: z.array(endpointShape).nullish() });
-
 /**
- * Decodes a discovery.k8s.io/v1 EndpointSlice. Absent conditions get kube-proxy's defaults, absent port fields the API
- * server's.
+ * Decodes a discovery.k8s.io/v1 EndpointSlice from the API server or a manifest. Absent conditions get kube-proxy's
+ * defaults, absent port fields the API server's.
  *
  * Pure. "skip" for slices of host names and slices without a Service; "bad" names the first invalid field.
  *
@@ -98,6 +60,44 @@ export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<
     notes,
   );
 }
+
+/** Label with the name of the Service that a slice belongs to. */
+export const serviceNameLabel = "kubernetes.io/service-name";
+
+/** Label that Kubernetes controllers set on the slices of headless Services. */
+const headlessLabel = "service.kubernetes.io/headless";
+
+const triggerTimeAnnotation = "endpoints.kubernetes.io/last-change-trigger-time";
+
+const hintShape = z.array(z.object({ name: z.string() })).nullish();
+
+const endpointShape = z.object({
+  addresses: z.array(addressField).nullish(),
+  conditions: z
+    .object({ ready: z.boolean().nullish(), serving: z.boolean().nullish(), terminating: z.boolean().nullish() })
+    .nullish(),
+  hostname: nameOrEmptyField.nullish(),
+  nodeName: nameOrEmptyField.nullish(),
+  zone: z.string().nullish(),
+  targetRef: z.object({ kind: z.string().nullish(), name: nameOrEmptyField.nullish() }).nullish(),
+  hints: z.object({ forZones: hintShape, forNodes: hintShape }).nullish(),
+});
+
+const portShape = z.object({
+  name: nameOrEmptyField.nullish(),
+  port: portOrZeroField.nullish(),
+  protocol: wordField("TCP", "UDP", "SCTP").nullish(),
+});
+
+// 10 000 slices of 10 endpoints decode in 0.2 s with zod, so handwritten checks are not worth their code.
+const sliceShape = z.object({
+  metadata: metadataShape,
+  addressType: wordField("IPv4", "IPv6", "FQDN"),
+  ports: z.array(portShape).nullish(),
+  endpoints: z.array(z.unknown()).nullish(),
+});
+
+const addressSliceShape = sliceShape.extend({ endpoints: z.array(endpointShape).nullish() });
 
 const skipFqdn: Decoded<never> = { kind: "skip", note: "the slice contains host names (addressType FQDN)" };
 

@@ -1,5 +1,12 @@
 import type { z } from "zod";
 
+/** Result of decoding an object from the API server or a file. */
+export type Decoded<T> =
+  | { readonly kind: "ok"; readonly value: T; readonly notes: readonly string[] }
+  /** Valid, but not needed by any proxy. */
+  | { readonly kind: "skip"; readonly note: string }
+  | ({ readonly kind: "bad" } & FieldProblem);
+
 /** Path of a field in an object: `["spec", "ports", 0, "port"]`. */
 export type FieldPath = readonly (string | number)[];
 
@@ -10,13 +17,7 @@ export interface FieldProblem {
   readonly problem: string;
 }
 
-/** Result of decoding an object from the API server or a file. */
-export type Decoded<T> =
-  | { readonly kind: "ok"; readonly value: T; readonly notes: readonly string[] }
-  /** Valid, but not needed by any proxy. */
-  | { readonly kind: "skip"; readonly note: string }
-  | ({ readonly kind: "bad" } & FieldProblem);
-
+/** Returns "ok" with the value and notes. */
 export function ok<T>(value: T, notes: readonly string[] = []): Decoded<T> {
   return { kind: "ok", value, notes };
 }

@@ -2,6 +2,8 @@ import { type AddressSet, type Family, parseAddress, parseCidr } from "@kpng/mod
 import { z } from "zod";
 import { show } from "./decoded.ts";
 
+// Schemas and checks of fields that the decoders of API objects and of state files share.
+
 /** Longest name in Kubernetes (a DNS subdomain), in characters. */
 const maxNameLength = 253;
 

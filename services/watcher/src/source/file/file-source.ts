@@ -11,6 +11,7 @@ import { InputWatch, type WatchFolder } from "./input/input-watch.ts";
 import { formatLocation, type InputProblem, type InputResult } from "./input-result.ts";
 import { loadInput } from "./read-input.ts";
 
+/** Options of {@link fileSource}, which serves a cluster from files. */
 export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | "standardInput"> {
   /** Files, folders, or "-" for standard input, which is read once. */
   readonly inputs: readonly string[];

@@ -3,6 +3,11 @@ import type { ClusterObjects } from "../source.ts";
 import type { DocumentContent } from "./content/document-content.ts";
 import type { ParsedDocument, TextPosition } from "./parse/parsed-document.ts";
 
+/** Result of reading all inputs: all objects, or all problems. */
+export type InputResult =
+  | { readonly kind: "ok"; readonly objects: ClusterObjects; readonly notes: readonly InputNote[] }
+  | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };
+
 /** Position in an input file. Line and column are absent for the file as a whole. */
 export interface InputLocation extends TextPosition {
   readonly file: string;
@@ -19,11 +24,6 @@ export interface InputNote extends InputLocation {
   /** Log level; "debug" for what is common in valid clusters. */
   readonly level: "info" | "debug";
 }
-
-/** Result of reading all inputs: all objects, or all problems. */
-export type InputResult =
-  | { readonly kind: "ok"; readonly objects: ClusterObjects; readonly notes: readonly InputNote[] }
-  | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };
 
 /** A document of a file and its decoded content. */
 export interface ReadDocument {

@@ -3,11 +3,12 @@ import { type InputFilesOptions, listInputFiles, readInputFiles } from "./input/
 import type { InputResult } from "./input-result.ts";
 import { readTexts } from "./read-texts.ts";
 
+/** Options of {@link readInput}. */
 export interface ReadInputOptions extends InputFilesOptions {
   readonly decode: DecodeOptions;
 }
 
-/** Bytes of all inputs, loaded but not yet parsed. */
+/** Input of a file source: the bytes of all files, loaded but not yet parsed. */
 export interface LoadedInput {
   readonly fileCount: number;
   /** Equal for the same files with the same contents. */

@@ -6,12 +6,6 @@ import type { InputText } from "./input/input-files.ts";
 import type { InputNote, InputProblem, InputResult, Locate, ReadDocument } from "./input-result.ts";
 import { parseDocuments } from "./parse/parse-documents.ts";
 
-/** Characters that may be parsed again to find line numbers: for problems (2 s of work) and for notes. */
-const locateBudget = { problems: 100_000_000, notes: 5_000_000 };
-
-/** Limit for the problems, and for the notes, of one document. */
-const maxReports = 20;
-
 /** Parses and decodes the texts of all input files. No object may be defined twice. Pure. */
 export function readTexts(texts: readonly InputText[], options: DecodeOptions): InputResult {
   const problems: InputProblem[] = [];
@@ -45,6 +39,12 @@ export function readTexts(texts: readonly InputText[], options: DecodeOptions): 
   };
   return { kind: "ok", objects, notes: makeNotes(documents) };
 }
+
+/** Characters that may be parsed again to find line numbers: for problems (2 s of work) and for notes. */
+const locateBudget = { problems: 100_000_000, notes: 5_000_000 };
+
+/** Limit for the problems, and for the notes, of one document. */
+const maxReports = 20;
 
 /**
  * Returns a function that finds line numbers until `budget` characters have been parsed, and only file names after

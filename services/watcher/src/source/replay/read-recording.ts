@@ -3,9 +3,6 @@ import { gunzipSync } from "node:zlib";
 import { WatcherError } from "../watcher-error.ts";
 import { parseRecording, type RecordingLine } from "./recording.ts";
 
-/** Largest recording, in bytes after decompression. It is read into memory. */
-const maxBytes = 1024 * 1024 * 1024;
-
 /** Reads a recording from a file, plain or compressed by gzip. Errors: BAD_INPUT. */
 export function readRecording(path: string): readonly RecordingLine[] {
   let bytes: Buffer;
@@ -18,3 +15,6 @@ export function readRecording(path: string): readonly RecordingLine[] {
   }
   return parseRecording(bytes.toString("utf8"), path);
 }
+
+/** Largest recording, in bytes after decompression. It is read into memory. */
+const maxBytes = 1024 * 1024 * 1024;

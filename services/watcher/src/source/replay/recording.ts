@@ -3,9 +3,6 @@ import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import { WatcherError } from "../watcher-error.ts";
 
-/** Version of the format. A reader rejects any other version. */
-const formatVersion = 1;
-
 /**
  * One line of a recording. `kpng record` writes them; `replaySource` and `kpng trace` read them.
  *
@@ -19,6 +16,10 @@ export type RecordingLine =
   | { readonly kind: "op"; readonly atMs: number; readonly op: OpItem }
   | { readonly kind: "rows"; readonly of: RecordedRows; readonly atMs: number; readonly rows: readonly JsonValue[] };
 
+/** Version of the format. A reader rejects any other version. */
+const formatVersion = 1;
+
+/** Which rows of the inspection API a line contains. */
 export type RecordedRows = "subscribers" | "changes" | "node-endpoints";
 
 /** Formats a line, without a newline. */

@@ -8,6 +8,7 @@ import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
 import { readRecording } from "./read-recording.ts";
 
+/** Options of {@link replaySource}, which plays a recording. */
 export interface ReplaySourceOptions {
   /** Path of the recording. */
   readonly path: string;

@@ -3,6 +3,17 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import type { FieldPath, FieldProblem } from "../../decode/decoded.ts";
 
+/** Decoded content of one document. If there are problems, the rest must not be used. */
+export interface DocumentContent {
+  readonly services: readonly LocatedObject<Service>[];
+  readonly slices: readonly LocatedObject<EndpointSlice>[];
+  readonly nodes: readonly LocatedObject<Node>[];
+  readonly problems: readonly FieldProblem[];
+  readonly notes: readonly DocumentNote[];
+  /** Numbers of objects of other kinds, which are ignored. Keys are texts such as "Deployment (apps/v1)". */
+  readonly otherKinds: ReadonlyMap<string, number>;
+}
+
 /** A decoded object and its path in the document. */
 export interface LocatedObject<T> {
   readonly path: FieldPath;
@@ -15,17 +26,7 @@ export interface DocumentNote {
   readonly note: string;
 }
 
-/** Decoded content of one document. If there are problems, the rest must not be used. */
-export interface DocumentContent {
-  readonly services: readonly LocatedObject<Service>[];
-  readonly slices: readonly LocatedObject<EndpointSlice>[];
-  readonly nodes: readonly LocatedObject<Node>[];
-  readonly problems: readonly FieldProblem[];
-  readonly notes: readonly DocumentNote[];
-  /** Numbers of objects of other kinds, which are ignored. Keys are texts such as "Deployment (apps/v1)". */
-  readonly otherKinds: ReadonlyMap<string, number>;
-}
-
+/** Content of an empty document. */
 export const emptyContent: DocumentContent = {
   services: [],
   slices: [],

@@ -9,6 +9,17 @@ import { decodeSlice } from "../../decode/decode-slice.ts";
 import { type Decoded, type FieldPath, type FieldProblem, show } from "../../decode/decoded.ts";
 import type { DocumentContent, DocumentNote, LocatedObject } from "./document-content.ts";
 
+/**
+ * Decodes a Kubernetes object: a Service, EndpointSlice or Node, or a list of objects. Other kinds are only counted.
+ *
+ * Pure.
+ */
+export function readManifests(value: Readonly<Record<string, unknown>>, options: DecodeOptions): DocumentContent {
+  const content = new ManifestContent(options);
+  content.add(value, [], undefined, 0);
+  return content;
+}
+
 /** API versions of the kinds that are read. The same kind of another group, e.g. a Knative Service, is ignored. */
 const apiVersions: Readonly<Record<string, string>> = {
   Service: "v1",
@@ -22,17 +33,6 @@ const apiVersions: Readonly<Record<string, string>> = {
 
 /** Limit for lists inside lists. */
 const maxListDepth = 10;
-
-/**
- * Decodes a Kubernetes object: a Service, EndpointSlice or Node, or a list of objects. Other kinds are only counted.
- *
- * Pure.
- */
-export function readManifests(value: Readonly<Record<string, unknown>>, options: DecodeOptions): DocumentContent {
-  const content = new ManifestContent(options);
-  content.add(value, [], undefined, 0);
-  return content;
-}
 
 class ManifestContent implements DocumentContent {
   readonly services: LocatedObject<Service>[] = [];

@@ -16,6 +16,8 @@ import {
   wordField,
 } from "../../decode/fields.ts";
 
+// Schema of a KPNG state file, for `readState`. The parts come first, because `stateShape` is built from them.
+
 function addressOf(family: "v4" | "v6") {
   return addressField.refine((parsed) => parsed.family === family, {
     error: ({ input }) => `${show(isRecord(input) ? input.address : input)} is not an address of family ${family}`,
@@ -140,6 +142,7 @@ export const stateShape = z.strictObject({
   services: z.array(z.strictObject({ service, endpoints: z.array(endpoint).nullish() })).nullish(),
 });
 
+/** Parsed entries of a state file. */
 export type StateNode = z.infer<typeof node>;
 export type StateService = z.infer<typeof service>;
 export type StateEndpoint = z.infer<typeof endpoint>;

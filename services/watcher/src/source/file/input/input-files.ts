@@ -6,6 +6,8 @@ import { join } from "node:path";
 import { addAbortSignal, Readable } from "node:stream";
 import { reasonOf } from "@kpng/process/log.ts";
 
+// Lists and reads the input files of a file source.
+
 /** Input that means standard input, as in most tools. */
 export const standardInput = "-";
 
@@ -31,6 +33,7 @@ export interface InputFailure {
   readonly problem: string;
 }
 
+/** Limits and streams for {@link readInputFiles}. */
 export interface InputFilesOptions {
   /** Size limit per file, in bytes. Default 256 MiB, because Node.js strings are limited to 512 MiB. */
   readonly maxBytes?: number | undefined;

@@ -4,9 +4,6 @@ import { dirname } from "node:path";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { listInputFiles, standardInput } from "./input-files.ts";
 
-/** Calls `onEvent` whenever something in a folder may have changed, until it is closed. */
-export type WatchFolder = (folder: string, onEvent: () => void) => { close(): void };
-
 /**
  * Detects changes of the inputs of a file source, by events and by polling.
  *
@@ -99,6 +96,9 @@ export class InputWatch {
     }
   }
 }
+
+/** Calls `onEvent` whenever something in a folder may have changed, until it is closed. */
+export type WatchFolder = (folder: string, onEvent: () => void) => { close(): void };
 
 /** Folders to watch: files are watched through their folder, because a replaced file has another inode. */
 async function foldersOf(inputs: readonly string[]): Promise<ReadonlySet<string>> {

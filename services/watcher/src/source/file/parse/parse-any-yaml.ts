@@ -13,18 +13,6 @@ import type { FieldPath } from "../../decode/decoded.ts";
 import type { ParsedDocument, ParsedDocuments, TextPosition, TextProblem } from "./parsed-document.ts";
 
 /**
- * Longest text that package yaml parses, in characters: 8 MiB take 5 s and 0.9 GB. Longer texts could exhaust the
- * memory of the process.
- */
-const maxLength = 8 * 1_048_576;
-
-/**
- * Limit for the expansion of aliases, so that nested aliases (a "billion laughs" attack) are a problem and not a crash.
- * It equals the default of package yaml.
- */
-const maxAliasCount = 100;
-
-/**
  * Parses YAML 1.2 with package yaml, where `parsePlainYaml` cannot. `firstLine` is the line of the file where the text
  * starts, `otherLine` the line of the text where it stops being plain YAML.
  *
@@ -65,6 +53,18 @@ export function parseAnyYaml(text: string, firstLine: number, otherLine: number)
     return { kind: "bad", problems: [{ line: firstLine, problem: message }] };
   }
 }
+
+/**
+ * Longest text that package yaml parses, in characters: 8 MiB take 5 s and 0.9 GB. Longer texts could exhaust the
+ * memory of the process.
+ */
+const maxLength = 8 * 1_048_576;
+
+/**
+ * Limit for the expansion of aliases, so that nested aliases (a "billion laughs" attack) are a problem and not a crash.
+ * It equals the default of package yaml.
+ */
+const maxAliasCount = 100;
 
 function offsetOf(document: Document, path: FieldPath): number {
   let node: Node | null = document.contents;

@@ -3,9 +3,6 @@ import { parseAnyYaml } from "./parse-any-yaml.ts";
 import type { ParsedDocument, ParsedDocuments, TextProblem } from "./parsed-document.ts";
 import { lineInPlainYaml, parsePlainYaml } from "./plain-yaml.ts";
 
-/** Longest text, in characters, that is parsed as YAML after JSON.parse rejected it. */
-const maxFlowYamlLength = 1_048_576;
-
 /**
  * Parses the text of a file: JSON, or any number of YAML documents.
  *
@@ -23,6 +20,9 @@ export function parseDocuments(text: string): ParsedDocuments {
   const start = /[^\s\ufeff]/.exec(text)?.[0];
   return start === "{" || start === "[" ? parseJson(text) : parseYaml(text);
 }
+
+/** Longest text, in characters, that is parsed as YAML after JSON.parse rejected it. */
+const maxFlowYamlLength = 1_048_576;
 
 function parseJson(text: string): ParsedDocuments {
   const json = text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;

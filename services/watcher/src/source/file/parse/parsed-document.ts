@@ -1,16 +1,5 @@
 import type { FieldPath } from "../../decode/decoded.ts";
 
-/** Position in a text, counted from 1. */
-export interface TextPosition {
-  readonly line?: number | undefined;
-  readonly column?: number | undefined;
-}
-
-/** Syntax error of a text. */
-export interface TextProblem extends TextPosition {
-  readonly problem: string;
-}
-
 /** One parsed document of a file: JSON, or the YAML between two `---` lines. */
 export interface ParsedDocument {
   /** Value as from JSON.parse; null for an empty document. */
@@ -22,6 +11,17 @@ export interface ParsedDocument {
    * only for what is reported.
    */
   locate(path: FieldPath): TextPosition;
+}
+
+/** Position in a text, counted from 1. */
+export interface TextPosition {
+  readonly line?: number | undefined;
+  readonly column?: number | undefined;
+}
+
+/** Syntax error of a text. */
+export interface TextProblem extends TextPosition {
+  readonly problem: string;
 }
 
 /** Result of parsing a file. */

@@ -20,6 +20,7 @@ export function parsePlainYaml(text: string): PlainYamlResult {
   }
 }
 
+/** Result of {@link parsePlainYaml}. */
 export type PlainYamlResult =
   | { readonly kind: "plain"; readonly value: unknown }
   /** Other YAML starts in this line, counted from 1, or in the previous one. */

@@ -4,11 +4,6 @@ import type { KubeConnection, KubeResponse } from "./connection.ts";
 import { type ConnectOptions, loadConfig } from "./load-config.ts";
 
 /**
- * Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within another half minute.
- */
-const keepAliveMs = 15_000;
-
-/**
  * Returns a connection to the API server, for `kubeSource`. The Kubernetes client library (client-node) reads the
  * configuration and provides credentials and TLS: kubeconfig, exec plugins, OIDC, token files, client certificates,
  * proxies.
@@ -65,6 +60,11 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
     close: () => agent.destroy(),
   };
 }
+
+/**
+ * Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within another half minute.
+ */
+const keepAliveMs = 15_000;
 
 /** Removes the newline that a token file may end in: headers must not contain one. */
 function trimHeaders(headers: RequestOptions["headers"]): Record<string, string> {

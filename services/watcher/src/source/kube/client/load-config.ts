@@ -8,15 +8,6 @@ import { withoutCredentials } from "@kpng/process/redact.ts";
 import { KubeConfig } from "@kubernetes/client-node";
 import { parse } from "yaml";
 
-export interface ConnectOptions {
-  /** Path of a kubeconfig. Default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config. */
-  readonly kubeconfig?: string | undefined;
-  /** Overrides the server URL of the kubeconfig. Without a kubeconfig, it is used without credentials. */
-  readonly server?: string | undefined;
-}
-
-const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-
 /**
  * Loads the Kubernetes configuration for `connectKube`.
  *
@@ -51,6 +42,16 @@ export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
   );
   return config;
 }
+
+/** Where the Kubernetes configuration comes from. */
+export interface ConnectOptions {
+  /** Path of a kubeconfig. Default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config. */
+  readonly kubeconfig?: string | undefined;
+  /** Overrides the server URL of the kubeconfig. Without a kubeconfig, it is used without credentials. */
+  readonly server?: string | undefined;
+}
+
+const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /** Files listed in $KUBECONFIG. Like kubectl, we merge them. */
 function environmentFiles(): readonly string[] {

@@ -3,28 +3,6 @@ import type { KubeConnection } from "./connection.ts";
 import { IdleTimeout } from "./idle-timeout.ts";
 import { type ApiRequest, failureOfStatus, type RequestFailure } from "./request-failure.ts";
 
-/** Next part of a response body: bytes, the end, or why reading failed. */
-type Chunk = { readonly kind: "chunk"; readonly bytes: Buffer } | { readonly kind: "end" } | RequestFailure;
-
-/** A response with status 200. Its body is read chunk by chunk, and every failure is a value. */
-export interface OpenResponse {
-  readonly kind: "open";
-  next(): Promise<Chunk>;
-  /** Aborts the request if it is still running. Must be called. */
-  close(): void;
-}
-
-export interface OpenOptions {
-  /** Names the request in failures. */
-  readonly request: ApiRequest;
-  readonly path: string;
-  /** Longest time without a byte, in milliseconds. The headers count as the first bytes. */
-  readonly silenceMs: number;
-}
-
-/** Longest body of an error response that is read, in bytes. */
-const maxErrorBytes = 1 << 20;
-
 /** Sends a GET of a list or a watch and waits for the headers. An aborted signal gives the failure "lost". */
 export async function openResponse(
   connection: KubeConnection,
@@ -62,6 +40,29 @@ export async function openResponse(
     return failureOf(error);
   }
 }
+
+/** Next part of a response body: bytes, the end, or why reading failed. */
+type Chunk = { readonly kind: "chunk"; readonly bytes: Buffer } | { readonly kind: "end" } | RequestFailure;
+
+/** A response with status 200. Its body is read chunk by chunk, and every failure is a value. */
+export interface OpenResponse {
+  readonly kind: "open";
+  next(): Promise<Chunk>;
+  /** Aborts the request if it is still running. Must be called. */
+  close(): void;
+}
+
+/** Request of {@link openResponse}. */
+export interface OpenOptions {
+  /** Names the request in failures. */
+  readonly request: ApiRequest;
+  readonly path: string;
+  /** Longest time without a byte, in milliseconds. The headers count as the first bytes. */
+  readonly silenceMs: number;
+}
+
+/** Longest body of an error response that is read, in bytes. */
+const maxErrorBytes = 1 << 20;
 
 async function readFailure(request: ApiRequest, status: number, next: () => Promise<Chunk>): Promise<RequestFailure> {
   const chunks: Buffer[] = [];

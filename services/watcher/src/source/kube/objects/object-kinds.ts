@@ -9,7 +9,7 @@ import type { Decoded } from "../../decode/decoded.ts";
 import type { ClusterObjects, Kind, ObjectChange } from "../../source.ts";
 import type { Resource } from "../request/resource.ts";
 
-/** How one kind is decoded and turned into changes of the sink. {@link serviceKind} and the others make them. */
+/** How `ObjectCache` decodes the objects of one kind and turns them into changes of the sink. */
 export interface ObjectKind<T> extends Resource {
   readonly kind: Kind;
   decode(object: unknown): Decoded<T>;
@@ -20,6 +20,7 @@ export interface ObjectKind<T> extends Resource {
   toClusterObjects(values: readonly T[]): ClusterObjects;
 }
 
+/** Kind of Services. */
 export function serviceKind(options: DecodeOptions): ObjectKind<Service> {
   return {
     kind: "services",
@@ -33,6 +34,7 @@ export function serviceKind(options: DecodeOptions): ObjectKind<Service> {
   };
 }
 
+/** Kind of EndpointSlices. */
 export function sliceKind(options: DecodeOptions): ObjectKind<EndpointSlice> {
   return {
     kind: "slices",
@@ -46,6 +48,7 @@ export function sliceKind(options: DecodeOptions): ObjectKind<EndpointSlice> {
   };
 }
 
+/** Kind of Nodes. */
 export function nodeKind(options: DecodeOptions): ObjectKind<Node> {
   return {
     kind: "nodes",

@@ -25,6 +25,7 @@ export interface ReflectorObserver {
   skipped(key: string, note: string): void;
 }
 
+/** Options of {@link observeReflector}. */
 export interface ObserverOptions {
   readonly kind: KubeKind;
   readonly metrics: SourceMetrics;

@@ -28,6 +28,7 @@ export interface ReflectorTiming {
   readonly usesWatchList?: boolean | undefined;
 }
 
+/** Collection that a `Reflector` follows, and where its objects and events go. */
 export interface ReflectorOptions extends ReflectorTiming {
   readonly resource: Resource;
   readonly connection: KubeConnection;

@@ -8,15 +8,6 @@ import type { ReflectorOptions } from "./reflector-options.ts";
 import { isOlder } from "./resource-version.ts";
 import type { RelistReason } from "./source-metrics.ts";
 
-/** A watch that stayed open this long is not a failure, even without events. In milliseconds. */
-const minHealthyMs = 1_000;
-/** Consecutive watches that end in silence or a refusal before the collection is listed again. */
-const maxFailedWatches = 2;
-/** Consecutive streamed lists that break before paged lists are used. */
-const maxLostStreams = 2;
-/** Retry delay for an optional kind that the server does not have, in milliseconds. */
-const absentRetryMs = 600_000;
-
 /**
  * Keeps a handler in sync with one collection of the API server, like client-go's reflector. `kubeSource` runs one for
  * each kind.
@@ -178,6 +169,15 @@ export class Reflector {
     await waitMs(retryMs, signal);
   }
 }
+
+/** A watch that stayed open this long is not a failure, even without events. In milliseconds. */
+const minHealthyMs = 1_000;
+/** Consecutive watches that end in silence or a refusal before the collection is listed again. */
+const maxFailedWatches = 2;
+/** Consecutive streamed lists that break before paged lists are used. */
+const maxLostStreams = 2;
+/** Retry delay for an optional kind that the server does not have, in milliseconds. */
+const absentRetryMs = 600_000;
 
 /** True if a new list may help. It would not where a permission is missing or the server is overloaded. */
 function countsAsFailed(failure: RequestFailure): boolean {

@@ -2,9 +2,6 @@ import { Counter, Gauge, type Registry } from "prom-client";
 import { type ConnectedGauge, makeConnectedGauge } from "../../connected-gauge.ts";
 import type { KubeKind } from "../request/resource.ts";
 
-/** Why a kind is listed again after its first list. */
-export type RelistReason = "expired" | "silent" | "refused" | "went-back" | "braked";
-
 /** Metrics of the Kubernetes source, with label `kind`. The observer of each reflector updates them. */
 export interface SourceMetrics {
   readonly events: Counter<"source" | "kind" | "verb">;
@@ -15,6 +12,9 @@ export interface SourceMetrics {
   readonly lastProgress: Gauge<"kind">;
   readonly connected: ConnectedGauge;
 }
+
+/** Why a kind is listed again after its first list. */
+export type RelistReason = "expired" | "silent" | "refused" | "went-back" | "braked";
 
 /** Registers the metrics. Call it once per registry. */
 export function makeSourceMetrics(registry: Registry): SourceMetrics {

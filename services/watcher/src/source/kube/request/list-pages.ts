@@ -4,25 +4,6 @@ import type { KubeConnection } from "../client/connection.ts";
 import { openResponse } from "../client/open-response.ts";
 import type { RequestFailure } from "../client/request-failure.ts";
 
-export interface ListRequest {
-  /** Path of the collection, e.g. "/api/v1/services". */
-  readonly path: string;
-  /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
-  readonly resource: string;
-  /** Objects per page; undefined requests the whole list in one response. */
-  readonly pageSize?: number | undefined;
-  /** Longest time without a byte, in milliseconds. The duration of a list that keeps moving is not limited. */
-  readonly silenceMs: number;
-  /** Delay before a failed page is retried, in milliseconds. Default 1 000. */
-  readonly retryMs?: number | undefined;
-}
-
-/** Result of a list. `resourceVersion` is where a watch continues. */
-export type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } | RequestFailure;
-
-/** Attempts per page, each with half as many objects as the previous one. */
-const maxAttempts = 3;
-
 /**
  * Lists a collection page by page and passes each object to `receive`. The reflector uses it where the server does not
  * stream lists.
@@ -59,6 +40,26 @@ export async function listPages(
     token = page.token;
   }
 }
+
+/** List of a collection, for `listPages` and `streamList`. */
+export interface ListRequest {
+  /** Path of the collection, e.g. "/api/v1/services". */
+  readonly path: string;
+  /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
+  readonly resource: string;
+  /** Objects per page; undefined requests the whole list in one response. */
+  readonly pageSize?: number | undefined;
+  /** Longest time without a byte, in milliseconds. The duration of a list that keeps moving is not limited. */
+  readonly silenceMs: number;
+  /** Delay before a failed page is retried, in milliseconds. Default 1 000. */
+  readonly retryMs?: number | undefined;
+}
+
+/** Result of a list. `resourceVersion` is where a watch continues. */
+export type ListResult = { readonly kind: "listed"; readonly resourceVersion: string } | RequestFailure;
+
+/** Attempts per page, each with half as many objects as the previous one. */
+const maxAttempts = 3;
 
 /**
  * Returns the server's current resourceVersion, read by a list of one object.

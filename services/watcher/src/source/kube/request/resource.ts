@@ -1,8 +1,5 @@
 import type { Kind } from "../../source.ts";
 
-/** Name of a watched kind in metrics, logs and health. */
-export type KubeKind = Kind | "servicecidrs";
-
 /** A collection of the Kubernetes API that the source lists and watches. */
 export interface Resource {
   readonly kind: KubeKind;
@@ -11,3 +8,6 @@ export interface Resource {
   /** *Shape:* `resource.group` as in RBAC rules, e.g. `endpointslices.discovery.k8s.io`. */
   readonly resource: string;
 }
+
+/** Name of a watched kind in metrics, logs and health. */
+export type KubeKind = Kind | "servicecidrs";

@@ -4,20 +4,6 @@ import type { ListRequest, ListResult } from "./list-pages.ts";
 import { type WatchEvent, watchOnce } from "./watch-once.ts";
 
 /**
- * Parameters that make a watch start with all existing objects as ADDED events, followed by a bookmark with the
- * annotation `k8s.io/initial-events-end`. Neither side buffers the whole list.
- *
- * Source: KEP-3157. The API server needs an etcd with progress requests (3.4.31, 3.5.13 or newer).
- */
-const watchListQuery: Readonly<Record<string, string>> = {
-  sendInitialEvents: "true",
-  resourceVersionMatch: "NotOlderThan",
-};
-
-/** The server ends the stream after this many seconds. The reflector lists longer collections by pages. */
-const timeoutSeconds = 600;
-
-/**
  * Lists a collection as a stream of watch events and passes each object to `receive`. The reflector prefers it to
  * `listPages`.
  *
@@ -53,6 +39,20 @@ export async function streamList(
   if (end.kind !== "closed") return end;
   return { verb: "watch", resource, kind: "lost", message: "the stream ended before the list was complete" };
 }
+
+/**
+ * Parameters that make a watch start with all existing objects as ADDED events, followed by a bookmark with the
+ * annotation `k8s.io/initial-events-end`. Neither side buffers the whole list.
+ *
+ * Source: KEP-3157. The API server needs an etcd with progress requests (3.4.31, 3.5.13 or newer).
+ */
+const watchListQuery: Readonly<Record<string, string>> = {
+  sendInitialEvents: "true",
+  resourceVersionMatch: "NotOlderThan",
+};
+
+/** The server ends the stream after this many seconds. The reflector lists longer collections by pages. */
+const timeoutSeconds = 600;
 
 /**
  * True if a failed `streamList` means that the server does not support streamed lists, as opposed to a server in

@@ -6,46 +6,6 @@ import { type ApiRequest, failureOfStatus, type RequestFailure } from "../client
 import { LineSplitter } from "./line-splitter.ts";
 import { rawMetadata } from "./raw-object.ts";
 
-export interface WatchRequest {
-  /** Path of the collection, e.g. "/api/v1/services". */
-  readonly path: string;
-  /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
-  readonly resource: string;
-  /** Further query parameters: the resourceVersion, or the parameters of a streamed list. */
-  readonly query: Readonly<Record<string, string>>;
-  /** The server ends the watch after this many seconds. */
-  readonly timeoutSeconds: number;
-  /**
-   * Longest time without a byte, in milliseconds. After it the watch counts as dead.
-   *
-   * A watch of a kind that does not change is silent until the server ends it: API servers send bookmarks only after
-   * an event (1.36: none in two minutes).
-   */
-  readonly silenceMs: number;
-}
-
-/** Decoded event of a watch. */
-export type WatchEvent =
-  | { readonly kind: "put"; readonly key: string; readonly resourceVersion: string; readonly object: unknown }
-  | { readonly kind: "delete"; readonly key: string; readonly resourceVersion: string }
-  /** Nothing else changed up to `resourceVersion`. `endsInitial`: a streamed list is complete. */
-  | { readonly kind: "bookmark"; readonly resourceVersion: string; readonly endsInitial: boolean };
-
-/** How a watch ended. "closed" is the regular end: by the server's time limit, or because the signal aborted. */
-export type WatchEnd = { readonly kind: "closed" } | RequestFailure;
-
-const initialEventsEnd = "k8s.io/initial-events-end";
-
-/** Callbacks of a watch. An exception in one of them ends the watch and reaches the caller. */
-export interface WatchHandler {
-  /** The server answered with status 200. It may still refuse the watch by an ERROR event. */
-  opened(): void;
-  /**
-   * Events that arrived together, at least one. `receivedAtMs` in milliseconds since 1970, with fractions.
-   */
-  receive(events: readonly WatchEvent[], receivedAtMs: number): void;
-}
-
 /**
  * Sends one watch request and passes its events to `handler` until the watch ends. The reflector repeats it;
  * `streamList` uses it for a single list.
@@ -85,6 +45,47 @@ export async function watchOnce(
   } finally {
     response.close();
   }
+}
+
+/** Watch of a collection, for {@link watchOnce}. */
+export interface WatchRequest {
+  /** Path of the collection, e.g. "/api/v1/services". */
+  readonly path: string;
+  /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
+  readonly resource: string;
+  /** Further query parameters: the resourceVersion, or the parameters of a streamed list. */
+  readonly query: Readonly<Record<string, string>>;
+  /** The server ends the watch after this many seconds. */
+  readonly timeoutSeconds: number;
+  /**
+   * Longest time without a byte, in milliseconds. After it the watch counts as dead.
+   *
+   * A watch of a kind that does not change is silent until the server ends it: API servers send bookmarks only after
+   * an event (1.36: none in two minutes).
+   */
+  readonly silenceMs: number;
+}
+
+/** Decoded event of a watch. */
+export type WatchEvent =
+  | { readonly kind: "put"; readonly key: string; readonly resourceVersion: string; readonly object: unknown }
+  | { readonly kind: "delete"; readonly key: string; readonly resourceVersion: string }
+  /** Nothing else changed up to `resourceVersion`. `endsInitial`: a streamed list is complete. */
+  | { readonly kind: "bookmark"; readonly resourceVersion: string; readonly endsInitial: boolean };
+
+/** How a watch ended. "closed" is the regular end: by the server's time limit, or because the signal aborted. */
+export type WatchEnd = { readonly kind: "closed" } | RequestFailure;
+
+const initialEventsEnd = "k8s.io/initial-events-end";
+
+/** Callbacks of a watch. An exception in one of them ends the watch and reaches the caller. */
+export interface WatchHandler {
+  /** The server answered with status 200. It may still refuse the watch by an ERROR event. */
+  opened(): void;
+  /**
+   * Events that arrived together, at least one. `receivedAtMs` in milliseconds since 1970, with fractions.
+   */
+  receive(events: readonly WatchEvent[], receivedAtMs: number): void;
 }
 
 /** Parses lines up to the first one that is a failure. */

@@ -1,15 +1,6 @@
 import { aborted } from "@kpng/process/wait.ts";
 import type { KubeConnection, KubeResponse } from "../client/connection.ts";
 
-/** Response of the fake server: a status and lines, after which the body ends, breaks, or stays open. */
-export interface Answer {
-  readonly status?: number | undefined;
-  /** Sent as JSON, one line each. A list is one line. */
-  readonly lines: readonly unknown[];
-  /** Default "end". */
-  readonly after?: "end" | "break" | "hang" | undefined;
-}
-
 /** API server for tests that returns scripted responses and records the requests. */
 export class FakeServer implements KubeConnection {
   readonly server = "fake";
@@ -30,6 +21,15 @@ export class FakeServer implements KubeConnection {
   }
 
   close(): void {}
+}
+
+/** Response of the fake server: a status and lines, after which the body ends, breaks, or stays open. */
+export interface Answer {
+  readonly status?: number | undefined;
+  /** Sent as JSON, one line each. A list is one line. */
+  readonly lines: readonly unknown[];
+  /** Default "end". */
+  readonly after?: "end" | "break" | "hang" | undefined;
 }
 
 async function* bodyOf(lines: readonly unknown[], after: Answer["after"], signal: AbortSignal): AsyncGenerator<Buffer> {
