@@ -1,10 +1,12 @@
-"""The first two packets of an SCTP association, over raw sockets: Node.js and most kernels speak no SCTP, but the kernel
-follows and translates it all the same.
+"""Sends and answers the first two packets of an SCTP association over raw sockets.
 
-sctp.py serve NAME PORT,PORT ADDRESS...                answers INIT on these ports with INIT ACK; says "ready" first
+Node.js has no SCTP, and most kernels have no SCTP sockets, but conntrack and NAT support it.
+
+sctp.py serve NAME PORT,PORT ADDRESS...
+    prints "ready", then answers INIT on these ports with INIT ACK
 sctp.py ask ADDRESS PORT FROM|- TIMEOUT_MS WANTED AT_MOST
-    sends INITs, each from another port, until so many names have answered or AT_MOST are sent; prints a JSON array of
-    what became of each: {"kind":"answer","name","port","from"}, {"kind":"refused"}, {"kind":"silent"}
+    sends INITs, each from a new port, until WANTED names have answered or AT_MOST INITs are sent; prints a JSON array
+    of the outcomes: {"kind":"answer","name","port","from"}, {"kind":"refused"}, {"kind":"silent"}
 
 Source: RFC 9260, 3.3.2 and 3.3.3.
 """
@@ -19,8 +21,8 @@ import time
 
 PROTOCOL = 132
 INIT, INIT_ACK = 1, 2
-# A parameter that receivers skip when they do not know it; here it carries who answers.
-WHO = 0xC0DE
+# A parameter that other receivers ignore; it carries the name of the pod that answers.
+NAME = 0xC0DE
 
 TABLE = []
 for byte in range(256):
@@ -45,7 +47,7 @@ def packet(source_port, port, tag, chunk_type, body):
 
 
 def start(tag):
-    """Initiate tag, window, streams out and in, first sequence number."""
+    """Returns the body of INIT: initiate tag, window, streams out and in, first sequence number."""
     return struct.pack("!IIHHI", tag, 65536, 1, 1, tag)
 
 
@@ -60,7 +62,7 @@ def open_socket(address):
 
 
 def payload(one, data):
-    """Raw IPv4 sockets give the header too."""
+    """Returns the SCTP packet; raw IPv4 sockets deliver the IP header too."""
     return data if one.family == socket.AF_INET6 else data[(data[0] & 15) * 4 :]
 
 
@@ -78,8 +80,8 @@ def serve(name, ports, addresses):
             if kind != INIT or port not in ports:
                 continue
             (peer_tag,) = struct.unpack("!I", body[:4])
-            who = json.dumps({"kind": "answer", "name": name, "port": port, "from": sender[0]}).encode()
-            answer = start(random.getrandbits(32) | 1) + struct.pack("!HH", WHO, 4 + len(who)) + who
+            text = json.dumps({"kind": "answer", "name": name, "port": port, "from": sender[0]}).encode()
+            answer = start(random.getrandbits(32) | 1) + struct.pack("!HH", NAME, 4 + len(text)) + text
             one.sendto(packet(port, source_port, peer_tag, INIT_ACK, answer), (sender[0], 0))
 
 
