@@ -40,12 +40,22 @@ test.each(documents)("what $path names exists", (document) => {
     options: unknownOptions(spansOf(document)),
     names: unknownNames(spansOf(document)),
     codes: distinctMatches(document.text, /\[([A-Z]+(?:_[A-Z]+)+)\]/g).filter((code) => !isKnown(code)),
+    columns: unknownColumns(document),
     methods: distinctMatches(document.text, /\b([a-z][\w.]*\.[A-Z]\w+\/[A-Z]\w+)/g).filter(
       (name) => !methods.has(name),
     ),
     files: unknownFiles(spansOf(document)),
   };
-  expect(unknown).toEqual({ commands: [], messages: [], options: [], names: [], codes: [], methods: [], files: [] });
+  expect(unknown).toEqual({
+    commands: [],
+    messages: [],
+    options: [],
+    names: [],
+    codes: [],
+    columns: [],
+    methods: [],
+    files: [],
+  });
 });
 
 /** `kpng stops` is a line of the log. */
@@ -59,6 +69,15 @@ function unknownMessages({ text }: Document): readonly string[] {
     [...list.matchAll(/`([^`]+)`/g)].map(([, message = ""]) => message),
   );
   return messages.filter((message) => !code.includes(message) && !code.includes(message.replace(/\w+$/, "${")));
+}
+
+/** Titles of columns in the output of `kpng get` and similar commands. */
+function unknownColumns(document: Document): readonly string[] {
+  const lines = codeSpans(document).filter(({ language }) => language === "console");
+  const titles = lines.flatMap(({ text }) =>
+    /^ *[A-Z-]+(?: {2,}[A-Z0-9-]+)+$/.test(text) ? text.trim().split(/ +/) : [],
+  );
+  return titles.filter((title) => !code.includes(`"${title}"`));
 }
 
 /** A span that ends in a dash stands for several options: `--conntrack-…`. */
