@@ -19,7 +19,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-iptables/src/commit",
   "services/backend-iptables/src/diff",
   "services/backend-iptables/src/read",
-  "services/backend-iptables/src/render",
   "services/backend-iptables/src/shadow",
   "services/backend-iptables/src/testing",
   "services/backend-kit",
@@ -50,7 +49,6 @@ export const foldersOutOfOrder: readonly string[] = [
 
 /** Folders whose files import each other in a circle. */
 export const foldersWithCycles: readonly string[] = [
-  "services/backend-iptables/src/render",
   "services/packet-tracer/src",
   "services/watcher/src/stream/session",
 ];

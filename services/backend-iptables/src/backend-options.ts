@@ -6,9 +6,9 @@ import {
   parseWholeNumber,
   repeatable,
 } from "@kpng/process/options.ts";
+import { detectLocalModes } from "@kpng/service-plan/plan-node.ts";
 import { InvalidArgumentError } from "commander";
 import { isChainPrefix, maxPrefixLength } from "./render/chain-names.ts";
-import { detectLocalModes } from "./render/settings.ts";
 
 /** Options of the iptables backend alone; those that kube-proxy has carry its names. */
 export const iptablesOptions: readonly OptionSpec[] = [

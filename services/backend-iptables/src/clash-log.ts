@@ -1,5 +1,5 @@
 import type { Log } from "@kpng/process/log.ts";
-import type { Clash } from "./diff/clashes.ts";
+import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 
 /** Says which Services have the same address and port, or the same node port: each once, and again only after it was gone. */
 export class ClashLog {

@@ -93,7 +93,7 @@ async function openFamilies(
     const kernel = { read, restore: async () => undefined };
     const counters = countersInUse(settings.names.prefix, read);
     const { family } = tools;
-    const isWanted = settings.isLocalhostNodePorts;
+    const isWanted = settings.isLoopbackNodePorts;
     const localnet =
       family === "v4" ? await RouteLocalnet.readOnly(isWanted, read, new Sysctls(), context.log) : undefined;
     return {

@@ -3,8 +3,9 @@ import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
+import { type Clash, FrontendClaims } from "@kpng/service-plan/frontend-claims.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { RestoreRules } from "./commit/restore-rules.ts";
-import type { Clash } from "./diff/clashes.ts";
 import { type ChainBody, DesiredChains } from "./diff/desired-chains.ts";
 import { diffChains, isEmptyChange, type RulesetChange } from "./diff/diff-chains.ts";
 import { diffJumps } from "./diff/diff-jumps.ts";
@@ -50,6 +51,7 @@ export class FamilyRules {
   readonly #log: Log;
   #options: { readonly text: string; readonly value: RenderOptions } | undefined;
   #desired: DesiredChains | undefined;
+  #claims = new FrontendClaims();
   /** Undefined if it must be read: at the start, and after a failure. */
   #committed: Map<ChainId, ChainBody> | undefined;
   #committing: (() => void) | undefined;
@@ -84,7 +86,7 @@ export class FamilyRules {
 
   /** Services that would answer at the same address and port. */
   get clashes(): readonly Clash[] {
-    return this.#desired?.clashes ?? [];
+    return this.#claims.clashes;
   }
 
   /**
@@ -108,13 +110,19 @@ export class FamilyRules {
     const isRebuilt = held === undefined;
     const desired = held ?? newDesiredChains(options);
     this.#desired = desired;
+    if (isRebuilt) this.#claims = new FrontendClaims();
     this.#options = { text, value: options };
     let count = 0;
     const gone = isRebuilt || touched !== "all" ? [] : desired.services().filter((key) => !view.services.has(key));
-    for (const key of gone) desired.put(key, undefined);
+    for (const key of gone) this.#delete(desired, key);
     for (const key of isRebuilt || touched === "all" ? view.services.keys() : touched) {
       const service = view.services.get(key);
-      desired.put(key, service === undefined ? undefined : renderService(service, options));
+      if (service === undefined) this.#delete(desired, key);
+      else {
+        const plan = planService(service, options.node);
+        desired.put(key, renderService(plan, options));
+        this.#claims.put(plan);
+      }
       if (++count % servicesPerTurn === 0) await nextTurn();
     }
     const changed = desired.takeTouched();
@@ -125,6 +133,11 @@ export class FamilyRules {
     this.#tried = "partial";
     const change = diffChains(this.#committed, desired.bodies, changed);
     return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial"));
+  }
+
+  #delete(desired: DesiredChains, key: ServiceKey): void {
+    desired.put(key, undefined);
+    this.#claims.delete(key);
   }
 
   /** Reads what stands in the kernel and repairs what somebody else changed; undefined before the first sync. */

@@ -3,8 +3,9 @@ import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, parseCidr } from "@kpng/model/address.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { resolveNodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
+import { detectLocalModes } from "@kpng/service-plan/plan-node.ts";
 import { chainNames, prefixOf } from "./render/chain-names.ts";
-import { detectLocalModes, type Settings } from "./render/settings.ts";
+import type { Settings } from "./render/settings.ts";
 
 /**
  * Turns the parsed options into settings.
@@ -34,7 +35,7 @@ export function readSettings(options: ParsedOptions, serviceProxyName: string): 
     clusterCIDRs: clusterCidrs([...texts(options.clusterCidr), ...texts(options.clusterCidrs)]),
     podBridgeInterface,
     podInterfaceNamePrefix,
-    isLocalhostNodePorts: options.iptablesLocalhostNodeports !== false && hasLoopback,
+    isLoopbackNodePorts: options.iptablesLocalhostNodeports !== false && hasLoopback,
     nodePortAddresses,
   };
 }

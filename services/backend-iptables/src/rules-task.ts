@@ -157,7 +157,7 @@ async function openFamilies(options: RulesTaskOptions): Promise<readonly FamilyP
     const { prefix } = settings.names;
     const counters =
       print === undefined ? new PacketCounters({ prefix, run: runTool, restore, log }) : countersInUse(prefix, read);
-    const isWanted = settings.isLocalhostNodePorts;
+    const isWanted = settings.isLoopbackNodePorts;
     const openLocalnet = print === undefined ? RouteLocalnet.open : RouteLocalnet.readOnly;
     const localnet = family === "v4" ? await openLocalnet(isWanted, read, new Sysctls(), log) : undefined;
     parts.push({ family, tools, counters, localnet, record, rules: new FamilyRules(kernel, log.with({ family })) });

@@ -1,8 +1,8 @@
-import { addressAndPort, type Family, parseAddress } from "@kpng/model/address.ts";
+import { addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { ViewEndpoint } from "@kpng/model/node-view.ts";
 import type { ServicePort } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { isPortNumber } from "./served.ts";
+import { isAddress, isPortNumber } from "./served.ts";
 import type { EndpointAddress, ServicePortPlan } from "./service-plan.ts";
 
 /** Returns the endpoints of a Service port for either traffic policy. Pure; O(endpoints). */
@@ -15,7 +15,7 @@ export function makeEndpointSets(
   const local = new Map<string, EndpointAddress>();
   for (const { addresses, ports, use } of endpoints) {
     const address = addresses[family][0];
-    if (address === undefined || !(use.cluster || use.local) || parseAddress(address)?.family !== family) continue;
+    if (address === undefined || !(use.cluster || use.local) || !isAddress(address, family)) continue;
     for (const { name, port, protocol } of ports) {
       if (name !== servicePort.name || (protocol !== undefined && protocol !== servicePort.protocol)) continue;
       if (!isPortNumber(port)) continue;
@@ -29,5 +29,5 @@ export function makeEndpointSets(
 }
 
 function inOrder(endpoints: ReadonlyMap<string, EndpointAddress>): readonly EndpointAddress[] {
-  return [...endpoints].sort(([a], [b]) => compareText(a, b)).map(([, endpoint]) => endpoint);
+  return [...endpoints.keys()].sort(compareText).flatMap((text) => endpoints.get(text) ?? []);
 }

@@ -1,11 +1,10 @@
-import { parseAddress } from "@kpng/model/address.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { makeAllowedSources } from "./allowed-sources.ts";
 import { makeEndpointSets } from "./endpoint-sets.ts";
 import { planHealthCheck } from "./plan-health-check.ts";
-import { isPortNumber, isServed, validAddresses } from "./served.ts";
+import { isAddress, isPortNumber, isServed, validAddresses } from "./served.ts";
 import type {
   AllowedSources,
   EndpointSetName,
@@ -139,7 +138,7 @@ function hairpinAddresses(
   for (const { isOnNode, use, addresses: own } of endpoints) {
     const address = own[family][0];
     if (!(isOnNode || includesForeign) || !(use.cluster || use.local) || address === undefined) continue;
-    if (parseAddress(address)?.family === family) addresses.add(address);
+    if (isAddress(address, family)) addresses.add(address);
   }
   return [...addresses].sort(compareText);
 }

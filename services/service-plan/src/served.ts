@@ -1,4 +1,5 @@
-import { type AddressSet, type Family, parseAddress } from "@kpng/model/address.ts";
+import { isIPv4, isIPv6 } from "node:net";
+import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { Service } from "@kpng/model/service.ts";
 
 /**
@@ -15,7 +16,12 @@ export function isServed({ isHeadless, type, clusterIPs }: Service, family: Fami
 
 /** Returns the addresses of a family. An invalid one, e.g. of a state file, would make a kernel refuse all rules. */
 export function validAddresses(addresses: AddressSet | undefined, family: Family): readonly string[] {
-  return (addresses?.[family] ?? []).filter((address) => parseAddress(address)?.family === family);
+  return (addresses?.[family] ?? []).filter((address) => isAddress(address, family));
+}
+
+/** True for an address of the family without a zone. */
+export function isAddress(text: string, family: Family): boolean {
+  return family === "v4" ? isIPv4(text) : isIPv6(text) && !text.includes("%");
 }
 
 /** True for 1 to 65535. */

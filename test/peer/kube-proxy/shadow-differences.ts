@@ -1,7 +1,6 @@
 import { FamilyRules } from "@kpng/backend-iptables/family-rules.ts";
 import { chainNames } from "@kpng/backend-iptables/render/chain-names.ts";
 import type { RenderOptions } from "@kpng/backend-iptables/render/render-options.ts";
-import { nodeAddress as addressOfNode } from "@kpng/backend-iptables/render/settings.ts";
 import { type Comparison, compareRules } from "@kpng/backend-iptables/shadow/compare-rules.ts";
 import { kubeProxyRules } from "@kpng/backend-iptables/shadow/kube-proxy-rules.ts";
 import { ourRules } from "@kpng/backend-iptables/shadow/our-rules.ts";
@@ -19,22 +18,25 @@ export async function shadowDifferences(saved: string, view: NodeView, family: F
   await rules.sync(view, "all", options);
   const own = nodeAddress(view.nodeName, family);
   const facts = { ...tracedNode(view.nodeName, family), addresses: [own], links: [] };
-  const world = { family, view, facts, localTraffic: options.localTraffic, nodeAddress: options.nodeAddress };
+  const world = { family, view, facts, podTraffic: options.node.podTraffic, nodeAddress: options.node.nodeAddress };
   const both = { kubeProxy: kubeProxyRules(saved), kpng: ourRules(rules.bodies, options) };
   return compareRules(both, world, new AbortController().signal);
 }
 
 function renderOptions(view: NodeView, family: Family): RenderOptions {
   return {
-    family,
+    node: {
+      family,
+      isMasqueradeAll: false,
+      podTraffic: { kind: "source", cidr: podCidrs[family] },
+      nodePortAddresses: "all",
+      isLoopbackNodePorts: family === "v4",
+      nodeAddress: nodeAddress(view.nodeName, family),
+      serviceCIDRs: [],
+    },
     names: chainNames("KPNG-"),
     masqueradeMark: 0x4000,
-    isMasqueradeAll: false,
-    localTraffic: { kind: "source", cidr: podCidrs[family] },
-    nodePortAddresses: "all",
-    isLocalhostNodePorts: family === "v4",
     localnetGuard: family === "v4" ? "others" : "none",
     isConntrackLiberal: false,
-    nodeAddress: addressOfNode(view.node, family),
   };
 }

@@ -1,6 +1,7 @@
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { endpoint, port, service } from "@kpng/model/testing/views.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
 import { expect, test } from "vitest";
 import { renderFixedChains } from "../render/render-fixed-chains.ts";
 import { renderService } from "../render/render-service.ts";
@@ -17,7 +18,7 @@ function newChains(): DesiredChains {
 }
 
 function put(chains: DesiredChains, item: ServiceView): void {
-  chains.put(serviceKey(item.service), renderService(item, options));
+  chains.put(serviceKey(item.service), renderService(planService(item, options.node), options));
 }
 
 const at = (address: string, isOnNode = false) => endpoint(address, { ports: [{ name: "", port: 8080 }], isOnNode });

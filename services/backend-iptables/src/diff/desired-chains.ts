@@ -2,26 +2,25 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { RuleList } from "../render/dispatch.ts";
 import type { FixedRules } from "../render/render-fixed-chains.ts";
-import type { RenderedService } from "../render/render-service.ts";
+import type { RenderedService } from "../render/rendered-service.ts";
 import { type ChainId, splitChainId } from "../render/table.ts";
-import { type Clash, listClashes } from "./clashes.ts";
 
 /** The rules of a chain as lines of a transaction: `-A CHAIN …\n` each; "" for a chain without rules. */
 export type ChainBody = string;
 
-/** Rules that several Services share a chain for. */
+/** A chain with rules of several Services. */
 interface SharedList {
-  /** By who adds them: a Service, or the id of a bucket that the list leads to. */
+  /** Rules by their origin: the key of a Service, or the id of a bucket that the rule leads to. */
   readonly parts: Map<string, readonly string[]>;
   readonly entry: RuleList["entry"];
   readonly isDistinct: boolean;
 }
 
 /**
- * The chains that should stand in the kernel, of one family, kept up to date Service by Service.
+ * The chains that should be installed in one family, updated Service by Service.
  *
- * What it holds depends on what was put last for each Service, never on the order: two instances with the same Services
- * have the same text. A put costs what the Service adds, and `takeTouched` the lists that it changed.
+ * The content depends on the last put of each Service, never on the order: two instances with the same Services have
+ * the same text. A put takes time proportional to the Service's rules, and `takeTouched` to the lists that changed.
  */
 export class DesiredChains {
   readonly #fixed: ReadonlyMap<ChainId, FixedRules>;
@@ -29,8 +28,6 @@ export class DesiredChains {
   readonly #services = new Map<ServiceKey, Contribution>();
   readonly #lists = new Map<ChainId, SharedList>();
   readonly #staleLists = new Set<ChainId>();
-  /** Of the buckets that have any. */
-  readonly #clashes = new Map<ChainId, readonly Clash[]>();
   #touched = new Set<ChainId>();
 
   constructor(fixed: ReadonlyMap<ChainId, FixedRules>) {
@@ -43,17 +40,12 @@ export class DesiredChains {
     return this.#bodies;
   }
 
-  /** Services that would answer at the same address and port. Current after `takeTouched`. */
-  get clashes(): readonly Clash[] {
-    return [...this.#clashes.values()].flat();
-  }
-
   /** Keys of the Services that have been put. */
   services(): ServiceKey[] {
     return [...this.#services.keys()];
   }
 
-  /** Takes what a Service adds; undefined for a Service that is gone. */
+  /** Replaces the rules of a Service; undefined for a deleted Service. */
   put(key: ServiceKey, rendered: RenderedService | undefined): void {
     const before = this.#services.get(key);
     const after = rendered === undefined ? undefined : contributionOf(rendered);
@@ -67,9 +59,9 @@ export class DesiredChains {
     else this.#services.set(key, after);
   }
 
-  /** Returns the chains whose rules are no longer what they were at the last call, or that are gone. */
+  /** Returns the chains that were created, changed or deleted since the last call. */
   takeTouched(): ReadonlySet<ChainId> {
-    // Buckets first: one that appears or ends changes the list that leads to it.
+    // Buckets first: a bucket that is created or deleted changes the list that leads to it.
     for (const id of [...this.#staleLists]) if (!this.#fixed.has(id)) this.#rebuild(id);
     for (const id of [...this.#staleLists]) this.#rebuild(id);
     const touched = this.#touched;
@@ -100,17 +92,11 @@ export class DesiredChains {
     }
     if (isEmpty && fixed === undefined) {
       this.#lists.delete(id);
-      this.#clashes.delete(id);
       this.#remove(id);
       return;
     }
     const owners = [...(list?.parts ?? [])].sort(([a], [b]) => compareText(a, b));
     const rules = owners.flatMap(([, part]) => part);
-    if (entry !== undefined && list?.isDistinct !== true) {
-      const clashes = owners.length < 2 ? [] : listClashes(owners);
-      if (clashes.length === 0) this.#clashes.delete(id);
-      else this.#clashes.set(id, clashes);
-    }
     const distinct = list?.isDistinct === true ? [...new Set(rules)].sort(compareText) : rules;
     this.#setBody(id, toBody(id, [...(fixed?.head ?? []), ...distinct, ...(fixed?.tail ?? [])]));
   }
@@ -126,7 +112,7 @@ export class DesiredChains {
   }
 }
 
-/** What is remembered of a Service, to take it back. */
+/** The chains and list entries of a Service, kept so that they can be removed. */
 interface Contribution {
   readonly chains: readonly ChainId[];
   readonly lists: ReadonlyMap<ChainId, { readonly list: RuleList; readonly rules: string[] }>;

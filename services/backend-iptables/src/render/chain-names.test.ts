@@ -2,14 +2,14 @@ import { expect, test } from "vitest";
 import { chainNames, isChainPrefix, maxChainNameLength, prefixOf } from "./chain-names.ts";
 
 test("the hash of a service port is kube-proxy's", () => {
-  expect(chainNames("KUBE-").ofService("SVC", "ns1/svc1:p80", "TCP")).toBe("KUBE-SVC-XPGD46QRK7WJZT7O");
+  expect(chainNames("KUBE-").ofServicePort("ns1/svc1:p80", "TCP")("SVC")).toBe("KUBE-SVC-XPGD46QRK7WJZT7O");
   expect(chainNames("KUBE-").clientList("ns1/svc1:p80", "TCP", "10.180.0.1:80")).toBe("KUBE-SEP-SXIVWICOYRO3J4NJ");
 });
 
 test("no name is longer than the kernel takes, with the longest prefix", () => {
   const names = chainNames("KPNGABC-");
   const all = [
-    names.ofService("SVC", "ns/x", "SCTP"),
+    names.ofServicePort("ns/x", "SCTP")("SVC"),
     names.fixed("EXTERNAL-SERVICES"),
     names.addressBucket("SERVICES", "255.255.255.0"),
     names.addressBucket("HAIRPIN", "fd00:1234:5678:9abc:def0:1234:5678:0"),

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import type { Protocol } from "@kpng/model/service.ts";
 
-/** The longest name that the kernel takes for a chain: XT_EXTENSION_MAXNAMELEN less its end. */
+/** The longest chain name that the kernel accepts: XT_EXTENSION_MAXNAMELEN without the zero at its end. */
 export const maxChainNameLength = 28;
 
 /** A prefix longer than this leaves no room for a kind and 16 digits of a hash. */
@@ -9,21 +9,21 @@ export const maxPrefixLength = 8;
 
 const defaultPrefix = "KPNG-";
 
-/** What a chain of a service port is for; see the README for the way of a packet through them. */
+/** The purpose of a chain of a service port; see the README for the path of a packet through them. */
 export type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
 
 /**
  * Names of all chains of one instance.
  *
- * Nothing but an instance's own chains begins with its prefix, and no prefix is the beginning of another, because a
- * prefix ends in its only dash: so each instance can find, and clean up, what is its own.
+ * Only an instance's own chains begin with its prefix, and no prefix is the beginning of another, because a prefix ends
+ * in its only dash. An instance can therefore find its own chains and remove them.
  */
 export interface ChainNames {
   readonly prefix: string;
   /** A fixed chain: `KPNG-SERVICES`. */
   fixed(name: FixedChain): string;
-  /** A chain of a service port: `KPNG-SVC-XPGD46QRK7WJZT7O`; the hash is the one that kube-proxy uses. */
-  ofService(kind: ServiceChainKind, servicePortName: string, protocol: Protocol): string;
+  /** The chains of a service port: `KPNG-SVC-XPGD46QRK7WJZT7O`; the hash is the one that kube-proxy uses. */
+  ofServicePort(name: string, protocol: Protocol): (kind: ServiceChainKind) => string;
   /** The list of clients that stay with an endpoint: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
   clientList(servicePortName: string, protocol: Protocol, endpoint: string): string;
   /** One bucket of addresses of a chain: `KPNG-IP-172.30.5.0` for Services', `KPNG-HP-10.1.5.0` for endpoints'. */
@@ -32,7 +32,7 @@ export interface ChainNames {
   nodePortBucket(protocol: Protocol, firstPort: number): string;
 }
 
-/** Chains that exist whatever the Services are. */
+/** Chains that do not depend on the Services. */
 export type FixedChain =
   | "SERVICES"
   | "NODEPORTS"
@@ -52,7 +52,7 @@ export function prefixOf(serviceProxyName: string): string {
   return serviceProxyName === "" ? defaultPrefix : `KPNG${digest(serviceProxyName).slice(0, 3)}-`;
 }
 
-/** Beginnings of chains of kubelet and kube-proxy, Docker, CNI plugins and flannel: a cleanup would remove them all. */
+/** Prefixes of kubelet and kube-proxy, Docker, CNI plugins and flannel: a cleanup would remove all their chains. */
 const prefixesOfOthers: readonly string[] = ["KUBE-", "DOCKER-", "CNI-", "FLANNEL-"];
 
 /** True for 1 to 7 capital letters or digits and a dash, unless chains of a well-known program begin like that. */
@@ -65,8 +65,10 @@ export function chainNames(prefix: string): ChainNames {
   return {
     prefix,
     fixed: (name) => `${prefix}${name}`,
-    ofService: (kind, servicePortName, protocol) =>
-      `${prefix}${kind}-${digest(servicePortName + protocol.toLowerCase())}`,
+    ofServicePort: (name, protocol) => {
+      const hashed = digest(name + protocol.toLowerCase());
+      return (kind) => `${prefix}${kind}-${hashed}`;
+    },
     clientList: (servicePortName, protocol, endpoint) =>
       `${prefix}SEP-${digest(servicePortName + protocol.toLowerCase() + endpoint)}`,
     addressBucket: (parent, network) =>

@@ -5,18 +5,18 @@ import { rule } from "./rule.ts";
 import { type ChainId, chainId } from "./table.ts";
 
 /**
- * A list of rules that many Services add to: a top-level chain, or a bucket of one.
+ * A list of rules of many Services: a top-level chain, or a bucket of one.
  *
- * A new connection is compared with rules one after another, so the rules of SERVICES, NODEPORTS and HAIRPIN are spread
- * over buckets: those for 256 neighbouring addresses, or 64 neighbouring ports of a protocol, stand in a chain of their own,
- * and the top-level chain has one rule per bucket. With 5 000 Services × 2 ports in a /16 a connection meets 296 rules
- * instead of 10 000, and a Service that comes or goes rewrites about 40.
+ * The kernel compares a new connection with rules one after another, so the rules of SERVICES, NODEPORTS and HAIRPIN
+ * are spread over buckets: the rules of 256 neighbouring addresses, or of 64 neighbouring ports of a protocol, form a
+ * chain, and the top-level chain has one rule per bucket. With 5 000 Services × 2 ports in a /16 a connection meets 296
+ * rules instead of 10 000, and creating or deleting a Service rewrites about 40.
  */
 export interface RuleList {
   readonly id: ChainId;
-  /** The rule that leads here, and the list that it stands in; undefined for a top-level chain. */
+  /** The rule that leads to this list, and the list that contains it; undefined for a top-level chain. */
   readonly entry?: { readonly parent: ChainId; readonly rule: string } | undefined;
-  /** Several Services may have the same rule here, which then stands once. Default false. */
+  /** Several Services may have the same rule in this list, which is then installed once. Default false. */
   readonly isDistinct?: boolean | undefined;
 }
 
@@ -32,7 +32,7 @@ export function addressBucket(
   return {
     id: chainId("nat", bucket),
     entry: { parent: chainId("nat", names.fixed(parent)), rule: rule(`-d ${cidr}`, `-j ${bucket}`) },
-    // A pod may be behind several Services.
+    // A pod may serve several Services.
     isDistinct: parent === "HAIRPIN",
   };
 }
@@ -53,7 +53,7 @@ export function nodePortBucket(names: ChainNames, protocol: Protocol, port: numb
   };
 }
 
-/** A chain whose rules are met one after another. */
+/** A top-level chain without buckets. */
 export function wholeList(id: ChainId): RuleList {
   return { id };
 }

@@ -3,15 +3,15 @@ import type { RenderOptions } from "./render-options.ts";
 import { comment, rule } from "./rule.ts";
 import { type ChainId, chainId, type Table } from "./table.ts";
 
-/** Built-in chains that we put jumps into. */
+/** Built-in chains that contain our jumps. */
 export const builtInChains: Readonly<Record<Table, readonly string[]>> = {
   filter: ["INPUT", "FORWARD", "OUTPUT"],
   nat: ["PREROUTING", "OUTPUT", "POSTROUTING"],
 };
 
 /**
- * The jumps that each built-in chain begins with, in the order in which packets meet them. Source: kube-proxy
- * `iptables/proxier.go`, iptablesJumpChains. Why each is there: README.
+ * Renders our jumps at the beginning of each built-in chain, in the order in which packets meet them. Source:
+ * kube-proxy `iptables/proxier.go`, iptablesJumpChains. The README gives the reason for each.
  */
 export function renderJumps(options: RenderOptions): ReadonlyMap<ChainId, readonly string[]> {
   const { names } = options;

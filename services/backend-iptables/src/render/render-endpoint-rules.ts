@@ -1,47 +1,47 @@
+import { addressAndPort } from "@kpng/model/address.ts";
+import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { RenderOptions } from "./render-options.ts";
 import { comment, oneIn, protocolName, rule } from "./rule.ts";
-import type { ServicePortFacts } from "./service-port.ts";
 
 /**
- * Renders the rules that pick an endpoint: one per endpoint, each with its DNAT.
+ * Renders the rules that choose an endpoint: one per endpoint, each with its DNAT.
  *
- * kube-proxy gives each endpoint a chain. Without it iptables-nft loads 26 times as fast; the price is that a rule with
- * affinity names its client list twice. Affinity comes first for all endpoints: a client that has one must meet it
- * before the dice are thrown. The k-th of n rules matches with probability 1/(n−k+1), the last one always: so each endpoint
- * gets 1/n.
+ * kube-proxy gives each endpoint a chain. Without them iptables-nft loads 26 times as fast; in return a rule with
+ * affinity names its client list twice. The affinity rules of all endpoints come first: a client must find the endpoint
+ * that it had before one is chosen at random. The k-th of n rules matches with probability 1/(n−k+1), the last one
+ * always, so each endpoint gets 1/n.
  *
- * `isNamed` if a rule before these says whose chain it is.
+ * `isNamed` if a rule before these names the Service port.
  */
 export function renderEndpointRules(
-  port: ServicePortFacts,
-  endpoints: readonly string[],
-  options: RenderOptions,
+  port: ServicePortPlan,
+  endpoints: readonly EndpointAddress[],
+  { names, node }: RenderOptions,
   isNamed = false,
 ): readonly string[] {
+  const { affinitySeconds } = port;
   const protocol = `-p ${protocolName(port.protocol)}`;
-  const sticky = endpoints.map((endpoint) => {
-    if (port.affinitySeconds === undefined) return { check: "", set: "" };
-    const list = options.names.clientList(port.name, port.protocol, endpoint);
-    const mask = options.family === "v4" ? "255.255.255.255" : "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
-    const tail = `--name ${list} --mask ${mask} --rsource`;
+  const mask = node.family === "v4" ? "255.255.255.255" : "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+  const targets = endpoints.map(({ address, port: number }) => {
+    const text = addressAndPort(address, number);
+    const target = `-j DNAT --to-destination ${text}`;
+    if (affinitySeconds === undefined) return { check: "", set: "", target };
+    const list = `--name ${names.clientList(port.name, port.protocol, text)} --mask ${mask} --rsource`;
     return {
-      check: `-m recent --rcheck --seconds ${port.affinitySeconds} --reap ${tail}`,
-      set: `-m recent --set ${tail}`,
+      check: `-m recent --rcheck --seconds ${affinitySeconds} --reap ${list}`,
+      set: `-m recent --set ${list}`,
+      target,
     };
   });
-  const target = (endpoint: string): string => `-j DNAT --to-destination ${endpoint}`;
-  const rules: string[] = [];
-  if (port.affinitySeconds !== undefined) {
-    for (const [at, endpoint] of endpoints.entries()) {
-      rules.push(rule(protocol, sticky[at]?.check ?? "", sticky[at]?.set ?? "", target(endpoint)));
-    }
-  }
-  for (const [at, endpoint] of endpoints.entries()) {
-    const remaining = endpoints.length - at;
-    // The first rule says whose chain it is. On each rule a comment would double what iptables-nft has to load, and
-    // iptables-legacy, which takes 288 bytes for one, copies all of them at each change.
-    const note = at === 0 && !isNamed ? comment(port.name) : "";
-    rules.push(rule(protocol, note, remaining > 1 ? oneIn(remaining) : "", sticky[at]?.set ?? "", target(endpoint)));
-  }
-  return rules;
+  const sticky = affinitySeconds === undefined ? [] : targets;
+  return [
+    ...sticky.map(({ check, set, target }) => rule(protocol, check, set, target)),
+    ...targets.map(({ set, target }, index) => {
+      const remaining = targets.length - index;
+      // Only the first rule names its Service port. A comment on each rule would double what iptables-nft has to load,
+      // and iptables-legacy, which needs 288 bytes for one, copies all of them at each change.
+      const note = index === 0 && !isNamed ? comment(port.name) : "";
+      return rule(protocol, note, remaining > 1 ? oneIn(remaining) : "", set, target);
+    }),
+  ];
 }

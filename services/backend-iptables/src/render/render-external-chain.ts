@@ -1,32 +1,41 @@
+import type { EndpointSetName, Route } from "@kpng/service-plan/service-plan.ts";
+import type { Routes } from "./port-chains.ts";
 import type { RenderOptions } from "./render-options.ts";
-import type { PortPlan } from "./render-service.ts";
-import { comment, ifLocal, rule } from "./rule.ts";
-import type { ServicePortFacts } from "./service-port.ts";
+import { comment, ifPod, rule } from "./rule.ts";
 
 /**
- * Renders the chain of what is sent to a node port, an external IP or a load-balancer IP.
- *
- * Policy Cluster: the endpoint may be on another node, so its answer must come back here: masquerade. Policy Local: the
- * client's address is kept; but pods and the node itself are treated as if they had gone out to the load balancer and come
- * back in, and may use all endpoints. The node's own connections are masqueraded, because the address that they were
- * sent to may be one of its own and so be their source.
+ * Renders the chain of packets to a node port, an external IP or a load-balancer IP: first the senders whose route
+ * differs from that of outside clients, then all others. Packets that reach its end are dropped or refused by filter
+ * EXTERNAL-SERVICES.
  */
-export function renderExternalChain(port: ServicePortFacts, plan: PortPlan, options: RenderOptions): readonly string[] {
-  const masquerade = `-j ${options.names.fixed("MARK-MASQ")}`;
+export function renderExternalChain(
+  name: string,
+  { pod, node, outside }: Routes,
+  chains: ReadonlyMap<EndpointSetName, string>,
+  { names, node: { podTraffic } }: RenderOptions,
+): readonly string[] {
+  const masquerade = `-j ${names.fixed("MARK-MASQ")}`;
   const rules: string[] = [];
-  if (!port.isExternalLocal) {
-    rules.push(rule(comment(`masquerade traffic for ${port.name} external destinations`), masquerade));
-  } else if (plan.clusterChain !== undefined) {
-    const toCluster = `-j ${plan.clusterChain}`;
-    if (options.localTraffic !== undefined) {
-      const match = ifLocal(options.localTraffic);
-      const note = comment(`pod traffic for ${port.name} external destinations`);
-      rules.push(rule(match.source, match.interface, note, toCluster));
-    }
-    const fromNode = "-m addrtype --src-type LOCAL";
-    const note = (verb: string): string => comment(`${verb} LOCAL traffic for ${port.name} external destinations`);
-    rules.push(rule(note("masquerade"), fromNode, masquerade), rule(note("route"), fromNode, toCluster));
+  if (podTraffic !== undefined && pod.kind === "balance" && !isSameRoute(pod, outside)) {
+    const match = ifPod(podTraffic);
+    const note = comment(`pod traffic for ${name} external destinations`);
+    if (pod.isMasqueraded) rules.push(rule(match.source, match.interface, note, masquerade));
+    rules.push(rule(match.source, match.interface, note, `-j ${chains.get(pod.set)}`));
   }
-  if (plan.outsideChain !== undefined) rules.push(`-j ${plan.outsideChain}`);
-  return rules;
+  if (node.kind === "balance" && !isSameRoute(node, outside)) {
+    const match = "-m addrtype --src-type LOCAL";
+    const note = (verb: string): string => comment(`${verb} LOCAL traffic for ${name} external destinations`);
+    if (node.isMasqueraded) rules.push(rule(note("masquerade"), match, masquerade));
+    rules.push(rule(note("route"), match, `-j ${chains.get(node.set)}`));
+  }
+  if (outside.kind !== "balance") return rules;
+  if (outside.isMasqueraded) {
+    rules.push(rule(comment(`masquerade traffic for ${name} external destinations`), masquerade));
+  }
+  return [...rules, `-j ${chains.get(outside.set)}`];
+}
+
+function isSameRoute(a: Route, b: Route): boolean {
+  if (a.kind !== "balance" || b.kind !== "balance") return a.kind === b.kind;
+  return a.set === b.set && a.isMasqueraded === b.isMasqueraded;
 }

@@ -1,41 +1,28 @@
-import ipaddr from "ipaddr.js";
+import type { Frontend } from "@kpng/service-plan/service-plan.ts";
 import type { RenderOptions } from "./render-options.ts";
 import { comment, host, rule } from "./rule.ts";
-import type { LoadBalancerIP, ServicePortFacts } from "./service-port.ts";
 
 /**
- * Renders the chain that lets only some clients go on to a load-balancer IP. Who gets to its end has not been
- * given an endpoint, and is dropped by filter PROXY-FIREWALL.
+ * Renders the chain that lets only some clients pass to a load-balancer IP. Packets that reach its end have no
+ * endpoint, and filter PROXY-FIREWALL drops them.
+ *
+ * `filtered` are the port's frontends with source ranges, at least one.
  */
 export function renderFirewallChain(
-  port: ServicePortFacts,
+  name: string,
+  filtered: readonly Frontend[],
   externalChain: string,
-  options: RenderOptions,
+  { names, node: { family } }: RenderOptions,
 ): readonly string[] {
-  const filtered = port.loadBalancerIPs.filter(({ sourceRanges }) => sourceRanges !== undefined);
-  const note = comment(`${port.name} loadbalancer IP`);
-  const isForAll = filtered.every((ip) => String(ip.sourceRanges) === String(filtered[0]?.sourceRanges));
-  const rules: string[] = [];
-  const allow = (source: string, destination: string): void => {
-    rules.push(rule(`-s ${source}`, destination, note, `-j ${externalChain}`));
-  };
+  const note = comment(`${name} loadbalancer IP`);
   // Kubernetes has one list of ranges for all addresses; a state file may have one for each.
-  for (const ip of isForAll ? filtered.slice(0, 1) : filtered) {
-    const destination = isForAll ? "" : `-d ${host(options.family, ip.address)}`;
-    for (const range of ip.sourceRanges ?? []) allow(range, destination);
-    if (!isNodeAllowed(ip, options.nodeAddress)) continue;
-    // The load balancer's address is often one of the node's own: what the node sends there comes from it.
-    for (const own of isForAll ? filtered : [ip]) allow(host(options.family, own.address), destination);
-  }
-  rules.push(comment(`other traffic to ${port.name} will be dropped by ${options.names.fixed("PROXY-FIREWALL")}`));
-  return rules;
-}
-
-function isNodeAllowed({ sourceRanges = [] }: LoadBalancerIP, nodeAddress: string | undefined): boolean {
-  if (nodeAddress === undefined) return false;
-  const address = ipaddr.parse(nodeAddress);
-  return sourceRanges.some((range) => {
-    const [network, length] = ipaddr.parseCIDR(range);
-    return network.kind() === address.kind() && address.match(network, length);
+  const isForAll = filtered.every(({ sources }) => sources === filtered[0]?.sources);
+  const allowed = (isForAll ? filtered.slice(0, 1) : filtered).flatMap(({ address = "", sources }) => {
+    const destination = isForAll ? "" : `-d ${host(family, address)}`;
+    const own = sources?.ownAddresses.map((each) => host(family, each)) ?? [];
+    return [...(sources?.ranges ?? []), ...own].map((source) =>
+      rule(`-s ${source}`, destination, note, `-j ${externalChain}`),
+    );
   });
+  return [...allowed, comment(`other traffic to ${name} will be dropped by ${names.fixed("PROXY-FIREWALL")}`)];
 }

@@ -1,26 +1,25 @@
 import { expect, test } from "vitest";
-import { renderOptions } from "../testing/options.ts";
+import { type OptionParts, renderOptions } from "../testing/options.ts";
 import { renderJumps } from "./jumps.ts";
 import { renderFixedChains } from "./render-fixed-chains.ts";
-import type { RenderOptions } from "./render-options.ts";
 
 const notes = / ?-m comment --comment "[^"]*"/g;
-const fixed = (id: `nat ${string}` | `filter ${string}`, parts: Partial<RenderOptions> = {}) => {
+const fixed = (id: `nat ${string}` | `filter ${string}`, parts: OptionParts = {}) => {
   const rules = renderFixedChains(renderOptions(parts)).get(id);
   return rules && [...rules.head, ...rules.tail].map((rule) => rule.replace(notes, "").trim());
 };
 
 const local = "-m addrtype --dst-type LOCAL -j KPNG-NODEPORTS";
-const nodePorts: readonly { name: string; parts: Partial<RenderOptions>; rules: readonly string[] }[] = [
+const nodePorts: readonly { name: string; parts: OptionParts; rules: readonly string[] }[] = [
   { name: "on every address", parts: {}, rules: [local] },
-  { name: "not on localhost", parts: { isLocalhostNodePorts: false }, rules: [`! -d 127.0.0.0/8 ${local}`] },
-  { name: "never on localhost of IPv6", parts: { family: "v6" }, rules: [`! -d ::1/128 ${local}`] },
+  { name: "not on localhost", parts: { node: { isLoopbackNodePorts: false } }, rules: [`! -d 127.0.0.0/8 ${local}`] },
+  { name: "never on localhost of IPv6", parts: { node: { family: "v6" } }, rules: [`! -d ::1/128 ${local}`] },
   {
     name: "on some addresses",
-    parts: { nodePortAddresses: ["192.168.0.2", "192.168.0.3"] },
+    parts: { node: { nodePortAddresses: ["192.168.0.2", "192.168.0.3"] } },
     rules: ["-d 192.168.0.2/32 -j KPNG-NODEPORTS", "-d 192.168.0.3/32 -j KPNG-NODEPORTS"],
   },
-  { name: "on none", parts: { nodePortAddresses: [] }, rules: [] },
+  { name: "on none", parts: { node: { nodePortAddresses: [] } }, rules: [] },
 ];
 test.each(nodePorts)("node ports answer $name", ({ parts, rules }) => {
   expect(fixed("nat KPNG-SERVICES", parts)).toEqual(rules);
@@ -48,12 +47,12 @@ test("the mark has the bit that was asked for, and is taken away before the masq
 
 test("the guard of 127.0.0.1 is rendered for IPv4 while route_localnet is set, and records whether kpng set it", () => {
   expect(fixed("filter KPNG-LOCALNET")).toHaveLength(1);
-  const guard = (localnetGuard: RenderOptions["localnetGuard"]) =>
+  const guard = (localnetGuard: "ours" | "others") =>
     renderFixedChains(renderOptions({ localnetGuard })).get("filter KPNG-LOCALNET")?.head[0];
   expect(guard("others")).not.toContain("kpng set route_localnet");
   expect(guard("ours")).toContain("kpng set route_localnet");
   expect(fixed("filter KPNG-LOCALNET", { localnetGuard: "none" })).toBeUndefined();
-  expect(fixed("filter KPNG-LOCALNET", { family: "v6" })).toBeUndefined();
+  expect(fixed("filter KPNG-LOCALNET", { node: { family: "v6" } })).toBeUndefined();
 });
 
 test("packets are counted where there are counters, each connection once", () => {

@@ -1,14 +1,14 @@
 import type { RenderOptions } from "./render-options.ts";
-import { comment, markBits, masquerade, rule } from "./rule.ts";
+import { comment, host, markBits, masquerade, rule } from "./rule.ts";
 import { type ChainId, chainId } from "./table.ts";
 
-/** What stands in a chain whatever the Services are: before and after the rules that they add. */
+/** The rules of a chain that do not depend on the Services: before and after the rules of the Services. */
 export interface FixedRules {
   readonly head: readonly string[];
   readonly tail: readonly string[];
 }
 
-/** Renders all chains that exist whatever the Services are. Pure. */
+/** Renders all chains that do not depend on the Services. Pure. */
 export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, FixedRules> {
   const { names, masqueradeMark, isConntrackLiberal } = options;
   const nat = (name: Parameters<typeof names.fixed>[0]): ChainId => chainId("nat", names.fixed(name));
@@ -26,7 +26,7 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
       filter("FORWARD"),
       {
         head: [
-          // A late packet that conntrack does not know leaves with the pod's address, and the client resets.
+          // A late packet that conntrack does not know would leave with the pod's address, and the client would reset.
           ...(isConntrackLiberal
             ? []
             : [rule("-m conntrack --ctstate INVALID", counting(options.counters?.invalidDropped), "-j DROP")]),
@@ -47,7 +47,7 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
         head: [
           rule(unmarked, "-m conntrack --ctstate DNAT", `-j ${names.fixed("HAIRPIN")}`),
           rule(unmarked, "-j RETURN"),
-          // Without the mark it is not masqueraded again if it comes by a second time, wrapped by IPsec or VXLAN.
+          // Without the mark, a packet that passes a second time, wrapped by IPsec or VXLAN, is not masqueraded again.
           `-j MARK --set-xmark 0x${masqueradeMark.toString(16)}/0x0`,
           rule(comment("kpng service traffic requiring SNAT"), masquerade),
         ],
@@ -57,7 +57,7 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
   ]);
 }
 
-/** In the comment of the guard's rule if kpng set route_localnet, so that a later cleanup resets it. */
+/** Part of the comment of the guard's rule if kpng set route_localnet, so that a later cleanup resets it. */
 export const localnetMarker = "kpng set route_localnet";
 
 /**
@@ -71,7 +71,7 @@ function localnet({ masqueradeMark, counters, localnetGuard }: RenderOptions): F
     "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
   );
   if (counters === undefined) return { head: [drop], tail: [] };
-  // Counts and does nothing else. nat has given it an endpoint and the mark, as it does with all that comes from localhost.
+  // Only counts. Table nat has given the packet an endpoint and the mark, as it does with every packet from localhost.
   const count = rule(
     "-s 127.0.0.0/8",
     comment("connections to node ports on localhost"),
@@ -87,15 +87,16 @@ function counting(name: string | undefined): string {
   return name === undefined ? "" : `-m nfacct --nfacct-name ${name}`;
 }
 
-/** Last in SERVICES: an address of a Service may be one of the node's own, and must win over a node port. */
-function nodePortJumps(options: RenderOptions): readonly string[] {
+/**
+ * The jumps are the last rules of SERVICES: an address of a Service may be one of the node's own and takes precedence.
+ */
+function nodePortJumps({ names, node }: RenderOptions): readonly string[] {
+  const { family, nodePortAddresses, isLoopbackNodePorts } = node;
   const note = comment("kpng service nodeports; NOTE: this must be the last rule in this chain");
-  const jump = `-j ${options.names.fixed("NODEPORTS")}`;
-  const isV4 = options.family === "v4";
-  if (options.nodePortAddresses === "all") {
-    const isLoopbackServed = isV4 && options.isLocalhostNodePorts;
-    const notLoopback = isLoopbackServed ? "" : `! -d ${isV4 ? "127.0.0.0/8" : "::1/128"}`;
+  const jump = `-j ${names.fixed("NODEPORTS")}`;
+  if (nodePortAddresses === "all") {
+    const notLoopback = isLoopbackNodePorts ? "" : `! -d ${family === "v4" ? "127.0.0.0/8" : "::1/128"}`;
     return [rule(notLoopback, note, "-m addrtype --dst-type LOCAL", jump)];
   }
-  return options.nodePortAddresses.map((address) => rule(`-d ${address}/${isV4 ? 32 : 128}`, note, jump));
+  return nodePortAddresses.map((address) => rule(`-d ${host(family, address)}`, note, jump));
 }

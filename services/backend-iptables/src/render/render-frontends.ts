@@ -1,68 +1,101 @@
+import type { Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { addressBucket, nodePortBucket, wholeList } from "./dispatch.ts";
+import type { PortChains } from "./port-chains.ts";
 import type { RenderOptions } from "./render-options.ts";
-import type { ListedRule, PortPlan } from "./render-service.ts";
+import type { ListedRule } from "./rendered-service.ts";
 import { comment, host, protocolName, reject, rule } from "./rule.ts";
-import type { ServicePortFacts } from "./service-port.ts";
 import { chainId } from "./table.ts";
 
 /**
- * Renders the rules that lead from a Service's addresses to its chains, and those that refuse or drop what no chain takes.
- *
- * Refused: no usable endpoint exists in the cluster. Dropped: policy Local, and endpoints exist on other nodes only, to
- * which a load balancer should have sent it. nat cannot do either, so such a packet passes nat and meets filter.
+ * Renders the rules that lead from a Service port's frontends to its chains, and the rules that refuse or drop the
+ * packets that no chain takes. Table nat cannot do either, so such a packet passes nat and is stopped in filter.
  */
-export function renderFrontends(port: ServicePortFacts, plan: PortPlan, options: RenderOptions): readonly ListedRule[] {
-  const { names, family } = options;
-  const listed: ListedRule[] = [];
-  const protocol = protocolName(port.protocol);
-  const service = (address: string, note: string, target: string): string =>
-    rule(
-      `-d ${host(family, address)}`,
-      `-p ${protocol}`,
-      comment(`${port.name} ${note}`),
-      `-m ${protocol} --dport ${port.port}`,
-      `-j ${target}`,
-    );
-  const serve = (address: string, note: string, chain: string): void => {
-    listed.push({ list: addressBucket("SERVICES", names, family, address), rule: service(address, note, chain) });
-  };
-  const filterList = (name: "SERVICES" | "EXTERNAL-SERVICES" | "PROXY-FIREWALL") =>
-    wholeList(chainId("filter", names.fixed(name)));
-  const verdict = port.hasEndpoints ? "DROP" : reject(family);
-  const why = port.hasEndpoints ? "has no local endpoints" : "has no endpoints";
+export function renderFrontends(
+  port: ServicePortPlan,
+  chains: PortChains,
+  options: RenderOptions,
+): readonly ListedRule[] {
+  return port.frontends.flatMap((frontend) => {
+    if (frontend.kind === "clusterIP") return renderClusterIP(port, frontend, chains, options);
+    return [
+      ...(chains.external === undefined ? [] : renderServed(port, frontend, chains.external, chains.firewall, options)),
+      ...renderVerdict(port, frontend, options),
+    ];
+  });
+}
 
-  for (const address of port.clusterIPs) {
-    if (plan.internalChain !== undefined) serve(address, "cluster IP", plan.internalChain);
-    else listed.push({ list: filterList("SERVICES"), rule: service(address, why, verdict) });
+function renderClusterIP(
+  port: ServicePortPlan,
+  frontend: Frontend,
+  { sets }: PortChains,
+  options: RenderOptions,
+): readonly ListedRule[] {
+  const { address = "", routes } = frontend;
+  const { names, node } = options;
+  if (routes.outside.kind !== "balance") return renderVerdict(port, frontend, options);
+  const list = addressBucket("SERVICES", names, node.family, address);
+  return [{ list, rule: addressRule(port, frontend, "cluster IP", `${sets.get(routes.outside.set)}`, options) }];
+}
+
+const notes = { externalIP: "external IP", loadBalancerIP: "loadbalancer IP" } as const;
+
+/** Rules of a frontend from which some sender gets an endpoint. */
+function renderServed(
+  port: ServicePortPlan,
+  frontend: Frontend,
+  externalChain: string,
+  firewallChain: string,
+  options: RenderOptions,
+): readonly ListedRule[] {
+  const { kind, address, protocol, port: number, sources } = frontend;
+  const { names, node } = options;
+  if (kind === "clusterIP" || kind === "nodePort" || address === undefined) {
+    const match = `-m ${protocolName(protocol)} --dport ${number}`;
+    const jump = rule(`-p ${protocolName(protocol)}`, comment(port.name), match, `-j ${externalChain}`);
+    return [{ list: nodePortBucket(names, protocol, number), rule: jump }];
   }
-  const external = [
-    ...port.externalIPs.map((address) => ({ address, note: "external IP", sourceRanges: undefined })),
-    ...port.loadBalancerIPs.map((ip) => ({ ...ip, note: "loadbalancer IP" })),
+  const list = addressBucket("SERVICES", names, node.family, address);
+  if (sources === undefined) {
+    return [{ list, rule: addressRule(port, frontend, notes[kind], externalChain, options) }];
+  }
+  const note = `traffic not accepted by ${firewallChain}`;
+  return [
+    { list, rule: addressRule(port, frontend, notes[kind], firewallChain, options) },
+    { list: filterList("PROXY-FIREWALL", options), rule: addressRule(port, frontend, note, "DROP", options) },
   ];
-  for (const { address, note, sourceRanges } of external) {
-    if (plan.externalChain !== undefined) {
-      serve(address, note, sourceRanges === undefined ? plan.externalChain : plan.firewallChain);
-      if (sourceRanges !== undefined) {
-        const barred = service(address, `traffic not accepted by ${plan.firewallChain}`, "DROP");
-        listed.push({ list: filterList("PROXY-FIREWALL"), rule: barred });
-      }
-    }
-    if (plan.outsideChain === undefined) {
-      listed.push({ list: filterList("EXTERNAL-SERVICES"), rule: service(address, why, verdict) });
-    }
-  }
-  if (port.nodePort !== 0) {
-    const dport = `-m ${protocol} --dport ${port.nodePort}`;
-    if (plan.externalChain !== undefined) {
-      // Source ranges do not hold for node ports: kube-proxy's behaviour, which clusters rely on.
-      const jump = rule(`-p ${protocol}`, comment(port.name), dport, `-j ${plan.externalChain}`);
-      listed.push({ list: nodePortBucket(names, port.protocol, port.nodePort), rule: jump });
-    }
-    if (plan.outsideChain === undefined) {
-      const local = "-m addrtype --dst-type LOCAL";
-      const refuse = rule(`-p ${protocol}`, comment(`${port.name} ${why}`), local, dport, `-j ${verdict}`);
-      listed.push({ list: filterList("EXTERNAL-SERVICES"), rule: refuse });
-    }
-  }
-  return listed;
+}
+
+/** The rule that refuses or drops packets of outside clients; none if they get an endpoint. */
+function renderVerdict(port: ServicePortPlan, frontend: Frontend, options: RenderOptions): readonly ListedRule[] {
+  const { kind, protocol, port: number, routes } = frontend;
+  if (routes.outside.kind === "balance") return [];
+  const isRefused = routes.outside.kind === "refuse";
+  const verdict = isRefused ? reject(options.node.family) : "DROP";
+  const note = isRefused ? "has no endpoints" : "has no local endpoints";
+  const list = filterList(kind === "clusterIP" ? "SERVICES" : "EXTERNAL-SERVICES", options);
+  if (kind !== "nodePort") return [{ list, rule: addressRule(port, frontend, note, verdict, options) }];
+  const match = [`-m addrtype --dst-type LOCAL`, `-m ${protocolName(protocol)} --dport ${number}`];
+  return [
+    { list, rule: rule(`-p ${protocolName(protocol)}`, comment(`${port.name} ${note}`), ...match, `-j ${verdict}`) },
+  ];
+}
+
+function addressRule(
+  { name }: ServicePortPlan,
+  { address = "", protocol, port }: Frontend,
+  note: string,
+  target: string,
+  { node }: RenderOptions,
+): string {
+  return rule(
+    `-d ${host(node.family, address)}`,
+    `-p ${protocolName(protocol)}`,
+    comment(`${name} ${note}`),
+    `-m ${protocolName(protocol)} --dport ${port}`,
+    `-j ${target}`,
+  );
+}
+
+function filterList(name: "SERVICES" | "EXTERNAL-SERVICES" | "PROXY-FIREWALL", { names }: RenderOptions) {
+  return wholeList(chainId("filter", names.fixed(name)));
 }

@@ -1,8 +1,8 @@
 import type { ViewEndpoint } from "@kpng/model/node-view.ts";
 import { endpoint, port, type ServiceParts, service } from "@kpng/model/testing/views.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { describe, expect, test } from "vitest";
 import { rulesOf } from "../testing/rules-of.ts";
-import type { RenderOptions } from "./render-options.ts";
 
 const here = (address: string): ViewEndpoint =>
   endpoint(address, { ports: [{ name: "", port: 8080 }], isOnNode: true, use: { cluster: true, local: true } });
@@ -17,7 +17,7 @@ const to = (address: string): string => `-j DNAT --to-destination ${address}:808
 interface Row {
   readonly name: string;
   readonly parts: ServiceParts;
-  readonly options?: Partial<RenderOptions>;
+  readonly node?: Partial<NodePlan>;
   readonly rules: readonly string[];
 }
 
@@ -72,13 +72,13 @@ const clusterIP: readonly Row[] = [
   {
     name: "masquerade-all marks every client",
     parts: { endpoints: [away("10.0.1.1")] },
-    options: { isMasqueradeAll: true },
+    node: { isMasqueradeAll: true },
     rules: [`${bucket} -j SVC`, `SVC: -d ${ip}/32 tcp --dport 80 -j MARK-MASQ`, `SVC: -p tcp ${to("10.0.1.1")}`],
   },
   {
     name: "pods can be told by their interface",
     parts: { endpoints: [away("10.0.1.1")] },
-    options: { localTraffic: { kind: "interface", pattern: "veth+" } },
+    node: { podTraffic: { kind: "interfacePrefix", prefix: "veth" } },
     rules: [
       `${bucket} -j SVC`,
       `SVC: -d ${ip}/32 ! -i veth+ tcp --dport 80 -j MARK-MASQ`,
@@ -86,15 +86,15 @@ const clusterIP: readonly Row[] = [
     ],
   },
   {
-    name: "where nothing tells pods, nobody is marked",
+    name: "where pods cannot be recognized, no packet is marked",
     parts: { endpoints: [away("10.0.1.1")] },
-    options: { localTraffic: undefined },
+    node: { podTraffic: undefined },
     rules: [`${bucket} -j SVC`, `SVC: -p tcp ${to("10.0.1.1")}`],
   },
   {
     name: "affinity is looked up for all endpoints before the dice are thrown, and set either way",
     parts: { clientIPAffinitySeconds: 60, endpoints: [away("10.0.1.1"), away("10.0.1.2")] },
-    options: { localTraffic: undefined },
+    node: { podTraffic: undefined },
     rules: [
       `${bucket} -j SVC`,
       ...["10.0.1.1", "10.0.1.2"].map(
@@ -241,14 +241,14 @@ const external: readonly Row[] = [
 ];
 
 describe("cluster IPs", () => {
-  test.each(clusterIP)("$name", ({ parts, options, rules }) => {
-    expect(rulesOf(service("ns/web", parts), options)).toEqual(rules);
+  test.each(clusterIP)("$name", ({ parts, node, rules }) => {
+    expect(rulesOf(service("ns/web", parts), { node })).toEqual(rules);
   });
 });
 
 describe("addresses that the outside can reach", () => {
-  test.each(external)("$name", ({ parts, options, rules }) => {
-    expect(rulesOf(service("ns/web", parts), options)).toEqual(rules);
+  test.each(external)("$name", ({ parts, node, rules }) => {
+    expect(rulesOf(service("ns/web", parts), { node })).toEqual(rules);
   });
 });
 
@@ -267,7 +267,9 @@ test("ports are told apart by name and protocol; an endpoint that names no proto
       ],
     }),
   ];
-  const shown = rulesOf(service("ns/dns", { ports, endpoints, portHasEndpoints: [] }), { localTraffic: undefined });
+  const shown = rulesOf(service("ns/dns", { ports, endpoints, portHasEndpoints: [] }), {
+    node: { podTraffic: undefined },
+  });
   expect(shown).toEqual([
     `nat IP-10.96.0.0: -d ${ip}/32 udp --dport 53 -j SVC`,
     `filter SERVICES: -d ${ip}/32 tcp --dport 53 -j REJECT`,
@@ -280,7 +282,9 @@ test("ports are told apart by name and protocol; an endpoint that names no proto
 test("IPv6 has its own addresses, masks and errors", () => {
   const endpoints = [endpoint("fd00::7", { ports: [{ name: "", port: 8080 }] })];
   const parts = { ips: [ip, "fd00:96::a"], endpoints, externalIPs: ["2001:db8::9", "1.1.1.1"] };
-  expect(rulesOf(service("ns/web", parts), { family: "v6" }).map((text) => text.replace(/IP-\S{16}:/, "IP:"))).toEqual([
+  expect(
+    rulesOf(service("ns/web", parts), { node: { family: "v6" } }).map((text) => text.replace(/IP-\S{16}:/, "IP:")),
+  ).toEqual([
     "nat IP: -d fd00:96::a/128 tcp --dport 80 -j SVC",
     "nat IP: -d 2001:db8::9/128 tcp --dport 80 -j EXT",
     "SVC: ! -s fd00:10::/64 -d fd00:96::a/128 tcp --dport 80 -j MARK-MASQ",

@@ -1,16 +1,16 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import type { LocalTraffic } from "./render-options.ts";
+import type { PodTraffic } from "@kpng/service-plan/service-plan.ts";
 
-// Parts of rules, in the form and in the order in which iptables-save prints them (1.8.9, -nft and -legacy alike):
-// source, destination, interface, protocol, then matches. So that what stands in the kernel is compared as text.
+// Parts of rules, in the form and order in which iptables-save prints them (1.8.9, -nft and -legacy alike): source,
+// destination, interface, protocol, then matches. Installed rules can then be compared as text.
 
-/** The longest comment that the kernel takes, 256 bytes with its end. */
+/** The longest comment that the kernel accepts: 256 bytes with the zero at its end. */
 const maxCommentLength = 255;
 
 /** *Shape:* `-m comment --comment "ns/name:port cluster IP"`. */
 export function comment(text: string): string {
-  // A name from a state file may hold anything; what a quoted argument cannot hold as it is becomes a question mark.
+  // A name from a state file may contain any character; those that need escaping in quotes become question marks.
   return `-m comment --comment "${text.replace(/[^ !#-&(-[\]-~]/g, "?").slice(0, maxCommentLength)}"`;
 }
 
@@ -19,16 +19,13 @@ export function host(family: Family, address: string): string {
   return `${address}/${family === "v4" ? 32 : 128}`;
 }
 
-/** An endpoint as `--to-destination` takes it: `10.0.0.1:80`, `[fd00::1]:80`. */
-export function addressAndPort(family: Family, address: string, port: number): string {
-  return family === "v4" ? `${address}:${port}` : `[${address}]:${port}`;
-}
-
 export function protocolName(protocol: Protocol): string {
   return protocol.toLowerCase();
 }
 
-/** The probability of one in `count` as the kernel rounds it, in units of 2⁻³¹, and iptables-save prints it. */
+/**
+ * Matches one packet in `count`. The kernel rounds the probability to units of 2⁻³¹, and iptables-save prints it so.
+ */
 export function oneIn(count: number): string {
   return `-m statistic --mode random --probability ${(Math.round(2 ** 31 / count) / 2 ** 31).toFixed(11)}`;
 }
@@ -39,32 +36,39 @@ export function markBits(mark: number): string {
 }
 
 /**
- * Gives a connection the node's address. The source port is random, because two CPUs that pick the next free one at the
- * same moment lose a packet (`--random-fully`, iptables 1.6.2).
+ * The target that gives a connection the node's address. The source port is random, because two CPUs that choose the
+ * next free port at the same moment lose a packet (`--random-fully`, iptables 1.6.2).
  */
 export const masquerade = "-j MASQUERADE --random-fully";
 
-/** A rule's target that refuses with an error to the client. */
+/** The target that refuses a packet with an error to the client. */
 export function reject(family: Family): string {
   return `REJECT --reject-with ${family === "v4" ? "icmp-port-unreachable" : "icmp6-port-unreachable"}`;
 }
 
-/** Where the match for a pod's packets goes in a rule; "" in the places that this way of telling does not need. */
-export interface LocalMatch {
+/** The match for the packets of pods, in the two places of a rule where it may be; "" in the other. */
+export interface PodMatch {
   /** Before the destination. */
   readonly source: string;
   /** After the destination. */
   readonly interface: string;
 }
 
-export function ifLocal(local: LocalTraffic): LocalMatch {
-  return local.kind === "source"
-    ? { source: `-s ${local.cidr}`, interface: "" }
-    : { source: "", interface: `-i ${local.pattern}` };
+export function ifPod(traffic: PodTraffic): PodMatch {
+  switch (traffic.kind) {
+    case "source":
+      return { source: `-s ${traffic.cidr}`, interface: "" };
+    case "interface":
+      return { source: "", interface: `-i ${traffic.name}` };
+    case "interfacePrefix":
+      return { source: "", interface: `-i ${traffic.prefix}+` };
+  }
 }
 
-export function ifNotLocal(local: LocalTraffic): LocalMatch {
-  const match = ifLocal(local);
+/** Matches everything if pods cannot be recognized. */
+export function ifNotPod(traffic: PodTraffic | undefined): PodMatch {
+  if (traffic === undefined) return { source: "", interface: "" };
+  const match = ifPod(traffic);
   return {
     source: match.source === "" ? "" : `! ${match.source}`,
     interface: match.interface === "" ? "" : `! ${match.interface}`,

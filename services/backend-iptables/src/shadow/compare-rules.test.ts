@@ -77,7 +77,7 @@ async function compare(theirs: string) {
     family: "v4",
     view: whole,
     facts,
-    localTraffic: options.localTraffic,
+    podTraffic: options.node.podTraffic,
     nodeAddress: "192.168.0.2",
   } as const;
   const both = { kubeProxy: theirs, kpng: ourRules(rules.bodies, options) };

@@ -2,7 +2,7 @@ import type { Family } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { TracedPacket } from "@kpng/packet-tracer/trace.ts";
-import type { LocalTraffic } from "../render/render-options.ts";
+import type { PodTraffic } from "@kpng/service-plan/service-plan.ts";
 import type { Frontend, FrontendKey } from "./frontends.ts";
 import type { NodeFacts } from "./node-facts.ts";
 import { pickInside, pickStranger } from "./pick-address.ts";
@@ -23,8 +23,8 @@ export interface ProbeWorld {
   readonly family: Family;
   readonly view: NodeView;
   readonly facts: NodeFacts;
-  /** How our rules tell pods from others. */
-  readonly localTraffic: LocalTraffic | undefined;
+  /** How our rules recognize pods. */
+  readonly podTraffic: PodTraffic | undefined;
   /** The node's address; undefined if unknown. */
   readonly nodeAddress: string | undefined;
 }
@@ -93,7 +93,7 @@ function* clientsOf(
   ownEndpoints: readonly string[],
   world: ProbeWorld,
 ): Generator<Client, void, void> {
-  const { facts, localTraffic } = world;
+  const { facts, podTraffic } = world;
   const isLocal = facts.localCIDRs.some((cidr) => isIn(destination, cidr));
   // What a node sends to an address of its own, it sends from that address.
   const nodeSource = isLocal ? destination : (world.nodeAddress ?? facts.addresses[0]);
@@ -105,8 +105,10 @@ function* clientsOf(
   const outside = pickStranger(world.family, ranges);
   if (outside !== undefined) yield { sender: "outside", source: outside, inInterface: facts.outInterface(outside) };
   const pod = podRange === undefined ? ownEndpoints[0] : pickInside(podRange, sources);
-  const podLink = (address: string): string =>
-    localTraffic?.kind === "interface" ? localTraffic.pattern.replace(/\+$/, "0") : facts.outInterface(address);
+  const podLink = (address: string): string => {
+    if (podTraffic?.kind === "interface") return podTraffic.name;
+    return podTraffic?.kind === "interfacePrefix" ? `${podTraffic.prefix}0` : facts.outInterface(address);
+  };
   if (pod !== undefined) {
     yield { sender: "pod", source: pod, inInterface: podLink(pod) };
     for (const pattern of frontend.interfaces) {
@@ -145,11 +147,11 @@ function destinationsOf(
 }
 
 /** Where pods' addresses come from: the node's own range before the cluster's. */
-function podRangeOf({ family, view, localTraffic }: ProbeWorld): string | undefined {
+function podRangeOf({ family, view, podTraffic }: ProbeWorld): string | undefined {
   const ofNode = view.node?.podCIDRs.find((cidr) => cidr.includes(":") === (family === "v6"));
-  if (localTraffic?.kind === "source") {
+  if (podTraffic?.kind === "source") {
     const [network = ""] = (ofNode ?? "").split("/");
-    return ofNode !== undefined && isIn(network, localTraffic.cidr) ? ofNode : localTraffic.cidr;
+    return ofNode !== undefined && isIn(network, podTraffic.cidr) ? ofNode : podTraffic.cidr;
   }
   return ofNode;
 }

@@ -56,7 +56,7 @@ export class FamilyComparer {
     const kpng = options === undefined ? "" : ourRules(rules.bodies, options);
     const inputs = `${JSON.stringify([saved !== undefined, facts.localCIDRs, facts.links])}\n${saved}\n${kpng}`;
     if (this.#last !== undefined && inputs === this.#inputs) return this.#last;
-    const world = { family, view, facts, localTraffic: options?.localTraffic, nodeAddress: options?.nodeAddress };
+    const world = { family, view, facts, podTraffic: options?.node.podTraffic, nodeAddress: options?.node.nodeAddress };
     const compared = await compareRules({ kubeProxy: saved ?? "", kpng }, world, signal);
     const look = { ...compared, hasKubeProxy: saved !== undefined };
     if (signal.aborted) return look;

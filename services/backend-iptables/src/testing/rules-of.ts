@@ -1,14 +1,15 @@
 import type { ServiceView } from "@kpng/model/node-view.ts";
-import type { RenderOptions } from "../render/render-options.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
 import { renderService } from "../render/render-service.ts";
-import { renderOptions } from "./options.ts";
+import { type OptionParts, renderOptions } from "./options.ts";
 
 /**
- * The rules that a Service adds, for people: `SVC: rule` for its own chains, `filter SERVICES: rule` for lists, without
- * prefix, hashes and comments.
+ * Renders a Service for people: `SVC: rule` for its own chains, `filter SERVICES: rule` for lists, without prefix, hashes
+ * and comments.
  */
-export function rulesOf(service: ServiceView, parts: Partial<RenderOptions> = {}): readonly string[] {
-  const { chains, listed } = renderService(service, renderOptions(parts));
+export function rulesOf(service: ServiceView, parts: OptionParts = {}): readonly string[] {
+  const options = renderOptions(parts);
+  const { chains, listed } = renderService(planService(service, options.node), options);
   const own = [...chains].flatMap(([id, rules]) => rules.map((rule) => `${id.replace("nat ", "")}: ${rule}`));
   return [...listed.map(({ list, rule }) => `${list.id}: ${rule}`), ...own].map(plain);
 }

@@ -1,6 +1,12 @@
 import { type AddressSet, type Family, families, toAddressSet } from "@kpng/model/address.ts";
 import type { NodeView, ServiceView, ViewEndpoint, ViewNode } from "@kpng/model/node-view.ts";
-import { isExternallyAccessible, type Protocol, type Service, type ServicePort } from "@kpng/model/service.ts";
+import {
+  isExternallyAccessible,
+  type Protocol,
+  type Service,
+  type ServicePort,
+  type TrafficPolicy,
+} from "@kpng/model/service.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { makeEndpointSets } from "../endpoint-sets.ts";
@@ -61,6 +67,7 @@ function randomService(random: () => number, number: number): ServiceView {
   const pick = makePick(random);
   const chance = (probability: number): boolean => random() < probability;
   const type = pick<Service["type"]>("ClusterIP", "NodePort", "LoadBalancer", "LoadBalancer");
+  const externalTrafficPolicy = pick<TrafficPolicy>("Cluster", "Local");
   const ports = randomPorts(random, number, type !== "ClusterIP" && chance(0.8));
   const isDualStack = chance(0.7);
   const balanced = type === "LoadBalancer" ? [`198.51.100.${10 + number}`, `2001:db8:100::${10 + number}`] : undefined;
@@ -73,9 +80,9 @@ function randomService(random: () => number, number: number): ServiceView {
     ...(balanced === undefined ? {} : { loadBalancerIPs: [...balanced, ...(chance(0.1) ? bound : [])] }),
     ports,
     internalTrafficPolicy: pick("Cluster", "Local"),
-    externalTrafficPolicy: pick("Cluster", "Local"),
+    externalTrafficPolicy,
     clientIPAffinitySeconds: chance(0.2) ? 60 : undefined,
-    healthCheckNodePort: 31_000 + number,
+    healthCheckNodePort: type === "LoadBalancer" && externalTrafficPolicy === "Local" ? 31_000 + number : 0,
     ipFilters: pick(
       ...([[], [], [{ sourceRanges: ["192.0.2.16/28", "2001:db8:1::20/124"] }]] as const),
       ...([[{ sourceRanges: ["192.0.2.0/24"] }], [{ sourceRanges: ["10.1.2.0/24", "0.0.0.0/0", "::/0"] }]] as const),
