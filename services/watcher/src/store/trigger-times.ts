@@ -4,7 +4,7 @@ import type { Snapshot } from "./snapshot.ts";
 /**
  * Returns the trigger times of the slices that changed between two snapshots, in milliseconds since 1970. The
  * annotation `endpoints.kubernetes.io/last-change-trigger-time` holds when the cause of a slice's change happened, e.g.
- * in its pod.
+ * in its pod. Metrics, traces and `kpng trace` start there.
  */
 export function* triggerTimes(before: Snapshot, snapshot: Snapshot): Iterable<number> {
   for (const key of snapshot.slicesByService.changedKeys(before.slicesByService)) {
