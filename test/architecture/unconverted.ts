@@ -12,8 +12,6 @@
  */
 export const foldersNotRewritten: readonly string[] = [
   "docs/reference",
-  "proto/kpng/inspect/v1",
-  "proto/localv1",
   "services/backend-iptables",
   "services/backend-iptables/src",
   "services/backend-iptables/src/commit",
