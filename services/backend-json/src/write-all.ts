@@ -1,8 +1,5 @@
 import type { Writable } from "node:stream";
 
-/** Minimum size of a write, in characters: 10 000 small writes would cost more than formatting their lines. */
-const blockLength = 64 * 1024;
-
 /** Writes chunks in order, and waits for a slow reader. Resolves when the last one is written. */
 export async function writeAll(stream: Writable, chunks: Iterable<string>): Promise<void> {
   let block = "";
@@ -15,6 +12,9 @@ export async function writeAll(stream: Writable, chunks: Iterable<string>): Prom
   }
   if (block !== "") await write(stream, block);
 }
+
+/** Minimum size of a write, in characters: 10 000 small writes would cost more than formatting their lines. */
+const blockLength = 64 * 1024;
 
 function write(stream: Writable, text: string): Promise<void> {
   return new Promise((resolve, reject) => {

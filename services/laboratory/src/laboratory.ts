@@ -4,20 +4,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type CommandResult, runCommand, toolEnvironment } from "./run-command.ts";
 
-/** A set of namespaces that a laboratory can consist of; the first that this machine permits is used. */
-interface Isolation {
-  /** Options of unshare. */
-  readonly make: readonly string[];
-  /** Options of nsenter. */
-  readonly enter: readonly string[];
-}
-
-const asRoot: Isolation = { make: ["--mount", "--pid", "--net"], enter: ["--mount", "--pid", "--net"] };
-const asUser: Isolation = {
-  make: ["--user", "--map-root-user", ...asRoot.make],
-  enter: ["--user", "--preserve-credentials", ...asRoot.enter],
-};
-
 /** This machine permits no laboratory; the message holds the errors of `unshare`. */
 export class LaboratoryUnavailable extends Error {}
 
@@ -115,6 +101,20 @@ export class Laboratory {
     throw new Error(`${command.join(" ")}: exit status ${exitCode}: ${stderr.trim()}`);
   }
 }
+
+/** A set of namespaces that a laboratory can consist of; the first that this machine permits is used. */
+interface Isolation {
+  /** Options of unshare. */
+  readonly make: readonly string[];
+  /** Options of nsenter. */
+  readonly enter: readonly string[];
+}
+
+const asRoot: Isolation = { make: ["--mount", "--pid", "--net"], enter: ["--mount", "--pid", "--net"] };
+const asUser: Isolation = {
+  make: ["--user", "--map-root-user", ...asRoot.make],
+  enter: ["--user", "--preserve-credentials", ...asRoot.enter],
+};
 
 type StartedHolder =
   | { readonly kind: "started"; readonly holder: ChildProcess; readonly processId: number }

@@ -2,18 +2,6 @@ import { accessSync, constants } from "node:fs";
 import { Laboratory, LaboratoryUnavailable } from "./laboratory.ts";
 import { runCommand, toolEnvironment } from "./run-command.ts";
 
-/** Debian package of each tool that a laboratory needs. */
-const packageByTool: Readonly<Record<string, string>> = {
-  unshare: "util-linux",
-  nsenter: "util-linux",
-  setpriv: "util-linux",
-  ip: "iproute2",
-  "iptables-save": "iptables",
-  "iptables-restore": "iptables",
-  "ip6tables-save": "iptables",
-  "ip6tables-restore": "iptables",
-};
-
 /** An open laboratory, or the reason why this machine has none. */
 export type OpenResult =
   | { readonly kind: "open"; readonly laboratory: Laboratory }
@@ -42,6 +30,18 @@ export async function openLaboratory(say: (text: string) => void): Promise<OpenR
     return unavailable(`this user cannot create namespaces on this machine: ${error.message}`);
   }
 }
+
+/** Debian package of each tool that a laboratory needs. */
+const packageByTool: Readonly<Record<string, string>> = {
+  unshare: "util-linux",
+  nsenter: "util-linux",
+  setpriv: "util-linux",
+  ip: "iproute2",
+  "iptables-save": "iptables",
+  "iptables-restore": "iptables",
+  "ip6tables-save": "iptables",
+  "ip6tables-restore": "iptables",
+};
 
 function unavailable(reason: string): OpenResult {
   return { kind: "unavailable", reason };

@@ -5,9 +5,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CalloutError } from "./callout-error.ts";
 
-/** Folders to try, in order: /dev/shm is usually writable in a container whose root is read-only. */
-const folders = (): readonly string[] => [tmpdir(), "/dev/shm"];
-
 /**
  * Opens a file without a name, for reading and appending. It disappears when the last process closes it.
  *
@@ -38,6 +35,9 @@ export async function openUnlinkedFile(): Promise<FileHandle> {
     },
   );
 }
+
+/** Folders to try, in order: /dev/shm is usually writable in a container whose root is read-only. */
+const folders = (): readonly string[] => [tmpdir(), "/dev/shm"];
 
 /**
  * Writes text to an empty file and leaves its offset at 0, where the program that inherits it starts to read.

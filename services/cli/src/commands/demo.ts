@@ -2,7 +2,7 @@ import { Command } from "commander";
 import { printToStdout } from "../demo/print.ts";
 import { runDemo } from "../demo/run-demo.ts";
 
-/** `kpng demo`. */
+/** `kpng demo`: runs the all-IP example with real packets. */
 export function makeDemo(signal: AbortSignal): Command {
   return new Command("demo")
     .description("run an example with real packets, in network namespaces of its own")

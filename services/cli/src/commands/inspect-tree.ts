@@ -4,7 +4,10 @@ import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 
-/** Connects to the watcher that the options name, passes the connection to `work`, and closes it. */
+/**
+ * How an inspect command reaches its watcher: it connects as the options say, passes the transport to `work`, and
+ * disconnects.
+ */
 export type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
 
 /** Turns an inspect command into a command of commander. `path` is how a user calls it, for its examples. */

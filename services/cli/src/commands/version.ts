@@ -3,6 +3,9 @@ import { formatVersion } from "@kpng/process/run/version.ts";
 import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 
+/** Output of `kpng --version`. */
+export const versionText = formatVersion("kpng", packageJson.version);
+
 const outputOption: OptionSpec = {
   flags: "-o, --output <format>",
   description: "text or json",
@@ -15,10 +18,7 @@ const outputOption: OptionSpec = {
   },
 };
 
-/** Output of `kpng --version`. */
-export const versionText = formatVersion("kpng", packageJson.version);
-
-/** `kpng version`. */
+/** `kpng version`: prints the version as text or JSON. */
 export function makeVersion(): Command {
   return addOptions(new Command("version"), [outputOption])
     .description("print the version")

@@ -6,9 +6,6 @@ import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 
-/** Values of options by the names that commander gives them: `--log-level` is `logLevel`. */
-export type Options = Readonly<Record<string, unknown>>;
-
 /** Parts that every source, sink and backend of a process uses. */
 export interface CommandContext {
   readonly log: Log;
@@ -17,6 +14,9 @@ export interface CommandContext {
   /** Records traces; undefined if the environment configures no exporter. */
   readonly tracing?: Tracing | undefined;
 }
+
+/** Values of options by the names that commander gives them: `--log-level` is `logLevel`. */
+export type Options = Readonly<Record<string, unknown>>;
 
 /**
  * Makes the context of a process, passes it to `work`, and ends tracing afterwards.

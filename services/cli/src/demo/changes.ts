@@ -4,6 +4,8 @@ import { readManifest, replaceManifest, withoutEndpoint } from "./manifests.ts";
 import { elapsed, firstAnswer, isFrom, type Observation, observe } from "./observe.ts";
 import type { Print } from "./print.ts";
 
+// The steps of the demo that change manifests, and measure when packets follow the change.
+
 /** For each family: the Service's address, the one that it moves to, and the EndpointSlice with its endpoints. */
 export const families = [
   { external: "198.51.100.10", moved: "198.51.100.20", slice: "endpointslice-ipv4.yaml", podKey: "v4" },

@@ -3,7 +3,7 @@ import type { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import type { Answer } from "@kpng/laboratory/agent/request.ts";
 import type { Host } from "@kpng/laboratory/one-node.ts";
 
-/** The outcome of one packet, and when it was sent, by `performance.now()`. */
+/** The outcome of one packet of the demo's client, and when it was sent, by `performance.now()`. */
 export interface Observation {
   readonly sentAtMs: number;
   readonly answer: Answer;

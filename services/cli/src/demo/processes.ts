@@ -3,12 +3,6 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { exampleFolder } from "./manifests.ts";
 
-/** Proxy name of the example's Service. */
-export const proxyName = "allip";
-
-/** Starts a command, in a namespace or on this machine. */
-export type Start = (command: readonly string[]) => ChildProcess;
-
 /** A watcher or a backend of the demo; it runs until it is told to end. */
 export interface Running {
   readonly child: ChildProcess;
@@ -17,6 +11,12 @@ export interface Running {
   /** Standard output and standard error so far. */
   readonly output: () => string;
 }
+
+/** Proxy name of the example's Service. */
+const proxyName = "allip";
+
+/** Starts a command, in a namespace or on this machine. */
+export type Start = (command: readonly string[]) => ChildProcess;
 
 /** Starts the watcher on a folder of manifests. */
 export function startWatcher(start: Start, manifests: string, socket: string): Running {

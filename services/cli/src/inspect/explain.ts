@@ -20,6 +20,8 @@ import { inspectClient, warnUnknownNode } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
 import { decisionTable } from "./tables/decision-table.ts";
 
+// `kpng explain`: asks a watcher what a node does with a packet, and prints its steps and endpoints.
+
 const sourceNames: ReadonlyMap<string, SourceKind> = new Map([
   ["pod", SourceKind.POD],
   ["node", SourceKind.NODE],

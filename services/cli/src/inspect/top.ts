@@ -11,10 +11,7 @@ import type { InspectCommand } from "./query/inspect-command.ts";
 import { changeTable } from "./tables/change-table.ts";
 import { nodeTable } from "./tables/node-table.ts";
 
-/** Maximum rows of each table. */
-const rowCount = 10;
-
-/** `kpng top`. */
+/** `kpng top`: prints the state of a watcher every few seconds. */
 export const topCommand: InspectCommand = {
   name: "top",
   description: "live view of a watcher: its streams, the nodes that are not up to date, and the latest changes",
@@ -64,6 +61,9 @@ Examples:
     }
   },
 };
+
+/** Maximum rows of each table. */
+const rowCount = 10;
 
 /** Formats one update. Ages are relative to the current time. */
 function formatTop(

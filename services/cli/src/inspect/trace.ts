@@ -14,7 +14,7 @@ import { type InspectClient, inspectClient } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
 import { formatWaterfall } from "./waterfall.ts";
 
-/** `kpng trace`. */
+/** `kpng trace`: prints how changes reached the nodes, and the duration of each stage. */
 export const traceCommand: InspectCommand = {
   name: "trace",
   description: "how long the latest changes took to reach the nodes, stage by stage",

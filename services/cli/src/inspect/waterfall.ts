@@ -3,19 +3,6 @@ import { durationMs, formatClock, formatMs, timestampMs } from "./print/format.t
 import { formatTable, oneLine } from "./print/table.ts";
 import { formatObjects } from "./tables/change-table.ts";
 
-/** Length of the whole bar, in characters. */
-const barLength = 40;
-
-/** Has no bar: it is known only in whole seconds, by the clock of another machine. */
-const trigger = "trigger";
-
-interface StageRow {
-  readonly stage: string;
-  readonly median: number | undefined;
-  readonly p99: number | undefined;
-  readonly slowest: number | undefined;
-}
-
 /**
  * Formats how a change reached the nodes, one line per stage: median and 99th percentile of all nodes, and the time of
  * the slowest node, with a bar that begins where the previous stage ended.
@@ -70,6 +57,19 @@ export function formatWaterfall(change: Change, hasHeaders = true): string {
   const errors = change.failures.map(({ node, error }) => `failed on ${node}: ${oneLine(error)}\n`);
   const body = `${drawn.length === 0 ? "" : table}${errors.join("")}`;
   return `${head}\n${body.replaceAll(/^(?=.)/gm, "  ")}`;
+}
+
+/** Length of the whole bar, in characters. */
+const barLength = 40;
+
+/** Has no bar: it is known only in whole seconds, by the clock of another machine. */
+const trigger = "trigger";
+
+interface StageRow {
+  readonly stage: string;
+  readonly median: number | undefined;
+  readonly p99: number | undefined;
+  readonly slowest: number | undefined;
 }
 
 /** Returns the stages that are known, in their order. */

@@ -8,6 +8,7 @@ import { readProxyNames } from "./proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
 
+/** Options of `to-api` that limit and move connections. */
 const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--max-start-wait <duration>",
@@ -31,7 +32,7 @@ const connectionOptions: readonly OptionSpec[] = [
 
 const defaultListen = ["tcp://127.0.0.1:12090"];
 
-/** `kpng SOURCE to-api`. */
+/** `kpng SOURCE to-api`: serves the state to nodes, relays and people. */
 export const toApi: SinkCommand = {
   name: "to-api",
   description: "serve the state to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",

@@ -4,7 +4,7 @@ import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { readApiClientTls } from "../context/command-context.ts";
 import type { SourceCommand } from "./source-command.ts";
 
-/** `kpng api`. */
+/** `kpng api`: reads the cluster from another watcher, as a relay. */
 export const apiCommand: SourceCommand = {
   name: "api",
   description: "read the cluster from another watcher (a relay)",

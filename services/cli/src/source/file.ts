@@ -3,7 +3,7 @@ import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import type { SourceCommand } from "./source-command.ts";
 
-/** `kpng file`. */
+/** `kpng file`: reads the cluster from files. */
 export const fileCommand: SourceCommand = {
   name: "file",
   description: "read the cluster from files: Kubernetes manifests, or KPNG's state files",

@@ -1,7 +1,7 @@
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import type { SourceCommand } from "./source-command.ts";
 
-/** `kpng kube`. */
+/** `kpng kube`: watches the API server. */
 export const kubeCommand: SourceCommand = {
   name: "kube",
   description: "watch the API server of the cluster",

@@ -3,7 +3,7 @@ import { replaySource } from "@kpng/watcher/source/replay/replay-source.ts";
 import { InvalidArgumentError } from "commander";
 import type { SourceCommand } from "./source-command.ts";
 
-/** `kpng replay`. */
+/** `kpng replay`: replays a recording. */
 export const replayCommand: SourceCommand = {
   name: "replay",
   description: "replay a recording of kpng record",

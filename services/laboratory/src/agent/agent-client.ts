@@ -4,18 +4,6 @@ import { fileURLToPath } from "node:url";
 import type { Laboratory } from "../laboratory.ts";
 import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals, Protocol } from "./request.ts";
 
-type ReplyTo<K extends AgentRequest["kind"]> = {
-  ask: readonly Answer[];
-  await: boolean;
-  http: HttpAnswer;
-  open: boolean;
-  look: FlowState;
-  finish: FlowTotals;
-  end: boolean;
-  probe: boolean;
-  "stop probe": ProbeTotals;
-}[K];
-
 /** Our end of an agent that runs in a namespace. The agent ends with its laboratory. */
 export class AgentClient {
   readonly name: string;
@@ -91,3 +79,15 @@ export class AgentClient {
     });
   }
 }
+
+type ReplyTo<K extends AgentRequest["kind"]> = {
+  ask: readonly Answer[];
+  await: boolean;
+  http: HttpAnswer;
+  open: boolean;
+  look: FlowState;
+  finish: FlowTotals;
+  end: boolean;
+  probe: boolean;
+  "stop probe": ProbeTotals;
+}[K];

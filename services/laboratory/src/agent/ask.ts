@@ -5,10 +5,6 @@ import { connect } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { AgentRequest, Answer, HttpAnswer } from "./request.ts";
 
-type Ask = Extract<AgentRequest, { kind: "ask" }>;
-type AwaitRequest = Extract<AgentRequest, { kind: "await" }>;
-type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;
-
 /** Sends packets in rounds until enough different names have answered: each packet reaches a random endpoint. */
 export async function ask(request: Ask): Promise<readonly Answer[]> {
   const { protocol, atOnce, atMost, wanted } = request;
@@ -153,3 +149,7 @@ export function askHttp(request: Extract<AgentRequest, { kind: "http" }>): Promi
 export function fromError(error: NodeJS.ErrnoException): Answer {
   return error.code === "ECONNREFUSED" ? { kind: "refused" } : { kind: "error", code: error.code ?? error.message };
 }
+
+type Ask = Extract<AgentRequest, { kind: "ask" }>;
+type AwaitRequest = Extract<AgentRequest, { kind: "await" }>;
+type Target = Pick<Ask, "address" | "port" | "from" | "timeoutMs">;

@@ -2,9 +2,6 @@ import { createSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 
-/** A client that sends this over TCP gets data without sending more. */
-export const startSending = "start sending";
-
 /**
  * Answers on these ports of these addresses, over TCP and UDP, with one line of JSON: its name, its port and the source
  * address of the client, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`.
@@ -18,6 +15,9 @@ export async function serve(name: string, addresses: readonly string[], ports: r
     listeners.flatMap(({ address, port }) => [serveTcp(name, address, port), serveUdp(name, address, port)]),
   );
 }
+
+/** A client that sends this over TCP gets data without sending more. */
+export const startSending = "start sending";
 
 async function serveTcp(name: string, address: string, port: number): Promise<void> {
   const server = createServer({ noDelay: true }, (socket) => {

@@ -9,7 +9,7 @@ import { isTable, outputOptions, printRows, readOutputOptions, type TableSpec } 
 import { type Column, formatTable } from "../print/table.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 
-/** Examples of the commands that query a backend. */
+/** Examples of `kpng get backend` and `kpng get rules`, which query a backend and not a watcher. */
 export const backendExamples = `
 --api is the unix socket that the backend's option --inspect-socket names.
 

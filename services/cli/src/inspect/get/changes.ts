@@ -4,7 +4,7 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { changeTable } from "../tables/change-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get changes`. */
+/** `kpng get changes`: lists recent changes. */
 export const changesCommand: InspectCommand = {
   name: "changes",
   aliases: ["change"],

@@ -10,7 +10,7 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { endpointTable } from "../tables/endpoint-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get endpoints`. */
+/** `kpng get endpoints`: lists endpoints. */
 export const endpointsCommand: InspectCommand = {
   name: "endpoints",
   aliases: ["endpoint", "ep"],

@@ -7,9 +7,6 @@ import { printRows, readOutputOptions, type TableSpec, WatchPrinter } from "../p
 import { type InspectClient, inspectClient, pageSize, readPages } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 
-/** The option of every list that can be watched. */
-export const watchOption: OptionSpec = { flags: "-w, --watch", description: "after the list, print changes" };
-
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
 interface List<D extends DescMessage, F, P, W> {
   /** One row, in messages: "Service". */
@@ -62,3 +59,6 @@ export function runList<
 export function warnEmpty(noun: string): void {
   process.stderr.write(`no ${noun}s found\n`);
 }
+
+/** The option of every list that can be watched. */
+export const watchOption: OptionSpec = { flags: "-w, --watch", description: "after the list, print changes" };

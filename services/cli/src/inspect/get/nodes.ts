@@ -5,7 +5,7 @@ import { nodeTable } from "../tables/node-table.ts";
 import { applyFilterOf, applyFilterOptions } from "./apply-filter.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get nodes`. */
+/** `kpng get nodes`: lists nodes. */
 export const nodesCommand: InspectCommand = {
   name: "nodes",
   aliases: ["node", "no"],

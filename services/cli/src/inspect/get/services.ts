@@ -4,7 +4,7 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { serviceTable } from "../tables/service-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get services`. */
+/** `kpng get services`: lists Services. */
 export const servicesCommand: InspectCommand = {
   name: "services",
   aliases: ["service", "svc"],

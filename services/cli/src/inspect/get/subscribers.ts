@@ -5,7 +5,7 @@ import { subscriberTable } from "../tables/subscriber-table.ts";
 import { applyFilterOf, applyFilterOptions } from "./apply-filter.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get subscribers`. */
+/** `kpng get subscribers`: lists open streams. */
 export const subscribersCommand: InspectCommand = {
   name: "subscribers",
   aliases: ["subscriber", "sub"],

@@ -12,7 +12,7 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { decisionTable } from "../tables/decision-table.ts";
 import { warnEmpty } from "./list-command.ts";
 
-/** `kpng get view`. */
+/** `kpng get view`: lists every endpoint as a node uses it. */
 export const viewCommand: InspectCommand = {
   name: "view",
   description: "every endpoint as a node uses it, with the reason",

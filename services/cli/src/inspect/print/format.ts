@@ -2,6 +2,8 @@ import type { DescEnum } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 
+// Values of the inspect API as text for a terminal: times, durations, counts and names.
+
 /** Returns a time in milliseconds since 1970. */
 export function timestampMs({ seconds, nanos }: Timestamp): number {
   return Number(seconds) * 1_000 + nanos / 1_000_000;

@@ -4,6 +4,8 @@ import { InvalidArgumentError } from "commander";
 import { Document } from "yaml";
 import { type Column, formatTable } from "./table.ts";
 
+// Output of the commands that query a watcher: tables, JSON and YAML.
+
 const formats = ["table", "wide", "json", "jsonl", "yaml"] as const;
 export type OutputFormat = (typeof formats)[number];
 

@@ -3,6 +3,8 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../../context/command-context.ts";
 
+// Arguments and options that select rows by Service, namespace and node.
+
 /**
  * Accepts the value of a filter unless it is empty.
  *

@@ -11,7 +11,7 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { recordOps } from "./record-ops.ts";
 import { createRecordingFile } from "./recording-file.ts";
 
-/** `kpng record`. */
+/** `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. */
 export const recordCommand: InspectCommand = {
   name: "record",
   description: "record the state of a watcher and its changes, in a file that kpng replay reads",

@@ -2,9 +2,6 @@ import { type Change, ChangeSchema, ObjectKindSchema } from "@kpng/model/gen/kpn
 import { formatAge, formatClock, formatCount, formatDuration, formatEnum } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
-/** Maximum number of objects that a row names. */
-const maxNamed = 2;
-
 /** Changes of the cluster, and how many nodes applied them. */
 export const changeTable: TableSpec<typeof ChangeSchema> = {
   schema: ChangeSchema,
@@ -30,6 +27,9 @@ export const changeTable: TableSpec<typeof ChangeSchema> = {
     },
   ],
 };
+
+/** Maximum number of objects that a row names. */
+const maxNamed = 2;
 
 /** Formats the objects of a change: `endpoints default/web, service default/dns deleted, 3 more`. */
 export function formatObjects({ objects, objectCount, isFirstList }: Change, max: number = maxNamed): string {

@@ -3,14 +3,6 @@ import { ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.
 import { formatAge, formatEnum } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
-/** Maximum length of an error in a table. */
-const maxErrorLength = 60;
-
-/** Truncates an error for a table; the other formats have the whole text. */
-export function shortError(error: string): string {
-  return error.length <= maxErrorLength ? error : `${error.slice(0, maxErrorLength - 1)}…`;
-}
-
 /** Nodes, and what each has applied. */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,
@@ -29,3 +21,11 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
     { title: "ERROR", cell: ({ error }) => shortError(error) },
   ],
 };
+
+/** Maximum length of an error in a table. */
+const maxErrorLength = 60;
+
+/** Truncates an error for a table; the other formats have the whole text. */
+export function shortError(error: string): string {
+  return error.length <= maxErrorLength ? error : `${error.slice(0, maxErrorLength - 1)}…`;
+}
