@@ -31,8 +31,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-kit/src/receive",
   "services/backend-kit/src/sync",
   "services/backend-kit/src/testing",
-  "services/model/src",
-  "services/model/src/wire",
   "services/packet-tracer/src",
   "services/watcher/src/stream/delta",
   "services/watcher/src/stream/serve",

@@ -1,14 +1,14 @@
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
 
-/** Address family; the words are the names of the wire's fields in lower case. */
+/** Address family, IPv4 or IPv6. */
 export type Family = "v4" | "v6";
 
-/** Both families, IPv4 first, as kube-proxy and kpng list them. */
+/** Both families, IPv4 first, the order of kube-proxy and KPNG. */
 export const families: readonly Family[] = ["v4", "v6"];
 
 /**
- * Addresses of both families, each in the order in which the cluster gave them.
+ * Addresses of both families, each in the order of the Kubernetes object.
  *
  * *Shape:* canonical text, no zone, no port: `{ v4: ["10.0.1.7"], v6: ["fd00::7"] }`.
  */
@@ -17,11 +17,14 @@ export interface AddressSet {
   readonly v6: readonly string[];
 }
 
+/** The empty set. */
 export const noAddresses: AddressSet = { v4: [], v6: [] };
 
 /**
- * Returns the canonical form (dotted IPv4, RFC 5952 IPv6) of an address, or undefined for anything else: names, zones
- * (`fe80::1%eth0`), ports, octal or shortened IPv4 (`010.1`, `127.1`), which programs read in different ways.
+ * Returns the canonical form (dotted IPv4, RFC 5952 IPv6) of an address; undefined for any other text.
+ *
+ * Rejects names, zones (`fe80::1%eth0`), ports, and octal or shortened IPv4 (`010.1`, `127.1`), which programs
+ * interpret differently.
  */
 export function parseAddress(text: string): { readonly family: Family; readonly address: string } | undefined {
   switch (isIP(text)) {
@@ -34,9 +37,7 @@ export function parseAddress(text: string): { readonly family: Family; readonly 
   }
 }
 
-/**
- * Returns the canonical form of a CIDR, host bits cleared (`10.1.2.3/8` → `10.0.0.0/8`), or undefined if it is none.
- */
+/** Returns the canonical form of a CIDR, with host bits cleared (`10.1.2.3/8` → `10.0.0.0/8`); undefined if invalid. */
 export function parseCidr(text: string): { readonly family: Family; readonly cidr: string } | undefined {
   const match = /^([^/]+)\/(\d{1,3})$/.exec(text);
   const address = match?.[1] === undefined ? undefined : parseAddress(match[1]);
@@ -50,11 +51,7 @@ export function parseCidr(text: string): { readonly family: Family; readonly cid
   return { family: address.family, cidr: `${network}/${length}` };
 }
 
-/**
- * Sorts valid addresses into families and gives the invalid ones back.
- *
- * Duplicates are dropped; order is kept.
- */
+/** Splits texts into valid addresses by family, without duplicates and in their order, and invalid texts. */
 export function toAddressSet(texts: readonly string[]): {
   readonly set: AddressSet;
   readonly invalid: readonly string[];
@@ -65,7 +62,7 @@ export function toAddressSet(texts: readonly string[]): {
     const parsed = parseAddress(text);
     if (parsed === undefined) invalid.push(text);
     else if (!set[parsed.family].includes(parsed.address)) {
-      // Not by push, which leaves room for 16 more: there is one for each endpoint, nearly always of one address.
+      // Not by push, which reserves room for 16 more elements: each endpoint has a list, nearly always of one address.
       const before = set[parsed.family];
       set[parsed.family] = before.length === 0 ? [parsed.address] : before.concat(parsed.address);
     }
@@ -73,7 +70,7 @@ export function toAddressSet(texts: readonly string[]): {
   return { set, invalid };
 }
 
-/** *Shape:* `10.0.0.1:80`, `[fd00::1]:80`. */
+/** Formats an address with a port: `10.0.0.1:80`, `[fd00::1]:80`. */
 export function addressAndPort(address: string, port: number | string): string {
   return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
 }

@@ -1,4 +1,4 @@
-/** Ends a switch over a closed union: the compiler refuses the call if a case is missing. */
+/** Ends a switch over a closed union: the call does not compile if a case is missing. */
 export function assertNever(value: never): never {
   throw new Error(`unexpected case ${JSON.stringify(value)}`);
 }

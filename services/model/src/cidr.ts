@@ -2,10 +2,10 @@ import { BlockList } from "node:net";
 
 const known = new Map<string, BlockList>();
 
-/** More CIDRs than any cluster has ranges; single addresses, which come and go with pods, are not among them. */
+/** Bound of `known`: more than a cluster has ranges. Single addresses, which come and go with pods, are not in it. */
 const maxKnown = 10_000;
 
-/** True if the address is in the CIDR, which may also be a single address. Both of one family. */
+/** True if an address is in a CIDR of the same family; `cidr` may also be a single address. */
 export function isIn(address: string, cidr: string): boolean {
   if (!cidr.includes("/")) return address === cidr;
   let list = known.get(cidr);

@@ -3,18 +3,18 @@ import type { Protocol, ServiceKey } from "./service.ts";
 
 /** A port of an endpoint. Source: EndpointSlice.ports[]. */
 export interface EndpointPort {
-  /** Name of the service port that it answers for; "" for the unnamed one. */
+  /** Name of the service port that it belongs to; "" for the unnamed one. */
   readonly name: string;
   /** 1 to 65535. */
   readonly port: number;
   /**
-   * Undefined where the source does not say (kpng's state files and streams): it then answers for any protocol. A number
-   * is that of localv1.Protocol for one that this version does not know: it then answers for none that it does.
+   * Undefined if the source does not tell (KPNG's state files and streams): the port then matches any protocol. A
+   * number is a value of localv1.Protocol that this version does not know: the port then matches no known protocol.
    */
   readonly protocol?: Protocol | number | undefined;
 }
 
-/** Conditions of an endpoint with kube-proxy's defaults applied: ready and serving if unset, terminating not. */
+/** Conditions of an endpoint. Unset conditions have kube-proxy's defaults: ready, serving, and not terminating. */
 export interface EndpointConditions {
   readonly ready: boolean;
   readonly serving: boolean;
@@ -22,20 +22,23 @@ export interface EndpointConditions {
 }
 
 /**
- * One endpoint of a Service as the cluster describes it, the same for every node.
+ * One endpoint of a Service, as the cluster describes it to every node.
  *
  * Source: EndpointSlice.endpoints[] of discovery.k8s.io/v1.
  */
 export interface Endpoint {
-  /** Of one family in a slice; a state file may give one endpoint both. The first of a family is the one in use. */
+  /**
+   * Addresses of one family in an EndpointSlice; possibly of both in a state file. Only the first one of a family is
+   * used.
+   */
   readonly addresses: AddressSet;
-  /** Empty where the Service has no ports either (a headless Service), or the source does not say. */
+  /** Empty if the Service has no ports either (a headless Service), or if the source does not tell. */
   readonly ports: readonly EndpointPort[];
   readonly conditions: EndpointConditions;
-  /** "" if the endpoint is no pod. */
+  /** "" if the endpoint is not a pod. */
   readonly podName: string;
   readonly hostname: string;
-  /** Node that it runs on; "" if unknown, and then on no node at all. */
+  /** Node that it runs on; "" if unknown, in which case it is on-node nowhere. */
   readonly nodeName: string;
   /** Zone that it runs in; "" if unknown. */
   readonly zone: string;
@@ -46,8 +49,10 @@ export interface Endpoint {
 }
 
 /**
- * A part of a Service's endpoints that changes as one. Source: discovery.k8s.io/v1 EndpointSlice; a Service of a state
- * file counts as one slice, and so do all endpoints of one source that a global stream names.
+ * A part of a Service's endpoints that changes as a whole.
+ *
+ * Source: EndpointSlice of discovery.k8s.io/v1. Each Service of a state file is one slice; in a global stream,
+ * endpoints with the same SourceName are one slice.
  */
 export interface EndpointSlice {
   readonly namespace: string;
@@ -56,21 +61,27 @@ export interface EndpointSlice {
   readonly serviceName: string;
   readonly endpoints: readonly Endpoint[];
   /**
-   * True if endpoints of pods keep kpng's key, the bare pod name: the slice stands for a Service of a state file, in
-   * which a pod appears once. False for a slice of the cluster, where a pod is in one slice per family and port set.
+   * True if the keys of pods are KPNG's, the bare pod names: the slice is a Service of a state file, in which each pod
+   * occurs once. False for a slice of the cluster: a pod may occur in several slices, one per family and set of ports.
    */
   readonly hasPodKeys: boolean;
   /** Annotation `endpoints.kubernetes.io/last-change-trigger-time`, in milliseconds since 1970; undefined if absent. */
   readonly triggeredAtMs?: number | undefined;
 }
 
-/** *Shape:* `namespace/service/slice`: a slice that moves to another Service is another slice. */
+/**
+ * Identity of a slice.
+ *
+ * *Shape:* `namespace/service/slice`. A slice that moves to another Service gets another key.
+ */
 export type SliceKey = `${string}/${string}/${string}`;
 
+/** Returns the key of a slice. */
 export function sliceKey(slice: Pick<EndpointSlice, "namespace" | "name" | "serviceName">): SliceKey {
   return `${slice.namespace}/${slice.serviceName}/${slice.name}`;
 }
 
+/** Returns the key of the Service that a slice belongs to. */
 export function serviceKeyOfSlice(slice: Pick<EndpointSlice, "namespace" | "serviceName">): ServiceKey {
   return `${slice.namespace}/${slice.serviceName}`;
 }

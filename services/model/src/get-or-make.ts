@@ -1,9 +1,10 @@
+/** The part of Map and WeakMap that {@link getOrMake} needs. */
 interface Keyed<K, V> {
   get(key: K): V | undefined;
   set(key: K, value: V): unknown;
 }
 
-/** Returns the value at `key`, making it and keeping it first where there is none. */
+/** Returns the value at `key`; if there is none, stores the result of `make` first. */
 export function getOrMake<K, V>(map: Keyed<K, V>, key: K, make: () => V): V {
   const held = map.get(key);
   if (held !== undefined) return held;

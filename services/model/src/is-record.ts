@@ -1,4 +1,4 @@
-/** True for an object that is neither null nor an array: what a mapping of parsed JSON or YAML is. */
+/** True for an object that is neither null nor an array, such as a mapping in parsed JSON or YAML. */
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

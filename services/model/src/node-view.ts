@@ -3,48 +3,49 @@ import type { EndpointConditions, EndpointPort } from "./endpoint.ts";
 import type { Node } from "./node.ts";
 import type { Service, ServiceKey } from "./service.ts";
 
-/** For which families something holds. */
+/** A boolean for each address family. */
 export interface FamilyFlags {
   readonly v4: boolean;
   readonly v6: boolean;
 }
 
-/** A Service as one node is told of it. */
+/** A Service in a node view. */
 export interface ServiceItem {
   readonly service: Service;
   /**
-   * For each of service.ports, in order: whether any usable endpoint exists anywhere in the cluster. Where the node has
-   * none in the set that a policy wants, traffic is dropped if one exists elsewhere, and refused if none does.
+   * For each of service.ports, in order: whether the cluster has a usable endpoint for it. Traffic for which the node
+   * has no endpoint is dropped if another node has one, and rejected if none has.
    *
-   * Undefined if the watcher does not say (a Go one).
+   * Undefined if the watcher does not send it (KPNG's).
    */
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }
 
 /**
- * How a node uses an endpoint.
+ * How a node uses an endpoint: its membership in the sets of endpoints for the two traffic policies.
  *
- * An endpoint in neither set gets no new traffic: it is told because it still answers UDP flows that began earlier.
+ * An endpoint in neither set gets no new traffic. It is still in the view because it answers UDP flows that began
+ * earlier.
  */
 export interface EndpointUse {
   /**
-   * In the set for policy Cluster, which also takes what pods and the node itself send to an external address under
-   * policy Local.
+   * In the set for policy Cluster. Under policy Local, this set also gets the traffic that pods and the node itself
+   * send to an external address.
    */
   readonly cluster: boolean;
   /** In the set for policy Local. */
   readonly local: boolean;
 }
 
-/** An endpoint that this node may send some of a Service's traffic to. */
+/** An endpoint in a node view: the node may send some of the Service's traffic to it. */
 export interface ViewEndpoint {
-  /** Unique within the Service; no slash. The pod's name, `pod.hash`, or 16 hex digits for what is no pod. */
+  /** Unique within the Service; no slash. The pod's name, `pod.hash`, or up to 16 hex digits if it is not a pod. */
   readonly key: string;
   readonly addresses: AddressSet;
-  /** The ports for which the node may use it: not always all that the endpoint has. */
+  /** Ports for which the node may use it: all or some of the endpoint's ports. */
   readonly ports: readonly EndpointPort[];
   readonly hostname: string;
-  /** "" if the endpoint is no pod, or the watcher does not say (a Go one). */
+  /** "" if the endpoint is not a pod, or if the watcher does not send it (KPNG's). */
   readonly podName: string;
   /** "" if unknown. */
   readonly nodeName: string;
@@ -52,13 +53,13 @@ export interface ViewEndpoint {
   readonly isOnNode: boolean;
   readonly use: EndpointUse;
   readonly conditions: EndpointConditions;
-  /** KPNG's summary: whether traffic to cluster IPs, and to all other addresses, may go there. */
+  /** KPNG's summary of use: for traffic to cluster IPs (internal), and to all other addresses (external). */
   readonly scopes: { readonly internal: boolean; readonly external: boolean };
 }
 
 /** The node that a view is for. */
 export interface ViewNode extends Pick<Node, "name" | "zone" | "addresses" | "podCIDRs" | "isEligible"> {
-  /** CIDRs that cluster IPs are taken from; empty if unknown. */
+  /** CIDRs from which cluster IPs are allocated; empty if unknown. */
   readonly serviceCIDRs: readonly string[];
 }
 
@@ -68,7 +69,7 @@ export interface ServiceView extends ServiceItem {
   readonly endpoints: readonly ViewEndpoint[];
 }
 
-/** All that one node must know: a pure function of the cluster state and the node's name. */
+/** Everything that one node must know: a pure function of the cluster state and the node's name. */
 export interface NodeView {
   readonly nodeName: string;
   /** Undefined if the cluster does not know the node. */
@@ -77,7 +78,7 @@ export interface NodeView {
   readonly services: ReadonlyMap<ServiceKey, ServiceView>;
 }
 
-/** One step between two views. A put carries the whole new value. */
+/** One change between two views. A put carries the whole new value. */
 export type ViewChange =
   | { readonly kind: "put-node"; readonly node: ViewNode }
   | { readonly kind: "delete-node" }

@@ -3,11 +3,11 @@ export interface Node {
   readonly name: string;
   /** Label `topology.kubernetes.io/zone`; "" if absent. */
   readonly zone: string;
-  /** Only those that the source was told to keep. */
+  /** Only labels that the source is configured to keep. */
   readonly labels: Readonly<Record<string, string>>;
-  /** Only those that the source was told to keep. */
+  /** Only annotations that the source is configured to keep. */
   readonly annotations: Readonly<Record<string, string>>;
-  /** status.addresses: internal ones, then external ones, each in the order of the status. */
+  /** status.addresses: internal addresses, then external ones, each in the order of the status. */
   readonly addresses: readonly string[];
   /** spec.podCIDRs. */
   readonly podCIDRs: readonly string[];

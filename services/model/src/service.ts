@@ -1,36 +1,41 @@
 import type { AddressSet } from "./address.ts";
 
+/** Protocols that Services can have. */
 export type Protocol = "TCP" | "UDP" | "SCTP";
 
-/** `Cluster` spreads over all usable endpoints, `Local` keeps to those on the node. */
+/** `Cluster` uses all usable endpoints, `Local` only endpoints on the node. */
 export type TrafficPolicy = "Cluster" | "Local";
 
+/** Source: spec.type. */
 export type ServiceType = "ClusterIP" | "NodePort" | "LoadBalancer" | "ExternalName";
 
-/** One port of a Service: the unit that is load-balanced. Source: core/v1 ServicePort. */
+/** One port of a Service; each port is load-balanced separately. Source: core/v1 ServicePort. */
 export interface ServicePort {
-  /** "" for the only, unnamed port. */
+  /** "" if the Service has a single, unnamed port. */
   readonly name: string;
   readonly protocol: Protocol;
   /** 1 to 65535. */
   readonly port: number;
   /** 1 to 65535, or 0 for none. */
   readonly nodePort: number;
-  /** Port on the pod: a number from 1 to 65535, the name of a container port, or 0 where the cluster does not say. */
+  /** Port on the pod: a number from 1 to 65535, the name of a container port, or 0 if unknown. */
   readonly targetPort: number | string;
 }
 
-/** One port of a protocol that this version does not know: shown to programs that may know it, and never served. */
+/**
+ * A port with a protocol that this version does not know. It is never served, but passed on in JSON and to callouts,
+ * which may know the protocol.
+ */
 export interface UnknownPort extends Omit<ServicePort, "protocol"> {
-  /** Number of localv1.Protocol, beyond those of {@link Protocol}. */
+  /** Value of localv1.Protocol that is not in {@link Protocol}. */
   readonly protocol: number;
 }
 
-/** Lets only some clients use some addresses of a Service. */
+/** Restricts some addresses of a Service to some clients. */
 export interface IPFilter {
-  /** Undefined means all load-balancer IPs, which is all that Kubernetes can say. */
+  /** Restricted addresses; undefined means all load-balancer IPs, the only case in Kubernetes. */
   readonly targetIPs?: AddressSet | undefined;
-  /** CIDRs of the clients that are let through, of either family, e.g. "10.0.0.0/8". */
+  /** CIDRs of the allowed clients, of either family, e.g. "10.0.0.0/8". */
   readonly sourceRanges: readonly string[];
 }
 
@@ -41,50 +46,56 @@ export interface Service {
   readonly type: ServiceType;
   /** Value of the label `service.kubernetes.io/service-proxy-name`; "" for the default proxy. */
   readonly proxyName: string;
-  /** Only those that the source was told to keep. */
+  /** Only labels that the source is configured to keep. */
   readonly labels: Readonly<Record<string, string>>;
-  /** Only those that the source was told to keep. */
+  /** Only annotations that the source is configured to keep. */
   readonly annotations: Readonly<Record<string, string>>;
   /** spec.clusterIP is "None". */
   readonly isHeadless: boolean;
   /**
-   * Undefined, here and in the next two, where a state file leaves the field out: kpng's streams and JSON keep that
-   * apart from an empty set. A source that reads Kubernetes objects always gives the first two.
+   * Undefined if a state file omits the field: KPNG's streams and JSON distinguish that from an empty set. Sources that
+   * read Kubernetes objects always set it.
    */
   readonly clusterIPs?: AddressSet | undefined;
+  /** Undefined as for `clusterIPs`. */
   readonly externalIPs?: AddressSet | undefined;
-  /** Load-balancer IPs that the node must answer for (ipMode VIP or none); undefined if there is no load balancer. */
+  /** Load-balancer IPs that the node handles (ipMode VIP or unset); undefined if there is no load balancer. */
   readonly loadBalancerIPs?: AddressSet | undefined;
-  /** Load-balancer IPs with ipMode Proxy: the load balancer keeps them, the node makes no rules for them. */
+  /** Load-balancer IPs with ipMode Proxy: the load balancer handles them, and nodes install no rules for them. */
   readonly proxyModeLoadBalancerIPs: AddressSet;
-  /** Who may use the load-balancer IPs; empty for everyone. */
+  /** Clients that may use the load-balancer IPs; empty for all clients. */
   readonly ipFilters: readonly IPFilter[];
-  /** KPNG's field of that name; no Kubernetes object sets it, a state file may. */
+  /** KPNG's field MapIP: state files may set it, Kubernetes objects cannot. */
   readonly mapIP: boolean;
   readonly ports: readonly ServicePort[];
-  /** Of a newer watcher alone; absent for none. */
+  /** Only from a newer watcher; absent if there are none. */
   readonly unknownPorts?: readonly UnknownPort[] | undefined;
   readonly internalTrafficPolicy: TrafficPolicy;
   readonly externalTrafficPolicy: TrafficPolicy;
-  /** Seconds that a client stays with its endpoint, 1 to 86400; undefined for no affinity. */
+  /** Timeout of session affinity in seconds, 1 to 86400; undefined without affinity. */
   readonly clientIPAffinitySeconds?: number | undefined;
   /** 1 to 65535, or 0 for none. */
   readonly healthCheckNodePort: number;
 }
 
-/** *Shape:* `namespace/name`; neither part contains a slash. */
+/**
+ * Identity of a Service.
+ *
+ * *Shape:* `namespace/name`; neither part contains a slash.
+ */
 export type ServiceKey = `${string}/${string}`;
 
+/** Returns the key of a Service. */
 export function serviceKey(object: { readonly namespace: string; readonly name: string }): ServiceKey {
   return `${object.namespace}/${object.name}`;
 }
 
 /**
- * True if anything outside the cluster can reach the Service through this node: a node port, an external IP, or a
- * load-balancer IP that the node answers for.
+ * True if clients outside the cluster can reach the Service through a node: by a node port, an external IP, or a
+ * load-balancer IP that nodes handle.
  *
- * Source: kube-proxy `serviceport.go`, ExternallyAccessible; of a Service rather than of a port, because all of a
- * Service's ports share its addresses and a type that gives one port a node port gives each one.
+ * Source: kube-proxy `serviceport.go`, ExternallyAccessible. There it is a property of a port; ports of a Service share
+ * its addresses, and either all or none of them have a node port.
  */
 export function isExternallyAccessible(service: Service): boolean {
   return (

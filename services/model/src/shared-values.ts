@@ -1,13 +1,17 @@
 import type { EndpointConditions, EndpointPort } from "./endpoint.ts";
 import type { EndpointUse, ViewEndpoint } from "./node-view.ts";
 
-// Most of what is said of an endpoint is said of very many in the same words: the name of a node, a list of ports, a few
-// flags. Who holds very many holds each of these once: a view is a third as large.
+// Most values of an endpoint recur in many others: the name of a node, a list of ports, a few flags. A process that
+// holds many endpoints keeps one object for equal values, which reduces a view to a third of its size.
 
-/** Most different values of a kind that are remembered: the nodes of the largest clusters. */
+/** Bound of each kind of shared value: more than the nodes of the largest clusters. */
 const maxShared = 10_000;
 
-/** Equal values, each kept once. What is forgotten when there are too many is only no longer shared. */
+/**
+ * One object for each distinct value.
+ *
+ * *Bound:* `maxShared` values. Beyond that all are forgotten; values in use stay valid but are no longer shared.
+ */
 class SharedValues<V> {
   readonly #values = new Map<string, V>();
 
@@ -22,13 +26,14 @@ class SharedValues<V> {
 
 const texts = new SharedValues<string>();
 
-/** The same text, as the one object that all who ask for it get. */
+/** Returns an equal text: the same object for all calls with this text. */
 export function shareText(text: string): string {
   return texts.get(text, text);
 }
 
 const portLists = new SharedValues<readonly EndpointPort[]>();
 
+/** Returns an equal list: the same object for all calls with equal ports. */
 export function sharePorts(ports: readonly EndpointPort[]): readonly EndpointPort[] {
   return portLists.get(JSON.stringify(ports), ports);
 }
@@ -37,6 +42,7 @@ const flags = [false, true] as const;
 
 const uses: readonly EndpointUse[] = flags.flatMap((cluster) => flags.map((local) => ({ cluster, local })));
 
+/** Returns the shared object with these values. */
 export function shareUse(cluster: boolean, local: boolean): EndpointUse {
   return uses[Number(cluster) * 2 + Number(local)] ?? { cluster, local };
 }
@@ -45,6 +51,7 @@ const allConditions: readonly EndpointConditions[] = flags.flatMap((ready) =>
   flags.flatMap((serving) => flags.map((terminating) => ({ ready, serving, terminating }))),
 );
 
+/** Returns the shared object with these values. */
 export function shareConditions(ready: boolean, serving: boolean, terminating: boolean): EndpointConditions {
   const at = Number(ready) * 4 + Number(serving) * 2 + Number(terminating);
   return allConditions[at] ?? { ready, serving, terminating };
@@ -54,6 +61,7 @@ const allScopes: readonly ViewEndpoint["scopes"][] = flags.flatMap((internal) =>
   flags.map((external) => ({ internal, external })),
 );
 
+/** Returns the shared object with these values. */
 export function shareScopes(internal: boolean, external: boolean): ViewEndpoint["scopes"] {
   return allScopes[Number(internal) * 2 + Number(external)] ?? { internal, external };
 }

@@ -1,7 +1,8 @@
 /**
- * Compares two texts by their UTF-8 bytes, as Go's `<` on strings does.
+ * Compares two texts by their UTF-8 bytes, as Go's `<` on strings does. For sorting.
  *
- * JavaScript's own `<` compares UTF-16 units: the same for all that Kubernetes lets into names.
+ * It uses JavaScript's `<`, which compares UTF-16 code units: the same order for all characters that Kubernetes allows
+ * in names.
  */
 export function compareText(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;

@@ -13,9 +13,9 @@ import type { KpngEndpoint } from "../wire/endpoint-bytes.ts";
 import { setFirstAddresses } from "../wire/endpoint-message.ts";
 import { encodeProtocol } from "../wire/service-message.ts";
 
-// The messages of `wire/endpoint-bytes.ts`, made for the library's encoder.
+// The messages that `wire/endpoint-bytes.ts` writes, for the library's encoder: the reference of its tests.
 
-/** Returns exactly KPNG's message. */
+/** Returns the message of `endpointBytes` for KPNG's clients. */
 export function encodeKpngEndpoint(endpoint: KpngEndpoint, service: Service): EndpointMessage {
   return create(EndpointSchema, {
     Hostname: endpoint.hostname,
@@ -26,7 +26,7 @@ export function encodeKpngEndpoint(endpoint: KpngEndpoint, service: Service): En
   });
 }
 
-/** Returns the message for a subscriber that understands our fields. */
+/** Returns the message of `endpointBytes` with `isExtended`. */
 export function encodeExtendedEndpoint(endpoint: ViewEndpoint, service: Service): EndpointMessage {
   const message = encodeKpngEndpoint(endpoint, service);
   message.PortOverrides = endpoint.ports.map((port) => ({
@@ -46,12 +46,7 @@ export function encodeExtendedEndpoint(endpoint: ViewEndpoint, service: Service)
   return message;
 }
 
-/**
- * The ports of an endpoint in KPNG's words.
- *
- * A Service port without a name but with a named target port (`port: 80, targetPort: http`) gets a second entry under
- * the target port's name: Go clients look there, and refuse the Service's traffic if they find nothing.
- */
+/** Returns the ports of an endpoint as in KPNG's message. */
 function portOverrides(ports: readonly EndpointPort[], service: Service): PortName[] {
   const overrides = ports.map(({ name, port }) => portName(name, port));
   for (const servicePort of service.ports) {
@@ -66,10 +61,7 @@ function portName(Name: string, Port: number): PortName {
   return { $typeName: "localv1.PortName", Name, Port, Protocol: 0 };
 }
 
-/**
- * KPNG's message, and what it does not say but tells endpoints apart: which address is in use, where that is not the
- * first of the sorted ones, and the protocols of ports, where they are not TCP.
- */
+/** Returns the message of `distinctEndpointBytes`. */
 export function encodeDistinctEndpoint(endpoint: KpngEndpoint, service: Service): EndpointMessage {
   const message = encodeKpngEndpoint(endpoint, service);
   const { addresses, ports } = endpoint;

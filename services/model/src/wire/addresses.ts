@@ -4,17 +4,17 @@ import { type IPSet, IPSetSchema } from "../gen/localv1/api_pb.ts";
 import { compareText } from "../text-order.ts";
 import { WireError } from "./wire-error.ts";
 
-/** Sorted bytewise, as KPNG's sets are; undefined stays absent. */
+/** Returns the message of a set, sorted bytewise as in KPNG; undefined if the set is. */
 export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined {
   if (set === undefined) return undefined;
   return create(IPSetSchema, { V4: [...set.v4].sort(compareText), V6: [...set.v6].sort(compareText) });
 }
 
-/** The set of a peer, canonical. Errors: WireError for what is no address. */
+/** Returns the set in a message, in canonical form; undefined if the message is. Errors: WireError. */
 export function decodeAddresses(set: IPSet | undefined): AddressSet | undefined {
   if (set === undefined) return undefined;
   if (set.V4.length + set.V6.length === 0) return noAddresses;
   const decoded = toAddressSet([...set.V4, ...set.V6]);
-  if (decoded.invalid.length > 0) throw new WireError(`"${decoded.invalid.join('", "')}" is no IP address`);
+  if (decoded.invalid.length > 0) throw new WireError(`"${decoded.invalid.join('", "')}" is not an IP address`);
   return decoded.set;
 }

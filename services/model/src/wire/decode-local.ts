@@ -16,38 +16,39 @@ import { decodeNode } from "./node-message.ts";
 import { decodePortHasEndpoints, decodeService } from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
 
-/** One operation of a node's stream in our words. */
+/** A decoded operation of a node's stream. */
 export type LocalOp =
   | { readonly kind: "reset" }
-  /** In place of reset, for a subscriber that said what it holds; see KeepOp. */
+  /** Instead of reset, for a subscriber that sent digests of what it holds; see KeepOp. */
   | { readonly kind: "keep" }
   | { readonly kind: "sync"; readonly mark: SyncMark }
   | { readonly kind: "change"; readonly change: ViewChange }
-  /** An item of a Set that we do not know: a newer watcher's. */
+  /** From a newer watcher: an unknown operation, or an item of an unknown Set. */
   | { readonly kind: "ignored" };
 
-/** What closes a batch; see EmptyOp. From a Go watcher all of it is 0, empty or absent. */
+/** The sync marker that closes a batch; see EmptyOp. From KPNG's watcher all fields are 0, empty or undefined. */
 export interface SyncMark {
   readonly revision: bigint;
   readonly instance: string;
+  /** The watcher accepts acknowledgements. */
   readonly takesAcks: boolean;
-  /** Shortest time between two acknowledgements, in milliseconds; 0 if it does not say. */
+  /** Minimum interval between two acknowledgements, in milliseconds; 0 if unspecified. */
   readonly ackIntervalMs: number;
-  /** It reads how many batches a request asks for. */
+  /** The watcher reads the number of batches in a request. */
   readonly takesCounts: boolean;
-  /** Of the whole view; undefined if the watcher does not know it. */
+  /** Digest of the whole view; undefined if the watcher does not send it. */
   readonly digest: bigint | undefined;
-  /** W3C traceparents, the newest first. */
+  /** W3C traceparents of the sampled changes in the batch, newest first. */
   readonly traceparents: readonly string[];
-  /** How many nodes behind this subscriber are to record their part of each trace. */
+  /** Number of nodes behind this subscriber that should record their part of each trace; see EmptyOp. */
   readonly tracedNodes: number;
-  /** Milliseconds since 1970. */
+  /** Trigger times of the EndpointSlices in the batch, in milliseconds since 1970. */
   readonly triggeredAtMs: readonly number[];
-  /** Milliseconds since 1970 by the watcher's clock, with fractions; 0 if not known. */
+  /** When the revision was stored, in milliseconds since 1970 by the watcher's clock, with fractions; 0 if unknown. */
   readonly storedAtMs: number;
 }
 
-/** Errors: WireError for a path of another shape or bytes that are no such message. */
+/** Decodes an operation. Errors: WireError for an invalid path or item. */
 export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   switch (op.case) {
     case "Reset":
@@ -61,7 +62,7 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
     case "Delete":
       return decodeAt(op.value, decodeDelete);
     case "Batch":
-      throw new WireError("packed operations, which were not asked for");
+      throw new WireError("packed operations that were not requested");
     case undefined:
       return { kind: "ignored" };
     default:
@@ -69,7 +70,7 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   }
 }
 
-/** The body of Sync. */
+/** Decodes the body of Sync. */
 export function decodeMark(op: EmptyOp): SyncMark {
   return {
     revision: op.Revision,
@@ -91,7 +92,7 @@ function decodeAt(ref: Ref | undefined, decode: (ref: Ref) => ViewChange | undef
     const change = decode(ref);
     return change === undefined ? { kind: "ignored" } : { kind: "change", change };
   } catch (cause) {
-    throw new WireError(`the item at "${ref.Path}" cannot be understood`, { cause });
+    throw new WireError(`the item at "${ref.Path}" cannot be decoded`, { cause });
   }
 }
 
@@ -101,7 +102,8 @@ function decodePut(ref: Ref, bytes: Uint8Array): ViewChange | undefined {
       const message = fromBinary(ServiceSchema, bytes);
       const service = decodeService(message);
       const key = parseServicePath(ref.Path);
-      if (key !== serviceKey(service)) throw new WireError(`the Service there calls itself "${serviceKey(service)}"`);
+      if (key !== serviceKey(service))
+        throw new WireError(`the Service at this path is named "${serviceKey(service)}"`);
       return { kind: "put-service", key, item: { service, portHasEndpoints: decodePortHasEndpoints(message) } };
     }
     case SetName.EndpointsSet: {
@@ -130,14 +132,14 @@ function decodeDelete(ref: Ref): ViewChange | undefined {
 
 function parseServicePath(path: string): ServiceKey {
   const [namespace, name, ...rest] = path.split("/");
-  if (!namespace || !name || rest.length > 0) throw new WireError("the path of a Service is namespace/name");
+  if (!namespace || !name || rest.length > 0) throw new WireError("the path of a Service must be namespace/name");
   return `${namespace}/${name}`;
 }
 
 function parseEndpointPath(path: string): { readonly service: ServiceKey; readonly key: string } {
   const [namespace, name, key, ...rest] = path.split("/");
   if (!namespace || !name || !key || rest.length > 0) {
-    throw new WireError("the path of an endpoint is namespace/name/key");
+    throw new WireError("the path of an endpoint must be namespace/name/key");
   }
   return { service: `${namespace}/${name}`, key };
 }

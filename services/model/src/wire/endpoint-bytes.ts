@@ -22,7 +22,7 @@ const addressTags = tagsOf(IPSetSchema);
 
 const writer = new MessageWriter();
 
-/** An endpoint as far as KPNG can tell it. */
+/** The fields of an endpoint that KPNG's message has. */
 export type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports" | "isOnNode" | "scopes">;
 
 /**
@@ -42,8 +42,10 @@ export function endpointBytes(endpoint: ViewEndpoint, service: Service, isExtend
 }
 
 /**
- * Returns KPNG's message, and what it does not say but tells endpoints apart: which address is in use, where that is
- * not the first of the sorted ones, and the protocols of ports, where they are not TCP. Valid until the next call.
+ * Returns the bytes that an endpoint's key is hashed from, valid until the next call.
+ *
+ * They are KPNG's message, extended where it is the same for different endpoints: by the address in use if that is not
+ * the first of the sorted ones, and by ports whose protocol is not TCP.
  */
 export function distinctEndpointBytes(endpoint: KpngEndpoint, service: Service): Uint8Array {
   const { addresses, ports } = endpoint;
@@ -57,6 +59,7 @@ export function distinctEndpointBytes(endpoint: KpngEndpoint, service: Service):
   return writer.finish();
 }
 
+/** Begins a message with the fields up to Local. */
 function begin({ hostname, addresses, isOnNode }: KpngEndpoint): void {
   writer.begin();
   writer.string(endpointTags.Hostname, hostname);
@@ -68,7 +71,7 @@ function begin({ hostname, addresses, isOnNode }: KpngEndpoint): void {
  * Writes the ports as KPNG does.
  *
  * A Service port without a name but with a named target port (`port: 80, targetPort: http`) gets a second entry under
- * the target port's name: Go clients look there, and refuse the Service's traffic if they find nothing.
+ * the target port's name. KPNG's clients look there, and reject the Service's traffic if the entry is missing.
  */
 function writeKpngPorts(ports: readonly EndpointPort[], service: Service): void {
   for (const { name, port } of ports) writePort(name, port);

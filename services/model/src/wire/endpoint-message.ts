@@ -11,14 +11,14 @@ import { formatHash, hashBytes, hashText } from "./hash.ts";
 import { decodePortNumber, decodeProtocol } from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
 
-/** IPs are sorted, so where a family has several, the one in use is named apart. */
+/** Sets FirstIPs to the address in use of each family if a family has several: IPs are sorted. */
 export function setFirstAddresses(message: EndpointMessage, { v4, v6 }: AddressSet): void {
   if (v4.length > 1 || v6.length > 1) {
     message.FirstIPs = create(IPSetSchema, { V4: v4.slice(0, 1), V6: v6.slice(0, 1) });
   }
 }
 
-/** Returns an endpoint of a Service in a node's view. Errors: WireError. */
+/** Returns the endpoint in a message. Errors: WireError. */
 export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpoint {
   const { Use: use, Local: isOnNode } = message;
   return {
@@ -29,7 +29,7 @@ export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpo
     podName: message.PodName,
     nodeName: shareText(message.NodeName),
     isOnNode,
-    // A Go watcher says no more than Scopes: what it sends for a policy is in that policy's set.
+    // KPNG's watcher does not send Use: all endpoints are in the Cluster set, on-node endpoints in the Local set too.
     use: use === undefined ? shareUse(true, isOnNode) : shareUse(use.Cluster, use.Local),
     conditions:
       use === undefined ? shareConditions(true, true, false) : shareConditions(use.Ready, use.Serving, use.Terminating),
@@ -37,6 +37,7 @@ export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpo
   };
 }
 
+/** Returns a port of an endpoint. Errors: WireError. */
 export function decodeEndpointPort(message: PortName): EndpointPort {
   const port = decodePortNumber(message.Port);
   if (port === 0) throw new WireError(`port "${message.Name}" of an endpoint has no number`);
@@ -44,7 +45,7 @@ export function decodeEndpointPort(message: PortName): EndpointPort {
   return protocol === undefined ? { name: message.Name, port } : { name: message.Name, port, protocol };
 }
 
-/** Undoes the sorting as far as it matters: the address in use comes first. */
+/** Returns the set with the address in use of each family first: IPs of a message are sorted. */
 export function firstToFront(set: AddressSet, first: AddressSet | undefined): AddressSet {
   if (first === undefined) return set;
   const ordered = { v4: set.v4, v6: set.v6 };
@@ -57,22 +58,26 @@ export function firstToFront(set: AddressSet, first: AddressSet | undefined): Ad
   return ordered;
 }
 
+/** Origin of an endpoint, as far as its key depends on it. */
 export interface EndpointIdentity {
+  /** "" if the endpoint is not a pod. */
   readonly podName: string;
   readonly sliceName: string;
   /** See EndpointSlice.hasPodKeys. */
   readonly hasPodKey: boolean;
-  /** True if `endpoint` is all of what the slice says, false if it is one of several parts used in different ways. */
+  /** False if the endpoint was split into parts that the node uses in different ways. */
   readonly isWhole: boolean;
 }
 
 /**
- * The key of an endpoint within its Service, a function of this endpoint alone: what other endpoints exist never changes
- * it, and two endpoints that differ in slice, family, addresses or ports never share one.
+ * Returns the key of an endpoint within its Service.
+ *
+ * It depends only on this endpoint, not on others. Endpoints that differ in slice, family, addresses or ports have
+ * different keys.
  *
  * | endpoint | key |
  * |---|---|
- * | no pod | XXH64 of KPNG's message, 16 hex digits or fewer, e.g. "1a8f6a00a703bcd8" (as KPNG, with two exceptions) |
+ * | not a pod | XXH64 of `distinctEndpointBytes`, e.g. "1a8f6a00a703bcd8" (as KPNG, with two exceptions) |
  * | pod of a state file | the pod's name, e.g. "web-1" (as KPNG) |
  * | pod of an EndpointSlice | name, dot, XXH64 of slice, addresses and ports, e.g. "web-1.86f3c1d9a0b2e475" |
  */

@@ -19,7 +19,7 @@ import { decodeNode, encodeNode } from "./node-message.ts";
 import { decodeService, encodeProtocol, encodeService, setIfDefined, sortedByKey } from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
 
-/** Returns the bytes of a ServiceInfo; with `isExtended` also what KPNG cannot say. */
+/** Returns the bytes of a ServiceInfo; with `isExtended` including the fields that KPNG does not have. */
 export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8Array {
   const message = create(ServiceInfoSchema, { Service: encodeService(service, isExtended ? {} : undefined) });
   message.Hash = hashBytes(toBinary(ServiceInfoSchema, message));
@@ -27,14 +27,14 @@ export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8A
   return toBinary(ServiceInfoSchema, message);
 }
 
-/** Errors: WireError. */
+/** Returns the Service in the bytes of a ServiceInfo. Errors: WireError. */
 export function decodeServiceInfo(bytes: Uint8Array): Service {
   const info = fromBinary(ServiceInfoSchema, bytes);
-  if (info.Service === undefined) throw new WireError("a ServiceInfo without Service");
+  if (info.Service === undefined) throw new WireError("a ServiceInfo has no Service");
   return decodeService(info.Service, info.ServiceProxyName);
 }
 
-/** KPNG's identity of an endpoint: XXH64 of Endpoint, Conditions and Topology (`proxystore.go:300`). */
+/** Returns KPNG's hash of an endpoint: XXH64 of Endpoint, Conditions and Topology (`proxystore.go:300`). */
 export function endpointInfoHash(endpoint: Endpoint): bigint {
   return hashBytes(toBinary(EndpointInfoSchema, create(EndpointInfoSchema, identifyingFields(endpoint))));
 }
@@ -47,7 +47,7 @@ function identifyingFields(endpoint: Endpoint) {
       PortOverrides: endpoint.ports.map((port) => ({ Name: port.name, Port: port.port })),
     },
     Conditions: { Ready: endpoint.conditions.ready },
-    // Never absent: Go readers dereference it.
+    // Always set: KPNG's clients dereference it.
     Topology: { Node: endpoint.nodeName, Zone: endpoint.zone },
   };
 }
@@ -55,8 +55,8 @@ function identifyingFields(endpoint: Endpoint) {
 /**
  * Returns the bytes of an EndpointInfo.
  *
- * Its Hash is KPNG's where the endpoint says no more than KPNG hashes. Hints are mixed in, because a Go relay takes an
- * endpoint whose Hash stayed the same for unchanged, and KPNG's own hash leaves them out.
+ * Its Hash is KPNG's if the endpoint has no hints. KPNG's hash does not cover hints, and KPNG's relay ignores an
+ * endpoint whose Hash has not changed, so hints are mixed in.
  */
 export function encodeEndpointInfo(slice: EndpointSlice, endpoint: Endpoint, isExtended: boolean): Uint8Array {
   const hints =
@@ -91,17 +91,17 @@ function extendEndpoint(message: EndpointMessage, endpoint: Endpoint): void {
     if (protocol !== undefined) port.Protocol = encodeProtocol(protocol);
   });
   setFirstAddresses(message, endpoint.addresses);
-  // Says that Serving and Terminating are meant: proto3 cannot tell a false from a field that was never sent.
+  // Marks Serving and Terminating as set: proto3 cannot tell false from a field that was never sent.
   message.Use = create(EndpointUseSchema, { Ready: endpoint.conditions.ready });
 }
 
-/** An endpoint with the slice that it belongs to. Errors: WireError. */
+/** Returns the endpoint in the bytes of an EndpointInfo, and the slice that it belongs to. Errors: WireError. */
 export function decodeEndpointInfo(bytes: Uint8Array): {
   readonly slice: Omit<EndpointSlice, "endpoints">;
   readonly endpoint: Endpoint;
 } {
   const info = fromBinary(EndpointInfoSchema, bytes);
-  if (info.Namespace === "" || info.ServiceName === "") throw new WireError("an EndpointInfo without Service");
+  if (info.Namespace === "" || info.ServiceName === "") throw new WireError("an EndpointInfo has no Service");
   const ready = info.Conditions?.Ready ?? true;
   const isExtended = info.Endpoint?.Use !== undefined;
   return {
@@ -132,7 +132,7 @@ export function decodeEndpointInfo(bytes: Uint8Array): {
   };
 }
 
-/** Returns the bytes of a NodeInfo; with `isExtended` also what the node's own proxy needs. */
+/** Returns the bytes of a NodeInfo; with `isExtended` including the fields that the proxy of the node needs. */
 export function encodeNodeInfo(node: Node, isExtended: boolean): Uint8Array {
   const message = create(NodeSchema, {
     Name: node.name,
@@ -147,10 +147,10 @@ export function encodeNodeInfo(node: Node, isExtended: boolean): Uint8Array {
   );
 }
 
-/** Errors: WireError. */
+/** Returns the Node in the bytes of a NodeInfo. Errors: WireError. */
 export function decodeNodeInfo(bytes: Uint8Array): Node {
   const message = fromBinary(NodeInfoSchema, bytes).Node;
-  if (message === undefined || message.Name === "") throw new WireError("a NodeInfo without name");
+  if (message === undefined || message.Name === "") throw new WireError("a NodeInfo has no name");
   const local = message.Local === undefined ? undefined : decodeNode(message.Local);
   return {
     name: message.Name,

@@ -1,26 +1,28 @@
 import type { Set as SetName } from "../gen/localv1/api_pb.ts";
 import { hashBytes } from "./hash.ts";
 
-/** How many buckets the items of a view are spread over; the proto file gives the number. */
+/** Number of buckets that the items of a view are spread over; see WatchReq.HeldDigests in the proto file. */
 export const bucketCount = 1024;
 
 const bucketMask = BigInt(bucketCount - 1);
 
 const bytesPerDigest = 8;
 
-/** What stands for an item in the digest of its bucket. */
+/** Hash of an item, and the bucket whose digest it is part of. */
 export interface ItemDigest {
-  /** 0 to bucketCount − 1; depends on the item's Set and path alone. */
+  /** 0 to bucketCount − 1; depends only on the item's Set and path. */
   readonly bucket: number;
   readonly hash: bigint;
 }
 
 const encoder = new TextEncoder();
 
-/** Where the bytes are put together that are hashed: the longest so far is kept, for there are very many items. */
+/**
+ * Buffer for the bytes to be hashed, reused because there are very many items. It keeps the size of the longest item.
+ */
 let scratch = new Uint8Array(4_096);
 
-/** See WatchReq.HeldDigests in the proto file. */
+/** Returns the digest of an item; see WatchReq.HeldDigests in the proto file. */
 export function itemDigest(set: SetName, path: string, bytes: Uint8Array): ItemDigest {
   const keyLength = writeKey(set, path, bytes.length + 1);
   const bucket = bucketOfBytes(keyLength);
@@ -29,15 +31,15 @@ export function itemDigest(set: SetName, path: string, bytes: Uint8Array): ItemD
   return { bucket, hash: hashBytes(scratch.subarray(0, keyLength + 1 + bytes.length)) };
 }
 
-/** The bucket of an item. */
+/** Returns the bucket of an item. */
 export function itemBucket(set: SetName, path: string): number {
   return bucketOfBytes(writeKey(set, path, 0));
 }
 
-/** Writes what tells an item from others, and leaves `room` bytes after it; returns its length. */
+/** Writes the key of an item to the buffer, with space for `room` bytes after it. Returns the length of the key. */
 function writeKey(set: SetName, path: string, room: number): number {
   const key = `${set} ${path}`;
-  // A UTF-16 unit becomes three bytes at most.
+  // A UTF-16 code unit takes three bytes at most.
   const most = key.length * 3 + room;
   if (scratch.length < most) scratch = new Uint8Array(most * 2);
   return encoder.encodeInto(key, scratch).written;
@@ -47,7 +49,7 @@ function bucketOfBytes(keyLength: number): number {
   return Number(hashBytes(scratch.subarray(0, keyLength)) & bucketMask);
 }
 
-/** One digest for each bucket: equal for equal sets of items, in whatever order they came. */
+/** Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. */
 export class BucketDigests {
   readonly #digests: BigUint64Array;
 
@@ -55,7 +57,7 @@ export class BucketDigests {
     this.#digests = digests;
   }
 
-  /** Undefined if the bytes are no digests of ours. */
+  /** Reads the format of WatchReq.HeldDigests; undefined if the length is wrong. */
   static fromBytes(bytes: Uint8Array): BucketDigests | undefined {
     if (bytes.length !== bucketCount * bytesPerDigest) return undefined;
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -66,6 +68,7 @@ export class BucketDigests {
     return new BucketDigests(digests);
   }
 
+  /** Returns the format of WatchReq.HeldDigests. */
   toBytes(): Uint8Array {
     const bytes = new Uint8Array(bucketCount * bytesPerDigest);
     const view = new DataView(bytes.buffer);
@@ -77,17 +80,18 @@ export class BucketDigests {
     return new BucketDigests(this.#digests.slice());
   }
 
-  /** Adds an item, or takes it out: the same operation. */
+  /** Adds an item that is not in the set, or removes one that is. */
   toggle({ bucket, hash }: ItemDigest): void {
     this.#digests[bucket] = (this.#digests[bucket] ?? 0n) ^ hash;
   }
 
+  /** True if both sets have the same items in a bucket, apart from hash collisions. */
   isSameBucket(other: BucketDigests, bucket: number): boolean {
     return this.#digests[bucket] === other.#digests[bucket];
   }
 }
 
-/** A set of buckets as in KeepOp.Buckets. */
+/** Returns a set of buckets in the format of KeepOp.Buckets. */
 export function encodeBuckets(has: (bucket: number) => boolean): Uint8Array {
   const bits = new Uint8Array(bucketCount / 8);
   for (let bucket = 0; bucket < bucketCount; bucket += 1) {
@@ -96,7 +100,7 @@ export function encodeBuckets(has: (bucket: number) => boolean): Uint8Array {
   return bits;
 }
 
-/** Bits that are not there are 0. */
+/** True if a bucket is in a set in the format of KeepOp.Buckets. Missing bits are 0. */
 export function hasBucket(bits: Uint8Array, bucket: number): boolean {
   return ((bits[bucket >> 3] ?? 0) & (1 << (bucket & 7))) !== 0;
 }

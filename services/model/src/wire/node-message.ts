@@ -4,6 +4,7 @@ import { type Node as NodeMessage, NodeSchema } from "../gen/localv1/api_pb.ts";
 import type { ViewNode } from "../node-view.ts";
 import { WireError } from "./wire-error.ts";
 
+/** Returns the message of a node. */
 export function encodeNode(node: ViewNode): NodeMessage {
   return create(NodeSchema, {
     Name: node.name,
@@ -15,18 +16,18 @@ export function encodeNode(node: ViewNode): NodeMessage {
   });
 }
 
-/** Errors: WireError. */
+/** Returns the node in a message. Errors: WireError. */
 export function decodeNode(message: NodeMessage): ViewNode {
   return {
     name: message.Name,
     zone: message.Zone,
-    addresses: message.Addresses.map((text) => parseAddress(text)?.address ?? fail(text, "IP address")),
-    podCIDRs: message.PodCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "CIDR")),
+    addresses: message.Addresses.map((text) => parseAddress(text)?.address ?? fail(text, "an IP address")),
+    podCIDRs: message.PodCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "a CIDR")),
     isEligible: message.Eligible,
-    serviceCIDRs: message.ServiceCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "CIDR")),
+    serviceCIDRs: message.ServiceCIDRs.map((text) => parseCidr(text)?.cidr ?? fail(text, "a CIDR")),
   };
 }
 
-function fail(text: string, what: string): never {
-  throw new WireError(`"${text}" is no ${what}`);
+function fail(text: string, kind: string): never {
+  throw new WireError(`"${text}" is not ${kind}`);
 }

@@ -14,12 +14,12 @@ import { compareText } from "../text-order.ts";
 import { decodeAddresses, encodeAddresses } from "./addresses.ts";
 import { WireError } from "./wire-error.ts";
 
-/** What goes beyond KPNG and is sent to extended subscribers only. */
+/** Fields that KPNG does not have, sent only to subscribers with Feature Extended. */
 export interface ServiceExtension {
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }
 
-/** Returns the message of a Service; without `extension` exactly KPNG's. */
+/** Returns the message of a Service; exactly KPNG's without `extension`. */
 export function encodeService(service: Service, extension?: ServiceExtension): ServiceMessage {
   return create(ServiceSchema, {
     Namespace: service.namespace,
@@ -70,7 +70,7 @@ function encodePort(
   };
 }
 
-/** Returns the Service in a message; `proxyName` travels beside it. Errors: WireError. */
+/** Returns the Service in a message. `proxyName` is not part of the message. Errors: WireError. */
 export function decodeService(message: ServiceMessage, proxyName = ""): Service {
   const ports = message.Ports.filter(isKnownPort);
   const unknownPorts = message.Ports.filter((port) => !isKnownPort(port));
@@ -107,12 +107,12 @@ export function decodeService(message: ServiceMessage, proxyName = ""): Service 
   };
 }
 
-/** False for a protocol of a newer watcher. What a Go watcher does not say is TCP. */
+/** False for a protocol of a newer watcher. An unset protocol, from KPNG's watcher, is TCP. */
 function isKnownPort({ Protocol: protocol }: PortMapping): boolean {
   return protocol === WireProtocol.UnknownProtocol || decodeProtocol(protocol) !== undefined;
 }
 
-/** Undefined if any port lacks the field: the watcher is a Go one, or was not asked. */
+/** Returns HasEndpoints of each known port; undefined if a port lacks the field, because it was not requested. */
 export function decodePortHasEndpoints(message: ServiceMessage): readonly FamilyFlags[] | undefined {
   const flags = message.Ports.filter(isKnownPort).map((port) => port.HasEndpoints);
   return flags.every((flag): flag is FamilyFlagsMessage => flag !== undefined)
@@ -136,37 +136,38 @@ function decodeType(text: string): ServiceType {
     case "LoadBalancer":
     case "ExternalName":
       return text;
-    // KPNG's state files may leave it out.
+    // Optional in KPNG's state files.
     case "":
       return "ClusterIP";
     default:
-      throw new WireError(`"${text}" is no Service type`);
+      throw new WireError(`"${text}" is not a Service type`);
   }
 }
 
 function decodeCidr(text: string): string {
   const parsed = parseCidr(text);
-  if (parsed === undefined) throw new WireError(`"${text}" is no CIDR`);
+  if (parsed === undefined) throw new WireError(`"${text}" is not a CIDR`);
   return parsed.cidr;
 }
 
-/** 0 to 65535. */
+/** Checks a port number, 0 to 65535. Errors: WireError. */
 export function decodePortNumber(value: number): number {
-  if (value < 0 || value > 65_535) throw new WireError(`${value} is no port`);
+  if (value < 0 || value > 65_535) throw new WireError(`${value} is not a port number`);
   return value;
 }
 
-/** Refused here, where the Service is named: iptables would refuse the rules of all Services for it. */
+/** Rejects a value that iptables would reject, together with the rules of all other Services. */
 function decodeAffinitySeconds(value: number): number {
-  if (value < 1) throw new WireError(`${value} s is no time that a client stays with its endpoint`);
+  if (value < 1) throw new WireError(`the timeout of session affinity is ${value} s; it must be at least 1 s`);
   return value;
 }
 
+/** Returns the value of a protocol on the wire; numbers are unknown protocols and stay as they are. */
 export function encodeProtocol(protocol: Protocol | number): WireProtocol {
   return typeof protocol === "number" ? (protocol as WireProtocol) : WireProtocol[protocol];
 }
 
-/** Undefined for KPNG's UnknownProtocol, and for one of a newer peer. */
+/** Returns a protocol; undefined for UnknownProtocol, and for a value from a newer peer. */
 export function decodeProtocol(protocol: WireProtocol): Protocol | undefined {
   switch (protocol) {
     case WireProtocol.TCP:
@@ -180,12 +181,15 @@ export function decodeProtocol(protocol: WireProtocol): Protocol | undefined {
   }
 }
 
-/** The same entries in ascending order, so that equal maps have equal bytes and hashes. */
+/** Returns the entries in ascending order, so that equal maps have equal bytes and hashes. */
 export function sortedByKey(map: Readonly<Record<string, string>>): Record<string, string> {
   return Object.fromEntries(Object.entries(map).sort(([a], [b]) => compareText(a, b)));
 }
 
-/** An object with one field, or none where the value is undefined: absent and undefined are not the same to protobuf-es. */
+/**
+ * Returns an object with one field, or without fields if the value is undefined: protobuf-es distinguishes absent
+ * fields from undefined ones.
+ */
 export function setIfDefined<K extends string, V>(name: K, value: V | undefined): { readonly [N in K]?: V } {
   return value === undefined ? {} : ({ [name]: value } as { readonly [N in K]?: V });
 }

@@ -1,12 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 
-/** A point in time from milliseconds since 1970, to the microsecond. */
+/** Returns the message of a time, given in milliseconds since 1970; precise to the microsecond. */
 export function timestampOf(ms: number): Timestamp {
   return create(TimestampSchema, split(ms));
 }
 
-/** A time span from milliseconds, to the microsecond. */
+/** Returns the message of a duration, given in milliseconds; precise to the microsecond, and not negative. */
 export function durationOf(ms: number): Duration {
   return create(DurationSchema, split(Math.max(0, ms)));
 }

@@ -1,4 +1,4 @@
-/** A message from a peer that cannot be understood. The stream that carried it is of no use any more. */
+/** A message from a peer is invalid. The stream that carried it must be closed. */
 export class WireError extends Error {
   override readonly name = "WireError";
   readonly code = "BAD_MESSAGE";
