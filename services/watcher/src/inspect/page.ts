@@ -3,6 +3,7 @@ import { formatHash, hashText } from "@kpng/model/wire/hash.ts";
 
 /** Requested page of a list, decoded from the page_size and page_token of a list method. */
 export interface Page {
+  readonly list: ListName;
   readonly size: number;
   /** Key of the last item of the previous page; "" for the first page. */
   readonly after: string;
@@ -38,7 +39,7 @@ export function readPage(
     );
   }
   const size = request.pageSize === 0 ? limits.defaultSize : request.pageSize;
-  return { size, after: readPageToken(list, request.pageToken) };
+  return { list, size, after: readPageToken(list, request.pageToken) };
 }
 
 /**
