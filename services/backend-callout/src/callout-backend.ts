@@ -2,7 +2,7 @@ import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.t
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/view-update.ts";
-import { parsePositiveDurationMs, parseSomeText } from "@kpng/process/options.ts";
+import { parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
 import { runCallout } from "./commit/run-callout.ts";
 
 /** The backend `callout`: runs a program with the node's whole view on standard input whenever the view changes. */
@@ -15,7 +15,7 @@ export const calloutBackend: BackendCommand = {
       description: "path or name of the program; its input is one JSON object per Service, as kpng-json prints it",
       // KPNG's default: it prints the input of a program.
       default: "cat",
-      parse: parseSomeText,
+      parse: parseNonEmptyText,
       env: "CALLOUT",
     },
     {

@@ -103,7 +103,7 @@ export function repeatable(flags: string, description: string, standard: readonl
  * Returns a {@link repeatable} option that rejects an empty text, which most often comes from a variable that is not
  * set.
  */
-export function repeatableSome(flags: string, description: string, standard: readonly string[]): OptionSpec {
+export function repeatableNonEmpty(flags: string, description: string, standard: readonly string[]): OptionSpec {
   const spec = repeatable(flags, description, standard);
   const parse = (text: string, previous: unknown): unknown => {
     if (/^,*$/.test(text)) throw new InvalidArgumentError("the value is empty");
@@ -113,7 +113,7 @@ export function repeatableSome(flags: string, description: string, standard: rea
 }
 
 /** Returns the text. Errors: InvalidArgumentError if it is empty. */
-export function parseSomeText(text: string): string {
+export function parseNonEmptyText(text: string): string {
   if (text === "") throw new InvalidArgumentError("the value is empty");
   return text;
 }

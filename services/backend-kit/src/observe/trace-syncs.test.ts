@@ -1,5 +1,5 @@
 import { view } from "@kpng/model/testing/views.ts";
-import { KeptTracing } from "@kpng/process/testing/kept-tracing.ts";
+import { InMemoryTracing } from "@kpng/process/testing/in-memory-tracing.ts";
 import { formatTraceparent } from "@kpng/process/trace/traceparent.ts";
 import { expect, test } from "vitest";
 import { type Arrival, mergeArrivals } from "../types/arrival.ts";
@@ -26,7 +26,7 @@ const times: SyncTimes = { receivedAtMs: 110, startedAtMs: 130, renderedAtMs: 16
 
 /** What was recorded, as `name from-to`. */
 function record(act: (syncs: TraceSyncs) => void, nodeName = "n1") {
-  const tracing = new KeptTracing();
+  const tracing = new InMemoryTracing();
   act(new TraceSyncs({ tracing, nodeName, backend: "test" }));
   return {
     spans: tracing.spans,

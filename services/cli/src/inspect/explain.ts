@@ -2,7 +2,7 @@ import { toJson } from "@bufbuild/protobuf";
 import { Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { SourceKind, StageSchema, type Step, VerdictSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { type OptionSpec, parseNodeName, parseSomeText, repeatable } from "@kpng/process/options.ts";
+import { type OptionSpec, parseNodeName, parseNonEmptyText, repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import { formatEnum, formatProtocol } from "./print/format.ts";
@@ -49,7 +49,7 @@ export const explainCommand: InspectCommand = {
   name: "explain",
   description: "what a node does with a packet, and why",
   argument: "<destination>",
-  parseArgument: parseSomeText,
+  parseArgument: parseNonEmptyText,
   options: [
     { flags: "--node <name>", description: "node that the packet reaches (required)", parse: parseNodeName },
     {
@@ -57,7 +57,7 @@ export const explainCommand: InspectCommand = {
       description:
         "source address of the packet; or pod (any on the node), node (the node itself) or outside (any other)",
       default: "pod",
-      parse: parseSomeText,
+      parse: parseNonEmptyText,
     },
     {
       flags: "--protocol <protocol>",

@@ -5,7 +5,7 @@ import {
   ChangeSchema,
   ObjectKind,
 } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
-import { parseSomeText, parseWholeNumber } from "@kpng/process/options.ts";
+import { parseNonEmptyText, parseWholeNumber } from "@kpng/process/options.ts";
 import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
 import { warnEmpty } from "./get/list-command.ts";
 import { isTable, outputOptions, printMessages, readOutputOptions } from "./print/output.ts";
@@ -33,7 +33,7 @@ export const traceCommand: InspectCommand = {
     {
       flags: "--recording <file>",
       description: "read the changes from a recording of kpng record, not from a watcher",
-      parse: parseSomeText,
+      parse: parseNonEmptyText,
     },
     ...outputOptions,
   ],

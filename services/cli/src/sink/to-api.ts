@@ -1,4 +1,4 @@
-import { type OptionSpec, parseDurationMs, repeatableSome } from "@kpng/process/options.ts";
+import { type OptionSpec, parseDurationMs, repeatableNonEmpty } from "@kpng/process/options.ts";
 import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
@@ -37,7 +37,7 @@ export const toApi: SinkCommand = {
   name: "to-api",
   description: "serve the state to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",
   options: [
-    repeatableSome(
+    repeatableNonEmpty(
       "--listen <address>",
       "address to listen on: tcp://host:port, tcp4://…, tcp6://… or unix:///path",
       defaultListen,

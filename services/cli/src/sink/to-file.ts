@@ -1,4 +1,4 @@
-import { parseSomeText } from "@kpng/process/options.ts";
+import { parseNonEmptyText } from "@kpng/process/options.ts";
 import { stateFileSink } from "@kpng/watcher/state-file/state-file-sink.ts";
 import type { SinkCommand } from "./sink-command.ts";
 
@@ -7,7 +7,12 @@ export const toFile: SinkCommand = {
   name: "to-file",
   description: "write the state to a file in KPNG's format, whenever it changes",
   options: [
-    { flags: "-o, --output <file>", description: "file to write", default: "global-state.yaml", parse: parseSomeText },
+    {
+      flags: "-o, --output <file>",
+      description: "file to write",
+      default: "global-state.yaml",
+      parse: parseNonEmptyText,
+    },
   ],
   examples: `
 Examples:

@@ -1,4 +1,4 @@
-import { repeatableSome } from "@kpng/process/options.ts";
+import { repeatableNonEmpty } from "@kpng/process/options.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import type { SourceCommand } from "./source-command.ts";
@@ -8,7 +8,9 @@ export const fileCommand: SourceCommand = {
   name: "file",
   description: "read the cluster from files: Kubernetes manifests, or KPNG's state files",
   options: [
-    repeatableSome("-i, --input <path>", "file or folder to read, or - for standard input", ["globalv1-state.yaml"]),
+    repeatableNonEmpty("-i, --input <path>", "file or folder to read, or - for standard input", [
+      "globalv1-state.yaml",
+    ]),
     ...keepOptions,
   ],
   examples: `

@@ -1,4 +1,4 @@
-import { parseDurationMs, parseSomeText } from "@kpng/process/options.ts";
+import { parseDurationMs, parseNonEmptyText } from "@kpng/process/options.ts";
 import { replaySource } from "@kpng/watcher/source/replay/replay-source.ts";
 import { InvalidArgumentError } from "commander";
 import type { SourceCommand } from "./source-command.ts";
@@ -12,7 +12,7 @@ export const replayCommand: SourceCommand = {
       flags: "-i, --input <file>",
       description: "recording to replay",
       default: "kpng-recording.jsonl.gz",
-      parse: parseSomeText,
+      parse: parseNonEmptyText,
     },
     {
       flags: "--speed <factor>",

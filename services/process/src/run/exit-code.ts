@@ -4,7 +4,7 @@ import type { Command } from "commander";
  * Exit code of a query that failed. 0 and 1 are its answers, as with diff(1), cmp(1) and kubectl diff, so that a script
  * does not take a failure for an answer.
  */
-export const unansweredExitCode = 2;
+export const failedQueryExitCode = 2;
 
 /**
  * Makes the exit code of a command its answer, if `isQuery` returns true for the options: the action sets
@@ -18,11 +18,11 @@ export function answersByExitCode(
   isQuery: (options: Readonly<Record<string, unknown>>) => boolean,
 ): Command {
   return command.hook("preAction", (_command, acting) => {
-    if (isQuery(acting.optsWithGlobals())) process.exitCode = unansweredExitCode;
+    if (isQuery(acting.optsWithGlobals())) process.exitCode = failedQueryExitCode;
   });
 }
 
 /** Exit code of a failure: 1, or 2 if the exit code of this run is an answer. */
 export function failureExitCode(): number {
-  return process.exitCode === undefined ? 1 : unansweredExitCode;
+  return process.exitCode === undefined ? 1 : failedQueryExitCode;
 }

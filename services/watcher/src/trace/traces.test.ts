@@ -1,4 +1,4 @@
-import { KeptTracing } from "@kpng/process/testing/kept-tracing.ts";
+import { InMemoryTracing } from "@kpng/process/testing/in-memory-tracing.ts";
 import { Registry } from "prom-client";
 import { expect, test } from "vitest";
 import type { Origin } from "../source/source.ts";
@@ -9,7 +9,7 @@ import { endpoint, node, service, slice } from "../testing/build.ts";
 import { traceRevisions } from "./trace-revisions.ts";
 import { TraceSends } from "./trace-sends.ts";
 
-function makeStore(tracing: KeptTracing): Store {
+function makeStore(tracing: InMemoryTracing): Store {
   const store = new Store({ trace: traceRevisions(tracing) });
   store.replace({ services: [service({ name: "web" })], slices: [], nodes: [node("n1")] });
   return store;
@@ -23,7 +23,7 @@ const pod = (address: string, triggeredAtMs?: number) =>
   });
 
 test("a revision is one trace with spans for decoding and applying, and names the changed objects", () => {
-  const tracing = new KeptTracing();
+  const tracing = new InMemoryTracing();
   const store = makeStore(tracing);
   tracing.spans.length = 0;
   const receivedAtMs = Date.now() - 1_000;
@@ -47,7 +47,7 @@ test("a revision is one trace with spans for decoding and applying, and names th
 });
 
 test("an update that changes nothing by value starts no trace", () => {
-  const tracing = new KeptTracing();
+  const tracing = new InMemoryTracing();
   const store = makeStore(tracing);
   const count = tracing.spans.length;
   store.apply([{ kind: "put-service", service: service({ name: "web" }) }]);
@@ -56,7 +56,7 @@ test("an update that changes nothing by value starts no trace", () => {
 
 test("a revision that is not sampled is not kept, and the newest traces are", () => {
   let isSampled = false;
-  const tracing = new KeptTracing(() => isSampled);
+  const tracing = new InMemoryTracing(() => isSampled);
   const store = makeStore(tracing);
   expect(tracing.spans).toEqual([]);
   expect(store.snapshot.traces).toEqual([]);
@@ -68,7 +68,7 @@ test("a revision that is not sampled is not kept, and the newest traces are", ()
 });
 
 test("the trace of another watcher continues from when it stored the change, except for a first list", () => {
-  const tracing = new KeptTracing();
+  const tracing = new InMemoryTracing();
   const parent = "00-11111111111111111111111111111111-2222222222222222-01";
   const other = "00-33333333333333333333333333333333-4444444444444444-01";
   const storedAtMs = Date.now() - 2_000;
@@ -87,7 +87,7 @@ test("the trace of another watcher continues from when it stored the change, exc
 });
 
 test("sends are recorded once for each zone, however many nodes it has", async () => {
-  const tracing = new KeptTracing();
+  const tracing = new InMemoryTracing();
   const store = new Store({ trace: traceRevisions(tracing) });
   const zones = { n1: "a", n2: "a", n3: "b" };
   const nodes = Object.entries(zones).map(([name, zone]) => node(name, { zone }));

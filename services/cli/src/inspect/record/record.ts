@@ -3,7 +3,7 @@ import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { parseDurationMs, parseNodeName, parseSomeText } from "@kpng/process/options.ts";
+import { parseDurationMs, parseNodeName, parseNonEmptyText } from "@kpng/process/options.ts";
 import type { RecordedRows } from "@kpng/watcher/source/replay/recording.ts";
 import packageJson from "../../../package.json" with { type: "json" };
 import { inspectClient, pageSize, readNodeEndpoints, readPages } from "../query/inspect-client.ts";
@@ -21,7 +21,7 @@ export const recordCommand: InspectCommand = {
       description: "file to write; compressed if its name ends in .gz",
       default: "kpng-recording.jsonl.gz",
       env: "KPNG_RECORDING",
-      parse: parseSomeText,
+      parse: parseNonEmptyText,
     },
     {
       flags: "--for <duration>",

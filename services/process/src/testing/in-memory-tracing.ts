@@ -2,7 +2,7 @@ import { formatTraceparent, parseTraceparent } from "../trace/traceparent.ts";
 import type { SpanEnd, SpanStart, Tracing } from "../trace/tracing.ts";
 
 /** A span that has ended. */
-export interface KeptSpan extends SpanStart, SpanEnd {
+export interface RecordedSpan extends SpanStart, SpanEnd {
   readonly name: string;
   readonly traceparent: string;
 }
@@ -10,8 +10,8 @@ export interface KeptSpan extends SpanStart, SpanEnd {
 /**
  * Keeps the recorded spans, in the order in which they ended. `isSampled` is asked for the first span of each trace.
  */
-export class KeptTracing implements Tracing {
-  readonly spans: KeptSpan[] = [];
+export class InMemoryTracing implements Tracing {
+  readonly spans: RecordedSpan[] = [];
   readonly #isSampled: () => boolean;
   #count = 0;
 
