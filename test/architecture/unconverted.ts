@@ -31,7 +31,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-kit/src/receive",
   "services/backend-kit/src/sync",
   "services/backend-kit/src/testing",
-  "services/packet-tracer/src",
   "services/watcher/src/stream/delta",
   "services/watcher/src/stream/serve",
   "services/watcher/src/stream/session",
@@ -44,10 +43,7 @@ export const foldersOutOfOrder: readonly string[] = [
 ];
 
 /** Folders whose files import each other in a circle. */
-export const foldersWithCycles: readonly string[] = [
-  "services/packet-tracer/src",
-  "services/watcher/src/stream/session",
-];
+export const foldersWithCycles: readonly string[] = ["services/watcher/src/stream/session"];
 
 /** Folders with too many source files. */
 export const foldersTooLarge: readonly string[] = [];

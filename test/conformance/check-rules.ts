@@ -1,6 +1,7 @@
 import { isIn } from "@kpng/model/cidr.ts";
+import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
-import { type TracedNode, type TracedPacket, type TraceOutcome, trace } from "@kpng/packet-tracer/trace.ts";
+import { type TracedNode, type TracedPacket, trace } from "@kpng/packet-tracer/trace.ts";
 import {
   type ConcretePacket,
   concretePackets,
@@ -57,8 +58,10 @@ function inInterface(from: Sender, family: Family): string | undefined {
   return isIn(senderAddress(from, family), podCIDRs.n1[family]) ? bridgeName : "eth0";
 }
 
-function isAsSaid(outcomes: readonly TraceOutcome[], { packet, family, targetPort }: ConcretePacket): boolean {
-  if ("verdict" in packet) return outcomes.length === 1 && outcomes[0]?.kind === packet.verdict;
+const outcomeKinds = { refused: "refused", silent: "dropped", untouched: "untouched" } as const;
+
+function isAsSaid(outcomes: readonly PacketOutcome[], { packet, family, targetPort }: ConcretePacket): boolean {
+  if ("verdict" in packet) return outcomes.length === 1 && outcomes[0]?.kind === outcomeKinds[packet.verdict];
   const reached = outcomes.map((outcome) =>
     outcome.kind === "to" ? `${outcome.address} ${outcome.port}` : outcome.kind,
   );

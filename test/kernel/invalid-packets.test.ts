@@ -107,7 +107,7 @@ for (const { name, prefix, whyNot, start } of backends) {
 
       test("are dropped before they reach the client from an unknown address", async () => {
         expect(await isResetAfterForgetting(family)).toBe(false);
-        expect(await traced(family)).toEqual([{ kind: "silent" }]);
+        expect(await traced(family)).toEqual([{ kind: "dropped" }]);
       });
     });
   });

@@ -1,14 +1,14 @@
 import type { Match, Rule } from "./rule.ts";
-import type { Traced } from "./walk.ts";
+import type { Traced } from "./traced.ts";
 
-/** Positions in a chain, ascending, of the rules for one address, for one port, and for more than that. */
+/** Positions in a chain, ascending, of the rules for one address, of those for one port, and of all others. */
 interface ChainIndex {
   readonly byAddress: ReadonlyMap<string, readonly number[]>;
   readonly byPort: ReadonlyMap<number, readonly number[]>;
   readonly others: readonly number[];
 }
 
-/** A chain that is shorter is gone through faster as it is. */
+/** A shorter chain is faster without an index. */
 const minRules = 32;
 
 const indexes = new WeakMap<readonly Rule[], ChainIndex>();
@@ -16,8 +16,8 @@ const indexes = new WeakMap<readonly Rule[], ChainIndex>();
 /**
  * Returns the rules of a chain that may match a packet, in their order.
  *
- * kube-proxy's KUBE-SERVICES and KUBE-NODEPORTS have a rule for each address and port of a cluster: to go through them for
- * each packet would take the square of their number.
+ * kube-proxy's KUBE-SERVICES and KUBE-NODEPORTS have a rule for each address and port of a cluster: comparing each
+ * packet with all of them would take time proportional to the square of their number.
  */
 export function candidates(rules: readonly Rule[], { destination, port }: Traced): readonly Rule[] {
   if (rules.length < minRules) return rules;
@@ -49,7 +49,7 @@ function indexChain(rules: readonly Rule[]): ChainIndex {
   return { byAddress, byPort, others };
 }
 
-/** The one address that a rule is for; undefined if for several. */
+/** The address that a rule is about; undefined if it is about several. */
 export function onlyDestination(matches: readonly Match[]): string | undefined {
   for (const match of matches) {
     if (match.kind !== "address" || match.of !== "destination" || match.isNot) continue;
@@ -60,7 +60,7 @@ export function onlyDestination(matches: readonly Match[]): string | undefined {
   return undefined;
 }
 
-/** The one port that a rule is for; undefined if for several. */
+/** The port that a rule is about; undefined if it is about several. */
 export function onlyPort(matches: readonly Match[]): number | undefined {
   for (const match of matches) if (match.kind === "port" && !match.isNot && match.from === match.to) return match.from;
   return undefined;

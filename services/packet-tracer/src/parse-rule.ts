@@ -1,18 +1,18 @@
 import type { Match, Rule, Target } from "./rule.ts";
 
-/** What belongs to an option. */
+/** The words around an option. */
 interface Options {
-  /** The next word, which the option takes. */
+  /** Takes the next word as the value of the option. */
   value(): string;
   /** True if "!" stands before it. */
   readonly isNot: boolean;
 }
 
 /**
- * Parses what follows `-A CHAIN` in the output of iptables-save or the input of iptables-restore.
+ * Parses the rest of a line after `-A CHAIN`, in the output of iptables-save or the input of iptables-restore.
  *
- * A rule with an option that the tracer does not know gets a condition `notUnderstood`, behind those that stand before it:
- * whoever follows a packet to it must not guess, for a rule that is passed over proves nothing.
+ * A rule with an option that the tracer does not know gets a match `notUnderstood` after the matches before the option:
+ * a packet that reaches it cannot be traced, because skipping the rule would be a guess.
  */
 export function parseRule(text: string): Rule {
   const matches: Match[] = [];
@@ -24,7 +24,7 @@ export function parseRule(text: string): Rule {
   }
 }
 
-/** The tracer does not know what a rule says. */
+/** The tracer does not know an option or target of a rule. */
 class NotUnderstood extends Error {}
 
 function parseWords(words: readonly string[], matches: Match[], text: string): Rule {
@@ -88,7 +88,7 @@ function parseMatch(option: string, { value, isNot }: Options, text: string): Ma
     case "--update":
       if (option === "--probability") value();
       return { kind: "maybe" };
-    // The rest of what these modules take, and modules, comments and counters, restrict nothing that is traced.
+    // Modules, comments, counters, and the further options of these modules do not restrict traced packets.
     case "-m":
     case "--comment":
     case "--mode":
@@ -142,9 +142,9 @@ function parseMark([option, word = ""]: readonly string[], text: string): Target
   throw new NotUnderstood(`not known to the tracer: ${text}`);
 }
 
-/** Words are separated by blanks; a comment with blanks stands in quotes. */
+/** Words are separated by blanks; a comment with blanks is quoted. */
 function splitWords(text: string): readonly string[] {
-  // Most rules have nothing in quotes, and a node may have a hundred thousand.
+  // Most rules have no quotes, and a node may have a hundred thousand rules.
   if (!text.includes('"')) return text.split(/ +/);
   return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? "");
 }

@@ -4,8 +4,8 @@ import type { Rule, Ruleset } from "./rule.ts";
 /**
  * Parses the output of iptables-save, or the input of iptables-restore for a kernel without rules.
  *
- * Understands `*table`, `:CHAIN POLICY`, `-N`, `-A` and `-I`; other lines that change rules are refused. A table that is
- * left to itself has its built-in chains without rules.
+ * Understands `*table`, `:CHAIN POLICY`, `-N`, `-A` and `-I`; throws for other lines that change rules. Built-in chains
+ * that are not mentioned have no rules.
  */
 export function parseRuleset(text: string): Ruleset {
   const tables = new Map<string, Map<string, Rule[]>>();
@@ -24,7 +24,7 @@ export function parseRuleset(text: string): Ruleset {
   return tables;
 }
 
-/** A policy other than ACCEPT is the last rule of its chain. */
+/** A policy other than ACCEPT becomes the last rule of its chain. */
 function policyRules(line: string): Rule[] {
   const isDrop = line.split(" ")[1] === "DROP";
   return isDrop ? [{ matches: [], target: { kind: "drop" }, isPolicy: true, text: "policy DROP" }] : [];

@@ -1,4 +1,4 @@
-/** One condition of a rule, as far as kube-proxy and our backends use them. */
+/** A condition of a rule, of the kinds that kube-proxy and our backends use. */
 export type Match =
   | { readonly kind: "address"; readonly of: "source" | "destination"; readonly cidr: string; readonly isNot: boolean }
   | { readonly kind: "protocol"; readonly protocol: string; readonly isNot: boolean }
@@ -9,12 +9,12 @@ export type Match =
   | { readonly kind: "originalAddress"; readonly cidr: string; readonly isNot: boolean }
   | { readonly kind: "originalPort"; readonly port: number; readonly isNot: boolean }
   | { readonly kind: "interface"; readonly of: "in" | "out"; readonly pattern: string; readonly isNot: boolean }
-  /** May hold and may not: chance, or what the node remembers of the client. */
+  /** Depends on chance, or on the earlier connections of the client. */
   | { readonly kind: "maybe" }
-  /** Something that the tracer does not know; a packet that comes to it cannot be traced. */
+  /** A match that the tracer does not know; a packet that reaches it cannot be traced. */
   | { readonly kind: "notUnderstood"; readonly why: string };
 
-/** What a rule does when its conditions hold. */
+/** The action of a rule whose conditions hold. */
 export type Target =
   | { readonly kind: "jump"; readonly chain: string; readonly isGoto: boolean }
   | { readonly kind: "return" | "accept" | "drop" | "reject" | "masquerade" | "none" }
@@ -25,11 +25,14 @@ export type Target =
 export interface Rule {
   readonly matches: readonly Match[];
   readonly target: Target;
-  /** For how long a client that the rule remembers stays; undefined if it does not ask whom it remembers. */
+  /**
+   * How long a client stays with its endpoint; undefined if the rule does not ask for earlier connections. *Unit:*
+   * seconds.
+   */
   readonly affinitySeconds?: number | undefined;
-  /** It stands for what a built-in chain does with whoever comes to its end. */
+  /** Whether the rule represents the policy of a built-in chain. */
   readonly isPolicy?: true | undefined;
-  /** As it was written, for messages. */
+  /** The original text, for messages. */
   readonly text: string;
 }
 

@@ -1,6 +1,7 @@
+import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import { describe, expect, test } from "vitest";
 import { parseRuleset } from "./parse-ruleset.ts";
-import { type TracedNode, type TracedPacket, type TraceOutcome, trace } from "./trace.ts";
+import { type TracedNode, type TracedPacket, trace } from "./trace.ts";
 
 const node: TracedNode = {
   localCIDRs: ["192.0.2.1", "127.0.0.0/8"],
@@ -14,17 +15,17 @@ const packet: TracedPacket = {
   inInterface: "eth0",
 };
 const to = (address: string, port = 8080, isMasqueraded = false) =>
-  ({ kind: "to", address, port, isMasqueraded }) satisfies TraceOutcome;
+  ({ kind: "to", address, port, isMasqueraded }) satisfies PacketOutcome;
 
 interface Case {
   readonly name: string;
   readonly nat?: readonly string[];
   readonly filter?: readonly string[];
   readonly packet?: Partial<TracedPacket>;
-  readonly outcomes: readonly TraceOutcome[];
+  readonly outcomes: readonly PacketOutcome[];
 }
 
-const untouched: TraceOutcome = { kind: "untouched" };
+const untouched: PacketOutcome = { kind: "untouched" };
 const dnat = "-A PREROUTING -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.1.11:8080";
 
 const cases: readonly Case[] = [
@@ -33,21 +34,21 @@ const cases: readonly Case[] = [
   { name: "another port does not match", nat: [dnat], packet: { port: 81 }, outcomes: [untouched] },
   { name: "another protocol does not match", nat: [dnat], packet: { protocol: "udp" }, outcomes: [untouched] },
   {
-    name: "a chain's policy is for whoever comes to its end or is sent back",
+    name: "a chain's policy decides on packets that reach its end or return",
     filter: [":FORWARD DROP [0:0]", "-A FORWARD -p tcp -m tcp --dport 81 -j ACCEPT", "-A FORWARD -j RETURN"],
-    outcomes: [{ kind: "silent" }],
+    outcomes: [{ kind: "dropped" }],
   },
   {
     name: "a rule comes before the policy",
     filter: [":FORWARD DROP [0:0]", "-A FORWARD -p tcp -m tcp --dport 80 -j ACCEPT"],
-    outcomes: [{ kind: "untouched", isLetIn: true }],
+    outcomes: [{ kind: "untouched", isAccepted: true }],
   },
   {
-    name: "a packet of no known connection is not seen by nat",
+    name: "table nat does not see a packet of no known connection",
     nat: [dnat],
     filter: ["-A FORWARD -m conntrack --ctstate INVALID -j DROP"],
     packet: { state: "INVALID" },
-    outcomes: [{ kind: "silent" }],
+    outcomes: [{ kind: "dropped" }],
   },
   {
     name: "a new connection is not INVALID",
@@ -55,19 +56,19 @@ const cases: readonly Case[] = [
     outcomes: [untouched],
   },
   {
-    name: "what the node sends does not pass PREROUTING",
+    name: "a packet of the node does not pass PREROUTING",
     nat: [dnat],
     packet: { inInterface: undefined },
     outcomes: [untouched],
   },
   {
-    name: "what the node sends passes OUTPUT",
+    name: "a packet of the node passes OUTPUT",
     nat: [dnat.replace("PREROUTING", "OUTPUT")],
     packet: { inInterface: undefined },
     outcomes: [to("10.1.1.11")],
   },
   {
-    name: "chance gives every outcome",
+    name: "every outcome of chance is returned",
     nat: [
       ":SVC - [0:0]",
       "-A PREROUTING -j SVC",
@@ -77,21 +78,21 @@ const cases: readonly Case[] = [
     outcomes: [to("10.1.1.11"), to("10.1.1.12")],
   },
   {
-    name: "what is remembered of a client may hold and may not",
+    name: "an affinity rule may match and may not",
     nat: [
       "-A PREROUTING -m recent --rcheck --seconds 600 --reap --name A --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.1.1.11:8080",
     ],
     outcomes: [{ ...to("10.1.1.11"), affinitySeconds: 600 }, untouched],
   },
   {
-    name: "remembering a client does not depend on it",
+    name: "recording a client is not a condition",
     nat: [
       "-A PREROUTING -m recent --set --name A --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.1.1.11:8080",
     ],
     outcomes: [to("10.1.1.11")],
   },
   {
-    name: "RETURN goes back behind the jump",
+    name: "RETURN continues after the jump",
     nat: [
       ":SVC - [0:0]",
       "-A SVC -s 192.0.2.0/24 -j RETURN",
@@ -102,7 +103,7 @@ const cases: readonly Case[] = [
     outcomes: [to("10.1.1.11")],
   },
   {
-    name: "goto does not come back",
+    name: "goto does not return",
     nat: [":SVC - [0:0]", "-A PREROUTING -g SVC", dnat],
     outcomes: [untouched],
   },
@@ -120,7 +121,7 @@ const cases: readonly Case[] = [
     outcomes: [to("10.1.1.11", 8080, true)],
   },
   {
-    name: "what is for the node itself does not pass POSTROUTING",
+    name: "a packet delivered on the node does not pass POSTROUTING",
     nat: [
       "-A PREROUTING -p tcp -m tcp --dport 80 -j DNAT --to-destination 192.0.2.1:8080",
       "-A POSTROUTING -j MASQUERADE",
@@ -128,7 +129,7 @@ const cases: readonly Case[] = [
     outcomes: [to("192.0.2.1")],
   },
   {
-    name: "what is forwarded can be refused",
+    name: "a forwarded packet can be refused",
     filter: ["-A FORWARD -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable"],
     outcomes: [{ kind: "refused" }],
   },
@@ -136,10 +137,10 @@ const cases: readonly Case[] = [
     name: "INPUT is for the node's own addresses",
     filter: ["-A INPUT -m addrtype --dst-type LOCAL -j DROP", "-A FORWARD -j ACCEPT"],
     packet: { destination: "192.0.2.1" },
-    outcomes: [{ kind: "silent" }],
+    outcomes: [{ kind: "dropped" }],
   },
   {
-    name: "filter sees the new destination, and the old one by conntrack",
+    name: "filter sees the new destination, and the original one through conntrack",
     nat: [dnat],
     filter: [
       "-A FORWARD -d 10.96.0.1/32 -j DROP",
@@ -157,13 +158,13 @@ const cases: readonly Case[] = [
     outcomes: [{ kind: "refused" }],
   },
   {
-    name: "what the node sends to itself passes INPUT too",
+    name: "a packet of the node to itself passes INPUT too",
     filter: ["-A INPUT -p tcp -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable"],
     packet: { inInterface: undefined, source: "192.0.2.1", destination: "192.0.2.1" },
     outcomes: [{ kind: "refused" }],
   },
   {
-    name: "IPv6 destinations stand in brackets",
+    name: "IPv6 destinations are in brackets",
     nat: ["-A PREROUTING -d fd00::1/128 -p tcp -m tcp --dport 80 -j DNAT --to-destination [fd00::2]:8080"],
     packet: { source: "fd00::3", destination: "fd00::1" },
     outcomes: [to("fd00::2")],
@@ -183,7 +184,7 @@ describe("the tracer", () => {
     });
   }
 
-  test("a rule that is not understood concerns only packets that come to it", () => {
+  test("a rule that is not understood affects only packets that reach it", () => {
     const rules = parseRuleset(`*nat\n-A PREROUTING -p udp -m set --match-set A dst -j DROP\n${dnat}\nCOMMIT`);
     expect(trace(rules, node, packet)).toEqual([to("10.1.1.11")]);
     expect(() => trace(rules, node, { ...packet, protocol: "udp" })).toThrow(/--match-set/);
@@ -203,10 +204,10 @@ describe("the tracer", () => {
     expect(trace(rules, node, { ...packet, destination: "192.0.2.1", port: 30_080 })).toEqual([to("10.1.1.12", 1)]);
   });
 
-  test("a packet that a rule lets in is told from one that no rule is about", () => {
+  test("a packet that a rule accepts differs from one that no rule matches", () => {
     const rules = parseRuleset("*filter\n-A INPUT -p tcp -m tcp --dport 30000 -j ACCEPT\nCOMMIT");
     const asked = { ...packet, destination: "192.0.2.1", port: 30_000 };
-    expect(trace(rules, node, asked)).toEqual([{ kind: "untouched", isLetIn: true }]);
+    expect(trace(rules, node, asked)).toEqual([{ kind: "untouched", isAccepted: true }]);
     expect(trace(rules, node, { ...asked, port: 30_001 })).toEqual([untouched]);
   });
 

@@ -1,54 +1,36 @@
 import { isIn } from "@kpng/model/cidr.ts";
+import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import type { Ruleset } from "./rule.ts";
-import { type Branch, type Traced, walk } from "./walk.ts";
+import type { Traced } from "./traced.ts";
+import { type Branch, walk } from "./walk.ts";
 
-/** A packet as it arrives at the node or leaves a process on it. */
-export interface TracedPacket {
-  readonly protocol: string;
-  readonly source: string;
-  readonly destination: string;
-  readonly port: number;
-  /** The link that it comes in by; undefined if the node itself sends it. */
-  readonly inInterface: string | undefined;
+/** A packet to trace: the first of a connection unless `state` says something else. */
+export interface TracedPacket extends FirstPacket {
   /**
-   * What the kernel takes it for: the first of a connection, which is the default, or INVALID, of no connection that it
-   * knows, which no rule of nat gets to see.
+   * The conntrack state: NEW, which is the default, or INVALID for a packet of no known connection, which table nat
+   * does not see.
    */
   readonly state?: "NEW" | "INVALID" | undefined;
 }
 
-/** What the tracer must know about a node besides its rules. */
+/** The properties of a node that a trace depends on besides the rules. */
 export interface TracedNode {
   /** CIDRs of the node's own addresses, loopback included. */
   readonly localCIDRs: readonly string[];
-  /** The link that a packet to this address leaves by. */
+  /** The interface that a packet to this address leaves by. */
   outInterface(address: string): string;
 }
 
-/** One thing that may become of a packet. */
-export type TraceOutcome =
-  | {
-      readonly kind: "to";
-      readonly address: string;
-      readonly port: number;
-      readonly isMasqueraded: boolean;
-      /** For how long the client has stayed there, if it goes there because it was remembered. *Unit:* seconds. */
-      readonly affinitySeconds?: number;
-    }
-  | { readonly kind: "refused" }
-  | { readonly kind: "silent" }
-  /** No rule gave it another destination, none stopped it; `isLetIn` if one said that it may pass. */
-  | { readonly kind: "untouched"; readonly isLetIn?: true };
-
 /**
- * Returns everything that may become of a packet, each once.
+ * Returns every possible outcome of a packet, each once.
  *
- * It follows the kernel's hooks: nat PREROUTING or OUTPUT, then by the new destination filter INPUT or FORWARD (or
- * OUTPUT), then nat POSTROUTING for what leaves. What the node sends to itself passes OUTPUT, POSTROUTING and INPUT.
+ * The packet passes the kernel's hooks: nat PREROUTING or OUTPUT, then by its new destination filter INPUT or FORWARD
+ * (or OUTPUT), then nat POSTROUTING if it leaves the node. A packet of the node to itself passes OUTPUT, POSTROUTING
+ * and INPUT.
  *
- * Errors: a chain that does not exist, a loop, a rule on its way that the tracer does not understand.
+ * Errors: a chain that does not exist, a loop, a rule on the path that the tracer does not understand.
  */
-export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket): readonly TraceOutcome[] {
+export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket): readonly PacketOutcome[] {
   const isLocal = (address: string): boolean => node.localCIDRs.some((cidr) => isIn(address, cidr));
   const start: Traced = {
     ...packet,
@@ -96,10 +78,10 @@ export function trace(ruleset: Ruleset, node: TracedNode, packet: TracedPacket):
   return [...new Map(outcomes.map((outcome) => [JSON.stringify(outcome), outcome])).values()];
 }
 
-function toOutcome({ verdict, packet }: Branch): TraceOutcome {
+function toOutcome({ verdict, packet }: Branch): PacketOutcome {
   if (verdict === "reject") return { kind: "refused" };
-  if (verdict === "drop") return { kind: "silent" };
-  if (!packet.isTranslated) return packet.isAccepted ? { kind: "untouched", isLetIn: true } : { kind: "untouched" };
+  if (verdict === "drop") return { kind: "dropped" };
+  if (!packet.isTranslated) return packet.isAccepted ? { kind: "untouched", isAccepted: true } : { kind: "untouched" };
   const { destination: address, port, isMasqueraded, affinitySeconds } = packet;
   const outcome = { kind: "to", address, port, isMasqueraded } as const;
   return affinitySeconds === undefined ? outcome : { ...outcome, affinitySeconds };

@@ -1,44 +1,24 @@
 import { isIn } from "@kpng/model/cidr.ts";
 import { candidates } from "./candidates.ts";
 import type { Match, Rule, Ruleset } from "./rule.ts";
+import type { Traced } from "./traced.ts";
 
-/** A packet on its way through a node. */
-export interface Traced {
-  readonly protocol: string;
-  readonly source: string;
-  readonly destination: string;
-  readonly port: number;
-  readonly inInterface: string | undefined;
-  readonly outInterface: string | undefined;
-  readonly state: "NEW" | "INVALID";
-  readonly mark: number;
-  /** Destination at the start. */
-  readonly original: { readonly address: string; readonly port: number };
-  readonly isTranslated: boolean;
-  readonly isMasqueraded: boolean;
-  /** A rule said that it may pass; else only no rule said anything. */
-  readonly isAccepted: boolean;
-  /** It got its endpoint because the client was remembered, for so long; undefined if by chance. */
-  readonly affinitySeconds: number | undefined;
-  isLocal(address: string): boolean;
-}
-
-/** One way that a packet may have taken so far. */
+/** A path that a packet may have taken so far. */
 export interface Branch {
   readonly packet: Traced;
   readonly verdict: "accept" | "drop" | "reject";
 }
 
-/** A way out of a chain: decided, or back to the chain that jumped here. */
+/** The end of a chain: a verdict, or "back" to the chain that jumped to it. */
 interface Step {
   readonly packet: Traced;
   readonly verdict: Branch["verdict"] | "back";
 }
 
-/** More jumps inside one another than any ruleset has. */
+/** More nested jumps than any rule set has. */
 const maxDepth = 32;
 
-/** Follows a packet through a built-in chain; whoever comes to its end, or is sent back from it, meets its policy. */
+/** Follows a packet through a built-in chain. The chain's policy decides on packets that reach its end or return. */
 export function walk(ruleset: Ruleset, table: string, chain: string, packet: Traced): readonly Branch[] {
   const rules = ruleset.get(table)?.get(chain);
   if (rules === undefined) return [{ packet, verdict: "accept" }];
@@ -54,7 +34,7 @@ function walkChain(ruleset: Ruleset, table: string, chain: string, packet: Trace
   if (rules === undefined) throw new Error(`table ${table} has no chain ${chain}`);
   if (depth > maxDepth) throw new Error(`more than ${maxDepth} jumps, the last to ${chain}: a loop`);
   const ended: Step[] = [];
-  // The packet as it comes to the next rule: more than one where rules changed its mark in only some of the ways.
+  // The packet before the next rule: several variants where rules changed its mark on only some paths.
   let passing: readonly Traced[] = [packet];
   for (const rule of candidates(rules, packet)) {
     const next: Traced[] = [];
@@ -73,7 +53,7 @@ function walkChain(ruleset: Ruleset, table: string, chain: string, packet: Trace
   return [...ended, ...passing.map((each) => ({ packet: each, verdict: "back" as const }))];
 }
 
-/** Carries a rule's target out: the ways that end here, and the packets that go on to the next rule. */
+/** Applies a rule's target: returns the paths that end here and the packets that reach the next rule. */
 function act(ruleset: Ruleset, table: string, { target }: Rule, packet: Traced, depth: number) {
   const stop = (verdict: Step["verdict"], changed = packet) => ({ stops: [{ packet: changed, verdict }], passes: [] });
   switch (target.kind) {
@@ -96,7 +76,7 @@ function act(ruleset: Ruleset, table: string, { target }: Rule, packet: Traced, 
     }
     case "jump": {
       const steps = walkChain(ruleset, table, target.chain, packet, depth + 1);
-      // Whoever was sent by goto returns past this chain.
+      // A packet sent by goto returns past this chain.
       if (target.isGoto) return { stops: steps, passes: [] };
       return {
         stops: steps.filter(({ verdict }) => verdict !== "back"),
@@ -129,7 +109,7 @@ function holds(match: Exclude<Match, { kind: "maybe" | "notUnderstood" }>, packe
     case "mark":
       return (packet.mark & match.mask) >>> 0 === match.value;
     case "state":
-      // First packets are new, and after a rule gave them another destination also DNAT.
+      // A packet whose destination a rule has changed is in state DNAT too.
       return match.states.includes(packet.state) || (packet.isTranslated && match.states.includes("DNAT"));
     case "originalAddress":
       return isIn(packet.original.address, match.cidr);

@@ -1,8 +1,9 @@
 import type { Family } from "@kpng/model/address.ts";
+import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import { onlyDestination, onlyPort } from "@kpng/packet-tracer/candidates.ts";
 import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
 import type { Rule, Ruleset } from "@kpng/packet-tracer/rule.ts";
-import { type TracedNode, type TraceOutcome, trace } from "@kpng/packet-tracer/trace.ts";
+import { type TracedNode, trace } from "@kpng/packet-tracer/trace.ts";
 import type { SavedRules } from "./kube-proxy.ts";
 import { describeFate, destination, type Question } from "./questions.ts";
 import { tracedNode } from "./world.ts";
@@ -42,7 +43,7 @@ export function kubeProxyAnswers(saved: SavedRules, nodeName: string): Answers {
 }
 
 /** Describes the outcomes of a packet. Errors: they differ in more than the endpoint. */
-function describeOutcomes(outcomes: readonly TraceOutcome[], key: string): string {
+function describeOutcomes(outcomes: readonly PacketOutcome[], key: string): string {
   const reached = outcomes.flatMap((outcome) => (outcome.kind === "to" ? outcome : []));
   if (reached.length === 0) {
     const [verdict, ...others] = new Set(outcomes.map(({ kind }) => verdicts[kind]));
@@ -60,7 +61,7 @@ function describeOutcomes(outcomes: readonly TraceOutcome[], key: string): strin
   return describeFate([...endpoints], seconds);
 }
 
-const verdicts = { refused: "REJECT", silent: "DROP", untouched: "PASS", to: "DNAT" } as const;
+const verdicts = { refused: "REJECT", dropped: "DROP", untouched: "PASS", to: "DNAT" } as const;
 
 function bothFamilies(list: (family: Family) => readonly string[]): readonly string[] {
   const texts = (["v4", "v6"] as const).flatMap((family) => list(family).map((text) => `${family} ${text}`));

@@ -1,7 +1,8 @@
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
 import type { Ruleset } from "@kpng/packet-tracer/rule.ts";
-import { type TraceOutcome, trace } from "@kpng/packet-tracer/trace.ts";
+import { trace } from "@kpng/packet-tracer/trace.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { Difference } from "./difference.ts";
 import { frontendsOf } from "./frontends.ts";
@@ -61,14 +62,14 @@ function ask(ruleset: Ruleset, { packet }: Probe, { facts }: ProbeWorld): readon
   }
 }
 
-export function describeOutcome(outcome: TraceOutcome): string {
+export function describeOutcome(outcome: PacketOutcome): string {
   switch (outcome.kind) {
     case "refused":
       return "refused";
-    case "silent":
+    case "dropped":
       return "dropped";
     case "untouched":
-      return outcome.isLetIn === true ? "let in" : "no rule";
+      return outcome.isAccepted === true ? "let in" : "no rule";
     case "to": {
       const { address, port, isMasqueraded, affinitySeconds } = outcome;
       const host = address.includes(":") ? `[${address}]` : address;
