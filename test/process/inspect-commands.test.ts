@@ -130,7 +130,7 @@ describe("commands read files without a watcher", () => {
   });
 
   test.each([
-    [["get", "services", "none"], 1, /Service \\"none\\" not found/],
+    [["get", "services", "none"], 1, /^Error: \[REQUEST_FAILED\] Service "none" not found\n$/],
     [["explain", "--node", "n1", "10.0.0.1"], 1, /expected address:port/],
     [["explain", "10.0.0.1:80"], 1, /--node is required/],
     [
@@ -139,11 +139,7 @@ describe("commands read files without a watcher", () => {
       /unknown state "tired": expected current, received, behind, failing or absent/,
     ],
     [["get", "nodes", "-o", "xml"], 2, /expected table, wide, json, jsonl or yaml/],
-    [
-      ["get", "services", "default/web", "-n", "other"],
-      1,
-      /"default\/web\\" and --namespace \\"other\\" name different/,
-    ],
+    [["get", "services", "default/web", "-n", "other"], 1, /"default\/web" and --namespace "other" name different/],
   ])("%j is rejected with the reason", async (args, code, message) => {
     const program = kpng("file", "-i", input(), ...args);
     expect(await program.ended).toBe(code);

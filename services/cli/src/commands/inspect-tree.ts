@@ -1,5 +1,8 @@
 import type { Transport } from "@connectrpc/connect";
+import { CodedError } from "@kpng/process/coded-error.ts";
+import { reasonOf } from "@kpng/process/log.ts";
 import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
+import { failureExitCode } from "@kpng/process/run/exit-code.ts";
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
@@ -27,8 +30,19 @@ export function makeInspectCommand(
     const self = parts.at(-1) as Command;
     const word = argument === undefined ? undefined : (parts[0] as string | undefined);
     const values = self.optsWithGlobals();
-    return withTransport(values, (transport) => run(transport, word, values, signal));
+    return withPlainErrors(() => withTransport(values, (transport) => run(transport, word, values, signal)));
   });
+}
+
+/** Runs a command of a person at a terminal: it fails with a line of plain text, where other commands log JSON. */
+async function withPlainErrors(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!(error instanceof CodedError)) throw error;
+    process.stderr.write(`Error: ${reasonOf(error)}\n`);
+    process.exitCode = failureExitCode();
+  }
 }
 
 /** The command `get`, with its subcommands. */
