@@ -151,7 +151,8 @@ function answer(
       response.addTrailers({
         ...Object.fromEntries(failure?.metadata ?? []),
         "grpc-status": String(failure?.code ?? 0),
-        ...(failure === undefined ? {} : { "grpc-message": encodeURIComponent(failure.rawMessage) }),
+        // Not encodeURIComponent: grpc-js leaves a comma that is encoded as it is.
+        ...(failure === undefined ? {} : { "grpc-message": encodeURI(failure.rawMessage) }),
       });
       response.end();
       // What the client still sends concerns nobody.

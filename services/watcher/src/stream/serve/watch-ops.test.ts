@@ -264,6 +264,13 @@ describe("a client that goes", () => {
   });
 });
 
+test("the message of an error arrives as it was written, with its punctuation", async () => {
+  store.replace(empty);
+  const one = watch();
+  one.send({ Ack: { Applied: 99n } });
+  await expect(one.next()).rejects.toMatchObject({ details: expect.stringContaining("99, ") });
+});
+
 test("the server's stop ends parked streams with UNAVAILABLE", async () => {
   store.replace(empty);
   const one = watch();
