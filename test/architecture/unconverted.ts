@@ -31,9 +31,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-kit/src/receive",
   "services/backend-kit/src/sync",
   "services/backend-kit/src/testing",
-  "services/watcher/src/stream/delta",
-  "services/watcher/src/stream/serve",
-  "services/watcher/src/stream/session",
 ];
 
 /** Folders that import against the order of `folder-order.ts`. */
@@ -43,7 +40,7 @@ export const foldersOutOfOrder: readonly string[] = [
 ];
 
 /** Folders whose files import each other in a circle. */
-export const foldersWithCycles: readonly string[] = ["services/watcher/src/stream/session"];
+export const foldersWithCycles: readonly string[] = [];
 
 /** Folders with too many source files. */
 export const foldersTooLarge: readonly string[] = [];

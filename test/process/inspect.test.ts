@@ -210,7 +210,7 @@ describe("over Connect, as a browser calls", () => {
       { nodeName: "n1", destination: "10.96.0.1", port: 80, settings: { clusterCidrs: ["x"] } },
       /cluster_cidrs "x" is not a CIDR/,
     ],
-    ["ListNodeEndpoints", { nodeName: "n".repeat(300) }, /300 characters and the limit is 253/],
+    ["ListNodeEndpoints", { nodeName: "n".repeat(300) }, /300 characters, more than 253/],
     ["ListNodeEndpoints", { nodeName: "" }, /node_name must not be empty/],
     ["Explain", { destination: "default/web" }, /node_name must not be empty/],
   ])("%s rejects an invalid request: %j", async (method, request, message) => {

@@ -2,8 +2,7 @@ import { recordSpan, type Tracing } from "@kpng/process/trace/tracing.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { TracedRevision } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
-import type { Delivery, Subscriber } from "../stream/session/subscriber.ts";
-import type { DeliveryFollower } from "../stream/session/subscribers.ts";
+import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/delivery.ts";
 
 /** A revision counts as sent when no subscriber was sent it for this time, in milliseconds. */
 const quietMs = 250;
@@ -41,17 +40,17 @@ export class TraceSends implements DeliveryFollower {
     this.#tracing = tracing;
   }
 
-  sent(subscriber: Subscriber, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {
+  sent(recipient: Recipient, { after, revision, byteCount, computedAtMs }: Delivery, sentAtMs: number): void {
     const traced = this.#store.snapshot.traces.findLast((one) => one.revision <= revision);
     // A whole view is sent because a stream begins, not because the cluster changed.
     if (traced === undefined || after === 0 || traced.revision <= after) return;
-    const sends = this.#sendsOf(traced, subscriber, computedAtMs);
+    const sends = this.#sendsOf(traced, recipient, computedAtMs);
     sends.lastSentAtMs = sentAtMs;
     sends.subscriberCount += 1;
     sends.byteCount += byteCount;
   }
 
-  #sendsOf(traced: TracedRevision, { kind, nodeName, proxyName }: Subscriber, computedAtMs: number): GroupSends {
+  #sendsOf(traced: TracedRevision, { kind, nodeName, proxyName }: Recipient, computedAtMs: number): GroupSends {
     let sending = this.#sending.get(traced.revision);
     if (sending === undefined) {
       sending = { traced, groups: new Map() };

@@ -1,9 +1,8 @@
 import { triggerTimes } from "../../store/trigger-times.ts";
 import type { Update } from "../../store/update.ts";
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
+import type { Delivery, DeliveryFollower, Recipient } from "../../stream/session/delivery.ts";
 import type { PendingBatch } from "../../stream/session/pending-batches.ts";
-import type { Delivery, Subscriber } from "../../stream/session/subscriber.ts";
-import type { DeliveryFollower } from "../../stream/session/subscribers.ts";
 import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
 
 /**
@@ -68,25 +67,25 @@ export class RecentChanges implements DeliveryFollower {
     this.#version += 1;
   }
 
-  sent(_subscriber: Subscriber, delivery: Delivery, nowMs: number): void {
+  sent(_recipient: Recipient, delivery: Delivery, nowMs: number): void {
     this.#update(delivery, (record) => record.sent(nowMs));
   }
 
-  received(_subscriber: Subscriber, batch: PendingBatch): void {
+  received(_recipient: Recipient, batch: PendingBatch): void {
     this.#update(batch, (record) => {
       record.receivedCount += 1;
     });
   }
 
-  applied(subscriber: Subscriber, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void {
-    this.#update(batch, (record) => record.applied(subscriber, batch.sentAtMs, atMs, timings));
+  applied(recipient: Recipient, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void {
+    this.#update(batch, (record) => record.applied(recipient, batch.sentAtMs, atMs, timings));
   }
 
-  failed(subscriber: Subscriber, batch: PendingBatch, error: string): void {
-    this.#update(batch, (record) => record.failed(subscriber, error));
+  failed(recipient: Recipient, batch: PendingBatch, error: string): void {
+    this.#update(batch, (record) => record.failed(recipient, error));
   }
 
-  lost(_subscriber: Subscriber, batch: PendingBatch): void {
+  lost(_recipient: Recipient, batch: PendingBatch): void {
     this.#update(batch, (record) => {
       record.lostCount += 1;
     });

@@ -9,7 +9,8 @@ import {
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
-import type { Subscriber, SubscriberKind } from "../../stream/session/subscriber.ts";
+import type { SubscriberKind } from "../../stream/session/delivery.ts";
+import type { Subscriber } from "../../stream/session/subscriber.ts";
 
 /** Converts a subscriber to its message in the inspection API. `newest` is the newest revision of the store. */
 export function subscriberRow(subscriber: Subscriber, newest: number): SubscriberMessage {

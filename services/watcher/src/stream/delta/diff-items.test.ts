@@ -40,7 +40,7 @@ function show(sent: string, wanted: string): string[] {
   return describeChanges(diffItems(items(sent), items(wanted), order));
 }
 
-test("follows the phases; puts ascend, deletes descend", () => {
+test("diffItems follows the phases; puts ascend by path, deletes descend", () => {
   expect(show("s/a=1 e/a1=1 e/a2=1 s/z=1", "s/c=1 s/b=1 e/b2=1 e/b1=1")).toEqual([
     "put b=1",
     "put c=1",
@@ -53,12 +53,12 @@ test("follows the phases; puts ascend, deletes descend", () => {
   ]);
 });
 
-test("says nothing of items whose bytes are the same", () => {
+test("diffItems returns no operation for an item whose bytes are equal", () => {
   expect(show("e/x=1 e/y=1", "e/x=1 e/y=2")).toEqual(["put y=2"]);
   expect(show("e/x=1", "e/x=1")).toEqual([]);
 });
 
-test("says that it is empty exactly if it has no frames", () => {
+test("diffItems sets isEmpty exactly if there are no frames", () => {
   expect(diffItems(items("e/x=1"), items("e/x=1"), order).isEmpty).toBe(true);
   expect(diffItems(items("e/x=1"), items(""), order).isEmpty).toBe(false);
 });

@@ -4,8 +4,8 @@ import type { Item, Order } from "../../items/item.ts";
 import type { Changes } from "./projection.ts";
 
 /**
- * Returns the changes that lead from `sent` to `wanted`, in the given order; within a phase puts ascend by path and
- * deletes descend. An item whose bytes are the same makes no change.
+ * Returns the changes from `sent` to `wanted` in the given order. Within a phase, puts ascend by path and deletes
+ * descend. An item whose bytes are equal causes no change.
  *
  * Pure; O(sent + wanted).
  */

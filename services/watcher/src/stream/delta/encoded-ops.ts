@@ -2,21 +2,19 @@ import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 
-/** An operation on a path. */
+/** The operation that puts or deletes the item at a path. */
 export interface PathOp {
   readonly path: string;
   readonly frame: Frame;
 }
 
-/**
- * Operations of one phase in their order on the wire, as one piece of bytes that all can share, and that can be cut.
- */
+/** The operations of one phase in their order on the wire, in one buffer that all subscribers of a class share. */
 export interface EncodedOps {
-  /** By path, each path once. */
+  /** In order of their paths; each path occurs once. */
   readonly ops: readonly PathOp[];
   readonly isDescending: boolean;
   readonly bytes: Frame;
-  /** Where each operation ends. */
+  /** The offset in `bytes` at which each operation ends. */
   readonly ends: Uint32Array;
 }
 
@@ -35,7 +33,7 @@ export function encodeOps(ops: readonly PathOp[], isDescending = false): Encoded
   return { ops: sorted, isDescending, bytes: Buffer.concat(frames, length), ends };
 }
 
-/** What one subscriber is told otherwise: the operation on a path, or undefined for none. */
+/** The operations of one subscriber that differ from the shared ones, by path; undefined for no operation. */
 export type OpEdits = ReadonlyMap<string, Frame | undefined>;
 
 /** Returns the bytes in slices, with the edited operations replaced. O(edits × log operations). */
@@ -49,7 +47,7 @@ export function spliceOps({ ops, isDescending, bytes, ends }: EncodedOps, edits:
   };
   const sorted = edits.size < 2 ? edits : [...edits].sort(([a], [b]) => sign * compareText(a, b));
   for (const [path, frame] of sorted) {
-    const index = placeOf(ops, path, sign);
+    const index = indexFrom(ops, path, sign);
     copyTo(index);
     from = ops[index]?.path === path ? index + 1 : index;
     if (frame !== undefined) slices.push(frame);
@@ -58,7 +56,7 @@ export function spliceOps({ ops, isDescending, bytes, ends }: EncodedOps, edits:
   return slices;
 }
 
-/** The first operation that is not before `path`. */
-function placeOf(ops: readonly PathOp[], path: string, sign: number): number {
+/** Returns the index of the first operation that is not before `path`. */
+function indexFrom(ops: readonly PathOp[], path: string, sign: number): number {
   return lowerBound(ops.length, (index) => sign * compareText(ops[index]?.path ?? "", path) < 0);
 }

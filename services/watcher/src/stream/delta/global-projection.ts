@@ -32,15 +32,15 @@ const order: Order = {
 
 export interface GlobalRequest {
   readonly isExtended: boolean;
-  /** Whose Services a subscriber gets that is not extended; one that is gets all. */
+  /** The proxy name of the Services for a subscriber without the extended feature. */
   readonly proxyName: string;
 }
 
 /**
- * The whole cluster state as a stream's items.
+ * The state of the whole cluster, for relays.
  *
- * A subscriber that is not extended is a Go relay, which knows of no proxy names: it gets the Services of one alone,
- * with their endpoints.
+ * A Go relay is not extended and ignores proxy names, so it gets only the Services of one proxy, with their endpoints.
+ * An extended subscriber gets all Services.
  */
 export function globalProjection(request: GlobalRequest): Projection {
   const items = (snapshot: Snapshot, keys: Keys): Iterable<Item> => itemsOf(snapshot, keys, request);
@@ -55,11 +55,11 @@ export function globalProjection(request: GlobalRequest): Projection {
   };
 }
 
-/** What of a snapshot is looked at. */
+/** The objects of a snapshot to encode. */
 interface Keys {
   readonly nodes: Iterable<string>;
   readonly services: Iterable<string>;
-  /** Services whose slices are looked at. */
+  /** The Services whose slices are encoded. */
   readonly slices: Iterable<string>;
 }
 
@@ -73,7 +73,7 @@ function changedKeys(before: Snapshot, snapshot: Snapshot): Keys {
   return {
     nodes: [...snapshot.nodes.changedKeys(before.nodes)],
     services: changed,
-    // A Service that changes its proxy takes its slices along.
+    // If a Service changes its proxy name, its slices appear or disappear with it.
     slices: new Set([...slices, ...changed]),
   };
 }
@@ -101,14 +101,14 @@ function isWanted(snapshot: Snapshot, key: string, { isExtended, proxyName }: Gl
 }
 
 /**
- * KPNG sends each endpoint a second time at `namespace||slice|hash`, an index of its store that leaked: no reader needs
- * it, and we do not.
+ * KPNG sends each endpoint a second time, at `namespace||slice|hash`: an index of its store that no reader needs. We
+ * leave it out.
  */
 function sliceItems(slice: EndpointSlice, isExtended: boolean): Iterable<Item> {
   const items = new Map<string, Item>();
   for (const endpoint of slice.endpoints) {
     const base = `${slice.namespace}|${slice.serviceName}|${slice.name}|${formatHash(endpointInfoHash(endpoint))}`;
-    // Two endpoints that KPNG's hash takes for one (they differ in pod or hints only) both travel.
+    // KPNG's hash ignores pods and hints. Endpoints that differ only in these get different paths.
     const path = items.has(base) ? `${base}-${endpoint.podName}` : base;
     items.set(path, makeItem(endpoints, path, encodeEndpointInfo(slice, endpoint, isExtended)));
   }

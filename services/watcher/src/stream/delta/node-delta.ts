@@ -23,7 +23,7 @@ export function nodeDelta(shared: ClassDelta, overlays: readonly OverlayDelta[],
   return { isEmpty: false, frames: () => [...changes.frames(), Buffer.concat(outcomes)] };
 }
 
-/** The operations on one path, where a node needs others than its class. */
+/** The operations on one path, where a node needs different ones from its class. */
 interface Correction {
   readonly forClass: readonly PhaseOp[];
   readonly forNode: readonly PhaseOp[];

@@ -26,8 +26,8 @@ import type { Changes } from "./projection.ts";
 import { resumeView } from "./resume-view.ts";
 
 /**
- * What the streams put together from what nodes have in common and what is each node's own is, byte for byte, what the
- * plain definition says: makeServiceView for every Service, and the difference of two such lists.
+ * Compares node projections, byte for byte, with the plain definition: makeServiceView for every Service, and the
+ * difference of two such lists.
  */
 
 const nodeNames = ["n1", "n2", "n3", "stranger", ""];
@@ -75,7 +75,7 @@ function randomService(name: string, pick: Random) {
 }
 
 function randomSlice(serviceName: string, pick: Random) {
-  // Hints come for all endpoints of a slice or, while they change, for some; what they say is one topology.
+  // All endpoints of a slice have hints or, while they change, some of them; all hints are of the same topology.
   const hints = pick("none", "none", "zones", "nodes", "nodes", "mixed");
   const isOf = (kind: string): boolean => hints === kind || (hints === "mixed" && pick(true, false));
   const made = Array.from({ length: pick(0, 1, 2, 3, 6) }, (_, index) => {
@@ -83,7 +83,7 @@ function randomSlice(serviceName: string, pick: Random) {
     const nodeName = pick("n1", "n2", "n3", "");
     return endpoint(pick([`10.1.0.${number}`], [`10.1.0.${number}`], [`10.1.0.${number}`, `fd00::${number}`]), {
       nodeName,
-      // A pod in two places, and two pods of one name, as a state file can have them.
+      // One pod with two endpoints, and two pods with the same name, as a state file may contain.
       podName: pick("", `p${index}`, `p${index}`, "p0"),
       ports: pick([httpPort], [httpPort], [httpPort, adminPort], [dnsPort, httpPort], []),
       conditions: pick(ready, ready, ready, draining, starting),
@@ -143,13 +143,13 @@ function checkResume(before: Snapshot, snapshot: Snapshot, request: NodeViewRequ
   expect(applied(plainHeld(before, request), changes)).toEqual(plainHeld(snapshot, request));
 }
 
-test("whatever the state is and how it came about", { timeout: 120_000 }, () => {
+test("a projection equals the plain definition after random changes", { timeout: 120_000 }, () => {
   for (let seed = 1; seed <= 10; seed += 1) {
     const random = makeRandom(seed);
     const pick = makePick(random);
     const store = new Store();
     store.replace({ services: [], slices: [], nodes: [] });
-    // One that keeps up with all states, and one that lags.
+    // One projection sees every snapshot; `lagging` is an older snapshot.
     const followers = requests.map((request) => ({ request, projection: nodeProjection(request) }));
     let lagging = store.snapshot;
     for (let step = 0; step < 12; step += 1) {
@@ -172,7 +172,7 @@ test("whatever the state is and how it came about", { timeout: 120_000 }, () => 
   }
 });
 
-test("however many Services come and go", () => {
+test("a projection equals the plain definition while many Services are added and deleted", () => {
   const random = makeRandom(7);
   const pick = makePick(random);
   const store = new Store();
@@ -199,7 +199,7 @@ test("however many Services come and go", () => {
   }
 });
 
-test("who resumes and holds little that is right gets all of it packed", () => {
+test("a subscriber that resumes with few matching items gets the whole view in compressed batches", () => {
   const store = new Store();
   const names = Array.from({ length: 2_000 }, (_, index) => `s${index}`);
   const made = (name: string, port: number) =>
@@ -225,7 +225,7 @@ test("who resumes and holds little that is right gets all of it packed", () => {
   }
 });
 
-test("many changes at once are packed for who understands it, and only for them", () => {
+test("many changes at once are compressed, only for a subscriber that understands batches", () => {
   const store = new Store();
   const pods = (first: number) =>
     slice(

@@ -5,12 +5,12 @@ import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
 import { batchFrame, type Frame, messageIn } from "../../items/frames.ts";
 
 /**
- * Most bytes of operations that are packed into one, as far as one operation is no longer than that: larger ones save
- * little more, and take the thread for longer.
+ * Maximum size of the operations in one batch before compression, in bytes; a single larger operation is a batch alone.
+ * Larger batches save little more, and block the thread for longer.
  */
-const maxPackedBytes = 512 * 1024;
+const maxBatchBytes = 512 * 1024;
 
-/** Where half a millisecond for 100 KB ends and diminishing returns begin. */
+/** The highest level that takes less than a millisecond for 100 KB. */
 const options = { params: { [constants.ZSTD_c_compressionLevel]: 3 } };
 
 const tags = tagsOf(OpItemsSchema);
@@ -18,7 +18,9 @@ const tags = tagsOf(OpItemsSchema);
 const writer = new MessageWriter();
 
 /**
- * Packs the operations in these frames, each with one of them, into few: see OpItem.Batch. *Cost:* about 5 ms for 1 MB.
+ * Compresses operations into few batches; see OpItem.Batch. Each frame holds one operation.
+ *
+ * *Cost:* about 5 ms for 1 MB.
  */
 export function packFrames(frames: readonly Frame[]): readonly Frame[] {
   const packed: Frame[] = [];
@@ -32,7 +34,7 @@ export function packFrames(frames: readonly Frame[]): readonly Frame[] {
     length = 0;
   };
   for (const frame of frames) {
-    if (length + frame.length > maxPackedBytes) pack();
+    if (length + frame.length > maxBatchBytes) pack();
     items.push(frame);
     length += frame.length;
   }

@@ -2,29 +2,30 @@ import type { Frame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 
-/** Frames of a batch without its marker, in their order; shared between subscribers wherever they are the same. */
+/** The operations of a batch, without its sync marker. Subscribers with equal operations share the frames. */
 export interface Changes {
   readonly isEmpty: boolean;
-  /** The one frame that it is, if it is one that many share. */
+  /** The only element of `frames`, if there is one that many subscribers share. */
   readonly only?: Frame | undefined;
-  /** Made while they are read: a whole view is never in memory for a single subscriber. */
+  /** Encoded while they are read, so that no subscriber needs memory for a whole view. */
   frames(): Iterable<Frame>;
 }
 
 export const noChanges: Changes = { isEmpty: true, frames: () => [] };
 
-/** What a stream shows of a snapshot, and in which order its changes are told. */
+/** The view of snapshots that a stream shows, and the order of its operations. */
 export interface Projection {
-  /** All that a snapshot shows, as puts. */
+  /** The whole view of a snapshot, as puts. */
   whole(snapshot: Snapshot): Changes;
-  /** What leads from one snapshot to another. */
+  /** The changes from one snapshot to another. */
   between(before: Snapshot, snapshot: Snapshot): Changes;
-  /** All items of a snapshot, in no order. */
+  /** All items of a snapshot, in no particular order. */
   items(snapshot: Snapshot): Iterable<Item>;
   /**
-   * The exclusive or of the digests of all items of a snapshot; see EmptyOp.Digest. Made from the snapshot, not from
-   * what was told. Undefined where nobody asks for it. *Cost:* in proportion to what changed since the last snapshot
-   * that it was asked for.
+   * The exclusive or of the digests of all items of a snapshot; see EmptyOp.Digest. Computed from the snapshot, not
+   * from the operations that were sent. Undefined for a view without digests.
+   *
+   * *Cost:* the items that changed since the last call.
    */
   digest?(snapshot: Snapshot): bigint;
   readonly order: Order;

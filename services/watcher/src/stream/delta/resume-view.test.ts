@@ -40,7 +40,7 @@ async function replica(order: readonly string[] = names): Promise<{ store: Store
 
 type Held = Map<string, Uint8Array>;
 
-/** Applies a batch as a subscriber does, and returns how many items it brought. */
+/** Applies a batch as a subscriber does, and returns the number of puts. */
 function apply(held: Held, ops: readonly OpItem[]): number {
   let puts = 0;
   for (const { Op: op } of ops) {
@@ -80,8 +80,8 @@ async function ask(address: string, extra: object = {}): Promise<OpItem[]> {
   }
 }
 
-describe("a subscriber that says what it holds", () => {
-  test("gets nothing again, from another replica as well", async () => {
+describe("a subscriber that sends digests of the items it holds", () => {
+  test("gets no item again, even from another replica", async () => {
     const [one, other] = [await replica(), await replica([...names].reverse())];
     const held: Held = new Map();
     apply(held, await ask(one.address));
@@ -90,7 +90,7 @@ describe("a subscriber that says what it holds", () => {
     expect(again.map(({ Op: op }) => op.case)).toEqual(["Keep", "Sync"]);
   });
 
-  test("gets what changed meanwhile and little else, and loses what is gone", async () => {
+  test("gets the items that changed and few others, and drops deleted items", async () => {
     const [one, other] = [await replica(), await replica()];
     const held: Held = new Map();
     apply(held, await ask(one.address));
@@ -107,7 +107,7 @@ describe("a subscriber that says what it holds", () => {
     expect(puts).toBeLessThan(30);
   });
 
-  test("may hold nothing of use: a view of another node becomes this one's", async () => {
+  test("may hold the view of another node, which becomes the view of its own", async () => {
     const one = await replica();
     const held: Held = new Map();
     apply(held, await ask(one.address, { NodeName: "n2" }));
@@ -118,7 +118,7 @@ describe("a subscriber that says what it holds", () => {
     expect(held.size).toBe(expected.size);
   });
 
-  test("goes on with changes after that, as anyone", async () => {
+  test("gets changes after that, like any subscriber", async () => {
     const one = await replica();
     const held: Held = new Map();
     apply(held, await ask(one.address));
@@ -130,7 +130,7 @@ describe("a subscriber that says what it holds", () => {
     expect(ops.every(({ Op: op }) => op.case === "Delete" || op.case === "Sync")).toBe(true);
   });
 
-  test("is refused digests of another shape", async () => {
+  test("gets INVALID_ARGUMENT for digests of another length", async () => {
     const one = await replica();
     await expect(ask(one.address, { HeldDigests: new Uint8Array(7) })).rejects.toMatchObject({ code: 3 });
   });

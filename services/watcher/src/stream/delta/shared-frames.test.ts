@@ -9,7 +9,7 @@ import { nodeProjection } from "./node-projection.ts";
 import type { Changes } from "./projection.ts";
 import { resumeView } from "./resume-view.ts";
 
-// Heap figures mean nothing before garbage is gone, and vitest's workers have no flag for it.
+// Heap sizes are comparable only after a garbage collection, and vitest's workers run without the flag for it.
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc") as () => void;
 
@@ -21,7 +21,7 @@ function sizeOf(changes: Changes): number {
   return [...changes.frames()].reduce((sum, frame) => sum + frame.length, 0);
 }
 
-describe("what is kept for subscribers to come", () => {
+describe("caches for future subscribers", () => {
   const store = new Store();
   store.replace({ services: [service()], slices: [slice([endpoint("10.1.0.1")])], nodes: [] });
   const before = store.snapshot;
@@ -34,12 +34,12 @@ describe("what is kept for subscribers to come", () => {
       name: "resumed views",
       ask: (proxyName: string) => {
         const { frames } = resumeView(after, requestOf("", proxyName), new BucketDigests());
-        // The first frame says what the subscriber keeps.
+        // The first frame is Keep.
         return { isEmpty: false, frames: () => [...frames()].slice(1) };
       },
     },
     { name: "changes", ask: (proxyName: string) => nodeProjection(requestOf("", proxyName)).between(before, after) },
-  ])("$name: nothing for a proxy name that no Service has, and there is no end of those", ({ ask }) => {
+  ])("$name: keep nothing for a proxy name that no Service has", ({ ask }) => {
     expect(sizeOf(ask(""))).toBeGreaterThan(0);
     collectGarbage();
     const { heapUsed } = process.memoryUsage();
@@ -49,7 +49,7 @@ describe("what is kept for subscribers to come", () => {
   });
 });
 
-test("zones and proxy names with spaces in them do not run into each other", () => {
+test("zones and proxy names that contain spaces do not collide", () => {
   const store = new Store();
   const proxied = service({ name: "proxied", proxyName: "b c" });
   store.replace({

@@ -7,7 +7,7 @@ import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
 
-/** Enough for the first view of a node to be more than one write. */
+/** Enough Services for a whole view to need more than one write. */
 const serviceCount = 300;
 
 let server: TestServer;
@@ -35,7 +35,7 @@ async function subscriberCount(): Promise<number> {
   return metric?.values.reduce((sum, { value }) => sum + value, 0) ?? 0;
 }
 
-/** A process of its own, because what it does must not wait for the server's event loop. */
+/** A separate process, because its actions must not wait for the event loop of the server. */
 const client = `
   import { connect } from "node:http2";
   const [address, frame, end] = process.argv.slice(1);
@@ -61,10 +61,10 @@ const client = `
 
 test.each([
   { name: "its connection closes", end: "destroy" },
-  { name: "it ends without a word", end: "exit" },
+  { name: "its process exits", end: "exit" },
   { name: "it cancels its streams", end: "8" },
   { name: "it closes its streams without an error", end: "0" },
-])("nothing is left of a client with many streams when $name", async ({ end }) => {
+])("all streams of a client are released when $name", async ({ end }) => {
   for (let round = 0; round < 3; round++) {
     const child = spawn(process.execPath, [
       "--input-type=module",

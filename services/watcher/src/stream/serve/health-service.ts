@@ -7,9 +7,7 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { leaveKey } from "./leave.ts";
 
-/**
- * grpc.health.v1: serving means ready, for the process ("") and for each of `services` alike.
- */
+/** grpc.health.v1. SERVING means that the process is ready, for "" and for each of `services`. */
 export function healthService(
   health: Health,
   services: readonly string[],
@@ -24,7 +22,7 @@ export function healthService(
   return {
     check({ service }) {
       const status = statusOf(service);
-      if (status === undefined) throw new ConnectError(`unknown service "${service}"`, Code.NotFound);
+      if (status === undefined) throw new ConnectError(`service "${service}" not found`, Code.NotFound);
       return { status };
     },
     list() {

@@ -1,14 +1,15 @@
 import { type ContextKey, createContextKey } from "@connectrpc/connect";
 
 /**
- * For handlers: aborts, with the error that the client is to get, when it is asked to open its next call elsewhere. Who
- * waits ends with that error, who writes a batch writes it first. It never aborts where there is no connection.
+ * Context value for handlers: a signal that aborts when the client should open its next call on another connection. Its
+ * reason is the error for the client. A handler that waits ends with this error; a handler that writes a batch
+ * completes the batch first. The default, for calls without a connection, never aborts.
  */
 export const leaveKey: ContextKey<AbortSignal> = createContextKey(new AbortController().signal, {
   description: "kpng leave",
 });
 
-/** The same items; ends early, and without waiting for the one that is awaited, when `signal` aborts. */
+/** Yields the same items. When `signal` aborts, ends without waiting for the next item. */
 export function endWhen<T>(signal: AbortSignal, items: AsyncIterable<T>): AsyncIterable<T> {
   const iterator = items[Symbol.asyncIterator]();
   const done = { done: true, value: undefined } as const;

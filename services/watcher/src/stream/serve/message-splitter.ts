@@ -4,9 +4,9 @@ import { frameHeaderBytes } from "../../items/frames.ts";
 const noBytes = new Uint8Array();
 
 /**
- * Takes the messages of a gRPC request out of its chunks.
+ * Splits the data of a gRPC request into messages.
  *
- * *Bound:* one message of at most `maxBytes` and the chunk that ends it.
+ * *Bound:* one message of at most `maxBytes`, and the chunk that completes it.
  */
 export class MessageSplitter {
   readonly #maxBytes: number;
@@ -21,17 +21,17 @@ export class MessageSplitter {
   }
 
   /**
-   * The next message that is complete; undefined for none.
+   * Returns the next complete message; undefined if there is none.
    *
-   * Errors: ConnectError RESOURCE_EXHAUSTED for one that is too long, UNIMPLEMENTED for a compressed one.
+   * Errors: ConnectError RESOURCE_EXHAUSTED for a message that is too long, UNIMPLEMENTED for a compressed message.
    */
   next(): Uint8Array | undefined {
     const rest = this.#rest;
     if (rest.length < frameHeaderBytes) return undefined;
-    if (rest[0] !== 0) throw new ConnectError("compressed requests are not understood here", Code.Unimplemented);
+    if (rest[0] !== 0) throw new ConnectError("compressed requests are not supported", Code.Unimplemented);
     const length = (((rest[1] ?? 0) << 24) | ((rest[2] ?? 0) << 16) | ((rest[3] ?? 0) << 8) | (rest[4] ?? 0)) >>> 0;
     if (length > this.#maxBytes) {
-      throw new ConnectError(`message size ${length} is larger than ${this.#maxBytes}`, Code.ResourceExhausted);
+      throw new ConnectError(`the message has ${length} bytes, more than ${this.#maxBytes}`, Code.ResourceExhausted);
     }
     const end = frameHeaderBytes + length;
     if (rest.length < end) return undefined;
@@ -39,7 +39,7 @@ export class MessageSplitter {
     return rest.subarray(frameHeaderBytes, end);
   }
 
-  /** The request is over. Errors: ConnectError INVALID_ARGUMENT for one that ends inside a message. */
+  /** Call at the end of the request. Errors: ConnectError INVALID_ARGUMENT if it ends inside a message. */
   end(): void {
     const { length } = this.#rest;
     if (length > 0) throw new ConnectError(`the request ends ${length} bytes into a message`, Code.InvalidArgument);

@@ -29,7 +29,7 @@ import { leaveKey } from "./leave.ts";
 import { peerKey } from "./peer.ts";
 import { opsIn, watchOps } from "./watch-ops.ts";
 
-/** kpng.view.v1.NodeViewService: a node's view for clients without bidirectional streams. */
+/** kpng.view.v1.NodeViewService: a node's view, for clients without bidirectional streams. */
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
   const { store, proxyNames } = context;
   return {
@@ -63,13 +63,13 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
     },
     async *watchNodeView(request, { signal, values }) {
       const message = toWatchReq(request);
-      // One request for each batch, when the reader has taken the one before: a stream takes as many as come.
-      const taken = new Wakeup();
+      // The next request only after the client has read a batch, because a stream takes any number of requests.
+      const wasRead = new Wakeup();
       let isDue = true;
-      const requests = (async function* asOftenAsWanted() {
+      const requests = (async function* requestsAsRead() {
         while (!signal.aborted) {
           if (!isDue) {
-            await taken.wait(signal);
+            await wasRead.wait(signal);
             continue;
           }
           isDue = false;
@@ -84,7 +84,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
         yield create(WatchNodeViewResponseSchema, { ops });
         ops = [];
         isDue = true;
-        taken.wake();
+        wasRead.wake();
       }
     },
   };
@@ -98,7 +98,7 @@ function toWatchReq({ nodeName, serviceProxyName }: { nodeName: string; serviceP
   });
 }
 
-/** All operations; fewer when `signal` aborts. */
+/** Yields all operations; ends early when `signal` aborts. */
 async function* opsOf(changes: Changes, signal: AbortSignal): AsyncIterable<OpItem> {
   for await (const piece of inTurns(changes.frames(), "begin", signal)) yield* opsIn(piece);
 }

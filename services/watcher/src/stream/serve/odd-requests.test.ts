@@ -14,7 +14,7 @@ beforeEach(async () => {
 
 afterEach(() => server.stop());
 
-/** What the server answers to these bytes before it ends the connection. */
+/** Sends bytes, and returns the answer of the server until it ends the connection. */
 function answerTo(bytes: string): Promise<string> {
   const [host, port] = server.address.split(":");
   return new Promise((resolve) => {
@@ -32,18 +32,18 @@ const head = "POST /kpng.view.v1.NodeViewService/GetNodeView HTTP/1";
 const body = "Content-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
 
 test.each([
-  { name: "names no host", bytes: `${head}.0\r\n${body}`, status: 400 },
-  { name: "names an impossible host", bytes: `${head}.1\r\nHost: [[[\r\n${body}`, status: 400 },
-  { name: "has an impossible target", bytes: `POST http://[ HTTP/1.1\r\nHost: x\r\n${body}`, status: 404 },
+  { name: "has no host", bytes: `${head}.0\r\n${body}`, status: 400 },
+  { name: "has an invalid host", bytes: `${head}.1\r\nHost: [[[\r\n${body}`, status: 400 },
+  { name: "has an invalid target", bytes: `POST http://[ HTTP/1.1\r\nHost: x\r\n${body}`, status: 404 },
   { name: "is TLS", bytes: "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\r\n\r\n", status: 400 },
-  { name: "is sound", bytes: `${head}.1\r\nHost: x\r\n${body}`, status: 200 },
-])("a request that $name is answered, and the server serves on", async ({ bytes, status }) => {
+  { name: "is valid", bytes: `${head}.1\r\nHost: x\r\n${body}`, status: 200 },
+])("a request that $name gets an answer, and the server continues", async ({ bytes, status }) => {
   expect(await answerTo(bytes)).toContain(`HTTP/1.1 ${status} `);
   expect(await answerTo(`${head}.1\r\nHost: x\r\n${body}`)).toContain("HTTP/1.1 200 ");
 });
 
-test("a connection that answers no ping is closed, one that does is kept", async () => {
-  // The preface and an empty SETTINGS frame, and then nothing any more.
+test("a connection without answers to pings is closed, one with answers is kept", async () => {
+  // The preface and an empty SETTINGS frame, then silence.
   expect(await answerTo("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")).not.toBe("");
   const session = connectHttp2(`http://${server.address}`);
   const pinged = new Promise<void>((resolve) => {

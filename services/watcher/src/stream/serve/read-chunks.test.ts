@@ -6,7 +6,7 @@ import { makeRandom } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { readChunks } from "./read-chunks.ts";
 
-/** Sends numbers of four bytes in pieces of any size, and returns those that were read until the end. */
+/** Sends 32-bit numbers in chunks of any size, and returns the numbers that were read until the end. */
 async function numbersRead(count: number, onStream: (stream: Http2Stream) => void): Promise<number[]> {
   const server = createServer();
   const received: Uint8Array[] = [];
@@ -42,11 +42,11 @@ async function numbersRead(count: number, onStream: (stream: Http2Stream) => voi
 
 const inOrder = Array.from({ length: 50_000 }, (_, index) => index);
 
-test("all that is sent is read, in order, and then the end", async () => {
+test("readChunks reads everything in order, and then the end", async () => {
   expect(await numbersRead(inOrder.length, () => undefined)).toEqual(inOrder);
 });
 
-test("whatever is paused and resumed meanwhile", async () => {
+test("readChunks reads everything when the stream is paused and resumed", async () => {
   const random = makeRandom(8);
   const numbers = await numbersRead(inOrder.length, (stream) => {
     const change = (): void => {
@@ -57,7 +57,7 @@ test("whatever is paused and resumed meanwhile", async () => {
       else queueMicrotask(() => setTimeout(change, 1));
     };
     change();
-    // It ends flowing, or nobody would see the end.
+    // The stream must flow at the end, or there is no "end" event.
     setTimeout(() => stream.resume(), 200).unref();
     const keepFlowing = setInterval(() => stream.resume(), 20);
     stream.once("close", () => clearInterval(keepFlowing));

@@ -1,12 +1,12 @@
 import type { Http2Stream } from "node:http2";
 
 /**
- * Calls `onChunk` with what arrives on a stream of HTTP/2, as "data" does, and as long as the stream flows and nothing waits
- * in it without the way through its queue: of what it costs to read a message of some bytes, that is a third. Pausing,
- * resuming and the end of the stream are as always.
+ * Calls `onChunk` with the data of an HTTP/2 stream, like a "data" listener, but without the stream's queue while the
+ * stream flows and the queue is empty. For short messages, the queue takes a third of the time. Pausing, resuming and
+ * the end of the stream work as usual.
  *
- * It rests on Node.js handing what it has read to the stream's own `push`, as it does to any Readable. Where it does not,
- * everything comes as "data".
+ * It relies on Node.js passing what it has read to the stream's own `push`, as for any Readable. Otherwise, all data
+ * arrives as "data" events.
  */
 export function readChunks(stream: Http2Stream, onChunk: (chunk: Uint8Array) => void): void {
   const push = stream.push;

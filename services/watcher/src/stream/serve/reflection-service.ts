@@ -9,7 +9,7 @@ import {
 import { compareText } from "@kpng/model/text-order.ts";
 import { endWhen, leaveKey } from "./leave.ts";
 
-/** grpc.reflection v1 and v1alpha, whose messages are alike, over the files of `services`. */
+/** Adds grpc.reflection v1 and v1alpha, whose messages are the same, for the files of `services`. */
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
   const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
   router.service(ServerReflection, {
@@ -59,7 +59,7 @@ function makeIndex(services: readonly DescService[]): Index {
   };
 }
 
-/** Both versions' requests: they differ in nothing that we read. */
+/** The requests of both versions, whose fields are the same. */
 type Question = ServerReflectionRequest["messageRequest"] | ServerReflectionAlphaRequest["messageRequest"];
 
 function answer(question: Question, { services, files, registry }: Index, sent: Set<DescFile>) {
@@ -72,7 +72,10 @@ function answer(question: Question, { services, files, registry }: Index, sent: 
       return descriptors(fileOf(question.value, registry), `symbol "${question.value}"`, sent);
     case "fileContainingExtension": {
       const { containingType, extensionNumber } = question.value;
-      return failure(Code.NotFound, `extension ${extensionNumber} of "${containingType}" not found: there are none`);
+      return failure(
+        Code.NotFound,
+        `extension ${extensionNumber} of "${containingType}" not found: this server has no extensions`,
+      );
     }
     case "allExtensionNumbersOfType":
       return registry.getMessage(question.value) === undefined
@@ -82,7 +85,7 @@ function answer(question: Question, { services, files, registry }: Index, sent: 
             value: { baseTypeName: question.value, extensionNumber: [] },
           };
     default:
-      return failure(Code.InvalidArgument, "a reflection request without a question");
+      return failure(Code.InvalidArgument, "the reflection request has no message_request");
   }
 }
 
@@ -90,7 +93,7 @@ function failure(errorCode: Code, errorMessage: string) {
   return { case: "errorResponse" as const, value: { errorCode, errorMessage } };
 }
 
-/** A file with all that it imports, but what this stream has had already; the file itself in any case. */
+/** A file and all its imports, except those that were sent on this stream; the file itself is always included. */
 function descriptors(file: DescFile | undefined, what: string, sent: Set<DescFile>) {
   if (file === undefined) return failure(Code.NotFound, `${what} not found`);
   sent.delete(file);
@@ -105,7 +108,7 @@ function* unsent(file: DescFile, sent: Set<DescFile>): Iterable<DescFile> {
   for (const dependency of file.dependencies) yield* unsent(dependency, sent);
 }
 
-/** The file that defines a symbol: a type, a service, or a member of one (method, field, oneof, enum value). */
+/** Returns the file that defines a type or service, or one of its members (method, field, oneof, enum value). */
 function fileOf(symbol: string, registry: Registry): DescFile | undefined {
   const type = registry.get(symbol);
   if (type !== undefined) return type.file;
@@ -115,7 +118,7 @@ function fileOf(symbol: string, registry: Registry): DescFile | undefined {
   if (owner?.kind === "service" && owner.methods.some((method) => method.name === member)) return owner.file;
   if (owner?.kind === "message" && [...owner.fields, ...owner.oneofs].some((one) => one.name === member))
     return owner.file;
-  // Enum values live beside their enum, not inside it.
+  // The full name of an enum value does not contain the name of its enum.
   for (const desc of registry) {
     if (desc.kind !== "enum" || !desc.values.some((value) => value.name === member)) continue;
     if (desc.typeName.slice(0, Math.max(desc.typeName.lastIndexOf("."), 0)) === parent) return desc.file;

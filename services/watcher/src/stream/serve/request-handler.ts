@@ -12,7 +12,7 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { leaveKey } from "./leave.ts";
 import { formatPeer, peerKey } from "./peer.ts";
 
-// The package does not export these by name.
+// The package does not export these types by name.
 type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0];
 type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[1];
 type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
@@ -23,10 +23,10 @@ export interface HandlerOptions extends ConnectRouterOptions {
 }
 
 /**
- * Returns the handler of all requests, over HTTP/2 and HTTP/1.1 alike.
+ * Returns the handler of all requests, for HTTP/2 and HTTP/1.1.
  *
- * It does what connectNodeAdapter does, but for the log: the adapter writes each client that went away to the console,
- * and at thousands of nodes clients always go away.
+ * It replaces connectNodeAdapter because of the log: the adapter prints every client disconnect to the console, and
+ * with thousands of nodes, clients disconnect all the time.
  */
 export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) {
   const router = createConnectRouter(options);
@@ -48,8 +48,8 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
         createContextValues().set(peerKey, formatPeer(request.socket)).set(leaveKey, leave),
       );
     } catch (error) {
-      // It throws for a request that does not say what host it is for (HTTP/1.0), or says it badly.
-      log.debug("request refused", { rpc: handler.requestPath, reason: reasonOf(error) });
+      // It throws for a request without a host (HTTP/1.0), or with an invalid one.
+      log.debug("request refused: invalid host", { rpc: handler.requestPath, reason: reasonOf(error) });
       response.writeHead(400);
       response.end();
       return;
@@ -58,7 +58,7 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
       .then((answer) => universalResponseToNodeResponse(answer, response))
       .catch((error: unknown) => {
         const { code, rawMessage } = ConnectError.from(error);
-        if (code !== Code.Aborted) log.debug("client gone", { rpc: handler.requestPath, reason: rawMessage });
+        if (code !== Code.Aborted) log.debug("client disconnected", { rpc: handler.requestPath, reason: rawMessage });
       });
   };
 }

@@ -13,7 +13,7 @@ import { peerKey } from "./peer.ts";
 import { addReflection } from "./reflection-service.ts";
 import { watchOps } from "./watch-ops.ts";
 
-/** A service beside those of the streams; health and reflection name it. */
+/** An additional gRPC service. Health and reflection include it. */
 export interface MoreService {
   readonly service: DescService;
   readonly addTo: (router: ConnectRouter) => void;
@@ -28,7 +28,7 @@ export interface RoutesOptions extends WatchContext {
   readonly moreServices?: readonly MoreService[] | undefined;
 }
 
-/** Returns all that a watcher serves; what waits ends when `stop` aborts. */
+/** Returns the routes of a watcher. Waiting calls end when `stop` aborts. */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
   const apis = [

@@ -21,7 +21,7 @@ import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { serveStore, type TestServer } from "../../testing/serve-store.ts";
 
-// Heap figures mean nothing before garbage is gone, and vitest's workers have no flag for it.
+// Heap sizes are comparable only after a garbage collection, and vitest's workers run without the flag for it.
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc") as () => void;
 
@@ -48,7 +48,7 @@ function cases(result: IteratorResult<WatchNodeViewResponse>): unknown {
   return result.done ? "the end" : result.value.ops.map((op) => op.Op.case);
 }
 
-/** One whole view over grpc-js, as a node would get it. */
+/** Receives one whole view over grpc-js, as a node does. */
 async function firstBatch(address: string, credentials?: grpc.ChannelCredentials): Promise<number> {
   const watch = new GrpcJsWatch(address, "local", credentials);
   try {
@@ -81,7 +81,7 @@ describe("one port speaks", () => {
   });
 
   test.each(["1.1", "2"] as const)(
-    "Connect and gRPC-Web over HTTP/%s, with a watch for those without bidi",
+    "Connect and gRPC-Web over HTTP/%s, with a watch for clients without bidirectional streams",
     async (httpVersion) => {
       await serve();
       const options = { baseUrl: `http://${server.address}`, httpVersion };
@@ -114,7 +114,7 @@ describe("one port speaks", () => {
     expect(await firstBatch(`unix://${path}`)).toBe(4);
   });
 
-  test("gRPC with client certificates, and nothing without one, which the log says", async () => {
+  test("gRPC with client certificates; a client without one is refused and logged", async () => {
     const lines: string[] = [];
     await serve({ tls: tlsOf(certificates), log: createLog("info", (line) => lines.push(line)) });
     const ca = readFileSync(certificates.ca);
@@ -140,7 +140,7 @@ describe("listening", () => {
   test("takes over the socket of a watcher that was killed", async () => {
     const path = join(folder, "api.sock");
     const { spawnSync } = await import("node:child_process");
-    // A process that dies without closing leaves its socket behind.
+    // A process that is killed leaves its socket behind.
     spawnSync(process.execPath, [
       "-e",
       `require("net").createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, "SIGKILL"))`,
@@ -153,7 +153,7 @@ describe("listening", () => {
   test.each([
     ["another server's socket", "another process listens on it"],
     ["a file that is no socket", "the path is a file that is not a socket"],
-  ])("refuses the place of %s", async (what, reason) => {
+  ])("fails if the path is that of %s", async (what, reason) => {
     const path = join(folder, "api.sock");
     await serve({ listen: [`unix://${path}`] });
     const taken = what.startsWith("another") ? path : join(folder, "file");
@@ -164,7 +164,7 @@ describe("listening", () => {
     expect(await firstBatch(`unix://${path}`)).toBe(4);
   });
 
-  test("refuses a port that is taken, and opens none of the others then", async () => {
+  test("fails if a port is in use, and opens no other address", async () => {
     await serve();
     const path = join(folder, "api.sock");
     const listen = [`unix://${path}`, `tcp://${server.address}`];
@@ -173,7 +173,7 @@ describe("listening", () => {
   });
 });
 
-describe("bad peers do no harm", () => {
+describe("a bad client does not affect others", () => {
   const path = `/${Sets.typeName}/Watch`;
 
   /** Sends raw bytes as the body of a gRPC call and returns the status that the server closes it with. */
@@ -209,10 +209,10 @@ describe("bad peers do no harm", () => {
   };
 
   test.each([
-    ["bytes that are no message", frame(Buffer.from([0xff, 0xff, 0xff])), true, "3"],
-    ["a message that ends early", frame(Buffer.from([0x0a]), 100), true, "3"],
-    ["a message larger than any request", frame(Buffer.alloc(0), 1 << 30), false, "8"],
-    ["a name that is not UTF-8", frame(Buffer.from([0x0a, 0x02, 0xc3, 0x28])), true, "3"],
+    ["that sends bytes that cannot be decoded", frame(Buffer.from([0xff, 0xff, 0xff])), true, "3"],
+    ["that sends an incomplete message", frame(Buffer.from([0x0a]), 100), true, "3"],
+    ["that sends a message over the size limit", frame(Buffer.alloc(0), 1 << 30), false, "8"],
+    ["that sends a name that is not UTF-8", frame(Buffer.from([0x0a, 0x02, 0xc3, 0x28])), true, "3"],
   ])("%s", async (_, body, end, status) => {
     await serve();
     const good = new GrpcJsWatch(server.address, "local");
@@ -223,7 +223,7 @@ describe("bad peers do no harm", () => {
     good.close();
   });
 
-  test("a connection that says nothing, half a preface, or garbage", async () => {
+  test("that sends nothing, half a preface, or garbage", async () => {
     await serve();
     const [host = "", port = ""] = server.address.split(":");
     for (const bytes of [
@@ -240,7 +240,7 @@ describe("bad peers do no harm", () => {
     expect(await firstBatch(server.address)).toBe(4);
   });
 
-  test("a preface that arrives byte by byte is understood", async () => {
+  test("while a preface that arrives byte by byte is accepted", async () => {
     await serve();
     const [host = "", port = ""] = server.address.split(":");
     const socket = connectTcp({ host, port: Number(port), noDelay: true });
@@ -248,7 +248,7 @@ describe("bad peers do no harm", () => {
       socket.write(byte);
       await new Promise((resolve) => setImmediate(resolve));
     }
-    // An empty SETTINGS frame, as every client sends; the server's own SETTINGS (type 4) must come back.
+    // An empty SETTINGS frame, as every client sends; the server must answer with its own SETTINGS (type 4).
     socket.write(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]));
     const answer = await new Promise<Buffer>((resolve) => socket.once("data", resolve));
     expect(answer[3]).toBe(4);
@@ -256,7 +256,7 @@ describe("bad peers do no harm", () => {
   });
 });
 
-test("readers that stop cost their own view and nothing else", async () => {
+test("readers that stop cost only the memory of their own view", async () => {
   const big = Array.from({ length: 2_000 }, (_, index) =>
     service({ name: `s${index}`, annotations: { text: "x".repeat(500) } }),
   );
@@ -296,7 +296,7 @@ test("readers that stop cost their own view and nothing else", async () => {
   };
   const before = await round(20);
   const after = await round(200);
-  // 200 further changes, none of them read: what is held for the stalled must not grow with them.
+  // 200 more changes, which stalled readers do not read: memory for these readers must not grow.
   expect(after - before).toBeLessThan(20 * 1024 * 1024);
   good.close();
   for (const session of stalled) session.destroy();

@@ -20,37 +20,37 @@ import { makeRequestHandler } from "./request-handler.ts";
 import { makeRoutes, type RoutesOptions } from "./routes.ts";
 
 export interface ServeOptions extends RoutesOptions, ConnectionLimits {
-  /** Where to listen; see parseListenAddress. */
+  /** Listen addresses; see parseListenAddress. */
   readonly listen: readonly string[];
   readonly tls?: ReturnType<typeof readServerTls>;
   /** See AdmissionOptions. */
   readonly maxStartWaitMs?: number | undefined;
-  /** Where metrics of connections and admission are kept. Default nowhere. */
+  /** Registry for the metrics of connections and admission. Default none. */
   readonly registry?: Registry | undefined;
   readonly log: Log;
-  /** Called once all addresses are open, with the addresses as they can be dialled (a port 0 is resolved). */
+  /** Called once, when all addresses are open, with addresses that clients can dial (port 0 is resolved). */
   readonly onListening?: ((addresses: readonly string[]) => void) | undefined;
 }
 
-/** Largest request, in bytes: they carry a node's name and little else. */
+/** Maximum size of a request, in bytes. The largest requests contain digests. */
 const maxRequestBytes = 64 * 1024;
 
-/** Streams of one connection at a time; a relay or a hollow-node test may have many, nobody has thousands. */
+/** Maximum number of concurrent streams of one connection. A relay or a load test may need many, but not thousands. */
 const maxStreamsPerConnection = 1_000;
 
-/** How long open calls may take to end after the stop and the drain, in milliseconds. */
+/** Maximum time for open calls to end after the stop and the drain, in milliseconds. */
 const stopGraceMs = 1_000;
 
-/** Name of this task among the parts of the process's health. */
+/** Name of this task, and of its part in the process's health. */
 const part = "stream";
 
 /**
  * Serves gRPC, gRPC-Web and Connect, over HTTP/2 and HTTP/1.1, on every address.
  *
- * When it is told to stop it is not ready any more, takes no more connections, and lets those that there are go one after
- * the other; what it serves must go on until it has resolved.
+ * When the signal aborts, the task becomes not ready, accepts no more connections, and drains the open ones one after
+ * the other. The store must keep running until the task has resolved.
  *
- * Errors: BAD_OPTION at once; LISTEN_FAILED when it runs, and nothing is served then.
+ * Errors: BAD_OPTION from this call; LISTEN_FAILED from the task, which then serves no address.
  */
 export function serveTask(options: ServeOptions): Task {
   const addresses = options.listen.map(parseListenAddress);
@@ -100,7 +100,7 @@ function makeHandler(options: ServeOptions, connections: Connections, stop: Abor
     routes: makeRoutes(options, stop),
     readMaxBytes: maxRequestBytes,
     shutdownSignal: stop,
-    // Small messages, many readers: compressing each stream by itself costs eight times the CPU.
+    // With small messages and many readers, compression of each stream would cost eight times the CPU.
     acceptCompression: [],
   });
   return (request: Parameters<typeof route>[0], response: Parameters<typeof route>[1]): void => {
@@ -118,7 +118,7 @@ interface Parts {
 function makeServer(address: ListenAddress, options: ServeOptions, { connections, http1, handle }: Parts): Server {
   const { tls, log, firstBytesMs = 10_000 } = options;
   const settings = { maxConcurrentStreams: maxStreamsPerConnection };
-  // On the same machine there is no other replica to go to.
+  // Clients on the same machine have no other replica, so their connections have no maximum age.
   const hasAge = address.kind !== "unix";
   const http2 = tls
     ? createSecureServer(
@@ -128,14 +128,14 @@ function makeServer(address: ListenAddress, options: ServeOptions, { connections
           rejectUnauthorized: true,
           minVersion: "TLSv1.2",
           allowHTTP1: true,
-          // With a margin: this is a timer of Node.js, which does not stand while the loop is held up.
+          // With a margin: this Node.js timer also counts time in which the event loop is blocked.
           handshakeTimeout: 3 * firstBytesMs,
           settings,
         },
         handle,
       )
     : createHttp2Server({ settings }, handle);
-  // All that a client learns is that its connection was closed: why is said here. Port scanners are not worth a line.
+  // The client only sees a closed connection, so the reason is logged. Port scanners cause ECONNRESET.
   http2.on("tlsClientError", (error: NodeJS.ErrnoException, socket: Socket) => {
     const level = error.code === "ECONNRESET" ? "debug" : "info";
     log[level]("TLS client refused", { peer: socket.remoteAddress, reason: error.message.trim() });

@@ -46,13 +46,13 @@ const web = {
 };
 const empty = { services: [], slices: [], nodes: [] };
 
-/** True once the subscriber's request is parked at the store. */
+/** True once the subscriber waits for a change of the store. */
 async function untilParked(): Promise<void> {
   await expect.poll(() => store.waitingCount).toBeGreaterThan(0);
 }
 
 describe("the first batch", () => {
-  test("says Reset at once, and nothing more until the whole cluster is known", async () => {
+  test("begins with Reset at once, and continues only when the store is synced", async () => {
     const one = watch();
     one.send({ NodeName: "n1" });
     expect((await one.next())?.Op.case).toBe("Reset");
@@ -67,13 +67,13 @@ describe("the first batch", () => {
     expect((await next)?.Op).toMatchObject({ case: "Set", value: { Ref: { Path: "ns/web" } } });
   });
 
-  test("comes for an empty view as well", async () => {
+  test("is sent even for an empty view", async () => {
     store.replace(empty);
     expect(show(await watch().ask({ NodeName: "n1" }))).toEqual(["Reset", "Sync"]);
     expect(show(await watch("global").ask())).toEqual(["Reset", "Sync"]);
   });
 
-  test("is closed by a bare Sync for KPNG, and by revision and instance for us", async () => {
+  test("ends with an empty Sync for KPNG's clients, and with revision and instance for ours", async () => {
     store.replace(empty);
     const plain = await watch().ask({ NodeName: "n1" });
     expect(plain.at(-1)?.Op.value).toMatchObject({ Revision: 0n, Instance: "" });
@@ -82,14 +82,14 @@ describe("the first batch", () => {
   });
 });
 
-describe("later batches", () => {
-  test("are held until this node's view changes, and merge what happened meanwhile", async () => {
+describe("a later batch", () => {
+  test("is held until this node's view changes, and merges all changes until then", async () => {
     store.replace(web);
     const one = watch();
     await one.ask({ NodeName: "n1" });
     one.send({ NodeName: "n1" });
     await untilParked();
-    // A node's appearance changes nothing for a subscriber of KPNG's kind.
+    // A new node does not change the view of a KPNG subscriber.
     store.apply([{ kind: "put-node", node: node("n2") }]);
     store.apply([{ kind: "put-service", service: service({ name: "two", clusterIP: "10.96.0.2" }) }]);
     expect(show(await one.batch())).toEqual(["set ns/two", "Sync"]);
@@ -99,7 +99,7 @@ describe("later batches", () => {
     expect(show(await one.ask({ NodeName: "n1" }))).toEqual(["delete ns/two", "Sync"]);
   });
 
-  test("answer requests that were sent ahead one by one", async () => {
+  test("answers one of several requests that were sent ahead", async () => {
     store.replace(empty);
     const one = watch();
     for (let count = 0; count < 3; count += 1) one.send({ NodeName: "n1" });
@@ -110,7 +110,7 @@ describe("later batches", () => {
     expect(show(await one.batch())).toEqual(["delete ns/a", "Sync"]);
   });
 
-  test("tell services before endpoints, and delete them in the other order", async () => {
+  test("puts Services before endpoints, and deletes endpoints before Services", async () => {
     store.replace(web);
     const one = watch();
     const paths = show(await one.ask({ NodeName: "n1" }));
@@ -124,8 +124,8 @@ describe("later batches", () => {
   });
 });
 
-describe("another node name", () => {
-  test("is answered at once, with the difference between the two views", async () => {
+describe("a request for another node", () => {
+  test("is answered at once with the difference between the two views", async () => {
     store.replace({
       services: [service({ type: "NodePort", externalTrafficPolicy: "Local" })],
       slices: [slice([endpoint("10.1.0.1", { podName: "web-1" })])],
@@ -145,18 +145,18 @@ describe("another node name", () => {
     expect(show(await one.ask({ NodeName: "n2" }))).toEqual(["Sync"]);
   });
 
-  test("may be any name of at most 253 characters", async () => {
+  test("may have any name of at most 253 characters", async () => {
     store.replace(empty);
     const one = watch();
     one.send({ NodeName: "x".repeat(254) });
     await expect(one.next()).rejects.toMatchObject({
       code: 3,
-      details: expect.stringContaining("254 characters and the limit is 253"),
+      details: expect.stringContaining("254 characters, more than 253"),
     });
   });
 });
 
-describe("what only some understand", () => {
+describe("a subscriber gets only what it understands", () => {
   const localService = service({
     type: "NodePort",
     internalTrafficPolicy: "Local",
@@ -167,7 +167,7 @@ describe("what only some understand", () => {
     return { name: "http", protocol: "TCP" as const, port: 80, nodePort: 30080, targetPort: 8080 };
   }
 
-  test("endpoints that a reader without Scopes would misuse are not sent to it", async () => {
+  test("endpoints that it would misuse because it ignores Scopes are not sent", async () => {
     store.replace({
       services: [localService],
       slices: [slice([endpoint("10.1.0.1"), endpoint("10.1.0.2", { nodeName: "n2" })])],
@@ -179,7 +179,7 @@ describe("what only some understand", () => {
     expect(extended.filter((op) => op.Op.case === "Set")).toHaveLength(3);
   });
 
-  test("fields from 100 up reach only who asked for them", async () => {
+  test("fields from 100 up are sent only to subscribers that request them", async () => {
     store.replace({ ...web, services: [service({ proxyModeLoadBalancerIPs: addresses("198.51.100.1") })] });
     const read = async (request: object) => {
       const ops = await watch().ask({ NodeName: "n1", ...request });
@@ -195,7 +195,7 @@ describe("what only some understand", () => {
     expect(extended?.Ports[0]?.HasEndpoints).toMatchObject({ V4: true, V6: false });
   });
 
-  test("the node itself comes first, changes with the Node, and goes last", async () => {
+  test("the node itself is put first, changes with the Node, and is deleted last", async () => {
     const features = { NodeName: "n1", Features: [Feature.Extended, Feature.NodeItem] };
     store.replace({ ...web, nodes: [node("n1", { zone: "z1", podCIDRs: ["10.1.0.0/24"] })] });
     const one = watch();
@@ -211,7 +211,7 @@ describe("what only some understand", () => {
     expect(show(await one.ask(features))).toEqual(["delete n1", "Sync"]);
   });
 
-  test("Services with a proxy name of their own are seen by who asks for that name", async () => {
+  test("Services with a proxy name are sent to subscribers that request this name", async () => {
     store.replace({ ...web, services: [service(), service({ name: "special", proxyName: "mine" })] });
     expect(show(await watch().ask({ NodeName: "n1" }))).toContain("set ns/web");
     expect(show(await watch().ask({ NodeName: "n1", ServiceProxyName: "mine" }))).toEqual([
@@ -222,7 +222,7 @@ describe("what only some understand", () => {
   });
 });
 
-test("an unnamed port with a named target gets a second port entry, for Go clients that look there", async () => {
+test("an unnamed port with a named target gets a second port entry, which Go clients need", async () => {
   const port = { name: "", protocol: "TCP", port: 80, nodePort: 0, targetPort: "http" } as const;
   store.replace({
     services: [service({ ports: [port] })],
@@ -238,8 +238,8 @@ test("an unnamed port with a named target gets a second port entry, for Go clien
   ]);
 });
 
-describe("a client that goes", () => {
-  test("leaves nothing behind, parked or not", async () => {
+describe("a client that disconnects", () => {
+  test("is released, whether it waits or not", async () => {
     store.replace(empty);
     const some = [watch(), watch("global"), watch()];
     for (const one of some) await one.ask({ NodeName: "n1" });
@@ -254,7 +254,7 @@ describe("a client that goes", () => {
       .toEqual([0, 0]);
   });
 
-  test("by closing its side while it waits still gets its answer", async () => {
+  test("gets its answer if it only closed its own direction", async () => {
     const one = watch();
     one.send({ NodeName: "n1" });
     one.call.end();
@@ -271,7 +271,7 @@ test("the message of an error arrives as it was written, with its punctuation", 
   await expect(one.next()).rejects.toMatchObject({ details: expect.stringContaining("99, ") });
 });
 
-test("the server's stop ends parked streams with UNAVAILABLE", async () => {
+test("waiting streams end with UNAVAILABLE when the server stops", async () => {
   store.replace(empty);
   const one = watch();
   await one.ask({ NodeName: "n1" });

@@ -6,7 +6,7 @@ import { type Frame, frameHeaderBytes, messageIn } from "../../items/frames.ts";
 import type { OpenWatch, WatchContext } from "../session/open-watch.ts";
 import type { WatchStream } from "../session/watch-stream.ts";
 
-/** One call of Watch as the protocols of connect-node see it. */
+/** A Watch call as connect-node provides it. */
 export interface WatchCall<Request> {
   readonly requests: AsyncIterable<Request>;
   readonly peer: string;
@@ -16,7 +16,7 @@ export interface WatchCall<Request> {
 }
 
 /**
- * The operations of a call.
+ * Yields the operations of a Watch call.
  *
  * Errors: ConnectError; UNAVAILABLE when `signal` aborts.
  */
@@ -25,12 +25,12 @@ export async function* watchOps<Request>(
   context: WatchContext,
   { requests, peer, signal, leave }: WatchCall<Request>,
 ): AsyncGenerator<OpItem, void, void> {
-  const pieces: Frame[] = [];
+  const written: Frame[] = [];
   const changed = new Wakeup();
   let end: { readonly error: ConnectError | undefined } | undefined;
   const stream = open(context, peer, {
-    write: (piece) => {
-      pieces.push(piece);
+    write: (frames) => {
+      written.push(frames);
       changed.wake();
       return false;
     },
@@ -48,10 +48,10 @@ export async function* watchOps<Request>(
   takeAll(stream, requests, changed, until).catch((error: unknown) => stream.leave(ConnectError.from(error)));
   try {
     while (!signal.aborted) {
-      const piece = pieces.shift();
-      if (piece !== undefined) {
-        yield* opsIn(piece);
-        if (pieces.length === 0) stream.drained();
+      const frames = written.shift();
+      if (frames !== undefined) {
+        yield* opsIn(frames);
+        if (written.length === 0) stream.drained();
       } else if (end === undefined) {
         await changed.wait(signal);
       } else if (end.error === undefined) {
@@ -60,7 +60,7 @@ export async function* watchOps<Request>(
         throw end.error;
       }
     }
-    throw new ConnectError("the watcher stops, or the client is gone", Code.Unavailable);
+    throw new ConnectError("the watcher stops, or the client has disconnected", Code.Unavailable);
   } finally {
     leave.removeEventListener("abort", onLeave);
     stream.close();
@@ -82,12 +82,12 @@ async function takeAll<Request>(
   stream.finish();
 }
 
-/** The operations of a piece of whole frames. */
-export function* opsIn(piece: Frame): Iterable<OpItem> {
-  const view = new DataView(piece.buffer, piece.byteOffset, piece.byteLength);
-  for (let offset = 0; offset < piece.length; ) {
+/** Yields the operations in a buffer of whole frames. */
+export function* opsIn(frames: Frame): Iterable<OpItem> {
+  const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength);
+  for (let offset = 0; offset < frames.length; ) {
     const end = offset + frameHeaderBytes + view.getUint32(offset + 1);
-    yield fromBinary(OpItemSchema, messageIn(piece.subarray(offset, end)));
+    yield fromBinary(OpItemSchema, messageIn(frames.subarray(offset, end)));
     offset = end;
   }
 }

@@ -8,14 +8,14 @@ function encode(ack: MessageInitShape<typeof AckSchema>, others: MessageInitShap
   return toBinary(WatchReqSchema, create(WatchReqSchema, { Ack: create(AckSchema, ack), ...others }));
 }
 
-/** As the decoder reads it. */
+/** The acknowledgement as the library decodes it. */
 function decoded(bytes: Uint8Array): Acknowledgement | undefined {
   const { Ack } = fromBinary(WatchReqSchema, bytes);
   return Ack && Acknowledgement.fromMessage(Ack);
 }
 
-describe("an acknowledgement read without the decoder", () => {
-  test("is what the decoder makes of it", () => {
+describe("Acknowledgement.fromBytes", () => {
+  test("returns what the library decodes", () => {
     const random = makeRandom(1);
     const number = (): bigint => BigInt(Math.floor(2 ** (random() * 53)));
     for (let round = 0; round < 2_000; round += 1) {
@@ -37,11 +37,11 @@ describe("an acknowledgement read without the decoder", () => {
     { name: "a request with an acknowledgement", bytes: encode({ Applied: 1n }, { NodeName: "n1" }) },
     { name: "a number beyond 2^53", bytes: encode({ Applied: 2n ** 60n }) },
     { name: "nothing", bytes: new Uint8Array() },
-  ])("is left to the decoder if it is $name", ({ bytes }) => {
+  ])("returns undefined for $name", ({ bytes }) => {
     expect(Acknowledgement.fromBytes(bytes)).toBeUndefined();
   });
 
-  test("is never made of what is cut off or spoiled, unless the decoder reads the same", () => {
+  test("returns undefined or the library's result for truncated and corrupted bytes", () => {
     const Timings = { WaitMicros: 1n, RenderMicros: 70_000n, CommitMicros: 5n };
     const bytes = encode({ Applied: 300n, Timings, AgeMicros: 400n, Earlier: [{ Applied: 299n, AgeMicros: 5_000n }] });
     for (let end = 0; end < bytes.length; end += 1) {

@@ -9,7 +9,7 @@ import { tagsOf } from "@kpng/model/wire/field-tags.ts";
 import { MessageReader } from "@kpng/model/wire/message-reader.ts";
 import { WireError } from "@kpng/model/wire/wire-error.ts";
 
-/** Where the time went that a subscriber took to apply what it received, in milliseconds. */
+/** How long the stages of applying a batch took on the node, in milliseconds. */
 export interface ApplyTimings {
   readonly waitMs: number;
   readonly renderMs: number;
@@ -17,42 +17,44 @@ export interface ApplyTimings {
 }
 
 /**
- * Returns the shortest time between two acknowledgements of a stream, in milliseconds, among so many streams: what they
- * cost together is then bounded, however often something changes: a thousand a second up to two thousand streams, and
- * half as many as there are streams beyond that.
+ * Returns the minimum time between two acknowledgements of one stream, in milliseconds, if `openCount` streams are
+ * open.
+ *
+ * It bounds the total cost of acknowledgements, however often the cluster changes: 1 000 per second for up to 2 000
+ * streams, and one per stream in 2 seconds beyond that.
  */
 export function ackIntervalFor(openCount: number): number {
   return Math.min(Math.max(openCount, 100), 2_000);
 }
 
-/** A revision that was applied, and how long ago in milliseconds. */
+/** A revision that a subscriber applied, and its age in milliseconds when the acknowledgement was sent. */
 export interface EarlierApplied {
   readonly applied: number;
   readonly ageMs: number;
 }
 
-const noneEarlier: readonly EarlierApplied[] = [];
+const noEarlier: readonly EarlierApplied[] = [];
 
-/** Most revisions that an acknowledgement may tell of beside the newest. */
+/** Maximum number of earlier revisions in an acknowledgement. */
 const maxEarlier = 32;
 
-/** Times of a node's clock that are longer are not believed, in milliseconds. */
+/** Cap on the ages that nodes report, in milliseconds. */
 const maxAgeMs = 60_000;
 
-/** What a subscriber says of the revisions that it was sent; see Ack. */
+/** The state of the revisions that a subscriber was sent; see Ack. */
 export class Acknowledgement {
-  /** 0 for none. */
+  /** Newest revision that the subscriber has applied; 0 for none. */
   readonly applied: number;
-  /** 0 if the last attempt succeeded. */
+  /** Revision that the subscriber could not apply; 0 if the last attempt succeeded. */
   readonly failed: number;
   readonly error: string;
   readonly timings: ApplyTimings | undefined;
-  /** How long ago that was, in milliseconds. */
+  /** How long ago the subscriber applied it, in milliseconds. */
   readonly ageMs: number;
-  /** What was applied before and not acknowledged, the oldest first. */
+  /** Revisions that were applied before and not acknowledged yet, oldest first. */
   readonly earlier: readonly EarlierApplied[];
 
-  constructor(applied: number, failed = 0, error = "", timings?: ApplyTimings, ageMs = 0, earlier = noneEarlier) {
+  constructor(applied: number, failed = 0, error = "", timings?: ApplyTimings, ageMs = 0, earlier = noEarlier) {
     this.applied = applied;
     this.failed = failed;
     this.error = error;
@@ -75,8 +77,8 @@ export class Acknowledgement {
   }
 
   /**
-   * Reads a WatchReq that consists of an acknowledgement of success, as nearly all do, in a fraction of the decoder's time;
-   * returns undefined for every other message, which the caller decodes.
+   * Reads a WatchReq that consists of an acknowledgement of success, as nearly all do, in a fraction of the decoder's
+   * time; returns undefined for every other message, which the caller decodes.
    */
   static fromBytes(bytes: Uint8Array): Acknowledgement | undefined {
     try {

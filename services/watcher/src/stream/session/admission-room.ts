@@ -1,66 +1,70 @@
-/** A stream that was admitted. */
+/** The admission of one stream, until its first batch is complete or the stream ends. */
 export interface AdmissionTicket {
-  /** A piece of its first batch is on its way. */
+  /** Call after each write of the first batch. */
   wrote(): void;
-  /** Its first batch is complete. */
+  /** Call when the first batch is complete. */
   done(): void;
-  /** The stream is over, whether its first batch is complete or not. */
+  /** Call when the stream ends, whether or not its first batch is complete. */
   close(): void;
 }
 
+/** The result of asking for admission. */
 export type Entry =
   | { readonly kind: "admitted"; readonly ticket: AdmissionTicket }
   | { readonly kind: "full"; readonly pushbackMs: number };
 
 export interface RoomOptions {
-  /** Longest time that the last one who is admitted should have to wait, in milliseconds; 0 for no limit. */
+  /** Maximum time that an admitted stream should wait for its first batch, in milliseconds; 0 for no limit. */
   readonly maxWaitMs: number;
-  /** A clock in milliseconds. Default performance.now. */
+  /** Injectable clock, in milliseconds. Default performance.now. */
   readonly nowMs?: (() => number) | undefined;
-  /** Returns a number from 0 up to but not including 1. Default Math.random. */
+  /** Returns a random number in [0, 1). Default Math.random. */
   readonly random?: (() => number) | undefined;
 }
 
-/** So many are admitted whatever they cost: else one slow reader could keep everybody out. */
+/** Number of streams that are admitted whatever they cost, so that one slow reader cannot block all others. */
 const minTickets = 16;
 
 /**
- * What one first batch is taken to cost before any was written, in milliseconds. Rather too little: who was told to come
- * too early is told again, who was told to come too late is missed by nobody.
+ * Assumed cost of a first batch before any was measured, in milliseconds. It is low on purpose: a client that retries
+ * too early is refused once more, but a client that retries too late has waited for nothing.
  */
 const firstGuessMs = 5;
 
-/** Least that one is taken to cost, in milliseconds: it bounds how many wait, however fast they are served. */
+/** Minimum cost of a first batch, in milliseconds. It bounds the number of waiting streams. */
 const minCostMs = 1;
 
-/** What one can count at most, in milliseconds: in front of a source that has not listed yet, or slow readers, time says nothing. */
+/**
+ * Maximum cost of a first batch, in milliseconds. Longer times measure a source that has not listed yet, or slow
+ * readers.
+ */
 const maxCostMs = 1_000;
 
-/** Weight of the newest among the measured costs. */
+/** Weight of the newest measurement in the mean cost. */
 const newestShare = 0.1;
 
-/** Longest time that anybody is told to wait, in milliseconds. */
+/** Maximum pushback, in milliseconds. */
 const maxPushbackMs = 60_000;
 
-/** A place is free again when its reader has taken nothing for so long, in milliseconds. */
+/** A ticket expires when its reader has read nothing for this time, in milliseconds. */
 const stalledMs = 10_000;
 
 /**
- * Room for as many streams as can have their first batch within a time, by what the last ones took.
+ * Admits as many streams as can get their first batch within `maxWaitMs`, at the current cost per stream.
  *
- * *Bound:* the time divided by the mean distance between two first batches that were completed.
+ * *Bound:* `maxWaitMs` divided by the mean time between two completed first batches.
  */
 export class AdmissionRoom {
   readonly #maxWaitMs: number;
   readonly #nowMs: () => number;
   readonly #random: () => number;
-  /** By when a piece of it was last written; undefined while it waits for us. */
+  /** When each stream was last written to; undefined before the first write. */
   readonly #tickets = new Map<AdmissionTicket, number | undefined>();
   #costMs = firstGuessMs;
-  /** Since when the room has worked at the next one that will be complete. */
+  /** When the measurement of the next first batch began. */
   #sinceMs = 0;
-  /** For when the last one was told to come. */
-  #toldMs = 0;
+  /** The time at which the last refused client will retry. */
+  #lastRetryMs = 0;
 
   constructor({ maxWaitMs, nowMs = () => performance.now(), random = Math.random }: RoomOptions) {
     this.#maxWaitMs = maxWaitMs;
@@ -68,7 +72,7 @@ export class AdmissionRoom {
     this.#random = random;
   }
 
-  /** How many wait. */
+  /** Number of streams that wait for the end of their first batch. */
   get size(): number {
     return this.#tickets.size;
   }
@@ -76,7 +80,7 @@ export class AdmissionRoom {
   enter(): Entry {
     const nowMs = this.#nowMs();
     const limit = Math.max(minTickets, this.#maxWaitMs / this.#costMs);
-    if (this.#maxWaitMs > 0 && this.#tickets.size >= limit) this.#forgetStalled(nowMs);
+    if (this.#maxWaitMs > 0 && this.#tickets.size >= limit) this.#expireStalled(nowMs);
     if (this.#maxWaitMs > 0 && this.#tickets.size >= limit)
       return { kind: "full", pushbackMs: this.#pushbackMs(nowMs) };
     if (this.#tickets.size === 0) this.#sinceMs = nowMs;
@@ -101,16 +105,19 @@ export class AdmissionRoom {
     this.#costMs = Math.max(minCostMs, this.#costMs + (costMs - this.#costMs) * newestShare);
   }
 
-  #forgetStalled(nowMs: number): void {
+  #expireStalled(nowMs: number): void {
     for (const [ticket, wroteMs] of this.#tickets) {
       if (wroteMs !== undefined && nowMs - wroteMs > stalledMs) this.#tickets.delete(ticket);
     }
   }
 
-  /** One after the other as fast as they can be served, beginning when there may be room, and varied by half. */
+  /**
+   * Spreads retries at the rate at which streams are served, from the time when half of the waiting ones are done, and
+   * varies each by half.
+   */
   #pushbackMs(nowMs: number): number {
     const soonestMs = nowMs + Math.min(maxPushbackMs, (this.#tickets.size * this.#costMs) / 2);
-    this.#toldMs = Math.min(Math.max(this.#toldMs + this.#costMs, soonestMs), nowMs + maxPushbackMs);
-    return Math.min(maxPushbackMs, (this.#toldMs - nowMs) * (0.5 + this.#random()));
+    this.#lastRetryMs = Math.min(Math.max(this.#lastRetryMs + this.#costMs, soonestMs), nowMs + maxPushbackMs);
+    return Math.min(maxPushbackMs, (this.#lastRetryMs - nowMs) * (0.5 + this.#random()));
   }
 }

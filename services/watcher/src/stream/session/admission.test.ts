@@ -13,7 +13,7 @@ let store: Store;
 let server: TestServer;
 const streams: WatchStream[] = [];
 
-/** Sixteen are let in whatever they cost; nobody is served before the store has a state. */
+/** Sixteen streams are admitted whatever they cost; none is served before the store has a state. */
 const tickets = 16;
 const HeldDigests = new BucketDigests().toBytes();
 
@@ -48,7 +48,7 @@ async function fill(): Promise<WatchStream[]> {
   return watches;
 }
 
-test("who finds no room is told when to come again, and has room once others have their views", async () => {
+test("a refused stream is told when to retry, and is admitted once other streams have their views", async () => {
   const admitted = await fill();
   const refused = open();
   await refused.ended;
@@ -63,7 +63,7 @@ test("who finds no room is told when to come again, and has room once others hav
   expect(await metric("kpng_admission_beginning", "whole")).toBe(0);
 });
 
-test("a connection outlives the refusal of its call", async () => {
+test("the refusal of a call does not close the connection", async () => {
   await fill();
   const session = dialHttp2(server.address);
   const first = new WatchStream(session);
@@ -74,7 +74,7 @@ test("a connection outlives the refusal of its call", async () => {
   await new WatchStream(session).received(40);
 });
 
-test("those that hold a view do not wait for those that hold none, nor the other way round", async () => {
+test("streams that resume and streams that begin do not wait for each other", async () => {
   await fill();
   for (let count = 0; count < tickets; count++) open({ NodeName: "n1", HeldDigests });
   await expect.poll(() => metric("kpng_admission_beginning", "resumed")).toBe(tickets);
@@ -84,7 +84,7 @@ test("those that hold a view do not wait for those that hold none, nor the other
   expect(await metric("kpng_admission_refused_total", "whole")).toBe(0);
 });
 
-test("whoever goes away leaves room", async () => {
+test("a stream that disconnects frees its ticket", async () => {
   const admitted = await fill();
   for (const { session } of admitted) session.destroy();
   await expect.poll(() => metric("kpng_admission_beginning", "whole")).toBe(0);
@@ -95,7 +95,7 @@ test.each<{ name: string; make: (baseUrl: string) => Transport }>([
   { name: "Connect over HTTP/1.1", make: (baseUrl) => createConnectTransport({ baseUrl, httpVersion: "1.1" }) },
   { name: "gRPC-Web", make: (baseUrl) => createGrpcWebTransport({ baseUrl, httpVersion: "2" }) },
   { name: "gRPC", make: (baseUrl) => createGrpcTransport({ baseUrl }) },
-])("the answer is the same over $name", async ({ make }) => {
+])("the refusal is the same over $name", async ({ make }) => {
   await fill();
   const client = createClient(NodeViewService, make(`http://${server.address}`));
   const error = await Array.fromAsync(client.watchNodeView({ nodeName: "n1" })).catch(ConnectError.from);

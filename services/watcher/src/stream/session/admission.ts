@@ -3,21 +3,21 @@ import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { AdmissionRoom, type AdmissionTicket } from "./admission-room.ts";
 
 /**
- * What a stream begins with: a node's whole view, what differs from a view that the node holds, or everything, for a
- * relay. They differ in cost by orders of magnitude, so each kind has room of its own, and none is refused because of another.
+ * The first batch of a stream: the whole view of a node, the difference to a view that the node holds, or the whole
+ * cluster, for a relay. Their costs differ by orders of magnitude, so each kind has a limit of its own.
  */
 export type Beginning = "whole" | "resumed" | "global";
 
 export interface AdmissionOptions {
   readonly registry: Registry;
   /**
-   * Longest time that a stream may have to wait for its first batch, as far as can be told from those before it, in
-   * milliseconds; 0 for no limit. Default 10 000, which is below the 30 s after which a client goes elsewhere.
+   * Maximum expected wait of a stream for its first batch, in milliseconds; 0 for no limit. Default 10 000, below the
+   * 30 s after which a client tries another replica.
    */
   readonly maxWaitMs?: number | undefined;
 }
 
-/** Decides who may wait for a first batch, and tells the others when to come again. */
+/** Admits streams that may wait for their first batch, and tells other clients when to retry. */
 export class Admission {
   readonly #rooms: Readonly<Record<Beginning, AdmissionRoom>>;
   readonly #begun: Counter<"view">;
@@ -32,7 +32,7 @@ export class Admission {
     const registers = [registry];
     new Gauge({
       name: "kpng_admission_beginning",
-      help: "Streams that were admitted and wait for the end of their first batch",
+      help: "Admitted streams whose first batch is not complete",
       labelNames,
       registers,
       collect() {
@@ -41,19 +41,19 @@ export class Admission {
     });
     this.#begun = new Counter({
       name: "kpng_streams_begun_total",
-      help: "Streams that were admitted, by what they begin with: the whole view, what differs from one that is held, or all",
+      help: "Streams that were admitted, by their first batch: a whole view, the difference to a held view, or the whole cluster",
       labelNames,
       registers,
     });
     this.#refused = new Counter({
       name: "kpng_admission_refused_total",
-      help: "Streams that were told to come again later",
+      help: "Streams that were refused and told to retry later",
       labelNames,
       registers,
     });
     this.#pushback = new Histogram({
       name: "kpng_admission_pushback_seconds",
-      help: "How much later those were told to come",
+      help: "Time until the retry that refused streams were told",
       labelNames,
       buckets: [0.5, 1, 2, 5, 10, 20, 40, 60],
       registers,
@@ -64,7 +64,7 @@ export class Admission {
     }
   }
 
-  /** Errors: UNAVAILABLE with the time to wait, when there is no room. */
+  /** Errors: UNAVAILABLE with the time until the retry, if too many streams wait. */
   enter(view: Beginning): AdmissionTicket {
     const room = this.#rooms[view];
     const entry = room.enter();

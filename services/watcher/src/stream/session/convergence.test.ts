@@ -20,7 +20,7 @@ beforeEach(() => {
   store.replace({ services: [], slices: [], nodes: [] });
 });
 
-/** Everything concerns everybody whose name the changed node has, and those called "all". */
+/** A change concerns the subscriber with the name of the changed node, and the subscriber "all". */
 function projection(name: string): Projection {
   const changes = (isEmpty: boolean) => ({ isEmpty, frames: () => [] });
   return {
@@ -31,13 +31,13 @@ function projection(name: string): Projection {
   };
 }
 
-/** A stream that is driven by hand. */
+/** A stream that the test drives step by step. */
 function open(name: string) {
   const subscriber = subscribers.add("local", "", store);
   const view = projection(name);
   return {
     subscriber,
-    /** Compares it with the store, and sends what differs. */
+    /** Compares it with the store, and sends the difference. */
     send: () => {
       const { before, changes, snapshot } = subscriber.subscription.advance(view);
       if (before !== undefined && changes.isEmpty) return;
@@ -60,7 +60,9 @@ function change(name: string): void {
   store.apply([{ kind: "put-node", node: { ...node(name), labels } }]);
 }
 
-/** How many changes were measured, how many revisions are not applied everywhere, and the longest time in seconds. */
+/**
+ * Number of measured changes, number of revisions that some subscriber has not applied, and longest time in seconds.
+ */
 async function measured(): Promise<{ count: number; unapplied: number; sumSeconds: number }> {
   const text = await registry.metrics();
   const value = (name: string): number => Number(new RegExp(`^${name} (\\S+)$`, "m").exec(text)?.[1]);
@@ -79,7 +81,7 @@ test("a change is measured once the last subscriber that it concerns has applied
   expect(await measured()).toMatchObject({ count: 0, unapplied: 1 });
   n2.ack();
   expect(await measured()).toMatchObject({ count: 1, unapplied: 0 });
-  // Nothing is measured twice, and nothing that concerns nobody.
+  // No change is measured twice, and none that concerns no subscriber.
   change("n1");
   expect(await measured()).toMatchObject({ count: 1, unapplied: 1 });
   for (const each of [n1, n2]) {
@@ -89,7 +91,7 @@ test("a change is measured once the last subscriber that it concerns has applied
   expect(await measured()).toMatchObject({ count: 1, unapplied: 0 });
 });
 
-test("the time is that of the last acknowledgement, not of the look", async () => {
+test("the measured time ends with the last acknowledgement, not with the scrape", async () => {
   const n1 = follow("all");
   const beganMs = wallClockMs();
   change("n1");
@@ -102,7 +104,7 @@ test("the time is that of the last acknowledgement, not of the look", async () =
   expect(sumSeconds * 1_000).toBeLessThanOrEqual(endedMs - beganMs);
 });
 
-test("a batch over several revisions counts for each, one that is applied in part for its part", async () => {
+test("a batch of several revisions counts for each, and a part that is applied counts for its revisions", async () => {
   const [n1, quick] = [follow("all"), follow("all")];
   for (let step = 0; step < 3; step++) {
     change("n1");
@@ -120,7 +122,7 @@ test("a batch over several revisions counts for each, one that is applied in par
   expect(await measured()).toMatchObject({ count: 4, unapplied: 0 });
 });
 
-test("neither a first list, nor a first view, nor a subscriber that never acknowledges is waited for", async () => {
+test("first lists, first views and subscribers that never acknowledge are not measured", async () => {
   const n1 = follow("all");
   open("all").send();
   const silent = open("all");
@@ -131,7 +133,7 @@ test("neither a first list, nor a first view, nor a subscriber that never acknow
   expect(await measured()).toMatchObject({ count: 1, unapplied: 0 });
 });
 
-test("a subscriber that stays behind for ever costs no more than the room for so many revisions", async () => {
+test("a subscriber that never catches up needs no more memory than the fixed buffer", async () => {
   const [stuck, quick] = [follow("all"), follow("all")];
   change("n1");
   for (const each of [stuck, quick]) each.send();

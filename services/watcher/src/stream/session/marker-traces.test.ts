@@ -18,12 +18,32 @@ function snapshot(revision: number, ages: Readonly<Record<number, number>>, node
 const at = (revision: number): Snapshot => ({ ...emptySnapshot, revision });
 
 test.each([
-  { name: "the revision is traced", before: at(4), snapshot: snapshot(5, { 5: 1 }), traces: ["trace 5"] },
-  { name: "newest first", before: at(2), snapshot: snapshot(5, { 3: 9, 5: 1 }), traces: ["trace 5", "trace 3"] },
-  { name: "only what the batch leads through", before: at(3), snapshot: snapshot(5, { 3: 9 }), traces: [] },
-  { name: "however old it is", before: at(1), snapshot: snapshot(5, { 2: 90_000 }), traces: ["trace 2"] },
   {
-    name: "a stream that begins: what is recent",
+    name: "the trace of the batch's revision is named",
+    before: at(4),
+    snapshot: snapshot(5, { 5: 1 }),
+    traces: ["trace 5"],
+  },
+  {
+    name: "traces are named newest first",
+    before: at(2),
+    snapshot: snapshot(5, { 3: 9, 5: 1 }),
+    traces: ["trace 5", "trace 3"],
+  },
+  {
+    name: "only traces of revisions in the batch are named",
+    before: at(3),
+    snapshot: snapshot(5, { 3: 9 }),
+    traces: [],
+  },
+  {
+    name: "a trace is named however old it is",
+    before: at(1),
+    snapshot: snapshot(5, { 2: 90_000 }),
+    traces: ["trace 2"],
+  },
+  {
+    name: "a first batch names recent traces only",
     before: undefined,
     snapshot: snapshot(5, { 2: 40_000, 4: 20_000 }),
     traces: ["trace 4"],
@@ -32,11 +52,11 @@ test.each([
   expect(markerTraces({ before, snapshot: now }, 1, nowMs).traceparents).toEqual(traces);
 });
 
-test("the nodes that record their part are shared out among the streams", () => {
+test("the nodes that record their part are distributed over the streams", () => {
   const batch = (nodes: number) => ({ before: at(4), snapshot: snapshot(5, { 5: 1 }, nodes) });
   expect(markerTraces(batch(50), 5_000, nowMs).tracedNodes).toBe(0.01);
   expect(markerTraces(batch(50), 10, nowMs).tracedNodes).toBe(5);
-  // A relay that stands for 5 of the nodes and has 500 of its own.
+  // A relay that received a share of 5 nodes and has 500 streams.
   expect(markerTraces(batch(5), 500, nowMs).tracedNodes).toBe(0.01);
   expect(markerTraces(batch(50), 0, nowMs).tracedNodes).toBe(50);
 });

@@ -1,36 +1,36 @@
 import type { Batch } from "./subscription.ts";
 
-/** How long a change may be the reason for what the first batch of a stream brings, in milliseconds. */
+/** Maximum age of a change that counts as the cause of a first batch, in milliseconds. */
 const recentMs = 30_000;
 
-/** What a marker says of the traces of its batch; see EmptyOp. */
+/** The trace fields of a sync marker; see EmptyOp. */
 export interface MarkerTraces {
-  /** Newest first; empty if none of the changes is traced. */
+  /** Newest first; empty if no change of the batch is traced. */
   readonly traceparents: readonly string[];
   readonly tracedNodes: number;
 }
 
-const none: MarkerTraces = { traceparents: [], tracedNodes: 0 };
+const noTraces: MarkerTraces = { traceparents: [], tracedNodes: 0 };
 
 /**
- * Returns the traces of the revisions that a batch leads through. A stream that begins may catch up on what it missed, so
- * its first batch has those of the last 30 s.
+ * Returns the traces of the revisions that a batch covers. The first batch of a stream may deliver changes that the
+ * node missed while it was disconnected, so it has the traces of the last 30 s.
  *
- * `openCount` is the number of streams among which the nodes that may record their part are shared out.
+ * The nodes that may record their part are distributed over `openCount` streams.
  */
 export function markerTraces(
   { snapshot, before }: Pick<Batch, "snapshot" | "before">,
   openCount: number,
   nowMs: number,
 ): MarkerTraces {
-  if (snapshot.traces.length === 0) return none;
+  if (snapshot.traces.length === 0) return noTraces;
   const traced = snapshot.traces
     .filter(({ revision, storedAtMs }) =>
       before === undefined ? nowMs - storedAtMs < recentMs : revision > before.revision,
     )
     .reverse();
   const [newest] = traced;
-  if (newest === undefined) return none;
+  if (newest === undefined) return noTraces;
   return {
     traceparents: traced.map(({ traceparent }) => traceparent),
     tracedNodes: newest.nodes / Math.max(1, openCount),

@@ -23,16 +23,16 @@ import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
 
 export interface WatchContext {
   readonly store: Store;
-  /** Who may wait for a first batch. Default everybody. */
+  /** Limits the streams that wait for a first batch. Default no limit. */
   readonly admission?: Admission | undefined;
   readonly proxyNames: ProxyNames;
   readonly subscribers: Subscribers;
 }
 
-/** Begins a call of Watch that comes from `peer` (see formatPeer); the caller closes it when the client is gone. */
+/** Opens a Watch call from `peer` (see formatPeer). The caller closes it when the client disconnects. */
 export type OpenWatch<Request> = (context: WatchContext, peer: string, sink: WatchSink) => WatchStream<Request>;
 
-/** localv1.Sets.Watch; an acknowledgement may come decoded. */
+/** localv1.Sets.Watch. The caller may decode an acknowledgement itself. */
 export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   { store, proxyNames, subscribers, admission },
   peer,

@@ -1,14 +1,14 @@
 import { expect, test } from "vitest";
 import { PendingBatches } from "./pending-batches.ts";
 
-/** Batches that each go over one revision. */
+/** Batches of one revision each. */
 function pending(count: number): PendingBatches {
   const batches = new PendingBatches();
   for (let revision = 1; revision <= count; revision += 1) batches.add(revision - 1, revision, revision * 1_000);
   return batches;
 }
 
-test("they are received and taken in their order, up to a revision", () => {
+test("batches are received and taken in order, up to a revision", () => {
   const batches = pending(3);
   expect(batches.receiveNext(0)).toBeUndefined();
   expect(batches.receiveNext(2)?.revision).toBe(1);
@@ -19,13 +19,13 @@ test("they are received and taken in their order, up to a revision", () => {
   expect(batches.takeOldest(1)).toEqual({ after: 0, revision: 1, sentAtMs: 1_000 });
   expect(batches.takeOldest(1)).toBeUndefined();
   expect(batches.oldestSentAtMs).toBe(2_000);
-  // What is taken needs not have been received.
+  // A batch can be taken without having been received.
   expect(batches.takeOldest(3)?.revision).toBe(2);
   expect(batches.takeOldest(3)?.revision).toBe(3);
   expect([batches.count, batches.oldestSentAtMs, batches.receiveNext(9)]).toEqual([0, undefined, undefined]);
 });
 
-test("of more than 128 the oldest are one, which goes over all that they went over and was sent when the first was", () => {
+test("beyond 128 batches, the oldest are merged into one with the time of the first and the revisions of all", () => {
   const batches = pending(10);
   expect(batches.takeOldest(2)?.revision).toBe(1);
   expect(batches.takeOldest(2)?.revision).toBe(2);
@@ -35,12 +35,12 @@ test("of more than 128 the oldest are one, which goes over all that they went ov
   expect(batches.takeOldest(300)).toEqual({ after: 173, revision: 174, sentAtMs: 174_000 });
 });
 
-test("a whole view among those that become one is no news of a change", () => {
+test("a whole view adds no revisions to a merged batch", () => {
   const batches = pending(130);
   expect(batches.takeOldest(130)).toEqual({ after: 1, revision: 3, sentAtMs: 1_000 });
 });
 
-test("how many are received stays known when some become one", () => {
+test("the number of received batches stays correct when batches are merged", () => {
   const batches = pending(128);
   while (batches.receiveNext(100) !== undefined);
   for (let revision = 129; revision <= 140; revision += 1) batches.add(revision - 1, revision, revision);

@@ -1,29 +1,29 @@
-/** A batch that a subscriber was sent and has not acknowledged. */
+/** A batch that was sent and not acknowledged. */
 export interface PendingBatch {
-  /** Revision that the subscriber had before; 0 for a whole view. */
+  /** The revision that the subscriber had before; 0 for a whole view. */
   readonly after: number;
   readonly revision: number;
   /** In milliseconds since 1970, with fractions. */
   readonly sentAtMs: number;
 }
 
-/** Most of one subscriber; those that never acknowledge would pile up. */
+/** Maximum number for one subscriber: a subscriber that never acknowledges must not use more memory. */
 const maxPending = 128;
 
-/** Numbers that are kept for a batch. */
+/** Array elements per batch. */
 const width = 3;
 
 /**
- * The batches of one subscriber that wait for an acknowledgement, the oldest first, and how many of them it has received.
+ * The batches of one subscriber that wait for an acknowledgement, oldest first, and how many of them it has received.
  *
- * They are numbers in one array, which is used again and again: there is a batch for each subscriber and change, and
- * what is kept for each is what the garbage collector must move.
+ * Batches are numbers in a ring buffer: there is one for each subscriber and change, and the garbage collector would
+ * have to move objects.
  *
- * *Bound:* 128; of more, the two oldest become one, which counts as sent when the first was, and goes over the revisions
- * between the two as well, of which nothing was told.
+ * *Bound:* 128. Beyond that, the two oldest batches are merged: the result has the time of the first, and covers also
+ * the revisions between the two, in which nothing changed for the subscriber.
  */
 export class PendingBatches {
-  /** *Shape:* for each batch after, revision, sentAtMs; a ring once it is full. */
+  /** *Shape:* after, revision, sentAtMs for each batch; a ring once it is full. */
   readonly #numbers: number[] = [];
   #first = 0;
   #count = 0;
@@ -39,16 +39,16 @@ export class PendingBatches {
   }
 
   add(after: number, revision: number, sentAtMs: number): void {
-    if (this.#count === maxPending) this.#joinOldest();
-    const place = ((this.#first + this.#count) % maxPending) * width;
-    // The first round fills the places in their order.
-    this.#numbers[place] = after;
-    this.#numbers[place + 1] = revision;
-    this.#numbers[place + 2] = sentAtMs;
+    if (this.#count === maxPending) this.#mergeOldest();
+    const slot = ((this.#first + this.#count) % maxPending) * width;
+    // The first pass appends to the array, so it never has holes.
+    this.#numbers[slot] = after;
+    this.#numbers[slot + 1] = revision;
+    this.#numbers[slot + 2] = sentAtMs;
     this.#count += 1;
   }
 
-  /** Marks the next one that was not received as received, and returns it; undefined if it is beyond the revision. */
+  /** Marks the oldest batch that was not received as received and returns it; undefined if its revision is newer. */
   receiveNext(upTo: number): PendingBatch | undefined {
     const index = this.#receivedCount;
     if (index === this.#count || this.#at(index, 1) > upTo) return undefined;
@@ -56,7 +56,7 @@ export class PendingBatches {
     return this.#get(index);
   }
 
-  /** Takes the oldest out; undefined if it is beyond the revision. */
+  /** Removes and returns the oldest batch; undefined if its revision is newer than `upTo`. */
   takeOldest(upTo: number): PendingBatch | undefined {
     if (this.#count === 0 || this.#at(0, 1) > upTo) return undefined;
     const oldest = this.#get(0);
@@ -64,12 +64,12 @@ export class PendingBatches {
     return oldest;
   }
 
-  /** Those up to a revision, the oldest first. */
+  /** The batches up to a revision, oldest first. */
   *upTo(revision: number): Iterable<PendingBatch> {
     for (let index = 0; index < this.#count && this.#at(index, 1) <= revision; index += 1) yield this.#get(index);
   }
 
-  /** Those that were not received. */
+  /** The batches that were not received. */
   *unreceived(): Iterable<PendingBatch> {
     for (let index = this.#receivedCount; index < this.#count; index += 1) yield this.#get(index);
   }
@@ -85,14 +85,14 @@ export class PendingBatches {
   #dropOldest(): void {
     this.#count -= 1;
     this.#receivedCount = Math.max(0, this.#receivedCount - 1);
-    // Most often none is left: then the first place is used again, and the others need not be made.
+    // Usually none is left; then the first slot is reused, and the array need not grow.
     this.#first = this.#count === 0 ? 0 : (this.#first + 1) % maxPending;
   }
 
-  #joinOldest(): void {
+  #mergeOldest(): void {
     const [after, sentAtMs, isReceived] = [this.#at(0, 0), this.#at(0, 2), this.#receivedCount > 0];
     this.#dropOldest();
-    // What the changes after a whole view go over stays known.
+    // A whole view (0) covers no changes, so the merged batch keeps the start of the other one.
     if (after !== 0) this.#numbers[this.#first * width] = after;
     this.#numbers[this.#first * width + 2] = sentAtMs;
     if (isReceived) this.#receivedCount = Math.max(1, this.#receivedCount);

@@ -4,20 +4,20 @@ import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 
-/** Which Services the watcher serves, by the value of their label `service.kubernetes.io/service-proxy-name`. */
+/** The proxy names that the watcher serves: values of the label `service.kubernetes.io/service-proxy-name`. */
 export interface ProxyNames {
-  /** For subscribers that name none; "" is the Services without the label. */
+  /** The name for subscribers that send none; "" selects the Services without the label. */
   readonly standard: string;
-  /** The only ones that may be asked for; undefined means any. */
+  /** The only names that subscribers may request; undefined allows any. */
   readonly allowed: readonly string[] | undefined;
 }
 
-/** Returns the names that `--service-proxy-name` options ask for: the first is the default, and no others are served. */
+/** Returns the names of the `--service-proxy-name` options. The first is the default; other names are not served. */
 export function proxyNamesOf(options: readonly string[]): ProxyNames {
   return { standard: options[0] ?? "", allowed: options.length === 0 ? undefined : options };
 }
 
-/** Errors: INVALID_ARGUMENT. */
+/** Returns the view that a subscriber requests. Errors: INVALID_ARGUMENT. */
 export function readLocalRequest(request: WatchReq, names: ProxyNames): NodeViewRequest {
   return {
     nodeName: readNodeName(request.NodeName),
@@ -28,23 +28,25 @@ export function readLocalRequest(request: WatchReq, names: ProxyNames): NodeView
   };
 }
 
-/** Most batches that one request may ask for. */
+/** Maximum number of batches in one request. */
 const maxCount = 1_000;
 
+/** Returns the number of batches that a request asks for, from 1. */
 export function readCount({ Count: count }: WatchReq): number {
   return Math.min(Math.max(1, count), maxCount);
 }
 
-/** What it says was received; undefined if it does not say. */
+/** Returns the revision that the client has received; undefined if the request does not name it. */
 export function readReceived({ Received: received }: WatchReq): number | undefined {
   return received === 0n ? undefined : Number(received);
 }
 
-/** What the subscriber holds already; undefined for nothing. Errors: INVALID_ARGUMENT. */
+/** Returns the digests of the items that the subscriber holds; undefined if it holds none. Errors: INVALID_ARGUMENT. */
 export function readHeldDigests({ HeldDigests: bytes }: WatchReq): BucketDigests | undefined {
   if (bytes.length === 0) return undefined;
   const held = BucketDigests.fromBytes(bytes);
-  if (held === undefined) throw new ConnectError(`HeldDigests has ${bytes.length} bytes`, Code.InvalidArgument);
+  if (held === undefined)
+    throw new ConnectError(`HeldDigests has an invalid length of ${bytes.length} bytes`, Code.InvalidArgument);
   return held;
 }
 
@@ -54,7 +56,7 @@ export function isExtended(request: GlobalWatchReq): boolean {
 
 export function readNodeName(name: string): string {
   if (name.length > 253) {
-    throw new ConnectError(`the node name has ${name.length} characters and the limit is 253`, Code.InvalidArgument);
+    throw new ConnectError(`the node name has ${name.length} characters, more than 253`, Code.InvalidArgument);
   }
   return name;
 }
@@ -63,7 +65,7 @@ export function readProxyName(name: string, names: ProxyNames): string {
   if (name === "") return names.standard;
   if (names.allowed !== undefined && !names.allowed.includes(name)) {
     throw new ConnectError(
-      `service-proxy-name "${name}" is not served here; served: "${names.allowed.join('", "')}" (--service-proxy-name)`,
+      `this watcher does not serve the proxy name "${name}"; --service-proxy-name allows: "${names.allowed.join('", "')}"`,
       Code.InvalidArgument,
     );
   }

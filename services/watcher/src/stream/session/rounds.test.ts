@@ -17,7 +17,7 @@ function change(): void {
   store.apply([{ kind: "put-service", service: service({ name: `s${store.snapshot.revision}` }) }]);
 }
 
-/** Somebody who goes to what is to be had whenever there is something new, each time after `before` has been called. */
+/** A subscriber that advances to the target snapshot whenever it changes, and calls `before` each time. */
 function follow(before: () => void = () => undefined): { readonly seen: number[]; stop(): void } {
   const seen = [rounds.snapshot.revision];
   const onRound = (): void => {
@@ -35,12 +35,12 @@ function follow(before: () => void = () => undefined): { readonly seen: number[]
   return { seen, stop: () => rounds.cancelNext(onRound) };
 }
 
-/** Until nobody has anything to do. */
+/** Waits until no work is scheduled. */
 async function quiet(): Promise<void> {
   for (let index = 0; index < 20; index += 1) await new Promise((resolve) => setImmediate(resolve));
 }
 
-test("while nobody is at work, what is newest is to be had at once", async () => {
+test("between rounds, the newest snapshot is the target immediately", async () => {
   const one = follow();
   expect(rounds.snapshot).toBe(store.snapshot);
   change();
@@ -51,7 +51,7 @@ test("while nobody is at work, what is newest is to be had at once", async () =>
   expect(one.seen).toEqual([1, 2, 3]);
 });
 
-test("all go from the same one to the same next one, whatever changes while they have their turns", async () => {
+test("all subscribers advance between the same two snapshots, whatever changes during the round", async () => {
   const untilMs = (ms: number): void => {
     const end = performance.now() + ms;
     while (performance.now() < end);
@@ -73,7 +73,7 @@ test("all go from the same one to the same next one, whatever changes while they
   expect(first?.seen.length).toBeLessThan(5);
 });
 
-test("who comes in the middle of a round goes where all others do", async () => {
+test("a subscriber that joins during a round advances to the snapshot of the round", async () => {
   let late: ReturnType<typeof follow> | undefined;
   const one = follow(() => {
     if (late !== undefined) return;
@@ -86,7 +86,7 @@ test("who comes in the middle of a round goes where all others do", async () => 
   expect(late?.seen).toEqual([2, 3]);
 });
 
-test("who waits no more leaves nothing behind", async () => {
+test("a subscriber that cancels leaves no callback", async () => {
   const [one, two] = [follow(), follow()];
   expect(store.waitingCount).toBe(1);
   change();
@@ -101,7 +101,7 @@ test("who waits no more leaves nothing behind", async () => {
   expect(rounds.snapshot).toBe(store.snapshot);
 });
 
-test("who begins has a turn, however fast everything changes", async () => {
+test("a subscriber that begins gets a turn, however fast the store changes", async () => {
   let isOver = false;
   const one = follow(() => {
     if (isOver) return;

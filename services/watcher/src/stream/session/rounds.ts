@@ -5,15 +5,14 @@ import type { Store } from "../../store/store.ts";
 import { turns } from "./turns.ts";
 
 /**
- * Leads all subscribers of a store from one snapshot to the next in rounds: while some have not had their turn, all go to
- * the same snapshot, and what changes in the meantime is for the next round.
+ * Advances all subscribers of a store from one snapshot to the next in rounds. While some of them wait for their turn,
+ * the target snapshot stays the same; later changes belong to the next round.
  *
- * Were each led to what is newest when its turn comes, then of a thousand those that come last would be ahead of those that
- * came first; soon no two would go the same way, and what lies between would be worked out, encoded and compressed for
- * each of them.
+ * If each subscriber advanced to the newest snapshot at its turn, soon no two subscribers would advance between the
+ * same two snapshots, and each difference would be computed, encoded and compressed for one subscriber.
  *
- * Between two rounds, who begins or comes back has a slice of its own. A change that comes while nobody is at work is
- * passed on at once. *Bound:* one entry for each that waits.
+ * Between two rounds, subscribers that begin or resume get a time slice. A change that arrives while no round is in
+ * progress starts one immediately. *Bound:* one entry for each waiting subscriber.
  */
 export class Rounds {
   readonly #store: Store;
@@ -21,27 +20,27 @@ export class Rounds {
   readonly #onStored = (): void => this.#begin();
   readonly #onDone = (): void => this.#end();
   readonly #onNext = (): void => {
-    this.#isGoing = false;
+    this.#isInProgress = false;
     if (this.#waiting.waitingCount > 0) this.#begin();
   };
   #snapshot: Snapshot;
-  #isGoing = false;
+  #isInProgress = false;
 
   constructor(store: Store) {
     this.#store = store;
     this.#snapshot = store.snapshot;
   }
 
-  /** What everybody is to have now: that of the round, and the newest between two rounds. */
+  /** The target snapshot: the one of the round in progress, otherwise the newest. */
   get snapshot(): Snapshot {
-    if (!this.#isGoing) this.#snapshot = this.#store.snapshot;
+    if (!this.#isInProgress) this.#snapshot = this.#store.snapshot;
     return this.#snapshot;
   }
 
   /** Calls back once, when the next round begins, unless cancelled. */
   callNext(callback: () => void): void {
     this.#waiting.call(callback);
-    if (!this.#isGoing) this.#store.callNext(this.#onStored);
+    if (!this.#isInProgress) this.#store.callNext(this.#onStored);
   }
 
   cancelNext(callback: () => void): void {
@@ -50,28 +49,28 @@ export class Rounds {
   }
 
   #begin(): void {
-    if (this.#isGoing) return;
+    if (this.#isInProgress) return;
     this.#snapshot = this.#store.snapshot;
-    this.#isGoing = true;
+    this.#isInProgress = true;
     this.#waiting.wake();
     turns.schedule("round", this.#onDone);
   }
 
-  /** Nobody who was behind waits for a turn any more. */
+  /** All subscribers of the round have had their turn. */
   #end(): void {
     if (this.#store.snapshot !== this.#snapshot) {
-      // In between who begins or comes back has a slice, or would have none as long as something changes all the time.
+      // Two turns of the event loop for subscribers that begin or resume; constant changes would starve them otherwise.
       setImmediate(() => setImmediate(this.#onNext));
       return;
     }
-    this.#isGoing = false;
+    this.#isInProgress = false;
     if (this.#waiting.waitingCount > 0) this.#store.callNext(this.#onStored);
   }
 }
 
-const all = new WeakMap<Store, Rounds>();
+const roundsByStore = new WeakMap<Store, Rounds>();
 
-/** Those of a store. */
+/** Returns the rounds of a store. */
 export function roundsOf(store: Store): Rounds {
-  return getOrMake(all, store, () => new Rounds(store));
+  return getOrMake(roundsByStore, store, () => new Rounds(store));
 }

@@ -1,5 +1,11 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { Subscriber, SubscriberKind } from "./subscriber.ts";
+import type { SubscriberKind } from "./delivery.ts";
+
+/** The state of a subscriber that metrics count. */
+interface SubscriberState {
+  readonly failure: unknown;
+  readonly unappliedSinceMs: number | undefined;
+}
 
 export interface StreamMetrics {
   readonly subscribers: Gauge<"kind">;
@@ -8,7 +14,7 @@ export interface StreamMetrics {
   readonly applyFailures: Counter;
 }
 
-/** What was sent, counted at each batch and given to the counters when somebody asks: a counter with labels costs more. */
+/** Sent batches and their bytes. Cheaper than a counter with labels, which is set when metrics are collected. */
 export class Tally {
   #batches = 0;
   #bytes = 0;
@@ -29,13 +35,13 @@ export class Tally {
 
 const kinds = ["local", "global"] as const satisfies SubscriberKind[];
 
-/** `open` gives the streams that are open, at each scrape. */
-export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subscriber>): StreamMetrics {
+/** `open` returns the open streams, at each scrape. */
+export function makeStreamMetrics(registry: Registry, open: () => Iterable<SubscriberState>): StreamMetrics {
   const registers = [registry];
   const labelNames = ["kind"] as const;
   new Gauge({
     name: "kpng_subscribers_failing",
-    help: "Subscribers whose last attempt to apply what they received failed",
+    help: "Subscribers that could not apply the last batch",
     registers,
     collect() {
       this.set(count(open(), (one) => one.failure !== undefined));
@@ -43,7 +49,7 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
   });
   new Gauge({
     name: "kpng_subscribers_behind",
-    help: "Subscribers that have not applied something that they were sent",
+    help: "Subscribers that have not applied all batches sent to them",
     registers,
     collect() {
       this.set(count(open(), (one) => one.unappliedSinceMs !== undefined));
@@ -51,7 +57,7 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
   });
   new Gauge({
     name: "kpng_oldest_unapplied_seconds",
-    help: "For how long the subscriber that is furthest behind has not applied what it was sent; 0 if none is behind",
+    help: "Age of the oldest batch that a subscriber has not applied; 0 if all have applied everything",
     registers,
     collect() {
       const nowMs = Date.now();
@@ -62,7 +68,7 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
   });
   const subscribers = new Gauge({
     name: "kpng_subscribers",
-    help: "Streams that are open, by kind of view",
+    help: "Open streams, by kind of view",
     labelNames,
     registers,
   });
@@ -87,13 +93,13 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
     sent,
     applySeconds: new Histogram({
       name: "kpng_apply_seconds",
-      help: "Time from when a subscriber was sent a batch until it said that it has applied it",
+      help: "Time from when a subscriber was sent a batch until it had applied it",
       buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
       registers,
     }),
     applyFailures: new Counter({
       name: "kpng_apply_failures_total",
-      help: "Revisions that a subscriber said it could not apply",
+      help: "Revisions that subscribers reported as failed",
       registers,
     }),
   };

@@ -6,7 +6,7 @@ import { nodeProjection } from "../delta/node-projection.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
 import { Subscribers } from "./subscribers.ts";
 
-describe("the time from a batch to its acknowledgement", () => {
+describe("the measured time from a batch to its acknowledgement", () => {
   let nowMs = 0;
   const registry = new Registry();
   const subscribers = new Subscribers(registry, () => nowMs);
@@ -22,7 +22,7 @@ describe("the time from a batch to its acknowledgement", () => {
     return [value("_sum"), value("_count")];
   };
 
-  test("is that of each, however late it is told", async () => {
+  test("is that of each batch, however late the acknowledgement arrives", async () => {
     send(1_000, 1);
     send(2_000, 2);
     send(3_000, 3);
@@ -38,7 +38,7 @@ describe("the time from a batch to its acknowledgement", () => {
     expect(count).toBe(3);
   });
 
-  test("is of the oldest that is not applied, and none of what was applied before it was sent", async () => {
+  test("begins with the oldest batch that is not applied, and excludes batches applied before they were sent", async () => {
     send(6_000, 4);
     send(7_000, 5);
     subscriber.acknowledge(new Acknowledgement(4));
@@ -50,19 +50,19 @@ describe("the time from a batch to its acknowledgement", () => {
   });
 });
 
-test("another view of a revision that was applied is applied when it is acknowledged", () => {
+test("another view of an applied revision counts as applied only when it is acknowledged", () => {
   const subscriber = new Subscribers(new Registry(), () => 1_000).add("local", "", new Store());
   const send = (): void => subscriber.sent({ after: 0, revision: 7, computedAtMs: 0, byteCount: 1 });
   send();
   subscriber.acknowledge(new Acknowledgement(7));
-  // It asked for something else in the meantime.
+  // It requested another view in the meantime.
   send();
   expect(subscriber.unappliedSinceMs).toBe(1_000);
   subscriber.acknowledge(new Acknowledgement(7));
   expect(subscriber.unappliedSinceMs).toBeUndefined();
 });
 
-test("a batch counts as told when it is sent, not when it is made; what does not concern a subscriber counts at once", () => {
+test("a batch counts as sent when it is written; a revision that does not concern the subscriber counts at once", () => {
   const store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [] });
   const seen: string[] = [];
@@ -99,8 +99,10 @@ test("a batch counts as told when it is sent, not when it is made; what does not
   expect(subscriber.subscription.advance(projection).snapshot.revision).toBe(4);
   expect(revisions()).toEqual([3, 3, 3]);
   subscriber.close();
-  expect(() => subscriber.received(5)).toThrow("Received names revision 5, the last sent is 2");
-  expect(() => subscriber.acknowledge(new Acknowledgement(5))).toThrow("Ack names revision 5, the last sent is 2");
+  expect(() => subscriber.received(5)).toThrow("Received names revision 5, but the last revision sent is 2");
+  expect(() => subscriber.acknowledge(new Acknowledgement(5))).toThrow(
+    "Ack names revision 5, but the last revision sent is 2",
+  );
   const each = (revision: number) =>
     ["sent", "received", "applied"].map((what) => `${what} ${revision} of ${revision}`);
   expect(seen).toEqual([...each(1), ...each(2)]);

@@ -2,30 +2,16 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Store } from "../../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
+import type { Delivery, DeliveryFollower, Recipient, SubscriberKind } from "./delivery.ts";
 import { PendingBatches } from "./pending-batches.ts";
 import { roundsOf } from "./rounds.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
-import type { DeliveryFollower } from "./subscribers.ts";
 import { Subscription } from "./subscription.ts";
-
-/** Whose view a stream carries: one node's, or the whole cluster's. */
-export type SubscriberKind = "local" | "global";
-
-/** What one batch brought. */
-export interface Delivery {
-  /** Revision that the subscriber had before; 0 for none. */
-  readonly after: number;
-  readonly revision: number;
-  /** When it was known what to tell, in milliseconds since 1970, with fractions; 0 while no revision is traced. */
-  readonly computedAtMs: number;
-  /** Of the messages, frames included. */
-  readonly byteCount: number;
-}
 
 interface SubscriberOptions {
   readonly id: number;
   readonly kind: SubscriberKind;
-  /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" where there is none (a unix socket, this process). */
+  /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" if there is none (a unix socket, this process). */
   readonly peer: string;
   readonly store: Store;
   readonly metrics: StreamMetrics;
@@ -39,12 +25,12 @@ const maxNameLength = 100;
 const maxErrorLength = 1_000;
 
 /**
- * One open stream: what it asked for, what it was sent, what it has applied.
+ * The state of one open stream: its request, and the revisions that were sent, received and applied.
  *
- * A batch is sent only where there is something to tell, so a subscriber may hold all of a revision although its last
- * batch was of an earlier one: {@link upToDateRevision} and {@link appliedRevision} take that into account.
+ * A revision that does not change the view of a subscriber causes no batch. A subscriber may therefore hold a newer
+ * revision than that of its last batch; {@link upToDateRevision} and {@link appliedRevision} account for it.
  */
-export class Subscriber {
+export class Subscriber implements Recipient {
   readonly id: number;
   readonly kind: SubscriberKind;
   readonly peer: string;
@@ -54,7 +40,7 @@ export class Subscriber {
   readonly #options: SubscriberOptions;
   nodeName = "";
   proxyName = "";
-  /** Name and version of its program, if it gave them. */
+  /** Name and version of the client program; "" if the client did not send them. */
   program = "";
   version = "";
   #sent = 0;
@@ -65,7 +51,7 @@ export class Subscriber {
   #appliedAtMs = 0;
   #failed = 0;
   #error = "";
-  // Not as they come: what is kept for each acknowledgement of each stream is what the garbage collector must move.
+  // Copied into fields: one object for each acknowledgement of each stream would burden the garbage collector.
   #hasTimings = false;
   #waitMs = 0;
   #renderMs = 0;
@@ -101,60 +87,61 @@ export class Subscriber {
     return this.#sentAtMs;
   }
 
-  /** Newest revision of which nothing remains to be sent; 0 before the first batch. */
+  /** Newest revision for which nothing remains to be sent; 0 before the first batch. */
   get upToDateRevision(): number {
     return this.#sent === 0 ? 0 : Math.max(this.#sent, this.subscription.quietRevision);
   }
 
-  /** Newest revision that it is known to have received whole: it asked for what comes after, or said what became of it. */
+  /** Newest revision that it has certainly received: it requested the next batch, or acknowledged this one. */
   get receivedRevision(): number {
     return this.#received === this.#sent ? this.upToDateRevision : this.#received;
   }
 
-  /** True once it has told what it applied; KPNG's own clients never do. */
+  /** True once it has sent an acknowledgement; KPNG's own clients never do. */
   get hasAcknowledged(): boolean {
     return this.#hasAcknowledged;
   }
 
-  /** Newest revision of which it has applied everything; 0 for none, or for one that never says. */
+  /** Newest revision that it has applied completely; 0 for none, or if it never acknowledges. */
   get appliedRevision(): number {
     return this.#acknowledged === this.#sent ? this.upToDateRevision : this.#acknowledged;
   }
 
-  /** When it had applied that, in milliseconds since 1970; 0 before the first acknowledgement. */
+  /** When it applied that revision, in milliseconds since 1970; 0 before the first acknowledgement. */
   get appliedAtMs(): number {
     return this.#appliedAtMs;
   }
 
-  /** Newest revision that it could not apply, with the reason; undefined if the last attempt succeeded. */
+  /** Newest revision that it could not apply, and the error; undefined if the last attempt succeeded. */
   get failure(): { readonly revision: number; readonly error: string } | undefined {
     return this.#failed === 0 ? undefined : { revision: this.#failed, error: this.#error };
   }
 
-  /** Of the last acknowledgement. */
+  /** The timings in the last acknowledgement that had any. */
   get timings(): ApplyTimings | undefined {
     if (!this.#hasTimings) return undefined;
     return { waitMs: this.#waitMs, renderMs: this.#renderMs, commitMs: this.#commitMs };
   }
 
-  /** Since when something that was sent waits to be applied, in milliseconds since 1970; undefined if nothing does. */
+  /** When the oldest batch that is not applied was sent, in milliseconds since 1970; undefined if there is none. */
   get unappliedSinceMs(): number | undefined {
     return this.#hasAcknowledged ? this.#pending.oldestSentAtMs : undefined;
   }
 
+  /** Stores the name and version that the client sends. */
   introduce(message: SubscriberMessage | undefined): void {
     if (message === undefined) return;
     this.program = message.Name.slice(0, maxNameLength);
     this.version = message.Version.slice(0, maxNameLength);
   }
 
-  /** It has received the batches up to a revision. Errors: INVALID_ARGUMENT for one that it was never sent. */
+  /** It has received the batches up to a revision. Errors: INVALID_ARGUMENT for a revision that was never sent. */
   received(revision: number): void {
     this.#mustBeSent(revision, "Received");
     this.#receive(revision);
   }
 
-  /** A batch has been written, with its marker. */
+  /** A batch was written with its marker. */
   sent(delivery: Delivery): void {
     const { kind, metrics, now, followers } = this.#options;
     const nowMs = now();
@@ -165,7 +152,7 @@ export class Subscriber {
     for (const follower of followers) follower.sent?.(this, delivery, nowMs);
   }
 
-  /** Errors: INVALID_ARGUMENT for revisions that it was never sent. */
+  /** Records an acknowledgement. Errors: INVALID_ARGUMENT for a revision that was never sent. */
   acknowledge(ack: Acknowledgement): void {
     const { applied, failed, timings } = ack;
     const newest = Math.max(applied, failed);
@@ -173,7 +160,7 @@ export class Subscriber {
     this.#receive(newest);
     const nowMs = this.#options.now();
     this.#hasAcknowledged = true;
-    // What was applied was so after whatever failed before.
+    // A revision that was applied after a failure ends the failure.
     if (ack.earlier.length > 0) this.#failed = 0;
     for (const earlier of ack.earlier) {
       if (earlier.applied <= applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
@@ -197,9 +184,9 @@ export class Subscriber {
     const pending = this.#pending;
     const sinceMs = pending.oldestSentAtMs;
     let batch = pending.takeOldest(applied);
-    // A view of something else can be of the same revision as the one that was acknowledged last.
+    // Another view may have the same revision as the one that was acknowledged last.
     if (applied <= this.#acknowledged && batch === undefined) return;
-    // What was applied before it was sent on this stream is told once more.
+    // A subscriber that resumed acknowledges again what it applied before this stream.
     if (sinceMs !== undefined && atMs >= sinceMs) metrics.applySeconds.observe((atMs - sinceMs) / 1_000);
     this.#acknowledged = applied;
     this.#appliedAtMs = atMs;
@@ -208,7 +195,7 @@ export class Subscriber {
     }
   }
 
-  /** 0 for a success. */
+  /** `failed` is 0 for a success. */
   #fail(failed: number, error: string): void {
     const { metrics, followers } = this.#options;
     if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
@@ -229,6 +216,9 @@ export class Subscriber {
 
   #mustBeSent(revision: number, field: string): void {
     if (revision <= this.#sent) return;
-    throw new ConnectError(`${field} names revision ${revision}, the last sent is ${this.#sent}`, Code.InvalidArgument);
+    throw new ConnectError(
+      `${field} names revision ${revision}, but the last revision sent is ${this.#sent}`,
+      Code.InvalidArgument,
+    );
   }
 }

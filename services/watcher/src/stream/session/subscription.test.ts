@@ -23,7 +23,7 @@ const projections: readonly (readonly [string, readonly Projection[]])[] = [
   ["one that changes its mind", [local("n1", true), local("n2", true), local("n2", false)]],
 ];
 
-describe("whatever happens, what a subscriber has put together is what the state shows", () => {
+describe("after random changes, a subscriber holds exactly the view of the state", () => {
   test.each(projections)("%s", (_, choices) => {
     for (let seed = 1; seed <= 30; seed += 1) follow(seed, choices);
   });
@@ -58,7 +58,7 @@ function show(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString("hex");
 }
 
-test("a change that a subscriber cannot see tells it nothing", () => {
+test("a change outside the view gives an empty batch", () => {
   const store = new Store();
   store.replace({ services: [], slices: [], nodes: [node("n1")] });
   const subscription = new Subscription(store);

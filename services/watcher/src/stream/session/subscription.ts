@@ -4,27 +4,27 @@ import { diffItems } from "../delta/diff-items.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
 import type { Rank } from "./turns.ts";
 
-/** What a subscriber gets in answer to one request. */
+/** The answer to one request of a subscriber. */
 export interface Batch {
   readonly changes: Changes;
-  /** "begin" for a view that the subscriber did not have. */
+  /** "begin" for a view that the subscriber did not have, "update" for a change of it. */
   readonly rank: Rank;
   readonly snapshot: Snapshot;
-  /** What the subscriber had before; undefined for a view that it did not have. */
+  /** The snapshot that the subscriber had before; undefined for a view that it did not have. */
   readonly before: Snapshot | undefined;
   /**
-   * When it was known what to tell, in milliseconds since 1970, with fractions; to encode it may come after that. 0 while
-   * no revision is traced.
+   * When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. They may
+   * be encoded later.
    */
   readonly computedAtMs: number;
 }
 
 /**
- * What one subscriber has been sent.
+ * The view that one subscriber was last sent.
  *
- * Bound: a reference to the snapshot that it was sent last. Snapshots share what stayed the same, so a subscriber that
- * lags behind pins what has changed since, once for all that lag; changes are not queued at all, because the next batch
- * is the difference between what was sent and what is.
+ * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
+ * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the
+ * difference between the snapshot that was sent and the current one.
  */
 export class Subscription {
   readonly #state: { readonly snapshot: Snapshot };
@@ -32,29 +32,29 @@ export class Subscription {
   #snapshot: Snapshot | undefined;
   #quietRevision = 0;
 
-  /** `state` gives the snapshot that is to be had now; see Rounds. */
+  /** `state` holds the current target snapshot; see Rounds. */
   constructor(state: { readonly snapshot: Snapshot }) {
     this.#state = state;
   }
 
-  /** What was sent last is a view of this; undefined before the first batch. */
+  /** The projection of the last batch; undefined before the first batch. */
   get projection(): Projection | undefined {
     return this.#projection;
   }
 
-  /** Newest revision that had nothing to tell beyond the batches given before; 0 for none. */
+  /** Newest revision that did not change the view after the batches so far; 0 for none. */
   get quietRevision(): number {
     return this.#quietRevision;
   }
 
-  /** Newest revision of which nothing remains to be told, once the last batch is sent; 0 before the first. */
+  /** The revision that the subscriber has once the last batch is sent; 0 before the first batch. */
   get revision(): number {
     return this.#snapshot?.revision ?? 0;
   }
 
   /**
-   * Returns what leads from what was sent to the state that is to be had now, which then counts as sent; there may be nothing that this
-   * subscriber can see. `begin` gives the first batch its changes.
+   * Returns the batch that leads from the snapshot that was sent to the target snapshot, which then counts as sent. The
+   * batch may be empty. `begin` computes the changes of the first batch.
    */
   advance(projection: Projection, begin: (snapshot: Snapshot) => Changes = projection.whole): Batch {
     const { snapshot } = this.#state;

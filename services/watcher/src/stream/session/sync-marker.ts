@@ -8,7 +8,7 @@ import { ackIntervalFor } from "./acknowledgement.ts";
 import { markerTraces } from "./marker-traces.ts";
 import type { Batch } from "./subscription.ts";
 
-/** Most trigger times that a marker names. */
+/** Maximum number of trigger times in a marker. */
 const maxTriggers = 100;
 
 const plainMarker = new Marker(syncFrame());
@@ -20,16 +20,16 @@ interface MarkerContext {
 }
 
 /**
- * The marker of a batch; to a subscriber that is not extended it says nothing more than KPNG's. `openCount` is the number
- * of streams.
+ * Returns the sync marker of a batch; for a subscriber that is not extended, the empty one of KPNG. `openCount` is the
+ * number of open streams.
  *
- * Those that go from the same snapshot to the same next one share it.
+ * Subscribers that advance between the same two snapshots share the marker.
  */
 export function syncMarker(batch: Batch, store: Store, toExtended: boolean, openCount: number): Marker {
   if (!toExtended) return plainMarker;
   const { snapshot, before } = batch;
   const context = { batch, store, openCount };
-  // What a first batch may have to do with a trace depends on the time.
+  // The traces in the marker of a first batch depend on the current time.
   if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
   return sharedMarker(before ?? emptySnapshot, snapshot, context);
 }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { inTurns, Turns } from "./turns.ts";
 
-/** Work that takes 4 ms by a clock of its own, and notes its name and the turn of the event loop that it was done in. */
+/** Work that takes 4 ms of a fake clock, and records its name and its turn of the event loop. */
 function recorder() {
   let nowMs = 0;
   let turn = 0;
@@ -21,14 +21,14 @@ function recorder() {
 }
 
 describe("turns", () => {
-  test("what is quick is done at once", async () => {
+  test("run short work immediately", async () => {
     const { turns, work, done } = recorder();
     const result = turns.run("begin", work("a"));
     expect(done).toEqual(["a@0"]);
     expect(await result).toBe("a");
   });
 
-  test("the event loop turns after each 10 ms, and the order is that of the asking", async () => {
+  test("let the event loop turn after each 10 ms, and keep the order of the calls", async () => {
     const { turns, work, done } = recorder();
     await Promise.all(["a", "b", "c", "d", "e", "f", "g"].map((name) => turns.run("update", work(name))));
     const perTurn = [...Map.groupBy(done, (entry) => entry.split("@")[1]).values()];
@@ -36,23 +36,23 @@ describe("turns", () => {
     expect(done.map((entry) => entry[0]).join("")).toBe("abcdefg");
   });
 
-  test("news go first, then the rest of what was begun, then what begins", async () => {
+  test("run updates first, then the rest of views in progress, then new views", async () => {
     const { turns, work, done } = recorder();
     const view = async (name: string): Promise<void> => {
       await turns.run("begin", work(name));
       for (let count = 0; count < 4; count++) await turns.run("continue", work(name));
     };
-    // Three begin in the first 10 ms.
+    // Three views begin in the first 10 ms.
     const views = Promise.all(["a", "b", "c", "d", "e", "f"].map(view));
     setImmediate(() => void turns.run("update", work("!")));
     await views;
     const order = done.map((entry) => entry[0]).join("");
-    // Within the slice after the one in which it came.
+    // In the slice after the one in which it was scheduled.
     expect(order.indexOf("!")).toBeLessThanOrEqual(6);
     expect(order.replace("!", "").slice(0, 15)).toMatch(/^[abc]+$/);
   });
 
-  test("who comes back with a view does not wait for those that have none", async () => {
+  test("run subscribers that resume before subscribers that begin", async () => {
     const { turns, work, done } = recorder();
     const begin = ["a", "b", "c", "d", "e", "f"].map((name) => turns.run("begin", work(name)));
     setImmediate(() => {
@@ -63,7 +63,7 @@ describe("turns", () => {
     expect(order.indexOf("3")).toBeLessThan(order.indexOf("f"));
   });
 
-  test("work that fails fails for who asked, and the next is done", async () => {
+  test("report an error to the caller of the failed work, and run the next", async () => {
     const { turns, work } = recorder();
     const failing = turns.run("update", () => {
       throw new Error("broken");
@@ -72,7 +72,7 @@ describe("turns", () => {
     expect(await turns.run("update", work("a"))).toBe("a");
   });
 
-  test("items are made one by one, and no more after the abort", async () => {
+  test("compute items one by one, and none after the abort", async () => {
     const stop = new AbortController();
     const made: number[] = [];
     function* items(): Iterable<number> {

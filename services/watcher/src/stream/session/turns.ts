@@ -1,23 +1,24 @@
-/** How long work may go on before everything else of the process gets its turn, in milliseconds. */
+/** Maximum time of continuous work before the event loop turns, in milliseconds. */
 const sliceMs = 10;
 
 /**
- * What goes first: news for those who have their view, then, when all of these have them, the next round of news (see
- * Rounds), then what is new for those who come back with a view, then the rest of a view that was begun, then another view. So newcomers, who cost most, delay nobody else, and are served one after
- * the other rather than all at the pace of the last.
+ * Priorities, highest first: changes for subscribers that have their view, the next round of changes (see Rounds),
+ * subscribers that resume, the rest of a whole view in progress, the start of another whole view.
+ *
+ * New subscribers cost most. They delay no other subscriber, and their views are completed one after the other.
  */
 const ranks = ["update", "round", "resume", "continue", "begin"] as const;
 export type Rank = (typeof ranks)[number];
 
 /**
- * Lets much work of many subscribers share the one thread: it is done by rank, and within a rank in the order in which
- * it was asked for, and after each 10 ms the event loop turns.
+ * Schedules the work of all subscribers on the one thread: by rank, within a rank in the order of the calls, and with a
+ * turn of the event loop after each 10 ms.
  *
- * Without it, whatever becomes due in one turn of the loop runs in that turn: a thousand nodes that come back after a
- * restart, or a client that opens and cancels streams, would stop health probes, pings and all other subscribers for
- * as long as the work of all of them takes, and a cancelled stream would not be known to be cancelled before.
+ * Without it, all work that becomes due in one turn of the loop runs in that turn. A thousand nodes that reconnect, or
+ * a client that opens and cancels streams, would then delay health probes, pings and all other subscribers, and the
+ * watcher would learn of a cancelled stream only after its work is done.
  *
- * *Bound:* one waiting piece of work for each subscriber.
+ * *Bound:* one waiting task for each subscriber.
  */
 export class Turns {
   readonly #waiting: Readonly<Record<Rank, Queue<() => void>>> = {
@@ -36,16 +37,16 @@ export class Turns {
     this.#now = now;
   }
 
-  /** Does the work, now or in a later turn. It must not throw. */
+  /** Runs the work, now or in a later turn. It must not throw. */
   schedule(rank: Rank, work: () => void): void {
-    // Work that asks for more work is not nested: it would neither end nor let anybody else go first.
+    // Work that schedules more work is not nested: it might never return, and ranks would have no effect.
     const isFirst = this.#firstRank(rank) === undefined;
     if (!this.#isWorking && this.#usedMs < sliceMs && isFirst) this.#do(work);
     else this.#waiting[rank].push(work);
     this.#turn();
   }
 
-  /** Likewise; rejects with what the work throws. */
+  /** Same as {@link schedule}; resolves with the result of the work, or rejects with its error. */
   run<T>(rank: Rank, work: () => T): Promise<T> {
     return new Promise((resolve, reject) => {
       this.schedule(rank, () => {
@@ -69,7 +70,7 @@ export class Turns {
     }
   }
 
-  /** The first rank of which work waits, up to this one. */
+  /** Returns the highest rank with waiting work, down to `last`. */
   #firstRank(last: Rank): Rank | undefined {
     for (const rank of ranks) {
       if (!this.#waiting[rank].isEmpty) return rank;
@@ -89,7 +90,7 @@ export class Turns {
         const work = rank && this.#waiting[rank].shift();
         if (work === undefined) return;
         this.#do(work);
-        // Who was just given the first piece of a view asks for the next one before anybody else begins.
+        // The subscriber of this view requests its next part before another view begins.
         if (rank === "begin" || this.#usedMs >= sliceMs) break;
       }
       this.#turn();
@@ -97,7 +98,7 @@ export class Turns {
   }
 }
 
-/** First in, first out; both in constant time. */
+/** A FIFO queue with amortized constant time for both operations. */
 class Queue<T> {
   #items: (T | undefined)[] = [];
   #first = 0;
@@ -124,10 +125,13 @@ class Queue<T> {
   }
 }
 
-/** Those of this process: it has one thread. */
+/** The turns of this process, which has one thread. */
 export const turns = new Turns();
 
-/** The same items, each made in a turn, the first as `rank`, the others as "continue"; ends early when `signal` aborts. */
+/**
+ * Yields the same items, each computed in a turn: the first with `rank`, the others with "continue". Ends early when
+ * `signal` aborts.
+ */
 export async function* inTurns<T>(items: Iterable<T>, rank: Rank, signal: AbortSignal): AsyncIterable<T> {
   const iterator = items[Symbol.iterator]();
   for (let isFirst = true; ; isFirst = false) {

@@ -19,7 +19,7 @@ beforeEach(() => {
 
 const order = { sections: [], phases: [] };
 
-/** Shows a revision as a frame of so many bytes; `make` is called for each view and each difference. */
+/** Shows a revision as a frame of this many bytes; calls `make` for each view and each difference. */
 function revisions(frameBytes = 10, make: () => void = () => undefined): Projection {
   const changes = (count: number): Changes => {
     make();
@@ -30,13 +30,13 @@ function revisions(frameBytes = 10, make: () => void = () => undefined): Project
 
 interface Opened {
   readonly stream: WatchStream<Projection>;
-  /** Lengths of what was written. */
+  /** Lengths of the writes. */
   readonly written: number[];
   readonly ends: (ConnectError | undefined)[];
   rooms: number;
 }
 
-/** `hasRoom` is what the sink answers to a write. */
+/** The sink's `write` returns `hasRoom`. */
 function open(hasRoom: () => boolean = () => true, count = 1): Opened {
   const opened = { written: [] as number[], ends: [] as (ConnectError | undefined)[], rooms: 0 };
   const stream = new WatchStream<Projection>({
@@ -75,12 +75,12 @@ function change(): void {
 }
 
 describe("a stream", () => {
-  test("answers one request with one batch, and merges what changes meanwhile", async () => {
+  test("answers one request with one batch, and merges changes until then", async () => {
     const view = revisions();
     const { stream, written } = open();
     stream.take(view);
     await turn();
-    // Reset, and then the view with its marker.
+    // Reset, then the view with its marker.
     expect(written).toHaveLength(2);
     change();
     change();
@@ -92,7 +92,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  test("answers each of several requests, and one that asks for several batches with as many", async () => {
+  test("answers each of several requests, and a request for several batches with as many", async () => {
     const view = revisions();
     for (const { requests, count } of [
       { requests: 3, count: 1 },
@@ -115,7 +115,7 @@ describe("a stream", () => {
     }
   });
 
-  test("does not listen for ever to a client that asks and asks", async () => {
+  test("is full at a fixed number of outstanding batches", async () => {
     const opened = open(() => true, 1_000);
     const { stream } = opened;
     const view = revisions();
@@ -132,7 +132,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  test("merges what changes while the reader does not read, whatever it has asked for", async () => {
+  test("merges changes while the reader does not read, however many batches it requested", async () => {
     const view = revisions();
     let hasRoom = true;
     const { stream, written } = open(() => hasRoom, 16);
@@ -151,7 +151,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  test("answers a request for something else at once, in place of what it was asked for before", async () => {
+  test("answers a request for another view at once, instead of the previous request", async () => {
     const { stream, written } = open(() => true, 16);
     stream.take(revisions());
     await turn();
@@ -164,7 +164,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  test("answers it also while it waits for its turn with nothing to tell", async () => {
+  test("answers a request for another view even if its turn yields an empty batch", async () => {
     let isQuiet = false;
     const quiet: Projection = {
       ...revisions(),
@@ -174,7 +174,7 @@ describe("a stream", () => {
     stream.take(quiet);
     await turn();
     isQuiet = true;
-    // The turn is used up by somebody else.
+    // Other work uses up the time slice.
     const busy = open();
     busy.stream.take(revisions(10, () => spend(20)));
     change();
@@ -189,9 +189,9 @@ describe("a stream", () => {
   });
 
   test.each([
-    { name: "what is held first", first: true },
-    { name: "nothing held first", first: false },
-  ])("begins once, whatever is asked for before the cluster is known: $name", async ({ first }) => {
+    { name: "a request that resumes, first", first: true },
+    { name: "a request that resumes, second", first: false },
+  ])("begins once, whatever is requested before the store is synced: $name", async ({ first }) => {
     store = new Store();
     const written: number[] = [];
     const resumed = { isEmpty: false, frames: () => [Buffer.alloc(100)] };
@@ -213,14 +213,14 @@ describe("a stream", () => {
     stream.take(!first);
     store.replace({ services: [], slices: [], nodes: [] });
     await turn();
-    // Reset, and the whole view: never a view that goes on from what is held after Reset, nor one without a beginning.
+    // Reset and the whole view: never a resumed view after Reset, and never a view without either.
     expect(written[0]).toBe(resetFrame.length);
     expect(written).toHaveLength(2);
     expect(written[1]).toBeLessThan(100);
     stream.close();
   });
 
-  test("takes one request for something else ahead, and says when there is room again", async () => {
+  test("takes one request for another view ahead, and reports when it can take more", async () => {
     const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
     const opened = open(() => false);
     const { stream } = opened;
@@ -238,7 +238,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  test("makes nothing for a reader that stops, until it reads again: then one batch of all that changed", async () => {
+  test("computes nothing for a reader that stops; when it reads again, one batch has all changes", async () => {
     let made = 0;
     const view = revisions(10, () => {
       made += 1;
@@ -265,7 +265,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  test("waits between large pieces for the reader", async () => {
+  test("waits for the reader between large frames", async () => {
     const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
     const view: Projection = { ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) };
     const { stream, written } = open(() => false);
@@ -279,7 +279,7 @@ describe("a stream", () => {
     stream.close();
   });
 
-  test("ends when the client has nothing more to ask, after what it asked", async () => {
+  test("ends after the last answer once the client has no more requests", async () => {
     const { stream, ends, written } = open();
     stream.take(revisions());
     stream.finish();
@@ -289,7 +289,7 @@ describe("a stream", () => {
     expect(subscribers.open.size).toBe(0);
   });
 
-  test("that is to leave ends at once while it waits, and after the batch that is being written", async () => {
+  test("that is asked to leave ends at once while it waits, and otherwise after the current batch", async () => {
     const reason = new ConnectError("go", Code.Unavailable);
     const waiting = open();
     waiting.stream.take(revisions());
@@ -309,12 +309,12 @@ describe("a stream", () => {
       await turn();
     }
     expect(writing.ends).toEqual([reason]);
-    // The marker is there.
+    // The marker was written.
     expect(writing.written).toHaveLength(4);
     expect(store.waitingCount).toBe(0);
   });
 
-  test("whose view cannot be made ends with an error, and the others go on", async () => {
+  test("whose view fails ends with an error, and other streams continue", async () => {
     const broken: Projection = {
       ...revisions(),
       whole: () => {
@@ -330,7 +330,7 @@ describe("a stream", () => {
     other.stream.close();
   });
 
-  test("leaves nothing behind when the client goes while it waits", async () => {
+  test("releases everything when the client disconnects while it waits", async () => {
     const view = revisions();
     const { stream, written } = open();
     stream.take(view);
@@ -345,7 +345,7 @@ describe("a stream", () => {
   });
 });
 
-test("a client that opens streams and cancels them costs what was done before the cancel was known", async () => {
+test("cancelled streams cost only the work done before the cancellation was known", async () => {
   let views = 0;
   const view = revisions(10, () => {
     views += 1;

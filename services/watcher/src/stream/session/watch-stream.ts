@@ -4,31 +4,32 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
 import type { AdmissionTicket } from "./admission-room.ts";
+import { FrameJoiner } from "./frame-joiner.ts";
 import { type Rounds, roundsOf } from "./rounds.ts";
 import type { Subscriber } from "./subscriber.ts";
 import type { Batch } from "./subscription.ts";
 import { syncMarker } from "./sync-marker.ts";
 import { turns } from "./turns.ts";
 
-/** What one request asks for. */
+/** A decoded request of a Watch call. */
 export interface Wanted {
   readonly projection: Projection;
-  /** What the stream begins with in place of Reset and everything; undefined for a subscriber that holds nothing. */
+  /** Computes the first batch instead of Reset and the whole view; undefined for a subscriber that holds nothing. */
   readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
   readonly isExtended: boolean;
-  /** How many batches it asks for, from 1. */
+  /** Number of requested batches, from 1. */
   readonly count: number;
-  /** Revision of the last batch that was received; undefined if all that was sent before was. */
+  /** Revision of the last batch that was received; undefined if the client received everything sent so far. */
   readonly received: number | undefined;
 }
 
-/** Where a stream's frames go. Nothing is called after `end`. */
+/** The output of a stream. No method is called after `end`. */
 export interface WatchSink {
-  /** Takes whole frames, one or many; false if it wants no more until it calls {@link WatchStream.drained}. */
+  /** Takes one or more whole frames; false if the caller should wait for {@link WatchStream.drained}. */
   write(frames: Frame): boolean;
-  /** A request that was not taken because the stream was full may come now. */
+  /** The stream can take a request again after it was full. */
   room(): void;
-  /** The stream is over; `error` says why if that is not for the client to know already. */
+  /** The stream is over. `error` is the reason, unless the client knows it. */
   end(error?: ConnectError): void;
 }
 
@@ -36,74 +37,83 @@ export interface WatchStreamOptions<Request> {
   readonly store: Store;
   readonly subscriber: Subscriber;
   readonly sink: WatchSink;
-  /** Errors: ConnectError. Undefined for a request that asks for nothing. */
+  /** Decodes a request; undefined for one that requests no batch. Errors: ConnectError. */
   readonly read: (request: Request) => Wanted | undefined;
-  /** Admits what a stream begins with. Errors: ConnectError. */
+  /** Admits the stream before its first batch. Errors: ConnectError. */
   readonly enter: (wanted: Wanted) => AdmissionTicket | undefined;
-  /** How many streams are open. */
+  /** Returns the number of open streams. */
   readonly openCount: () => number;
 }
 
-/** Pieces are joined up to this size before they are written, in bytes: a write costs more than to copy so much. */
-const joinedBytes = 16 * 1024;
-
-/** A piece from this size on is written by itself, in bytes: many share it, and a copy of it would be this stream's alone. */
-const largePieceBytes = 4 * 1024;
-
-/** Batches that may be asked for before more requests are left where they are: who asks for ever is not listened to. */
-const maxGranted = 10_000;
+/** Cap on outstanding batches; beyond it, the stream takes no more requests. */
+const maxCredits = 10_000;
 
 /**
- * One call of Watch: for each batch that is asked for, one, as soon as there is something to tell. The order is in the
- * proto file.
+ * The state of a stream.
  *
- * It is driven from outside, by calls and by the store, and waits without anything but an entry at the store: at thousands
- * of streams, what a stream costs while nothing happens, and what one more turn of promises costs, is what counts.
+ * | State | Meaning | Next |
+ * |---|---|---|
+ * | `idle` | no batch is requested, or the sink must drain first | `waiting`, `due` |
+ * | `waiting` | a batch is requested, and the snapshot has not changed | `due`; `idle` for another request |
+ * | `due` | waits for its turn to compute a batch | `writing`; `waiting` if the batch is empty |
+ * | `writing` | writes a batch | `blocked`, `idle` |
+ * | `blocked` | the sink is full in the middle of a batch | `writing` |
+ * | `over` | closed or ended | |
+ */
+type State = "idle" | "waiting" | "due" | "writing" | "blocked" | "over";
+
+/**
+ * One Watch call: one batch for each one requested, as soon as the view changes. The proto file documents the order of
+ * messages.
  *
- * *Bound:* one request for something else, and the pieces of a batch up to {@link joinedBytes}.
+ * Calls and the store drive it from outside; while it waits, it is only an entry in a list. With thousands of streams,
+ * memory per idle stream and promises per batch dominate the cost.
+ *
+ * *Bound:* one request for another view, and the frames in the {@link FrameJoiner}.
  */
 export class WatchStream<Request> {
   readonly #options: WatchStreamOptions<Request>;
   readonly #rounds: Rounds;
-  #state: "idle" | "waiting" | "due" | "writing" | "blocked" | "over" = "idle";
-  /** False from a write that filled the sink until it is drained. */
+  readonly #joiner: FrameJoiner;
+  #state: State = "idle";
+  /** False from a write that filled the sink until the sink has drained. */
   #hasRoom = true;
-  /** What is asked for, or was last. */
+  /** The request in progress, or the last one. */
   #wanted: Wanted | undefined;
-  /** How many batches of it are asked for and not begun. */
-  #granted = 0;
-  /** Something else, which is asked for and not begun. */
+  /** Batches that are requested and not started. */
+  #credits = 0;
+  /** A request for another view that is not started. */
   #ahead: Wanted | undefined;
   #isFirst = true;
   /** Reset was written. */
   #isReset = false;
-  /** The first batch was made. */
+  /** The first batch was computed. */
   #hasBegun = false;
   #ticket: AdmissionTicket | undefined;
-  /** True if no more requests come. */
+  /** True if no more requests will come. */
   #isFinished = false;
-  /** Why the stream is to end after the batch that is being written. */
+  /** The error with which the stream ends after the current batch. */
   #leaving: ConnectError | undefined;
   #batch: Batch | undefined;
-  #pieces: Iterator<Frame> | undefined;
-  /** Pieces that are not written yet. */
-  #held: Frame[] | undefined;
-  #heldBytes = 0;
-  #byteCount = 0;
+  #frames: Iterator<Frame> | undefined;
   readonly #onStored = (): void => this.#await();
   readonly #onTurn = (): void => this.#advance();
 
   constructor(options: WatchStreamOptions<Request>) {
     this.#options = options;
     this.#rounds = roundsOf(options.store);
+    this.#joiner = new FrameJoiner((frames) => {
+      this.#hasRoom = options.sink.write(frames);
+      this.#ticket?.wrote();
+    });
   }
 
-  /** True if no further request can be taken now: what comes must wait until the sink is told of room. */
+  /** True if the stream can take no request now; the sink's `room` reports when it can. */
   get isFull(): boolean {
-    return this.#ahead !== undefined || this.#granted >= maxGranted;
+    return this.#ahead !== undefined || this.#credits >= maxCredits;
   }
 
-  /** Takes a request; there must be room. */
+  /** Takes a request. The stream must not be full. */
   take(request: Request): void {
     if (this.#state === "over") return;
     let wanted: Wanted | undefined;
@@ -114,37 +124,37 @@ export class WatchStream<Request> {
       return;
     }
     if (wanted === undefined) return;
-    this.#noteReceipt(wanted);
-    if (this.#isMore(wanted)) this.#granted += wanted.count;
+    this.#recordReceipt(wanted);
+    if (this.#isSameView(wanted)) this.#credits += wanted.count;
     else this.#replace(wanted);
     this.#beginNext();
   }
 
-  /** No more requests come: the stream ends when those that came are answered. */
+  /** No more requests will come. The stream ends when the previous ones are answered. */
   finish(): void {
     this.#isFinished = true;
     this.#beginNext();
   }
 
-  /** What was written last has gone. */
+  /** The sink has written everything. */
   drained(): void {
     this.#hasRoom = true;
-    if (this.#state === "blocked") this.#goOn();
+    if (this.#state === "blocked") this.#continue();
     else this.#beginNext();
   }
 
-  /** Ends the stream with an error: after the batch that is being written, or now. */
+  /** Ends the stream with an error: after the current batch, or now if there is none. */
   leave(error: ConnectError): void {
     if (this.#state === "writing" || this.#state === "blocked") this.#leaving ??= error;
     else this.#end(error);
   }
 
-  /** Ends the stream with an error, now. */
+  /** Ends the stream with an error now. */
   abort(error: ConnectError): void {
     this.#end(error);
   }
 
-  /** The client is gone. */
+  /** The client has disconnected. */
   close(): void {
     if (this.#state === "over") return;
     this.#state = "over";
@@ -162,14 +172,14 @@ export class WatchStream<Request> {
     this.#options.sink.end(error);
   }
 
-  /** A request that does not say what was received comes after all that was sent, if nothing more is under way. */
-  #noteReceipt({ received }: Wanted): void {
+  /** A request without `received`, while no batch is in progress, confirms everything that was sent. */
+  #recordReceipt({ received }: Wanted): void {
     const { subscriber } = this.#options;
     if (received !== undefined) subscriber.received(received);
     else if (this.#state === "idle") subscriber.received(subscriber.sentRevision);
   }
 
-  /** What was asked for before is not waited for any more. */
+  /** Stops waiting for a change of the previous view. */
   #replace(wanted: Wanted): void {
     this.#ahead = wanted;
     if (this.#state !== "waiting") return;
@@ -177,36 +187,36 @@ export class WatchStream<Request> {
     this.#state = "idle";
   }
 
-  /** True if it asks for more of the same. */
-  #isMore({ projection, resume }: Wanted): boolean {
+  /** True if the request asks for more batches of the view in progress. */
+  #isSameView({ projection, resume }: Wanted): boolean {
     return this.#ahead === undefined && resume === undefined && projection === this.#wanted?.projection;
   }
 
-  /** Once what was written before has gone: until then more may change, and then it is one batch. */
+  /** Starts the next batch once the sink has drained: changes until then are merged into it. */
   #beginNext(): void {
     if (this.#state !== "idle") return;
     const ahead = this.#ahead;
-    if (ahead === undefined && this.#granted === 0) {
+    if (ahead === undefined && this.#credits === 0) {
       if (this.#isFinished) this.#end();
       return;
     }
     if (!this.#hasRoom) return;
     if (ahead === undefined) {
       const wasFull = this.isFull;
-      this.#granted -= 1;
+      this.#credits -= 1;
       this.#await();
       if (wasFull && !this.isFull) this.#options.sink.room();
       return;
     }
     this.#ahead = undefined;
-    this.#granted = ahead.count - 1;
+    this.#credits = ahead.count - 1;
     if (this.#isFirst && !this.#enter(ahead)) return;
     this.#wanted = this.#hasBegun ? ahead : this.#open(ahead);
     this.#await();
     this.#options.sink.room();
   }
 
-  /** False if the stream may not begin. */
+  /** False if the stream is not admitted. */
   #enter(wanted: Wanted): boolean {
     this.#isFirst = false;
     try {
@@ -218,7 +228,7 @@ export class WatchStream<Request> {
     return true;
   }
 
-  /** Says what the stream begins with, once, whatever is asked for before the first batch. */
+  /** Writes Reset unless the subscriber resumes; only once, even if the request changes before the first batch. */
   #open(wanted: Wanted): Wanted {
     if (this.#isReset) return { ...wanted, resume: undefined };
     if (wanted.resume === undefined) {
@@ -228,7 +238,7 @@ export class WatchStream<Request> {
     return wanted;
   }
 
-  /** Until the store has something that this subscriber was not compared with. */
+  /** Waits for a snapshot with which this subscriber was not compared. */
   #await(): void {
     const { subscriber } = this.#options;
     const { snapshot } = this.#rounds;
@@ -253,7 +263,7 @@ export class WatchStream<Request> {
         if (this.#ahead === undefined) {
           this.#await();
         } else {
-          // Something else was asked for while this waited for its turn.
+          // Another view was requested while this one waited for its turn.
           this.#state = "idle";
           this.#beginNext();
         }
@@ -261,11 +271,11 @@ export class WatchStream<Request> {
       }
       this.#batch = batch;
       this.#hasBegun = true;
-      this.#byteCount = 0;
+      this.#joiner.reset();
       this.#state = "writing";
       const { only } = batch.changes;
       if (only === undefined) {
-        this.#pieces = batch.changes.frames()[Symbol.iterator]();
+        this.#frames = batch.changes.frames()[Symbol.iterator]();
         this.#writeNext();
       } else {
         this.#writeLast();
@@ -275,9 +285,9 @@ export class WatchStream<Request> {
     }
   }
 
-  #goOn(): void {
+  #continue(): void {
     this.#state = "writing";
-    // The rest of news is news: it would wait as long as there are any others.
+    // The rest of an update keeps its rank: as "continue", it would wait for all other updates.
     turns.schedule(this.#batch?.rank === "update" ? "update" : "continue", () => {
       if (this.#state !== "writing") return;
       try {
@@ -288,51 +298,40 @@ export class WatchStream<Request> {
     });
   }
 
-  /** Writes what is ready of the batch: small pieces together, and the large one after them. */
+  /** Writes the next frames of the batch: joined small ones, or a large one. */
   #writeNext(): void {
-    for (;;) {
-      const next = this.#pieces?.next();
-      if (next === undefined || next.done === true) {
-        this.#writeLast();
-        return;
-      }
-      const isLarge = next.value.length >= largePieceBytes;
-      if (isLarge) this.#writeHeld();
-      this.#hold(next.value);
-      if (isLarge || this.#heldBytes >= joinedBytes) break;
+    let next = this.#frames?.next();
+    while (next?.done === false && !this.#joiner.add(next.value)) next = this.#frames?.next();
+    if (next === undefined || next.done === true) {
+      this.#writeLast();
+      return;
     }
-    this.#writeHeld();
-    if (this.#hasRoom) this.#goOn();
+    this.#joiner.write();
+    if (this.#hasRoom) this.#continue();
     else this.#state = "blocked";
   }
 
-  #hold(frame: Frame): void {
-    // Not an empty one to push to: it would begin with room for many, at each batch of each stream.
-    if (this.#held === undefined) this.#held = [frame];
-    else this.#held.push(frame);
-    this.#heldBytes += frame.length;
-  }
-
+  /** Writes the rest of the batch and its sync marker. */
   #writeLast(): void {
     const { store, subscriber, openCount } = this.#options;
-    const [wanted, batch] = [this.#wanted, this.#batch];
+    const [wanted, batch, joiner] = [this.#wanted, this.#batch, this.#joiner];
     if (wanted === undefined || batch === undefined) return;
     const digest = wanted.isExtended ? wanted.projection.digest?.(batch.snapshot) : undefined;
     const { before, snapshot, computedAtMs, changes } = batch;
     const marker = syncMarker(batch, store, wanted.isExtended, openCount());
     if (changes.only !== undefined && digest !== undefined) {
-      this.#hold(marker.closing(changes.only, digest));
+      joiner.add(marker.closing(changes.only, digest));
     } else {
-      if (changes.only !== undefined) this.#hold(changes.only);
-      this.#hold(digest === undefined ? marker.frame : marker.withDigest(digest));
+      if (changes.only !== undefined) joiner.add(changes.only);
+      joiner.add(digest === undefined ? marker.frame : marker.withDigest(digest));
     }
-    const byteCount = this.#byteCount + this.#heldBytes;
-    // Before it is written: the acknowledgement may be here before the writer comes back.
+    // Before the write: the acknowledgement may arrive before the write returns.
+    const { byteCount } = joiner;
     subscriber.sent({ after: before?.revision ?? 0, revision: snapshot.revision, computedAtMs, byteCount });
-    this.#writeHeld();
+    joiner.write();
     this.#ticket?.done();
     this.#release();
-    // What the subscriber held is of no more use, and is not small.
+    // The digests of the subscriber are large and no longer needed.
     if (wanted.resume !== undefined) this.#wanted = { ...wanted, resume: undefined };
     if (this.#leaving !== undefined) {
       this.#end(this.#leaving);
@@ -342,22 +341,9 @@ export class WatchStream<Request> {
     this.#beginNext();
   }
 
-  #writeHeld(): void {
-    const held = this.#held;
-    const first = held?.[0];
-    if (held === undefined || first === undefined) return;
-    const frames = held.length === 1 ? first : Buffer.concat(held, this.#heldBytes);
-    this.#byteCount += this.#heldBytes;
-    this.#held = undefined;
-    this.#heldBytes = 0;
-    this.#hasRoom = this.#options.sink.write(frames);
-    this.#ticket?.wrote();
-  }
-
   #release(): void {
     this.#batch = undefined;
-    this.#pieces = undefined;
-    this.#held = undefined;
-    this.#heldBytes = 0;
+    this.#frames = undefined;
+    this.#joiner.reset();
   }
 }
