@@ -9,6 +9,26 @@ import { type Uses, viewEndpoints } from "../view/view-endpoints.ts";
 import type { Item } from "./item.ts";
 import { anonymousSection, makeItem, podSection, serviceSection } from "./node-view-items.ts";
 
+/**
+ * Encodes an endpoint for ItemCache: the bytes that every subscriber with the same variant and uses gets. With
+ * `isKept` false, the caller must not keep the items; see makeItem.
+ */
+export function makeEndpointItems(
+  service: Service,
+  one: MergedEndpoint,
+  uses: Uses,
+  { isExtended, isOnNode }: EndpointVariant,
+  isKept: boolean,
+): readonly Item[] {
+  const path = serviceKey(service);
+  return viewEndpoints(service, one, uses, isOnNode).flatMap((endpoint) => {
+    // A reader that ignores Scopes uses every endpoint for cluster IPs, so it gets only endpoints for cluster IPs.
+    if (!isExtended && !endpoint.scopes.internal) return [];
+    const section = endpoint.podName === "" ? anonymousSection : podSection;
+    return [makeItem(section, `${path}/${endpoint.key}`, endpointBytes(endpoint, service, isExtended), isKept)];
+  });
+}
+
 /** The circumstances, other than its use, on which the encoding of an endpoint depends. */
 export interface EndpointVariant {
   readonly isExtended: boolean;
@@ -21,23 +41,6 @@ export function endpointVariantKey(uses: Uses, { isExtended, isOnNode }: Endpoin
   let key = String((isExtended ? 2 : 0) + (isOnNode ? 1 : 0));
   for (const use of uses) key += use === undefined ? 0 : 1 + (use.cluster ? 2 : 0) + (use.local ? 4 : 0);
   return key;
-}
-
-/** Encodes an endpoint. With `isKept` false, the caller must not keep the items; see makeItem. */
-export function makeEndpointItems(
-  service: Service,
-  one: MergedEndpoint,
-  uses: Uses,
-  { isExtended, isOnNode }: EndpointVariant,
-  isKept: boolean,
-): readonly Item[] {
-  const path = serviceKey(service);
-  return viewEndpoints(service, one, uses, isOnNode).flatMap((endpoint) => {
-    // A reader that ignores Scopes uses every endpoint for cluster IPs, so it gets only those that are meant for them.
-    if (!isExtended && !endpoint.scopes.internal) return [];
-    const section = endpoint.podName === "" ? anonymousSection : podSection;
-    return [makeItem(section, `${path}/${endpoint.key}`, endpointBytes(endpoint, service, isExtended), isKept)];
-  });
 }
 
 /** Returns a key that is equal for equal items of one Service. *Shape:* a digit for each port, or "plain". */

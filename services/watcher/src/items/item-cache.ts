@@ -11,13 +11,6 @@ import {
 } from "./endpoint-items.ts";
 import type { Item } from "./item.ts";
 
-/** The items of one endpoint, or of a Service, in one variant. A linked list: nearly all have one or two variants. */
-interface CachedVariant {
-  readonly key: string;
-  readonly items: readonly Item[];
-  readonly next: CachedVariant | undefined;
-}
-
 /**
  * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects. The cache of
  * the next state of the Service takes over the items of all endpoints that did not change.
@@ -77,6 +70,13 @@ export class ItemCache {
     this.#serviceVariants = { key, items, next: this.#serviceVariants };
     return items;
   }
+}
+
+/** The items of one endpoint, or of a Service, in one variant. A linked list: nearly all have one or two variants. */
+interface CachedVariant {
+  readonly key: string;
+  readonly items: readonly Item[];
+  readonly next: CachedVariant | undefined;
 }
 
 function find(first: CachedVariant | undefined, key: string): readonly Item[] | undefined {

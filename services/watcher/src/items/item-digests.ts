@@ -3,7 +3,10 @@ import { valueIn } from "./frames.ts";
 import type { Item } from "./item.ts";
 import { nodeViewOrder } from "./node-view-items.ts";
 
-/** Returns the digest of an item of a node view, and caches it in the item. */
+/**
+ * Returns the digest of an item of a node view, and caches it in the item. A subscriber that resumes sends digests of
+ * its items, and a sync marker contains the digest of the view.
+ */
 export function digestOf(item: Item): ItemDigest {
   item.digest ??= uncachedDigestOf(item);
   return item.digest;

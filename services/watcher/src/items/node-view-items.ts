@@ -6,12 +6,16 @@ import { makeViewNode } from "../view/node.ts";
 import { setFrame } from "./frames.ts";
 import type { Item, Order } from "./item.ts";
 
+// The items of a node view by section; a section is an index into `nodeViewOrder.sections`.
 export const nodeSection = 0;
 export const serviceSection = 1;
 export const podSection = 2;
 export const anonymousSection = 3;
 
-/** KPNG's order (`store2localdiff.go:142`), with the node first when it is put and last when it is deleted. */
+/**
+ * The order of operations in a node view: KPNG's (`store2localdiff.go:142`), with the node first when it is put and
+ * last when it is deleted.
+ */
 export const nodeViewOrder: Order = {
   sections: [SetName.NodesSet, SetName.ServicesSet, SetName.EndpointsSet, SetName.EndpointsSet],
   phases: [

@@ -17,16 +17,6 @@ import {
 } from "./service-items.ts";
 import type { ViewClass } from "./view-target.ts";
 
-/** The items of a Service for the nodes of one class, apart from their own endpoints. */
-export interface ClassItems {
-  readonly items: ServiceItems;
-  readonly choice: ClassChoice;
-  /**
-   * The difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes.
-   */
-  readonly edits: Edits;
-}
-
 /**
  * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither
  * changes share one object.
@@ -79,6 +69,16 @@ export class ServiceState {
     const endpoints = this.merged.endpoints.flatMap((one) => this.items.ofEndpoint(one, choice.usesOf(one), variant));
     return makeServiceItems([...this.items.ofService(choice.portHasEndpoints, isExtended), ...endpoints]);
   }
+}
+
+/** The items of a Service for the nodes of one class, apart from their own endpoints. */
+export interface ClassItems {
+  readonly items: ServiceItems;
+  readonly choice: ClassChoice;
+  /**
+   * The difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes.
+   */
+  readonly edits: Edits;
 }
 
 const noGroups: readonly PortGroup[] = [];

@@ -3,6 +3,13 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { choosingNode } from "../view/node.ts";
 
+/** The node and the class for which a view is computed: all that a view depends on besides the snapshot. */
+export interface ViewTarget {
+  readonly request: NodeViewRequest;
+  readonly node: ChoosingNode;
+  readonly viewClass: ViewClass;
+}
+
 /** The parameters of a node view, as a subscriber requests them. */
 export interface NodeViewRequest {
   readonly nodeName: string;
@@ -29,13 +36,6 @@ export function viewClassOf({ isExtended, proxyName }: Omit<ViewClass, "key" | "
   // The length separates the zone from the name: zones and names from a state file may contain any character.
   const key = `${isExtended} ${zone.length} ${zone}${proxyName === undefined ? "" : ` ${proxyName}`}`;
   return { key, isExtended, proxyName, zone };
-}
-
-/** The node and the class for which a view is computed. */
-export interface ViewTarget {
-  readonly request: NodeViewRequest;
-  readonly node: ChoosingNode;
-  readonly viewClass: ViewClass;
 }
 
 export function viewTargetIn(snapshot: Snapshot, request: NodeViewRequest): ViewTarget {

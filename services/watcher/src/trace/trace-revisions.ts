@@ -3,12 +3,6 @@ import type { TracedRevision } from "../store/snapshot.ts";
 import { triggerTimes } from "../store/trigger-times.ts";
 import type { Update } from "../store/update.ts";
 
-/** Number of nodes that record their part of a trace: enough to compare nodes, few enough for any collector. */
-const tracedNodes = 50;
-
-/** Maximum number of objects and of trigger times in the attributes of a span. */
-const maxNamed = 10;
-
 /**
  * Returns the function that a store calls for each revision. It starts a trace, or continues the trace of the watcher
  * that is the source, and records the stages that are complete by then.
@@ -39,6 +33,12 @@ export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevi
     return { revision, storedAtMs, traceparent, nodes };
   };
 }
+
+/** Number of nodes that record their part of a trace: enough to compare nodes, few enough for any collector. */
+const tracedNodes = 50;
+
+/** Maximum number of objects and of trigger times in the attributes of a span. */
+const maxNamed = 10;
 
 /** Attributes of a change. They name only objects that differ by value, not everything in a list or file. */
 function describe({ origin, before, next, instance }: Update): SpanAttributes {

@@ -4,27 +4,6 @@ import type { TracedRevision } from "../store/snapshot.ts";
 import type { Store } from "../store/store.ts";
 import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/delivery.ts";
 
-/** A revision counts as sent when no subscriber was sent it for this time, in milliseconds. */
-const quietMs = 250;
-
-/** Time after which a revision counts as sent in any case, in milliseconds. Later sends get spans of their own. */
-const longestMs = 10_000;
-
-/** Maximum number of groups of subscribers with spans of their own; all others share one span. */
-const maxGroups = 10;
-
-/** The batches of one revision to all subscribers of the same kind, zone and proxy name. */
-interface GroupSends {
-  readonly kind: string;
-  readonly zone: string;
-  readonly proxyName: string;
-  /** When the changes for the first of them were computed. */
-  readonly computedAtMs: number;
-  lastSentAtMs: number;
-  subscriberCount: number;
-  byteCount: number;
-}
-
 /**
  * Records how long a traced revision took to compute and to send: one pair of spans for each group of subscribers.
  *
@@ -105,4 +84,25 @@ export class TraceSends implements DeliveryFollower {
       });
     }
   }
+}
+
+/** A revision counts as sent when no subscriber was sent it for this time, in milliseconds. */
+const quietMs = 250;
+
+/** Time after which a revision counts as sent in any case, in milliseconds. Later sends get spans of their own. */
+const longestMs = 10_000;
+
+/** Maximum number of groups of subscribers with spans of their own; all others share one span. */
+const maxGroups = 10;
+
+/** The batches of one revision to all subscribers of the same kind, zone and proxy name. */
+interface GroupSends {
+  readonly kind: string;
+  readonly zone: string;
+  readonly proxyName: string;
+  /** When the changes for the first of them were computed. */
+  readonly computedAtMs: number;
+  lastSentAtMs: number;
+  subscriberCount: number;
+  byteCount: number;
 }

@@ -1,6 +1,41 @@
 import type { Endpoint } from "@kpng/model/endpoint.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 
+/**
+ * Chooses the endpoints of one service port and family that a node uses.
+ *
+ * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
+ *   and
+ *   still serve, regardless of hints.
+ * - Set "local": the ready endpoints on the node. If there are none, the endpoints on the node that terminate and still
+ *   serve. Hints have no effect.
+ *
+ * Source: kube-proxy 1.36 `topology.go`, CategorizeEndpoints. Pure; O(candidates).
+ */
+export function chooseEndpoints<C extends Candidate>(
+  candidates: readonly C[],
+  node: ChoosingNode,
+  needed: NeededSets,
+): Choice<C> {
+  const ready = candidates.filter((candidate) => candidate.conditions.ready);
+  const draining = candidates.filter(isDraining);
+  const isLocal = (candidate: C): boolean => isOnNode(candidate, node);
+  const forCluster = needed.cluster ? orElse(matchHints(ready, node), draining) : notNeeded;
+  const forLocal = needed.local
+    ? orElse({ rule: "ready", members: ready.filter(isLocal) }, draining.filter(isLocal))
+    : notNeeded;
+  const cluster = new Set<C>(forCluster.members);
+  const local = new Set<C>(forLocal.members);
+  const uses = new Map<C, EndpointUse>();
+  for (const candidate of candidates) {
+    if (cluster.has(candidate) || local.has(candidate)) {
+      uses.set(candidate, { cluster: cluster.has(candidate), local: local.has(candidate) });
+    }
+  }
+  const rules = { cluster: forCluster.rule, local: forLocal.rule };
+  return { uses, rules, hasEndpoints: ready.length > 0 || draining.length > 0 };
+}
+
 /** The fields of an endpoint on which the choice depends. */
 export type Candidate = Pick<Endpoint, "conditions" | "nodeName" | "hintedZones" | "hintedNodes">;
 
@@ -46,41 +81,6 @@ export interface Choice<C extends Candidate> {
 interface ChosenSet<C> {
   readonly rule: SetRule;
   readonly members: readonly C[];
-}
-
-/**
- * Chooses the endpoints of one service port and family that a node uses.
- *
- * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
- *   and
- *   still serve, regardless of hints.
- * - Set "local": the ready endpoints on the node. If there are none, the endpoints on the node that terminate and still
- *   serve. Hints have no effect.
- *
- * Source: kube-proxy 1.36 `topology.go`, CategorizeEndpoints. Pure; O(candidates).
- */
-export function chooseEndpoints<C extends Candidate>(
-  candidates: readonly C[],
-  node: ChoosingNode,
-  needed: NeededSets,
-): Choice<C> {
-  const ready = candidates.filter((candidate) => candidate.conditions.ready);
-  const draining = candidates.filter(isDraining);
-  const isLocal = (candidate: C): boolean => isOnNode(candidate, node);
-  const forCluster = needed.cluster ? orElse(matchHints(ready, node), draining) : notNeeded;
-  const forLocal = needed.local
-    ? orElse({ rule: "ready", members: ready.filter(isLocal) }, draining.filter(isLocal))
-    : notNeeded;
-  const cluster = new Set<C>(forCluster.members);
-  const local = new Set<C>(forLocal.members);
-  const uses = new Map<C, EndpointUse>();
-  for (const candidate of candidates) {
-    if (cluster.has(candidate) || local.has(candidate)) {
-      uses.set(candidate, { cluster: cluster.has(candidate), local: local.has(candidate) });
-    }
-  }
-  const rules = { cluster: forCluster.rule, local: forLocal.rule };
-  return { uses, rules, hasEndpoints: ready.length > 0 || draining.length > 0 };
 }
 
 const notNeeded: ChosenSet<never> = { rule: "not-needed", members: [] };

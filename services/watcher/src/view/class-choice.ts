@@ -7,14 +7,6 @@ import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
 import { portFlags } from "./service-view.ts";
 import type { Uses } from "./view-endpoints.ts";
 
-/** The nodes that use the endpoints of a Service in the same way, except for each node's own endpoints. */
-export interface NodeClass {
-  /** "" if zones make no difference. */
-  readonly zone: string;
-  /** The port groups in which the node follows hints that name it. */
-  readonly namedGroups: readonly PortGroup[];
-}
-
 /**
  * How the nodes of a class use the endpoints of a Service.
  *
@@ -82,6 +74,14 @@ export class ClassChoice {
   #use(portEndpoint: PortEndpoint, cluster: boolean, local: boolean): EndpointUse | undefined {
     return cluster || local ? shareUse(cluster, local) : useInNoSet(this.#service, portEndpoint);
   }
+}
+
+/** The nodes that use the endpoints of a Service in the same way, except for each node's own endpoints. */
+export interface NodeClass {
+  /** "" if zones make no difference. */
+  readonly zone: string;
+  /** The port groups in which the node follows hints that name it. */
+  readonly namedGroups: readonly PortGroup[];
 }
 
 const noPortEndpoints: ReadonlySet<PortEndpoint> = new Set();

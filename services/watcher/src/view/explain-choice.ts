@@ -1,6 +1,27 @@
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 import { type Candidate, type Choice, type ChoosingNode, isDraining, isOnNode } from "./choose-endpoints.ts";
 
+/** Returns the reason why a candidate of a choice is in a set, or is not. Pure; O(1). */
+export function explainChoice<C extends Candidate>(
+  candidate: C,
+  set: keyof EndpointUse,
+  choice: Choice<C>,
+  node: ChoosingNode,
+): ChoiceReason {
+  const rule = choice.rules[set];
+  if (choice.uses.get(candidate)?.[set] === true) {
+    if (rule === "node-hints") return "hinted-to-node";
+    if (rule === "zone-hints") return "hinted-to-zone";
+    return rule === "draining" ? "last-resort" : "ready";
+  }
+  const { conditions } = candidate;
+  if (rule === "not-needed") return "set-not-needed";
+  if (!conditions.ready && !isDraining(candidate)) return conditions.terminating ? "terminated" : "not-ready";
+  if (set === "local" && !isOnNode(candidate, node)) return "not-on-node";
+  if (!conditions.ready) return "terminating";
+  return rule === "node-hints" ? "hinted-to-other-nodes" : "hinted-to-other-zones";
+}
+
 /**
  * The reason why an endpoint is in a set, or is not.
  *
@@ -30,24 +51,3 @@ export type ChoiceReason =
   | "terminating"
   | "hinted-to-other-nodes"
   | "hinted-to-other-zones";
-
-/** Returns the reason why a candidate of a choice is in a set, or is not. Pure; O(1). */
-export function explainChoice<C extends Candidate>(
-  candidate: C,
-  set: keyof EndpointUse,
-  choice: Choice<C>,
-  node: ChoosingNode,
-): ChoiceReason {
-  const rule = choice.rules[set];
-  if (choice.uses.get(candidate)?.[set] === true) {
-    if (rule === "node-hints") return "hinted-to-node";
-    if (rule === "zone-hints") return "hinted-to-zone";
-    return rule === "draining" ? "last-resort" : "ready";
-  }
-  const { conditions } = candidate;
-  if (rule === "not-needed") return "set-not-needed";
-  if (!conditions.ready && !isDraining(candidate)) return conditions.terminating ? "terminated" : "not-ready";
-  if (set === "local" && !isOnNode(candidate, node)) return "not-on-node";
-  if (!conditions.ready) return "terminating";
-  return rule === "node-hints" ? "hinted-to-other-nodes" : "hinted-to-other-zones";
-}

@@ -3,6 +3,34 @@ import type { Endpoint, EndpointPort, EndpointSlice } from "@kpng/model/endpoint
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import type { Candidate } from "./choose-endpoints.ts";
 
+/**
+ * Merges the slices of a Service: groups its port endpoints by service port and family, and removes duplicates of the
+ * same address and port.
+ *
+ * Among duplicates, an endpoint that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
+ * address of a terminating pod may already belong to the next pod. Then a ready endpoint wins, then a serving one, then
+ * the first by slice name, where kube-proxy takes any. A pod that moves between slices is in both for a moment.
+ *
+ * Pure; O(endpoints × ports).
+ */
+export function mergeSlices(slices: readonly EndpointSlice[]): MergedSlices {
+  const groups = new Map<PortGroup, Map<string, Claim>>();
+  const endpoints: MergedEndpoint[] = [];
+  const names: GroupNames = { v4: new Map(), v6: new Map() };
+  for (const slice of slices) {
+    for (const endpoint of slice.endpoints) {
+      const portEndpoints: (PortEndpoint | undefined)[] = portEndpointsOf(endpoint, slice, names);
+      for (const [index, portEndpoint] of portEndpoints.entries())
+        if (portEndpoint !== undefined) take({ portEndpoint, portEndpoints, index }, groups);
+      endpoints.push({ endpoint, slice, index: endpoints.length, portEndpoints });
+    }
+  }
+  const portEndpointsByGroup = [...groups].map(
+    ([group, claims]) => [group, [...claims.values()].map(({ portEndpoint }) => portEndpoint)] as const,
+  );
+  return { endpoints, groups: new Map(portEndpointsByGroup) };
+}
+
 /** One endpoint for one port in one family: the unit in which endpoints are chosen. */
 export interface PortEndpoint extends Candidate {
   readonly endpoint: Endpoint;
@@ -31,34 +59,6 @@ export interface MergedSlices {
   /** In the order of the slices. */
   readonly endpoints: readonly MergedEndpoint[];
   readonly groups: ReadonlyMap<PortGroup, readonly PortEndpoint[]>;
-}
-
-/**
- * Merges the slices of a Service: groups its port endpoints by service port and family, and removes duplicates of the
- * same address and port.
- *
- * Among duplicates, an endpoint that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
- * address of a terminating pod may already belong to the next pod. Then a ready endpoint wins, then a serving one, then
- * the first by slice name, where kube-proxy takes any. A pod that moves between slices is in both for a moment.
- *
- * Pure; O(endpoints × ports).
- */
-export function mergeSlices(slices: readonly EndpointSlice[]): MergedSlices {
-  const groups = new Map<PortGroup, Map<string, Claim>>();
-  const endpoints: MergedEndpoint[] = [];
-  const names: GroupNames = { v4: new Map(), v6: new Map() };
-  for (const slice of slices) {
-    for (const endpoint of slice.endpoints) {
-      const portEndpoints: (PortEndpoint | undefined)[] = portEndpointsOf(endpoint, slice, names);
-      for (const [index, portEndpoint] of portEndpoints.entries())
-        if (portEndpoint !== undefined) take({ portEndpoint, portEndpoints, index }, groups);
-      endpoints.push({ endpoint, slice, index: endpoints.length, portEndpoints });
-    }
-  }
-  const portEndpointsByGroup = [...groups].map(
-    ([group, claims]) => [group, [...claims.values()].map(({ portEndpoint }) => portEndpoint)] as const,
-  );
-  return { endpoints, groups: new Map(portEndpointsByGroup) };
 }
 
 /** Returns the port endpoints of each group, without duplicates; see {@link mergeSlices}. */

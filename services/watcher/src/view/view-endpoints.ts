@@ -5,9 +5,6 @@ import type { Service } from "@kpng/model/service.ts";
 import { endpointKey } from "@kpng/model/wire/endpoint-message.ts";
 import type { MergedEndpoint, PortEndpoint } from "./merge-slices.ts";
 
-/** The use of each port endpoint of an endpoint, in order; undefined if it is not used. */
-export type Uses = readonly (EndpointUse | undefined)[];
-
 /**
  * Returns an endpoint as the view of a node contains it: one item if all its ports and families have the same use,
  * otherwise one item for each use and family, with the ports and addresses of that use.
@@ -53,6 +50,9 @@ export function viewEndpoints(
     return [{ ...item, key: endpointKey(item, service, identity) }];
   });
 }
+
+/** The use of each port endpoint of an endpoint, in order; undefined if it is not used. */
+export type Uses = readonly (EndpointUse | undefined)[];
 
 interface Used {
   readonly portEndpoint: PortEndpoint;

@@ -8,7 +8,8 @@ import { changedServices, derived } from "../../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 
 /**
- * The exclusive or of the digests of all items that a class shares.
+ * The exclusive or of the digests of all items that a class shares. The digest of a node's view adds those of the
+ * node's overlays.
  *
  * *Cost:* the items that changed since the last snapshot for which it was requested; all items, for a new class.
  */

@@ -2,12 +2,6 @@ import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 
-/** The operation that puts or deletes the item at a path. */
-export interface PathOp {
-  readonly path: string;
-  readonly frame: Frame;
-}
-
 /** The operations of one phase in their order on the wire, in one buffer that all subscribers of a class share. */
 export interface EncodedOps {
   /** In order of their paths; each path occurs once. */
@@ -16,6 +10,12 @@ export interface EncodedOps {
   readonly bytes: Frame;
   /** The offset in `bytes` at which each operation ends. */
   readonly ends: Uint32Array;
+}
+
+/** The operation that puts or deletes the item at a path. */
+export interface PathOp {
+  readonly path: string;
+  readonly frame: Frame;
 }
 
 /** Encodes operations, given in any order. */

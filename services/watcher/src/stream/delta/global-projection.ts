@@ -13,6 +13,25 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import { diffItems } from "./diff-items.ts";
 import type { Projection } from "./projection.ts";
 
+/**
+ * The state of the whole cluster, for relays.
+ *
+ * A Go relay is not extended and ignores proxy names, so it gets only the Services of one proxy, with their endpoints.
+ * An extended subscriber gets all Services.
+ */
+export function globalProjection(request: GlobalRequest): Projection {
+  const items = (snapshot: Snapshot, keys: Keys): Iterable<Item> => itemsOf(snapshot, keys, request);
+  return {
+    order,
+    items: (snapshot) => items(snapshot, allKeys(snapshot)),
+    whole: (snapshot) => ({ ...diffItems([], items(snapshot, allKeys(snapshot)), order), isEmpty: false }),
+    between(before, snapshot) {
+      const keys = changedKeys(before, snapshot);
+      return diffItems(items(before, keys), items(snapshot, keys), order);
+    },
+  };
+}
+
 const nodes = 0;
 const services = 1;
 const endpoints = 2;
@@ -34,25 +53,6 @@ export interface GlobalRequest {
   readonly isExtended: boolean;
   /** The proxy name of the Services for a subscriber without the extended feature. */
   readonly proxyName: string;
-}
-
-/**
- * The state of the whole cluster, for relays.
- *
- * A Go relay is not extended and ignores proxy names, so it gets only the Services of one proxy, with their endpoints.
- * An extended subscriber gets all Services.
- */
-export function globalProjection(request: GlobalRequest): Projection {
-  const items = (snapshot: Snapshot, keys: Keys): Iterable<Item> => itemsOf(snapshot, keys, request);
-  return {
-    order,
-    items: (snapshot) => items(snapshot, allKeys(snapshot)),
-    whole: (snapshot) => ({ ...diffItems([], items(snapshot, allKeys(snapshot)), order), isEmpty: false }),
-    between(before, snapshot) {
-      const keys = changedKeys(before, snapshot);
-      return diffItems(items(before, keys), items(snapshot, keys), order);
-    },
-  };
 }
 
 /** The objects of a snapshot to encode. */

@@ -5,18 +5,9 @@ import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { snapshotDelta } from "./snapshot-delta.ts";
 
-/** The change of one overlay between two snapshots. */
-export interface OverlayDelta {
-  readonly before: Overlay;
-  readonly after: Overlay;
-  /** Items that one of the two overlays has and the other does not. */
-  readonly changed: readonly Item[];
-}
-
-const noDeltas: readonly OverlayDelta[] = [];
-
 /**
- * Returns the overlays of a node that differ between two snapshots in which its view target is the same.
+ * Returns the overlays of a node that differ between two snapshots in which its view target is the same. The difference
+ * of the node's view and its digest are both computed from the result.
  *
  * *Cost:* the node's own endpoints of the Services that changed; next to nothing for a node without any.
  */
@@ -37,6 +28,16 @@ export function overlayDeltas(before: Snapshot, snapshot: Snapshot, target: View
   if (hasNode) add(nodeOverlay(before, target), nodeOverlay(snapshot, target));
   return deltas;
 }
+
+/** The change of one overlay between two snapshots. */
+export interface OverlayDelta {
+  readonly before: Overlay;
+  readonly after: Overlay;
+  /** Items that one of the two overlays has and the other does not. */
+  readonly changed: readonly Item[];
+}
+
+const noDeltas: readonly OverlayDelta[] = [];
 
 function isNodeChanged(before: Snapshot, snapshot: Snapshot, nodeName: string): boolean {
   if (before.serviceCIDRs !== snapshot.serviceCIDRs) return true;

@@ -5,19 +5,6 @@ import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
 import { batchFrame, type Frame, messageIn } from "../../items/frames.ts";
 
 /**
- * Maximum size of the operations in one batch before compression, in bytes; a single larger operation is a batch alone.
- * Larger batches save little more, and block the thread for longer.
- */
-const maxBatchBytes = 512 * 1024;
-
-/** The highest level that takes less than a millisecond for 100 KB. */
-const options = { params: { [constants.ZSTD_c_compressionLevel]: 3 } };
-
-const tags = tagsOf(OpItemsSchema);
-
-const writer = new MessageWriter();
-
-/**
  * Compresses operations into few batches; see OpItem.Batch. Each frame holds one operation.
  *
  * *Cost:* about 5 ms for 1 MB.
@@ -41,6 +28,19 @@ export function packFrames(frames: readonly Frame[]): readonly Frame[] {
   pack();
   return packed;
 }
+
+/**
+ * Maximum size of the operations in one batch before compression, in bytes; a single larger operation is a batch alone.
+ * Larger batches save little more, and block the thread for longer.
+ */
+const maxBatchBytes = 512 * 1024;
+
+/** The highest level that takes less than a millisecond for 100 KB. */
+const options = { params: { [constants.ZSTD_c_compressionLevel]: 3 } };
+
+const tags = tagsOf(OpItemsSchema);
+
+const writer = new MessageWriter();
 
 /** Returns an OpItems message, valid until the next call. */
 function itemsMessage(frames: readonly Frame[]): Uint8Array {

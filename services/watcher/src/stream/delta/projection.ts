@@ -2,17 +2,6 @@ import type { Frame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 
-/** The operations of a batch, without its sync marker. Subscribers with equal operations share the frames. */
-export interface Changes {
-  readonly isEmpty: boolean;
-  /** The only element of `frames`, if there is one that many subscribers share. */
-  readonly only?: Frame | undefined;
-  /** Encoded while they are read, so that no subscriber needs memory for a whole view. */
-  frames(): Iterable<Frame>;
-}
-
-export const noChanges: Changes = { isEmpty: true, frames: () => [] };
-
 /** The view of snapshots that a stream shows, and the order of its operations. */
 export interface Projection {
   /** The whole view of a snapshot, as puts. */
@@ -30,3 +19,14 @@ export interface Projection {
   digest?(snapshot: Snapshot): bigint;
   readonly order: Order;
 }
+
+/** The operations of a batch, without its sync marker. Subscribers with equal operations share the frames. */
+export interface Changes {
+  readonly isEmpty: boolean;
+  /** The only element of `frames`, if there is one that many subscribers share. */
+  readonly only?: Frame | undefined;
+  /** Encoded while they are read, so that no subscriber needs memory for a whole view. */
+  frames(): Iterable<Frame>;
+}
+
+export const noChanges: Changes = { isEmpty: true, frames: () => [] };

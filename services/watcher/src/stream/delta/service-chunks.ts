@@ -10,9 +10,6 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import { type EncodedOps, encodeOps } from "./encoded-ops.ts";
 import { packFrames } from "./packed-frames.ts";
 
-/** Services in a new chunk. A chunk that grows to twice as many is split. */
-const servicesPerChunk = 64;
-
 /**
  * Consecutive Services whose items are encoded together. All snapshots in which none of them changes share the chunk,
  * and everything that was encoded for it.
@@ -27,6 +24,9 @@ export interface ServiceChunk {
   /** By class. */
   readonly packed: Map<string, readonly Frame[]>;
 }
+
+/** Services in a new chunk. A chunk that grows to twice as many is split. */
+const servicesPerChunk = 64;
 
 interface ChunkService {
   readonly key: string;

@@ -12,27 +12,6 @@ import { MessageSplitter } from "./message-splitter.ts";
 import { formatPeer } from "./peer.ts";
 import { readChunks } from "./read-chunks.ts";
 
-export interface FastWatchOptions extends WatchContext {
-  readonly hasLocalApi: boolean;
-  readonly hasGlobalApi: boolean;
-  readonly maxRequestBytes: number;
-  /** Time between two pings, in milliseconds; clients get it in a response header. */
-  readonly pingMs: number;
-  readonly log: Log;
-}
-
-/** Maximum size of a cached request, in bytes. A request with digests is larger, and is sent once. */
-const maxCachedBytes = 1_024;
-
-/** A Watch call that takes encoded requests. */
-interface Watch {
-  readonly stream: Pick<WatchStream<never>, "isFull" | "finish" | "drained" | "leave" | "abort" | "close">;
-  /** Errors: ConnectError. */
-  take(message: Uint8Array): void;
-}
-
-type Open = (peer: string, sink: WatchSink) => Watch;
-
 /**
  * Returns a handler that answers Watch over gRPC on HTTP/2 with the shared frames. It returns false for any other
  * request, which the router then handles.
@@ -82,6 +61,27 @@ export function makeFastWatch(
     return true;
   };
 }
+
+export interface FastWatchOptions extends WatchContext {
+  readonly hasLocalApi: boolean;
+  readonly hasGlobalApi: boolean;
+  readonly maxRequestBytes: number;
+  /** Time between two pings, in milliseconds; clients get it in a response header. */
+  readonly pingMs: number;
+  readonly log: Log;
+}
+
+/** Maximum size of a cached request, in bytes. A request with digests is larger, and is sent once. */
+const maxCachedBytes = 1_024;
+
+/** A Watch call that takes encoded requests. */
+interface Watch {
+  readonly stream: Pick<WatchStream<never>, "isFull" | "finish" | "drained" | "leave" | "abort" | "close">;
+  /** Errors: ConnectError. */
+  take(message: Uint8Array): void;
+}
+
+type Open = (peer: string, sink: WatchSink) => Watch;
 
 /** False for requests with compression, a deadline or JSON: they are rare, and the router supports them. */
 function isPlainGrpc({ method, headers }: Http2ServerRequest): boolean {

@@ -1,10 +1,8 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { frameHeaderBytes } from "../../items/frames.ts";
 
-const noBytes = new Uint8Array();
-
 /**
- * Splits the data of a gRPC request into messages.
+ * Splits the data of a gRPC request into messages, for makeFastWatch, which reads HTTP/2 streams itself.
  *
  * *Bound:* one message of at most `maxBytes`, and the chunk that completes it.
  */
@@ -45,3 +43,5 @@ export class MessageSplitter {
     if (length > 0) throw new ConnectError(`the request ends ${length} bytes into a message`, Code.InvalidArgument);
   }
 }
+
+const noBytes = new Uint8Array();

@@ -12,16 +12,6 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { leaveKey } from "./leave.ts";
 import { formatPeer, peerKey } from "./peer.ts";
 
-// The package does not export these types by name.
-type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0];
-type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[1];
-type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
-
-export interface HandlerOptions extends ConnectRouterOptions {
-  readonly routes: (router: ConnectRouter) => void;
-  readonly log: Log;
-}
-
 /**
  * Returns the handler of all requests, for HTTP/2 and HTTP/1.1.
  *
@@ -61,4 +51,14 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
         if (code !== Code.Aborted) log.debug("client disconnected", { rpc: handler.requestPath, reason: rawMessage });
       });
   };
+}
+
+// The package does not export these types by name.
+type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0];
+type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[1];
+type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
+
+export interface HandlerOptions extends ConnectRouterOptions {
+  readonly routes: (router: ConnectRouter) => void;
+  readonly log: Log;
 }

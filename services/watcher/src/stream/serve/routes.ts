@@ -13,21 +13,6 @@ import { peerKey } from "./peer.ts";
 import { addReflection } from "./reflection-service.ts";
 import { watchOps } from "./watch-ops.ts";
 
-/** An additional gRPC service. Health and reflection include it. */
-export interface MoreService {
-  readonly service: DescService;
-  readonly addTo: (router: ConnectRouter) => void;
-}
-
-export interface RoutesOptions extends WatchContext {
-  readonly health: Health;
-  /** Serve localv1 and kpng.view.v1 (`--local-api`). Default true. */
-  readonly hasLocalApi?: boolean | undefined;
-  /** Serve globalv1 (`--globalv1-api`). Default true. */
-  readonly hasGlobalApi?: boolean | undefined;
-  readonly moreServices?: readonly MoreService[] | undefined;
-}
-
 /** Returns the routes of a watcher. Waiting calls end when `stop` aborts. */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
@@ -65,4 +50,19 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
     router.service(HealthService, healthService(options.health, names, stop));
     addReflection(router, [...apis, HealthService]);
   };
+}
+
+/** An additional gRPC service. Health and reflection include it. */
+export interface MoreService {
+  readonly service: DescService;
+  readonly addTo: (router: ConnectRouter) => void;
+}
+
+export interface RoutesOptions extends WatchContext {
+  readonly health: Health;
+  /** Serve localv1 and kpng.view.v1 (`--local-api`). Default true. */
+  readonly hasLocalApi?: boolean | undefined;
+  /** Serve globalv1 (`--globalv1-api`). Default true. */
+  readonly hasGlobalApi?: boolean | undefined;
+  readonly moreServices?: readonly MoreService[] | undefined;
 }

@@ -19,6 +19,19 @@ import { makeFastWatch } from "./fast-watch.ts";
 import { makeRequestHandler } from "./request-handler.ts";
 import { makeRoutes, type RoutesOptions } from "./routes.ts";
 
+/**
+ * Serves gRPC, gRPC-Web and Connect, over HTTP/2 and HTTP/1.1, on every address.
+ *
+ * When the signal aborts, the task becomes not ready, accepts no more connections, and drains the open ones one after
+ * the other. The store must keep running until the task has resolved.
+ *
+ * Errors: BAD_OPTION from this call; LISTEN_FAILED from the task, which then serves no address.
+ */
+export function serveTask(options: ServeOptions): Task {
+  const addresses = options.listen.map(parseListenAddress);
+  return { name: part, run: (signal) => serve(addresses, options, signal) };
+}
+
 export interface ServeOptions extends RoutesOptions, ConnectionLimits {
   /** Listen addresses; see parseListenAddress. */
   readonly listen: readonly string[];
@@ -43,19 +56,6 @@ const stopGraceMs = 1_000;
 
 /** Name of this task, and of its part in the process's health. */
 const part = "stream";
-
-/**
- * Serves gRPC, gRPC-Web and Connect, over HTTP/2 and HTTP/1.1, on every address.
- *
- * When the signal aborts, the task becomes not ready, accepts no more connections, and drains the open ones one after
- * the other. The store must keep running until the task has resolved.
- *
- * Errors: BAD_OPTION from this call; LISTEN_FAILED from the task, which then serves no address.
- */
-export function serveTask(options: ServeOptions): Task {
-  const addresses = options.listen.map(parseListenAddress);
-  return { name: part, run: (signal) => serve(addresses, options, signal) };
-}
 
 async function serve(addresses: readonly ListenAddress[], options: ServeOptions, signal: AbortSignal): Promise<void> {
   const stop = new AbortController();

@@ -6,17 +6,8 @@ import { type Frame, frameHeaderBytes, messageIn } from "../../items/frames.ts";
 import type { OpenWatch, WatchContext } from "../session/open-watch.ts";
 import type { WatchStream } from "../session/watch-stream.ts";
 
-/** A Watch call as connect-node provides it. */
-export interface WatchCall<Request> {
-  readonly requests: AsyncIterable<Request>;
-  readonly peer: string;
-  readonly signal: AbortSignal;
-  /** See leaveKey. */
-  readonly leave: AbortSignal;
-}
-
 /**
- * Yields the operations of a Watch call.
+ * Yields the operations of a Watch call, for all protocols but gRPC over HTTP/2, which makeFastWatch serves.
  *
  * Errors: ConnectError; UNAVAILABLE when `signal` aborts.
  */
@@ -66,6 +57,15 @@ export async function* watchOps<Request>(
     stream.close();
     over.abort();
   }
+}
+
+/** A Watch call as connect-node provides it. */
+export interface WatchCall<Request> {
+  readonly requests: AsyncIterable<Request>;
+  readonly peer: string;
+  readonly signal: AbortSignal;
+  /** See leaveKey. */
+  readonly leave: AbortSignal;
 }
 
 async function takeAll<Request>(

@@ -9,38 +9,6 @@ import { tagsOf } from "@kpng/model/wire/field-tags.ts";
 import { MessageReader } from "@kpng/model/wire/message-reader.ts";
 import { WireError } from "@kpng/model/wire/wire-error.ts";
 
-/** How long the stages of applying a batch took on the node, in milliseconds. */
-export interface ApplyTimings {
-  readonly waitMs: number;
-  readonly renderMs: number;
-  readonly commitMs: number;
-}
-
-/**
- * Returns the minimum time between two acknowledgements of one stream, in milliseconds, if `openCount` streams are
- * open.
- *
- * It bounds the total cost of acknowledgements, however often the cluster changes: 1 000 per second for up to 2 000
- * streams, and one per stream in 2 seconds beyond that.
- */
-export function ackIntervalFor(openCount: number): number {
-  return Math.min(Math.max(openCount, 100), 2_000);
-}
-
-/** A revision that a subscriber applied, and its age in milliseconds when the acknowledgement was sent. */
-export interface EarlierApplied {
-  readonly applied: number;
-  readonly ageMs: number;
-}
-
-const noEarlier: readonly EarlierApplied[] = [];
-
-/** Maximum number of earlier revisions in an acknowledgement. */
-const maxEarlier = 32;
-
-/** Cap on the ages that nodes report, in milliseconds. */
-const maxAgeMs = 60_000;
-
 /** The state of the revisions that a subscriber was sent; see Ack. */
 export class Acknowledgement {
   /** Newest revision that the subscriber has applied; 0 for none. */
@@ -89,6 +57,38 @@ export class Acknowledgement {
     }
   }
 }
+
+/** How long the stages of applying a batch took on the node, in milliseconds. */
+export interface ApplyTimings {
+  readonly waitMs: number;
+  readonly renderMs: number;
+  readonly commitMs: number;
+}
+
+/**
+ * Returns the minimum time between two acknowledgements of one stream, in milliseconds, if `openCount` streams are
+ * open.
+ *
+ * It bounds the total cost of acknowledgements, however often the cluster changes: 1 000 per second for up to 2 000
+ * streams, and one per stream in 2 seconds beyond that.
+ */
+export function ackIntervalFor(openCount: number): number {
+  return Math.min(Math.max(openCount, 100), 2_000);
+}
+
+/** A revision that a subscriber applied, and its age in milliseconds when the acknowledgement was sent. */
+export interface EarlierApplied {
+  readonly applied: number;
+  readonly ageMs: number;
+}
+
+const noEarlier: readonly EarlierApplied[] = [];
+
+/** Maximum number of earlier revisions in an acknowledgement. */
+const maxEarlier = 32;
+
+/** Cap on the ages that nodes report, in milliseconds. */
+const maxAgeMs = 60_000;
 
 function ageOf(micros: number): number {
   return Math.min(micros / 1_000, maxAgeMs);

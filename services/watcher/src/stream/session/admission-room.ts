@@ -1,54 +1,3 @@
-/** The admission of one stream, until its first batch is complete or the stream ends. */
-export interface AdmissionTicket {
-  /** Call after each write of the first batch. */
-  wrote(): void;
-  /** Call when the first batch is complete. */
-  done(): void;
-  /** Call when the stream ends, whether or not its first batch is complete. */
-  close(): void;
-}
-
-/** The result of asking for admission. */
-export type Entry =
-  | { readonly kind: "admitted"; readonly ticket: AdmissionTicket }
-  | { readonly kind: "full"; readonly pushbackMs: number };
-
-export interface RoomOptions {
-  /** Maximum time that an admitted stream should wait for its first batch, in milliseconds; 0 for no limit. */
-  readonly maxWaitMs: number;
-  /** Injectable clock, in milliseconds. Default performance.now. */
-  readonly nowMs?: (() => number) | undefined;
-  /** Returns a random number in [0, 1). Default Math.random. */
-  readonly random?: (() => number) | undefined;
-}
-
-/** Number of streams that are admitted whatever they cost, so that one slow reader cannot block all others. */
-const minTickets = 16;
-
-/**
- * Assumed cost of a first batch before any was measured, in milliseconds. It is low on purpose: a client that retries
- * too early is refused once more, but a client that retries too late has waited for nothing.
- */
-const firstGuessMs = 5;
-
-/** Minimum cost of a first batch, in milliseconds. It bounds the number of waiting streams. */
-const minCostMs = 1;
-
-/**
- * Maximum cost of a first batch, in milliseconds. Longer times measure a source that has not listed yet, or slow
- * readers.
- */
-const maxCostMs = 1_000;
-
-/** Weight of the newest measurement in the mean cost. */
-const newestShare = 0.1;
-
-/** Maximum pushback, in milliseconds. */
-const maxPushbackMs = 60_000;
-
-/** A ticket expires when its reader has read nothing for this time, in milliseconds. */
-const stalledMs = 10_000;
-
 /**
  * Admits as many streams as can get their first batch within `maxWaitMs`, at the current cost per stream.
  *
@@ -121,3 +70,54 @@ export class AdmissionRoom {
     return Math.min(maxPushbackMs, (this.#lastRetryMs - nowMs) * (0.5 + this.#random()));
   }
 }
+
+/** The admission of one stream, until its first batch is complete or the stream ends. */
+export interface AdmissionTicket {
+  /** Call after each write of the first batch. */
+  wrote(): void;
+  /** Call when the first batch is complete. */
+  done(): void;
+  /** Call when the stream ends, whether or not its first batch is complete. */
+  close(): void;
+}
+
+/** The result of asking for admission. */
+export type Entry =
+  | { readonly kind: "admitted"; readonly ticket: AdmissionTicket }
+  | { readonly kind: "full"; readonly pushbackMs: number };
+
+export interface RoomOptions {
+  /** Maximum time that an admitted stream should wait for its first batch, in milliseconds; 0 for no limit. */
+  readonly maxWaitMs: number;
+  /** Injectable clock, in milliseconds. Default performance.now. */
+  readonly nowMs?: (() => number) | undefined;
+  /** Returns a random number in [0, 1). Default Math.random. */
+  readonly random?: (() => number) | undefined;
+}
+
+/** Number of streams that are admitted whatever they cost, so that one slow reader cannot block all others. */
+const minTickets = 16;
+
+/**
+ * Assumed cost of a first batch before any was measured, in milliseconds. It is low on purpose: a client that retries
+ * too early is refused once more, but a client that retries too late has waited for nothing.
+ */
+const firstGuessMs = 5;
+
+/** Minimum cost of a first batch, in milliseconds. It bounds the number of waiting streams. */
+const minCostMs = 1;
+
+/**
+ * Maximum cost of a first batch, in milliseconds. Longer times measure a source that has not listed yet, or slow
+ * readers.
+ */
+const maxCostMs = 1_000;
+
+/** Weight of the newest measurement in the mean cost. */
+const newestShare = 0.1;
+
+/** Maximum pushback, in milliseconds. */
+const maxPushbackMs = 60_000;
+
+/** A ticket expires when its reader has read nothing for this time, in milliseconds. */
+const stalledMs = 10_000;

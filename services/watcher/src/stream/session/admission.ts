@@ -2,21 +2,6 @@ import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { AdmissionRoom, type AdmissionTicket } from "./admission-room.ts";
 
-/**
- * The first batch of a stream: the whole view of a node, the difference to a view that the node holds, or the whole
- * cluster, for a relay. Their costs differ by orders of magnitude, so each kind has a limit of its own.
- */
-export type Beginning = "whole" | "resumed" | "global";
-
-export interface AdmissionOptions {
-  readonly registry: Registry;
-  /**
-   * Maximum expected wait of a stream for its first batch, in milliseconds; 0 for no limit. Default 10 000, below the
-   * 30 s after which a client tries another replica.
-   */
-  readonly maxWaitMs?: number | undefined;
-}
-
 /** Admits streams that may wait for their first batch, and tells other clients when to retry. */
 export class Admission {
   readonly #rooms: Readonly<Record<Beginning, AdmissionRoom>>;
@@ -76,4 +61,19 @@ export class Admission {
     this.#pushback.observe({ view }, entry.pushbackMs / 1_000);
     throw retryLaterError(`${room.size} streams wait for their first batch`, entry.pushbackMs);
   }
+}
+
+/**
+ * The first batch of a stream: the whole view of a node, the difference to a view that the node holds, or the whole
+ * cluster, for a relay. Their costs differ by orders of magnitude, so each kind has a limit of its own.
+ */
+export type Beginning = "whole" | "resumed" | "global";
+
+export interface AdmissionOptions {
+  readonly registry: Registry;
+  /**
+   * Maximum expected wait of a stream for its first batch, in milliseconds; 0 for no limit. Default 10 000, below the
+   * 30 s after which a client tries another replica.
+   */
+  readonly maxWaitMs?: number | undefined;
 }

@@ -7,9 +7,6 @@ import type { PendingBatch } from "./pending-batches.ts";
 import type { Subscriber } from "./subscriber.ts";
 import type { Subscribers } from "./subscribers.ts";
 
-/** Maximum number of revisions that some node has not applied. */
-const size = 16_384;
-
 /**
  * Measures the time from when a change is stored until the last node that it concerns has applied it. Counts only nodes
  * that acknowledge.
@@ -103,6 +100,9 @@ export class Convergence implements DeliveryFollower {
     return lowest;
   }
 }
+
+/** Maximum number of revisions that some node has not applied. */
+const size = 16_384;
 
 /** Starts to measure the convergence of this store's changes. */
 export function observeConvergence(store: Store, subscribers: Subscribers, registry: Registry): void {

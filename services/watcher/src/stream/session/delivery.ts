@@ -1,6 +1,26 @@
 import type { ApplyTimings } from "./acknowledgement.ts";
 import type { PendingBatch } from "./pending-batches.ts";
 
+/**
+ * Observes the batches of all subscribers: metrics, traces and inspection implement it. The methods are called for each
+ * batch, so they must be O(1) and must not throw. Times are in milliseconds since 1970, with fractions.
+ */
+export interface DeliveryFollower {
+  /** A batch was written completely. */
+  sent?(recipient: Recipient, delivery: Delivery, nowMs: number): void;
+  /** The subscriber has received a batch. */
+  received?(recipient: Recipient, batch: PendingBatch): void;
+  /** The subscriber has applied a batch. It may report how long the stages took. */
+  applied?(recipient: Recipient, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void;
+  /** The subscriber could not apply a batch. */
+  failed?(recipient: Recipient, batch: PendingBatch, error: string): void;
+  /**
+   * The stream ended before the subscriber acknowledged a batch; for a subscriber that never acknowledges, before it
+   * received the batch.
+   */
+  lost?(recipient: Recipient, batch: PendingBatch): void;
+}
+
 /** The view that a stream carries: of one node, or of the whole cluster. */
 export type SubscriberKind = "local" | "global";
 
@@ -24,24 +44,4 @@ export interface Recipient {
   readonly sentRevision: number;
   readonly receivedRevision: number;
   readonly appliedRevision: number;
-}
-
-/**
- * Observes the batches of all subscribers. The methods are called for each batch, so they must be O(1) and must not
- * throw. Times are in milliseconds since 1970, with fractions.
- */
-export interface DeliveryFollower {
-  /** A batch was written completely. */
-  sent?(recipient: Recipient, delivery: Delivery, nowMs: number): void;
-  /** The subscriber has received a batch. */
-  received?(recipient: Recipient, batch: PendingBatch): void;
-  /** The subscriber has applied a batch. It may report how long the stages took. */
-  applied?(recipient: Recipient, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void;
-  /** The subscriber could not apply a batch. */
-  failed?(recipient: Recipient, batch: PendingBatch, error: string): void;
-  /**
-   * The stream ended before the subscriber acknowledged a batch; for a subscriber that never acknowledges, before it
-   * received the batch.
-   */
-  lost?(recipient: Recipient, batch: PendingBatch): void;
 }

@@ -1,11 +1,5 @@
 import type { Frame } from "../../items/frames.ts";
 
-/** Frames are joined up to this size, in bytes: a write costs more than a copy of this length. */
-const joinedBytes = 16 * 1024;
-
-/** A frame of at least this size is written alone, in bytes: many streams share it, and a copy would belong to one. */
-const largeFrameBytes = 4 * 1024;
-
 /**
  * Joins the frames of a batch into fewer writes.
  *
@@ -56,3 +50,9 @@ export class FrameJoiner {
     this.#writtenBytes = 0;
   }
 }
+
+/** Frames are joined up to this size, in bytes: a write costs more than a copy of this length. */
+const joinedBytes = 16 * 1024;
+
+/** A frame of at least this size is written alone, in bytes: many streams share it, and a copy would belong to one. */
+const largeFrameBytes = 4 * 1024;

@@ -21,18 +21,11 @@ import {
 import type { Subscribers } from "./subscribers.ts";
 import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
 
-export interface WatchContext {
-  readonly store: Store;
-  /** Limits the streams that wait for a first batch. Default no limit. */
-  readonly admission?: Admission | undefined;
-  readonly proxyNames: ProxyNames;
-  readonly subscribers: Subscribers;
-}
-
-/** Opens a Watch call from `peer` (see formatPeer). The caller closes it when the client disconnects. */
-export type OpenWatch<Request> = (context: WatchContext, peer: string, sink: WatchSink) => WatchStream<Request>;
-
-/** localv1.Sets.Watch. The caller may decode an acknowledgement itself. */
+/**
+ * Opens a call of localv1.Sets.Watch: registers a subscriber, and connects its decoded requests to a WatchStream.
+ * Called by makeFastWatch for gRPC over HTTP/2, and by watchOps for all other protocols. The caller may decode an
+ * acknowledgement itself.
+ */
 export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   { store, proxyNames, subscribers, admission },
   peer,
@@ -72,7 +65,18 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   return new WatchStream({ store, subscriber, sink, read, enter, openCount: () => subscribers.open.size });
 };
 
-/** globalv1.Sets.Watch. */
+export interface WatchContext {
+  readonly store: Store;
+  /** Limits the streams that wait for a first batch. Default no limit. */
+  readonly admission?: Admission | undefined;
+  readonly proxyNames: ProxyNames;
+  readonly subscribers: Subscribers;
+}
+
+/** Opens a Watch call from `peer` (see formatPeer). The caller closes it when the client disconnects. */
+export type OpenWatch<Request> = (context: WatchContext, peer: string, sink: WatchSink) => WatchStream<Request>;
+
+/** Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. */
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
   { store, proxyNames, subscribers, admission },
   peer,

@@ -1,18 +1,3 @@
-/** A batch that was sent and not acknowledged. */
-export interface PendingBatch {
-  /** The revision that the subscriber had before; 0 for a whole view. */
-  readonly after: number;
-  readonly revision: number;
-  /** In milliseconds since 1970, with fractions. */
-  readonly sentAtMs: number;
-}
-
-/** Maximum number for one subscriber: a subscriber that never acknowledges must not use more memory. */
-const maxPending = 128;
-
-/** Array elements per batch. */
-const width = 3;
-
 /**
  * The batches of one subscriber that wait for an acknowledgement, oldest first, and how many of them it has received.
  *
@@ -98,3 +83,18 @@ export class PendingBatches {
     if (isReceived) this.#receivedCount = Math.max(1, this.#receivedCount);
   }
 }
+
+/** A batch that was sent and not acknowledged. */
+export interface PendingBatch {
+  /** The revision that the subscriber had before; 0 for a whole view. */
+  readonly after: number;
+  readonly revision: number;
+  /** In milliseconds since 1970, with fractions. */
+  readonly sentAtMs: number;
+}
+
+/** Maximum number for one subscriber: a subscriber that never acknowledges must not use more memory. */
+const maxPending = 128;
+
+/** Array elements per batch. */
+const width = 3;

@@ -1,40 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { SubscriberKind } from "./delivery.ts";
 
-/** The state of a subscriber that metrics count. */
-interface SubscriberState {
-  readonly failure: unknown;
-  readonly unappliedSinceMs: number | undefined;
-}
-
-export interface StreamMetrics {
-  readonly subscribers: Gauge<"kind">;
-  readonly sent: Readonly<Record<SubscriberKind, Tally>>;
-  readonly applySeconds: Histogram;
-  readonly applyFailures: Counter;
-}
-
-/** Sent batches and their bytes. Cheaper than a counter with labels, which is set when metrics are collected. */
-export class Tally {
-  #batches = 0;
-  #bytes = 0;
-
-  add(byteCount: number): void {
-    this.#batches += 1;
-    this.#bytes += byteCount;
-  }
-
-  get batches(): number {
-    return this.#batches;
-  }
-
-  get bytes(): number {
-    return this.#bytes;
-  }
-}
-
-const kinds = ["local", "global"] as const satisfies SubscriberKind[];
-
 /** `open` returns the open streams, at each scrape. */
 export function makeStreamMetrics(registry: Registry, open: () => Iterable<SubscriberState>): StreamMetrics {
   const registers = [registry];
@@ -104,6 +70,40 @@ export function makeStreamMetrics(registry: Registry, open: () => Iterable<Subsc
     }),
   };
 }
+
+/** The state of a subscriber that metrics count. */
+interface SubscriberState {
+  readonly failure: unknown;
+  readonly unappliedSinceMs: number | undefined;
+}
+
+export interface StreamMetrics {
+  readonly subscribers: Gauge<"kind">;
+  readonly sent: Readonly<Record<SubscriberKind, Tally>>;
+  readonly applySeconds: Histogram;
+  readonly applyFailures: Counter;
+}
+
+/** Sent batches and their bytes. Cheaper than a counter with labels, which is set when metrics are collected. */
+export class Tally {
+  #batches = 0;
+  #bytes = 0;
+
+  add(byteCount: number): void {
+    this.#batches += 1;
+    this.#bytes += byteCount;
+  }
+
+  get batches(): number {
+    return this.#batches;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+}
+
+const kinds = ["local", "global"] as const satisfies SubscriberKind[];
 
 function count<T>(items: Iterable<T>, holds: (item: T) => boolean): number {
   let found = 0;

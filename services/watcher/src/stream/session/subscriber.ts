@@ -8,22 +8,6 @@ import { roundsOf } from "./rounds.ts";
 import type { StreamMetrics } from "./stream-metrics.ts";
 import { Subscription } from "./subscription.ts";
 
-interface SubscriberOptions {
-  readonly id: number;
-  readonly kind: SubscriberKind;
-  /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" if there is none (a unix socket, this process). */
-  readonly peer: string;
-  readonly store: Store;
-  readonly metrics: StreamMetrics;
-  readonly followers: readonly DeliveryFollower[];
-  /** Milliseconds since 1970, with fractions. */
-  readonly now: () => number;
-  readonly close: () => void;
-}
-
-const maxNameLength = 100;
-const maxErrorLength = 1_000;
-
 /**
  * The state of one open stream: its request, and the revisions that were sent, received and applied.
  *
@@ -222,3 +206,19 @@ export class Subscriber implements Recipient {
     );
   }
 }
+
+interface SubscriberOptions {
+  readonly id: number;
+  readonly kind: SubscriberKind;
+  /** *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`, or "" if there is none (a unix socket, this process). */
+  readonly peer: string;
+  readonly store: Store;
+  readonly metrics: StreamMetrics;
+  readonly followers: readonly DeliveryFollower[];
+  /** Milliseconds since 1970, with fractions. */
+  readonly now: () => number;
+  readonly close: () => void;
+}
+
+const maxNameLength = 100;
+const maxErrorLength = 1_000;

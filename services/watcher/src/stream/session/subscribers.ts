@@ -6,7 +6,7 @@ import { makeStreamMetrics, type StreamMetrics } from "./stream-metrics.ts";
 import { Subscriber } from "./subscriber.ts";
 
 /**
- * The subscribers of all open streams.
+ * The subscribers of all open streams, and the followers that observe their batches.
  *
  * *Bound:* one entry for each stream.
  */

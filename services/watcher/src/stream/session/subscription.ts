@@ -4,23 +4,9 @@ import { diffItems } from "../delta/diff-items.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
 import type { Rank } from "./turns.ts";
 
-/** The answer to one request of a subscriber. */
-export interface Batch {
-  readonly changes: Changes;
-  /** "begin" for a view that the subscriber did not have, "update" for a change of it. */
-  readonly rank: Rank;
-  readonly snapshot: Snapshot;
-  /** The snapshot that the subscriber had before; undefined for a view that it did not have. */
-  readonly before: Snapshot | undefined;
-  /**
-   * When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. They may
-   * be encoded later.
-   */
-  readonly computedAtMs: number;
-}
-
 /**
- * The view that one subscriber was last sent.
+ * The view that one subscriber was last sent, and the source of its next batch. Subscriber adds the reports of
+ * the client.
  *
  * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
  * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the
@@ -73,4 +59,19 @@ export class Subscription {
     if (this.#projection === projection) return projection.between(this.#snapshot, snapshot);
     return diffItems(this.#projection.items(this.#snapshot), projection.items(snapshot), projection.order);
   }
+}
+
+/** The answer to one request of a subscriber. */
+export interface Batch {
+  readonly changes: Changes;
+  /** "begin" for a view that the subscriber did not have, "update" for a change of it. */
+  readonly rank: Rank;
+  readonly snapshot: Snapshot;
+  /** The snapshot that the subscriber had before; undefined for a view that it did not have. */
+  readonly before: Snapshot | undefined;
+  /**
+   * When the changes were computed, in milliseconds since 1970, with fractions; 0 while no revision is traced. They may
+   * be encoded later.
+   */
+  readonly computedAtMs: number;
 }

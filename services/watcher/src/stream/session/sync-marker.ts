@@ -8,17 +8,6 @@ import { ackIntervalFor } from "./acknowledgement.ts";
 import { markerTraces } from "./marker-traces.ts";
 import type { Batch } from "./subscription.ts";
 
-/** Maximum number of trigger times in a marker. */
-const maxTriggers = 100;
-
-const plainMarker = new Marker(syncFrame());
-
-interface MarkerContext {
-  readonly batch: Batch;
-  readonly store: Store;
-  readonly openCount: number;
-}
-
 /**
  * Returns the sync marker of a batch; for a subscriber that is not extended, the empty one of KPNG. `openCount` is the
  * number of open streams.
@@ -32,6 +21,17 @@ export function syncMarker(batch: Batch, store: Store, toExtended: boolean, open
   // The traces in the marker of a first batch depend on the current time.
   if (before === undefined && snapshot.traces.length > 0) return makeMarker(context);
   return sharedMarker(before ?? emptySnapshot, snapshot, context);
+}
+
+/** Maximum number of trigger times in a marker. */
+const maxTriggers = 100;
+
+const plainMarker = new Marker(syncFrame());
+
+interface MarkerContext {
+  readonly batch: Batch;
+  readonly store: Store;
+  readonly openCount: number;
 }
 
 const sharedMarker = between((_before, _snapshot, context: MarkerContext) => makeMarker(context));

@@ -1,15 +1,3 @@
-/** Maximum time of continuous work before the event loop turns, in milliseconds. */
-const sliceMs = 10;
-
-/**
- * Priorities, highest first: changes for subscribers that have their view, the next round of changes (see Rounds),
- * subscribers that resume, the rest of a whole view in progress, the start of another whole view.
- *
- * New subscribers cost most. They delay no other subscriber, and their views are completed one after the other.
- */
-const ranks = ["update", "round", "resume", "continue", "begin"] as const;
-export type Rank = (typeof ranks)[number];
-
 /**
  * Schedules the work of all subscribers on the one thread: by rank, within a rank in the order of the calls, and with a
  * turn of the event loop after each 10 ms.
@@ -97,6 +85,18 @@ export class Turns {
     });
   }
 }
+
+/** Maximum time of continuous work before the event loop turns, in milliseconds. */
+const sliceMs = 10;
+
+/**
+ * Priorities, highest first: changes for subscribers that have their view, the next round of changes (see Rounds),
+ * subscribers that resume, the rest of a whole view in progress, the start of another whole view.
+ *
+ * New subscribers cost most. They delay no other subscriber, and their views are completed one after the other.
+ */
+const ranks = ["update", "round", "resume", "continue", "begin"] as const;
+export type Rank = (typeof ranks)[number];
 
 /** A FIFO queue with amortized constant time for both operations. */
 class Queue<T> {

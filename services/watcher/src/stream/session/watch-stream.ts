@@ -11,57 +11,6 @@ import type { Batch } from "./subscription.ts";
 import { syncMarker } from "./sync-marker.ts";
 import { turns } from "./turns.ts";
 
-/** A decoded request of a Watch call. */
-export interface Wanted {
-  readonly projection: Projection;
-  /** Computes the first batch instead of Reset and the whole view; undefined for a subscriber that holds nothing. */
-  readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
-  readonly isExtended: boolean;
-  /** Number of requested batches, from 1. */
-  readonly count: number;
-  /** Revision of the last batch that was received; undefined if the client received everything sent so far. */
-  readonly received: number | undefined;
-}
-
-/** The output of a stream. No method is called after `end`. */
-export interface WatchSink {
-  /** Takes one or more whole frames; false if the caller should wait for {@link WatchStream.drained}. */
-  write(frames: Frame): boolean;
-  /** The stream can take a request again after it was full. */
-  room(): void;
-  /** The stream is over. `error` is the reason, unless the client knows it. */
-  end(error?: ConnectError): void;
-}
-
-export interface WatchStreamOptions<Request> {
-  readonly store: Store;
-  readonly subscriber: Subscriber;
-  readonly sink: WatchSink;
-  /** Decodes a request; undefined for one that requests no batch. Errors: ConnectError. */
-  readonly read: (request: Request) => Wanted | undefined;
-  /** Admits the stream before its first batch. Errors: ConnectError. */
-  readonly enter: (wanted: Wanted) => AdmissionTicket | undefined;
-  /** Returns the number of open streams. */
-  readonly openCount: () => number;
-}
-
-/** Cap on outstanding batches; beyond it, the stream takes no more requests. */
-const maxCredits = 10_000;
-
-/**
- * The state of a stream.
- *
- * | State | Meaning | Next |
- * |---|---|---|
- * | `idle` | no batch is requested, or the sink must drain first | `waiting`, `due` |
- * | `waiting` | a batch is requested, and the snapshot has not changed | `due`; `idle` for another request |
- * | `due` | waits for its turn to compute a batch | `writing`; `waiting` if the batch is empty |
- * | `writing` | writes a batch | `blocked`, `idle` |
- * | `blocked` | the sink is full in the middle of a batch | `writing` |
- * | `over` | closed or ended | |
- */
-type State = "idle" | "waiting" | "due" | "writing" | "blocked" | "over";
-
 /**
  * One Watch call: one batch for each one requested, as soon as the view changes. The proto file documents the order of
  * messages.
@@ -347,3 +296,54 @@ export class WatchStream<Request> {
     this.#joiner.reset();
   }
 }
+
+/** A decoded request of a Watch call. */
+export interface Wanted {
+  readonly projection: Projection;
+  /** Computes the first batch instead of Reset and the whole view; undefined for a subscriber that holds nothing. */
+  readonly resume?: ((snapshot: Snapshot) => Changes) | undefined;
+  readonly isExtended: boolean;
+  /** Number of requested batches, from 1. */
+  readonly count: number;
+  /** Revision of the last batch that was received; undefined if the client received everything sent so far. */
+  readonly received: number | undefined;
+}
+
+/** The output of a stream. No method is called after `end`. */
+export interface WatchSink {
+  /** Takes one or more whole frames; false if the caller should wait for {@link WatchStream.drained}. */
+  write(frames: Frame): boolean;
+  /** The stream can take a request again after it was full. */
+  room(): void;
+  /** The stream is over. `error` is the reason, unless the client knows it. */
+  end(error?: ConnectError): void;
+}
+
+export interface WatchStreamOptions<Request> {
+  readonly store: Store;
+  readonly subscriber: Subscriber;
+  readonly sink: WatchSink;
+  /** Decodes a request; undefined for one that requests no batch. Errors: ConnectError. */
+  readonly read: (request: Request) => Wanted | undefined;
+  /** Admits the stream before its first batch. Errors: ConnectError. */
+  readonly enter: (wanted: Wanted) => AdmissionTicket | undefined;
+  /** Returns the number of open streams. */
+  readonly openCount: () => number;
+}
+
+/** Cap on outstanding batches; beyond it, the stream takes no more requests. */
+const maxCredits = 10_000;
+
+/**
+ * The state of a stream.
+ *
+ * | State | Meaning | Next |
+ * |---|---|---|
+ * | `idle` | no batch is requested, or the sink must drain first | `waiting`, `due` |
+ * | `waiting` | a batch is requested, and the snapshot has not changed | `due`; `idle` for another request |
+ * | `due` | waits for its turn to compute a batch | `writing`; `waiting` if the batch is empty |
+ * | `writing` | writes a batch | `blocked`, `idle` |
+ * | `blocked` | the sink is full in the middle of a batch | `writing` |
+ * | `over` | closed or ended | |
+ */
+type State = "idle" | "waiting" | "due" | "writing" | "blocked" | "over";
