@@ -71,13 +71,14 @@ function randomService(random: () => number, number: number): ServiceView {
   const ports = randomPorts(random, number, type !== "ClusterIP" && chance(0.8));
   const isDualStack = chance(0.7);
   const balanced = type === "LoadBalancer" ? [`198.51.100.${10 + number}`, `2001:db8:100::${10 + number}`] : undefined;
-  const bound = chance(0.15) ? ["198.51.100.99", "2001:db8:100::99"] : [];
+  // One Service alone: iptables tries the next Service where the owner of a frontend has no endpoint for a sender.
+  const bound = number === 0 && chance(0.5) ? ["198.51.100.99", "2001:db8:100::99"] : [];
   const parts = service(`ns/s${number}`, {
     type,
     isHeadless: chance(0.03),
     ips: isDualStack ? [`10.96.0.${10 + number}`, `fd00:96::${10 + number}`] : [`10.96.0.${10 + number}`],
     externalIPs: chance(0.3) ? [`203.0.113.${10 + number}`, `2001:db8:e::${10 + number}`, ...bound] : [],
-    ...(balanced === undefined ? {} : { loadBalancerIPs: [...balanced, ...(chance(0.1) ? bound : [])] }),
+    ...(balanced === undefined ? {} : { loadBalancerIPs: [...balanced, ...(chance(0.5) ? bound : [])] }),
     ports,
     internalTrafficPolicy: pick("Cluster", "Local"),
     externalTrafficPolicy,

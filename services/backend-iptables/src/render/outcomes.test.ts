@@ -1,0 +1,31 @@
+import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
+import { trace } from "@kpng/packet-tracer/trace.ts";
+import { outcomes } from "@kpng/service-plan/outcomes.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
+import { indexPlans } from "@kpng/service-plan/planned-node.ts";
+import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
+import { onRandomStates } from "@kpng/service-plan/testing/random-views.ts";
+import { expect, test } from "vitest";
+import { rulesText } from "../testing/rules-text.ts";
+import { chainNames } from "./chain-names.ts";
+import { makeRenderOptions } from "./make-render-options.ts";
+
+test("the rules do with every packet what the plan says", () => {
+  let count = 0;
+  onRandomStates(250, (state, family) => {
+    const { view, localAddresses } = state;
+    const settings = { ...state.settings, names: chainNames("KPNG-"), masqueradeBit: 14 };
+    const options = makeRenderOptions(settings, family, { node: view.node, localAddresses, isConntrackLiberal: false });
+    const plans = [...view.services.values()].map((service) => planService(service, options.node));
+    const localCIDRs = [family === "v4" ? "127.0.0.0/8" : "::1/128", ...localAddresses[family]];
+    const planned = indexPlans(options.node, localCIDRs, plans);
+    const ruleset = parseRuleset(rulesText(plans, options));
+    const links = { localCIDRs, outInterface: () => "eth0" };
+    for (const packet of packetsTo(planned, state)) {
+      count++;
+      const name = JSON.stringify(packet);
+      expect(new Set(outcomes(planned, packet)), name).toEqual(new Set(trace(ruleset, links, packet)));
+    }
+  });
+  expect(count).toBeGreaterThan(5_000);
+});

@@ -1,0 +1,108 @@
+import { isIn } from "@kpng/model/cidr.ts";
+import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
+import type { Protocol } from "@kpng/model/service.ts";
+import { frontendId } from "./frontend-claims.ts";
+import { isLoopback } from "./node-port-addresses.ts";
+import type { PlannedFrontend, PlannedNode } from "./planned-node.ts";
+import type { AllowedSources, Frontend, NodePlan, PodTraffic, Route, Sender } from "./service-plan.ts";
+
+/**
+ * Returns every possible outcome of a packet by the plans of a node, each once, as kube-proxy's iptables mode would
+ * produce it.
+ *
+ * The order of precedence: a Service's address, a node port, a port for health checks. A packet that no plan is about
+ * is untouched.
+ *
+ * Pure; O(endpoints of the frontend).
+ */
+export function outcomes(planned: PlannedNode, packet: FirstPacket): readonly PacketOutcome[] {
+  const { frontends, healthCheckPorts, node } = planned;
+  const { destination, port } = packet;
+  const protocol = packet.protocol.toUpperCase() as Protocol;
+  const byAddress = frontends.get(frontendId({ address: destination, protocol, port }));
+  if (byAddress !== undefined) return frontendOutcomes(byAddress, planned, packet);
+  if (!isLocal(destination, planned)) return [{ kind: "untouched" }];
+  const byNodePort = frontends.get(frontendId({ address: undefined, protocol, port }));
+  if (byNodePort !== undefined) {
+    if (servesNodePorts(destination, node)) return frontendOutcomes(byNodePort, planned, packet);
+    // Only table nat is limited to the addresses for node ports.
+    return [verdict(byNodePort.frontend.routes.outside)];
+  }
+  const isHealthCheck = packet.protocol === "tcp" && healthCheckPorts.has(port);
+  return [isHealthCheck ? { kind: "untouched", isAccepted: true } : { kind: "untouched" }];
+}
+
+/** Returns the kind of a packet's sender; see {@link Sender}. */
+export function senderOf(
+  { source, inInterface }: Pick<FirstPacket, "source" | "inInterface">,
+  { node, localCIDRs }: Pick<PlannedNode, "node" | "localCIDRs">,
+): Sender {
+  if (node.podTraffic !== undefined && isPodTraffic(node.podTraffic, source, inInterface)) return "pod";
+  return localCIDRs.some((cidr) => isIn(source, cidr)) ? "node" : "outside";
+}
+
+function isPodTraffic(traffic: PodTraffic, source: string, inInterface: string | undefined): boolean {
+  switch (traffic.kind) {
+    case "source":
+      return isIn(source, traffic.cidr);
+    case "interface":
+      return inInterface === traffic.name;
+    case "interfacePrefix":
+      return inInterface?.startsWith(traffic.prefix) === true;
+  }
+}
+
+function frontendOutcomes(planned: PlannedFrontend, node: PlannedNode, packet: FirstPacket): readonly PacketOutcome[] {
+  const { frontend } = planned;
+  const { sources, routes } = frontend;
+  const isServed = [routes.pod, routes.node, routes.outside].some(({ kind }) => kind === "balance");
+  if (isServed && sources !== undefined && !isAllowed(packet.source, sources)) return [{ kind: "dropped" }];
+  const route = routes[senderOf(packet, node)];
+  if (route.kind === "balance") return endpointOutcomes(planned, route, node, packet);
+  return [meetsVerdict(frontend, node, packet) ? verdict(route) : { kind: "untouched" }];
+}
+
+function isAllowed(source: string, { ranges, ownAddresses }: AllowedSources): boolean {
+  return ownAddresses.includes(source) || ranges.some((range) => isIn(source, range));
+}
+
+function verdict(route: Route): PacketOutcome {
+  if (route.kind === "balance") return { kind: "untouched" };
+  return { kind: route.kind === "refuse" ? "refused" : "dropped" };
+}
+
+/**
+ * True if a packet passes the rules that refuse and drop. The rules of external addresses are not in OUTPUT: a packet
+ * of the node to another machine may still reach a load balancer. The rules of cluster IPs are not in INPUT.
+ */
+function meetsVerdict({ kind }: Frontend, node: PlannedNode, { destination, inInterface }: FirstPacket): boolean {
+  const isFromNode = inInterface === undefined;
+  return kind === "clusterIP" ? isFromNode || !isLocal(destination, node) : !isFromNode || isLocal(destination, node);
+}
+
+function endpointOutcomes(
+  { service, port }: PlannedFrontend,
+  route: Extract<Route, { kind: "balance" }>,
+  node: PlannedNode,
+  { source, inInterface }: FirstPacket,
+): readonly PacketOutcome[] {
+  const reached = port.sets[route.set].map((endpoint) => {
+    const isHairpin = endpoint.address === source && service.hairpin.includes(source);
+    // A packet that is delivered on the node does not pass POSTROUTING, which masquerades.
+    const isDelivered = inInterface !== undefined && isLocal(endpoint.address, node);
+    return { kind: "to", ...endpoint, isMasqueraded: !isDelivered && (route.isMasqueraded || isHairpin) } as const;
+  });
+  const { affinitySeconds } = port;
+  return affinitySeconds === undefined
+    ? reached
+    : reached.flatMap((outcome) => [outcome, { ...outcome, affinitySeconds }]);
+}
+
+function servesNodePorts(address: string, { nodePortAddresses, isLoopbackNodePorts }: NodePlan): boolean {
+  if (nodePortAddresses !== "all") return nodePortAddresses.includes(address);
+  return !isLoopback(address) || isLoopbackNodePorts;
+}
+
+function isLocal(address: string, { localCIDRs }: Pick<PlannedNode, "localCIDRs">): boolean {
+  return localCIDRs.some((cidr) => isIn(address, cidr));
+}
