@@ -81,4 +81,50 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
       await source.until("the later one", (sink) => sink.slices.includes(`default/many/later-${usesWatchList}`));
     });
   }
+
+  test("a slice is deleted when it gains the headless label, and restored when it loses the label", async () => {
+    const { api, kubeconfig } = cluster();
+    const source = start({ kubeconfig: kubeconfig("admin") });
+    await source.untilReady();
+    await createSlice(api, { name: "labelled", service: "labelled", addresses: ["10.1.0.1"] });
+    const isServed = ({ slices }: { readonly slices: readonly string[] }): boolean =>
+      slices.includes("default/labelled/labelled");
+    await source.until("the slice is served", isServed);
+    const path = `${slicesPath()}/labelled`;
+    await api.patch(path, { metadata: { labels: { "service.kubernetes.io/headless": "" } } });
+    await source.until("the slice is deleted", (sink) => !isServed(sink));
+    await api.patch(path, { metadata: { labels: { "service.kubernetes.io/headless": null } } });
+    await source.until("the slice is restored", isServed);
+    await api.delete(path);
+  });
+
+  test("endpoints of a headless Service are kept if the Service has a proxy name, and ignored otherwise", async () => {
+    const { api, kubeconfig } = cluster();
+    const source = start({ kubeconfig: kubeconfig("admin") });
+    await source.untilReady();
+    const path = "/api/v1/namespaces/default/services";
+    for (const [name, labels] of [
+      ["plain-headless", {}],
+      ["owned-headless", { "service.kubernetes.io/service-proxy-name": "allip" }],
+    ] as const) {
+      const metadata = { name, namespace: "default", labels };
+      await api.create(path, {
+        apiVersion: "v1",
+        kind: "Service",
+        metadata,
+        spec: { clusterIP: "None", selector: { app: "headless" } },
+      });
+    }
+    await createPod(api, { name: "headless-1", app: "headless", node: "node-1", ip: "10.244.0.9" });
+    await source.until(
+      "the endpoint for the program",
+      (sink) => sink.addressesOf("default/owned-headless").length === 1,
+    );
+    await source.until("the slice without a proxy name is skipped", () =>
+      source.lines.some((line) => line.msg === "object skipped" && /plain-headless/.test(String(line.object))),
+    );
+    assert.deepEqual(source.sink.addressesOf("default/plain-headless"), []);
+    await api.delete("/api/v1/namespaces/default/pods/headless-1");
+    for (const name of ["plain-headless", "owned-headless"]) await api.delete(`${path}/${name}`);
+  });
 });

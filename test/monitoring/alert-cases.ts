@@ -49,6 +49,7 @@ export const alertCases: readonly AlertCase[] = [
     fires: { [`kpng_source_bad_objects_total{${on},kind="services"}`]: "0x20 1x60" },
     silent: {
       [`kpng_source_bad_objects_total{${on},kind="services"}`]: "7x60",
+      [`kpng_source_bad_parts_total{${on},kind="services"}`]: "7x60",
       [`kpng_source_errors_total{${on}}`]: "0x60",
     },
   },

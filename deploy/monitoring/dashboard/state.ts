@@ -71,10 +71,11 @@ export const state: Row = {
     },
     {
       title: "Bad input",
-      description: "Objects and files that could not be decoded.",
+      description: "Objects, parts of objects and files that could not be decoded.",
       unit: "ops",
       queries: [
         { expr: rate("kpng_source_bad_objects_total", watcher), legend: "{{instance}} {{kind}}" },
+        { expr: rate("kpng_source_bad_parts_total", watcher), legend: "{{instance}} parts of {{kind}}" },
         { expr: rate("kpng_source_errors_total", watcher), legend: "{{instance}} {{source}}" },
         { expr: rate("kpng_source_loads_total", watcher, ',result="bad"'), legend: "{{instance}} readings of files" },
       ],

@@ -146,7 +146,12 @@ const table: readonly { name: string; object: unknown; is: Partial<Service> }[] 
 
 for (const { name, object, is } of table) {
   test(`Service: ${name}`, () => {
-    assert.deepEqual(decodeService(object, options), { kind: "ok", value: { ...plain, ...is }, notes: [] });
+    assert.deepEqual(decodeService(object, options), {
+      kind: "ok",
+      value: { ...plain, ...is },
+      notes: [],
+      skipped: [],
+    });
   });
 }
 
@@ -186,72 +191,6 @@ const badTable: readonly { name: string; object: unknown; at: string; says: RegE
     says: /not a valid name/,
   },
   {
-    name: "an unknown type",
-    object: object({ spec: { type: "Ingress" } }),
-    at: "spec.type",
-    says: /"Ingress" is not one of/,
-  },
-  {
-    name: "an invalid cluster IP",
-    object: object({ spec: { clusterIPs: ["10.0.0.1", "10.0.0"] } }),
-    at: "spec.clusterIPs[1]",
-    says: /"10.0.0" is not an IP address/,
-  },
-  {
-    name: "an invalid external IP",
-    object: object({ spec: { externalIPs: ["fe80::1%eth0"] } }),
-    at: "spec.externalIPs[0]",
-    says: /not an IP address/,
-  },
-  {
-    name: "an invalid ingress IP",
-    object: object({ status: { loadBalancer: { ingress: [{ ip: "x" }] } } }),
-    at: "status.loadBalancer.ingress[0].ip",
-    says: /"x" is not an IP address/,
-  },
-  {
-    name: "an invalid source range",
-    object: object({ spec: { loadBalancerSourceRanges: ["10.0.0.0/33"] } }),
-    at: "spec.loadBalancerSourceRanges[0]",
-    says: /"10.0.0.0\/33" is not a CIDR/,
-  },
-  {
-    name: "port 0",
-    object: object({ spec: { ports: [{ port: 0 }] } }),
-    at: "spec.ports[0].port",
-    says: /0 is not an integer from 1 to 65535/,
-  },
-  {
-    name: "a fractional port",
-    object: object({ spec: { ports: [{ port: 80.5 }] } }),
-    at: "spec.ports[0].port",
-    says: /80.5 is not an integer/,
-  },
-  {
-    name: "a node port out of range",
-    object: object({ spec: { ports: [{ port: 1, nodePort: 65_536 }] } }),
-    at: "spec.ports[0].nodePort",
-    says: /65536/,
-  },
-  {
-    name: "a target port in quotes",
-    object: object({ spec: { ports: [{ port: 1, targetPort: "8080" }] } }),
-    at: "spec.ports[0].targetPort",
-    says: /"8080" is neither/,
-  },
-  {
-    name: "an unknown protocol",
-    object: object({ spec: { ports: [{ port: 1, protocol: "ICMP" }] } }),
-    at: "spec.ports[0].protocol",
-    says: /TCP, UDP, SCTP/,
-  },
-  {
-    name: "an affinity timeout of 0",
-    object: object({ spec: { sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } } }),
-    at: "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
-    says: /from 1 to 86400/,
-  },
-  {
     name: "ports that are not a list",
     object: object({ spec: { ports: { port: 80 } } }),
     at: "spec.ports",
@@ -265,6 +204,136 @@ for (const { name, object, at, says } of badTable) {
     assert.equal(decoded.kind, "bad");
     assert.equal(showPath(decoded.path), at);
     assert.match(decoded.problem, says);
+  });
+}
+
+const partTable: readonly {
+  name: string;
+  object: unknown;
+  at: string;
+  says: RegExp;
+  is: Partial<Service>;
+}[] = [
+  {
+    name: "an unknown type",
+    object: object({ spec: { type: "Ingress" } }),
+    at: "spec.type",
+    says: /"Ingress" is not one of/,
+    is: {},
+  },
+  {
+    name: "an invalid cluster IP",
+    object: object({ spec: { clusterIPs: ["10.0.0.1", "10.0.0"] } }),
+    at: "spec.clusterIPs[1]",
+    says: /"10.0.0" is not an IP address/,
+    is: { clusterIPs: { v4: ["10.0.0.1"], v6: [] } },
+  },
+  {
+    name: "an invalid external IP",
+    object: object({ spec: { externalIPs: ["fe80::1%eth0", "192.0.2.1"] } }),
+    at: "spec.externalIPs[0]",
+    says: /not an IP address/,
+    is: { externalIPs: { v4: ["192.0.2.1"], v6: [] } },
+  },
+  {
+    name: "an invalid ingress IP",
+    object: object({ status: { loadBalancer: { ingress: [{ ip: "x" }, { ip: "192.0.2.1" }] } } }),
+    at: "status.loadBalancer.ingress[0].ip",
+    says: /"x" is not an IP address/,
+    is: { loadBalancerIPs: { v4: ["192.0.2.1"], v6: [] } },
+  },
+  {
+    name: "an invalid source range",
+    object: object({ spec: { loadBalancerSourceRanges: ["10.0.0.0/33", "10.0.0.0/8"] } }),
+    at: "spec.loadBalancerSourceRanges[0]",
+    says: /"10.0.0.0\/33" is not a CIDR/,
+    is: { ipFilters: [{ sourceRanges: ["10.0.0.0/8"] }] },
+  },
+  {
+    name: "port 0",
+    object: object({ spec: { ports: [{ port: 0 }] } }),
+    at: "spec.ports[0].port",
+    says: /0 is not an integer from 1 to 65535/,
+    is: {},
+  },
+  {
+    name: "a fractional port",
+    object: object({ spec: { ports: [{ port: 80.5 }] } }),
+    at: "spec.ports[0].port",
+    says: /80.5 is not an integer/,
+    is: {},
+  },
+  {
+    name: "a node port out of range",
+    object: object({ spec: { ports: [{ port: 1, nodePort: 65_536 }] } }),
+    at: "spec.ports[0].nodePort",
+    says: /65536/,
+    is: { ports: [{ name: "", protocol: "TCP", port: 1, nodePort: 0, targetPort: 1 }] },
+  },
+  {
+    name: "a target port in quotes",
+    object: object({ spec: { ports: [{ port: 1, targetPort: "8080" }] } }),
+    at: "spec.ports[0].targetPort",
+    says: /"8080" is neither/,
+    is: { ports: [{ name: "", protocol: "TCP", port: 1, nodePort: 0, targetPort: 1 }] },
+  },
+  {
+    name: "an unknown protocol",
+    object: object({
+      spec: {
+        ports: [
+          { port: 1, protocol: "QUIC" },
+          { name: "b", port: 2 },
+        ],
+      },
+    }),
+    at: "spec.ports[0].protocol",
+    says: /TCP, UDP, SCTP/,
+    is: { ports: [{ name: "b", protocol: "TCP", port: 2, nodePort: 0, targetPort: 2 }] },
+  },
+  {
+    name: "an affinity timeout of 0",
+    object: object({
+      spec: { sessionAffinity: "ClientIP", sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } },
+    }),
+    at: "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+    says: /from 1 to 86400/,
+    is: { clientIPAffinitySeconds: 10_800 },
+  },
+  {
+    name: "an address with a leading zero",
+    object: object({ spec: { externalIPs: ["010.1.2.3", "192.0.2.1"] } }),
+    at: "spec.externalIPs[0]",
+    says: /"010.1.2.3" is not an IP address/,
+    is: { externalIPs: { v4: ["192.0.2.1"], v6: [] } },
+  },
+];
+
+for (const { name, object, at, says, is } of partTable) {
+  test(`Service: ${name} is skipped alone, and the problem names the field`, () => {
+    const decoded = decodeService(object, options);
+    assert.equal(decoded.kind, "ok");
+    assert.deepEqual(decoded.value, { ...plain, ...is });
+    const [first, ...others] = decoded.skipped;
+    assert.deepEqual(others, []);
+    assert.equal(showPath(first?.path ?? []), at);
+    assert.match(first?.problem ?? "", says);
+  });
+}
+
+const ingress = [{ ip: "192.0.2.1" }, { ip: "2001:db8::1" }];
+const rangeTable = [
+  { ranges: ["10.0.0.0/33"], left: { v4: [], v6: [] } },
+  { ranges: ["10.0.0.0/33", "10.0.0.0/8"], left: { v4: ["192.0.2.1"], v6: [] } },
+  { ranges: ["fd00::/129", "fd00::/8"], left: { v4: [], v6: ["2001:db8::1"] } },
+  { ranges: ["10.0.0.0/8"], left: { v4: ["192.0.2.1"], v6: ["2001:db8::1"] } },
+];
+for (const { ranges, left } of rangeTable) {
+  test(`Service: with source ranges ${ranges}, no load-balancer IP is open because a range was skipped`, () => {
+    const spec = { loadBalancerSourceRanges: ranges };
+    const decoded = decodeService(object({ spec, status: { loadBalancer: { ingress } } }), options);
+    assert.equal(decoded.kind, "ok");
+    assert.deepEqual(decoded.value.loadBalancerIPs, left);
   });
 }
 

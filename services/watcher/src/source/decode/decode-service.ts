@@ -1,7 +1,8 @@
+import type { AddressSet } from "@kpng/model/address.ts";
 import type { Service, ServicePort } from "@kpng/model/service.ts";
 import { z } from "zod";
 import type { DecodeOptions } from "./decode-options.ts";
-import { bad, type Decoded, ok, show } from "./decoded.ts";
+import { type Decoded, type FieldProblem, ok, show } from "./decoded.ts";
 import {
   addressField,
   affinitySecondsField,
@@ -15,19 +16,24 @@ import {
   wordField,
 } from "./fields.ts";
 import { metadataShape } from "./metadata.ts";
+import { parseParts } from "./parse-parts.ts";
 
 /**
  * Decodes a core/v1 Service from the API server or a manifest. Absent fields get the API server's defaults.
  *
- * Pure. "bad" names the first invalid field. It never returns "skip": ExternalName and headless Services are accepted.
+ * Like kube-proxy, skips invalid parts and keeps the rest. If a range of clients is invalid, the load-balancer IPs of a
+ * family without any other range are skipped, too, because they would be open to every client.
+ *
+ * Pure. "bad" names the first problem that is not in one of the {@link serviceParts}. It never returns "skip":
+ * ExternalName and headless Services are accepted.
  */
 export function decodeService(object: unknown, options: DecodeOptions): Decoded<Service> {
-  const parsed = serviceShape.safeParse(object);
-  if (!parsed.success) return bad(parsed.error);
+  const parsed = parseParts(serviceShape, serviceParts, object);
+  if (parsed.kind === "bad") return parsed;
   const { metadata, status } = parsed.data;
   const spec = parsed.data.spec ?? {};
   const clusterIPs = spec.clusterIPs?.length ? spec.clusterIPs : [spec.clusterIP ?? ""];
-  return ok({
+  const service: Service = {
     namespace: metadata.namespace,
     name: metadata.name,
     type: spec.type ?? "ClusterIP",
@@ -48,7 +54,37 @@ export function decodeService(object: unknown, options: DecodeOptions): Decoded<
         ? (spec.sessionAffinityConfig?.clientIP?.timeoutSeconds ?? defaultAffinitySeconds)
         : undefined,
     healthCheckNodePort: spec.healthCheckNodePort ?? 0,
-  });
+  };
+  return ok(withoutOpenedIPs(service, spec.loadBalancerSourceRanges ?? [], parsed.skipped), [], parsed.skipped);
+}
+
+/** Fields of a Service that are skipped where they are invalid. */
+const serviceParts: readonly string[] = [
+  "spec.type",
+  "spec.clusterIP",
+  "spec.clusterIPs.*",
+  "spec.externalIPs.*",
+  "spec.loadBalancerSourceRanges.*",
+  "spec.ports.*",
+  "spec.ports.*.nodePort",
+  "spec.ports.*.targetPort",
+  "spec.internalTrafficPolicy",
+  "spec.externalTrafficPolicy",
+  "spec.sessionAffinity",
+  "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+  "spec.healthCheckNodePort",
+  "status.loadBalancer.ingress.*",
+];
+
+/** Removes the load-balancer IPs of each family for which an invalid range may have been the only one. */
+function withoutOpenedIPs(service: Service, ranges: readonly string[], skipped: readonly FieldProblem[]): Service {
+  const isRange = ({ path }: FieldProblem): boolean => path[1] === "loadBalancerSourceRanges";
+  if (service.loadBalancerIPs === undefined || !skipped.some(isRange)) return service;
+  const loadBalancerIPs: AddressSet = {
+    v4: ranges.some((range) => !range.includes(":")) ? service.loadBalancerIPs.v4 : [],
+    v6: ranges.some((range) => range.includes(":")) ? service.loadBalancerIPs.v6 : [],
+  };
+  return { ...service, loadBalancerIPs };
 }
 
 /** Label that assigns a Service to a proxy other than the default one. */

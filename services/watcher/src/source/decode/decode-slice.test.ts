@@ -15,6 +15,8 @@ function endpoint(parts: object): unknown {
   return object({ endpoints: [{ addresses: ["10.1.0.1"], ...parts }] });
 }
 
+const headless = { "service.kubernetes.io/headless": "" };
+
 const plain: Endpoint = {
   addresses: { v4: ["10.1.0.1"], v6: [] },
   ports: [{ name: "http", port: 8080, protocol: "TCP" }],
@@ -89,13 +91,13 @@ const endpointTable: readonly { name: string; object: unknown; is: Partial<Endpo
 for (const { name, object, is, notes } of endpointTable) {
   test(`EndpointSlice: ${name}`, () => {
     const value = { ...slice, endpoints: [{ ...plain, ...is }] };
-    assert.deepEqual(decodeSlice(object), { kind: "ok", value, notes: notes ?? [] });
+    assert.deepEqual(decodeSlice(object), { kind: "ok", value, notes: notes ?? [], skipped: [] });
   });
 }
 
 for (const empty of [{}, { ports: null, endpoints: null }, { ports: [], endpoints: [] }]) {
   test(`EndpointSlice: ${JSON.stringify(empty)} has no endpoints`, () => {
-    assert.deepEqual(decodeSlice(object(empty)), { kind: "ok", value: slice, notes: [] });
+    assert.deepEqual(decodeSlice(object(empty)), { kind: "ok", value: slice, notes: [], skipped: [] });
   });
 }
 
@@ -109,11 +111,11 @@ for (const ports of [undefined, [], [{ name: "" }]]) {
     assert.equal(decoded.notes.at(-1), "endpoints ignored: the slice has no port");
   });
 
-  test(`EndpointSlice: with ports ${JSON.stringify(ports)} it has endpoints if the Service is headless`, () => {
+  test(`EndpointSlice: with ports ${JSON.stringify(ports)} it has endpoints if it is headless and has a proxy name`, () => {
     const metadata = {
       name: "web-a",
       namespace: "shop",
-      labels: { ...labels, "service.kubernetes.io/headless": "" },
+      labels: { ...labels, ...headless, "service.kubernetes.io/service-proxy-name": "allip" },
     };
     const decoded = decodeSlice(object({ ...parts, metadata }));
     assert.equal(decoded.kind, "ok");
@@ -123,7 +125,7 @@ for (const ports of [undefined, [], [{ name: "" }]]) {
 
 test("EndpointSlice: an endpoint without addresses is ignored", () => {
   const decoded = decodeSlice(endpoint({ addresses: [] }));
-  assert.deepEqual(decoded, { kind: "ok", value: slice, notes: ["endpoint 0 ignored: no address"] });
+  assert.deepEqual(decoded, { kind: "ok", value: slice, notes: ["endpoint 0 ignored: no address"], skipped: [] });
 });
 
 const timeTable: readonly [string, number | undefined][] = [
@@ -138,7 +140,7 @@ for (const [text, ms] of timeTable) {
   test(`EndpointSlice: the trigger time ${text} is ${ms}`, () => {
     const annotations = { "endpoints.kubernetes.io/last-change-trigger-time": text };
     const decoded = decodeSlice(object({ metadata: { name: "web-a", namespace: "shop", labels, annotations } }));
-    assert.deepEqual(decoded, { kind: "ok", value: { ...slice, triggeredAtMs: ms }, notes: [] });
+    assert.deepEqual(decoded, { kind: "ok", value: { ...slice, triggeredAtMs: ms }, notes: [], skipped: [] });
   });
 }
 
@@ -162,52 +164,10 @@ const badTable: readonly { name: string; object: unknown; at: string; says: RegE
     says: /not one of IPv4/,
   },
   {
-    name: "an invalid address",
-    object: endpoint({ addresses: ["10.1.0.1", "10.1"] }),
-    at: "endpoints[0].addresses[1]",
-    says: /"10.1" is not an IP address/,
-  },
-  {
-    name: "an address of the other family",
-    object: endpoint({ addresses: ["fd01::1"] }),
-    at: "endpoints[0].addresses[0]",
-    says: /"fd01::1" does not match addressType IPv4/,
-  },
-  {
-    name: "a slash in a pod name",
-    object: endpoint({ targetRef: { kind: "Pod", name: "a/b" } }),
-    at: "endpoints[0].targetRef.name",
-    says: /"a\/b"/,
-  },
-  {
-    name: "a newline in a node name",
-    object: endpoint({ nodeName: "a\nb" }),
-    at: "endpoints[0].nodeName",
-    says: /not a valid name/,
-  },
-  {
     name: "an invalid Service name",
     object: object({ metadata: { name: "a", labels: { "kubernetes.io/service-name": "a|b" } } }),
     at: 'metadata.labels["kubernetes.io/service-name"]',
     says: /"a\|b"/,
-  },
-  {
-    name: "a port out of range",
-    object: object({ ports: [{ name: "", port: 70_000 }] }),
-    at: "ports[0].port",
-    says: /70000/,
-  },
-  {
-    name: "a bar in a port name",
-    object: object({ ports: [{ name: "a|b", port: 1 }] }),
-    at: "ports[0].name",
-    says: /not a valid name/,
-  },
-  {
-    name: "a condition that is a text",
-    object: endpoint({ conditions: { ready: "true" } }),
-    at: "endpoints[0].conditions.ready",
-    says: /expected boolean/,
   },
 ];
 
@@ -217,5 +177,117 @@ for (const { name, object, at, says } of badTable) {
     assert.equal(decoded.kind, "bad");
     assert.equal(showPath(decoded.path), at);
     assert.match(decoded.problem, says);
+  });
+}
+
+const partTable: readonly {
+  name: string;
+  object: unknown;
+  at: string;
+  says: RegExp;
+  is: readonly Endpoint[];
+}[] = [
+  {
+    name: "an invalid address",
+    object: endpoint({ addresses: ["10.1.0.1", "10.1"] }),
+    at: "endpoints[0].addresses[1]",
+    says: /"10.1" is not an IP address/,
+    is: [{ ...plain }],
+  },
+  {
+    name: "an address of the other family",
+    object: endpoint({ addresses: ["fd01::1"] }),
+    at: "endpoints[0].addresses[0]",
+    says: /"fd01::1" does not match addressType IPv4/,
+    is: [],
+  },
+  {
+    name: "a slash in a pod name",
+    object: endpoint({ targetRef: { kind: "Pod", name: "a/b" } }),
+    at: "endpoints[0].targetRef.name",
+    says: /"a\/b"/,
+    is: [{ ...plain }],
+  },
+  {
+    name: "a newline in a node name",
+    object: endpoint({ nodeName: "a\nb" }),
+    at: "endpoints[0].nodeName",
+    says: /not a valid name/,
+    is: [{ ...plain }],
+  },
+  {
+    name: "a port out of range",
+    object: object({
+      endpoints: [{ addresses: ["10.1.0.1"] }],
+      ports: [
+        { name: "", port: 70_000 },
+        { name: "b", port: 2 },
+      ],
+    }),
+    at: "ports[0].port",
+    says: /70000/,
+    is: [{ ...plain, ports: [{ name: "b", port: 2, protocol: "TCP" }] }],
+  },
+  {
+    name: "a bar in a port name",
+    object: object({
+      endpoints: [{ addresses: ["10.1.0.1"] }],
+      ports: [
+        { name: "a|b", port: 1 },
+        { name: "b", port: 2 },
+      ],
+    }),
+    at: "ports[0].name",
+    says: /not a valid name/,
+    is: [{ ...plain, ports: [{ name: "b", port: 2, protocol: "TCP" }] }],
+  },
+  {
+    name: "a condition that is a text",
+    object: endpoint({ conditions: { ready: "true" } }),
+    at: "endpoints[0].conditions.ready",
+    says: /expected boolean/,
+    is: [],
+  },
+  {
+    name: "an endpoint whose only address is invalid",
+    object: object({ endpoints: [{ addresses: ["010.1.2.3"] }, { addresses: ["10.1.0.1"] }] }),
+    at: "endpoints[0].addresses[0]",
+    says: /"010.1.2.3" is not an IP address/,
+    is: [{ ...plain }],
+  },
+  {
+    name: "a port with an unknown protocol",
+    object: object({
+      endpoints: [{ addresses: ["10.1.0.1"] }],
+      ports: [
+        { port: 1, protocol: "QUIC" },
+        { name: "b", port: 2 },
+      ],
+    }),
+    at: "ports[0].protocol",
+    says: /"QUIC" is not one of/,
+    is: [{ ...plain, ports: [{ name: "b", port: 2, protocol: "TCP" }] }],
+  },
+];
+
+for (const { name, object, at, says, is } of partTable) {
+  test(`EndpointSlice: ${name} is skipped alone, and the problem names the field`, () => {
+    const decoded = decodeSlice(object);
+    assert.equal(decoded.kind, "ok");
+    assert.deepEqual(decoded.value.endpoints, is);
+    const [first, ...others] = decoded.skipped;
+    assert.deepEqual(others, []);
+    assert.equal(showPath(first?.path ?? []), at);
+    assert.match(first?.problem ?? "", says);
+  });
+}
+
+for (const value of ["", "true", "false"]) {
+  test(`EndpointSlice: a slice with the headless label ${JSON.stringify(value)} is skipped, with ports or without`, () => {
+    const metadata = { name: "web-a", labels: { ...labels, "service.kubernetes.io/headless": value } };
+    for (const ports of [[], [{ name: "http", port: 8080 }]]) {
+      const decoded = decodeSlice(object({ endpoints: [{ addresses: ["10.1.0.1"] }], ports, metadata }));
+      assert.deepEqual(decoded, { kind: "skip", note: "the slice has the label service.kubernetes.io/headless" });
+    }
   });
 }

@@ -4,67 +4,84 @@ import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { z } from "zod";
 import type { DecodeOptions } from "./decode-options.ts";
-import { bad, type Decoded, ok, show } from "./decoded.ts";
+import { proxyNameLabel } from "./decode-service.ts";
+import { bad, type Decoded, type FieldProblem, ok, show } from "./decoded.ts";
 import { addressField, nameOrEmptyField, portOrZeroField, toSet, wordField } from "./fields.ts";
 import { metadataShape } from "./metadata.ts";
+import { parseParts } from "./parse-parts.ts";
 
 /**
  * Decodes a discovery.k8s.io/v1 EndpointSlice from the API server or a manifest. Absent conditions get kube-proxy's
- * defaults, absent port fields the API server's.
+ * defaults, absent port fields the API server's. Like kube-proxy, skips invalid parts and keeps the rest.
  *
- * Pure. "skip" for slices of host names and slices without a Service; "bad" names the first invalid field.
+ * Pure. "skip" for slices of host names, slices without a Service and headless slices; "bad" names the first problem
+ * that is not in one of the {@link sliceParts}.
  *
- * Source: kube-proxy, `endpointslicecache.go`.
+ * Source: kube-proxy, `endpointslicecache.go`, and `cmd/kube-proxy/app/server.go` for the headless label.
  */
 export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<EndpointSlice> {
-  const parsed = addressSliceShape.safeParse(object);
-  if (!parsed.success) {
-    const isFqdn = sliceShape.safeParse(object).data?.addressType === "FQDN";
-    return isFqdn ? skipFqdn : bad(parsed.error);
-  }
-  const { metadata, addressType, endpoints, ports } = parsed.data;
-  if (addressType === "FQDN") return skipFqdn;
-  const serviceName = metadata.labels?.[serviceNameLabel] ?? "";
-  if (serviceName === "") return { kind: "skip", note: `the slice has no label ${serviceNameLabel}` };
+  const head = sliceHead.safeParse(object);
+  if (!head.success) return bad(head.error);
+  const skipped = whyIgnored(head.data);
+  if (skipped !== undefined) return { kind: "skip", note: skipped };
+  const serviceName = head.data.metadata.labels?.[serviceNameLabel] ?? "";
   if (!nameOrEmptyField.safeParse(serviceName).success) {
     const problem = `${show(serviceName)} is not a valid Service name`;
     return { kind: "bad", path: ["metadata", "labels", serviceNameLabel], problem };
   }
+  const parsed = parseParts(sliceShape, sliceParts, object);
+  return parsed.kind === "bad" ? parsed : toSlice(parsed.data, serviceName, parsed.skipped);
+}
+
+/** Returns why no proxy needs the slice; undefined if one may. */
+function whyIgnored({ metadata: { labels }, addressType }: z.infer<typeof sliceHead>): string | undefined {
+  if (addressType === "FQDN") return "the slice contains host names (addressType FQDN)";
+  if ((labels?.[serviceNameLabel] ?? "") === "") return `the slice has no label ${serviceNameLabel}`;
+  // The EndpointSlice controller copies the Service's proxy name to its slices. A headless Service with a proxy name is
+  // for an external program (examples/all-ip), which needs the endpoints. kube-proxy ignores these Services anyway.
+  const isForProgram = (labels?.[proxyNameLabel] ?? "") !== "";
+  return labels?.[headlessLabel] !== undefined && !isForProgram
+    ? `the slice has the label ${headlessLabel}`
+    : undefined;
+}
+
+function toSlice(
+  { metadata, addressType, endpoints, ports }: z.infer<typeof sliceShape>,
+  serviceName: string,
+  skippedParts: readonly FieldProblem[],
+): Decoded<EndpointSlice> {
   const notes: string[] = [];
-  const family = addressType === "IPv4" ? "v4" : "v6";
+  const skipped = [...skippedParts];
+  const family = addressType === "IPv6" ? "v6" : "v4";
   const usablePorts = toPorts(ports ?? [], notes);
   // Endpoints of a slice without ports are unreachable: the controller makes such slices for pods without the named
   // target port. (In KPNG's state files and streams they use the target port.) Headless Services need no ports.
   const isReachable = usablePorts.length > 0 || metadata.labels?.[headlessLabel] !== undefined;
   const decoded: Endpoint[] = [];
   for (const [index, endpoint] of (endpoints ?? []).entries()) {
-    const addresses = endpoint.addresses ?? [];
-    const wrongIndex = addresses.findIndex((address) => address.family !== family);
-    if (wrongIndex >= 0) {
-      const problem = `${show(addresses[wrongIndex]?.address)} does not match addressType ${addressType}`;
-      return { kind: "bad", path: ["endpoints", index, "addresses", wrongIndex], problem };
+    const all = endpoint.addresses ?? [];
+    const addresses = all.filter((address) => address.family === family);
+    for (const [position, { family: other, address }] of all.entries()) {
+      if (other === family) continue;
+      const problem = `${show(address)} does not match addressType ${addressType}`;
+      skipped.push({ path: ["endpoints", index, "addresses", position], problem });
     }
     if (addresses.length === 0) notes.push(`endpoint ${index} ignored: no address`);
-    else if (isReachable) decoded.push(toEndpoint(endpoint, usablePorts));
+    else if (isReachable) decoded.push(toEndpoint({ ...endpoint, addresses }, usablePorts));
   }
   if (!isReachable && endpoints?.length) notes.push("endpoints ignored: the slice has no port");
-  return ok(
-    {
-      namespace: metadata.namespace,
-      name: metadata.name,
-      serviceName,
-      endpoints: decoded,
-      hasPodKeys: false,
-      triggeredAtMs: parseTime(metadata.annotations?.[triggerTimeAnnotation]),
-    },
-    notes,
-  );
+  const { namespace, name } = metadata;
+  const triggeredAtMs = parseTime(metadata.annotations?.[triggerTimeAnnotation]);
+  return ok({ namespace, name, serviceName, endpoints: decoded, hasPodKeys: false, triggeredAtMs }, notes, skipped);
 }
 
 /** Label with the name of the Service that a slice belongs to. */
 export const serviceNameLabel = "kubernetes.io/service-name";
 
-/** Label that Kubernetes controllers set on the slices of headless Services. */
+/**
+ * Label that the EndpointSlice controller sets on the slices of headless Services, and copies from Services that have
+ * it. Proxies ignore these slices, whatever the value.
+ */
 const headlessLabel = "service.kubernetes.io/headless";
 
 const triggerTimeAnnotation = "endpoints.kubernetes.io/last-change-trigger-time";
@@ -90,16 +107,22 @@ const portShape = z.object({
 });
 
 // 10 000 slices of 10 endpoints decode in 0.2 s with zod, so handwritten checks are not worth their code.
-const sliceShape = z.object({
-  metadata: metadataShape,
-  addressType: wordField("IPv4", "IPv6", "FQDN"),
+const sliceHead = z.object({ metadata: metadataShape, addressType: wordField("IPv4", "IPv6", "FQDN") });
+
+const sliceShape = sliceHead.extend({
   ports: z.array(portShape).nullish(),
-  endpoints: z.array(z.unknown()).nullish(),
+  endpoints: z.array(endpointShape).nullish(),
 });
 
-const addressSliceShape = sliceShape.extend({ endpoints: z.array(endpointShape).nullish() });
-
-const skipFqdn: Decoded<never> = { kind: "skip", note: "the slice contains host names (addressType FQDN)" };
+/** Fields of an EndpointSlice that are skipped where they are invalid. */
+const sliceParts: readonly string[] = [
+  "ports.*",
+  "endpoints.*",
+  "endpoints.*.addresses.*",
+  "endpoints.*.hostname",
+  "endpoints.*.nodeName",
+  "endpoints.*.targetRef.name",
+];
 
 /**
  * Like kube-proxy, ignores ports without a number. A missing name becomes "", as the API server does; manifests in

@@ -2,7 +2,13 @@ import type { z } from "zod";
 
 /** Result of decoding an object from the API server or a file. */
 export type Decoded<T> =
-  | { readonly kind: "ok"; readonly value: T; readonly notes: readonly string[] }
+  | {
+      readonly kind: "ok";
+      readonly value: T;
+      readonly notes: readonly string[];
+      /** Invalid parts, which `value` does not contain. The rest of the object is as if they were absent. */
+      readonly skipped: readonly FieldProblem[];
+    }
   /** Valid, but not needed by any proxy. */
   | { readonly kind: "skip"; readonly note: string }
   | ({ readonly kind: "bad" } & FieldProblem);
@@ -17,13 +23,17 @@ export interface FieldProblem {
   readonly problem: string;
 }
 
-/** Returns "ok" with the value and notes. */
-export function ok<T>(value: T, notes: readonly string[] = []): Decoded<T> {
-  return { kind: "ok", value, notes };
+/** Returns "ok" with the value, notes and the invalid parts that were skipped. */
+export function ok<T>(
+  value: T,
+  notes: readonly string[] = [],
+  skipped: readonly FieldProblem[] = [],
+): Extract<Decoded<T>, { readonly kind: "ok" }> {
+  return { kind: "ok", value, notes, skipped };
 }
 
 /** Returns "bad" with the first problem of a schema. */
-export function bad(error: z.ZodError): Decoded<never> {
+export function bad(error: z.ZodError): { readonly kind: "bad" } & FieldProblem {
   const [first] = problemsOf(error);
   return { kind: "bad", path: first?.path ?? [], problem: first?.problem ?? "invalid object" };
 }

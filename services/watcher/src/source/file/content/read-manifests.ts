@@ -98,6 +98,8 @@ class ManifestContent implements DocumentContent {
     switch (decoded.kind) {
       case "ok":
         objects.push({ path, value: decoded.value });
+        // Unlike kube-proxy with its API server, the author of a file can correct it, and the last valid state is kept.
+        for (const part of decoded.skipped) this.problems.push({ ...part, path: [...path, ...part.path] });
         for (const note of decoded.notes) this.notes.push({ path, note });
         return;
       case "skip":

@@ -1,5 +1,5 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { showPath } from "../../decode/decoded.ts";
+import { type FieldProblem, showPath } from "../../decode/decoded.ts";
 import type { ObjectChange } from "../../source.ts";
 import type { CollectionHandler, IncomingList } from "../reflector/collection-handler.ts";
 import type { ReflectorObserver } from "../reflector/reflector-observer.ts";
@@ -8,13 +8,15 @@ import type { WatchEvent } from "../request/watch-once.ts";
 import { type BrakeOptions, mustBrake } from "./brake.ts";
 import type { ChangeQueue } from "./change-queue.ts";
 import type { ObjectKind } from "./object-kinds.ts";
+import { ReportedTexts } from "./reported-texts.ts";
 
 /**
  * Last known objects of one kind, decoded, by namespace and name. It turns the lists and watch events of a reflector
  * into changes of the sink.
  *
  * The sink's key of a slice includes its Service. When a slice moves to another Service, or an object is no longer
- * needed by any proxy, the old value is deleted. An invalid object keeps its last valid value and is counted.
+ * needed by any proxy, the old value is deleted. Invalid parts of an object are skipped, logged once and counted. An
+ * object that is invalid as a whole keeps its last valid value.
  *
  * *Cost:* a map entry per object. The values are shared with the store.
  */
@@ -24,8 +26,7 @@ export class ObjectCache<T> implements CollectionHandler {
   readonly #observer: ReflectorObserver;
   readonly #brake: BrakeOptions;
   #objects = new Map<string, T>();
-  /** Note of each skipped object: a skip is logged only if its note changed. */
-  readonly #skipNotes = new Map<string, string>();
+  readonly #reported = new ReportedTexts();
 
   constructor(kind: ObjectKind<T>, queue: ChangeQueue, observer: ReflectorObserver, brake: BrakeOptions = {}) {
     this.#kind = kind;
@@ -36,15 +37,18 @@ export class ObjectCache<T> implements CollectionHandler {
 
   beginList(): IncomingList {
     const listed = new Map<string, T>();
+    const keys = new Set<string>();
     let receivedAtMs: number | undefined;
     return {
       add: (object) => {
         receivedAtMs ??= wallClockMs();
         const key = rawMetadata(object)?.key ?? "";
+        keys.add(key);
         const value = this.#decode(key, object);
         if (value !== undefined) listed.set(key, value);
       },
       complete: (isConfirmed) => {
+        this.#reported.keepOnly(keys);
         const currentCount = this.#objects.size;
         const deletedCount = [...this.#objects.keys()].filter((key) => !listed.has(key)).length;
         if (!isConfirmed && mustBrake(currentCount, deletedCount, this.#brake)) {
@@ -68,7 +72,7 @@ export class ObjectCache<T> implements CollectionHandler {
     if (event.kind === "bookmark") return [];
     const old = this.#objects.get(event.key);
     const value = event.kind === "put" ? this.#decode(event.key, event.object) : undefined;
-    if (event.kind === "delete") this.#skipNotes.delete(event.key);
+    if (event.kind === "delete") this.#reported.update(event.key, []);
     if (value === old) return [];
     const changes: ObjectChange[] = [];
     if (old !== undefined && (value === undefined || this.#kind.keyOf(value) !== this.#kind.keyOf(old))) {
@@ -86,16 +90,23 @@ export class ObjectCache<T> implements CollectionHandler {
   #decode(key: string, object: unknown): T | undefined {
     const decoded = this.#kind.decode(object);
     switch (decoded.kind) {
-      case "ok":
-        this.#skipNotes.delete(key);
+      case "ok": {
+        const fresh = this.#reported.update(key, decoded.skipped.map(describe));
+        if (decoded.skipped.length > 0) this.#observer.partsSkipped(key, fresh, decoded.skipped.length);
         return decoded.value;
+      }
       case "skip":
-        if (this.#skipNotes.get(key) !== decoded.note) this.#observer.skipped(key, decoded.note);
-        this.#skipNotes.set(key, decoded.note);
+        for (const note of this.#reported.update(key, [decoded.note])) this.#observer.skipped(key, note);
         return undefined;
-      default:
-        this.#observer.bad(key, `${showPath(decoded.path)}: ${decoded.problem}`);
+      default: {
+        const [fresh] = this.#reported.update(key, [describe(decoded)]);
+        this.#observer.bad(key, fresh);
         return this.#objects.get(key);
+      }
     }
   }
+}
+
+function describe({ path, problem }: FieldProblem): string {
+  return `${showPath(path)}: ${problem}`;
 }

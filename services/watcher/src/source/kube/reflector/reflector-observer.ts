@@ -19,8 +19,10 @@ export interface ReflectorObserver {
   heldBack(list: HeldBack, retryMs: number): void;
   /** The server sent something: a number of changes, a bookmark, or the start of a watch. */
   progressed(changes: Readonly<Record<"put" | "delete", number>>): void;
-  /** An object is invalid. */
-  bad(key: string, problem: string): void;
+  /** An object is invalid. `problem` is undefined if it is the same as the last time. */
+  bad(key: string, problem: string | undefined): void;
+  /** `count` parts of an object are invalid and not served. `fresh`: the problems that are new. */
+  partsSkipped(key: string, fresh: readonly string[], count: number): void;
   /** An object is valid, but no proxy needs it. */
   skipped(key: string, note: string): void;
 }
@@ -108,7 +110,11 @@ export function observeReflector({
     },
     bad: (key, problem) => {
       metrics.badObjects.inc({ kind });
-      log.error("invalid object, keeping its last valid value", { object: key, problem });
+      if (problem !== undefined) log.error("invalid object, keeping its last valid value", { object: key, problem });
+    },
+    partsSkipped: (key, fresh, count) => {
+      metrics.badParts.inc({ kind }, count);
+      for (const problem of fresh) log.error("invalid part of an object skipped", { object: key, problem });
     },
     skipped: (key, note) => log.info("object skipped", { object: key, note }),
   };

@@ -9,6 +9,7 @@ export interface SourceMetrics {
   readonly watches: Counter<"kind" | "result">;
   readonly relists: Counter<"kind" | "reason">;
   readonly badObjects: Counter<"kind">;
+  readonly badParts: Counter<"kind">;
   readonly lastProgress: Gauge<"kind">;
   readonly connected: ConnectedGauge;
 }
@@ -50,6 +51,12 @@ export function makeSourceMetrics(registry: Registry): SourceMetrics {
       labelNames: ["kind"],
       registers,
     }),
+    badParts: new Counter({
+      name: "kpng_source_bad_parts_total",
+      help: "Invalid parts of objects received, such as one port; the source skips them and serves the rest of the object",
+      labelNames: ["kind"],
+      registers,
+    }),
     lastProgress: new Gauge({
       name: "kpng_source_last_progress_timestamp_seconds",
       help: "Time of the last response or event of the API server for this kind; advances about once a minute without changes",
@@ -65,10 +72,12 @@ const watchResults = ["closed", "refused", "expired", "lost", "silent", "garbled
 const relistReasons = ["expired", "silent", "refused", "went-back", "braked"] as const satisfies RelistReason[];
 
 /** Sets all series of a kind to 0: a rate over a series that starts with its first event would miss that event. */
-export function beginSeries({ events, lists, watches, relists, badObjects }: SourceMetrics, kind: KubeKind): void {
+export function beginSeries(metrics: SourceMetrics, kind: KubeKind): void {
+  const { events, lists, watches, relists, badObjects, badParts } = metrics;
   for (const verb of ["put", "delete"]) events.inc({ source: "kube", kind, verb }, 0);
   for (const result of listResults) lists.inc({ kind, result }, 0);
   for (const result of watchResults) watches.inc({ kind, result }, 0);
   for (const reason of relistReasons) relists.inc({ kind, reason }, 0);
   badObjects.inc({ kind }, 0);
+  badParts.inc({ kind }, 0);
 }
