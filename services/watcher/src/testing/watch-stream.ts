@@ -1,3 +1,4 @@
+import type { OutgoingHttpHeaders } from "node:http";
 import { type ClientHttp2Session, type ClientHttp2Stream, connect } from "node:http2";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { Sets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
@@ -12,7 +13,11 @@ export class WatchStream {
   trailers: Readonly<Record<string, unknown>> = {};
   byteCount = 0;
 
-  constructor(session: ClientHttp2Session, request: MessageInitShape<typeof WatchReqSchema> = { NodeName: "n1" }) {
+  constructor(
+    session: ClientHttp2Session,
+    request: MessageInitShape<typeof WatchReqSchema> = { NodeName: "n1" },
+    headers: OutgoingHttpHeaders = {},
+  ) {
     this.session = session;
     const note = (event: string) => () => this.events.push(event);
     session.on("goaway", note("goaway")).on("close", note("close of session"));
@@ -22,6 +27,7 @@ export class WatchStream {
       ":path": `/${Sets.typeName}/Watch`,
       "content-type": "application/grpc",
       te: "trailers",
+      ...headers,
     });
     this.stream.on("error", () => undefined);
     this.stream.on("data", (chunk: Buffer) => {

@@ -8,6 +8,7 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Acknowledgement } from "../session/acknowledgement.ts";
 import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "../session/open-watch.ts";
 import type { WatchSink, WatchStream } from "../session/watch-stream.ts";
+import { readTimeout } from "./grpc-timeout.ts";
 import { MessageSplitter } from "./message-splitter.ts";
 import { formatPeer } from "./peer.ts";
 import { readChunks } from "./read-chunks.ts";
@@ -83,14 +84,13 @@ interface Watch {
 
 type Open = (peer: string, sink: WatchSink) => Watch;
 
-/** False for requests with compression, a deadline or JSON: they are rare, and the router supports them. */
+/** False for requests with compression or JSON: they are rare, and the router supports them. */
 function isPlainGrpc({ method, headers }: Http2ServerRequest): boolean {
   const type = headers["content-type"];
   return (
     method === "POST" &&
     (type === "application/grpc" || type === "application/grpc+proto") &&
-    (headers["grpc-encoding"] ?? "identity") === "identity" &&
-    headers["grpc-timeout"] === undefined
+    (headers["grpc-encoding"] ?? "identity") === "identity"
   );
 }
 
@@ -117,6 +117,7 @@ function answer(
   const messages = new MessageSplitter(maxRequestBytes);
   let isComplete = false;
   let isOver = false;
+  let deadline: NodeJS.Timeout | undefined;
   const takeAll = (): void => {
     try {
       while (!isOver && !watch.stream.isFull) {
@@ -160,9 +161,11 @@ function answer(
     },
   });
   const onLeave = (): void => watch.stream.leave(ConnectError.from(leave.reason));
-  const onStop = (): void => watch.stream.abort(new ConnectError("the watcher stops", Code.Unavailable));
+  const abort = (code: Code, reason: string): void => watch.stream.abort(new ConnectError(reason, code));
+  const onStop = (): void => abort(Code.Unavailable, "the watcher stops");
   const forget = (): void => {
     isOver = true;
+    clearTimeout(deadline);
     stop.removeEventListener("abort", onStop);
     leave.removeEventListener("abort", onLeave);
   };
@@ -182,6 +185,11 @@ function answer(
   // "close" follows. An "error" event without a listener would end the process.
   stream.on("error", (error) => log.debug("client disconnected", { rpc: request.url, reason: reasonOf(error) }));
   response.writeHead(200, { "content-type": "application/grpc+proto", [pingHeader]: String(pingMs) });
+  const timeout = readTimeout(request.headers["grpc-timeout"]);
+  if (timeout === "invalid") abort(Code.InvalidArgument, "the header grpc-timeout is invalid");
+  else if (timeout !== undefined && !isOver) {
+    deadline = setTimeout(() => abort(Code.DeadlineExceeded, "the deadline of the call has passed"), timeout);
+  }
   stream.on("drain", () => watch.stream.drained());
   readChunks(stream, (chunk) => {
     // The call is over; discard further input.
