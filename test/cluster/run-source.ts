@@ -17,6 +17,7 @@ export interface RunOptions {
   readonly kubeconfig: string;
   readonly timing?: ReflectorTiming | undefined;
   readonly brake?: BrakeOptions | undefined;
+  readonly proxyNames?: readonly string[] | undefined;
   /** Wraps the connection of the source. */
   readonly intercept?: ((connection: KubeConnection) => KubeConnection) | undefined;
 }
@@ -31,7 +32,7 @@ export class RunningSource {
   readonly #stop = new AbortController();
   readonly #done: Promise<void>;
 
-  constructor({ kubeconfig, timing, brake, intercept = (same) => same }: RunOptions) {
+  constructor({ kubeconfig, timing, brake, proxyNames, intercept = (same) => same }: RunOptions) {
     const source = kubeSource({
       connection: intercept(connectKube({ kubeconfig })),
       sink: this.sink,
@@ -42,6 +43,7 @@ export class RunningSource {
       // Shortens the delays for a test.
       timing: { backoff: { minMs: 100, maxMs: 500 }, ...timing },
       brake,
+      proxyNames,
     });
     this.#done = source.run(this.#stop.signal);
   }

@@ -127,4 +127,23 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
     await api.delete("/api/v1/namespaces/default/pods/headless-1");
     for (const name of ["plain-headless", "owned-headless"]) await api.delete(`${path}/${name}`);
   });
+
+  test("with proxy names, the API server selects the Services, and a Service that changes its name leaves", async () => {
+    const { api, kubeconfig } = cluster();
+    const label = "service.kubernetes.io/service-proxy-name";
+    await createService(api, { name: "changes-proxy" });
+    const plain = start({ kubeconfig: kubeconfig("admin"), proxyNames: [""] });
+    const owned = start({ kubeconfig: kubeconfig("admin"), proxyNames: ["a", "b"], timing: { usesWatchList: false } });
+    await Promise.all([plain.untilReady(), owned.untilReady()]);
+    assert.ok(plain.sink.services.includes("default/changes-proxy"));
+    assert.deepEqual(owned.sink.services, []);
+    const path = "/api/v1/namespaces/default/services/changes-proxy";
+    await api.patch(path, { metadata: { labels: { [label]: "b" } } });
+    await plain.until("it left", (sink) => !sink.services.includes("default/changes-proxy"));
+    await owned.until("it came", (sink) => sink.services.includes("default/changes-proxy"));
+    await api.patch(path, { metadata: { labels: { [label]: null } } });
+    await plain.until("it came back", (sink) => sink.services.includes("default/changes-proxy"));
+    await owned.until("it left again", (sink) => sink.services.length === 0);
+    await api.delete(path);
+  });
 });

@@ -6,6 +6,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
+import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { makeRoutes } from "@kpng/watcher/stream/serve/routes.ts";
 import type { Command } from "commander";
@@ -18,8 +19,8 @@ import { servicesCommand } from "../inspect/get/services.ts";
 import { viewCommand } from "../inspect/get/view.ts";
 import { withRequestErrors } from "../inspect/query/inspect-client.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
-import { readProxyNames } from "../sink/proxy-names.ts";
 import { routesOptions } from "../sink/routes-options.ts";
+import { readProxyNames } from "../source/proxy-names.ts";
 import type { SourceCommand } from "../source/source-command.ts";
 import { makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 
@@ -28,6 +29,7 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
   const withTransport: WithTransport = (options, work) =>
     withContext(options, "kpng-watcher", async (context) => {
       const store = new Store();
+      const sink = filterProxyNames(store, readProxyNames(options));
       const routes = routesOptions(readProxyNames(options), store, context);
       const stop = new AbortController();
       const transport = createRouterTransport(
@@ -42,7 +44,7 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
         },
       };
       try {
-        await runWithMain(main, [source.make({ ...options, isQuery: true }, store, context)], signal);
+        await runWithMain(main, [source.make({ ...options, isQuery: true }, sink, context)], signal);
       } finally {
         stop.abort();
       }

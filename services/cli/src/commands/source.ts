@@ -3,17 +3,18 @@ import { statusServerTasks } from "@kpng/process/health/status-server.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
+import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { traceRevisions } from "@kpng/watcher/trace/trace-revisions.ts";
 import { Command } from "commander";
 import { type Options, withContext } from "../context/command-context.ts";
-import { proxyNameOption } from "../sink/proxy-names.ts";
 import type { SinkCommand } from "../sink/sink-command.ts";
 import { toApi } from "../sink/to-api.ts";
 import { toExternal } from "../sink/to-external.ts";
 import { toFile } from "../sink/to-file.ts";
 import { toLocal } from "../sink/to-local.ts";
+import { proxyNameOption, readProxyNames } from "../source/proxy-names.ts";
 import type { SourceCommand } from "../source/source-command.ts";
 import { addExternalBackends } from "./external-backends.ts";
 import { makeInspectSource } from "./inspect-source.ts";
@@ -52,7 +53,8 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     observeStore(store, metrics);
     // Both are made before either runs, so that an invalid option has no effect.
     const main = sink.make(options, store, context);
-    const beside = [source.make(options, store, context), ...statusServerTasks(options, health, metrics)];
+    const sourceSink = filterProxyNames(store, readProxyNames(options));
+    const beside = [source.make(options, sourceSink, context), ...statusServerTasks(options, health, metrics)];
     await runWithMain(main, beside, signal);
   });
 }

@@ -4,7 +4,7 @@ import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import { InvalidArgumentError } from "commander";
-import { readProxyNames } from "./proxy-names.ts";
+import { readProxyNames } from "../source/proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
 

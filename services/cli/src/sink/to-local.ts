@@ -2,7 +2,7 @@ import { createRouterTransport } from "@connectrpc/connect";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import { makeRoutes } from "@kpng/watcher/stream/serve/routes.ts";
-import { readProxyNames } from "./proxy-names.ts";
+import { readProxyNames } from "../source/proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
 

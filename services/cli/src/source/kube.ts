@@ -1,4 +1,5 @@
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
+import { readProxyNames } from "./proxy-names.ts";
 import type { SourceCommand } from "./source-command.ts";
 
 /** `kpng kube`: watches the API server. */
@@ -36,7 +37,8 @@ Examples:
           import("@kpng/watcher/source/kube/kube-source.ts"),
         ]);
         const connection = connectKube({ kubeconfig, server });
-        await kubeSource({ connection, sink, decode: decodeOptionsOf(options), ...context }).run(signal);
+        const proxyNames = readProxyNames(options);
+        await kubeSource({ connection, sink, proxyNames, decode: decodeOptionsOf(options), ...context }).run(signal);
       },
     };
   },

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
-import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { addresses, endpoint, node, service, slice } from "../../testing/build.ts";
 import { explainPacket } from "./explain-packet.ts";
 import type { ProxySettings } from "./packet.ts";
 
@@ -22,4 +22,31 @@ test("the explanation mentions the cluster CIDR only for a sender with an addres
   expect(masqueradeOf(undefined, [])).toContain("the sender is a pod");
   expect(masqueradeOf("10.1.0.9", ["10.1.0.0/16"])).toContain("the sender is in the cluster CIDR");
   expect(masqueradeOf("10.1.0.9", [])).toContain("the sender is outside the cluster CIDR");
+});
+
+test("a packet to an address of a headless Service with a proxy name is for an external program", () => {
+  const owned = service({ isHeadless: true, proxyName: "allip", externalIPs: addresses("198.51.100.10"), ports: [] });
+  const other = new Store();
+  other.replace({ services: [owned], slices: [], nodes: [] });
+  const settings = {
+    clusterCIDRs: [],
+    isMasqueradeAll: false,
+    nodePortAddresses: [],
+    isLocalhostNodePorts: true,
+    moreNodeAddresses: [],
+  };
+  const packet = { family: "v4", protocol: "TCP", source: "outside", destination: "198.51.100.10", port: 80 } as const;
+  for (const proxyName of ["", "allip"]) {
+    const { steps, verdict } = explainPacket(
+      other.snapshot,
+      "n1",
+      proxyName,
+      { ...packet, sourceAddress: undefined },
+      settings,
+    );
+    expect(verdict).toBe("untouched");
+    expect(steps[0]?.text).toBe(
+      '198.51.100.10 is an address of ns/web, which is for an external program: it is headless and has the proxy name "allip".',
+    );
+  }
 });

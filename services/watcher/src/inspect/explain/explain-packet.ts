@@ -5,7 +5,7 @@ import { slicesOf } from "../../store/snapshot.ts";
 import { choosingNode } from "../../view/node.ts";
 import { makeServiceView } from "../../view/service-view.ts";
 import { answersFor, type Decision, explainService } from "./explain-service.ts";
-import { type Frontend, findFrontend } from "./find-frontend.ts";
+import { describeProgram, type Frontend, findFrontend } from "./find-frontend.ts";
 import { isInCidr } from "./in-cidr.ts";
 import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
 import { type PacketPolicy, policyFor } from "./packet-policy.ts";
@@ -29,8 +29,15 @@ export function explainPacket(
   const services = [...snapshot.services.values()].filter((service) => service.proxyName === proxyName);
   const found = findFrontend(services, packet, node, settings);
   if ("none" in found) {
-    const verdict = { stage: "verdict", text: "No rule matches it, so the node's routes decide." } as const;
-    const steps = [{ stage: "service", text: found.none } as const, verdict];
+    const program = describeProgram(snapshot.services.values(), packet);
+    const end =
+      program === undefined
+        ? "No rule matches it, so the node's routes decide."
+        : "No rule of a service proxy matches it, so the program and the node's routes decide.";
+    const steps: Step[] = [
+      { stage: "service", text: program ?? found.none },
+      { stage: "verdict", text: end },
+    ];
     return { frontend: undefined, verdict: "untouched", isMasqueraded: false, steps, endpoints: [] };
   }
   const { frontend } = found;

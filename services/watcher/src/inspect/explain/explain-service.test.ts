@@ -15,6 +15,7 @@ import {
   starting,
 } from "../../testing/build.ts";
 import { makeServiceView } from "../../view/service-view.ts";
+import { decisionRow } from "../rows/decision-row.ts";
 import { type Decision, explainService } from "./explain-service.ts";
 
 const here = { name: "n1", zone: "z1" };
@@ -85,6 +86,26 @@ describe("an endpoint is", () => {
       reason: "not-proxied",
       use: { cluster: true },
     });
+  });
+
+  test("for an external program if the Service is headless and has a proxy name, and used if the program gets it", () => {
+    const headless = { isHeadless: true, proxyName: "allip", clusterIPs: addresses() };
+    const slices = [
+      slice([endpoint("10.1.0.1")]),
+      slice([endpoint("10.1.0.2", { conditions: starting })], { name: "b" }),
+    ];
+    const texts = (proxyName: string) => explain(headless, slices, proxyName).map((each) => decisionRow(each).text);
+    expect(brief(explain(headless, slices, "allip"))).toEqual([
+      "10.1.0.1 http used external-program",
+      "10.1.0.2 http - external-program",
+    ]);
+    expect(texts("allip")).toEqual([
+      "for an external program: it is ready",
+      "for an external program: it is not ready",
+    ]);
+    expect(new Set(texts(""))).toEqual(
+      new Set(["for an external program: the Service is headless and belongs to another service proxy"]),
+    );
   });
 
   test("unused for a Service of another proxy or a missing Service", () => {

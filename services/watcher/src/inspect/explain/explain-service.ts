@@ -45,7 +45,7 @@ export function explainService(
       const isInSet = use !== undefined && (use.cluster || use.local);
       decisions.push({
         ...identity(namespace, name, one, family, port),
-        isUsed: refused === undefined && isInSet,
+        isUsed: (refused === undefined || refused === "external-program") && isInSet,
         reason: refused ?? overall(use, reasons),
         use,
         reasons,
@@ -64,6 +64,7 @@ export type DecisionReason =
   | "no-such-port"
   | "other-family"
   | "not-proxied"
+  | "external-program"
   | "other-service-proxy"
   | "no-service";
 
@@ -141,6 +142,7 @@ function refusal(
   port: EndpointPort | undefined,
 ): DecisionReason | undefined {
   if (service === undefined) return "no-service";
+  if (isForProgram(service)) return "external-program";
   if (service.proxyName !== proxyName) return "other-service-proxy";
   if (service.isHeadless || service.type === "ExternalName") return "not-proxied";
   if (!isFamilyServed(service, family)) return "other-family";
@@ -154,6 +156,14 @@ function refusal(
 export function isFamilyServed({ clusterIPs }: Service, family: Family): boolean {
   const other = family === "v4" ? "v6" : "v4";
   return (clusterIPs?.[family].length ?? 0) > 0 || (clusterIPs?.[other].length ?? 0) === 0;
+}
+
+/**
+ * True if no service proxy serves the Service, but an external program that asks for its proxy name may
+ * (examples/all-ip).
+ */
+export function isForProgram({ isHeadless, proxyName }: Service): boolean {
+  return isHeadless && proxyName !== "";
 }
 
 /** True if traffic to a service port goes to this port of an endpoint. */

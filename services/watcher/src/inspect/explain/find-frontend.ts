@@ -2,7 +2,7 @@ import { parseCidr } from "@kpng/model/address.ts";
 import type { Node } from "@kpng/model/node.ts";
 import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { isFamilyServed } from "./explain-service.ts";
+import { isFamilyServed, isForProgram } from "./explain-service.ts";
 import { isInCidr } from "./in-cidr.ts";
 import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
 
@@ -52,6 +52,16 @@ export function findFrontend(
   return {
     none: `${destination} is neither an address of a Service that this node serves, nor an address for node ports.`,
   };
+}
+
+/** Returns a sentence if the destination is an address of a headless Service with a proxy name. Pure; O(Services). */
+export function describeProgram(services: Iterable<Service>, packet: Packet): string | undefined {
+  for (const service of services) {
+    if (!isForProgram(service) || addressKind(service, packet) === undefined) continue;
+    const name = `${packet.destination} is an address of ${serviceKey(service)}`;
+    return `${name}, which is for an external program: it is headless and has the proxy name "${service.proxyName}".`;
+  }
+  return undefined;
 }
 
 /** Kind of address or port under which a Service is reached. */

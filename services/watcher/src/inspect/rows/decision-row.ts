@@ -36,6 +36,10 @@ export function decisionRow(decision: Decision, isOfPacket = false): EndpointDec
 
 function sentence({ isUsed, reason, use, reasons }: Decision, isOfPacket: boolean): string {
   const { text } = reasonRows[reason];
+  if (reason === "external-program") {
+    const choice = reasons.cluster ?? reasons.local;
+    return `for an external program: ${choice === undefined ? text : reasonRows[choice].text}`;
+  }
   if (!isUsed) {
     const flows = use !== undefined && !use.cluster && !use.local ? "; its existing UDP flows are kept" : "";
     return `not used: ${text}${flows}`;
@@ -88,6 +92,10 @@ const reasonRows: Readonly<Record<DecisionReason, { readonly message: EndpointRe
   "other-service-proxy": {
     message: EndpointReason.OTHER_SERVICE_PROXY,
     text: "the Service belongs to another service proxy (label service.kubernetes.io/service-proxy-name)",
+  },
+  "external-program": {
+    message: EndpointReason.EXTERNAL_PROGRAM,
+    text: "the Service is headless and belongs to another service proxy",
   },
   "no-service": { message: EndpointReason.NO_SERVICE, text: "the Service of its slice does not exist" },
 };

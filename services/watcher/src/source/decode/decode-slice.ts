@@ -82,7 +82,7 @@ export const serviceNameLabel = "kubernetes.io/service-name";
  * Label that the EndpointSlice controller sets on the slices of headless Services, and copies from Services that have
  * it. Proxies ignore these slices, whatever the value.
  */
-const headlessLabel = "service.kubernetes.io/headless";
+export const headlessLabel = "service.kubernetes.io/headless";
 
 const triggerTimeAnnotation = "endpoints.kubernetes.io/last-change-trigger-time";
 

@@ -27,18 +27,21 @@ export interface KubeSourceOptions {
   readonly log: Log;
   readonly timing?: ReflectorTiming | undefined;
   readonly brake?: BrakeOptions | undefined;
+  /** Proxy names to select in the API server, as far as its selectors can. Default: all Services. */
+  readonly proxyNames?: readonly string[] | undefined;
 }
 
 /**
  * Fills the sink from an API server: Services, EndpointSlices, Nodes, and ServiceCIDRs if the server has them.
  *
  * The sink gets each kind once its first list is complete, and then change by change. A later list replaces the kind in
- * one step. Nothing is filtered here, because several proxies with different selections are served from one state.
+ * one step. Without `proxyNames` nothing is filtered, because several proxies with different selections are served from
+ * one state.
  *
  * *Cost:* four watches, regardless of the number of nodes.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
-  const { connection, sink, decode, brake, log } = options;
+  const { connection, sink, decode, brake, log, proxyNames } = options;
   const metrics = makeSourceMetrics(options.metrics);
   const queue = new ChangeQueue(sink);
 
@@ -55,8 +58,8 @@ export function kubeSource(options: KubeSourceOptions): Source {
     return reflect(kind, new ObjectCache(kind, queue, observer, brake), observer, false);
   };
   const reflectors = [
-    reflectObjects(serviceKind(decode)),
-    reflectObjects(sliceKind(decode)),
+    reflectObjects(serviceKind(decode, proxyNames)),
+    reflectObjects(sliceKind(decode, proxyNames)),
     reflectObjects(nodeKind(decode)),
     reflect(serviceCIDRResource, new ServiceCIDRCache(queue), observe("servicecidrs", true), true),
   ];

@@ -8,6 +8,7 @@ import { decodeSlice } from "../../decode/decode-slice.ts";
 import type { Decoded } from "../../decode/decoded.ts";
 import type { ClusterObjects, Kind, ObjectChange } from "../../source.ts";
 import type { Resource } from "../request/resource.ts";
+import { serviceSelector, sliceSelector } from "./selectors.ts";
 
 /** How `ObjectCache` decodes the objects of one kind and turns them into changes of the sink. */
 export interface ObjectKind<T> extends Resource {
@@ -20,12 +21,13 @@ export interface ObjectKind<T> extends Resource {
   toClusterObjects(values: readonly T[]): ClusterObjects;
 }
 
-/** Kind of Services. */
-export function serviceKind(options: DecodeOptions): ObjectKind<Service> {
+/** Kind of Services. `proxyNames`: those to select; without any, all Services. */
+export function serviceKind(options: DecodeOptions, proxyNames: readonly string[] = []): ObjectKind<Service> {
   return {
     kind: "services",
     path: "/api/v1/services",
     resource: "services",
+    labelSelector: serviceSelector(proxyNames),
     decode: (object) => decodeService(object, options),
     put: (service) => ({ kind: "put-service", service }),
     delete: (service) => ({ kind: "delete-service", key: serviceKey(service) }),
@@ -34,9 +36,10 @@ export function serviceKind(options: DecodeOptions): ObjectKind<Service> {
   };
 }
 
-/** Kind of EndpointSlices. */
-export function sliceKind(options: DecodeOptions): ObjectKind<EndpointSlice> {
+/** Kind of EndpointSlices. `proxyNames`: those of the Services to select; without any, all slices. */
+export function sliceKind(options: DecodeOptions, proxyNames: readonly string[] = []): ObjectKind<EndpointSlice> {
   return {
+    labelSelector: sliceSelector(proxyNames),
     kind: "slices",
     path: "/apis/discovery.k8s.io/v1/endpointslices",
     resource: "endpointslices.discovery.k8s.io",

@@ -93,7 +93,9 @@ export class Reflector {
 
   async #checkVersion(current: string, signal: AbortSignal): Promise<void> {
     const { connection, resource, listSilenceMs: silenceMs = 60_000 } = this.#options;
-    const end = await currentResourceVersion(connection, { ...resource, silenceMs }, signal);
+    // Without a selector: the server would look for one matching object among all of them.
+    const request = { ...resource, labelSelector: undefined, silenceMs };
+    const end = await currentResourceVersion(connection, request, signal);
     if (signal.aborted) return;
     if (end.kind !== "listed") return this.#failed(end, signal);
     this.#mustCheckVersion = false;

@@ -47,6 +47,8 @@ export interface ListRequest {
   readonly path: string;
   /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
   readonly resource: string;
+  /** Default: all objects. */
+  readonly labelSelector?: string | undefined;
   /** Objects per page; undefined requests the whole list in one response. */
   readonly pageSize?: number | undefined;
   /** Longest time without a byte, in milliseconds. The duration of a list that keeps moving is not limited. */
@@ -86,13 +88,13 @@ interface Page {
 
 async function getPage(
   connection: KubeConnection,
-  { path, resource, silenceMs }: ListRequest,
+  { path, resource, labelSelector, silenceMs }: ListRequest,
   pageSize: number | undefined,
   token: string,
   signal: AbortSignal,
 ): Promise<Page | RequestFailure> {
   const request = { verb: "list", resource } as const;
-  const query = new URLSearchParams();
+  const query = new URLSearchParams(labelSelector === undefined ? {} : { labelSelector });
   if (pageSize !== undefined) query.set("limit", String(pageSize));
   if (token !== "") query.set("continue", token);
   const response = await openResponse(connection, { request, path: `${path}?${query}`, silenceMs }, signal);

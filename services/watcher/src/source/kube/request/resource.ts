@@ -7,6 +7,8 @@ export interface Resource {
   readonly path: string;
   /** *Shape:* `resource.group` as in RBAC rules, e.g. `endpointslices.discovery.k8s.io`. */
   readonly resource: string;
+  /** Label selector of its lists and watches. Default: all objects. */
+  readonly labelSelector?: string | undefined;
 }
 
 /** Name of a watched kind in metrics, logs and health. */

@@ -14,7 +14,7 @@ import { type WatchEvent, watchOnce } from "./watch-once.ts";
  */
 export async function streamList(
   connection: KubeConnection,
-  { path, resource, silenceMs }: ListRequest,
+  { path, resource, labelSelector, silenceMs }: ListRequest,
   receive: (object: unknown) => void,
   signal: AbortSignal,
 ): Promise<ListResult> {
@@ -31,7 +31,7 @@ export async function streamList(
   };
   const end = await watchOnce(
     connection,
-    { path, resource, query: watchListQuery, timeoutSeconds, silenceMs },
+    { path, resource, labelSelector, query: watchListQuery, timeoutSeconds, silenceMs },
     { opened: () => undefined, receive: (events) => events.forEach(receiveEvent) },
     AbortSignal.any([signal, stop.signal]),
   );

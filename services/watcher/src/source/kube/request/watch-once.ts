@@ -14,13 +14,14 @@ import { rawMetadata } from "./raw-object.ts";
  */
 export async function watchOnce(
   connection: KubeConnection,
-  { path, resource, query, timeoutSeconds, silenceMs }: WatchRequest,
+  { path, resource, labelSelector, query, timeoutSeconds, silenceMs }: WatchRequest,
   handler: WatchHandler,
   signal: AbortSignal,
 ): Promise<WatchEnd> {
   const request = { verb: "watch", resource } as const;
   const parameters = new URLSearchParams({
     ...query,
+    ...(labelSelector === undefined ? {} : { labelSelector }),
     watch: "true",
     allowWatchBookmarks: "true",
     timeoutSeconds: String(timeoutSeconds),
@@ -53,6 +54,8 @@ export interface WatchRequest {
   readonly path: string;
   /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */
   readonly resource: string;
+  /** Default: all objects. */
+  readonly labelSelector?: string | undefined;
   /** Further query parameters: the resourceVersion, or the parameters of a streamed list. */
   readonly query: Readonly<Record<string, string>>;
   /** The server ends the watch after this many seconds. */

@@ -5,7 +5,7 @@ import type { Options } from "../context/command-context.ts";
 export const proxyNameOption: OptionSpec = (() => {
   const spec = repeatable(
     "--service-proxy-name <name>",
-    "serve only Services with this value of the label service.kubernetes.io/service-proxy-name; subscribers that name " +
+    "read and serve only Services with this value of the label service.kubernetes.io/service-proxy-name; subscribers that name " +
       "no value get the first (default: Services without the label, and any other value on request)",
   );
   const parse = (text: string, previous: unknown): unknown => {

@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import { Store } from "../store/store.ts";
+import { service } from "../testing/build.ts";
+import { filterProxyNames } from "./filter-proxy-names.ts";
+import { serviceSelector, sliceSelector } from "./kube/objects/selectors.ts";
+
+test("only Services with a selected proxy name pass, in lists and in changes", () => {
+  const store = new Store();
+  const sink = filterProxyNames(store, ["", "a"]);
+  const names = () => [...store.snapshot.services.values()].map(({ name }) => name).sort();
+  const plain = service({ name: "plain" });
+  const owned = service({ name: "owned", proxyName: "a" });
+  const foreign = service({ name: "foreign", proxyName: "b" });
+  sink.replace({ services: [plain, owned, foreign] });
+  expect(names()).toEqual(["owned", "plain"]);
+  expect(store.missingKinds).toEqual(["slices", "nodes"]);
+  sink.apply([
+    { kind: "put-service", service: { ...owned, proxyName: "b" } },
+    { kind: "put-service", service: { ...foreign, proxyName: "" } },
+  ]);
+  expect(names()).toEqual(["foreign", "plain"]);
+});
+
+test("without a proxy name, everything passes", () => {
+  const store = new Store();
+  expect(filterProxyNames(store, [])).toBe(store);
+});
+
+const label = "service.kubernetes.io/service-proxy-name";
+const selectors = [
+  { names: [], services: undefined, slices: undefined },
+  { names: [""], services: `!${label}`, slices: "!service.kubernetes.io/headless" },
+  { names: ["a", "b"], services: `${label} in (a,b)`, slices: undefined },
+  { names: ["", "a"], services: undefined, slices: undefined },
+];
+for (const { names, services, slices } of selectors) {
+  test(`proxy names ${JSON.stringify(names)} select Services by ${services} and slices by ${slices}`, () => {
+    expect(serviceSelector(names)).toBe(services);
+    expect(sliceSelector(names)).toBe(slices);
+  });
+}
