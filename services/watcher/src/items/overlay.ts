@@ -15,7 +15,7 @@ import {
   type ServiceItems,
   sortByPath,
 } from "./service-items.ts";
-import { type ClassItems, type ServiceState, serviceAt } from "./service-state.ts";
+import { serviceAt } from "./service-state.ts";
 import type { ViewTarget } from "./view-target.ts";
 
 /**
@@ -55,6 +55,7 @@ export function nodeOverlay(snapshot: Snapshot, { node }: ViewTarget): Overlay {
  */
 export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarget, isKept: boolean): Overlay {
   const { node, viewClass } = target;
+  const { isExtended } = viewClass;
   const state = serviceAt(snapshot, key, viewClass);
   if (state === undefined) return noOverlay;
   const { own: all, items: cache } = state;
@@ -63,18 +64,25 @@ export function serviceOverlay(snapshot: Snapshot, key: string, target: ViewTarg
   const classItems = state.ofClass(viewClass, namedGroupsFor(all, endpoints, node.name));
   const { items: base, choice } = classItems;
   const uses = choice.usesOfOwn(endpoints, node.name);
+  const variantOf = ({ endpoint }: MergedEndpoint) => ({ isExtended, isOnNode: isOnNode(endpoint, node) });
   const hidden: Item[] = [];
   const own: Item[] = [];
   for (const [index, one] of endpoints.entries()) {
-    const { isExtended } = viewClass;
     const inClass = cache.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false });
-    const variant = { isExtended, isOnNode: isOnNode(one.endpoint, node) };
-    const items = cache.ofEndpoint(one, uses[index] ?? [], variant, isKept);
+    const items = cache.ofEndpoint(one, uses[index] ?? [], variantOf(one), isKept);
     if (items === inClass) continue;
     hidden.push(...inClass);
     own.push(...items);
   }
-  if (hasClashes(base, { hidden, own })) return clashingOverlay(state, target, { shared, classItems, endpoints });
+  if (hasClashes(base, { hidden, own })) {
+    // Endpoints share a path, which only a state file can cause. All of them together decide which one has it.
+    const usesByOwn = new Map(endpoints.map((one, index) => [one, uses[index] ?? []]));
+    const items = state.merged.endpoints.flatMap((one) =>
+      cache.ofEndpoint(one, usesByOwn.get(one) ?? choice.usesOf(one), variantOf(one)),
+    );
+    const all = makeServiceItems([...cache.ofService(choice.portHasEndpoints, isExtended), ...items]);
+    return { shared, ...editsBetween(shared, all) };
+  }
   return { shared, ...compose(classItems.edits, { hidden, own }, shared) };
 }
 
@@ -102,28 +110,6 @@ function hasClashes(base: ServiceItems, { hidden, own }: Edits): boolean {
     paths.add(item.path);
   }
   return false;
-}
-
-interface Clash {
-  readonly shared: ServiceItems;
-  readonly classItems: ClassItems;
-  readonly endpoints: readonly MergedEndpoint[];
-}
-
-/** If endpoints share a path, which only a state file can cause, all endpoints together decide which of them has it. */
-function clashingOverlay(
-  { merged, items: cache }: ServiceState,
-  { node, viewClass: { isExtended } }: ViewTarget,
-  { shared, classItems: { choice }, endpoints }: Clash,
-): Overlay {
-  const uses = choice.usesOfOwn(endpoints, node.name);
-  const usesByOwn = new Map(endpoints.map((one, index) => [one, uses[index] ?? []]));
-  const items = merged.endpoints.flatMap((one) => {
-    const variant = { isExtended, isOnNode: isOnNode(one.endpoint, node) };
-    return cache.ofEndpoint(one, usesByOwn.get(one) ?? choice.usesOf(one), variant);
-  });
-  const all = makeServiceItems([...cache.ofService(choice.portHasEndpoints, isExtended), ...items]);
-  return { shared, ...editsBetween(shared, all) };
 }
 
 /** All items that the node receives, in no particular order. */

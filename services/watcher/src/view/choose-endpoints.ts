@@ -5,8 +5,7 @@ import type { EndpointUse } from "@kpng/model/node-view.ts";
  * Chooses the endpoints of one service port and family that a node uses.
  *
  * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
- *   and
- *   still serve, regardless of hints.
+ *   and still serve, regardless of hints.
  * - Set "local": the ready endpoints on the node. If there are none, the endpoints on the node that terminate and still
  *   serve. Hints have no effect.
  *

@@ -14,8 +14,7 @@ import type { Uses } from "./view-endpoints.ts";
  * same way by every node of the class:
  *
  * - Set "cluster" depends only on readiness and on the zone, except in the named groups of the class: there, it
- *   contains
- *   only own endpoints.
+ *   contains only own endpoints.
  * - Set "local" contains only own endpoints.
  */
 export class ClassChoice {
@@ -37,42 +36,36 @@ export class ClassChoice {
 
   /** How the nodes of the class use an endpoint that is not their own. */
   usesOf({ portEndpoints }: MergedEndpoint): Uses {
-    return portEndpoints.map(
-      (portEndpoint) => portEndpoint && this.#use(portEndpoint, this.#isInCluster(portEndpoint), false),
-    );
+    return portEndpoints.map((candidate) => candidate && this.#use(candidate, this.#isInCluster(candidate), false));
   }
 
   /** How a node uses its own endpoints, in the order given. */
   usesOfOwn(endpoints: readonly MergedEndpoint[], nodeName: string): readonly Uses[] {
     const groupsReadyHere = this.#needed.local ? readyGroups(endpoints, nodeName) : undefined;
-    const isLocal = (portEndpoint: PortEndpoint): boolean =>
+    const isLocal = (candidate: PortEndpoint): boolean =>
       groupsReadyHere !== undefined &&
-      isOnNode(portEndpoint, { name: nodeName }) &&
-      (portEndpoint.conditions.ready || (isDraining(portEndpoint) && !groupsReadyHere.has(portEndpoint.group)));
-    const use = (portEndpoint: PortEndpoint): EndpointUse | undefined =>
-      this.#use(
-        portEndpoint,
-        this.#isInCluster(portEndpoint) || this.#isHintedTo(portEndpoint, nodeName),
-        isLocal(portEndpoint),
-      );
-    return endpoints.map(({ portEndpoints }) => portEndpoints.map((portEndpoint) => portEndpoint && use(portEndpoint)));
+      isOnNode(candidate, { name: nodeName }) &&
+      (candidate.conditions.ready || (isDraining(candidate) && !groupsReadyHere.has(candidate.group)));
+    const use = (candidate: PortEndpoint): EndpointUse | undefined =>
+      this.#use(candidate, this.#isInCluster(candidate) || this.#isHintedTo(candidate, nodeName), isLocal(candidate));
+    return endpoints.map(({ portEndpoints }) => portEndpoints.map((candidate) => candidate && use(candidate)));
   }
 
   #isNamed({ group }: PortEndpoint): boolean {
     return this.#namedGroups.includes(group);
   }
 
-  #isInCluster(portEndpoint: PortEndpoint): boolean {
-    return this.#needed.cluster && !this.#isNamed(portEndpoint) && !this.#outside.has(portEndpoint);
+  #isInCluster(candidate: PortEndpoint): boolean {
+    return this.#needed.cluster && !this.#isNamed(candidate) && !this.#outside.has(candidate);
   }
 
-  #isHintedTo(portEndpoint: PortEndpoint, nodeName: string): boolean {
-    const { conditions, hintedNodes } = portEndpoint;
-    return this.#needed.cluster && this.#isNamed(portEndpoint) && conditions.ready && hintedNodes.includes(nodeName);
+  #isHintedTo(candidate: PortEndpoint, nodeName: string): boolean {
+    const { conditions, hintedNodes } = candidate;
+    return this.#needed.cluster && this.#isNamed(candidate) && conditions.ready && hintedNodes.includes(nodeName);
   }
 
-  #use(portEndpoint: PortEndpoint, cluster: boolean, local: boolean): EndpointUse | undefined {
-    return cluster || local ? shareUse(cluster, local) : useInNoSet(this.#service, portEndpoint);
+  #use(candidate: PortEndpoint, cluster: boolean, local: boolean): EndpointUse | undefined {
+    return cluster || local ? shareUse(cluster, local) : useInNoSet(this.#service, candidate);
   }
 }
 
@@ -102,8 +95,7 @@ export function chooseForClass(service: Service, merged: MergedSlices, { zone, n
   for (const [group, portEndpoints] of merged.groups) {
     const { uses, hasEndpoints } = chooseEndpoints(portEndpoints, { name: "", zone }, { ...needed, local: false });
     if (hasEndpoints) usable.add(group);
-    if (needed.cluster)
-      for (const portEndpoint of portEndpoints) if (!uses.has(portEndpoint)) outside.push(portEndpoint);
+    if (needed.cluster) for (const candidate of portEndpoints) if (!uses.has(candidate)) outside.push(candidate);
   }
   return new ClassChoice(service, needed, namedGroups, { outside, usable });
 }
@@ -112,8 +104,8 @@ export function chooseForClass(service: Service, merged: MergedSlices, { zone, n
 function readyGroups(own: readonly MergedEndpoint[], nodeName: string): ReadonlySet<PortGroup> {
   const groups = new Set<PortGroup>();
   for (const { portEndpoints } of own) {
-    for (const portEndpoint of portEndpoints) {
-      if (portEndpoint?.conditions.ready && isOnNode(portEndpoint, { name: nodeName })) groups.add(portEndpoint.group);
+    for (const candidate of portEndpoints) {
+      if (candidate?.conditions.ready && isOnNode(candidate, { name: nodeName })) groups.add(candidate.group);
     }
   }
   return groups;
@@ -165,11 +157,9 @@ export function namedGroupsFor(
 ): readonly PortGroup[] {
   if (hintedGroups.size === 0) return noGroups;
   const named = own.flatMap(({ portEndpoints }) =>
-    portEndpoints.flatMap((portEndpoint) =>
-      portEndpoint?.conditions.ready &&
-      hintedGroups.has(portEndpoint.group) &&
-      portEndpoint.hintedNodes.includes(nodeName)
-        ? [portEndpoint.group]
+    portEndpoints.flatMap((candidate) =>
+      candidate?.conditions.ready && hintedGroups.has(candidate.group) && candidate.hintedNodes.includes(nodeName)
+        ? [candidate.group]
         : [],
     ),
   );

@@ -1,6 +1,6 @@
 import { createRegistry, type DescFile, type DescService, type Registry, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
-import { Code, type ConnectRouter } from "@connectrpc/connect";
+import { Code, type ConnectRouter, type HandlerContext } from "@connectrpc/connect";
 import { ServerReflection, type ServerReflectionRequest } from "@kpng/model/gen/grpc/reflection/v1/reflection_pb.ts";
 import {
   ServerReflection as ServerReflectionAlpha,
@@ -12,30 +12,18 @@ import { endWhen, leaveKey } from "./leave.ts";
 /** Adds grpc.reflection v1 and v1alpha, whose messages are the same, for the files of `services`. */
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
   const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
-  router.service(ServerReflection, {
-    async *serverReflectionInfo(requests, { values }) {
-      const sent = new Set<DescFile>();
-      for await (const request of endWhen(values.get(leaveKey), requests)) {
-        yield {
-          validHost: request.host,
-          originalRequest: request,
-          messageResponse: answer(request.messageRequest, index, sent),
-        };
-      }
-    },
-  });
-  router.service(ServerReflectionAlpha, {
-    async *serverReflectionInfo(requests, { values }) {
-      const sent = new Set<DescFile>();
-      for await (const request of endWhen(values.get(leaveKey), requests)) {
-        yield {
-          validHost: request.host,
-          originalRequest: request,
-          messageResponse: answer(request.messageRequest, index, sent),
-        };
-      }
-    },
-  });
+  async function* serverReflectionInfo<R extends { host: string; messageRequest: Question }>(
+    requests: AsyncIterable<R>,
+    { values }: HandlerContext,
+  ) {
+    const sent = new Set<DescFile>();
+    for await (const request of endWhen(values.get(leaveKey), requests)) {
+      const messageResponse = answer(request.messageRequest, index, sent);
+      yield { validHost: request.host, originalRequest: request, messageResponse };
+    }
+  }
+  router.service(ServerReflection, { serverReflectionInfo });
+  router.service(ServerReflectionAlpha, { serverReflectionInfo });
 }
 
 interface Index {

@@ -1,11 +1,11 @@
 import type { DescService } from "@bufbuild/protobuf";
-import type { ConnectRouter } from "@connectrpc/connect";
+import type { ConnectRouter, HandlerContext } from "@connectrpc/connect";
 import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Health as HealthService } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Health } from "@kpng/process/health/health.ts";
-import { openGlobalWatch, openLocalWatch, type WatchContext } from "../session/open-watch.ts";
+import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "../session/open-watch.ts";
 import { healthService } from "./health-service.ts";
 import { leaveKey } from "./leave.ts";
 import { nodeViewService } from "./node-view-service.ts";
@@ -21,29 +21,17 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
     ...(hasGlobalApi ? [GlobalSets] : []),
     ...moreServices.map(({ service }) => service),
   ];
+  const watchWith =
+    <R>(open: OpenWatch<R>) =>
+    (requests: AsyncIterable<R>, { signal, values }: HandlerContext) =>
+      watchOps(open, options, { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) });
   return (router) => {
     if (hasLocalApi) {
-      router.service(LocalSets, {
-        watch: (requests, { signal, values }) =>
-          watchOps(openLocalWatch, options, {
-            requests,
-            peer: values.get(peerKey),
-            signal,
-            leave: values.get(leaveKey),
-          }),
-      });
+      router.service(LocalSets, { watch: watchWith(openLocalWatch) });
       router.service(NodeViewService, nodeViewService(options));
     }
     if (hasGlobalApi) {
-      router.service(GlobalSets, {
-        watch: (requests, { signal, values }) =>
-          watchOps(openGlobalWatch, options, {
-            requests,
-            peer: values.get(peerKey),
-            signal,
-            leave: values.get(leaveKey),
-          }),
-      });
+      router.service(GlobalSets, { watch: watchWith(openGlobalWatch) });
     }
     for (const { addTo } of moreServices) addTo(router);
     const names = apis.map((api) => api.typeName);
