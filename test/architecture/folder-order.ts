@@ -26,8 +26,9 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
     ...["types", "exec", "sysctl", "node-addresses", "state", "sync", "receive", "discovery", "disk"],
     ...["observe", "conntrack", "health-check", "inspect", "config", "backend", "proxy", "."],
   ],
+  shadow: [],
   "backend-callout": ["commit"],
-  "backend-iptables": ["render", "read", "diff", "commit", "shadow"],
+  "backend-iptables": ["render", "read", "diff", "commit"],
   "backend-json": [],
   cli: [
     ...["context", "source", "sink", "demo"],

@@ -10,12 +10,13 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   "service-plan": ["model"],
   "packet-tracer": ["model"],
   "backend-kit": ["model", "process", "service-plan"],
+  shadow: ["model", "process", "service-plan", "packet-tracer", "backend-kit"],
   laboratory: [],
   cli: ["*"],
 };
 
 /** A backend imports the kit, and neither the watcher nor another backend. */
-const backendMayImport = ["model", "process", "service-plan", "packet-tracer", "backend-kit"];
+const backendMayImport = ["model", "process", "service-plan", "packet-tracer", "backend-kit", "shadow"];
 
 /** Support that tests of every package may import. */
 const supportOfTests = /^@kpng\/(?:laboratory\/|process\/testing\/)/;

@@ -5,12 +5,12 @@ import { readStateOptions, stateOptions } from "@kpng/backend-kit/disk/state-fol
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
+import { shadowTask } from "@kpng/shadow/shadow-task.ts";
 import { iptablesOptions } from "./backend-options.ts";
 import { cleanUp } from "./cleanup-task.ts";
 import { diffTask } from "./diff-task.ts";
 import { readSettings } from "./read-settings.ts";
 import { rulesTask } from "./rules-task.ts";
-import { shadowTask } from "./shadow/shadow-task.ts";
 
 /** Makes this node's iptables rules serve the Services of its view, as kube-proxy's iptables mode does. */
 export const iptablesBackend: BackendCommand = {
@@ -77,7 +77,7 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
   if (options.diff === true) return diffTask(looking);
   if (options.shadow === true) {
     const [intervalMs, settleMs] = [Number(options.shadowInterval ?? 10_000), Number(options.shadowSettle ?? 5_000)];
-    return shadowTask({ ...looking, intervalMs, settleMs });
+    return shadowTask({ name: "iptables", ...looking, intervalMs, settleMs });
   }
   return rulesTask({
     settings,

@@ -1,5 +1,6 @@
 import type { BackendContext } from "@kpng/backend-kit/backend/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
+import { makeFormatObject, type ObjectFormat } from "@kpng/backend-kit/proxy/object-format.ts";
 import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -8,7 +9,6 @@ import { RouteLocalnet } from "./commit/route-localnet.ts";
 import { type ChainDifference, listDifferences } from "./diff/list-differences.ts";
 import { FamilyRules } from "./family-rules.ts";
 import { NodeRules, type RulesOfFamily } from "./node-rules.ts";
-import { makeFormatObject, type ObjectFormat } from "./object-format.ts";
 import { canonicalRule } from "./read/canonical-rule.ts";
 import type { Variant } from "./read/find-tools.ts";
 import { openTools } from "./read/open-tools.ts";

@@ -7,8 +7,7 @@ export type BackendIptablesErrorCode =
   | "SAVE_FAILED"
   | "RESTORE_REFUSED"
   | "LOCK_HELD"
-  | "TOOL_TIMEOUT"
-  | "NO_KUBE_PROXY";
+  | "TOOL_TIMEOUT";
 
 /** An error with the kernel's rules. */
 export class BackendIptablesError extends CodedError<BackendIptablesErrorCode> {

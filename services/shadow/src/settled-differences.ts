@@ -1,17 +1,17 @@
 import { type Difference, differenceKey } from "./difference.ts";
 
-/** How the differences that are told changed with a look. */
+/** Change of the reported differences by a comparison. */
 export interface SettledChange {
   readonly appeared: readonly Difference[];
   readonly gone: readonly Difference[];
-  /** All that are told now. */
+  /** All differences that are reported now. */
   readonly present: readonly Difference[];
 }
 
 /**
- * Tells differences that stay from those of the moment in which one proxy has a change and the other does not yet.
+ * Filters out differences of the moment in which one proxy has received a change and the other has not.
  *
- * A difference is told once it has been the same for `settleMs`. It is gone with the first look that does not see it.
+ * A difference is reported once it has been the same for `settleMs`. It is gone with the first comparison without it.
  */
 export class SettledDifferences {
   readonly #settleMs: number;
@@ -22,7 +22,7 @@ export class SettledDifferences {
     this.#settleMs = settleMs;
   }
 
-  /** Takes what a look saw, at `nowMs` of any clock that goes steadily. */
+  /** Takes the differences of a comparison, at `nowMs` of any monotonic clock. */
   take(seen: readonly Difference[], nowMs: number): SettledChange {
     const byKey = new Map(seen.map((difference) => [differenceKey(difference), difference]));
     for (const key of this.#sinceMs.keys()) if (!byKey.has(key)) this.#sinceMs.delete(key);
@@ -38,7 +38,7 @@ export class SettledDifferences {
     return { appeared, gone, present: [...told.values()] };
   }
 
-  /** True if something was seen that is not told yet: look again soon. */
+  /** True if a difference was found that is not reported yet: compare again soon. */
   get isSettling(): boolean {
     return this.#sinceMs.size > this.#told.size;
   }

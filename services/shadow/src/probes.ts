@@ -1,58 +1,57 @@
 import type { Family } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import type { TracedPacket } from "@kpng/packet-tracer/trace.ts";
-import type { PodTraffic } from "@kpng/service-plan/service-plan.ts";
-import type { Frontend, FrontendKey } from "./frontends.ts";
-import type { NodeFacts } from "./node-facts.ts";
+import type { FirstPacket } from "@kpng/model/packet-outcome.ts";
+import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
+import type { FrontendKey, ProbedFrontend } from "./frontends.ts";
+import type { NodeLinks } from "./node-links.ts";
 import { pickInside, pickStranger } from "./pick-address.ts";
 
-/** Who sends: a process in the node's network, a pod of the cluster, an endpoint of the Service itself, somebody else. */
-export type Sender = "node" | "pod" | "itself" | "outside";
+/** A process in the node's network, a pod of the cluster, an endpoint of the Service itself, or a client outside. */
+export type ProbeSender = "node" | "pod" | "itself" | "outside";
 
-/** A packet that both rulesets are asked about. */
+/** A packet whose outcome is compared. */
 export interface Probe {
-  readonly frontend: Frontend;
-  /** *Shape:* `cluster IP`, `node port` …; what the address is to the Service. */
+  readonly frontend: ProbedFrontend;
+  /** `cluster IP`, `external IP`, `load-balancer IP`, `node port`; `address` if no Service of the view has it. */
   readonly addressKind: string;
-  readonly sender: Sender;
-  readonly packet: TracedPacket;
+  readonly sender: ProbeSender;
+  readonly packet: FirstPacket;
 }
 
-export interface ProbeWorld {
-  readonly family: Family;
+/** The node that packets are sent to. */
+export interface ProbedNode {
   readonly view: NodeView;
-  readonly facts: NodeFacts;
-  /** How our rules recognize pods. */
-  readonly podTraffic: PodTraffic | undefined;
-  /** The node's address; undefined if unknown. */
-  readonly nodeAddress: string | undefined;
+  readonly node: NodePlan;
+  readonly links: NodeLinks;
 }
 
-/** More clients than these are not told apart for one frontend. */
+/** Most sources that are probed for one frontend. */
 const maxSources = 64;
 
 /**
- * Returns the packets that show whether two rulesets treat a frontend alike: from the node itself, from a pod, from
- * outside, from each range and over each interface that either ruleset tells apart, and from each endpoint on the node to
- * itself. Node ports are asked for at the node's address and at localhost; the first of a protocol at every address.
+ * Returns the packets that show whether both sides treat a frontend alike: from the node itself, from a pod, from
+ * outside, from each range and over each interface that either side distinguishes, and from each endpoint on the node
+ * to itself. Node ports are probed at the node's address and at localhost; the first of a protocol at every address.
  *
- * Pure. `frontends` are those of both rulesets, of one family.
+ * Pure. `frontends` are the frontends of both sides, of one family.
  */
 export function* probesOf(
-  frontends: ReadonlyMap<FrontendKey, Frontend>,
-  world: ProbeWorld,
+  frontends: ReadonlyMap<FrontendKey, ProbedFrontend>,
+  probed: ProbedNode,
 ): Generator<Probe, void, void> {
-  const names = nameAddresses(world.view, world.family);
-  const hairpins = endpointsOnNode(world.view, world.family);
-  const probed = new Set<string>();
+  const { view, node } = probed;
+  const names = nameAddresses(view, node.family);
+  const hairpins = endpointsOnNode(view, node.family);
+  const protocols = new Set<string>();
   for (const frontend of frontends.values()) {
-    const isFirst = !probed.has(frontend.protocol);
-    if (frontend.address === undefined) probed.add(frontend.protocol);
-    for (const destination of destinationsOf(frontend, world, isFirst)) {
+    const isFirst = !protocols.has(frontend.protocol);
+    if (frontend.address === undefined) protocols.add(frontend.protocol);
+    for (const destination of destinationsOf(frontend, probed, isFirst)) {
       const addressKind = frontend.address === undefined ? "node port" : (names.get(frontend.address) ?? "address");
       const own = hairpins.get(serviceOf(frontend.servicePort)) ?? [];
-      for (const { sender, source, inInterface } of clientsOf(frontend, destination, own, world)) {
+      for (const { sender, source, inInterface } of clientsOf(frontend, destination, own, probed)) {
         const packet = { protocol: frontend.protocol, source, destination, port: frontend.port, inInterface };
         yield { frontend, addressKind, sender, packet };
       }
@@ -60,11 +59,11 @@ export function* probesOf(
   }
 }
 
-/** Joins the frontends of two rulesets; what tells clients apart in either is kept. */
+/** Joins the frontends of both sides, with the clients that either side distinguishes. */
 export function joinFrontends(
-  a: ReadonlyMap<FrontendKey, Frontend>,
-  b: ReadonlyMap<FrontendKey, Frontend>,
-): ReadonlyMap<FrontendKey, Frontend> {
+  a: ReadonlyMap<FrontendKey, ProbedFrontend>,
+  b: ReadonlyMap<FrontendKey, ProbedFrontend>,
+): ReadonlyMap<FrontendKey, ProbedFrontend> {
   const joined = new Map(a);
   for (const [key, frontend] of b) {
     const other = joined.get(key);
@@ -82,32 +81,33 @@ export function joinFrontends(
 }
 
 interface Client {
-  readonly sender: Sender;
+  readonly sender: ProbeSender;
   readonly source: string;
   readonly inInterface: string | undefined;
 }
 
 function* clientsOf(
-  frontend: Frontend,
+  frontend: ProbedFrontend,
   destination: string,
   ownEndpoints: readonly string[],
-  world: ProbeWorld,
+  probed: ProbedNode,
 ): Generator<Client, void, void> {
-  const { facts, podTraffic } = world;
-  const isLocal = facts.localCIDRs.some((cidr) => isIn(destination, cidr));
-  // What a node sends to an address of its own, it sends from that address.
-  const nodeSource = isLocal ? destination : (world.nodeAddress ?? facts.addresses[0]);
+  const { node, links } = probed;
+  const { podTraffic, family } = node;
+  const isLocal = links.localCIDRs.some((cidr) => isIn(destination, cidr));
+  // The node sends from the destination address itself if that address is one of its own.
+  const nodeSource = isLocal ? destination : (node.nodeAddress ?? links.addresses[0]);
   if (nodeSource !== undefined) yield { sender: "node", source: nodeSource, inInterface: undefined };
   if (isLoopback(destination)) return;
   const sources = [...frontend.sources].slice(0, maxSources);
-  const podRange = podRangeOf(world);
+  const podRange = podRangeOf(probed);
   const ranges = podRange === undefined ? sources : [...sources, podRange];
-  const outside = pickStranger(world.family, ranges);
-  if (outside !== undefined) yield { sender: "outside", source: outside, inInterface: facts.outInterface(outside) };
+  const outside = pickStranger(family, ranges);
+  if (outside !== undefined) yield { sender: "outside", source: outside, inInterface: links.outInterface(outside) };
   const pod = podRange === undefined ? ownEndpoints[0] : pickInside(podRange, sources);
   const podLink = (address: string): string => {
     if (podTraffic?.kind === "interface") return podTraffic.name;
-    return podTraffic?.kind === "interfacePrefix" ? `${podTraffic.prefix}0` : facts.outInterface(address);
+    return podTraffic?.kind === "interfacePrefix" ? `${podTraffic.prefix}0` : links.outInterface(address);
   };
   if (pod !== undefined) {
     yield { sender: "pod", source: pod, inInterface: podLink(pod) };
@@ -118,46 +118,39 @@ function* clientsOf(
   for (const cidr of sources) {
     if (cidr === podRange) continue;
     const source = pickInside(cidr, ranges);
-    // The node's own addresses do not come in from outside.
-    if (facts.localCIDRs.some((local) => isIn(source, local))) continue;
+    // Packets from the node's own addresses do not arrive from outside.
+    if (links.localCIDRs.some((local) => isIn(source, local))) continue;
     const isPod = podRange !== undefined && isIn(source, podRange);
     yield {
       sender: isPod ? "pod" : "outside",
       source,
-      inInterface: isPod ? podLink(source) : facts.outInterface(source),
+      inInterface: isPod ? podLink(source) : links.outInterface(source),
     };
   }
   for (const source of ownEndpoints) {
-    // A pod in the node's network has no way to itself but the node's.
-    if (facts.localCIDRs.some((local) => isIn(source, local))) continue;
+    // A pod in the node's network sends as the node.
+    if (links.localCIDRs.some((local) => isIn(source, local))) continue;
     yield { sender: "itself", source, inInterface: podLink(source) };
   }
 }
 
-function destinationsOf(
-  { address }: Frontend,
-  { family, facts, nodeAddress }: ProbeWorld,
-  isFirst: boolean,
-): readonly string[] {
+function destinationsOf({ address }: ProbedFrontend, { node, links }: ProbedNode, isFirst: boolean): readonly string[] {
   if (address !== undefined) return [address];
+  const { family, nodeAddress } = node;
   const loopback = family === "v4" ? "127.0.0.1" : "::1";
-  const isOwn = nodeAddress !== undefined && facts.localCIDRs.some((cidr) => isIn(nodeAddress, cidr));
-  const main = isOwn ? [nodeAddress] : facts.addresses.slice(0, 1);
-  return [...new Set([...main, ...(isFirst ? facts.addresses.slice(0, 32) : []), loopback])];
+  const isOwn = nodeAddress !== undefined && links.localCIDRs.some((cidr) => isIn(nodeAddress, cidr));
+  const main = isOwn ? [nodeAddress] : links.addresses.slice(0, 1);
+  return [...new Set([...main, ...(isFirst ? links.addresses.slice(0, 32) : []), loopback])];
 }
 
-/** Where pods' addresses come from: the node's own range before the cluster's. */
-function podRangeOf({ family, view, podTraffic }: ProbeWorld): string | undefined {
+/** The range of pods' addresses: the node's own rather than the cluster's. */
+function podRangeOf({ view, node: { family, podTraffic } }: ProbedNode): string | undefined {
   const ofNode = view.node?.podCIDRs.find((cidr) => cidr.includes(":") === (family === "v6"));
   if (podTraffic?.kind === "source") {
     const [network = ""] = (ofNode ?? "").split("/");
     return ofNode !== undefined && isIn(network, podTraffic.cidr) ? ofNode : podTraffic.cidr;
   }
   return ofNode;
-}
-
-function isLoopback(address: string): boolean {
-  return address === "::1" || address.startsWith("127.");
 }
 
 /** *Shape of the argument:* `namespace/name:port`. */
@@ -176,7 +169,7 @@ function nameAddresses(view: NodeView, family: Family): ReadonlyMap<string, stri
   return names;
 }
 
-/** By Service: addresses of its endpoints that run here and that it sends packets to. */
+/** Addresses of the usable endpoints on this node, by Service. */
 function endpointsOnNode(view: NodeView, family: Family): ReadonlyMap<string, readonly string[]> {
   const found = new Map<string, readonly string[]>();
   for (const [key, { endpoints }] of view.services) {

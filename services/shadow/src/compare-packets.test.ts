@@ -1,9 +1,9 @@
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
+import { indexPlans } from "@kpng/service-plan/planned-node.ts";
+import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { expect, test } from "vitest";
-import { FamilyRules } from "../family-rules.ts";
-import { renderOptions } from "../testing/options.ts";
-import { compareRules } from "./compare-rules.ts";
-import { ourRules } from "./our-rules.ts";
+import { comparePackets } from "./compare-packets.ts";
 
 const whole = view([
   service("ns/web", {
@@ -21,7 +21,7 @@ const whole = view([
   service("ns/none", { ips: ["10.96.0.11"] }),
 ]);
 
-/** What kube-proxy 1.36 makes of it, written by hand in its form. */
+/** kube-proxy 1.36's rules for this view, written by hand. */
 const kubeProxy = `*filter
 :KUBE-SERVICES - [0:0]
 :KUBE-PROXY-FIREWALL - [0:0]
@@ -63,28 +63,19 @@ const kubeProxy = `*filter
 `;
 
 async function compare(theirs: string) {
-  const options = renderOptions();
-  const log = { error() {}, info() {}, debug() {}, with: () => log };
-  const rules = new FamilyRules({ read: async () => undefined, restore: async () => undefined }, log);
-  await rules.sync(whole, "all", options);
-  const facts = {
+  const node = nodePlan();
+  const links = {
     localCIDRs: ["127.0.0.0/8", "192.168.0.2"],
     addresses: ["192.168.0.2"],
     links: [],
     outInterface: (address: string) => (address.startsWith("10.0.") ? "cbr0" : "eth0"),
   };
-  const world = {
-    family: "v4",
-    view: whole,
-    facts,
-    podTraffic: options.node.podTraffic,
-    nodeAddress: "192.168.0.2",
-  } as const;
-  const both = { kubeProxy: theirs, kpng: ourRules(rules.bodies, options) };
-  return compareRules(both, world, new AbortController().signal);
+  const plans = [...whole.services.values()].map((each) => planService(each, node));
+  const planned = indexPlans(node, links.localCIDRs, plans);
+  return comparePackets(theirs, planned, { view: whole, links }, new AbortController().signal);
 }
 
-test("rules of another form that do the same are no difference", async () => {
+test("rules that do what the plan says are no difference", async () => {
   const { differences, packets, services } = await compare(kubeProxy);
   expect(differences).toEqual([]);
   expect(services).toBe(2);
@@ -123,7 +114,7 @@ test.each([
     told: { servicePort: "ns/none", address: "10.96.0.11", kubeProxy: ["no rule"], kpng: ["refused"] },
   },
   {
-    name: "a chain that rules lead to and that is gone",
+    name: "a missing chain that rules jump to",
     spoil: (text: string) => text.replace(/^-A KUBE-FW-A .*\n/m, ""),
     told: { address: "5.6.7.8", kubeProxy: ["not understood: table nat has no chain KUBE-FW-A"] },
   },

@@ -2,21 +2,21 @@ import type { Family } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 import ipaddr from "ipaddr.js";
 
-/** Addresses for documentation (RFC 5737, RFC 3849) and benchmarks (RFC 2544): nobody has them. */
+/** Addresses for documentation (RFC 5737, RFC 3849) and benchmarks (RFC 2544): no host has them. */
 const strangers: Readonly<Record<Family, readonly string[]>> = {
   v4: ["203.0.113.77", "198.51.100.77", "192.0.2.77", "198.18.77.77", "198.19.77.77"],
   v6: ["2001:db8:7777::77", "2001:db8:77::77", "2001:db8::77", "2001:2:77::77"],
 };
 
-/** Returns an address that is in none of the CIDRs; undefined if they leave none that we know. */
+/** Returns an address that is in none of the CIDRs; undefined if they contain all that we know. */
 export function pickStranger(family: Family, cidrs: readonly string[]): string | undefined {
   return strangers[family].find((address) => !cidrs.some((cidr) => isIn(address, cidr)));
 }
 
 /**
- * Returns an address of a CIDR that is in none of the `others`, as far as a few tries find one; else one that is.
+ * Returns an address of a CIDR that is in none of the `others`, if one of a few tries is; else any address of the CIDR.
  *
- * Several ranges of clients are told apart so, also where one lies in another.
+ * Ranges of clients are distinguished by it, even if one contains another.
  */
 export function pickInside(cidr: string, others: readonly string[]): string {
   const tries = candidatesIn(cidr);

@@ -2,20 +2,20 @@
 const chainName =
   /^KUBE-(?:SERVICES|EXTERNAL-SERVICES|NODEPORTS|PROXY-FIREWALL|FIREWALL|FORWARD|POSTROUTING|MARK-MASQ|MARK-DROP|(?:SVC|SVL|XLB|EXT|FW|SEP)-[A-Z2-7]{16})$/;
 
-/** The chain that every version has in nat from its first sync on. */
+/** The chain that every version has in table nat from its first sync on. */
 const mark = ":KUBE-SERVICES ";
 
-/** True if kube-proxy in iptables mode has made rules here, or has left them. */
+/** True if kube-proxy in iptables mode has rules here, or has left rules behind. */
 export function hasKubeProxyRules(saved: string): boolean {
   return saved.includes(`\n${mark}`);
 }
 
 /**
- * Returns what kube-proxy made of what iptables-save printed: its chains, and the jumps to them in the order in which
+ * Returns kube-proxy's part of the output of iptables-save: its chains, and the jumps to them in the order in which
  * packets meet them.
  *
- * What others have there (the CNI, a firewall, kpng itself) is left out: shadow mode compares two service proxies, and both
- * would live with the same others. Without counters and times, so that equal rules are equal text.
+ * Rules of other programs (the CNI, a firewall, kpng itself) are left out: shadow mode compares two service proxies,
+ * and both would share the node with the same programs. Without counters and times, so that equal rules are equal text.
  */
 export function kubeProxyRules(saved: string): string {
   const lines: string[] = [];

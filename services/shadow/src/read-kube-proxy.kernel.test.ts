@@ -1,12 +1,11 @@
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { describePackets } from "../../../../test/kernel/describe-packets.ts";
-import type { RunTool } from "../read/run-tool.ts";
-import { openKubeProxy } from "./read-kube-proxy.ts";
+import { describePackets } from "../../../test/kernel/describe-packets.ts";
+import { openKubeProxy, type RunCommand } from "./read-kube-proxy.ts";
 
 describePackets("kube-proxy's rules", () => {
   let laboratory: Laboratory;
-  const run: RunTool = (command) => laboratory.tryRun("node", command);
+  const run: RunCommand = async (command) => ({ kind: "exited", ...(await laboratory.tryRun("node", command)) });
   const read = async (variant: "auto" | "nft" | "legacy") => (await openKubeProxy("v4", variant, 30_000, run))?.();
   beforeAll(async () => {
     laboratory = await Laboratory.open();
@@ -14,7 +13,7 @@ describePackets("kube-proxy's rules", () => {
   });
   afterAll(() => laboratory.close());
 
-  test("are found where its image has put them, whatever the node's own iptables is", async () => {
+  test("are found in the variant that its image uses, whatever the node's own iptables is", async () => {
     expect(await read("auto")).toBeUndefined();
     await laboratory.run("node", ["iptables-legacy", "-t", "nat", "-N", "KUBE-SERVICES"]);
     await laboratory.run("node", ["iptables-legacy", "-t", "nat", "-A", "OUTPUT", "-j", "KUBE-SERVICES"]);

@@ -1,5 +1,5 @@
+import { makeFormatObject } from "@kpng/backend-kit/proxy/object-format.ts";
 import { expect, test } from "vitest";
-import { makeFormatObject } from "../object-format.ts";
 import type { Difference } from "./difference.ts";
 import { formatChange, formatSummary } from "./format-report.ts";
 

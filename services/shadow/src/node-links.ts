@@ -3,16 +3,20 @@ import type { Family } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 import type { TracedNode } from "@kpng/packet-tracer/trace.ts";
 
-/** What a packet's way depends on besides rules: the addresses of this node, and its links. */
-export interface NodeFacts extends TracedNode {
-  /** Without loopback and link-local ones, in the system's order. */
+/** The addresses and interfaces of this node, which the path of a packet depends on besides rules. */
+export interface NodeLinks extends TracedNode {
+  /** Without loopback and link-local addresses, in the system's order. */
   readonly addresses: readonly string[];
   /** *Shape:* `cbr0 10.1.1.1/24`. */
   readonly links: readonly string[];
 }
 
-/** Reads them for one family. A link that no address tells is `eth0`: rules that look at it are the CNI's, not a proxy's. */
-export function readNodeFacts(family: Family): NodeFacts {
+/**
+ * Reads them for one family.
+ *
+ * An address in no interface's network is taken to leave by `eth0`: only rules of the CNI look at that interface.
+ */
+export function readNodeLinks(family: Family): NodeLinks {
   const all = Object.entries(networkInterfaces()).flatMap(([link, list = []]) =>
     list
       .filter((each) => each.family === (family === "v4" ? "IPv4" : "IPv6"))

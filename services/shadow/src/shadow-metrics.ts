@@ -5,7 +5,7 @@ import type { Difference } from "./difference.ts";
 
 export interface ShadowMetrics {
   readonly looks: Counter<"result">;
-  /** Takes the differences that are told now, of all families. */
+  /** Takes the differences that are reported now, of all families. */
   set(family: Family, told: readonly Difference[]): void;
 }
 

@@ -1,30 +1,32 @@
-import type { FormatObject } from "../object-format.ts";
-import type { Comparison } from "./compare-rules.ts";
+import type { FormatObject } from "@kpng/backend-kit/proxy/object-format.ts";
+import { addressAndPort } from "@kpng/model/address.ts";
+import type { Comparison } from "./compare-packets.ts";
 import type { Difference } from "./difference.ts";
 import type { SettledChange } from "./settled-differences.ts";
 
-/** How a report is written: undefined for a table. */
+/** The format of a report; undefined for a table. */
 export type ReportFormat = FormatObject | undefined;
 
-/** What the last look compared, of both families. */
+/** The extent of the last comparison, of both families. */
 export type Compared = Pick<Comparison, "packets" | "services">;
 
-/** What a run has to say at its end. */
+/** Result of a run. */
 export interface Summary {
+  /** Number of comparisons. */
   readonly looks: number;
-  /** How many different differences were told in all. */
+  /** Number of distinct differences that were reported. */
   readonly told: number;
   readonly present: readonly Difference[];
   readonly elapsedMs: number;
 }
 
-/** More rows than these tell a person nothing more. */
+/** Most rows of a table. */
 const maxRows = 30;
 
-/** More outcomes of one packet than these are counted. */
+/** Most outcomes of one packet in a row; further ones are counted. */
 const maxOutcomes = 4;
 
-/** Writes a change of the differences: a block with a table, or one object. */
+/** Formats a change of the differences: a block with a table, or one object. */
 export function formatChange(format: ReportFormat, time: Date, change: SettledChange, compared: Compared): string {
   const { appeared, gone, present } = change;
   const { packets, services } = compared;
@@ -62,18 +64,17 @@ type Row = readonly string[];
 
 function row(sign: string, difference: Difference): Row {
   const { servicePort, addressKind, address, port, protocol, sender, source, kubeProxy, kpng } = difference;
-  const host = address.includes(":") ? `[${address}]` : address;
   return [
     sign,
     servicePort === "" ? "?" : servicePort,
-    `${addressKind} ${host}:${port}/${protocol}`,
+    `${addressKind} ${addressAndPort(address, port)}/${protocol}`,
     `${sender} ${source}`,
     side(kubeProxy, kpng),
     side(kpng, kubeProxy),
   ];
 }
 
-/** What the other side does not have comes first. */
+/** Outcomes that only this side has come first. */
 function side(outcomes: readonly string[], others: readonly string[]): string {
   const sorted = [
     ...outcomes.filter((each) => !others.includes(each)),

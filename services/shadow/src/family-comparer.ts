@@ -1,0 +1,60 @@
+import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import { type ProxySettings, planNode } from "@kpng/service-plan/plan-node.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
+import { indexPlans } from "@kpng/service-plan/planned-node.ts";
+import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import { type Comparison, comparePackets } from "./compare-packets.ts";
+import { readNodeLinks } from "./node-links.ts";
+import type { ReadKubeProxy } from "./read-kube-proxy.ts";
+
+/** Result of a comparison of one family. */
+export type FamilyComparison = Comparison & { readonly hasKubeProxy: boolean };
+
+/** After this many Services the event loop gets a turn. */
+const servicesPerTurn = 100;
+
+/**
+ * Compares one family repeatedly, and returns the last result again while the view, the node and kube-proxy's rules are
+ * the same.
+ *
+ * *Bound:* the text of kube-proxy's rules; plans are kept only during a comparison.
+ */
+export class FamilyComparer {
+  readonly family: Family;
+  readonly #readKubeProxy: ReadKubeProxy;
+  readonly #settings: ProxySettings;
+  #last: { readonly view: NodeView; readonly inputs: string; readonly result: FamilyComparison } | undefined;
+
+  constructor(family: Family, readKubeProxy: ReadKubeProxy, settings: ProxySettings) {
+    this.family = family;
+    this.#readKubeProxy = readKubeProxy;
+    this.#settings = settings;
+  }
+
+  /** Errors: SAVE_FAILED. */
+  async compare(view: NodeView, signal: AbortSignal): Promise<FamilyComparison> {
+    const { family } = this;
+    const saved = await this.#readKubeProxy();
+    const links = readNodeLinks(family);
+    const node = planNode(this.#settings, family, { node: view.node, localAddresses: readLocalAddresses() });
+    const inputs = `${JSON.stringify([saved !== undefined, node, links.localCIDRs, links.links])}\n${saved}`;
+    if (this.#last?.view === view && this.#last.inputs === inputs) return this.#last.result;
+    const planned = indexPlans(node, links.localCIDRs, await planServices(view, node));
+    const compared = await comparePackets(saved ?? "", planned, { view, links }, signal);
+    const result = { ...compared, hasKubeProxy: saved !== undefined };
+    if (!signal.aborted) this.#last = { view, inputs, result };
+    return result;
+  }
+}
+
+async function planServices(view: NodeView, node: NodePlan): Promise<readonly ServicePlan[]> {
+  const plans: ServicePlan[] = [];
+  for (const service of view.services.values()) {
+    plans.push(planService(service, node));
+    if (plans.length % servicesPerTurn === 0) await nextTurn();
+  }
+  return plans;
+}
