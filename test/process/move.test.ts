@@ -25,7 +25,7 @@ describe("a backend whose connections reach their age", () => {
     const servers: TestServer[] = [];
     for (const store of stores) {
       store.replace({ services, slices: [], nodes: [node("n1")] });
-      servers.push(await serveStore(store, { maxAgeMs: 1_500, agePaceMs: 1 }));
+      servers.push(await serveStore(store, { maxAgeMs: 1_500, ageIntervalMs: 1 }));
     }
     const sum = async (name: string): Promise<number> => {
       const values = await Promise.all(servers.map(({ metrics }) => metrics.getSingleMetric(name)?.get()));

@@ -15,7 +15,7 @@ const patience = { timeout: 60_000 };
 async function serveReplica(listen = "tcp://127.0.0.1:0"): Promise<TestServer> {
   const store = new Store();
   store.replace({ services: [service()], slices: [], nodes: [node("n1")] });
-  return serveStore(store, { listen: [listen], maxAgeMs: 2_000, agePaceMs: 5 });
+  return serveStore(store, { listen: [listen], maxAgeMs: 2_000, ageIntervalMs: 5 });
 }
 
 async function subscribers(server: TestServer): Promise<number> {

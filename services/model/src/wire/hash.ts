@@ -2,7 +2,14 @@ import createHasher from "xxhash-wasm";
 
 const { h64Raw } = await createHasher();
 
-/** Returns XXH64 with seed 0, the hash of KPNG's paths and Hash fields. Source: KPNG `serde.go`, cespare/xxhash. */
+/**
+ * Returns the XXH64 hash, with seed 0, of some bytes.
+ *
+ * KPNG puts it into the paths of endpoints and the fields Hash of its messages (ServiceInfo, EndpointInfo, NodeInfo).
+ * Watcher and backends also use it as a fast hash, for example to compare their views when a stream resumes.
+ *
+ * Source: KPNG `serde.go`, cespare/xxhash.
+ */
 export function hashBytes(bytes: Uint8Array): bigint {
   return h64Raw(bytes);
 }

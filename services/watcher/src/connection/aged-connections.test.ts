@@ -24,7 +24,7 @@ afterEach(() => watched.stop());
 
 describe("a connection at its maximum age", () => {
   test("receives GOAWAY, then its stream ends, and then it closes", async () => {
-    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
     const watch = await watched.openWatch();
     await watch.ended;
     expect({ status: watch.status, pushback: watch.pushback }).toEqual({ status: "14", pushback: "0" });
@@ -40,7 +40,7 @@ describe("a connection at its maximum age", () => {
         service({ name: `s${index}`, annotations: { text: "x".repeat(1_000) } }),
       ),
     });
-    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
     const watch = watched.dialWatch();
     await watch.received();
     watch.stream.pause();
@@ -52,7 +52,7 @@ describe("a connection at its maximum age", () => {
   });
 
   test("closes alone: the next one waits for the pace", async () => {
-    await watched.serve({ maxAgeMs: 40, agePaceMs: 3_600_000 });
+    await watched.serve({ maxAgeMs: 40, ageIntervalMs: 3_600_000 });
     const watches: WatchStream[] = [];
     for (let count = 0; count < 5; count++) watches.push(await watched.openWatch());
     const gone = () => watches.filter(({ events }) => events.includes("goaway")).length;
@@ -71,7 +71,7 @@ describe("a connection at its maximum age", () => {
     { name: "gRPC-Web", make: (baseUrl: string) => createGrpcWebTransport({ baseUrl, httpVersion: "1.1" }) },
     { name: "gRPC", make: (baseUrl: string) => createGrpcTransport({ baseUrl }) },
   ])("ends all kinds of calls that wait, over $name, and the next call is served", async ({ make }) => {
-    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
     const transport = make(`http://${watched.address}`);
     const endOf = async (messages: AsyncIterable<unknown>): Promise<ConnectError> => {
       try {
@@ -92,7 +92,7 @@ describe("a connection at its maximum age", () => {
   });
 
   test("gives a client of another library UNAVAILABLE with a pushback, and serves its retry", async () => {
-    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
     const watch = new GrpcJsWatch(watched.address, "local");
     const status = new Promise<StatusObject>((resolve) => watch.call.once("status", resolve));
     await watch.ask({ NodeName: "n1" });
@@ -106,7 +106,7 @@ describe("a connection at its maximum age", () => {
   });
 
   test("ends a reflection call that waits for requests", async () => {
-    await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
     const transport = createGrpcTransport({ baseUrl: `http://${watched.address}` });
     const asked = Promise.withResolvers<void>();
     async function* questions() {
@@ -123,7 +123,7 @@ describe("a connection at its maximum age", () => {
     const folder = mkdtempSync(join(tmpdir(), "kpng-age-"));
     const path = join(folder, "api.sock");
     try {
-      await watched.serve({ listen: [`unix://${path}`], maxAgeMs: 30, agePaceMs: 1 });
+      await watched.serve({ listen: [`unix://${path}`], maxAgeMs: 30, ageIntervalMs: 1 });
       const transport = createGrpcTransport({
         baseUrl: "http://localhost",
         nodeOptions: { createConnection: () => connectTcp(path) },
@@ -145,7 +145,7 @@ describe("a connection at its maximum age", () => {
 });
 
 test("requests that are never read do not keep a connection open", async () => {
-  await watched.serve({ maxAgeMs: 50, agePaceMs: 1 });
+  await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
   const watch = await watched.openWatch();
   watch.stream.write(encodeRequest({ NodeName: "n1" }).subarray(0, 3));
   await watch.ended;

@@ -1,14 +1,18 @@
 import type { Clock } from "@kpng/process/clock.ts";
 import type { KeepaliveOptions } from "./keepalive.ts";
 
-/** Limits for the connections of clients. The options of `serveTask` include them. */
+/**
+ * Limits and timing of the connections that clients open to a watcher. `Connections` enforces them; the options of
+ * `serveTask`, and so of `kpng SOURCE to-api`, include them. Tests shorten the times.
+ */
 export interface ConnectionLimits {
   readonly keepalive?: KeepaliveOptions | undefined;
   /** Longest time until a new connection has shown its protocol, in milliseconds. Default 10 000. */
   readonly firstBytesMs?: number | undefined;
   /**
-   * Longest time without a call that has sent a request, in milliseconds; at most twice as long passes. Default 90 000,
-   * which is longer than a client waits that was told when to retry.
+   * Time after which a connection without a running call is closed, in milliseconds; the check may take up to twice as
+   * long. A call counts once its request has arrived. Default 90 000: longer than the delay after which a client
+   * retries when the watcher is busy.
    */
   readonly idleMs?: number | undefined;
   /**
@@ -16,11 +20,11 @@ export interface ConnectionLimits {
    * Default 1 800 000.
    */
   readonly maxAgeMs?: number | undefined;
-  /** Shortest time between two connections that end because of their age, in milliseconds. Default 1 000. */
-  readonly agePaceMs?: number | undefined;
+  /** Shortest interval between two requests to reconnect because of age, in milliseconds. Default 1 000. */
+  readonly ageIntervalMs?: number | undefined;
   /**
-   * Longest time for draining connections when the watcher stops, in milliseconds. 0 closes them at once. Default 10
-   * 000.
+   * Longest time for draining connections when the watcher stops, in milliseconds. 0 closes them at once.
+   * Default 10 000.
    */
   readonly drainMs?: number | undefined;
   /**

@@ -27,8 +27,8 @@ export class Connections {
   /** By HTTP/2 session, or by HTTP/1.1 socket. */
   readonly #byCarrier = new WeakMap<object, Connection>();
   /**
-   * Connections that reached their maximum age, in order; {@link ConnectionLimits.agePaceMs} apart they are asked to
-   * close.
+   * Connections that reached their maximum age, in order; {@link ConnectionLimits.ageIntervalMs} apart they are asked
+   * to close.
    */
   readonly #aged = new Set<Connection>();
   readonly #closed = new Wakeup();
@@ -36,8 +36,15 @@ export class Connections {
   #isDraining = false;
 
   constructor(limits: ConnectionLimits, log: Log, registry: Registry) {
-    const { keepalive = {}, firstBytesMs, idleMs, maxAgeMs, agePaceMs } = limits;
-    const times = [keepalive.intervalMs, keepalive.timeoutMs, firstBytesMs, idleMs, maxAgeMs || undefined, agePaceMs];
+    const { keepalive = {}, firstBytesMs, idleMs, maxAgeMs, ageIntervalMs } = limits;
+    const times = [
+      keepalive.intervalMs,
+      keepalive.timeoutMs,
+      firstBytesMs,
+      idleMs,
+      maxAgeMs || undefined,
+      ageIntervalMs,
+    ];
     // The clock ticks at least four times within the shortest limit, which matters for the short limits of tests.
     this.clock = new LoopClock(Math.max(5, Math.min(1_000, ...times.map((ms = 4_000) => ms / 4))));
     this.#limits = limits;
@@ -166,7 +173,7 @@ export class Connections {
     if (connection === undefined) return;
     this.#aged.delete(connection);
     this.#leave(connection, "age");
-    this.clock.after(this.#limits.agePaceMs ?? 1_000, () => this.#leaveNextAged());
+    this.clock.after(this.#limits.ageIntervalMs ?? 1_000, () => this.#leaveNextAged());
   }
 
   #leave(connection: Connection, reason: "age" | "drain"): void {

@@ -28,7 +28,7 @@ describe("over TLS", () => {
   }
 
   test("a connection at its maximum age receives GOAWAY, and then its stream ends", async () => {
-    const context = await serveTls({ maxAgeMs: 200, agePaceMs: 1 });
+    const context = await serveTls({ maxAgeMs: 200, ageIntervalMs: 1 });
     const session = connectHttp2(`https://${watched.address}`, { ...context, checkServerIdentity: () => undefined });
     const watch = watched.dialWatch(session);
     await watch.received(40);

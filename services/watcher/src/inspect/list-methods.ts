@@ -29,7 +29,7 @@ import { decisionRow } from "./rows/decision-row.ts";
 import { endpointRows, matchesEndpoint } from "./rows/endpoint-rows.ts";
 import { nodeTable } from "./rows/node-rows.ts";
 import { serviceRow } from "./rows/service-row.ts";
-import { kindMessage, stateOf, subscriberRow } from "./rows/subscriber-row.ts";
+import { kindToWire, stateOf, subscriberMessage } from "./rows/subscriber-row.ts";
 
 /** Unary methods of InspectService that return status and lists. The proto file describes their paging. */
 export function listMethods(context: InspectContext, startedAtMs: number): Lists {
@@ -91,7 +91,7 @@ export function listMethods(context: InspectContext, startedAtMs: number): Lists
       const newest = store.snapshot.revision;
       const rowOf = (subscriber: Subscriber): SubscriberMessage | undefined => {
         const isWanted = BigInt(subscriber.id) > after && matchesSubscriber(subscriber, request, newest);
-        return isWanted ? subscriberRow(subscriber, newest) : undefined;
+        return isWanted ? subscriberMessage(subscriber, newest) : undefined;
       };
       const keyOf = ({ id }: SubscriberMessage): string => String(id);
       const { rows, nextPageToken } = await collectRows(page, subscribers.open, { rowOf, keyOf }, signal);
@@ -156,7 +156,7 @@ function countSubscribers(
     Required<Omit<MessageInitShape<typeof SubscriberCountSchema>, "$typeName" | "$unknown">>
   >();
   for (const subscriber of subscribers.open) {
-    const row = { kind: kindMessage(subscriber.kind), state: stateOf(subscriber, newest), count: 1 };
+    const row = { kind: kindToWire(subscriber.kind), state: stateOf(subscriber, newest), count: 1 };
     const key = `${row.kind} ${row.state}`;
     counts.set(key, { ...row, count: (counts.get(key)?.count ?? 0) + 1 });
   }

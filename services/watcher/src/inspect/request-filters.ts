@@ -3,7 +3,7 @@ import { compareText } from "@kpng/model/text-order.ts";
 import type { ShardedMap } from "../store/sharded-map.ts";
 import type { Subscriber } from "../stream/session/subscriber.ts";
 import type { ChangeRecord } from "./changes/change-record.ts";
-import { kindMessage, knownRevision, stateOf } from "./rows/subscriber-row.ts";
+import { kindToWire, knownRevision, stateOf } from "./rows/subscriber-row.ts";
 
 // Filters of the list and watch methods of InspectService.
 
@@ -53,7 +53,7 @@ export interface SubscriberFilter {
 export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilter, newest: number): boolean {
   return (
     (filter.node === "" || subscriber.nodeName === filter.node) &&
-    (filter.kind === SubscriberKind.UNSPECIFIED || filter.kind === kindMessage(subscriber.kind)) &&
+    (filter.kind === SubscriberKind.UNSPECIFIED || filter.kind === kindToWire(subscriber.kind)) &&
     (filter.notAppliedRevision === 0n || BigInt(knownRevision(subscriber)) < filter.notAppliedRevision) &&
     matchesState(stateOf(subscriber, newest), filter.states)
   );

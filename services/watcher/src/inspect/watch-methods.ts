@@ -20,7 +20,7 @@ import { changeRow } from "./rows/change-row.ts";
 import { endpointRowKey, endpointRows } from "./rows/endpoint-rows.ts";
 import { nodeTable } from "./rows/node-rows.ts";
 import { serviceRow } from "./rows/service-row.ts";
-import { subscriberRow } from "./rows/subscriber-row.ts";
+import { subscriberMessage } from "./rows/subscriber-row.ts";
 
 type Watches = Pick<
   ServiceImpl<typeof InspectService>,
@@ -69,7 +69,7 @@ export function watchMethods(context: InspectContext): Watches {
       const signal = endOf(call);
       const read = function* ({ revision }: Snapshot): Iterable<Subscriber> {
         for (const subscriber of subscribers.open) {
-          if (matchesSubscriber(subscriber, request, revision)) yield subscriberRow(subscriber, revision);
+          if (matchesSubscriber(subscriber, request, revision)) yield subscriberMessage(subscriber, revision);
         }
       };
       const table = { schema: SubscriberSchema, read, keyOf: ({ id }: Subscriber) => String(id), mustBeSynced: false };

@@ -3,7 +3,7 @@ import { type Service, type ServiceKey, serviceKey } from "@kpng/model/service.t
 import { compareText } from "@kpng/model/text-order.ts";
 import type { ClusterObjects } from "../source/source.ts";
 import { formatEndpoint, formatNode, formatService } from "./state-lines.ts";
-import { list } from "./yaml-text.ts";
+import { listLines } from "./yaml-text.ts";
 
 /**
  * Returns the text of a KPNG state file with these objects. Keys are in KPNG's order, Services sorted by key, endpoints
@@ -20,8 +20,8 @@ export function formatState(objects: ClusterObjects, hashOf: HashOf): string {
   const services = [...(objects.services ?? [])].sort((a, b) => compareText(serviceKey(a), serviceKey(b)));
   const nodes = [...(objects.nodes ?? [])].sort((a, b) => compareText(a.name, b.name));
   return [
-    ...list("", "nodes", nodes.map(formatNode)),
-    ...list(
+    ...listLines("", "nodes", nodes.map(formatNode)),
+    ...listLines(
       "",
       "services",
       services.map((service) => formatEntry(service, slicesByService.get(serviceKey(service)) ?? [], hashOf)),
@@ -48,7 +48,7 @@ function formatEntry(service: Service, slices: readonly EndpointSlice[], hashOf:
   return [
     "service:",
     ...formatService(service).map((line) => `  ${line}`),
-    ...list(
+    ...listLines(
       "",
       "endpoints",
       endpoints.map(({ endpoint, slice, hash }) => formatEndpoint(endpoint, slice, hash)),

@@ -2,20 +2,27 @@ import type { AddressSet } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
-import { list, map, nothing, scalar } from "./yaml-text.ts";
+import { listLines, mapLines, noLines, scalar } from "./yaml-text.ts";
 
-/** Returns the lines of a Node in a state file, without indentation. Pure. */
+/**
+ * Returns the lines of a Node in a state file, without indentation. `formatState` combines the lines of all objects.
+ *
+ * A state file holds a cluster state as KPNG's YAML: `kpng SOURCE to-file` writes it, `kpng file` reads it. KPNG
+ * rejects unknown keys, so keys that only we have are omitted where the value is their default.
+ *
+ * Pure.
+ */
 export function formatNode(node: Node): string[] {
   return [
     `name: ${scalar(node.name)}`,
     "topology:",
     `  node: ${scalar(node.name)}`,
     `  zone: ${scalar(node.zone)}`,
-    ...map("", "labels", node.labels),
-    ...map("", "annotations", node.annotations),
-    ...(node.addresses.length > 0 ? scalars("", "addresses", node.addresses) : nothing),
-    ...(node.podCIDRs.length > 0 ? scalars("", "podcidrs", node.podCIDRs) : nothing),
-    ...(node.isEligible ? nothing : ["iseligible: false"]),
+    ...mapLines("", "labels", node.labels),
+    ...mapLines("", "annotations", node.annotations),
+    ...(node.addresses.length > 0 ? scalars("", "addresses", node.addresses) : noLines),
+    ...(node.podCIDRs.length > 0 ? scalars("", "podcidrs", node.podCIDRs) : noLines),
+    ...(node.isEligible ? noLines : ["iseligible: false"]),
   ];
 }
 
@@ -25,14 +32,14 @@ export function formatService(service: Service): string[] {
     `namespace: ${scalar(service.namespace)}`,
     `name: ${scalar(service.name)}`,
     `type: ${scalar(service.type)}`,
-    ...map("", "labels", service.labels),
-    ...map("", "annotations", service.annotations),
+    ...mapLines("", "labels", service.labels),
+    ...mapLines("", "annotations", service.annotations),
     "ips:",
     ...addresses("  ", "clusterips", service.clusterIPs),
     ...addresses("  ", "externalips", service.externalIPs),
     ...addresses("  ", "loadbalancerips", service.loadBalancerIPs),
     `  headless: ${service.isHeadless}`,
-    ...list(
+    ...listLines(
       "",
       "ipfilters",
       service.ipFilters.map((filter) => [
@@ -41,7 +48,7 @@ export function formatService(service: Service): string[] {
       ]),
     ),
     `mapip: ${service.mapIP}`,
-    ...list(
+    ...listLines(
       "",
       "ports",
       service.ports.map((port) => [
@@ -59,9 +66,9 @@ export function formatService(service: Service): string[] {
       : ["sessionaffinity:", "  clientip:", `    timeoutseconds: ${service.clientIPAffinitySeconds}`]),
     `internaltraffictolocal: ${service.internalTrafficPolicy === "Local"}`,
     `healthchecknodeport: ${service.healthCheckNodePort}`,
-    ...(service.proxyName === "" ? nothing : [`proxyname: ${scalar(service.proxyName)}`]),
+    ...(service.proxyName === "" ? noLines : [`proxyname: ${scalar(service.proxyName)}`]),
     ...(service.proxyModeLoadBalancerIPs.v4.length + service.proxyModeLoadBalancerIPs.v6.length === 0
-      ? nothing
+      ? noLines
       : addresses("", "proxymodeloadbalancerips", service.proxyModeLoadBalancerIPs)),
   ];
 }
@@ -79,21 +86,21 @@ export function formatEndpoint(endpoint: Endpoint, slice: EndpointSlice, hash: b
     `  hostname: ${scalar(endpoint.hostname)}`,
     ...addresses("  ", "ips", endpoint.addresses),
     "  local: false",
-    ...list(
+    ...listLines(
       "  ",
       "portoverrides",
       endpoint.ports.flatMap(({ name, port, protocol }) => {
         // Protocols that only newer versions know are omitted, because readers of the file would reject them.
         if (typeof protocol === "number") return [];
-        const protocolLine = protocol === undefined ? nothing : [`protocol: ${protocolNumbers[protocol]}`];
+        const protocolLine = protocol === undefined ? noLines : [`protocol: ${protocolNumbers[protocol]}`];
         return [[`name: ${scalar(name)}`, `port: ${port}`, ...protocolLine]];
       }),
     ),
     "  scopes: null",
     "conditions:",
     `  ready: ${conditions.ready}`,
-    ...(conditions.serving === conditions.ready ? nothing : [`  serving: ${conditions.serving}`]),
-    ...(conditions.terminating ? ["  terminating: true"] : nothing),
+    ...(conditions.serving === conditions.ready ? noLines : [`  serving: ${conditions.serving}`]),
+    ...(conditions.terminating ? ["  terminating: true"] : noLines),
     "topology:",
     `  node: ${scalar(endpoint.nodeName)}`,
     `  zone: ${scalar(endpoint.zone)}`,
@@ -102,7 +109,7 @@ export function formatEndpoint(endpoint: Endpoint, slice: EndpointSlice, hash: b
       : [
           "hints:",
           ...scalars("  ", "zones", hintedZones),
-          ...(hintedNodes.length > 0 ? scalars("  ", "nodes", hintedNodes) : nothing),
+          ...(hintedNodes.length > 0 ? scalars("  ", "nodes", hintedNodes) : noLines),
         ]),
   ];
 }
@@ -116,7 +123,7 @@ function addresses(indent: string, key: string, set: AddressSet | undefined): st
 }
 
 function scalars(indent: string, key: string, values: readonly string[]): string[] {
-  return list(
+  return listLines(
     indent,
     key,
     values.map((value) => [scalar(value)]),

@@ -1,8 +1,8 @@
 import { compareText } from "@kpng/model/text-order.ts";
 
 /**
- * Formats text as a YAML scalar in a state file: unquoted if every reader of YAML 1.1 and 1.2 reads it as this text,
- * else in double quotes.
+ * Formats text as a YAML scalar in a state file, for `state-lines.ts` and `format-state.ts`: unquoted if every reader
+ * of YAML 1.1 and 1.2 reads it as this text, else in double quotes.
  *
  * Unquoted are words without a meaning in YAML 1.1 (unlike "yes" and "n"), IPv4 addresses and IPv4 CIDRs. Other text
  * that starts with a digit is quoted: in YAML 1.1, "1:20" is a number and "2001-01-01" a date.
@@ -17,15 +17,15 @@ export function scalar(text: string): string {
   );
 }
 
-/** No lines. */
-export const nothing: readonly string[] = [];
+/** No lines: the text of a key that is omitted. */
+export const noLines: readonly string[] = [];
 
 const isWord = /^[A-Za-z](?:[\w./:-]*[\w/])?$/;
 const isSpecial = /^(?:y|n|yes|no|on|off|true|false|null)$/i;
 const isIPv4 = /^\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?:\/\d+)?$/;
 
 /** Returns the lines of a sequence under a key. Each item is a list of lines. Empty: `key: []`. */
-export function list(indent: string, key: string, items: readonly (readonly string[])[]): string[] {
+export function listLines(indent: string, key: string, items: readonly (readonly string[])[]): string[] {
   if (items.length === 0) return [`${indent}${key}: []`];
   const lines = [`${indent}${key}:`];
   for (const item of items) {
@@ -35,7 +35,7 @@ export function list(indent: string, key: string, items: readonly (readonly stri
 }
 
 /** Returns the lines of a mapping under a key, sorted by name. Empty: `key: {}`. */
-export function map(indent: string, key: string, entries: Readonly<Record<string, string>>): string[] {
+export function mapLines(indent: string, key: string, entries: Readonly<Record<string, string>>): string[] {
   const names = Object.keys(entries).sort(compareText);
   if (names.length === 0) return [`${indent}${key}: {}`];
   return [`${indent}${key}:`, ...names.map((name) => `${indent}  ${scalar(name)}: ${scalar(entries[name] ?? "")}`)];

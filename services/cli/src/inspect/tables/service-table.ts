@@ -7,7 +7,10 @@ import {
 import { formatEnum, formatMs, formatProtocol } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
-/** Services with the number of their endpoints. */
+/**
+ * Columns of `kpng get services`: Services with the number of their endpoints, as a watcher's inspection API lists
+ * them.
+ */
 export const serviceTable: TableSpec<typeof ServiceSchema> = {
   schema: ServiceSchema,
   columns: [
@@ -43,6 +46,6 @@ function formatReady({ endpoints }: Service): string {
 }
 
 function formatPolicies(service: Service): string {
-  const of = (policy: TrafficPolicy): string => formatEnum(TrafficPolicySchema, policy);
-  return `internal ${of(service.internalTrafficPolicy)}, external ${of(service.externalTrafficPolicy)}`;
+  const formatPolicy = (policy: TrafficPolicy): string => formatEnum(TrafficPolicySchema, policy);
+  return `internal ${formatPolicy(service.internalTrafficPolicy)}, external ${formatPolicy(service.externalTrafficPolicy)}`;
 }

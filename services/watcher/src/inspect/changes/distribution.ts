@@ -1,7 +1,8 @@
 /**
- * Histogram of durations with exponential buckets, and the exact maximum. Change records hold one for each stage.
+ * Histogram of durations, with exponential buckets, and their exact maximum. `ChangeRecord` holds one for each stage of
+ * a change (such as render or commit); `kpng get changes` and `kpng trace` print its percentiles.
  *
- * *Bound:* 64 numbers.
+ * *Memory:* 64 counters, whatever the number of durations.
  */
 export class Distribution {
   readonly #counts = new Uint32Array(bucketCount);
@@ -19,16 +20,19 @@ export class Distribution {
 
   /** Adds a duration. Negative ones, which occur when a clock is set back, count as 0. */
   add(ms: number): void {
-    const bucket = ms <= firstMs ? 0 : Math.ceil(Math.log2(ms / firstMs) * perFactorTwo);
+    const bucket = ms <= firstMs ? 0 : Math.ceil(Math.log2(ms / firstMs) * bucketsPerDoubling);
     const index = bucket < bucketCount ? bucket : bucketCount - 1;
     this.#counts[index] = (this.#counts[index] ?? 0) + 1;
     this.#count += 1;
     if (ms > this.#maxMs) this.#maxMs = ms;
   }
 
-  /** Returns the percentile `part`, from 0 to 1, in milliseconds; 0 without measurements. */
-  percentileMs(part: number): number {
-    const wanted = Math.ceil(this.#count * part);
+  /**
+   * Returns the percentile for `fraction` (0.5 is the median, 0.99 the 99th percentile), in milliseconds; 0 without
+   * measurements.
+   */
+  percentileMs(fraction: number): number {
+    const wanted = Math.ceil(this.#count * fraction);
     if (wanted === this.#count) return this.#maxMs;
     let seen = 0;
     for (const [index, count] of this.#counts.entries()) {
@@ -43,6 +47,9 @@ export class Distribution {
 const bucketCount = 64;
 /** Upper bound of the first bucket, in milliseconds. */
 const firstMs = 0.05;
-/** Ratio of bucket bounds: percentiles are at most 15 % off up to 12 minutes, where the last bucket starts. */
+/**
+ * Ratio between the bounds of a bucket. Percentiles are at most 15 % off for durations up to 12.6 minutes. The last
+ * bucket starts at 9.7 minutes and also counts all longer durations.
+ */
 const growth = 1.3;
-const perFactorTwo = 1 / Math.log2(growth);
+const bucketsPerDoubling = 1 / Math.log2(growth);

@@ -12,13 +12,18 @@ import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
 import type { SubscriberKind } from "../../stream/session/delivery.ts";
 import type { Subscriber } from "../../stream/session/subscriber.ts";
 
-/** Converts a subscriber to its message in the inspection API. `newest` is the newest revision of the store. */
-export function subscriberRow(subscriber: Subscriber, newest: number): SubscriberMessage {
+/**
+ * Converts a subscriber (the reader of one stream: a node's backend or a relay) to its message in the inspection API,
+ * for `kpng get subscribers`. `newest` is the newest revision of the store.
+ *
+ * `sentRevision` is the newest revision up to which nothing is left to send to the subscriber.
+ */
+export function subscriberMessage(subscriber: Subscriber, newest: number): SubscriberMessage {
   const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
   const timeOf = (ms: number | undefined) => (ms === undefined || ms === 0 ? undefined : timestampOf(ms));
   return create(SubscriberSchema, {
     id: BigInt(subscriber.id),
-    kind: kindMessage(subscriber.kind),
+    kind: kindToWire(subscriber.kind),
     node: subscriber.nodeName,
     serviceProxyName: subscriber.proxyName,
     peer: subscriber.peer,
@@ -40,17 +45,27 @@ export function subscriberRow(subscriber: Subscriber, newest: number): Subscribe
   });
 }
 
-/** Converts the kind of a subscriber. */
-export function kindMessage(kind: SubscriberKind): KindMessage {
+/** Converts the kind of a subscriber to its enum in the inspection API. */
+export function kindToWire(kind: SubscriberKind): KindMessage {
   return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
 }
 
-/** Newest revision that a subscriber has applied or, if it does not acknowledge, received. */
+/**
+ * Newest revision that a subscriber is known to have applied. For subscribers that never acknowledge (KPNG's clients,
+ * relays), the newest revision that they have certainly received.
+ */
 export function knownRevision(subscriber: Subscriber): number {
   return subscriber.hasAcknowledged ? subscriber.appliedRevision : subscriber.receivedRevision;
 }
 
-/** Returns how far a subscriber is. */
+/**
+ * Returns the progress of a subscriber:
+ *
+ * - FAILING: its last attempt to apply a batch failed.
+ * - BEHIND: it has not yet applied (or received) the newest revision, or the store is still empty.
+ * - CURRENT: it has applied the newest revision.
+ * - RECEIVED: it has received the newest revision and never acknowledges.
+ */
 export function stateOf(subscriber: Subscriber, newest: number): ApplyState {
   if (subscriber.failure !== undefined) return ApplyState.FAILING;
   if (newest === 0 || knownRevision(subscriber) < newest) return ApplyState.BEHIND;

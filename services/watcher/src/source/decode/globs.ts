@@ -1,11 +1,12 @@
 import { ProcessError } from "@kpng/process/process-error.ts";
 
 /**
- * Returns a predicate that is true for text that fully matches one of the globs. Options such as --with-service-labels
- * are globs of label names.
+ * Returns a predicate that is true for text that fully matches one of the globs. `decode-options.ts` uses it for
+ * options such as --with-service-labels, whose values are globs of label names.
  *
- * *Shape:* `*` any characters, also slashes; `?` one character; `[abc]` `[!abc]` `[a-z]` `[!a-z]` a character class or
- * its negation; `{a,b*}` alternatives, which may be nested; `\` quotes the next character.
+ * *Syntax:* `*` any characters, also slashes; `?` one character; `[abc]` `[!abc]` `[a-z]` `[!a-z]` a character class or
+ * its negation, either a list of characters or a single range; `{a,b*}` alternatives, which may be nested; `\` quotes
+ * the next character.
  *
  * Source: gobwas/glob, which KPNG uses for the same options.
  *
@@ -60,19 +61,19 @@ function endOfClass(characters: readonly string[], start: number, glob: string):
 }
 
 function toClass(inside: readonly string[], glob: string): string {
-  const isNot = inside[0] === "!";
-  const content = isNot ? inside.slice(1) : inside;
-  const not = isNot ? "^" : "";
+  const isNegated = inside[0] === "!";
+  const content = isNegated ? inside.slice(1) : inside;
+  const caret = isNegated ? "^" : "";
   const [low, dash, high] = content;
   // As in gobwas/glob, a class is either one range or a list: "[a-z0]" is invalid.
   if (low !== undefined && low !== "\\" && dash === "-" && high !== undefined) {
     if (content.length !== 3) throw badGlob(glob, "a character class is either one range or a list of characters");
     if (low > high) throw badGlob(glob, `empty range ${low}-${high}`);
-    return `[${not}${literal(low)}-${literal(high)}]`;
+    return `[${caret}${literal(low)}-${literal(high)}]`;
   }
   const list = content.filter((character, at) => character !== "\\" || content[at - 1] === "\\");
   if (list.length === 0) throw badGlob(glob, "empty character class");
-  return `[${not}${list.map(literal).join("")}]`;
+  return `[${caret}${list.map(literal).join("")}]`;
 }
 
 function literal(character: string): string {

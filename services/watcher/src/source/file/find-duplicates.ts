@@ -3,7 +3,8 @@ import type { FieldPath } from "../decode/decoded.ts";
 import { formatLocation, type InputProblem, type Locate, type ReadDocument } from "./input-result.ts";
 
 /**
- * Returns a problem with both locations for each object that is defined twice in the inputs; at most `max`.
+ * Returns a problem, with both locations, for each object that the input files of `kpng file` define twice; at most
+ * `max`. `readTexts` calls it after all files are decoded.
  */
 export function findDuplicates(
   documents: readonly ReadDocument[],
@@ -12,7 +13,8 @@ export function findDuplicates(
 ): readonly InputProblem[] {
   const problems: InputProblem[] = [];
   const firsts = new Map<string, { readonly document: ReadDocument; readonly path: FieldPath }>();
-  const isFirst = (name: string, document: ReadDocument, path: FieldPath): boolean => {
+  // Returns false if the name is already defined.
+  const define = (name: string, document: ReadDocument, path: FieldPath): boolean => {
     const first = firsts.get(name);
     if (first === undefined) {
       firsts.set(name, { document, path });
@@ -24,19 +26,20 @@ export function findDuplicates(
   };
   for (const document of documents) {
     const { services, slices, nodes } = document.content;
-    for (const { value, path } of nodes) isFirst(`Node ${value.name}`, document, path);
+    for (const { value, path } of nodes) define(`Node ${value.name}`, document, path);
     const repeated = new Set<string>();
     for (const { value, path } of services) {
       const name = `${value.namespace}/${value.name}`;
-      if (!isFirst(`Service ${name}`, document, path)) repeated.add(name);
+      if (!define(`Service ${name}`, document, path)) repeated.add(name);
     }
     for (const { value, path } of slices) {
-      const isStateFile = path[0] === "services";
-      // A state file contains slices inside their Service, so a Service defined twice is reported only once.
-      if (isStateFile && repeated.has(`${value.namespace}/${value.serviceName}`)) continue;
-      const isNew = isFirst(`EndpointSlice ${sliceKey(value)}`, document, path);
+      const isInsideService = path[0] === "services";
+      // KPNG's state files contain slices inside their Service. A Service defined twice is reported only once.
+      if (isInsideService && repeated.has(`${value.namespace}/${value.serviceName}`)) continue;
+      // *Shape of the key:* namespace/service/slice.
+      const isNew = define(`EndpointSlice ${sliceKey(value)}`, document, path);
       // In a cluster the name of a slice is unique in its namespace; in a state file only within its Service.
-      if (isNew && !isStateFile) isFirst(`EndpointSlice ${value.namespace}/${value.name}`, document, path);
+      if (isNew && !isInsideService) define(`EndpointSlice ${value.namespace}/${value.name}`, document, path);
     }
   }
   return problems;

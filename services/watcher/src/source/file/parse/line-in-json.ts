@@ -1,18 +1,20 @@
 import type { FieldPath } from "../../decode/decoded.ts";
 
 /**
- * Returns the line, counted from 1, of a field in valid JSON text, or of its nearest existing ancestor. Used for
- * positions in problems and notes.
+ * Returns the line, counted from 1, of a field in valid JSON text, or of its nearest existing ancestor.
  *
- * Pure; O(text).
+ * `kpng file` names this line when it reports an invalid or ignored field of a JSON file. JSON.parse keeps no
+ * positions, so the text is scanned again, only for the fields to report.
+ *
+ * Pure; O(text × depth of the field).
  */
 export function lineInJson(text: string, path: FieldPath): number {
   const scanner = new Scanner(text);
   let found = scanner.skipSpace();
   for (const step of path) {
-    const at = typeof step === "number" ? scanner.toItem(step) : scanner.toKey(step);
-    if (at === undefined) break;
-    found = at;
+    const offset = typeof step === "number" ? scanner.toItem(step) : scanner.toKey(step);
+    if (offset === undefined) break;
+    found = offset;
   }
   let line = 1;
   for (let newline = text.indexOf("\n"); newline !== -1 && newline < found; newline = text.indexOf("\n", newline + 1))
@@ -20,6 +22,7 @@ export function lineInJson(text: string, path: FieldPath): number {
   return line;
 }
 
+/** A position in JSON text, which moves from value to value. */
 class Scanner {
   readonly #text: string;
   #at = 0;
@@ -33,9 +36,13 @@ class Scanner {
     return this.#at;
   }
 
-  /** Moves to the value of a key of the current object. Returns the offset of the key. */
+  /**
+   * Moves to the value of a key of the current object. Returns the offset of the key. If the key occurs several times,
+   * the last one counts, as in JSON.parse.
+   */
   toKey(name: string): number | undefined {
     if (!this.#open("{")) return undefined;
+    let found: { readonly keyAt: number; readonly valueAt: number } | undefined;
     while (this.#text[this.#at] === '"') {
       const keyAt = this.#at;
       this.#skipValue();
@@ -43,11 +50,12 @@ class Scanner {
       this.skipSpace();
       this.#at++;
       this.skipSpace();
-      if (isWanted) return keyAt;
+      if (isWanted) found = { keyAt, valueAt: this.#at };
       this.#skipValue();
       this.#skipComma();
     }
-    return undefined;
+    if (found !== undefined) this.#at = found.valueAt;
+    return found?.keyAt;
   }
 
   /** Moves to an item of the current array. Returns its offset. */

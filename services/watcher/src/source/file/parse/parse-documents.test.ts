@@ -128,6 +128,8 @@ const located: readonly { text: string; path: FieldPath; line: number }[] = [
   { text: '{\n "a": {"x]": "\\"["},\n "b": [\n  {"c": 1},\n  {"c":\n 2}\n ]\n}', path: ["b", 1, "c"], line: 5 },
   { text: '{\n "a": [],\n "b": 1}', path: ["a", 3], line: 2 },
   { text: "[1,\n2]", path: [1], line: 2 },
+  // JSON.parse keeps the last of several values.
+  { text: '{"a": {"b": 1},\n"a": {\n"b": 2},\n"c": 3}', path: ["a", "b"], line: 3 },
 ];
 
 for (const { text, path, line } of located) {

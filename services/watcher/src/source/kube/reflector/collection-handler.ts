@@ -1,7 +1,9 @@
 import type { WatchEvent } from "../request/watch-once.ts";
 
 /**
- * Receiver of the objects of one collection. The reflector calls it; `ObjectCache` and `ServiceCIDRCache` implement it.
+ * Receives the objects of one collection of the Kubernetes API, such as all Services. The reflector, which lists and
+ * watches the collection, calls it. `ObjectCache` (Services, EndpointSlices, Nodes) and `ServiceCIDRCache` implement
+ * it.
  */
 export interface CollectionHandler {
   /** Starts a list. A list that is never completed has no effect. */
@@ -17,8 +19,9 @@ export interface CollectionHandler {
 export interface IncomingList {
   add(object: unknown): void;
   /**
-   * Ends the list and applies it. Unless `isConfirmed`, a list that would delete nearly everything is not applied and
-   * gives "held-back".
+   * Ends the list and applies it. A list that would delete nearly all known objects (`mustBrake` has the limits) is not
+   * applied and gives "held-back". The reflector then lists again and passes true for `isConfirmed`, so that a second
+   * list with the same result is applied.
    */
   complete(isConfirmed: boolean): { readonly kind: "applied" } | HeldBack;
 }

@@ -1,8 +1,12 @@
 import { Counter, Gauge, type Registry } from "prom-client";
 import { type ConnectedGauge, makeConnectedGauge } from "../../connected-gauge.ts";
+import type { RequestFailure } from "../client/request-failure.ts";
 import type { KubeKind } from "../request/resource.ts";
 
-/** Metrics of the Kubernetes source, with label `kind`. The observer of each reflector updates them. */
+/**
+ * Metrics of the source `kpng kube`, with label `kind`. A reflector lists and watches the objects of one kind; its
+ * observer updates these metrics.
+ */
 export interface SourceMetrics {
   readonly events: Counter<"source" | "kind" | "verb">;
   readonly lists: Counter<"kind" | "result">;
@@ -13,9 +17,6 @@ export interface SourceMetrics {
   readonly lastProgress: Gauge<"kind">;
   readonly connected: ConnectedGauge;
 }
-
-/** Why a kind is listed again after its first list. */
-export type RelistReason = "expired" | "silent" | "refused" | "went-back" | "braked";
 
 /** Registers the metrics. Call it once per registry. */
 export function makeSourceMetrics(registry: Registry): SourceMetrics {
@@ -67,11 +68,33 @@ export function makeSourceMetrics(registry: Registry): SourceMetrics {
   };
 }
 
-const listResults = ["ok", "refused", "expired", "lost", "silent", "garbled", "braked"] as const;
-const watchResults = ["closed", "refused", "expired", "lost", "silent", "garbled", "watch-list-refused"] as const;
-const relistReasons = ["expired", "silent", "refused", "went-back", "braked"] as const satisfies RelistReason[];
+/** Results of failed requests; `RequestFailure` explains each. */
+const failureKinds = ["refused", "expired", "lost", "silent", "garbled"] as const satisfies RequestFailure["kind"][];
+/** Results of a list. "braked": the list was complete, but held back because it would delete nearly all objects. */
+const listResults = ["ok", ...failureKinds, "braked"] as const;
+/**
+ * Results of a watch. "closed": the server ended it without an error, as it regularly does. "watch-list-refused": the
+ * server does not stream lists, so the reflector uses paged lists from then on.
+ */
+const watchResults = ["closed", ...failureKinds, "watch-list-refused"] as const;
+/**
+ * Reasons for another list.
+ *
+ * - expired: the server no longer has the history after our resourceVersion.
+ * - silent: consecutive watches failed, the last one because no data arrived.
+ * - refused: consecutive watches failed, the last one for any other reason.
+ * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd.
+ * - braked: the previous list was held back, and a second one must confirm it.
+ */
+const relistReasons = ["expired", "silent", "refused", "went-back", "braked"] as const;
 
-/** Sets all series of a kind to 0: a rate over a series that starts with its first event would miss that event. */
+/** Reason why a kind is listed again after its first list. */
+export type RelistReason = (typeof relistReasons)[number];
+
+/**
+ * Creates all series of a kind with value 0: a rate over a series that starts with its first event would miss that
+ * event.
+ */
 export function beginSeries(metrics: SourceMetrics, kind: KubeKind): void {
   const { events, lists, watches, relists, badObjects, badParts } = metrics;
   for (const verb of ["put", "delete"]) events.inc({ source: "kube", kind, verb }, 0);
