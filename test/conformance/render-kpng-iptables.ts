@@ -1,15 +1,17 @@
+import { IptablesRuleSet } from "@kpng/backend-iptables/commit/iptables-rule-set.ts";
+import { chainNames } from "@kpng/backend-iptables/render/chain-names.ts";
+import { readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
+import { familyPlan } from "@kpng/backend-kit/testing/family-plans.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
+import { planNode } from "@kpng/service-plan/plan-node.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
 import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
 import { decodeSlice } from "@kpng/watcher/source/decode/decode-slice.ts";
 import { type Decoded, showPath } from "@kpng/watcher/source/decode/decoded.ts";
 import { makeServiceView } from "@kpng/watcher/view/service-view.ts";
-import { FamilyRules } from "../../services/backend-iptables/src/family-rules.ts";
-import { readSettings } from "../../services/backend-iptables/src/read-settings.ts";
-import { makeRenderOptions } from "../../services/backend-iptables/src/render/make-render-options.ts";
-import type { RenderOptions } from "../../services/backend-iptables/src/render/render-options.ts";
 import { nodes } from "../scenario/build.ts";
 import { firewallText } from "../scenario/firewall.ts";
 import type { State } from "../scenario/manifest.ts";
@@ -61,26 +63,30 @@ async function renderFamily(view: NodeView, settings: Settings, family: Family):
       text += transaction;
     },
   };
-  await new FamilyRules(kernel, silent).sync(view, "all", renderOptions(view, settings, family));
+  const rules = new IptablesRuleSet({
+    family,
+    settings: { names: chainNames("KPNG-"), masqueradeBit: 14 },
+    kernel,
+    log: silent,
+  });
+  await rules.sync(familyPlan(view, planOfNode(view, settings, family)), "all", { committing: () => undefined });
   return text;
 }
 
-/** Returns the options of the process, with fixed values for node addresses and sysctls instead of the kernel's. */
-function renderOptions(view: NodeView, settings: Settings, family: Family): RenderOptions {
+/** Returns the plan of the process, with fixed node addresses instead of the machine's. */
+function planOfNode(view: NodeView, settings: Settings, family: Family): NodePlan {
   const { detectLocal = "ClusterCIDR", nodePortAddresses = [], localhostNodePorts = true, masqueradeAll } = settings;
-  const parsed = readSettings(
+  const parsed = readProxySettings(
     {
       detectLocalMode: detectLocal === "none" ? "ClusterCIDR" : detectLocal,
       clusterCidr: detectLocal === "ClusterCIDR" ? Object.values(podCIDRs.cluster) : [],
       podBridgeInterface: bridgeName,
       podInterfaceNamePrefix: bridgeName.slice(0, 3),
       masqueradeAll,
-      iptablesLocalhostNodeports: localhostNodePorts,
       nodeportAddresses: nodePortAddresses,
     },
-    "",
+    localhostNodePorts,
   );
   const local = (of: Family) => [hosts.n1[of], gateways.n1[of], boundAddress[of], of === "v4" ? "127.0.0.1" : "::1"];
-  const localAddresses = { v4: local("v4"), v6: local("v6") };
-  return makeRenderOptions(parsed, family, { node: view.node, localAddresses, isConntrackLiberal: false });
+  return planNode(parsed, family, { node: view.node, localAddresses: { v4: local("v4"), v6: local("v6") } });
 }

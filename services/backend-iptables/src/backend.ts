@@ -1,26 +1,66 @@
-import { availableParallelism } from "node:os";
-import type { BackendCommand, BackendContext } from "@kpng/backend-kit/backend/backend-command.ts";
-import { conntrackOptions, wantedSettings } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
-import { readStateOptions, stateOptions } from "@kpng/backend-kit/disk/state-folder.ts";
+import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
+import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
+import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
-import type { Task } from "@kpng/process/task.ts";
-import { shadowTask } from "@kpng/shadow/shadow-task.ts";
-import { iptablesOptions } from "./backend-options.ts";
-import { cleanUp } from "./cleanup-task.ts";
-import { diffTask } from "./diff-task.ts";
-import { readSettings } from "./read-settings.ts";
-import { rulesTask } from "./rules-task.ts";
+import { type OptionSpec, parseDurationMs, parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
+import { shadowMode } from "@kpng/shadow/shadow-mode.ts";
+import { InvalidArgumentError } from "commander";
+import type { IptablesChange } from "./commit/iptables-change.ts";
+import { openRuleSets } from "./commit/open-rule-sets.ts";
+import { removeRules } from "./commit/remove-rules.ts";
+import { chainNames, isChainPrefix, maxPrefixLength, prefixOf } from "./render/chain-names.ts";
+
+/** Options of the iptables backend alone; those that kube-proxy has carry its names. */
+const iptablesOptions: readonly OptionSpec[] = [
+  {
+    flags: "--iptables-masquerade-bit <bit>",
+    description: "bit of the packet mark that asks for the node's address; may be the one that kube-proxy uses",
+    default: 14,
+    parse: parseWholeNumber("--iptables-masquerade-bit", 0, 31),
+  },
+  {
+    flags: "--iptables-localhost-nodeports <true|false>",
+    description: "serve node ports on 127.0.0.1 too, for which route_localnet is set; IPv4 only",
+    default: true,
+    parse: trueOrFalse,
+  },
+  {
+    flags: "--iptables-variant <variant>",
+    description: "which tools: auto (whatever `iptables` is here), nft or legacy",
+    default: "auto",
+    parse: oneOf("--iptables-variant", ["auto", "nft", "legacy"]),
+  },
+  {
+    flags: "--iptables-lock-timeout <duration>",
+    description: "how long to wait while another program holds the xtables lock",
+    default: 5_000,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--iptables-timeout <duration>",
+    description: "longest time that one iptables-restore or iptables-save may take",
+    default: 300_000,
+    parse: parsePositiveDurationMs,
+  },
+  {
+    flags: "--chain-prefix <prefix>",
+    description: "beginning of the names of all our chains (default: KPNG-, or KPNGxxx- with --service-proxy-name)",
+    parse: (text) => {
+      if (isChainPrefix(text)) return text;
+      throw new InvalidArgumentError(
+        `a chain prefix is capital letters and digits and one dash at its end, ${maxPrefixLength} characters at most, and not that of kube-proxy or another well-known program`,
+      );
+    },
+  },
+];
 
 /** Makes this node's iptables rules serve the Services of its view, as kube-proxy's iptables mode does. */
-export const iptablesBackend: BackendCommand = {
+export const iptablesBackend = proxyBackend({
   name: "iptables",
-  description: "serve Services with iptables rules on this node, as kube-proxy does, beside kube-proxy or in its place",
-  options: [...iptablesOptions, ...conntrackOptions, ...stateOptions],
   proxyMode: "iptables",
-  canDiff: true,
-  isQuestion: ({ diff, shadow, once }) => diff === true || (shadow === true && once === true),
-  keepsState: (options) => !isLooking(options),
+  description: "serve Services with iptables rules on this node, as kube-proxy does, beside kube-proxy or in its place",
+  options: iptablesOptions,
+  alternatives: [shadowMode("iptables")],
   examples: `
 Examples:
   # as kube-proxy would be started
@@ -40,61 +80,26 @@ Examples:
 
 Rules stay when the program ends: traffic goes on, and the next start changes only what differs.
 `,
-  makeTask,
-};
+  makeProxy,
+});
 
-function makeTask(options: ParsedOptions, context: BackendContext): Task {
-  const settings = readSettings(options, context.serviceProxyName);
-  const kinds = ["dryRun", "cleanup", "shadow", "diff"].filter((name) => options[name] === true);
-  if (kinds.length > 1) {
-    throw new ProcessError("BAD_OPTION", "--dry-run, --cleanup, --shadow and --diff do not go together");
-  }
+function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IptablesChange> {
+  const prefix = typeof options.chainPrefix === "string" ? options.chainPrefix : prefixOf(serviceProxyName);
+  const settings = { names: chainNames(prefix), masqueradeBit: Number(options.iptablesMasqueradeBit ?? 14) };
   const limits = {
     lockSeconds: Math.ceil(Number(options.iptablesLockTimeout ?? 5_000) / 1_000),
     timeoutMs: Number(options.iptablesTimeout ?? 300_000),
   };
-  const print = options.dryRun === true ? (text: string) => void process.stdout.write(text) : undefined;
-  if (options.cleanup === true) {
-    const { log } = context;
-    return {
-      name: "backend/iptables/cleanup",
-      run: () => cleanUp({ prefix: settings.names.prefix, ...limits, log, print }),
-    };
-  }
-  const variant =
-    options.iptablesVariant === "nft" || options.iptablesVariant === "legacy" ? options.iptablesVariant : "auto";
-  const looking = {
-    settings,
-    context,
-    variant,
-    timeoutMs: limits.timeoutMs,
-    format: options.output === "json" || options.output === "yaml" ? options.output : "table",
-    print: (text: string) => void process.stdout.write(text),
-    onVerdict: (isSame: boolean) => {
-      process.exitCode = isSame ? 0 : 1;
-    },
-  } as const;
-  if (options.diff === true) return diffTask(looking);
-  if (options.shadow === true) {
-    const [intervalMs, settleMs] = [Number(options.shadowInterval ?? 10_000), Number(options.shadowSettle ?? 5_000)];
-    return shadowTask({ name: "iptables", ...looking, intervalMs, settleMs });
-  }
-  return rulesTask({
-    settings,
-    context,
-    ...limits,
-    variant,
-    driftMs: print !== undefined ? 0 : Number(options.driftInterval ?? options.iptablesSyncPeriod ?? 30_000),
-    minIntervalMs: Number(options.iptablesMinSyncPeriod ?? 100),
-    print,
-    // A process that does more than this backend has not read the options.
-    state: isLooking(options) ? undefined : (context.state ?? readStateOptions("iptables", options, context.log)),
-    // The table of flows is the node's: the instance that serves most Services sees to it.
-    conntrack: context.serviceProxyName === "" ? wantedSettings(options, availableParallelism()) : [],
-  });
+  const { iptablesVariant } = options;
+  const variant = iptablesVariant === "nft" || iptablesVariant === "legacy" ? iptablesVariant : "auto";
+  return {
+    wantsLoopbackNodePorts: options.iptablesLocalhostNodeports !== false,
+    openRuleSets: (host) => openRuleSets({ settings, variant, ...limits }, host),
+    cleanUp: ({ sysctls, log }) => removeRules({ prefix, ...limits, sysctls, log }),
+  };
 }
 
-/** True if nothing on the node may be changed by a run that serves no Services. */
-function isLooking(options: ParsedOptions): boolean {
-  return [options.dryRun, options.cleanup, options.shadow, options.diff].includes(true);
+function trueOrFalse(text: string): boolean {
+  if (text === "true" || text === "false") return text === "true";
+  throw new InvalidArgumentError("write true or false");
 }

@@ -37,7 +37,7 @@ export { type RunBackendOptions, runBackend, runBackendCommand } from "./backend
 export { acceptConfigFile, type ConfigFileOptions } from "./config/config-file.ts";
 export { type DialWatchersOptions, dialWatchers } from "./discovery/dial-watchers.ts";
 export { readStateOptions, type StateOptions, stateOptions } from "./disk/state-folder.ts";
-export type { RuleSetState } from "./inspect/rule-set-state.ts";
+export type { InspectedRules } from "./inspect/inspected-rules.ts";
 export { deploymentPorts } from "./observe/default-ports.ts";
 export { ProxyHealth, type ProxyHealthOptions } from "./observe/proxy-health.ts";
 export { ProxyMetrics, type ProxyMetricsOptions } from "./observe/proxy-metrics.ts";

@@ -58,13 +58,13 @@ export class FrontendClaims {
 
   /** The Service that answers at a frontend; undefined if no Service claims it. */
   ownerOf(id: FrontendId): ServiceKey | undefined {
-    return this.#claimantsOf(id)[0];
+    return this.claimantsOf(id)[0];
   }
 
   /** All clashes at present; O(frontends that several Services claim). */
   get clashes(): readonly Clash[] {
     return [...this.#contested].flatMap((frontend) => {
-      const [served, ...others] = this.#claimantsOf(frontend);
+      const [served, ...others] = this.claimantsOf(frontend);
       if (served === undefined) return [];
       return others.flatMap((shadowed) =>
         this.#withoutEndpoints.has(claimId(shadowed, frontend)) ? [] : [{ frontend, served, shadowed }],
@@ -72,7 +72,8 @@ export class FrontendClaims {
     });
   }
 
-  #claimantsOf(id: FrontendId): readonly ServiceKey[] {
+  /** The Services that claim a frontend, its owner first. */
+  claimantsOf(id: FrontendId): readonly ServiceKey[] {
     const claimants = this.#claimants.get(id) ?? [];
     return typeof claimants === "string" ? [claimants] : claimants;
   }
@@ -94,7 +95,7 @@ export class FrontendClaims {
   #setClaim(id: FrontendId, key: ServiceKey, hasEndpoints: boolean | undefined): void {
     if (hasEndpoints === false) this.#withoutEndpoints.add(claimId(key, id));
     else this.#withoutEndpoints.delete(claimId(key, id));
-    const others = this.#claimantsOf(id).filter((each) => each !== key);
+    const others = this.claimantsOf(id).filter((each) => each !== key);
     const all = hasEndpoints === undefined ? others : [...others, key];
     const [only] = all;
     if (only === undefined) this.#claimants.delete(id);

@@ -1,13 +1,14 @@
 import { createRouterTransport } from "@connectrpc/connect";
-import { driftTask } from "@kpng/backend-iptables/drift-task.ts";
-import { createCounterMetrics } from "@kpng/backend-iptables/observe-counters.ts";
-import { createRulesMetrics } from "@kpng/backend-iptables/observe-rules.ts";
+import { observeCounters } from "@kpng/backend-iptables/commit/observe-counters.ts";
+import { observeRules } from "@kpng/backend-iptables/commit/observe-rules.ts";
 import { observeBackend } from "@kpng/backend-kit/backend/observe-backend.ts";
 import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner.ts";
 import { ViewKeeper } from "@kpng/backend-kit/disk/view-keeper.ts";
 import { HealthCheckServers } from "@kpng/backend-kit/health-check/health-check-servers.ts";
 import { createBackendMetrics } from "@kpng/backend-kit/observe/backend-metrics.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
+import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
+import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -68,12 +69,11 @@ const groups: Readonly<Record<string, Register>> = {
     );
   },
   iptables: (registry) => {
-    createRulesMetrics(registry, () => []);
-    createCounterMetrics(registry, { invalidDropped: "", localhostAccepted: "" }, () =>
-      Promise.reject(new Error("unused")),
-    );
+    observeRules(registry, []);
+    observeCounters(registry, { invalidDropped: "", localhostAccepted: "" }, () => Promise.reject(new Error("unused")));
+    countRepairs("iptables", registry, []);
     const rules = { repair: async () => {} };
-    driftTask({ rules, driftMs: 0, log, health: new Health(), metrics: registry });
+    driftCheck({ name: "iptables", rules, intervalMs: 0, log, health: new Health(), metrics: registry });
   },
   shadow: (registry) => {
     createShadowMetrics(registry);

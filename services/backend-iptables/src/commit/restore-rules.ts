@@ -5,13 +5,17 @@ import type { RunTool } from "../read/run-tool.ts";
 /** Hands a transaction to the kernel. */
 export type RestoreRules = (transaction: string) => Promise<void>;
 
-export interface RestoreOptions {
+/** Limits of one iptables-restore. */
+export interface RestoreLimits {
+  /** How long another program's xtables lock is waited for, in seconds; iptables-nft has no lock. */
+  readonly lockSeconds: number;
+  /** Longest time that one tool may take, in milliseconds. */
+  readonly timeoutMs: number;
+}
+
+export interface RestoreOptions extends RestoreLimits {
   readonly tools: Tools;
   readonly run: RunTool;
-  /** How long another program's xtables lock is waited for, in seconds; iptables-nft knows no lock. */
-  readonly lockSeconds: number;
-  /** Longest time that one restore may take, in milliseconds. */
-  readonly timeoutMs: number;
 }
 
 /** Exit code of iptables-legacy when the lock was not to be had. Source: iptables `xtables.h`, RESOURCE_PROBLEM. */

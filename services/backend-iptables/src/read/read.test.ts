@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { cleanupTransaction } from "../commit/cleanup.ts";
+import { cleanupTransaction } from "../commit/cleanup-transaction.ts";
 import { diffJumps } from "../diff/diff-jumps.ts";
 import type { ChainId } from "../render/table.ts";
 import { adoptChains } from "./adopt.ts";

@@ -1,10 +1,9 @@
-import type { Family } from "@kpng/model/address.ts";
-import { type NodeFacts, planNode } from "@kpng/service-plan/plan-node.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import type { CounterNames, LocalnetGuard, RenderOptions } from "./render-options.ts";
-import type { Settings } from "./settings.ts";
+import type { RuleSettings } from "./settings.ts";
 
-/** The state of the node that rules depend on besides the Services. */
-export interface RenderFacts extends NodeFacts {
+/** The state of the kernel that rules depend on. */
+export interface KernelFacts {
   /** See {@link RenderOptions.isConntrackLiberal}. */
   readonly isConntrackLiberal: boolean;
   readonly counters?: CounterNames | undefined;
@@ -13,14 +12,13 @@ export interface RenderFacts extends NodeFacts {
 }
 
 /** Returns the options of the rules of one family. Pure. */
-export function makeRenderOptions(settings: Settings, family: Family, facts: RenderFacts): RenderOptions {
+export function makeRenderOptions(settings: RuleSettings, node: NodePlan, facts: KernelFacts): RenderOptions {
   const { isConntrackLiberal, counters, localnetGuard } = facts;
-  const node = planNode(settings, family, facts);
   return {
     node,
     names: settings.names,
     masqueradeMark: 2 ** settings.masqueradeBit,
-    localnetGuard: family === "v6" ? "none" : (localnetGuard ?? (node.isLoopbackNodePorts ? "others" : "none")),
+    localnetGuard: node.family === "v6" ? "none" : (localnetGuard ?? (node.isLoopbackNodePorts ? "others" : "none")),
     isConntrackLiberal,
     counters,
   };

@@ -1,6 +1,7 @@
 import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
 import { trace } from "@kpng/packet-tracer/trace.ts";
 import { outcomes } from "@kpng/service-plan/outcomes.ts";
+import { planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import { indexPlans } from "@kpng/service-plan/planned-node.ts";
 import { packetsTo } from "@kpng/service-plan/testing/random-packets.ts";
@@ -14,8 +15,9 @@ test("the rules do with every packet what the plan says", () => {
   let count = 0;
   onRandomStates(250, (state, family) => {
     const { view, localAddresses } = state;
-    const settings = { ...state.settings, names: chainNames("KPNG-"), masqueradeBit: 14 };
-    const options = makeRenderOptions(settings, family, { node: view.node, localAddresses, isConntrackLiberal: false });
+    const node = planNode(state.settings, family, { node: view.node, localAddresses });
+    const settings = { names: chainNames("KPNG-"), masqueradeBit: 14 };
+    const options = makeRenderOptions(settings, node, { isConntrackLiberal: false });
     const plans = [...view.services.values()].map((service) => planService(service, options.node));
     const localCIDRs = [family === "v4" ? "127.0.0.0/8" : "::1/128", ...localAddresses[family]];
     const planned = indexPlans(options.node, localCIDRs, plans);

@@ -1,9 +1,8 @@
-import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { ChainNames } from "./chain-names.ts";
 
-/** The administrator's settings, for both families. */
-export interface Settings extends ProxySettings {
+/** Settings of the rules of one instance, for both families. */
+export interface RuleSettings {
   readonly names: ChainNames;
-  /** 0 to 31. */
+  /** Bit of the packet mark for packets that must get the node's address, 0 to 31. */
   readonly masqueradeBit: number;
 }

@@ -1,15 +1,17 @@
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
+import { readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
+import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
+import type { IptablesChange } from "../commit/iptables-change.ts";
+import { IptablesRuleSet } from "../commit/iptables-rule-set.ts";
 import { restoreRules } from "../commit/restore-rules.ts";
-import { FamilyRules } from "../family-rules.ts";
-import { type FamilyParts, NodeRules } from "../node-rules.ts";
 import { findTools, maxChainsOf } from "../read/find-tools.ts";
 import { scanRules } from "../read/read-rules.ts";
 import { runTool } from "../read/run-tool.ts";
-import { readSettings } from "../read-settings.ts";
+import { chainNames } from "../render/chain-names.ts";
 
 // Measures this backend in the network namespace that it is started in, so start it in one of its own:
 //   unshare --net node services/backend-iptables/src/testing/bench.ts --services 1000 --variant nft
@@ -34,19 +36,20 @@ const tools = await findTools("v4", variant, runTool);
 if ("missing" in tools) throw new Error(tools.missing);
 const options = { tools, run: runTool, lockSeconds: 5, timeoutMs: 600_000 };
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
-const newRules = (): NodeRules => {
+const stages = { committing: () => undefined };
+const newRules = (): RuleSets<IptablesChange> => {
   const kernel = {
     read: (take: (text: string) => void) => scanRules(tools, runTool, 600_000, take),
     restore: (text: string) => restoreRules(text, options),
     maxChains: values.chains === undefined ? maxChainsOf(tools) : Number(values.chains),
   };
-  const settings = readSettings({ clusterCidr: ["10.0.0.0/8"] }, "");
-  return new NodeRules<FamilyParts>(
-    settings,
-    [{ family: "v4", tools, rules: new FamilyRules(kernel, silent) }],
-    () => undefined,
-    silent,
-  );
+  const settings = { names: chainNames("KPNG-"), masqueradeBit: 14 };
+  return new RuleSets({
+    settings: readProxySettings({ clusterCidr: ["10.0.0.0/8"] }, true),
+    ruleSets: [new IptablesRuleSet({ family: "v4", settings, kernel, log: silent })],
+    onOutcome: () => undefined,
+    log: silent,
+  });
 };
 
 const services = Array.from({ length: serviceCount }, (_, at) => makeService(at, endpointCount));
@@ -55,20 +58,22 @@ const whole = view(services);
 const key = serviceKey(first.service);
 
 const rules = newRules();
-await measure("full sync, nothing stands", 1, () => rules.sync(whole, "all"));
+await measure("full sync, nothing stands", 1, () => rules.sync(whole, "all", stages));
 const changed = new Map(whole.services).set(key, { ...first, endpoints: first.endpoints.slice(1) });
 const views: readonly NodeView[] = [{ ...whole, services: changed }, whole];
-await measure("one endpoint less, then more", 10, async (at) => rules.sync(views[at % 2] as NodeView, new Set([key])));
+await measure("one endpoint less, then more", 10, async (at) =>
+  rules.sync(views[at % 2] as NodeView, new Set([key]), stages),
+);
 const extra = makeService(serviceCount, endpointCount);
 const extraKey = serviceKey(extra.service);
 const grown = { ...whole, services: new Map(whole.services).set(extraKey, extra) };
 await measure("one Service more, then less", 10, async (at) =>
-  rules.sync(at % 2 === 0 ? grown : whole, new Set([extraKey])),
+  rules.sync(at % 2 === 0 ? grown : whole, new Set([extraKey]), stages),
 );
 await measure("look for drift, find none", 3, () => rules.repair());
 const restarted = newRules();
-await measure("restart, all stands", 1, () => restarted.sync(whole, "all"));
-await measure("the same view again", 3, () => rules.sync(whole, new Set()));
+await measure("restart, all stands", 1, () => restarted.sync(whole, "all", stages));
+await measure("the same view again", 3, () => rules.sync(whole, new Set(), stages));
 print("memory", `${Math.round(process.memoryUsage().rss / 1e6)} MB resident`);
 
 function makeService(at: number, count: number): ServiceView {

@@ -1,9 +1,15 @@
+import { familyPlan } from "@kpng/backend-kit/testing/family-plans.ts";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
+import type { IptablesChange } from "../commit/iptables-change.ts";
+import { IptablesRuleSet, type Kernel } from "../commit/iptables-rule-set.ts";
 import { restoreRules } from "../commit/restore-rules.ts";
-import { FamilyRules, type Kernel } from "../family-rules.ts";
 import { findTools, type Tools, type Variant } from "../read/find-tools.ts";
 import { readRules, scanRules } from "../read/read-rules.ts";
 import type { RunTool } from "../read/run-tool.ts";
+import { chainNames } from "../render/chain-names.ts";
 
 /** Rules of one namespace of a laboratory, with a list of what was run. */
 export interface KernelRules {
@@ -12,15 +18,32 @@ export interface KernelRules {
   /** Transactions that were handed to the kernel. */
   readonly restored: string[];
   /**
-   * A backend that knows nothing yet, as after a restart. `meddle` is called right after each transaction; `read` gives
-   * what another iptables-save would print.
+   * Opens a rule set that knows nothing yet, as after a restart. `meddle` is called right after each transaction;
+   * `read` replaces the output of iptables-save.
    */
-  readonly start: (meddle?: () => Promise<unknown>, read?: Kernel["read"]) => FamilyRules;
+  readonly start: (options?: StartOptions) => TestRuleSet;
   /** What iptables-save prints. */
   readonly saved: () => Promise<string>;
   /** The same, rules only. */
   readonly shown: () => Promise<readonly string[]>;
   readonly run: (command: string) => Promise<string>;
+}
+
+export interface StartOptions {
+  readonly meddle?: (() => Promise<unknown>) | undefined;
+  readonly read?: Kernel["read"] | undefined;
+  readonly prefix?: string | undefined;
+}
+
+/** A rule set that takes views. */
+export class TestRuleSet extends IptablesRuleSet {
+  syncView(
+    view: NodeView,
+    touched: ReadonlySet<ServiceKey> | "all" = "all",
+    committing: () => void = () => undefined,
+  ): Promise<IptablesChange> {
+    return this.sync(familyPlan(view, nodePlan({ isLoopbackNodePorts: true })), touched, { committing });
+  }
 }
 
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
@@ -43,12 +66,13 @@ export async function kernelRules(laboratory: Laboratory, name: string, variant:
     tools,
     kernel,
     restored,
-    start: (meddle, read = kernel.read) => {
+    start: ({ meddle, read = kernel.read, prefix = "KPNG-" } = {}) => {
       const restore = async (transaction: string): Promise<void> => {
         await kernel.restore(transaction);
         await meddle?.();
       };
-      return new FamilyRules({ ...kernel, read, restore }, silent);
+      const settings = { names: chainNames(prefix), masqueradeBit: 14 };
+      return new TestRuleSet({ family: "v4", settings, kernel: { ...kernel, read, restore }, log: silent });
     },
     saved,
     shown: async () => (await saved()).split("\n").filter((line) => line.startsWith("-A ")),

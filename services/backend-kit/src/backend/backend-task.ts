@@ -10,7 +10,7 @@ import packageJson from "../../package.json" with { type: "json" };
 import { sinceDisk, startFromDisk } from "../disk/start-from-disk.ts";
 import type { StateOptions } from "../disk/state-folder.ts";
 import { ViewKeeper } from "../disk/view-keeper.ts";
-import type { RuleSetState } from "../inspect/rule-set-state.ts";
+import type { InspectedRules } from "../inspect/inspected-rules.ts";
 import { createBackendMetrics, observeSyncs } from "../observe/backend-metrics.ts";
 import { ConnectionObserver } from "../observe/connection-observer.ts";
 import type { ProxyHealth } from "../observe/proxy-health.ts";
@@ -80,7 +80,7 @@ export type BackendTaskOptions = BackendCallbacks &
     /** Path of a unix socket on which questions about the backend are answered. Default none. */
     readonly inspectSocket?: string | undefined;
     /** What is answered of its rules. Default: it keeps none. */
-    readonly ruleSets?: (() => readonly RuleSetState[]) | undefined;
+    readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
     /** Whether rules of this backend stand already, which then stay until a watcher answers. Default: none do. */
     readonly hasRules?: (() => Promise<boolean>) | undefined;
     /** Default {@link waitMs}. */

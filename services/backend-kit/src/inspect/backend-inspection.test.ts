@@ -12,7 +12,7 @@ import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
 import { type Answer, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog, Mailbox } from "../testing/steps.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
-import type { RuleSetState } from "./rule-set-state.ts";
+import type { InspectedRules } from "./inspected-rules.ts";
 
 let folder = "";
 beforeEach(() => {
@@ -50,7 +50,7 @@ function start(api: string, options: Partial<BackendTaskOptions> = {}) {
   };
 }
 
-const rules: RuleSetState = {
+const rules: InspectedRules = {
   name: "v4",
   desiredCount: () => 2,
   actualCount: () => 1,

@@ -11,7 +11,7 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
-import type { RuleSetState } from "./rule-set-state.ts";
+import type { InspectedRules } from "./inspected-rules.ts";
 
 export interface BackendInspectionOptions {
   /** Name and version of the program. */
@@ -20,7 +20,7 @@ export interface BackendInspectionOptions {
   /** True while a stream from a watcher is in sync. */
   readonly isConnected: () => boolean;
   /** Undefined for a backend that keeps no rules. */
-  readonly ruleSets?: (() => readonly RuleSetState[]) | undefined;
+  readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
 }
 
 /** Most of a transaction and of a list of drift that is told; the proto says so. */

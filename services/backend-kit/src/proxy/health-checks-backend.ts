@@ -1,13 +1,10 @@
-import type { Family } from "@kpng/model/address.ts";
-import type { NodeView } from "@kpng/model/node-view.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
-import { type NodePortAddressRule, resolveNodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
 import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
 import { backendTask } from "../backend/backend-task.ts";
-import { HealthCheckServers, type ListenAddresses } from "../health-check/health-check-servers.ts";
-import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
+import { HealthCheckServers } from "../health-check/health-check-servers.ts";
+import { listenAddresses } from "../health-check/listen-addresses.ts";
 import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/node-port-addresses.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
@@ -38,13 +35,6 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
   const main = backendTask({ ...context, name, onState: (view) => servers.sync(view, listenAddresses(rule, view)) });
   const serving: Task = { name: `backend/${name}/servers`, run: (signal) => servers.run(signal) };
   return { name: main.name, run: (signal) => runWithMain(main, [serving], signal) };
-}
-
-/** Where health checks are answered on the node of a view, by what its interfaces have now. */
-export function listenAddresses(rule: NodePortAddressRule, { node }: NodeView): ListenAddresses {
-  const addresses = { local: readLocalAddresses(), ofNode: node?.addresses ?? [] };
-  const ofFamily = (family: Family) => resolveNodePortAddresses(rule, family, addresses);
-  return { v4: ofFamily("v4"), v6: ofFamily("v6") };
 }
 
 /** One Service's port that is taken must not take the other Services off this node. */

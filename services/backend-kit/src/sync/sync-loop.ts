@@ -62,7 +62,9 @@ type Outcome =
   | { readonly kind: "synced" }
   | { readonly kind: "failed"; readonly delayMs: number };
 
-/** The first check is early: a tool that an earlier, killed process started may still be at work. *Unit:* milliseconds. */
+/**
+ * The first check is early: a tool that an earlier, killed process started may still be at work. *Unit:* milliseconds.
+ */
 const firstCheckMs = 5_000;
 
 /** On a node with very many rules a check takes long. It may take at most a twentieth of the time. */

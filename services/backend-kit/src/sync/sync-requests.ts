@@ -25,7 +25,9 @@ export class SyncRequests {
   readonly #requests = new Map<RequestedWork, Request>();
   #listener: () => void = () => undefined;
 
-  /** Requests work for the time `atMs` of the monotonic clock; default: as soon as possible. `reason` is for the log. */
+  /**
+   * Requests work for the time `atMs` of the monotonic clock; default: as soon as possible. `reason` is for the log.
+   */
   request(work: RequestedWork, reason: string, atMs = Number.NEGATIVE_INFINITY): void {
     const before = this.#requests.get(work);
     if (before !== undefined && before.atMs <= atMs) return;

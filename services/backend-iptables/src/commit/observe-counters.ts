@@ -1,13 +1,13 @@
 import { Counter, type Registry } from "prom-client";
-import { readPackets } from "./commit/packet-counters.ts";
-import type { RunTool } from "./read/run-tool.ts";
-import type { CounterNames } from "./render/render-options.ts";
+import type { RunTool } from "../read/run-tool.ts";
+import type { CounterNames } from "../render/render-options.ts";
+import { readPackets } from "./packet-counters.ts";
 
 /**
- * Serves what the rules count, under kube-proxy's names; to be called once there are counters, because a 0 would say that
- * nothing happens. They are read at each scrape.
+ * Serves the packet counters of rules under kube-proxy's names, read at each scrape. Call it once the counters exist: a 0
+ * would say that no packet was counted.
  */
-export function createCounterMetrics(registry: Registry, names: CounterNames, run: RunTool): void {
+export function observeCounters(registry: Registry, names: CounterNames, run: RunTool): void {
   const registers = [registry];
   new Counter({
     name: "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
@@ -27,7 +27,7 @@ export function createCounterMetrics(registry: Registry, names: CounterNames, ru
   });
 }
 
-/** The kernel counts; what cannot be read stays what it was. */
+/** Sets a counter to the kernel's count; a count that cannot be read leaves it as it was. */
 async function setTo(counter: Counter, read: Promise<number | undefined>): Promise<void> {
   const packets = await read.catch(() => undefined);
   if (packets === undefined) return;

@@ -2,16 +2,13 @@ import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { describePackets } from "../../../test/kernel/describe-packets.ts";
-import { cleanupTransaction } from "./commit/cleanup.ts";
-import { restoreRules } from "./commit/restore-rules.ts";
-import type { Variant } from "./read/find-tools.ts";
-import type { RunTool } from "./read/run-tool.ts";
-import { chainNames } from "./render/chain-names.ts";
-import { type KernelRules, kernelRules } from "./testing/kernel-rules.ts";
-import { renderOptions } from "./testing/options.ts";
+import { describePackets } from "../../../../test/kernel/describe-packets.ts";
+import type { Variant } from "../read/find-tools.ts";
+import type { RunTool } from "../read/run-tool.ts";
+import { type KernelRules, kernelRules } from "../testing/kernel-rules.ts";
+import { cleanupTransaction } from "./cleanup-transaction.ts";
+import { restoreRules } from "./restore-rules.ts";
 
-const options = renderOptions();
 const at = (address: string, isOnNode = false) =>
   endpoint(address, { ports: [{ name: "", port: 8080 }], isOnNode, use: { cluster: true, local: isOnNode } });
 const web = (...addresses: readonly string[]): ServiceView =>
@@ -51,7 +48,7 @@ describePackets("rules in the kernel", () => {
       const own = await fresh();
       const family = own.start();
       const restoredBefore: number[] = [];
-      const sync = () => family.sync(whole, "all", options, () => restoredBefore.push(own.restored.length));
+      const sync = () => family.syncView(whole, "all", () => restoredBefore.push(own.restored.length));
       await sync();
       expect(restoredBefore).toEqual([0]);
       await sync();
@@ -60,38 +57,38 @@ describePackets("rules in the kernel", () => {
 
     test("a second sync runs no command; a changed endpoint is one transaction of its own chains", async () => {
       const family = rules.start();
-      expect((await family.sync(whole, "all", options)).mode).toBe("full");
-      expect((await family.sync(whole, new Set(["ns/web", "ns/api"]), options)).mode).toBe("none");
+      expect((await family.syncView(whole)).mode).toBe("full");
+      expect((await family.syncView(whole, new Set(["ns/web", "ns/api"]))).mode).toBe("none");
       expect(rules.restored).toHaveLength(1);
       const fewer = new Map(whole.services).set("ns/web", web("10.0.1.1", "10.0.1.2"));
-      await family.sync({ ...whole, services: fewer }, new Set(["ns/web"]), options);
+      await family.syncView({ ...whole, services: fewer }, new Set(["ns/web"]));
       const lines = (rules.restored[1] ?? "").split("\n").filter((line) => line.startsWith(":"));
       // With external policy Local a pod of another node may come by way of this one and get itself.
       expect(lines.sort()).toEqual([
         expect.stringMatching(/^:KPNG-HP-10\.0\.1\.0 /),
         expect.stringMatching(/^:KPNG-SVC-/),
       ]);
-      await family.sync(whole, new Set(["ns/web"]), options);
-      expect((await family.sync(whole, "all", options)).mode).toBe("none");
+      await family.syncView(whole, new Set(["ns/web"]));
+      expect((await family.syncView(whole)).mode).toBe("none");
     });
 
     test("what stands is adopted after a restart: nothing is written", async () => {
-      await rules.start().sync(whole, "all", options);
+      await rules.start().syncView(whole);
       const before = rules.restored.length;
-      expect((await rules.start().sync(whole, "all", options)).mode).toBe("none");
+      expect((await rules.start().syncView(whole)).mode).toBe("none");
       expect(rules.restored).toHaveLength(before);
     });
 
     test("after a restart with another view only what differs is written, what is gone goes", async () => {
-      await rules.start().sync(whole, "all", options);
+      await rules.start().syncView(whole);
       const services = new Map(whole.services);
       services.delete("ns/web");
-      const { mode, change } = await rules.start().sync({ ...whole, services }, "all", options);
+      const { mode, ruleset } = await rules.start().syncView({ ...whole, services });
       expect(mode).toBe("full");
-      expect(change.nat.puts.map(({ chain }) => chain).sort()).toEqual([
+      expect(ruleset.nat.puts.map(({ chain }) => chain).sort()).toEqual([
         ...["KPNG-HAIRPIN", "KPNG-NODEPORTS", "KPNG-SERVICES"],
       ]);
-      expect(change.nat.deletes.map((chain) => chain.replace(/-[A-Z2-7]{16}$/, "")).sort()).toEqual([
+      expect(ruleset.nat.deletes.map((chain) => chain.replace(/-[A-Z2-7]{16}$/, "")).sort()).toEqual([
         ...[
           "KPNG-EXT",
           "KPNG-FW",
@@ -103,7 +100,7 @@ describePackets("rules in the kernel", () => {
           "KPNG-SVL",
         ],
       ]);
-      expect((await rules.start().sync({ ...whole, services }, "all", options)).mode).toBe("none");
+      expect((await rules.start().syncView({ ...whole, services })).mode).toBe("none");
     });
 
     const drifts: readonly { readonly name: string; readonly command: string }[] = [
@@ -117,12 +114,12 @@ describePackets("rules in the kernel", () => {
     ];
     test.each(drifts)("$name: repaired, and found in order after that", async ({ command }) => {
       const family = rules.start();
-      await family.sync(whole, "all", options);
+      await family.syncView(whole);
       const before = await rules.shown();
       await rules.run(command);
-      expect((await family.repair())?.mode).toBe("full");
+      expect((await family.repair()).mode).toBe("full");
       expect(await rules.shown()).toEqual(before);
-      expect((await family.repair())?.mode).toBe("none");
+      expect((await family.repair()).mode).toBe("none");
     });
 
     const meddlings: readonly { readonly name: string; readonly command: string; readonly times: number }[] = [
@@ -133,34 +130,35 @@ describePackets("rules in the kernel", () => {
     ];
     test.each(meddlings)("$name right after a repair: not taken for ours, repaired by the next", async (row) => {
       let left = 0;
-      const family = rules.start(async () => {
+      const meddle = async (): Promise<void> => {
         if (left-- > 0) await rules.run(row.command);
-      });
-      await family.sync(whole, "all", options);
+      };
+      const family = rules.start({ meddle });
+      await family.syncView(whole);
       const before = await rules.shown();
       await rules.run(row.command);
       left = row.times;
       for (let repair = 0; repair < row.times; repair++) {
-        expect((await family.repair())?.mode).toBe("full");
+        expect((await family.repair()).mode).toBe("full");
         expect(await rules.shown()).not.toEqual(before);
       }
-      expect((await family.repair())?.mode).toBe("full");
+      expect((await family.repair()).mode).toBe("full");
       expect(await rules.shown()).toEqual(before);
-      expect((await family.repair())?.mode).toBe("none");
+      expect((await family.repair()).mode).toBe("none");
     });
 
     test("what stood before is told while it looks and while it repairs, and nothing after a failure", async () => {
       const told: number[] = [];
       let isFailing = false;
-      const family = rules.start(
-        async () => void told.push(family.committed.size),
-        async (take) => {
+      const family = rules.start({
+        meddle: async () => void told.push(family.committed.size),
+        read: async (take) => {
           told.push(family.committed.size);
           if (isFailing) throw new Error("it cannot be read");
           await rules.kernel.read(take);
         },
-      );
-      await family.sync(whole, "all", options);
+      });
+      await family.syncView(whole);
       const { size } = family.committed;
       expect(size).toBeGreaterThan(10);
       await rules.run(tool("-t nat -F"));
@@ -176,30 +174,30 @@ describePackets("rules in the kernel", () => {
       const own = await fresh();
       const read = async (take: (text: string) => void): Promise<void> =>
         take((await own.saved()).replaceAll("--mask 255.255.255.255 --rsource", "--of-each-source"));
-      const family = own.start(undefined, read);
-      await family.sync(whole, "all", options);
-      expect((await family.repair())?.change.nat.puts).toHaveLength(2);
-      expect((await family.repair())?.mode).toBe("none");
+      const family = own.start({ read });
+      await family.syncView(whole);
+      expect((await family.repair()).ruleset.nat.puts).toHaveLength(2);
+      expect((await family.repair()).mode).toBe("none");
       await own.run(tool("-t nat -F KPNG-SERVICES"));
-      expect((await family.repair())?.change.nat.puts.map(({ chain }) => chain)).toEqual(["KPNG-SERVICES"]);
-      expect((await family.repair())?.mode).toBe("none");
-      expect((await family.sync(whole, "all", options)).mode).toBe("none");
+      expect((await family.repair()).ruleset.nat.puts.map(({ chain }) => chain)).toEqual(["KPNG-SERVICES"]);
+      expect((await family.repair()).mode).toBe("none");
+      expect((await family.syncView(whole)).mode).toBe("none");
     });
 
     test("jumps that others put before ours are let be", async () => {
       const family = rules.start();
-      await family.sync(whole, "all", options);
+      await family.syncView(whole);
       await rules.run(tool("-t nat -I PREROUTING -d 9.9.9.9 -j ACCEPT"));
-      expect((await family.repair())?.mode).toBe("none");
+      expect((await family.repair()).mode).toBe("none");
     });
 
     test("a cleanup leaves the rules of others, and of another instance, as they were", async () => {
       const own = await fresh();
       await own.run(`${tool("-t nat -N KUBE-SERVICES")} && ${tool("-t nat -A PREROUTING -j KUBE-SERVICES")}`);
       await own.run(tool("-A FORWARD -s 1.2.3.4 -m comment --comment 'by hand' -j DROP"));
-      await own.start().sync(whole, "all", renderOptions({ names: chainNames("KPNGABC-") }));
+      await own.start({ prefix: "KPNGABC-" }).syncView(whole);
       const before = await own.shown();
-      await own.start().sync(whole, "all", options);
+      await own.start().syncView(whole);
       expect((await own.shown()).length).toBeGreaterThan(before.length);
       const { tools } = own;
       const run = (command: readonly string[], { input }: { readonly input?: string | undefined }) =>
@@ -233,21 +231,21 @@ describePackets("rules in the kernel", () => {
     test("a refused transaction names its line, changes nothing, and the next sync mends", async () => {
       const own = await fresh();
       const family = own.start();
-      await family.sync(whole, "all", options);
+      await family.syncView(whole);
       const before = await own.shown();
       // A chain that stands in the way: ours to write, but somebody else's rule holds it.
       await own.run(`${tool("-t nat -N OTHER")} && ${tool("-t nat -A OTHER -j KPNG-IP-5.6.7.0")}`);
       const services = new Map(whole.services);
       services.delete("ns/web");
-      const refused = family.sync({ ...whole, services }, new Set(["ns/web"]), options);
+      const refused = family.syncView({ ...whole, services }, new Set(["ns/web"]));
       await expect(refused).rejects.toMatchObject({ code: "RESTORE_REFUSED" });
       await expect(refused).rejects.toThrow(/at line \d+ "/);
       const nat = (lines: readonly string[]) =>
         lines.filter((line) => /KPNG-(IP|SVC|EXT)/.test(line) && !/OTHER/.test(line));
       expect(nat(await own.shown())).toEqual(nat(before));
       await own.run(`${tool("-t nat -F OTHER")} && ${tool("-t nat -X OTHER")}`);
-      expect((await family.sync({ ...whole, services }, new Set(), options)).mode).toBe("full");
-      expect((await family.repair())?.mode).toBe("none");
+      expect((await family.syncView({ ...whole, services }, new Set())).mode).toBe("full");
+      expect((await family.repair()).mode).toBe("none");
     });
   });
 });

@@ -1,0 +1,65 @@
+import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
+import type { ChainBody } from "../diff/desired-chains.ts";
+import type { RulesetChange } from "../diff/diff-chains.ts";
+import { listDifferences } from "../diff/list-differences.ts";
+import { canonicalRule } from "../read/canonical-rule.ts";
+import { type ChainId, chainId, tables } from "../render/table.ts";
+
+/** A change of the rules of one family. */
+export interface IptablesChange extends RuleChange {
+  readonly ruleset: RulesetChange;
+}
+
+/** Most of a transaction that is kept, in characters. */
+const maxTransaction = 64 * 1024;
+
+/** `committed` are the chains before the change; it may change after this call. */
+export function makeIptablesChange(
+  mode: SyncMode | "none",
+  ruleset: RulesetChange,
+  transaction: string,
+  committed: ReadonlyMap<ChainId, ChainBody>,
+): IptablesChange {
+  const before = new Map<ChainId, ChainBody>();
+  for (const table of tables) {
+    const { puts, deletes } = ruleset[table];
+    for (const chain of [...puts.map((put) => put.chain), ...deletes]) {
+      const id = chainId(table, chain);
+      const body = committed.get(id);
+      if (body !== undefined) before.set(id, body);
+    }
+  }
+  return {
+    mode,
+    ruleset,
+    // A copy: a part of a text keeps the whole of it, which for a full sync is many megabytes.
+    transaction: Buffer.from(transaction.slice(0, maxTransaction)).toString(),
+    fields: describeSize(ruleset),
+    differences: () => listDifferences(ruleset, before, canonicalRule).map(toRuleDifference),
+  };
+}
+
+function describeSize({ filter, nat }: RulesetChange): RuleChange["fields"] {
+  const puts = [...filter.puts, ...nat.puts];
+  return {
+    chains: puts.length,
+    deleted: filter.deletes.length + nat.deletes.length,
+    jumps: filter.jumps.length + nat.jumps.length,
+    example: puts[0]?.chain,
+  };
+}
+
+type ChainDifference = ReturnType<typeof listDifferences>[number];
+
+function toRuleDifference({ table, chain, kind, missing, unwanted }: ChainDifference): RuleDifference {
+  return { summary: `${table} ${chain}: ${explained[kind]}`, missing, unwanted, fields: { table, chain, kind } };
+}
+
+const explained: Readonly<Record<ChainDifference["kind"], string>> = {
+  missing: "the chain is missing",
+  unwanted: "nobody wants the chain",
+  changed: "rules differ",
+  order: "the rules stand in another order",
+  jumps: "jumps to our chains differ",
+};

@@ -1,0 +1,230 @@
+import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import type { GuardedSysctl } from "@kpng/backend-kit/sysctl/guarded-sysctl.ts";
+import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Log } from "@kpng/process/log.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
+import { type ChainBody, DesiredChains } from "../diff/desired-chains.ts";
+import { diffChains, isEmptyChange, type RulesetChange } from "../diff/diff-chains.ts";
+import { diffJumps } from "../diff/diff-jumps.ts";
+import { splitChange } from "../diff/split-change.ts";
+import { transactionText } from "../diff/transaction-text.ts";
+import { adoptChains } from "../read/adopt.ts";
+import { isSameRule } from "../read/canonical-rule.ts";
+import { findPrintedForms, type PrintedForm } from "../read/printed-forms.ts";
+import { type StandingRules, StandingRulesReader } from "../read/standing-rules.ts";
+import { renderJumps } from "../render/jumps.ts";
+import { makeRenderOptions } from "../render/make-render-options.ts";
+import { renderFixedChains } from "../render/render-fixed-chains.ts";
+import type { RenderOptions } from "../render/render-options.ts";
+import { renderService } from "../render/render-service.ts";
+import type { RuleSettings } from "../render/settings.ts";
+import { type ChainId, chainId, tables } from "../render/table.ts";
+import { type IptablesChange, makeIptablesChange } from "./iptables-change.ts";
+import type { PacketCounters } from "./packet-counters.ts";
+import type { RestoreRules } from "./restore-rules.ts";
+import { listRules } from "./rule-lines.ts";
+
+/** Access to the kernel in one family. */
+export interface Kernel {
+  /** Passes the output of iptables-save to `take`, in pieces cut anywhere. */
+  read(take: (text: string) => void): Promise<void>;
+  readonly restore: RestoreRules;
+  /** Maximum number of new chains in one transaction; see {@link splitChange}. Default any number. */
+  readonly maxChains?: number | undefined;
+}
+
+export interface IptablesRuleSetOptions {
+  readonly family: Family;
+  readonly settings: RuleSettings;
+  readonly kernel: Kernel;
+  /** Default: rules count no packets. */
+  readonly counters?: Pick<PacketCounters, "open" | "names"> | undefined;
+  /** The sysctl route_localnet, for IPv4. Default: it is left alone. */
+  readonly localnet?: Pick<GuardedSysctl, "guard" | "afterCommit"> | undefined;
+  /** Whether conntrack is liberal now; see `RenderOptions`. Default: it is not. */
+  readonly isConntrackLiberal?: (() => Promise<boolean>) | undefined;
+  readonly log: Log;
+}
+
+/** After this many Services the event loop gets a turn, so that health answers during a full render. */
+const servicesPerTurn = 100;
+
+/** The rules of one family in the tables of iptables. */
+export class IptablesRuleSet implements RuleSet<IptablesChange> {
+  readonly #options: IptablesRuleSetOptions;
+  #render: { readonly text: string; readonly value: RenderOptions } | undefined;
+  #wanted: DesiredChains | undefined;
+  /** Undefined if it must be read: at the start, and after a failure. */
+  #committed: Map<ChainId, ChainBody> | undefined;
+  #printedForms: ReadonlyMap<ChainId, PrintedForm> = new Map();
+
+  constructor(options: IptablesRuleSetOptions) {
+    this.#options = options;
+  }
+
+  get family(): Family {
+    return this.#options.family;
+  }
+
+  get guardedSysctl(): Pick<GuardedSysctl, "afterCommit"> | undefined {
+    return this.#options.localnet;
+  }
+
+  get desired(): RuleList {
+    return listRules(() => this.wanted);
+  }
+
+  get installed(): RuleList {
+    return listRules(() => this.committed);
+  }
+
+  /** Options of the last sync; undefined before the first. */
+  get renderOptions(): RenderOptions | undefined {
+    return this.#render?.value;
+  }
+
+  /** Chains that should be installed; empty before the first sync. */
+  get wanted(): ReadonlyMap<ChainId, ChainBody> {
+    return this.#wanted?.bodies ?? new Map();
+  }
+
+  /** Installed chains as far as known; empty before the first sync and after a failure. */
+  get committed(): ReadonlyMap<ChainId, ChainBody> {
+    return this.#committed ?? new Map();
+  }
+
+  /** Names of the packet counters that rules use; undefined for none. */
+  get counters() {
+    return this.#options.counters?.names;
+  }
+
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<IptablesChange> {
+    if (touched === "all") await this.#options.counters?.open();
+    const options = await this.#makeRenderOptions(plan.node);
+    const text = JSON.stringify(options);
+    const held = this.#render?.text === text ? this.#wanted : undefined;
+    const wanted = held ?? new DesiredChains(renderFixedChains(options));
+    this.#wanted = wanted;
+    this.#render = { text, value: options };
+    // With other options the jumps may differ, and only the kernel knows which are installed.
+    const isFull = held === undefined || touched === "all";
+    const changed = await putServices(plan, isFull ? "all" : touched, wanted, options);
+    if (this.#committed === undefined || isFull) return (await this.#compareAll(wanted, options, stages)).change;
+    const change = diffChains(this.#committed, wanted.bodies, changed);
+    return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
+  }
+
+  async repair(): Promise<IptablesChange> {
+    const [wanted, options] = [this.#wanted, this.#render?.value];
+    if (wanted === undefined || options === undefined) throw new Error("repair before the first sync");
+    const { change, found } = await this.#compareAll(wanted, options);
+    if (change.mode !== "none") await this.#learnPrintedForms(wanted, found);
+    return change;
+  }
+
+  /** True if the first of our chains exists and packets are led to it. */
+  async isInstalled(): Promise<boolean> {
+    const { chains, jumps } = await this.#read();
+    const { names } = this.#options.settings;
+    return chains.has(chainId("nat", names.fixed("SERVICES"))) && jumps.has(chainId("nat", "PREROUTING"));
+  }
+
+  async #makeRenderOptions(node: NodePlan): Promise<RenderOptions> {
+    const { settings, counters, localnet, isConntrackLiberal } = this.#options;
+    return makeRenderOptions(settings, node, {
+      isConntrackLiberal: (await isConntrackLiberal?.()) ?? false,
+      counters: counters?.names,
+      localnetGuard: localnet?.guard,
+    });
+  }
+
+  /** `found` are our chains as they were installed before. */
+  async #compareAll(
+    wanted: DesiredChains,
+    options: RenderOptions,
+    stages?: SyncStages,
+  ): Promise<{ readonly change: IptablesChange; readonly found: ReadonlyMap<ChainId, ChainBody> }> {
+    const { chains, jumps } = await this.#forgetOnFailure(this.#read(wanted.bodies));
+    const found = adoptChains(chains, wanted.bodies);
+    const committed = new Map(found);
+    for (const [id, { body, printed }] of this.#printedForms) {
+      if (committed.get(id) === printed && wanted.bodies.get(id) === body) committed.set(id, body);
+    }
+    const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
+    const jumpLines = diffJumps(jumps, renderJumps(options), isSameRule);
+    const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines);
+    return { change: await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages)), found };
+  }
+
+  /** Until `work` ends, inspection shows the rules before it; if it fails, the installed rules are unknown. */
+  async #forgetOnFailure<Result>(work: Promise<Result>): Promise<Result> {
+    try {
+      return await work;
+    } catch (error) {
+      this.#committed = undefined;
+      throw error;
+    }
+  }
+
+  async #read(wanted?: ReadonlyMap<ChainId, ChainBody>): Promise<StandingRules> {
+    const { kernel, settings } = this.#options;
+    const reader = new StandingRulesReader(settings.names.prefix, wanted);
+    await kernel.read((text) => reader.take(text));
+    return reader.end();
+  }
+
+  async #commit(
+    committed: Map<ChainId, ChainBody>,
+    ruleset: RulesetChange,
+    mode: SyncMode,
+    stages?: SyncStages,
+  ): Promise<IptablesChange> {
+    const { kernel, settings } = this.#options;
+    const { maxChains = Number.POSITIVE_INFINITY } = kernel;
+    const isEmpty = isEmptyChange(ruleset);
+    const pieces = isEmpty ? [] : splitChange(ruleset, committed, settings.names.prefix, maxChains);
+    if (!isEmpty) stages?.committing();
+    let transaction = "";
+    for (const piece of pieces) {
+      transaction = transactionText(piece);
+      await kernel.restore(transaction);
+    }
+    const change = makeIptablesChange(isEmpty ? "none" : mode, ruleset, transaction, committed);
+    for (const table of tables) {
+      for (const { chain, body } of ruleset[table].puts) committed.set(chainId(table, chain), body);
+      for (const chain of ruleset[table].deletes) committed.delete(chainId(table, chain));
+    }
+    this.#committed = committed;
+    return change;
+  }
+
+  /** Reads back the rules after a repair, and remembers those that are right although they are printed differently. */
+  async #learnPrintedForms(wanted: DesiredChains, found: ReadonlyMap<ChainId, ChainBody>): Promise<void> {
+    const { chains } = await this.#read(wanted.bodies);
+    this.#printedForms = findPrintedForms(found, adoptChains(chains, wanted.bodies), wanted.bodies);
+    if (this.#printedForms.size === 0) return;
+    const [example] = this.#printedForms;
+    this.#options.log.info("rules are printed otherwise than written", { chains: this.#printedForms.size, example });
+  }
+}
+
+/** Renders Services into `wanted`; returns the chains whose rules differ from before. */
+async function putServices(
+  plan: FamilyPlan,
+  touched: ReadonlySet<ServiceKey> | "all",
+  wanted: DesiredChains,
+  options: RenderOptions,
+): Promise<ReadonlySet<ChainId>> {
+  const keys = touched === "all" ? new Set(plan.keys()) : touched;
+  if (touched === "all") for (const key of wanted.services()) if (!keys.has(key)) wanted.put(key, undefined);
+  let count = 0;
+  for (const key of keys) {
+    const service = plan.service(key);
+    wanted.put(key, service === undefined ? undefined : renderService(service, options));
+    if (++count % servicesPerTurn === 0) await nextTurn();
+  }
+  return wanted.takeTouched();
+}

@@ -1,0 +1,85 @@
+import { familyLabels } from "@kpng/backend-kit/observe/family-labels.ts";
+import type { FamilyOutcome } from "@kpng/backend-kit/proxy/rule-sets.ts";
+import type { Family } from "@kpng/model/address.ts";
+import { Counter, Gauge, type Registry } from "prom-client";
+import type { ChainBody } from "../diff/desired-chains.ts";
+import { countRules } from "../diff/transaction-text.ts";
+import { type RunTool, runTool } from "../read/run-tool.ts";
+import type { CounterNames } from "../render/render-options.ts";
+import { type ChainId, tables } from "../render/table.ts";
+import type { IptablesChange } from "./iptables-change.ts";
+import { observeCounters } from "./observe-counters.ts";
+
+/** The part of a rule set that is measured. */
+interface MeasuredRules {
+  readonly family: Family;
+  readonly wanted: ReadonlyMap<ChainId, ChainBody>;
+  readonly counters?: CounterNames | undefined;
+}
+
+/**
+ * Measures rules, under kube-proxy's names where it has the same measure. The result must be called after each sync and
+ * repair.
+ *
+ * All rules are counted at each scrape: to count them at each sync would cost more than the sync.
+ */
+export function observeRules(
+  registry: Registry,
+  ruleSets: readonly MeasuredRules[],
+  run: RunTool = runTool,
+): (outcome: FamilyOutcome<IptablesChange>) => void {
+  const registers = [registry];
+  const labelNames = ["table", "ip_family"] as const;
+  new Gauge({
+    name: "kubeproxy_sync_proxy_rules_iptables_total",
+    help: "Rules that stand in the kernel",
+    labelNames,
+    registers,
+    collect() {
+      for (const { family, wanted } of ruleSets) {
+        for (const table of tables) {
+          const bodies = [...wanted].filter(([id]) => id.startsWith(table)).map(([, body]) => body);
+          this.set({ table, ip_family: familyLabels[family] }, countRules(bodies));
+        }
+      }
+    },
+  });
+  const last = new Gauge({
+    name: "kubeproxy_sync_proxy_rules_iptables_last",
+    help: "Rules that the last sync wrote",
+    labelNames,
+    registers,
+  });
+  const failures = new Counter({
+    name: "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
+    help: "Syncs that failed; the next one compares everything",
+    labelNames: ["ip_family"] as const,
+    registers,
+  });
+  const partialFailures = new Counter({
+    name: "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
+    help: "Those of them that looked only at what had changed",
+    labelNames: ["ip_family"] as const,
+    registers,
+  });
+  // A rate over a series that appears with its first event misses that event.
+  for (const { family } of ruleSets) {
+    for (const counter of [failures, partialFailures]) counter.inc({ ip_family: familyLabels[family] }, 0);
+  }
+  let hasCounters = false;
+  return ({ family, cause, result }) => {
+    const names = hasCounters ? undefined : ruleSets.find(({ counters }) => counters !== undefined)?.counters;
+    if (names !== undefined) observeCounters(registry, names, run);
+    hasCounters ||= names !== undefined;
+    const ip_family = familyLabels[family];
+    if (result.kind === "failed") {
+      failures.inc({ ip_family });
+      if (result.mode === "partial") partialFailures.inc({ ip_family });
+    } else if (cause === "sync") {
+      const { ruleset } = result.change;
+      for (const table of tables) {
+        last.set({ table, ip_family }, countRules(ruleset[table].puts.map(({ body }) => body)));
+      }
+    }
+  };
+}

@@ -1,0 +1,62 @@
+import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
+import { BackendError } from "@kpng/backend-kit/types/backend-error.ts";
+import { families } from "@kpng/model/address.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { findTools, type Tools } from "../read/find-tools.ts";
+import { readRules } from "../read/read-rules.ts";
+import { runTool } from "../read/run-tool.ts";
+import { cleanupTransaction } from "./cleanup-transaction.ts";
+import { deleteCounters } from "./packet-counters.ts";
+import { type RestoreLimits, restoreRules } from "./restore-rules.ts";
+import { resetBeforeCleanup } from "./route-localnet.ts";
+
+export interface RemoveOptions extends RestoreLimits {
+  readonly prefix: string;
+  readonly sysctls: Sysctls;
+  readonly log: Log;
+}
+
+/**
+ * Removes all chains with our prefix and all jumps to them, of both families, from iptables-nft and iptables-legacy: a
+ * node may have changed from one to the other. Then the packet counters of the rules. If kpng set the sysctl
+ * route_localnet, it is reset first.
+ *
+ * Errors: SYSCTL_FAILED if the sysctl cannot be reset: the rules that guard 127.0.0.1 stay. Errors of the restore. Tools
+ * that are not installed are skipped.
+ */
+export async function removeRules(options: RemoveOptions): Promise<void> {
+  const { prefix, sysctls, log } = options;
+  const saved = await readAll(options);
+  const savedV4 = [...saved].flatMap(([{ family }, text]) => (family === "v4" ? [text] : [])).join("\n");
+  // Before the guard goes, or services that listen on 127.0.0.1 would be open to the node's neighbours.
+  const keepsGuard = !(await resetBeforeCleanup(savedV4, prefix, sysctls, log));
+  for (const [tools, text] of saved) {
+    const transaction = cleanupTransaction(text, prefix, keepsGuard);
+    if (transaction === "") continue;
+    const { family, variant } = tools;
+    await restoreRules(transaction, { ...options, tools, run: runTool });
+    log.info("rules removed", { family, variant, lines: transaction.split("\n").length - 1 });
+  }
+  await deleteCounters(prefix, runTool);
+  if (keepsGuard) {
+    const text = `route_localnet cannot be reset to 0: ${prefix}LOCALNET stays, because it keeps neighbours from 127.0.0.1`;
+    throw new BackendError("SYSCTL_FAILED", text);
+  }
+}
+
+/** Returns the output of each iptables-save that is installed. */
+async function readAll({ timeoutMs, log }: RemoveOptions): Promise<ReadonlyMap<Tools, string>> {
+  const saved = new Map<Tools, string>();
+  for (const family of families) {
+    for (const variant of ["auto", "nft", "legacy"] as const) {
+      const tools = await findTools(family, variant, runTool).catch((error: unknown) => ({ missing: reasonOf(error) }));
+      if ("missing" in tools) {
+        log.debug("no rules of this kind", { family, variant, reason: tools.missing });
+        continue;
+      }
+      if ([...saved.keys()].some((other) => other.family === family && other.variant === tools.variant)) continue;
+      saved.set(tools, await readRules(tools, runTool, timeoutMs));
+    }
+  }
+  return saved;
+}

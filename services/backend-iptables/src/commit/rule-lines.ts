@@ -1,0 +1,19 @@
+import type { RuleList } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import type { ChainBody } from "../diff/desired-chains.ts";
+import { countRules } from "../diff/transaction-text.ts";
+import { type ChainId, splitChainId } from "../render/table.ts";
+
+/** Lists the rules of chains, in the order of the chains' names. *Shape of a line:* `nat -A KPNG-SERVICES …`. */
+export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {
+  return {
+    count: () => countRules(bodies().values()),
+    lines: () => {
+      const sorted = [...bodies()].sort(([a], [b]) => compareText(a, b));
+      return sorted.flatMap(([id, body]) => {
+        const { table } = splitChainId(id);
+        return body.split("\n").flatMap((line) => (line === "" ? [] : [`${table} ${line}`]));
+      });
+    },
+  };
+}

@@ -1,0 +1,115 @@
+import type { OptionSpec } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import type { Task } from "@kpng/process/task.ts";
+import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
+import { conntrackOptions } from "../conntrack/conntrack-settings.ts";
+import { readStateOptions, stateOptions } from "../disk/state-folder.ts";
+import { SyncRequests } from "../sync/sync-requests.ts";
+import { Sysctls } from "../sysctl/sysctls.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
+import { diffTask } from "./diff-task.ts";
+import type { Destination, ProxyHost } from "./proxy-host.ts";
+import { oneOf, paceOptions, planOptions, readProxySettings } from "./proxy-settings.ts";
+import type { ProxySpec, ServiceProxy } from "./proxy-spec.ts";
+import type { RuleChange } from "./rule-set.ts";
+import { serveTask } from "./serve-task.ts";
+
+/**
+ * Makes the command of a service proxy: its rule sets follow the view of the node, are checked for changes by other
+ * programs, and can be printed, compared and removed.
+ */
+export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
+  const { name, description, examples, proxyMode, alternatives = [] } = spec;
+  return {
+    name,
+    description,
+    examples,
+    proxyMode,
+    options: proxyOptions(spec),
+    canDiff: true,
+    isQuestion: (options) =>
+      options.diff === true || alternatives.some((one) => options[one.name] === true && one.isQuestion(options)),
+    keepsState: (options) => selectedRuns(spec, options).length === 0,
+    makeTask: (options, context) => makeTask(spec, options, context),
+  };
+}
+
+function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {
+  const { proxyMode, alternatives = [] } = spec;
+  const printing = [...alternatives.map((one) => `--${one.name}`), "--diff"].join(" and ");
+  return [
+    ...planOptions,
+    ...spec.options,
+    ...paceOptions(proxyMode),
+    {
+      flags: "--proc-sys <folder>",
+      description: "where sysctls can be written, e.g. the host's /proc/sys mounted into a container",
+      default: "/proc/sys",
+    },
+    { flags: "--dry-run", description: "print the transactions that would be committed, and change nothing" },
+    {
+      flags: "--diff",
+      description:
+        "print how the rules in the kernel differ from what they should be, change nothing, and end: 0 if they do not, 1 if they do, 2 if it could not be found out",
+    },
+    ...alternatives.flatMap(({ options }) => options),
+    {
+      flags: "-o, --output <format>",
+      description: `with ${printing}: table, json or yaml`,
+      default: "table",
+      parse: oneOf("--output", ["table", "json", "yaml"]),
+    },
+    { flags: "--cleanup", description: "remove everything that this backend ever installed, and end" },
+    ...conntrackOptions,
+    ...stateOptions,
+  ];
+}
+
+/** Names of the options that select something else than to serve. */
+function selectedRuns<Change extends RuleChange>({ alternatives = [] }: ProxySpec<Change>, options: ParsedOptions) {
+  return ["dryRun", "diff", "cleanup", ...alternatives.map(({ name }) => name)].filter(
+    (name) => options[name] === true,
+  );
+}
+
+function makeTask<Change extends RuleChange>(
+  spec: ProxySpec<Change>,
+  options: ParsedOptions,
+  context: BackendContext,
+): Task {
+  const { name, proxyMode, alternatives = [] } = spec;
+  const proxy: ServiceProxy<Change> = spec.makeProxy(options, context.serviceProxyName);
+  const settings = readProxySettings(options, proxy.wantsLoopbackNodePorts);
+  const selected = selectedRuns(spec, options);
+  if (selected.length > 1) {
+    const flags = ["--dry-run", "--cleanup", "--diff", ...alternatives.map((one) => `--${one.name}`)];
+    throw new ProcessError("BAD_OPTION", `${flags.join(", ")}: only one of these can be given`);
+  }
+  const print = (text: string) => void process.stdout.write(text);
+  const { log, metrics } = context;
+  const sysctls = new Sysctls(typeof options.procSys === "string" ? options.procSys : undefined);
+  const requests = new SyncRequests();
+  const host = (destination: Destination): ProxyHost => ({ destination, settings, sysctls, requests, log, metrics });
+  if (options.cleanup === true) {
+    return { name: `backend/${name}/cleanup`, run: () => proxy.cleanUp(host({ kind: "kernel" })) };
+  }
+  if (options.diff === true) {
+    const format = options.output === "json" || options.output === "yaml" ? options.output : "table";
+    return diffTask({ name, proxy, host: host({ kind: "nowhere" }), context, format, print });
+  }
+  const alternative = alternatives.find((one) => options[one.name] === true);
+  if (alternative !== undefined) return alternative.makeTask(options, settings, context);
+  const isDry = options.dryRun === true;
+  const period = (key: string, standardMs: number): number => Number(options[key] ?? standardMs);
+  return serveTask({
+    name,
+    proxy,
+    host: host(isDry ? { kind: "print", print } : { kind: "kernel" }),
+    context,
+    options,
+    checkMs: isDry ? 0 : period("driftInterval", period(`${proxyMode}SyncPeriod`, 30_000)),
+    minIntervalMs: period(`${proxyMode}MinSyncPeriod`, 100),
+    // A process with several backends has not read the options of each.
+    state: isDry ? undefined : (context.state ?? readStateOptions(name, options, log)),
+  });
+}

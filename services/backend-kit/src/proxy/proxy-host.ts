@@ -1,0 +1,30 @@
+import type { Log } from "@kpng/process/log.ts";
+import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
+import type { Registry } from "prom-client";
+import type { SyncRequests } from "../sync/sync-requests.ts";
+import type { Sysctls } from "../sysctl/sysctls.ts";
+
+/**
+ * Destination of the changes of a run.
+ *
+ * - kernel: they are committed.
+ * - print: `--dry-run`, each transaction is printed.
+ * - nowhere: `--diff` and other runs that only compare.
+ */
+export type Destination =
+  | { readonly kind: "kernel" }
+  | { readonly kind: "print"; readonly print: (text: string) => void }
+  | { readonly kind: "nowhere" };
+
+/** The surroundings that rule sets are opened in. */
+export interface ProxyHost {
+  readonly destination: Destination;
+  readonly settings: ProxySettings;
+  readonly sysctls: Sysctls;
+  /**
+   * For requests of a rule set: a check after a change by another program, a partial sync for work that is due later.
+   */
+  readonly requests: SyncRequests;
+  readonly log: Log;
+  readonly metrics: Registry;
+}

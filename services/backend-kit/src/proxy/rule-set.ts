@@ -1,0 +1,79 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { LogFields } from "@kpng/process/log.ts";
+import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import type { GuardedSysctl } from "../sysctl/guarded-sysctl.ts";
+import type { SyncMode, SyncStages } from "../types/sync-update.ts";
+
+/** Everything that one family of a proxy must serve. Plans of Services are computed on request and not kept. */
+export interface FamilyPlan {
+  readonly node: NodePlan;
+  /** Keys of all Services, ascending. */
+  readonly keys: () => Iterable<ServiceKey>;
+  /**
+   * Returns the plan of a Service; undefined if the Service does not exist. Frontends that another Service answers at
+   * are left out, so no two plans have the same frontend.
+   */
+  readonly service: (key: ServiceKey) => ServicePlan | undefined;
+}
+
+/**
+ * The rules of one family in one kernel mechanism: what should be installed, and what is installed as far as known.
+ *
+ * Calls of `sync` and `repair` never overlap; `isInstalled` may be called meanwhile. After a call that rejected, the
+ * next one is a sync of all Services.
+ */
+export interface RuleSet<Change extends RuleChange = RuleChange> {
+  readonly family: Family;
+  /**
+   * Installs a plan. Only Services in `touched` may differ from the last successful call; "all" also compares
+   * everything with the kernel. `touched` is "all" whenever `plan.node` differs.
+   *
+   * Calls `stages.committing` when it begins to change the kernel, and not at all if there is nothing to change. For
+   * work that it leaves for later it requests a partial sync (`ProxyHost.requests`), whose `touched` may be empty.
+   */
+  sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change>;
+  /** Compares the installed rules with the rules of the last sync, and repairs them. */
+  repair(): Promise<Change>;
+  /** Whether rules of an earlier run are in force; false for rules that end with their process. */
+  isInstalled(): Promise<boolean>;
+  /** Rules of the last plan, for inspection. */
+  readonly desired: RuleList;
+  /** Rules that were read or committed last, for inspection. */
+  readonly installed: RuleList;
+  /** A sysctl that is set when the rules are in force. Default: none. */
+  readonly guardedSysctl?: Pick<GuardedSysctl, "afterCommit"> | undefined;
+  /** Releases what the rule set holds, at the end of the process: a lock, or rules that end with it. */
+  close?(): Promise<void>;
+}
+
+/** Rules for inspection, computed on request. */
+export interface RuleList {
+  readonly count: () => number;
+  /** One rule a line, in a fixed order. */
+  readonly lines: () => readonly string[];
+}
+
+/** Result of a sync or a repair. */
+export interface RuleChange {
+  /** "none" if no rule was changed. */
+  readonly mode: SyncMode | "none";
+  /** Size of the change, for the log. *Shape:* `{ chains: 3, example: "KPNG-SVC-XPGD46QRK7WJZT7O" }`. */
+  readonly fields: LogFields;
+  /** Beginning of the text that was committed, at most 64 KiB; "" for none. */
+  readonly transaction: string;
+  /** The rules that differed. Only for use before the next call. */
+  readonly differences: () => readonly RuleDifference[];
+}
+
+/** A difference between installed rules and wanted rules. */
+export interface RuleDifference {
+  /** *Shape:* `nat KPNG-SERVICES: rules differ`. */
+  readonly summary: string;
+  /** Wanted rules that are not installed. */
+  readonly missing: readonly string[];
+  /** Installed rules that are not wanted. */
+  readonly unwanted: readonly string[];
+  /** The place and kind of the difference, for `--output json`. *Shape:* `{ table: "nat", chain: "KPNG-SERVICES" }`. */
+  readonly fields: Readonly<Record<string, string>>;
+}

@@ -1,0 +1,140 @@
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { endpoint, port, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
+import { expect, test } from "vitest";
+import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
+import { createReadableLog } from "../testing/steps.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
+import { readProxySettings } from "./proxy-settings.ts";
+import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
+
+const ready = { endpoints: [endpoint("10.0.1.1", { ports: [{ name: "", port: 80 }] })] };
+const stages = { committing: () => undefined };
+
+/** Rules of both families in memory, and what is logged about them. */
+function start(options: ParsedOptions = {}) {
+  const { log, lines } = createReadableLog();
+  const ruleSets = [new MemoryRuleSet("v4"), new MemoryRuleSet("v6")] as const;
+  const outcomes: FamilyOutcome[] = [];
+  const addresses = { v4: ["192.168.0.2"], v6: [] };
+  const rules = new RuleSets({
+    settings: readProxySettings(options, true),
+    ruleSets,
+    onOutcome: (outcome) => outcomes.push(outcome),
+    log,
+    localAddresses: () => ({ ...addresses }),
+  });
+  const sync = async (...services: readonly ServiceView[]): Promise<readonly unknown[]> => {
+    const before = lines.length;
+    await rules.sync(view(services), new Set(services.map((one) => serviceKey(one.service))), stages);
+    return lines.slice(before).map(({ level, frontend, served, shadowed }) => [level, frontend, served, shadowed]);
+  };
+  return { sync, rules, v4: ruleSets[0], v6: ruleSets[1], outcomes, addresses };
+}
+
+const at = (path: string, parts: ServiceParts = {}): ServiceView => service(path, { ...ready, ...parts });
+
+test.each<{ readonly name: string; readonly parts: readonly [ServiceParts, ServiceParts]; readonly frontend: string }>([
+  { name: "cluster IP", parts: [{}, {}], frontend: "10.96.0.10:80/TCP" },
+  {
+    name: "external IP",
+    parts: [
+      { ips: ["10.96.0.1"], externalIPs: ["192.0.2.1"] },
+      { ips: ["10.96.0.2"], loadBalancerIPs: ["192.0.2.1"], ipFilters: [{ sourceRanges: ["10.0.0.0/8"] }] },
+    ],
+    frontend: "192.0.2.1:80/TCP",
+  },
+  {
+    name: "node port",
+    parts: [
+      { ips: ["10.96.0.1"], ports: [port(80, { nodePort: 30_080 })] },
+      { ips: ["10.96.0.2"], ports: [port(80, { nodePort: 30_080 })] },
+    ],
+    frontend: "node port 30080/TCP",
+  },
+])(
+  "two Services with the same $name and port are named, once, with the one that is served",
+  async ({ parts, frontend }) => {
+    const { sync } = start();
+    const [first, second] = [at("a/web", parts[0]), at("b/web", parts[1])];
+    expect(await sync(second)).toEqual([]);
+    expect(await sync(first, second)).toEqual([["error", frontend, "a/web", "b/web"]]);
+    expect(await sync(first, second)).toEqual([]);
+    expect(await sync(first, second, at("c/other", { ips: ["10.96.0.99"] }))).toEqual([]);
+  },
+);
+
+test("told again only after it was gone", async () => {
+  const { sync, rules } = start();
+  expect(await sync(at("a/web"), at("b/web"))).toHaveLength(1);
+  await rules.sync(view([at("b/web")]), new Set(["a/web"]), stages);
+  expect(await sync(at("a/web"), at("b/web"))).toHaveLength(1);
+});
+
+test("another port, protocol or address, and a Service whose place the other may have, are no clash", async () => {
+  const { sync } = start();
+  const parts = { protocol: "UDP" } as const;
+  const udp = { endpoints: [endpoint("10.0.1.1", { ports: [{ name: "", port: 80, ...parts }] })] };
+  expect(
+    await sync(
+      at("a/web"),
+      at("b/web", { ports: [port(81, {})] }),
+      at("c/web", { ports: [port(80, parts)], ...udp }),
+      at("d/web", { ips: ["10.96.0.11"] }),
+      at("e/web", { endpoints: [] }),
+    ),
+  ).toEqual([]);
+});
+
+test("of two Services with the same frontend only one is planned for it, and the other one when that is gone", async () => {
+  const { sync, rules, v4 } = start();
+  const frontend = "10.96.0.10:80/TCP";
+  await sync(at("b/web"));
+  expect([...v4.lines.values()]).toEqual([`b/web ${frontend}`]);
+  await rules.sync(view([at("a/web"), at("b/web")]), new Set(["a/web"]), stages);
+  expect([...v4.lines.values()].sort()).toEqual([`a/web ${frontend}`, "b/web"]);
+  await rules.sync(view([at("b/web")]), new Set(["a/web"]), stages);
+  expect([...v4.lines.values()]).toEqual([`b/web ${frontend}`]);
+});
+
+test("a change of the node's addresses concerns all Services, also in a repair", async () => {
+  const { sync, rules, v4, addresses } = start({ nodeportAddresses: ["192.168.0.0/16"] });
+  await sync(at("a/web"));
+  await rules.sync(view([at("a/web")]), new Set(), stages);
+  addresses.v4.push("192.168.0.3");
+  await rules.repair();
+  await rules.repair();
+  expect(v4.touched).toEqual(["all", [], "all", []]);
+});
+
+test("a family that fails does not keep the other from its rules, and is compared as a whole next", async () => {
+  const { sync, rules, v4, v6, outcomes } = start();
+  await sync(at("a/web", { ips: ["10.96.0.10", "fd00::10"] }));
+  v6.failure = new Error("no IPv6 today");
+  const both = [at("a/web", { ips: ["10.96.0.10", "fd00::10"] }), at("b/web", { ips: ["10.96.0.11", "fd00::11"] })];
+  const failed = rules.sync(view(both), new Set(["b/web"]), stages);
+  await expect(failed).rejects.toThrow("no IPv6 today");
+  expect([v4.lines.size, v6.lines.size]).toEqual([2, 1]);
+  v6.failure = undefined;
+  await rules.sync(view(both), new Set(), stages);
+  expect([v4.touched.at(-1), v6.touched.at(-1), v6.lines.size]).toEqual([[], "all", 2]);
+  const ofV6 = outcomes.filter(({ family }) => family === "v6");
+  expect(ofV6.map(({ result }) => result.kind)).toEqual(["done", "failed", "done"]);
+});
+
+test("a repair undoes changes of other programs and says which, and does nothing before the first sync", async () => {
+  const { sync, rules, v4 } = start();
+  await rules.repair();
+  await sync(at("a/web"), at("b/web", { ips: ["10.96.0.11"] }));
+  v4.lines.delete("a/web");
+  v4.lines.set("x/other", "x/other");
+  await rules.repair();
+  expect([...v4.lines.keys()].sort()).toEqual(["a/web", "b/web"]);
+  const [inspected] = rules.inspect();
+  expect([inspected?.drift, inspected?.repairCount]).toEqual([["a/web: rules differ", "x/other: rules differ"], 1]);
+  await rules.repair();
+  expect(rules.inspect().map(({ drift, repairCount }) => [drift, repairCount])).toEqual([
+    [[], 1],
+    [[], 0],
+  ]);
+});

@@ -1,0 +1,123 @@
+import type { Family } from "@kpng/model/address.ts";
+import { reasonOf } from "@kpng/process/log.ts";
+import { runWithMain } from "@kpng/process/run/run-tasks.ts";
+import type { Task } from "@kpng/process/task.ts";
+import { Counter, type Registry } from "prom-client";
+import type { BackendContext } from "../backend/backend-command.ts";
+import { backendTask } from "../backend/backend-task.ts";
+import type { StateOptions } from "../disk/state-folder.ts";
+import { familyLabels } from "../observe/family-labels.ts";
+import { ProxyMetrics } from "../observe/proxy-metrics.ts";
+import { touchedServices } from "../state/touched-services.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
+import type { SyncStages, SyncUpdate } from "../types/sync-update.ts";
+import { AfterCommit } from "./after-commit.ts";
+import { driftCheck } from "./drift-check.ts";
+import type { ProxyHost } from "./proxy-host.ts";
+import type { ServiceProxy } from "./proxy-spec.ts";
+import type { RuleChange } from "./rule-set.ts";
+import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
+
+export interface ServeOptions<Change extends RuleChange> {
+  /** Name of the backend. */
+  readonly name: string;
+  readonly proxy: ServiceProxy<Change>;
+  readonly host: ProxyHost;
+  readonly context: BackendContext;
+  readonly options: ParsedOptions;
+  /** Time between two checks for changes by other programs, in milliseconds; 0 for none. */
+  readonly checkMs: number;
+  /** Shortest time between two syncs, in milliseconds. */
+  readonly minIntervalMs: number;
+  /** Where the last view is kept; undefined for nowhere. */
+  readonly state: StateOptions | undefined;
+}
+
+/**
+ * Follows the view and keeps the node's rules in line with it.
+ *
+ * Rejects if the node cannot have such rules at all, with the error of `openRuleSets`.
+ */
+export function serveTask<Change extends RuleChange>(serve: ServeOptions<Change>): Task {
+  const { name } = serve;
+  return { name: `backend/${name}`, run: (signal) => run(serve, signal) };
+}
+
+async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
+  const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
+  const { log, metrics, health, proxyHealth } = context;
+  const { ruleSets, onOutcome } = await proxy.openRuleSets(host);
+  const families = ruleSets.map(({ family }) => family);
+  const repairs = countRepairs(name, metrics, ruleSets);
+  const rules = new RuleSets({
+    settings: host.settings,
+    ruleSets,
+    onOutcome: (outcome) => {
+      repairs(outcome);
+      onOutcome?.(outcome);
+      logOutcome(outcome, context);
+    },
+    log,
+  });
+  proxyHealth?.setFamilies(families);
+  const isCommitted = host.destination.kind === "kernel";
+  const nodePorts = host.settings.nodePortAddresses;
+  const after = new AfterCommit({ name, nodePorts, context, state, sysctls: host.sysctls, options });
+  await after.seed();
+  const onChanges = async (update: SyncUpdate, stop: AbortSignal, stages: SyncStages): Promise<void> => {
+    const touched = update.mode === "full" ? "all" : touchedServices(update.changes);
+    await rules.sync(update.view, touched, stages);
+    // There may have been nothing to commit.
+    stages.committing();
+    if (isCommitted) await after.run(update, stop);
+  };
+  const hasRules = async (): Promise<boolean> => {
+    try {
+      return await rules.areInstalled();
+    } catch (error) {
+      // Rules that cannot be read cannot be written either: the sync that follows fails with the same reason.
+      log.debug("rules could not be read", { reason: reasonOf(error) });
+      return false;
+    }
+  };
+  const following = backendTask({
+    ...context,
+    name,
+    onChanges,
+    minIntervalMs,
+    check: checkMs === 0 ? undefined : driftCheck({ name, rules, intervalMs: checkMs, log, health, metrics }),
+    requests: host.requests,
+    observers: [new ProxyMetrics({ registry: metrics, families })],
+    state,
+    hasRules,
+    ruleSets: () => rules.inspect(),
+  });
+  await runWithMain(following, isCommitted ? [after.serving] : [], signal).finally(() => rules.close());
+}
+
+/** Counts the repairs of each family; the result must be called after each sync and repair. */
+export function countRepairs(
+  name: string,
+  registry: Registry,
+  ruleSets: readonly { readonly family: Family }[],
+): (outcome: FamilyOutcome) => void {
+  const repairs = new Counter({
+    name: `kpng_${name}_repairs_total`,
+    help: "Times that somebody else's change to our rules was undone",
+    labelNames: ["ip_family"] as const,
+    registers: [registry],
+  });
+  // A rate over a series that appears with its first event misses that event.
+  for (const { family } of ruleSets) repairs.inc({ ip_family: familyLabels[family] }, 0);
+  return ({ cause, family, result }) => {
+    if (cause !== "repair" || result.kind === "failed" || result.change.mode === "none") return;
+    repairs.inc({ ip_family: familyLabels[family] });
+  };
+}
+
+function logOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, { log }: BackendContext): void {
+  if (result.kind === "failed" || result.change.mode === "none") return;
+  const { mode, fields } = result.change;
+  if (cause === "repair") log.info("rules repaired", { family, ...fields });
+  else log.debug("rules committed", { family, mode, ...fields, elapsedMs: Math.round(elapsedMs) });
+}

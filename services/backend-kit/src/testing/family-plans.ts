@@ -1,0 +1,16 @@
+import type { NodeView } from "@kpng/model/node-view.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
+import type { FamilyPlan } from "../proxy/rule-set.ts";
+
+/** Plan of a view without two Services that have the same frontend. */
+export function familyPlan(view: NodeView, node: NodePlan): FamilyPlan {
+  return {
+    node,
+    keys: () => view.services.keys(),
+    service: (key) => {
+      const service = view.services.get(key);
+      return service === undefined ? undefined : planService(service, node);
+    },
+  };
+}

@@ -1,0 +1,84 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { compareText } from "@kpng/model/text-order.ts";
+import { frontendId } from "@kpng/service-plan/frontend-claims.ts";
+import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "../proxy/rule-set.ts";
+import type { SyncStages } from "../types/sync-update.ts";
+
+/**
+ * A rule set without a kernel: one line for each Service, in a map that a test can change as another program would
+ * change the kernel.
+ */
+export class MemoryRuleSet implements RuleSet {
+  readonly family: Family;
+  /** The "kernel". */
+  readonly lines = new Map<ServiceKey, string>();
+  /** Services of each call of `sync`, or "all". */
+  readonly touched: (readonly ServiceKey[] | "all")[] = [];
+  /** Set by a test: the next calls fail with it. */
+  failure: Error | undefined;
+  #wanted = new Map<ServiceKey, string>();
+
+  constructor(family: Family = "v4") {
+    this.family = family;
+  }
+
+  get desired(): RuleList {
+    return listOf(this.#wanted);
+  }
+
+  get installed(): RuleList {
+    return listOf(this.lines);
+  }
+
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<RuleChange> {
+    this.touched.push(touched === "all" ? "all" : [...touched]);
+    if (touched === "all") this.#wanted = new Map();
+    for (const key of touched === "all" ? plan.keys() : touched) {
+      const service = plan.service(key);
+      if (service === undefined) this.#wanted.delete(key);
+      else this.#wanted.set(key, lineOf(service));
+    }
+    stages.committing();
+    return this.#write(touched);
+  }
+
+  async repair(): Promise<RuleChange> {
+    return this.#write("all");
+  }
+
+  async isInstalled(): Promise<boolean> {
+    if (this.failure !== undefined) throw this.failure;
+    return this.lines.size > 0;
+  }
+
+  #write(touched: ReadonlySet<ServiceKey> | "all"): RuleChange {
+    if (this.failure !== undefined) throw this.failure;
+    const differences: RuleDifference[] = [];
+    for (const key of touched === "all" ? new Set([...this.#wanted.keys(), ...this.lines.keys()]) : touched) {
+      const [wanted, installed] = [this.#wanted.get(key), this.lines.get(key)];
+      if (wanted === installed) continue;
+      const toList = (line: string | undefined) => (line === undefined ? [] : [line]);
+      const summary = `${key}: rules differ`;
+      differences.push({ summary, missing: toList(wanted), unwanted: toList(installed), fields: { key } });
+      if (wanted === undefined) this.lines.delete(key);
+      else this.lines.set(key, wanted);
+    }
+    return {
+      mode: differences.length === 0 ? "none" : touched === "all" ? "full" : "partial",
+      fields: { rules: differences.length },
+      transaction: differences.flatMap(({ missing }) => missing).join("\n"),
+      differences: () => differences,
+    };
+  }
+}
+
+/** *Shape:* `a/web 10.96.0.10:80/TCP`. */
+function lineOf({ key, ports }: ServicePlan): string {
+  return [key, ...ports.flatMap(({ frontends }) => frontends.map(frontendId))].join(" ");
+}
+
+function listOf(lines: ReadonlyMap<ServiceKey, string>): RuleList {
+  return { count: () => lines.size, lines: () => [...lines.values()].sort(compareText) };
+}
