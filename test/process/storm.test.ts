@@ -17,7 +17,7 @@ const patience = { timeout: 60_000 };
 /** Starts a watcher that admits sixteen waiting streams and has no state yet. */
 async function serve(listen: string): Promise<{ readonly server: TestServer; fill(): void }> {
   const store = new Store();
-  const server = await serveStore(store, { listen: [listen], maxStartWaitMs: 1, drainMs: 0 });
+  const server = await serveStore(store, { listen: [listen], maxWaiting: 16, drainMs: 0 });
   const services = Array.from({ length: 200 }, (_, index) => service({ name: `s${index}` }));
   return { server, fill: () => store.replace({ services, slices: [], nodes: [node("n1")] }) };
 }

@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 /** Runs the benchmarks: `npm run bench` runs all, `npm run bench -- kube-source` one with the arguments that follow. */
 const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "fan-out": ["node", "test/scale/fan-out.ts"],
+  newcomers: ["node", "test/scale/newcomers.ts"],
   tracing: ["node", "test/scale/tracing.ts"],
   "kube-source": ["node", "test/scale/kube-source.ts"],
   iptables: ["node", "test/scale/iptables.ts"],

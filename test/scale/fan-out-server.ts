@@ -21,13 +21,17 @@ const { store, subscribers } = traced;
 let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
 let markersMade = 0;
+/** The changes in progress; see `churn`. */
+let churn:
+  | { readonly timer: NodeJS.Timeout; readonly changes: MadeChange[]; readonly sinceRevision: number }
+  | undefined;
 let delay: ReturnType<typeof monitorEventLoopDelay> | undefined;
 
 export interface StartOptions {
   readonly shape: SyntheticShape;
   readonly tls?: Parameters<typeof readServerTls>[1];
   /** See ServeOptions. */
-  readonly maxStartWaitMs?: number | undefined;
+  readonly maxWaiting?: number | undefined;
 }
 
 export interface ScriptResult {
@@ -63,8 +67,8 @@ const handlers = {
     shape = options.shape;
     store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
-    const { maxStartWaitMs } = options;
-    const server = await serveStore(store, { subscribers, maxStartWaitMs, ...(tls === undefined ? {} : { tls }) });
+    const { maxWaiting } = options;
+    const server = await serveStore(store, { subscribers, maxWaiting, ...(tls === undefined ? {} : { tls }) });
     return { address: server.address };
   },
 
@@ -78,6 +82,26 @@ const handlers = {
     const change = endpointChange(changesMade, shape);
     changesMade += 1;
     return { cpuMs: cpuMs(), ...apply([change]) };
+  },
+
+  /** Changes one endpoint after the other, until `endChurn`. A busy server catches up. */
+  churn({ changesPerSecond }: { readonly changesPerSecond: number }): void {
+    const startedAtMs = monotonicMs();
+    const changes: MadeChange[] = [];
+    const timer = setInterval(() => {
+      const due = Math.floor(((monotonicMs() - startedAtMs) / 1_000) * changesPerSecond);
+      while (changes.length < due) {
+        changes.push(apply([endpointChange(changesMade, shape)]));
+        changesMade += 1;
+      }
+    }, 5);
+    churn = { timer, changes, sinceRevision: store.snapshot.revision };
+  },
+
+  endChurn(_: Record<never, never>): { readonly changes: readonly MadeChange[]; readonly sinceRevision: number } {
+    const { timer, changes = [], sinceRevision = 0 } = churn ?? {};
+    clearInterval(timer);
+    return { changes, sinceRevision };
   },
 
   /** Returns the revision after the change. */

@@ -25,7 +25,7 @@ test("1 000 nodes that reconnect at once to a watcher with a small limit all get
   timeout: 300_000,
 }, async () => {
   const shape = { services: 200, endpoints: 10, nodes: streams };
-  const { address } = await server.call("start", { shape, maxStartWaitMs: 1 });
+  const { address } = await server.call("start", { shape, maxWaiting: 16 });
   const options = { address, streams, firstNode: 0, isExtended: true, sampled: 5 };
   const opened = await load.call("open", { fleet: "nodes", options, timeoutMs });
   const storm = await load.call("storm", { fleet: "nodes", timeoutMs });

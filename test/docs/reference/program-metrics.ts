@@ -20,8 +20,8 @@ import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
 import { beginSeries, makeSourceMetrics } from "@kpng/watcher/source/kube/reflector/source-metrics.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
-import { Admission } from "@kpng/watcher/stream/session/admission.ts";
 import { observeConvergence } from "@kpng/watcher/stream/session/convergence.ts";
+import { StartLimits } from "@kpng/watcher/stream/session/start-limits.ts";
 import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { Registry } from "prom-client";
 
@@ -37,7 +37,7 @@ const groups: Readonly<Record<string, Register>> = {
     observeStore(store, registry);
     observeConvergence(store, new Subscribers(registry), registry);
     makeConnectionMetrics(registry, () => 0);
-    new Admission({ registry });
+    new StartLimits({ registry });
   },
   kube: (registry) => {
     const metrics = makeSourceMetrics(registry);

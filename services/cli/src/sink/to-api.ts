@@ -1,4 +1,4 @@
-import { type OptionSpec, parseDurationMs, repeatableNonEmpty } from "@kpng/process/options.ts";
+import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatableNonEmpty } from "@kpng/process/options.ts";
 import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
@@ -11,10 +11,10 @@ import type { SinkCommand } from "./sink-command.ts";
 /** Options of `to-api` that limit and move connections. */
 const connectionOptions: readonly OptionSpec[] = [
   {
-    flags: "--max-start-wait <duration>",
-    description: "maximum time until a stream gets its first batch; further streams are told to retry (0: no limit)",
-    parse: parseDurationMs,
-    default: 10_000,
+    flags: "--max-waiting-streams <count>",
+    description:
+      "streams that may wait for their first batch, per kind; further ones are told to retry (default: an eighth of the memory; 0: no limit)",
+    parse: parseWholeNumber("--max-waiting-streams", 0, 1_000_000),
   },
   {
     flags: "--max-connection-age <duration>",
@@ -81,7 +81,7 @@ Examples:
       tls: readServerTls("listen-", { key, crt, ca }),
       hasGlobalApi: options.globalv1Api as boolean,
       hasLocalApi: options.localApi as boolean,
-      maxStartWaitMs: options.maxStartWait as number,
+      maxWaiting: options.maxWaitingStreams as number | undefined,
       maxAgeMs: options.maxConnectionAge as number,
       drainMs: options.drainTime as number,
       registry: context.metrics,

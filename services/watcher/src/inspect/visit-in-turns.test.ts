@@ -1,6 +1,6 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
-import { turns } from "../stream/session/turns.ts";
+import { scheduler } from "../stream/session/scheduler.ts";
 import { visitInTurns } from "./visit-in-turns.ts";
 
 /** Blocks the thread for a millisecond. */
@@ -16,7 +16,7 @@ test("updates of nodes go before the rest of a long response", async () => {
     return visited.push(item) > 0;
   };
   const all = visitInTurns(items, visit, new AbortController().signal);
-  const seen = await turns.run("update", () => visited.length);
+  const seen = await scheduler.run("update", () => visited.length);
   expect(seen).toBeLessThan(items.length);
   await all;
   expect(visited).toEqual(items);

@@ -1,8 +1,8 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import { turns } from "../stream/session/turns.ts";
+import { scheduler } from "../stream/session/scheduler.ts";
 
 /**
- * Calls `visit` for each item until it returns false, a few milliseconds at a time and with the lowest priority of all
+ * Calls `visit` for each item until it returns false, a few milliseconds at a time and with the smallest share of all
  * scheduled work. So queries about a large cluster do not delay updates of nodes. The list and watch methods use it.
  *
  * Errors: the reason of `signal` if it aborts before the end, so that an incomplete response is never returned as
@@ -25,8 +25,7 @@ export async function visitInTurns<T>(
     }
     return true;
   };
-  // Rank "begin" is the last one: each continuation waits behind the work for subscribers.
-  while (!(await turns.run("begin", visitSome)));
+  while (!(await scheduler.run("query", visitSome)));
   if (!isDone) throw abortError(signal);
 }
 

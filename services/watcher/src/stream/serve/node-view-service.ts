@@ -24,7 +24,7 @@ import { nodeProjection } from "../delta/node-projection.ts";
 import type { Changes } from "../delta/projection.ts";
 import { openLocalWatch, type WatchContext } from "../session/open-watch.ts";
 import { readLocalRequest } from "../session/requests.ts";
-import { inTurns } from "../session/turns.ts";
+import { scheduledItems } from "../session/scheduler.ts";
 import { leaveKey } from "./leave.ts";
 import { peerKey } from "./peer.ts";
 import { opsIn, watchOps } from "./watch-ops.ts";
@@ -100,7 +100,7 @@ function toWatchReq({ nodeName, serviceProxyName }: { nodeName: string; serviceP
 
 /** Yields all operations; ends early when `signal` aborts. */
 async function* opsOf(changes: Changes, signal: AbortSignal): AsyncIterable<OpItem> {
-  for await (const piece of inTurns(changes.frames(), "begin", signal)) yield* opsIn(piece);
+  for await (const piece of scheduledItems(changes.frames(), signal)) yield* opsIn(piece);
 }
 
 function ascending<V>(map: ReadonlyMap<string, V>): V[] {

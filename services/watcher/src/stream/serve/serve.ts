@@ -14,7 +14,7 @@ import { standardPingMs } from "../../connection/keepalive.ts";
 import { listen } from "../../connection/listen.ts";
 import { type ListenAddress, parseListenAddress } from "../../connection/listen-address.ts";
 import { sniffHttp } from "../../connection/sniff-http.ts";
-import { Admission } from "../session/admission.ts";
+import { StartLimits } from "../session/start-limits.ts";
 import { makeFastWatch } from "./fast-watch.ts";
 import { makeRequestHandler } from "./request-handler.ts";
 import { makeRoutes, type RoutesOptions } from "./routes.ts";
@@ -36,9 +36,9 @@ export interface ServeOptions extends RoutesOptions, ConnectionLimits {
   /** Listen addresses; see parseListenAddress. */
   readonly listen: readonly string[];
   readonly tls?: ReturnType<typeof readServerTls>;
-  /** See AdmissionOptions. */
-  readonly maxStartWaitMs?: number | undefined;
-  /** Registry for the metrics of connections and admission. Default none. */
+  /** See StartLimitsOptions. */
+  readonly maxWaiting?: number | undefined;
+  /** Registry for the metrics of connections and waiting streams. Default none. */
   readonly registry?: Registry | undefined;
   readonly log: Log;
   /** Called once, when all addresses are open, with addresses that clients can dial (port 0 is resolved). */
@@ -59,9 +59,9 @@ const part = "stream";
 
 async function serve(addresses: readonly ListenAddress[], options: ServeOptions, signal: AbortSignal): Promise<void> {
   const stop = new AbortController();
-  const { health, log, registry = new Registry(), maxStartWaitMs, drainMs } = options;
+  const { health, log, registry = new Registry(), maxWaiting, drainMs } = options;
   const connections = new Connections(options, log, registry);
-  const context: RoutesOptions = { ...options, admission: new Admission({ registry, maxWaitMs: maxStartWaitMs }) };
+  const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, maxWaiting }) };
   const handle = makeHandler({ ...options, ...context }, connections, stop.signal);
   const http1 = createHttp1Server(handle);
   connections.clock.start();

@@ -8,7 +8,6 @@ import { nodeProjection } from "../delta/node-projection.ts";
 import type { Projection } from "../delta/projection.ts";
 import { resumeView } from "../delta/resume-view.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
-import type { Admission } from "./admission.ts";
 import {
   isExtended,
   isSameRequest,
@@ -18,6 +17,7 @@ import {
   readLocalRequest,
   readReceived,
 } from "./requests.ts";
+import type { StartLimits } from "./start-limits.ts";
 import type { Subscribers } from "./subscribers.ts";
 import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
 
@@ -27,7 +27,7 @@ import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
  * acknowledgement itself.
  */
 export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
-  { store, proxyNames, subscribers, admission },
+  { store, proxyNames, subscribers, startLimits },
   peer,
   sink,
 ) => {
@@ -61,14 +61,14 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
     [lastMessage, lastWanted] = resume === undefined ? [message, wanted] : [undefined, undefined];
     return wanted;
   };
-  const enter = ({ resume }: Wanted) => admission?.enter(resume === undefined ? "whole" : "resumed");
+  const enter = ({ resume }: Wanted) => startLimits?.enter(resume === undefined ? "whole" : "resumed");
   return new WatchStream({ store, subscriber, sink, read, enter, openCount: () => subscribers.open.size });
 };
 
 export interface WatchContext {
   readonly store: Store;
   /** Limits the streams that wait for a first batch. Default no limit. */
-  readonly admission?: Admission | undefined;
+  readonly startLimits?: StartLimits | undefined;
   readonly proxyNames: ProxyNames;
   readonly subscribers: Subscribers;
 }
@@ -78,7 +78,7 @@ export type OpenWatch<Request> = (context: WatchContext, peer: string, sink: Wat
 
 /** Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. */
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
-  { store, proxyNames, subscribers, admission },
+  { store, proxyNames, subscribers, startLimits },
   peer,
   sink,
 ) => {
@@ -91,6 +91,6 @@ export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
   });
   const [plain, extended] = [make(false), make(true)];
   const read = (message: GlobalWatchReq): Wanted => (isExtended(message) ? extended : plain);
-  const enter = () => admission?.enter("global");
+  const enter = () => startLimits?.enter("global");
   return new WatchStream({ store, subscriber, sink, read, enter, openCount: () => subscribers.open.size });
 };

@@ -2,7 +2,7 @@ import { beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { service } from "../../testing/build.ts";
 import { Rounds } from "./rounds.ts";
-import { turns } from "./turns.ts";
+import { scheduler } from "./scheduler.ts";
 
 let store: Store;
 let rounds: Rounds;
@@ -25,7 +25,7 @@ function follow(before: () => void = () => undefined): { readonly seen: number[]
       rounds.callNext(onRound);
       return;
     }
-    turns.schedule("update", () => {
+    scheduler.schedule("update", () => {
       before();
       seen.push(rounds.snapshot.revision);
       onRound();
@@ -111,7 +111,7 @@ test("a subscriber that begins gets a turn, however fast the store changes", asy
   });
   change();
   await new Promise((resolve) => setImmediate(resolve));
-  for (let index = 0; index < 3; index += 1) await turns.run("begin", () => undefined);
+  for (let index = 0; index < 3; index += 1) await scheduler.run("begin", () => undefined);
   isOver = true;
   await quiet();
   expect(one.seen.length).toBeGreaterThan(2);

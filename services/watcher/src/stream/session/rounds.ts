@@ -2,7 +2,7 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import { turns } from "./turns.ts";
+import { scheduler } from "./scheduler.ts";
 
 /**
  * Advances all subscribers of a store from one snapshot to the next in rounds. While some of them wait for their turn,
@@ -11,8 +11,8 @@ import { turns } from "./turns.ts";
  * If each subscriber advanced to the newest snapshot at its turn, soon no two subscribers would advance between the
  * same two snapshots, and each difference would be computed, encoded and compressed for one subscriber.
  *
- * Between two rounds, subscribers that begin or resume get a time slice. A change that arrives while no round is in
- * progress starts one immediately. *Bound:* one entry for each waiting subscriber.
+ * A change that arrives while no round is in progress starts one immediately. Subscribers that begin or resume have
+ * their own share of the thread, also during a round; see Scheduler. *Bound:* one entry for each waiting subscriber.
  */
 export class Rounds {
   readonly #store: Store;
@@ -53,13 +53,13 @@ export class Rounds {
     this.#snapshot = this.#store.snapshot;
     this.#isInProgress = true;
     this.#waiting.wake();
-    turns.schedule("round", this.#onDone);
+    scheduler.schedule("round", this.#onDone);
   }
 
   /** All subscribers of the round have had their turn. */
   #end(): void {
     if (this.#store.snapshot !== this.#snapshot) {
-      // Two turns of the event loop for subscribers that begin or resume; constant changes would starve them otherwise.
+      // Requests that have arrived are read first: their subscribers take part in the next round from its start.
       setImmediate(() => setImmediate(this.#onNext));
       return;
     }

@@ -2,7 +2,6 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { diffItems } from "../delta/diff-items.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
-import type { Rank } from "./turns.ts";
 
 /**
  * The view that one subscriber was last sent, and the source of its next batch. Subscriber adds the reports of
@@ -51,7 +50,7 @@ export class Subscription {
     this.#snapshot = snapshot;
     if (isUpdate && changes.isEmpty) this.#quietRevision = snapshot.revision;
     const computedAtMs = snapshot.traces.length === 0 ? 0 : wallClockMs();
-    return { changes, snapshot, before, rank: isUpdate ? "update" : "begin", computedAtMs };
+    return { changes, snapshot, before, isUpdate, computedAtMs };
   }
 
   #changesTo(projection: Projection, snapshot: Snapshot, begin: (snapshot: Snapshot) => Changes): Changes {
@@ -64,8 +63,8 @@ export class Subscription {
 /** The answer to one request of a subscriber. */
 export interface Batch {
   readonly changes: Changes;
-  /** "begin" for a view that the subscriber did not have, "update" for a change of it. */
-  readonly rank: Rank;
+  /** True for a change of the view that the subscriber has, false for a view that it did not have. */
+  readonly isUpdate: boolean;
   readonly snapshot: Snapshot;
   /** The snapshot that the subscriber had before; undefined for a view that it did not have. */
   readonly before: Snapshot | undefined;

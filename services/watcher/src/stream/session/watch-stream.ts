@@ -3,13 +3,13 @@ import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
-import type { AdmissionTicket } from "./admission-room.ts";
 import { FrameJoiner } from "./frame-joiner.ts";
 import { type Rounds, roundsOf } from "./rounds.ts";
+import { scheduler } from "./scheduler.ts";
+import type { StartTicket } from "./start-room.ts";
 import type { Subscriber } from "./subscriber.ts";
 import type { Batch } from "./subscription.ts";
 import { syncMarker } from "./sync-marker.ts";
-import { turns } from "./turns.ts";
 
 /**
  * One Watch call: one batch for each one requested, as soon as the view changes. The proto file documents the order of
@@ -38,7 +38,7 @@ export class WatchStream<Request> {
   #isReset = false;
   /** The first batch was computed. */
   #hasBegun = false;
-  #ticket: AdmissionTicket | undefined;
+  #ticket: StartTicket | undefined;
   /** True if no more requests will come. */
   #isFinished = false;
   /** The error with which the stream ends after the current batch. */
@@ -165,7 +165,7 @@ export class WatchStream<Request> {
     this.#options.sink.room();
   }
 
-  /** False if the stream is not admitted. */
+  /** False if too many streams wait for their first batch. */
   #enter(wanted: Wanted): boolean {
     this.#isFirst = false;
     try {
@@ -199,7 +199,7 @@ export class WatchStream<Request> {
     }
     this.#state = "due";
     const beginning = this.#wanted?.resume === undefined ? "begin" : "resume";
-    turns.schedule(isNew ? beginning : "update", this.#onTurn);
+    scheduler.schedule(isNew ? beginning : "update", this.#onTurn);
   }
 
   #advance(): void {
@@ -208,7 +208,7 @@ export class WatchStream<Request> {
     const { subscription } = this.#options.subscriber;
     try {
       const batch = subscription.advance(wanted.projection, wanted.resume);
-      if (batch.rank === "update" && batch.changes.isEmpty) {
+      if (batch.isUpdate && batch.changes.isEmpty) {
         if (this.#ahead === undefined) {
           this.#await();
         } else {
@@ -236,8 +236,9 @@ export class WatchStream<Request> {
 
   #continue(): void {
     this.#state = "writing";
-    // The rest of an update keeps its rank: as "continue", it would wait for all other updates.
-    turns.schedule(this.#batch?.rank === "update" ? "update" : "continue", () => {
+    const { resume } = this.#wanted ?? {};
+    const ofView = resume === undefined ? "continue" : "continue-resume";
+    scheduler.schedule(this.#batch?.isUpdate === true ? "update" : ofView, () => {
       if (this.#state !== "writing") return;
       try {
         this.#writeNext();
@@ -325,8 +326,8 @@ export interface WatchStreamOptions<Request> {
   readonly sink: WatchSink;
   /** Decodes a request; undefined for one that requests no batch. Errors: ConnectError. */
   readonly read: (request: Request) => Wanted | undefined;
-  /** Admits the stream before its first batch. Errors: ConnectError. */
-  readonly enter: (wanted: Wanted) => AdmissionTicket | undefined;
+  /** Counts the stream until the end of its first batch. Errors: ConnectError if too many streams wait. */
+  readonly enter: (wanted: Wanted) => StartTicket | undefined;
   /** Returns the number of open streams. */
   readonly openCount: () => number;
 }

@@ -13,13 +13,13 @@ let store: Store;
 let server: TestServer;
 const streams: WatchStream[] = [];
 
-/** Sixteen streams are admitted whatever they cost; none is served before the store has a state. */
+/** No stream is served before the store has a state. */
 const tickets = 16;
 const HeldDigests = new BucketDigests().toBytes();
 
 beforeEach(async () => {
   store = new Store();
-  server = await serveStore(store, { maxStartWaitMs: 1, drainMs: 0 });
+  server = await serveStore(store, { maxWaiting: tickets, drainMs: 0 });
 });
 
 afterEach(async () => {

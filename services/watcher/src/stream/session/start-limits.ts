@@ -1,16 +1,17 @@
+import { totalmem } from "node:os";
 import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import { AdmissionRoom, type AdmissionTicket } from "./admission-room.ts";
+import { StartRoom, type StartTicket } from "./start-room.ts";
 
-/** Admits streams that may wait for their first batch, and tells other clients when to retry. */
-export class Admission {
-  readonly #rooms: Readonly<Record<Beginning, AdmissionRoom>>;
+/** Limits the streams that wait for their first batch, and tells other clients when to retry. */
+export class StartLimits {
+  readonly #rooms: Readonly<Record<Beginning, StartRoom>>;
   readonly #begun: Counter<"view">;
   readonly #refused: Counter<"view">;
   readonly #pushback: Histogram<"view">;
 
-  constructor({ registry, maxWaitMs = 10_000 }: AdmissionOptions) {
-    const room = (): AdmissionRoom => new AdmissionRoom({ maxWaitMs });
+  constructor({ registry, maxWaiting = defaultMaxWaiting() }: StartLimitsOptions) {
+    const room = (): StartRoom => new StartRoom({ maxWaiting });
     const rooms = { whole: room(), resumed: room(), global: room() };
     this.#rooms = rooms;
     const labelNames = ["view"] as const;
@@ -50,10 +51,10 @@ export class Admission {
   }
 
   /** Errors: UNAVAILABLE with the time until the retry, if too many streams wait. */
-  enter(view: Beginning): AdmissionTicket {
+  enter(view: Beginning): StartTicket {
     const room = this.#rooms[view];
     const entry = room.enter();
-    if (entry.kind === "admitted") {
+    if (entry.kind === "waits") {
       this.#begun.inc({ view });
       return entry.ticket;
     }
@@ -65,15 +66,25 @@ export class Admission {
 
 /**
  * The first batch of a stream: the whole view of a node, the difference to a view that the node holds, or the whole
- * cluster, for a relay. Their costs differ by orders of magnitude, so each kind has a limit of its own.
+ * cluster, for a relay. Each kind has a limit of its own, so that none keeps another out.
  */
 export type Beginning = "whole" | "resumed" | "global";
 
-export interface AdmissionOptions {
+export interface StartLimitsOptions {
   readonly registry: Registry;
   /**
-   * Maximum expected wait of a stream for its first batch, in milliseconds; 0 for no limit. Default 10 000, below the
-   * 30 s after which a client tries another replica.
+   * Maximum number of streams of each kind that wait for their first batch; 0 for no limit. Default: as many as fit
+   * into an eighth of the memory.
    */
-  readonly maxWaitMs?: number | undefined;
+  readonly maxWaiting?: number | undefined;
+}
+
+/** Memory of a waiting stream with the largest request, in bytes. */
+const bytesPerStream = 64 * 1024;
+
+/** Returns the number of waiting streams that fit into an eighth of the memory of this process. */
+export function defaultMaxWaiting(
+  memoryBytes = Math.min(process.constrainedMemory() || totalmem(), totalmem()),
+): number {
+  return Math.max(16, Math.floor(memoryBytes / 8 / bytesPerStream));
 }

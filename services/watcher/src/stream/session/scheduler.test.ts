@@ -1,0 +1,145 @@
+import { describe, expect, test } from "vitest";
+import { Scheduler, scheduledItems, type Work } from "./scheduler.ts";
+
+/** Work that takes 4 ms of a fake clock, and records its name and its turn of the event loop. */
+function recorder() {
+  let nowMs = 0;
+  let turn = 0;
+  const done: string[] = [];
+  const scheduler = new Scheduler(() => nowMs);
+  const tick = (): void => {
+    turn++;
+    setImmediate(tick).unref();
+  };
+  setImmediate(tick).unref();
+  const work = (name: string) => () => {
+    nowMs += 4;
+    done.push(`${name}@${turn}`);
+    return name;
+  };
+  return { scheduler, work, done };
+}
+
+describe("the scheduler", () => {
+  test("runs short work immediately", async () => {
+    const { scheduler, work, done } = recorder();
+    const result = scheduler.run("begin", work("a"));
+    expect(done).toEqual(["a@0"]);
+    expect(await result).toBe("a");
+  });
+
+  test("lets the event loop turn after each 10 ms, and keeps the order of the calls", async () => {
+    const { scheduler, work, done } = recorder();
+    await Promise.all(["a", "b", "c", "d", "e", "f", "g"].map((name) => scheduler.run("update", work(name))));
+    const perTurn = [...Map.groupBy(done, (entry) => entry.split("@")[1]).values()];
+    expect(perTurn.map((entries) => entries.length)).toEqual([3, 3, 1]);
+    expect(done.map((entry) => entry[0]).join("")).toBe("abcdefg");
+  });
+
+  test("runs the rest of views in progress before new views, and an update soon", async () => {
+    const { scheduler, work, done } = recorder();
+    const view = async (name: string): Promise<void> => {
+      await scheduler.run("begin", work(name));
+      for (let count = 0; count < 4; count++) await scheduler.run("continue", work(name));
+    };
+    // Three views begin in the first 10 ms.
+    const views = Promise.all(["a", "b", "c", "d", "e", "f"].map(view));
+    setImmediate(() => void scheduler.run("update", work("!")));
+    await views;
+    const order = done.map((entry) => entry[0]).join("");
+    // In the slice after the one in which it was scheduled.
+    expect(order.indexOf("!")).toBeLessThanOrEqual(6);
+    expect(order.replace("!", "").slice(0, 15)).toMatch(/^[abc]+$/);
+  });
+
+  test("does not make subscribers that resume wait for all that begin", async () => {
+    const { scheduler, work, done } = recorder();
+    const begin = ["a", "b", "c", "d", "e", "f"].map((name) => scheduler.run("begin", work(name)));
+    setImmediate(() => {
+      for (const name of ["1", "2", "3"]) void scheduler.run("resume", work(name));
+    });
+    await Promise.all(begin);
+    const order = done.map((entry) => entry[0]).join("");
+    expect(order.indexOf("3")).toBeLessThan(order.indexOf("f"));
+  });
+
+  test("reports an error to the caller of the failed work, and runs the next", async () => {
+    const { scheduler, work } = recorder();
+    const failing = scheduler.run("update", () => {
+      throw new Error("broken");
+    });
+    await expect(failing).rejects.toThrow("broken");
+    expect(await scheduler.run("update", work("a"))).toBe("a");
+  });
+
+  test("computes items one by one, and none after the abort", async () => {
+    const stop = new AbortController();
+    const made: number[] = [];
+    function* items(): Iterable<number> {
+      for (let index = 0; index < 5; index++) {
+        made.push(index);
+        yield index;
+      }
+    }
+    for await (const item of scheduledItems(items(), stop.signal)) if (item === 2) stop.abort();
+    expect(made).toEqual([0, 1, 2]);
+  });
+
+  /** Keeps each kind of work waiting; its pieces take this time. Returns the time that each kind took until the end. */
+  async function compete(
+    costsMs: Partial<Record<Work, number>>,
+    totalMs: number,
+  ): Promise<Partial<Record<Work, number>>> {
+    let nowMs = 0;
+    const scheduler = new Scheduler(() => nowMs);
+    const tookMs: Partial<Record<Work, number>> = {};
+    const end = Promise.withResolvers<void>();
+    for (const [name, costMs] of Object.entries(costsMs)) {
+      const kind = name as Work;
+      const work = (): void => {
+        nowMs += costMs;
+        tookMs[kind] = (tookMs[kind] ?? 0) + costMs;
+        if (nowMs < totalMs) scheduler.schedule(kind, work);
+        else end.resolve();
+      };
+      setImmediate(() => scheduler.schedule(kind, work));
+    }
+    await end.promise;
+    return tookMs;
+  }
+
+  test("gives subscribers that resume and that begin 30% beside constant updates, whatever a piece costs", async () => {
+    for (const costs of [
+      { update: 1, resume: 1, begin: 1 },
+      { update: 0.1, resume: 60, begin: 5 },
+    ]) {
+      const { update = 0, resume = 0, begin = 0 } = await compete(costs, 20_000);
+      expect(resume / 20_000).toBeCloseTo(0.15 / 0.95, 1);
+      expect(begin / 20_000).toBeCloseTo(0.15 / 0.95, 1);
+      expect(update / 20_000).toBeCloseTo(0.65 / 0.95, 1);
+    }
+  });
+
+  test("leaves the share of idle lanes to the others", async () => {
+    expect((await compete({ begin: 2 }, 1_000)).begin).toBe(1_000);
+    const { begin = 0, query = 0 } = await compete({ begin: 1, query: 1 }, 4_000);
+    expect(begin / query).toBeCloseTo(3, 0);
+  });
+
+  test("charges a slow first view, which builds shared parts, like the others", async () => {
+    let isFirst = true;
+    let nowMs = 0;
+    const slow = new Scheduler(() => nowMs);
+    const order: string[] = [];
+    const piece = (name: string) => () => {
+      nowMs += isFirst ? 1_000 : 1;
+      isFirst = false;
+      order.push(name);
+    };
+    const begins = Array.from({ length: 20 }, () => slow.run("begin", piece("b")));
+    const updates = Array.from({ length: 1_000 }, () => slow.run("update", piece("u")));
+    await Promise.all([...begins, ...updates]);
+    // Charged completely, the first view would hold back the second for 4 s of updates.
+    expect(order.indexOf("b", 1)).toBeLessThan(200);
+  });
+});

@@ -1,0 +1,130 @@
+/** Number of completed first batches whose intervals count. */
+const sampleCount = 16;
+
+/** Assumed interval between two completed first batches before any was measured, in milliseconds. */
+const firstGuessMs = 5;
+
+/**
+ * Minimum time between two retries, in milliseconds. A refusal takes about a quarter of a millisecond, so retries cost
+ * at most 5% of a core.
+ */
+const minSpacingMs = 5;
+
+/** Minimum and maximum pushback, in milliseconds, before the random variation. */
+const minPushbackMs = 1_000;
+const maxPushbackMs = 60_000;
+
+/** A ticket expires when its reader has read nothing for this time, in milliseconds. */
+const stalledMs = 10_000;
+
+/**
+ * Counts the streams that wait for their first batch, and refuses further ones only when there is no memory for them.
+ * A waiting client costs less than a client that connects again.
+ *
+ * *Bound:* `maxWaiting` streams.
+ */
+export class StartRoom {
+  readonly #maxWaiting: number;
+  readonly #nowMs: () => number;
+  readonly #random: () => number;
+  /** When each stream was last written to; undefined before the first write. */
+  readonly #tickets = new Map<StartTicket, number | undefined>();
+  readonly #intervalsMs: number[] = [];
+  /** When the current interval began. */
+  #sinceMs = 0;
+  /** The time at which the last refused client will retry. */
+  #lastRetryMs = 0;
+
+  constructor({ maxWaiting, nowMs = () => performance.now(), random = Math.random }: RoomOptions) {
+    this.#maxWaiting = maxWaiting;
+    this.#nowMs = nowMs;
+    this.#random = random;
+  }
+
+  /** Number of streams that wait for the end of their first batch. */
+  get size(): number {
+    return this.#tickets.size;
+  }
+
+  enter(): Entry {
+    const nowMs = this.#nowMs();
+    if (this.#isFull) this.#expireStalled(nowMs);
+    if (this.#isFull) return { kind: "full", pushbackMs: this.#pushbackMs(nowMs) };
+    if (this.#tickets.size === 0) this.#sinceMs = nowMs;
+    const ticket: StartTicket = {
+      wrote: () => {
+        if (this.#tickets.has(ticket)) this.#tickets.set(ticket, this.#nowMs());
+      },
+      done: () => {
+        if (this.#tickets.delete(ticket)) this.#measure(this.#nowMs());
+      },
+      close: () => {
+        this.#tickets.delete(ticket);
+      },
+    };
+    this.#tickets.set(ticket, undefined);
+    return { kind: "waits", ticket };
+  }
+
+  get #isFull(): boolean {
+    return this.#maxWaiting > 0 && this.#tickets.size >= this.#maxWaiting;
+  }
+
+  #measure(nowMs: number): void {
+    this.#intervalsMs.push(nowMs - this.#sinceMs);
+    if (this.#intervalsMs.length > sampleCount) this.#intervalsMs.shift();
+    this.#sinceMs = nowMs;
+  }
+
+  /**
+   * The median: the first view also builds what all views share, and a view that waited for a list of the source or
+   * for a slow reader says nothing about the next one.
+   */
+  get #intervalMs(): number {
+    const sorted = this.#intervalsMs.toSorted((a, b) => a - b);
+    return sorted[sorted.length >> 1] ?? firstGuessMs;
+  }
+
+  #expireStalled(nowMs: number): void {
+    for (const [ticket, wroteMs] of this.#tickets) {
+      if (wroteMs !== undefined && nowMs - wroteMs > stalledMs) this.#tickets.delete(ticket);
+    }
+  }
+
+  /**
+   * Spreads retries at the rate at which streams are served, from the time when half of the waiting ones are done, and
+   * varies each by half.
+   */
+  #pushbackMs(nowMs: number): number {
+    const intervalMs = this.#intervalMs;
+    const soonestMs = Math.max(minPushbackMs, (this.#tickets.size * intervalMs) / 2);
+    const nextMs = this.#lastRetryMs + Math.max(minSpacingMs, intervalMs) - nowMs;
+    const pushbackMs = Math.min(maxPushbackMs, Math.max(soonestMs, nextMs));
+    this.#lastRetryMs = nowMs + pushbackMs;
+    return Math.min(maxPushbackMs, pushbackMs * (0.5 + this.#random()));
+  }
+}
+
+/** The place of one stream in a {@link StartRoom}, until its first batch is complete or the stream ends. */
+export interface StartTicket {
+  /** Call after each write of the first batch. */
+  wrote(): void;
+  /** Call when the first batch is complete. */
+  done(): void;
+  /** Call when the stream ends, whether or not its first batch is complete. */
+  close(): void;
+}
+
+/** The result of asking for a place. */
+export type Entry =
+  | { readonly kind: "waits"; readonly ticket: StartTicket }
+  | { readonly kind: "full"; readonly pushbackMs: number };
+
+export interface RoomOptions {
+  /** Maximum number of streams that wait for their first batch; 0 for no limit. */
+  readonly maxWaiting: number;
+  /** Injectable clock, in milliseconds. Default performance.now. */
+  readonly nowMs?: (() => number) | undefined;
+  /** Returns a random number in [0, 1). Default Math.random. */
+  readonly random?: (() => number) | undefined;
+}
