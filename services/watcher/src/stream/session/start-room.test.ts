@@ -92,6 +92,14 @@ describe("a refused stream", () => {
     expect(pushbackOf(room.enter())).toBe(1_000);
   });
 
+  test("retries at most 50 times a second together with the others while no stream is served", () => {
+    const { fill, room } = makeRoom(100);
+    fill();
+    const pushbacks = Array.from({ length: 500 }, () => pushbackOf(room.enter()));
+    const perSecond = Map.groupBy(pushbacks, (ms) => Math.floor(ms / 1_000));
+    expect(Math.max(...[...perSecond.values()].map((all) => all.length))).toBeLessThanOrEqual(51);
+  });
+
   test("is not told to retry before earlier ones", () => {
     const { serve, fill, room, pass } = makeRoom(100);
     serve(200, 20);

@@ -1,13 +1,13 @@
 /** Number of completed first batches whose intervals count. */
 const sampleCount = 16;
 
-/** Assumed interval between two completed first batches before any was measured, in milliseconds. */
-const firstGuessMs = 5;
-
 /**
- * Minimum time between two retries, in milliseconds. A refusal takes about a quarter of a millisecond, so retries cost
- * at most 5% of a core.
+ * Assumed interval between two completed first batches before any was measured, in milliseconds. A refusal with its
+ * connection takes a millisecond, so retries to a watcher that serves no stream yet cost at most 5% of a core.
  */
+const firstGuessMs = 20;
+
+/** Minimum time between two retries, in milliseconds, however fast streams are served. */
 const minSpacingMs = 5;
 
 /** Minimum and maximum pushback, in milliseconds, before the random variation. */
