@@ -5,7 +5,10 @@ import type { ViewUpdate } from "@kpng/backend-kit/types/view-update.ts";
 import { parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
 import { runCallout } from "./commit/run-callout.ts";
 
-/** The backend `callout`: runs a program with the node's whole view on standard input whenever the view changes. */
+/**
+ * The backend `callout`: runs a program with the node's whole view on standard input whenever the view changes. With
+ * it, any script can put a view into effect.
+ */
 export const calloutBackend: BackendCommand = {
   name: "callout",
   description: "run a program with the node's view on standard input, whenever the view changes",

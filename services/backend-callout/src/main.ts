@@ -2,4 +2,5 @@
 import { runBackendCommand } from "@kpng/backend-kit/backend/run-backend.ts";
 import { calloutBackend } from "./callout-backend.ts";
 
+// The program `kpng-callout`; `kpng SOURCE to-callout` runs the same backend inside `kpng`.
 await runBackendCommand(calloutBackend);

@@ -3,7 +3,10 @@ import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import { writeAll } from "./write-all.ts";
 
-/** The backend `json`: prints the node's whole view, one JSON object per Service and line, whenever it changes. */
+/**
+ * The backend `json`: prints the node's whole view, one JSON object per Service and line, whenever it changes. Used as
+ * `kpng SOURCE to-json`, `kpng local to-json` and `kpng-json`, mostly to look at a view and for tests.
+ */
 export const jsonBackend: BackendCommand = {
   name: "json",
   description: "print the node's view as JSON, one object per Service, whenever it changes",

@@ -1,6 +1,9 @@
 import type { Writable } from "node:stream";
 
-/** Writes chunks in order, and waits for a slow reader. Resolves when the last one is written. */
+/**
+ * Writes chunks in order, and waits for a slow reader. Resolves when the last one is written. The backend `json` writes
+ * a view with it without holding the whole text in memory.
+ */
 export async function writeAll(stream: Writable, chunks: Iterable<string>): Promise<void> {
   let block = "";
   for (const chunk of chunks) {

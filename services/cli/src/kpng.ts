@@ -8,7 +8,10 @@ import { makeSource } from "./commands/source.ts";
 import { makeVersion, versionText } from "./commands/version.ts";
 import { sourceCommands } from "./source/sources.ts";
 
-/** Makes the command tree of `kpng`. A running command stops when `signal` aborts. */
+/**
+ * Makes the command tree of `kpng`. A running command stops when `signal` aborts. `main.ts` runs it; tests inspect it
+ * without starting a process.
+ */
 export function makeKpng(signal: AbortSignal): Command {
   const kpng = new Command("kpng")
     .description("A Kubernetes service proxy: one watcher for the cluster, a small backend on every node")

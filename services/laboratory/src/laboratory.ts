@@ -8,7 +8,8 @@ import { type CommandResult, runCommand, toolEnvironment } from "./run-command.t
 export class LaboratoryUnavailable extends Error {}
 
 /**
- * A set of named network namespaces that belongs to this process and disappears with it.
+ * A set of named network namespaces that belongs to this process and disappears with it. `kpng demo` and the kernel
+ * tests send real packets in it.
  *
  * All of them live inside one outer set of process, mount and network namespaces, and inside a user namespace if the
  * caller is not root, so nothing here can reach the network of the machine. Process 1 of the outer process namespace

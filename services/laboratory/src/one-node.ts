@@ -1,7 +1,10 @@
 import { kernelSettings } from "./kernel-settings.ts";
 import type { Laboratory } from "./laboratory.ts";
 
-/** A namespace of the network with its addresses, one per family. */
+/**
+ * A namespace of the network with its addresses, one per family. The network imitates one node with two pods and an
+ * outside client, for the demo.
+ */
 export interface Host {
   /** Name of its namespace. */
   readonly name: string;

@@ -2,7 +2,10 @@ import { accessSync, constants } from "node:fs";
 import { Laboratory, LaboratoryUnavailable } from "./laboratory.ts";
 import { runCommand, toolEnvironment } from "./run-command.ts";
 
-/** An open laboratory, or the reason why this machine has none. */
+/**
+ * An open laboratory, or the reason why this machine has none. The demo and the tests do without one there, because
+ * many containers permit no namespaces.
+ */
 export type OpenResult =
   | { readonly kind: "open"; readonly laboratory: Laboratory }
   | { readonly kind: "unavailable"; readonly reason: string };

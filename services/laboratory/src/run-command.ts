@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { dirname } from "node:path";
 
-/** Output and exit status of a command. */
+/** Output and exit status of a command. The laboratory runs its tools with {@link runCommand}. */
 export interface CommandResult {
   /** -1 if the command could not be started or a signal ended it. */
   readonly exitCode: number;

@@ -2,7 +2,10 @@ import type { ChildProcess } from "node:child_process";
 import { existsSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** Waits until a program has created its unix socket. Errors: the program ended, or no socket within 10 s. */
+/**
+ * Waits until a program has created its unix socket. The demo calls it before it starts the client of that program.
+ * Errors: the program ended, or no socket within 10 s.
+ */
 export async function waitForSocket(program: ChildProcess, path: string): Promise<void> {
   const deadlineMs = performance.now() + 10_000;
   while (!existsSync(path)) {

@@ -1,7 +1,10 @@
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
 
-/** Address family, IPv4 or IPv6. */
+/**
+ * Address family, IPv4 or IPv6. Most of kpng works once per family: a Service may have other endpoints for IPv4 than
+ * for IPv6.
+ */
 export type Family = "v4" | "v6";
 
 /** Both families, IPv4 first, the order of kube-proxy and KPNG. */

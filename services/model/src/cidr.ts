@@ -5,7 +5,10 @@ const known = new Map<string, BlockList>();
 /** Bound of `known`: more than a cluster has ranges. Single addresses, which come and go with pods, are not in it. */
 const maxKnown = 10_000;
 
-/** True if an address is in a CIDR of the same family; `cidr` may also be a single address. */
+/**
+ * True if an address is in a CIDR of the same family; `cidr` may also be a single address. Used for the source ranges
+ * of Services, for node-port addresses, and to recognize pods.
+ */
 export function isIn(address: string, cidr: string): boolean {
   if (!cidr.includes("/")) return address === cidr;
   let list = known.get(cidr);

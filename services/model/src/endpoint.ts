@@ -1,7 +1,10 @@
 import type { AddressSet } from "./address.ts";
 import type { Protocol, ServiceKey } from "./service.ts";
 
-/** A port of an endpoint. Source: EndpointSlice.ports[]. */
+/**
+ * A port of an endpoint. Sources decode EndpointSlices to the types in this file; the store and the views consist of
+ * them. Source: EndpointSlice.ports[].
+ */
 export interface EndpointPort {
   /** Name of the service port that it belongs to; "" for the unnamed one. */
   readonly name: string;

@@ -4,7 +4,10 @@ interface Keyed<K, V> {
   set(key: K, value: V): unknown;
 }
 
-/** Returns the value at `key`; if there is none, stores the result of `make` first. */
+/**
+ * Returns the value at `key`; if there is none, stores the result of `make` first. Caches use it to compute a value at
+ * first use.
+ */
 export function getOrMake<K, V>(map: Keyed<K, V>, key: K, make: () => V): V {
   const held = map.get(key);
   if (held !== undefined) return held;

@@ -26,7 +26,10 @@ class SharedValues<V> {
 
 const texts = new SharedValues<string>();
 
-/** Returns an equal text: the same object for all calls with this text. */
+/**
+ * Returns an equal text: the same object for all calls with this text. Decoders use the functions of this file, so that
+ * equal values of thousands of endpoints take memory once.
+ */
 export function shareText(text: string): string {
   return texts.get(text, text);
 }

@@ -10,6 +10,7 @@ interface Options {
 
 /**
  * Parses the rest of a line after `-A CHAIN`, in the output of iptables-save or the input of iptables-restore.
+ * `parseRuleset` calls it for each `-A` and `-I`.
  *
  * A rule with an option that the tracer does not know gets a match `notUnderstood` after the matches before the option:
  * a packet that reaches it cannot be traced, because skipping the rule would be a guess.

@@ -1,4 +1,7 @@
-/** A condition of a rule, of the kinds that kube-proxy and our backends use. */
+/**
+ * A condition of a rule, of the kinds that kube-proxy and our backends use. The types in this file are the parsed rules
+ * that the packet tracer walks through.
+ */
 export type Match =
   | { readonly kind: "address"; readonly of: "source" | "destination"; readonly cidr: string; readonly isNot: boolean }
   | { readonly kind: "protocol"; readonly protocol: string; readonly isNot: boolean }

@@ -4,7 +4,10 @@ import type { Ruleset } from "./rule.ts";
 import type { Traced } from "./traced.ts";
 import { type Branch, walk } from "./walk.ts";
 
-/** A packet to trace: the first of a connection unless `state` says something else. */
+/**
+ * A packet to trace: the first of a connection unless `state` says something else. Shadow mode and tests trace packets
+ * through our rules and kube-proxy's to compare where they go.
+ */
 export interface TracedPacket extends FirstPacket {
   /**
    * The conntrack state: NEW, which is the default, or INVALID for a packet of no known connection, which table nat

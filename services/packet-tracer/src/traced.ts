@@ -1,4 +1,4 @@
-/** A packet on its path through a node. */
+/** A packet on its path through a node. `trace.ts` creates it, and `walk.ts` changes it from rule to rule. */
 export interface Traced {
   readonly protocol: string;
   readonly source: string;

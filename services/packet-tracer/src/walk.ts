@@ -3,7 +3,10 @@ import { candidates } from "./candidates.ts";
 import type { Match, Rule, Ruleset } from "./rule.ts";
 import type { Traced } from "./traced.ts";
 
-/** A path that a packet may have taken so far. */
+/**
+ * A path that a packet may have taken so far. `trace.ts` walks a packet through each chain; where a rule may or may not
+ * match, it follows both paths.
+ */
 export interface Branch {
   readonly packet: Traced;
   readonly verdict: "accept" | "drop" | "reject";

@@ -1,4 +1,4 @@
-/** Length and randomness of the delays between retries. */
+/** Length and randomness of the delays between retries. Reconnects, lists and syncs that fail are retried with them. */
 export interface BackoffOptions {
   /** First delay, in milliseconds. Default 800; at least 1, because doubling 0 gives 0. */
   readonly minMs?: number | undefined;

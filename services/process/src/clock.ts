@@ -1,6 +1,9 @@
 import { waitMs } from "./wait.ts";
 
-/** Injectable clock. */
+/**
+ * Injectable clock. Code that waits takes it as a parameter, so that a test can pass a {@link ManualClock} and need not
+ * wait.
+ */
 export interface Clock {
   /** Monotonic time in milliseconds, from an arbitrary start. */
   readonly nowMs: () => number;

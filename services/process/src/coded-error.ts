@@ -1,5 +1,6 @@
 /**
- * An error with a code that has a row in docs/errors.md.
+ * An error with a code that has a row in docs/errors.md. Each package has one subclass with its own closed set of
+ * codes.
  *
  * *Shape of the message:* `[CODE] what happened to what: the tool's own words`.
  */

@@ -1,6 +1,8 @@
 import { CodedError } from "./coded-error.ts";
 
-/** Codes of the errors of this package. */
+/**
+ * Codes of the errors of this package. The functions for options, listeners, TLS files and runs of commands throw them.
+ */
 export type ProcessErrorCode =
   | "BAD_OPTION"
   | "LISTEN_FAILED"

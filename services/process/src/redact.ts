@@ -1,6 +1,6 @@
 /**
  * Returns an address, or a list of addresses, in a form that may be printed: everything before the last `@` is hidden,
- * because it may contain a password.
+ * because it may contain a password. Logs and errors use it for addresses that a user configured.
  *
  * *Example:* `http://user:secret@host:80` is `http://***@host:80`.
  */

@@ -1,4 +1,4 @@
-/** Limits of a {@link RepeatLimit}. */
+/** Limits of a {@link RepeatLimit}. The log uses one, so that a fault that recurs does not fill the disk. */
 export interface RepeatLimitOptions {
   /** Events with the same key that pass within a window. Default 5. */
   readonly burst?: number | undefined;

@@ -1,4 +1,4 @@
-/** A long-lived part of a process. */
+/** A long-lived part of a process. Servers, sources, sinks and sync loops are tasks; {@link runTasks} runs them. */
 export interface Task {
   /** Name in logs and metrics, e.g. "source/kube". */
   readonly name: string;

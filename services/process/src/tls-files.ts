@@ -3,7 +3,10 @@ import { readFileSync } from "node:fs";
 import type { OptionSpec } from "./options.ts";
 import { ProcessError } from "./process-error.ts";
 
-/** Paths of PEM files, from the options; undefined if the option is not set. */
+/**
+ * Paths of PEM files, from the options; undefined if the option is not set. A watcher uses such files to serve TLS, its
+ * clients to verify it and to present a certificate.
+ */
 export interface TlsPaths {
   readonly key?: string | undefined;
   readonly crt?: string | undefined;

@@ -1,5 +1,6 @@
 /**
- * The system clock with fractions of a millisecond, which Date.now lacks.
+ * The system clock with fractions of a millisecond, which Date.now lacks. It is used for times that travel between
+ * processes, such as when a change was received.
  *
  * It is the monotonic clock plus an offset, corrected so that the result stays within the millisecond that Date.now
  * returns. Its times can be compared with those of another process on this machine. It follows the system clock when

@@ -3,7 +3,10 @@ import { isIn } from "@kpng/model/cidr.ts";
 import type { Service } from "@kpng/model/service.ts";
 import type { AllowedSources, NodePlan } from "./service-plan.ts";
 
-/** Returns the clients that each load-balancer IP lets through; an address that lets everybody through is missing. */
+/**
+ * Returns the clients that each load-balancer IP lets through; an address that lets everybody through is missing.
+ * `planService` puts them into the plan; Kubernetes calls these CIDRs the source ranges of a Service.
+ */
 export function makeAllowedSources(
   service: Service,
   loadBalancerIPs: readonly string[],

@@ -5,7 +5,10 @@ import { compareText } from "@kpng/model/text-order.ts";
 import { isAddress, isPortNumber } from "./served.ts";
 import type { EndpointAddress, ServicePortPlan } from "./service-plan.ts";
 
-/** Returns the endpoints of a Service port for either traffic policy. Pure; O(endpoints). */
+/**
+ * Returns the endpoints of a Service port for either traffic policy. `planService` calls it for each port. Pure;
+ * O(endpoints).
+ */
 export function makeEndpointSets(
   endpoints: readonly ViewEndpoint[],
   servicePort: ServicePort,

@@ -3,7 +3,10 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frontend, ServicePlan } from "./service-plan.ts";
 
-/** *Shape:* `10.96.0.10:80/TCP`, `[fd00::1]:80/TCP`, `node port 30080/TCP`. */
+/**
+ * *Shape:* `10.96.0.10:80/TCP`, `[fd00::1]:80/TCP`, `node port 30080/TCP`. It identifies a frontend, an address and
+ * port at which Services answer. This file decides which Service gets one that several claim.
+ */
 export type FrontendId = string;
 
 export function frontendId({ address, protocol, port }: Pick<Frontend, "address" | "protocol" | "port">): FrontendId {

@@ -1,7 +1,10 @@
 import { type AddressSet, type Family, parseAddress } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 
-/** The administrator's choice of the addresses that serve node ports. */
+/**
+ * The administrator's choice of the addresses that serve node ports. Backends read it from the option
+ * `--node-port-addresses`.
+ */
 export type NodePortAddressRule =
   /** Local addresses in these CIDRs, of both families; none means all. */
   | { readonly kind: "cidrs"; readonly cidrs: readonly string[] }

@@ -8,7 +8,7 @@ import type { AllowedSources, Frontend, NodePlan, PodTraffic, Route, Sender } fr
 
 /**
  * Returns every possible outcome of a packet by the plans of a node, each once, as kube-proxy's iptables mode would
- * produce it.
+ * produce it. Tests compare it with the outcomes that the packet tracer finds in a backend's rules.
  *
  * The order of precedence: a Service's address, a node port, a port for health checks. A packet that no plan is about
  * is untouched.

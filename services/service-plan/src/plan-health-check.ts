@@ -5,7 +5,8 @@ import { isPortNumber, isServed } from "./served.ts";
 import type { HealthCheckPlan } from "./service-plan.ts";
 
 /**
- * Returns the health check of a load balancer with external policy Local; undefined for every other Service.
+ * Returns the health check of a load balancer with external policy Local; undefined for every other Service. A load
+ * balancer asks this port which nodes have endpoints. Backends serve it.
  *
  * Endpoints that terminate do not count although traffic may still reach them: that is how a node drains.
  *

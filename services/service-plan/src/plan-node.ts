@@ -3,7 +3,10 @@ import type { ViewNode } from "@kpng/model/node-view.ts";
 import { isLoopback, type NodePortAddressRule, resolveNodePortAddresses } from "./node-port-addresses.ts";
 import type { NodePlan, PodTraffic } from "./service-plan.ts";
 
-/** How pods of this node are recognized. Source: kube-proxy LocalMode. */
+/**
+ * How pods of this node are recognized. This file makes the part of a plan that is the same for all Services, from the
+ * node and the backend's options. Source: kube-proxy LocalMode.
+ */
 export type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
 
 export const detectLocalModes: readonly DetectLocalMode[] = [

@@ -17,7 +17,8 @@ import type {
 } from "./service-plan.ts";
 
 /**
- * Returns what the node must do with the packets of one Service.
+ * Returns what the node must do with the packets of one Service. Backends translate the plan to rules, so kube-proxy's
+ * semantics are in this package once and not in each backend.
  *
  * Pure; O(ports × endpoints). Equal views and node plans give equal plans. Source: kube-proxy `iptables/proxier.go`,
  * syncProxyRules.

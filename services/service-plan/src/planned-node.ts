@@ -1,7 +1,7 @@
 import { FrontendClaims, type FrontendId, frontendId } from "./frontend-claims.ts";
 import type { Frontend, NodePlan, ServicePlan, ServicePortPlan } from "./service-plan.ts";
 
-/** A frontend with the plans that it belongs to. */
+/** A frontend with the plans that it belongs to. {@link outcomes} looks packets up in it. */
 export interface PlannedFrontend {
   readonly service: ServicePlan;
   readonly port: ServicePortPlan;

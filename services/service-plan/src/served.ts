@@ -3,7 +3,7 @@ import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { Service } from "@kpng/model/service.ts";
 
 /**
- * True if a service proxy serves the Service in this family.
+ * True if a service proxy serves the Service in this family. The steps of `planService` skip all other Services.
  *
  * Headless Services and ExternalNames are not served. A Service with cluster IPs of one family is served in that family
  * alone; a Service without cluster IPs, which only a state file can contain, in both.

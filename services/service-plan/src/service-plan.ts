@@ -4,7 +4,8 @@ import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 /**
  * The origin of a packet that reaches a frontend. A packet that fits two kinds belongs to the first, in this order:
  * "pod" if {@link NodePlan.podTraffic} recognizes it, "node" if its source is one of the node's own addresses, else
- * "outside".
+ * "outside". This file defines the plan: what a service proxy must do with the packets of a Service, whatever rules a
+ * backend writes for it.
  */
 export type Sender = "pod" | "node" | "outside";
 

@@ -3,7 +3,7 @@ import { type ProgramEnd, runProgram } from "@kpng/backend-kit/exec/run-program.
 import { CalloutError } from "./callout-error.ts";
 import { fill, openUnlinkedFile, readTail } from "./unlinked-file.ts";
 
-/** One run of the program of kpng-callout, by {@link runCallout}. */
+/** One run of the program of kpng-callout, by {@link runCallout}. `callout-backend.ts` starts one for each sync. */
 export interface CalloutOptions {
   /** Path, or name to look up in PATH. */
   readonly program: string;

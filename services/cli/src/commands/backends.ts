@@ -4,7 +4,10 @@ import { jsonBackend } from "@kpng/backend-json/json-backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { healthChecksBackend } from "@kpng/backend-kit/proxy/health-checks-backend.ts";
 
-/** The backends that are built into `kpng`. A program `kpng-NAME` on the PATH is a backend too. */
+/**
+ * The backends that are built into `kpng`. A program `kpng-NAME` on the PATH is a backend too. `makeKpng` adds a
+ * command for each, under `kpng SOURCE` and `kpng local`.
+ */
 export const builtInBackends: readonly BackendCommand[] = [
   jsonBackend,
   calloutBackend,

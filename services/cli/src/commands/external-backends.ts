@@ -4,7 +4,8 @@ import type { Options } from "../context/command-context.ts";
 
 /**
  * Makes `command` accept any other `to-NAME`: `run` gets the name and all further arguments, for the program
- * `kpng-NAME` on the PATH.
+ * `kpng-NAME` on the PATH. `kpng SOURCE` and `kpng local` use it, so a backend can be installed without a change to
+ * `kpng`.
  */
 export function addExternalBackends(
   command: Command,

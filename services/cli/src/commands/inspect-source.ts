@@ -24,7 +24,10 @@ import { readProxyNames } from "../source/proxy-names.ts";
 import type { SourceCommand } from "../source/source-command.ts";
 import { makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 
-/** `kpng SOURCE get|explain`: query a watcher in this process about the objects of the source. */
+/**
+ * `kpng SOURCE get|explain`: query a watcher in this process about the objects of the source. `commands/inspect.ts` has
+ * the same queries for a remote watcher.
+ */
 export function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = (options, work) =>
     withContext(options, "kpng-watcher", async (context) => {

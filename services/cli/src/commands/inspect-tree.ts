@@ -9,7 +9,8 @@ import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 
 /**
  * How an inspect command reaches its watcher: it connects as the options say, passes the transport to `work`, and
- * disconnects.
+ * disconnects. `inspect.ts` (a remote watcher) and `inspect-source.ts` (a watcher in this process) build their commands
+ * from one tree and differ only in this function.
  */
 export type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
 

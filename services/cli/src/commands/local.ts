@@ -10,7 +10,10 @@ import { type Options, readApiClientTls, withContext } from "../context/command-
 import { externalBackend } from "../sink/external-program.ts";
 import { addExternalBackends } from "./external-backends.ts";
 
-/** `kpng local to-NAME`: runs a backend for one node, with a remote watcher. */
+/**
+ * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the state of the cluster;
+ * the backend puts the part for its node into effect.
+ */
 export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const local = addOptions(new Command("local"), [
     ...connectionOptions,

@@ -6,7 +6,9 @@ import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 
-/** Parts that every source, sink and backend of a process uses. */
+/**
+ * Parts that every source, sink and backend of a process uses. The commands create them once with {@link withContext}.
+ */
 export interface CommandContext {
   readonly log: Log;
   readonly health: Health;

@@ -10,7 +10,8 @@ import { copyManifests } from "./manifests.ts";
 import { type Running, startCallout, startWatcher, withOutput } from "./processes.ts";
 
 /**
- * Returns the rules that the node would get, for machines that cannot send packets in namespaces.
+ * Returns the rules that the node would get, for machines that cannot send packets in namespaces. `kpng demo` prints
+ * them there instead of sending packets.
  *
  * Runs the same processes on the same manifests, but the example's program only prints its rules: it neither reads nor
  * changes those of this machine. Errors: no rules within 10 s, with the output of the processes. Nothing is left

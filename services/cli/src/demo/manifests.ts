@@ -2,7 +2,10 @@ import { cp, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-/** Folder of the all-IP example, which the demo shows: manifests, and a program for kpng-callout. */
+/**
+ * Folder of the all-IP example, which the demo shows: manifests, and a program for kpng-callout. The demo copies the
+ * manifests, changes its copies, and thereby changes the cluster that its watcher reads.
+ */
 export const exampleFolder = fileURLToPath(new URL("../../../../examples/all-ip/", import.meta.url));
 
 /** Copies the example's manifests into a folder whose files the demo changes. */

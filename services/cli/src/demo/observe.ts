@@ -3,7 +3,10 @@ import type { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
 import type { Answer } from "@kpng/laboratory/agent/request.ts";
 import type { Host } from "@kpng/laboratory/one-node.ts";
 
-/** The outcome of one packet of the demo's client, and when it was sent, by `performance.now()`. */
+/**
+ * The outcome of one packet of the demo's client, and when it was sent, by `performance.now()`. The demo judges by
+ * these outcomes whether a change took effect, and when.
+ */
 export interface Observation {
   readonly sentAtMs: number;
   readonly answer: Answer;

@@ -1,4 +1,4 @@
-/** Prints the demo's output, one line per call. */
+/** Prints the demo's output, one line per call. `kpng demo` passes {@link printToStdout}. */
 export interface Print {
   /** The heading of the next step, with its number. */
   step(name: string, text: string): void;

@@ -3,7 +3,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { exampleFolder } from "./manifests.ts";
 
-/** A watcher or a backend of the demo; it runs until it is told to end. */
+/**
+ * A watcher or a backend of the demo; it runs until it is told to end. The demo starts both as separate processes, as a
+ * user would.
+ */
 export interface Running {
   readonly child: ChildProcess;
   /** The command as a person would type it. */

@@ -11,7 +11,10 @@ import type { InspectCommand } from "./query/inspect-command.ts";
 import { changeTable } from "./tables/change-table.ts";
 import { nodeTable } from "./tables/node-table.ts";
 
-/** `kpng top`: prints the state of a watcher every few seconds. */
+/**
+ * `kpng top`: prints the state of a watcher every few seconds. It shows the totals, the newest changes and the nodes
+ * that are behind, like top(1) for processes.
+ */
 export const topCommand: InspectCommand = {
   name: "top",
   description: "live view of a watcher: its streams, the nodes that are not up to date, and the latest changes",

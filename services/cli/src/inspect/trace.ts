@@ -14,7 +14,10 @@ import { type InspectClient, inspectClient } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
 import { formatWaterfall } from "./waterfall.ts";
 
-/** `kpng trace`: prints how changes reached the nodes, and the duration of each stage. */
+/**
+ * `kpng trace`: prints how changes reached the nodes, and the duration of each stage. The changes come from a watcher
+ * or, with `--recording`, from a file of `kpng record`.
+ */
 export const traceCommand: InspectCommand = {
   name: "trace",
   description: "how long the latest changes took to reach the nodes, stage by stage",

@@ -5,7 +5,8 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import type { Task } from "@kpng/process/task.ts";
 
 /**
- * A task that runs the program `kpng-NAME` until it exits, and sends it SIGTERM when its signal aborts.
+ * A task that runs the program `kpng-NAME` until it exits, and sends it SIGTERM when its signal aborts. `kpng SOURCE
+ * to-NAME` and `kpng local to-NAME` start backends with it that are not built into `kpng`.
  *
  * Errors: BAD_OPTION if no such program is on the PATH; of the task: BACKEND_FAILED if the program fails.
  */

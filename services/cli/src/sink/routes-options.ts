@@ -6,7 +6,10 @@ import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
 import { TraceSends } from "@kpng/watcher/trace/trace-sends.ts";
 import type { CommandContext } from "../context/command-context.ts";
 
-/** Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. */
+/**
+ * Returns the options of a watcher's routes, with its subscribers, their metrics and their traces. Every sink with
+ * subscribers needs them: `to-api`, `to-local` and `to-NAME`; so do the queries `kpng SOURCE get`.
+ */
 export function routesOptions(proxyNames: readonly string[], store: Store, context: CommandContext): RoutesOptions {
   const subscribers = new Subscribers(context.metrics);
   observeConvergence(store, subscribers, context.metrics);

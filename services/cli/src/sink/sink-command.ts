@@ -3,7 +3,10 @@ import type { Task } from "@kpng/process/task.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
-/** A command that uses the cluster state: `kpng SOURCE … to-NAME`. */
+/**
+ * A command that uses the cluster state: `kpng SOURCE … to-NAME`. The sinks are `to-api`, `to-file`, `to-local` and one
+ * for each backend; `commands/source.ts` runs them.
+ */
 export interface SinkCommand {
   readonly name: string;
   readonly description: string;

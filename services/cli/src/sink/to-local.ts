@@ -6,7 +6,10 @@ import { readProxyNames } from "../source/proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
 
-/** Runs a backend in this process; it gets the same messages as over the network. */
+/**
+ * Runs a backend in this process; it gets the same messages as over the network. This is the sink `kpng SOURCE to-NAME`
+ * for backends that are built into `kpng`.
+ */
 export function toLocal(backend: BackendCommand): SinkCommand {
   return {
     name: `to-${backend.name}`,

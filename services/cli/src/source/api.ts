@@ -4,7 +4,10 @@ import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { readApiClientTls } from "../context/command-context.ts";
 import type { SourceCommand } from "./source-command.ts";
 
-/** `kpng api`: reads the cluster from another watcher, as a relay. */
+/**
+ * `kpng api`: reads the cluster from another watcher, as a relay. The other watcher sends it the whole cluster state,
+ * not the view of one node.
+ */
 export const apiCommand: SourceCommand = {
   name: "api",
   description: "read the cluster from another watcher (a relay)",

@@ -3,7 +3,10 @@ import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import type { SourceCommand } from "./source-command.ts";
 
-/** `kpng file`: reads the cluster from files. */
+/**
+ * `kpng file`: reads the cluster from files. The files are Kubernetes manifests or state files of `kpng SOURCE
+ * to-file`.
+ */
 export const fileCommand: SourceCommand = {
   name: "file",
   description: "read the cluster from files: Kubernetes manifests, or KPNG's state files",

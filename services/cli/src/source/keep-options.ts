@@ -6,7 +6,10 @@ import {
 } from "@kpng/watcher/source/decode/decode-options.ts";
 import type { Options } from "../context/command-context.ts";
 
-/** Options that select the labels and annotations to keep; a source drops all others when it decodes an object. */
+/**
+ * Options that select the labels and annotations to keep; a source drops all others when it decodes an object. Fewer
+ * kept labels mean fewer changes to send. The sources `kube` and `file` share these options.
+ */
 export const keepOptions: readonly OptionSpec[] = [
   repeatable("--with-service-labels <glob>", "glob of the Service labels to keep"),
   repeatable("--with-service-annotations <glob>", "glob of the Service annotations to keep"),

@@ -2,7 +2,7 @@ import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import { readProxyNames } from "./proxy-names.ts";
 import type { SourceCommand } from "./source-command.ts";
 
-/** `kpng kube`: watches the API server. */
+/** `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. */
 export const kubeCommand: SourceCommand = {
   name: "kube",
   description: "watch the API server of the cluster",

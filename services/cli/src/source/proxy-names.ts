@@ -1,7 +1,10 @@
 import { type OptionSpec, parseProxyName, repeatable } from "@kpng/process/options.ts";
 import type { Options } from "../context/command-context.ts";
 
-/** Selects the Services to serve. An option of the source, as in KPNG, because it applies to every sink. */
+/**
+ * Selects the Services to serve. An option of the source, as in KPNG, because it applies to every sink. A Service names
+ * its proxy in the label `service.kubernetes.io/service-proxy-name`.
+ */
 export const proxyNameOption: OptionSpec = (() => {
   const spec = repeatable(
     "--service-proxy-name <name>",

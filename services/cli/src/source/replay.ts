@@ -3,7 +3,10 @@ import { replaySource } from "@kpng/watcher/source/replay/replay-source.ts";
 import { InvalidArgumentError } from "commander";
 import type { SourceCommand } from "./source-command.ts";
 
-/** `kpng replay`: replays a recording. */
+/**
+ * `kpng replay`: replays a recording. The recording comes from `kpng record`; its state and changes appear as if they
+ * came from a cluster.
+ */
 export const replayCommand: SourceCommand = {
   name: "replay",
   description: "replay a recording of kpng record",

@@ -4,7 +4,10 @@ import { fileURLToPath } from "node:url";
 import type { Laboratory } from "../laboratory.ts";
 import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTotals, Protocol } from "./request.ts";
 
-/** Our end of an agent that runs in a namespace. The agent ends with its laboratory. */
+/**
+ * Our end of an agent that runs in a namespace. The agent ends with its laboratory. The demo and the tests send packets
+ * through agents and read who answered.
+ */
 export class AgentClient {
   readonly name: string;
   readonly #child: ChildProcess;

@@ -5,7 +5,10 @@ import { connect } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { AgentRequest, Answer, HttpAnswer } from "./request.ts";
 
-/** Sends packets in rounds until enough different names have answered: each packet reaches a random endpoint. */
+/**
+ * Sends packets in rounds until enough different names have answered: each packet reaches a random endpoint. The agent
+ * runs it for the request "ask"; this file contains everything that sends packets one by one.
+ */
 export async function ask(request: Ask): Promise<readonly Answer[]> {
   const { protocol, atOnce, atMost, wanted } = request;
   const answers: Answer[] = [];

@@ -4,7 +4,10 @@ import { freshUdpSocket, nextPort } from "./ask.ts";
 import type { AgentRequest, FlowState, FlowTotals } from "./request.ts";
 import { startSending } from "./serve.ts";
 
-/** A flow that sends every 15 ms and counts the answers. */
+/**
+ * A flow that sends every 15 ms and counts the answers. An agent keeps flows open on request, to show whether an
+ * existing connection survives a change of the rules.
+ */
 export interface RunningFlow {
   /** State since the last call. */
   look(): FlowState;

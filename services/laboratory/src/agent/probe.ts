@@ -1,7 +1,10 @@
 import { askTcp, askUdp } from "./ask.ts";
 import type { AgentRequest, ProbeTotals } from "./request.ts";
 
-/** A series of new connections, which reveals moments without rules or endpoints. */
+/**
+ * A series of new connections, which reveals moments without rules or endpoints. An agent runs one on request while a
+ * test or the demo changes the rules.
+ */
 export interface RunningProbe {
   /** Stops the series, waits for the connections in progress, and returns the totals. */
   stop(): Promise<ProbeTotals>;

@@ -1,4 +1,7 @@
-/** A protocol that an agent speaks. */
+/**
+ * A protocol that an agent speaks. This file defines the requests to an agent and its replies: lines of JSON on its
+ * standard input and output.
+ */
 export type Protocol = "tcp" | "udp";
 
 /** A request to an agent; each has one reply. */

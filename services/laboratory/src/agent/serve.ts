@@ -4,7 +4,8 @@ import { createServer, type Socket } from "node:net";
 
 /**
  * Answers on these ports of these addresses, over TCP and UDP, with one line of JSON: its name, its port and the source
- * address of the client, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`.
+ * address of the client, for example `{"name":"a","port":8080,"from":"10.1.1.12"}`. Each agent does so from its start,
+ * in place of a pod.
  *
  * A TCP connection then echoes, or sends a block every 15 ms after `startSending`.
  */

@@ -4,7 +4,10 @@ import { type IPSet, IPSetSchema } from "../gen/localv1/api_pb.ts";
 import { compareText } from "../text-order.ts";
 import { WireError } from "./wire-error.ts";
 
-/** Returns the message of a set, sorted bytewise as in KPNG; undefined if the set is. */
+/**
+ * Returns the message of a set, sorted bytewise as in KPNG; undefined if the set is. The other encoders of this folder
+ * use it for all addresses of a message.
+ */
 export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined {
   if (set === undefined) return undefined;
   return create(IPSetSchema, { V4: [...set.v4].sort(compareText), V6: [...set.v6].sort(compareText) });

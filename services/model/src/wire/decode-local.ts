@@ -16,7 +16,10 @@ import { decodeNode } from "./node-message.ts";
 import { decodePortHasEndpoints, decodeService } from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
 
-/** A decoded operation of a node's stream. */
+/**
+ * A decoded operation of a node's stream. A backend receives these operations from its watcher and applies them to its
+ * view.
+ */
 export type LocalOp =
   | { readonly kind: "reset" }
   /** Instead of reset, for a subscriber that sent digests of what it holds; see KeepOp. */

@@ -22,7 +22,10 @@ const addressTags = tagsOf(IPSetSchema);
 
 const writer = new MessageWriter();
 
-/** The fields of an endpoint that KPNG's message has. */
+/**
+ * The fields of an endpoint that KPNG's message has. The watcher encodes endpoints by hand in this file and not with
+ * the protobuf library, because they are most of what it sends.
+ */
 export type KpngEndpoint = Pick<ViewEndpoint, "hostname" | "addresses" | "ports" | "isOnNode" | "scopes">;
 
 /**

@@ -11,7 +11,10 @@ import { formatHash, hashBytes, hashText } from "./hash.ts";
 import { decodePortNumber, decodeProtocol } from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
 
-/** Sets FirstIPs to the address in use of each family if a family has several: IPs are sorted. */
+/**
+ * Sets FirstIPs to the address in use of each family if a family has several: IPs are sorted. This file decodes
+ * KPNG's message of an endpoint and computes its key; `endpoint-bytes.ts` encodes the message.
+ */
 export function setFirstAddresses(message: EndpointMessage, { v4, v6 }: AddressSet): void {
   if (v4.length > 1 || v6.length > 1) {
     message.FirstIPs = create(IPSetSchema, { V4: v4.slice(0, 1), V6: v6.slice(0, 1) });

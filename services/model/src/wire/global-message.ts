@@ -19,7 +19,11 @@ import { decodeNode, encodeNode } from "./node-message.ts";
 import { decodeService, encodeProtocol, encodeService, setIfDefined, sortedByKey } from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
 
-/** Returns the bytes of a ServiceInfo; with `isExtended` including the fields that KPNG does not have. */
+/**
+ * Returns the bytes of a ServiceInfo; with `isExtended` including the fields that KPNG does not have. Global messages
+ * carry the whole cluster state, from a watcher to a relay and in recordings; the messages of a node view are in the
+ * other files.
+ */
 export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8Array {
   const message = create(ServiceInfoSchema, { Service: encodeService(service, isExtended ? {} : undefined) });
   message.Hash = hashBytes(toBinary(ServiceInfoSchema, message));

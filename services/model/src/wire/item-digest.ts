@@ -1,7 +1,10 @@
 import type { Set as SetName } from "../gen/localv1/api_pb.ts";
 import { hashBytes } from "./hash.ts";
 
-/** Number of buckets that the items of a view are spread over; see WatchReq.HeldDigests in the proto file. */
+/**
+ * Number of buckets that the items of a view are spread over; see WatchReq.HeldDigests in the proto file. When a stream
+ * resumes, the subscriber sends one digest per bucket, and the watcher sends only the buckets that differ.
+ */
 export const bucketCount = 1024;
 
 const bucketMask = BigInt(bucketCount - 1);

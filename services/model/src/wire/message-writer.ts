@@ -5,7 +5,8 @@ const maxUint32Bytes = 5;
 const maxNumberBytes = maxUint32Bytes + 10;
 
 /**
- * Encodes protobuf messages one after the other, in a buffer that is reused.
+ * Encodes protobuf messages one after the other, in a buffer that is reused. Used for messages that occur too often for
+ * the protobuf library, such as endpoints and frames.
  *
  * For messages of which there are as many as endpoints: the library's encoder takes several times as long
  * (`npm run bench -- wire`). Each field is named by its tag (see `tagsOf`). The result equals the library's if fields

@@ -4,7 +4,7 @@ import { type Node as NodeMessage, NodeSchema } from "../gen/localv1/api_pb.ts";
 import type { ViewNode } from "../node-view.ts";
 import { WireError } from "./wire-error.ts";
 
-/** Returns the message of a node. */
+/** Returns the message of a node. Both the view of a node and the global stream carry it. */
 export function encodeNode(node: ViewNode): NodeMessage {
   return create(NodeSchema, {
     Name: node.name,

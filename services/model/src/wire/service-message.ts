@@ -14,7 +14,10 @@ import { compareText } from "../text-order.ts";
 import { decodeAddresses, encodeAddresses } from "./addresses.ts";
 import { WireError } from "./wire-error.ts";
 
-/** Fields that KPNG does not have, sent only to subscribers with Feature Extended. */
+/**
+ * Fields that KPNG does not have, sent only to subscribers with Feature Extended. This file converts Services to KPNG's
+ * message and back, for node views and for the global stream.
+ */
 export interface ServiceExtension {
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }

@@ -1,7 +1,10 @@
 import { create } from "@bufbuild/protobuf";
 import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 
-/** Returns the message of a time, given in milliseconds since 1970; precise to the microsecond. */
+/**
+ * Returns the message of a time, given in milliseconds since 1970; precise to the microsecond. The inspection API of
+ * watcher and backend uses it for every time that it reports.
+ */
 export function timestampOf(ms: number): Timestamp {
   return create(TimestampSchema, split(ms));
 }

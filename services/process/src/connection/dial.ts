@@ -7,7 +7,7 @@ import { withoutCredentials } from "../redact.ts";
 import type { TlsFiles } from "../tls-files.ts";
 import { pingHeader, SilenceLimit } from "./silence-limit.ts";
 
-/** Address of a watcher. */
+/** Address of a watcher. Backends, relays and the queries of `kpng` connect to watchers with this file. */
 export type ApiAddress =
   | { readonly kind: "tcp"; readonly host: string; readonly port: number; readonly isTls: boolean }
   | { readonly kind: "unix"; readonly path: string };

@@ -2,7 +2,8 @@ import { ProcessError } from "../process-error.ts";
 import { withoutCredentials } from "../redact.ts";
 
 /**
- * Splits `host:port`, the value of the named option. An undefined host stands for all addresses.
+ * Splits `host:port`, the value of the named option. An undefined host stands for all addresses. Options with an
+ * address to listen on use it.
  *
  * Errors: BAD_OPTION.
  */

@@ -1,7 +1,10 @@
 import { Backoff, type BackoffOptions } from "../backoff.ts";
 import { pushbackOf } from "./retry-pushback.ts";
 
-/** Why a stream ended, and the delay before the next one. */
+/**
+ * Why a stream ended, and the delay before the next one. Backends and relays decide with it when to open the next
+ * stream to a watcher.
+ */
 export interface StreamEnd {
   /**
    * - lost: the stream broke, or could not be opened.

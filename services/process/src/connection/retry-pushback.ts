@@ -6,7 +6,10 @@ const trailer = "grpc-retry-pushback-ms";
 /** Longest delay that a client accepts, in milliseconds: a faulty server must not keep a node away indefinitely. */
 const maxPushbackMs = 60_000;
 
-/** Returns an error UNAVAILABLE that asks the client to retry after `pushbackMs` milliseconds; 0 means immediately. */
+/**
+ * Returns an error UNAVAILABLE that asks the client to retry after `pushbackMs` milliseconds; 0 means immediately. A
+ * busy watcher rejects a stream with it.
+ */
 export function retryLaterError(message: string, pushbackMs: number): ConnectError {
   return new ConnectError(message, Code.Unavailable, { [trailer]: String(Math.max(0, Math.round(pushbackMs))) });
 }

@@ -1,6 +1,9 @@
 import type { Socket } from "node:net";
 
-/** Response header of a watcher: its interval between two pings of a client, in milliseconds. */
+/**
+ * Response header of a watcher: its interval between two pings of a client, in milliseconds. Clients of a watcher read
+ * it to detect a dead connection; see {@link SilenceLimit}.
+ */
 export const pingHeader = "kpng-ping-ms";
 
 /** Number of missing pings after which a connection is closed. */

@@ -7,7 +7,7 @@ import { aborted } from "../wait.ts";
 import type { Health } from "./health.ts";
 import { registerProcessMetrics } from "./process-metrics.ts";
 
-/** Address and content of a status server. */
+/** Address and content of a status server. Every long-running process has one, for Kubernetes probes and Prometheus. */
 export interface StatusServerOptions {
   /** *Shape:* `host:port`, `:port` for all addresses, `[::1]:port`. */
   readonly address: string;

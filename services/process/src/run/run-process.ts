@@ -4,7 +4,7 @@ import { ProcessError } from "../process-error.ts";
 import { failureExitCode } from "./exit-code.ts";
 
 /**
- * Parses the command line, runs the action, and exits.
+ * Parses the command line, runs the action, and exits. The `main.ts` of every program calls it.
  *
  * | exit code | |
  * |---|---|

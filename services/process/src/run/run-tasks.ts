@@ -2,7 +2,7 @@ import type { Task } from "../task.ts";
 
 /**
  * Runs tasks concurrently until `signal` aborts or one of them rejects. Then aborts the others, waits for all, and
- * rejects with the first failure.
+ * rejects with the first failure. A process runs all its long-lived parts with it.
  *
  * A task may resolve before the abort; the others continue.
  */

@@ -1,7 +1,7 @@
 import { setFlagsFromString } from "node:v8";
 
 /**
- * Keeps V8's young generation, in which new objects are allocated, at its current size.
+ * Keeps V8's young generation, in which new objects are allocated, at its current size. Backends call it at start.
  *
  * V8 doubles it up to 3 × 16 MiB while many new objects survive, as those of the first view do, and rarely shrinks it.
  * A backend, which then receives only occasional changes, would keep that memory for its whole life. With a small young

@@ -7,7 +7,7 @@ type EntryFault = { readonly isSkipped: boolean; readonly text: string };
 
 /**
  * Returns warnings about faults in OpenTelemetry's variables for headers. A warning names the variable and the position
- * of the entry, never its text: headers contain keys and passwords.
+ * of the entry, never its text: headers contain keys and passwords. `openTracing` logs them at start.
  *
  * Errors: BAD_OPTION for an entry with which the exporter cannot be created.
  *

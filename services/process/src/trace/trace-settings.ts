@@ -1,6 +1,6 @@
 import { ProcessError } from "../process-error.ts";
 
-/** Sampling of traces. */
+/** Sampling of traces. `openTracing` reads it from OpenTelemetry's environment variables. */
 export interface TraceSettings {
   /** Share of the traces that are recorded, 0 to 1. */
   readonly ratio: number;

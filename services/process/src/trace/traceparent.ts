@@ -1,6 +1,9 @@
 import type { Traceparent } from "./tracing.ts";
 
-/** The parts of a traceparent. */
+/**
+ * The parts of a traceparent. A traceparent (W3C Trace Context) names a span, so that another process can continue its
+ * trace.
+ */
 export interface SpanIdentity {
   /** 32 hexadecimal digits, lower case. */
   readonly traceId: string;

@@ -1,6 +1,6 @@
 /**
  * Identity of a recorded span, in the format of W3C Trace Context: `00-TRACE-SPAN-01`, with 32 and 16 hexadecimal
- * digits.
+ * digits. Watcher and backends record spans through the types in this file, which do not depend on OpenTelemetry's SDK.
  */
 export type Traceparent = string;
 

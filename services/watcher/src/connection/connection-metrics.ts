@@ -1,6 +1,9 @@
 import { Counter, Gauge, type Registry } from "prom-client";
 
-/** Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. */
+/**
+ * Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. `Connections`
+ * counts with the metrics of this file.
+ */
 export type EndReason = "age" | "drain" | "idle" | "silent";
 
 /** Metrics of `Connections`. */

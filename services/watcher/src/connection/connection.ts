@@ -1,7 +1,10 @@
 import type { ServerHttp2Session } from "node:http2";
 import type { Socket } from "node:net";
 
-/** A connection of a client, over HTTP/2 or HTTP/1.1, as `Connections` manages it. */
+/**
+ * A connection of a client, over HTTP/2 or HTTP/1.1, as `Connections` manages it. It hides which protocol the client
+ * speaks.
+ */
 export interface Connection {
   /**
    * Aborts when the client is asked to reconnect. Waiting calls end; a batch that is being written is completed first.

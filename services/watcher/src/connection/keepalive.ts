@@ -3,7 +3,7 @@ import type { LoopClock } from "./loop-clock.ts";
 
 /**
  * Calls `onSilent` when the client of a session no longer answers pings. A node that lost its power never closes its
- * connection, and its subscription would last indefinitely.
+ * connection, and its subscription would last indefinitely. `Connections` calls it for each HTTP/2 session.
  *
  * A client that sends anything counts as alive: on a slow link, the reply may be queued for minutes behind other data.
  */

@@ -2,7 +2,7 @@ import { parseHostPort } from "@kpng/process/connection/host-port.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { withoutCredentials } from "@kpng/process/redact.ts";
 
-/** Address on which a watcher serves its clients. */
+/** Address on which a watcher serves its clients. The option `--listen` sets it. */
 export type ListenAddress =
   | { readonly kind: "tcp"; readonly host: string | undefined; readonly port: number; readonly isIPv6Only: boolean }
   | { readonly kind: "unix"; readonly path: string };

@@ -6,7 +6,7 @@ import type { ListenAddress } from "./listen-address.ts";
 
 /**
  * Starts listening on an address of `--listen` and returns the address for clients. Port 0 is replaced by the chosen
- * port.
+ * port. `serveTask` calls it for each address.
  *
  * Errors: LISTEN_FAILED.
  */

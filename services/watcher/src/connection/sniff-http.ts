@@ -5,7 +5,7 @@ import type { LoopClock } from "./loop-clock.ts";
 /**
  * Returns a server that accepts HTTP/2 with prior knowledge (gRPC) and HTTP/1.1 (curl, browsers) on one port. It
  * detects the protocol by the first bytes of a connection, and passes the connection on. It ends connections whose
- * protocol is still unknown after `firstBytesMs`.
+ * protocol is still unknown after `firstBytesMs`. `serveTask` uses it for every address without TLS.
  *
  * Not needed with TLS, where ALPN negotiates the protocol.
  */

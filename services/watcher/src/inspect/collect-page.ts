@@ -1,7 +1,9 @@
 import { makePageToken, type Page } from "./page.ts";
 import { visitInTurns } from "./visit-in-turns.ts";
 
-/** A page of rows, and the token of the next page; "" after the last one. */
+/**
+ * A page of rows, and the token of the next page; "" after the last one. The list methods fill their responses with it.
+ */
 export interface CollectedPage<R> {
   readonly rows: R[];
   readonly nextPageToken: string;

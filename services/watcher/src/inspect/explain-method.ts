@@ -20,7 +20,10 @@ import { readRequestedNode } from "./requested-node.ts";
 import { decisionRow } from "./rows/decision-row.ts";
 import { protocolMessage } from "./rows/service-row.ts";
 
-/** Method InspectService.Explain: what happens to a packet on a node. Errors: INVALID_ARGUMENT, UNAVAILABLE. */
+/**
+ * Method InspectService.Explain: what happens to a packet on a node. `kpng explain` calls it. This file checks the
+ * request and encodes the answer; `explain/` finds the answer. Errors: INVALID_ARGUMENT, UNAVAILABLE.
+ */
 export function explainMethod({ store, proxyNames }: InspectContext, request: ExplainRequest): ExplainResponse {
   const nodeName = readRequestedNode(request.nodeName);
   const proxyName = readProxyName(request.serviceProxyName, proxyNames);

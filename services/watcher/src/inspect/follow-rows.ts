@@ -10,7 +10,7 @@ import { abortError, visitInTurns } from "./visit-in-turns.ts";
 
 /**
  * Yields the changed rows after each revision, starting with all rows. It compares snapshots and keeps no state per
- * row.
+ * row. The watch methods of the inspection API stream these changes to `kpng get --watch`.
  */
 export async function* followSnapshots<D extends DescMessage>(
   { store }: InspectContext,

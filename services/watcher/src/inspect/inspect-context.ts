@@ -5,7 +5,7 @@ import type { ProxyNames } from "../stream/session/requests.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
 import type { RecentChanges } from "./changes/recent-changes.ts";
 
-/** State that the inspection methods read. */
+/** State that the inspection methods read. `inspection` creates it once for each watcher. */
 export interface InspectContext {
   readonly store: Store;
   readonly subscribers: Subscribers;

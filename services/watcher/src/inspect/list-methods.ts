@@ -31,7 +31,10 @@ import { nodeTable } from "./rows/node-rows.ts";
 import { serviceRow } from "./rows/service-row.ts";
 import { kindToWire, stateOf, subscriberMessage } from "./rows/subscriber-row.ts";
 
-/** Unary methods of InspectService that return status and lists. The proto file describes their paging. */
+/**
+ * Unary methods of InspectService that return status and lists. The proto file describes their paging. `kpng get` and
+ * `kpng top` call them.
+ */
 export function listMethods(context: InspectContext, startedAtMs: number): Lists {
   const { store, subscribers, changes, proxyNames } = context;
   return {

@@ -1,7 +1,10 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { formatHash, hashText } from "@kpng/model/wire/hash.ts";
 
-/** Requested page of a list, decoded from the page_size and page_token of a list method. */
+/**
+ * Requested page of a list, decoded from the page_size and page_token of a list method. The list methods return large
+ * lists in pages.
+ */
 export interface Page {
   readonly list: ListName;
   readonly size: number;

@@ -7,7 +7,10 @@ import { kindToWire, knownRevision, stateOf } from "./rows/subscriber-row.ts";
 
 // Filters of the list and watch methods of InspectService.
 
-/** Filter for Services; "" matches all. */
+/**
+ * Filter for Services; "" matches all. The requests of `kpng get` contain such filters; list and watch methods apply
+ * them.
+ */
 export interface ServiceFilter {
   readonly namespace: string;
   readonly name: string;

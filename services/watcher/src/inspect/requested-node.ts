@@ -2,7 +2,8 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { readNodeName } from "../stream/session/requests.ts";
 
 /**
- * Returns the node name of an inspection request. An empty name means that the client omitted the field.
+ * Returns the node name of an inspection request. An empty name means that the client omitted the field. Methods that
+ * concern one node call this function.
  *
  * Errors: INVALID_ARGUMENT.
  */

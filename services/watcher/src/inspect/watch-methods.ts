@@ -27,7 +27,10 @@ type Watches = Pick<
   "watchServices" | "watchEndpoints" | "watchNodes" | "watchSubscribers" | "watchChanges"
 >;
 
-/** Streaming methods of InspectService: all rows first, and then changed and deleted rows. */
+/**
+ * Streaming methods of InspectService: all rows first, and then changed and deleted rows. `kpng get --watch` calls
+ * them.
+ */
 export function watchMethods(context: InspectContext): Watches {
   const { subscribers, changes } = context;
   return {

@@ -10,8 +10,9 @@ import type { Item } from "./item.ts";
 import { anonymousSection, makeItem, podSection, serviceSection } from "./node-view-items.ts";
 
 /**
- * Encodes an endpoint for ItemCache: the bytes that every subscriber with the same variant and uses gets. With
- * `isKept` false, the caller must not keep the items; see makeItem.
+ * Encodes an endpoint for ItemCache: the bytes that every subscriber with the same variant and uses gets. With `isKept`
+ * false, the caller must not keep the items; see makeItem. An item is one object as a stream carries it, with its
+ * bytes.
  */
 export function makeEndpointItems(
   service: Service,

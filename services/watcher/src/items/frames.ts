@@ -16,7 +16,8 @@ import { MessageReader } from "@kpng/model/wire/message-reader.ts";
 import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
 
 /**
- * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber.
+ * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber. The watcher writes
+ * them to the streams of backends and relays.
  *
  * *Shape:* a zero byte (not compressed), the length of the message in 4 bytes, big-endian, and the message (an OpItem).
  */

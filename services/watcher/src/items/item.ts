@@ -2,7 +2,10 @@ import type { Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ItemDigest } from "@kpng/model/wire/item-digest.ts";
 import type { Frame } from "./frames.ts";
 
-/** One object of a view as a stream carries it: a Service, an endpoint or a node. */
+/**
+ * One object of a view as a stream carries it: a Service, an endpoint or a node. The watcher encodes it once and sends
+ * the same bytes to all subscribers that need it.
+ */
 export interface Item {
   /** Index into {@link Order.sections}. */
   readonly section: number;

@@ -2,7 +2,10 @@ import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Item } from "./item.ts";
 
-/** The items of one Service as a sorted list, from which overlays and differences are computed. */
+/**
+ * The items of one Service as a sorted list, from which overlays and differences are computed. `ServiceState` makes
+ * them.
+ */
 export interface ServiceItems {
   /** Ascending by path; each path occurs once. */
   readonly items: readonly Item[];

@@ -19,7 +19,7 @@ import type { ViewClass } from "./view-target.ts";
 
 /**
  * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither
- * changes share one object.
+ * changes share one object. The stream asks it for the items of a class of nodes and compares two states of a Service.
  *
  * *Bound:* one list of items for each class that was requested. Classes are zones, if endpoints are hinted to zones,
  * and port groups, if endpoints are hinted to nodes.

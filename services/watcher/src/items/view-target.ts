@@ -3,7 +3,10 @@ import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "../view/choose-endpoints.ts";
 import { choosingNode } from "../view/node.ts";
 
-/** The node and the class for which a view is computed: all that a view depends on besides the snapshot. */
+/**
+ * The node and the class for which a view is computed: all that a view depends on besides the snapshot. A class is a
+ * set of nodes with the same zone, features and proxy name, which share most of their view.
+ */
 export interface ViewTarget {
   readonly request: NodeViewRequest;
   readonly node: ChoosingNode;

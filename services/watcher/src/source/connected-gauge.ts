@@ -1,6 +1,9 @@
 import { Gauge, type Registry } from "prom-client";
 
-/** Gauge kpng_source_connected. */
+/**
+ * Gauge kpng_source_connected. The sources `kube` and `api` report with it whether they are connected to the server
+ * that they read from.
+ */
 export type ConnectedGauge = Gauge<"source" | "kind">;
 
 /**

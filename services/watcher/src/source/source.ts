@@ -3,7 +3,10 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
 
-/** A task that fills a sink until it is aborted. Objects are validated before they reach the sink. */
+/**
+ * A task that fills a sink until it is aborted. Objects are validated before they reach the sink. The sources are
+ * `kube`, `file`, `api` and `replay`; the sink is the store of the watcher.
+ */
 export type Source = Task;
 
 /**

@@ -11,7 +11,10 @@ import type { Snapshot } from "./snapshot.ts";
 // Pure functions from snapshot to snapshot, for the store. Unchanged values stay the same objects: all comparisons of
 // snapshots rely on it.
 
-/** Returns the snapshot after one change, or `snapshot` itself if no value changed. */
+/**
+ * Returns the snapshot after one change, or `snapshot` itself if no value changed. The store calls it for each change
+ * of a source.
+ */
 export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot {
   switch (change.kind) {
     case "put-service":

@@ -3,7 +3,10 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import { ShardedMap } from "./sharded-map.ts";
 
-/** The whole cluster state at one revision. Immutable; unchanged parts of two snapshots are the same objects. */
+/**
+ * The whole cluster state at one revision. Immutable; unchanged parts of two snapshots are the same objects. The store
+ * makes one for each revision; views, streams and queries read it.
+ */
 export interface Snapshot {
   /** Number of the state, counted from 1; 0 for the empty initial state. */
   readonly revision: number;

@@ -1,7 +1,10 @@
 import type { Origin } from "../source/source.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-/** A new revision, as observers of the store see it. */
+/**
+ * A new revision, as observers of the store see it. It names the change and its cause; metrics, traces and `kpng get
+ * changes` observe it.
+ */
 export interface Update extends Cause {
   readonly before: Snapshot;
   /** The new snapshot, before it is published. Its `traces` are still those of `before`. */

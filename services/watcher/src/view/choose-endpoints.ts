@@ -2,7 +2,8 @@ import type { Endpoint } from "@kpng/model/endpoint.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 
 /**
- * Chooses the endpoints of one service port and family that a node uses.
+ * Chooses the endpoints of one service port and family that a node uses. Views, items and `kpng explain` all use this
+ * function, so they agree.
  *
  * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
  *   and still serve, regardless of hints.

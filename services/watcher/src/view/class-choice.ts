@@ -8,7 +8,8 @@ import { portFlags } from "./service-view.ts";
 import type { Uses } from "./view-endpoints.ts";
 
 /**
- * How the nodes of a class use the endpoints of a Service.
+ * How the nodes of a class use the endpoints of a Service. Items that a whole class of nodes shares are computed from
+ * it.
  *
  * A node's own endpoints are those that run on it, and those whose hints name it. All other endpoints are used in the
  * same way by every node of the class:

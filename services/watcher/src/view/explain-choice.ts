@@ -1,7 +1,10 @@
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 import { type Candidate, type Choice, type ChoosingNode, isDraining, isOnNode } from "./choose-endpoints.ts";
 
-/** Returns the reason why a candidate of a choice is in a set, or is not. Pure; O(1). */
+/**
+ * Returns the reason why a candidate of a choice is in a set, or is not. `kpng get view` and `kpng explain` show the
+ * reason. Pure; O(1).
+ */
 export function explainChoice<C extends Candidate>(
   candidate: C,
   set: keyof EndpointUse,

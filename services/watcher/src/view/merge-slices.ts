@@ -5,7 +5,7 @@ import type { Candidate } from "./choose-endpoints.ts";
 
 /**
  * Merges the slices of a Service: groups its port endpoints by service port and family, and removes duplicates of the
- * same address and port.
+ * same address and port. It is the first step of every view of a Service.
  *
  * Among duplicates, an endpoint that does not terminate wins, as in kube-proxy (`endpointslicecache.go:247`): the
  * address of a terminating pod may already belong to the next pod. Then a ready endpoint wins, then a serving one, then

@@ -2,7 +2,10 @@ import type { ViewNode } from "@kpng/model/node-view.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import type { ChoosingNode } from "./choose-endpoints.ts";
 
-/** Returns the node itself as its view contains it; undefined if it is not in the cluster. */
+/**
+ * Returns the node itself as its view contains it; undefined if it is not in the cluster. It is separate from the
+ * Services of a view because every subscriber gets its own node.
+ */
 export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | undefined {
   const node = snapshot.nodes.get(nodeName);
   if (node === undefined) return undefined;

@@ -4,7 +4,8 @@ import type { NeededSets } from "./choose-endpoints.ts";
 import type { PortEndpoint } from "./merge-slices.ts";
 
 /**
- * Returns the endpoint sets that a Service needs.
+ * Returns the endpoint sets that a Service needs. `makeServiceView` and `ClassChoice` mark each endpoint with the sets
+ * that use it: "cluster" for any node, "local" for endpoints on the node.
  *
  * Pods and the node itself may address a Service by an external address; they use set "cluster" whatever the external
  * policy is. A headless Service has no traffic policy, and its view contains all endpoints.

@@ -9,7 +9,8 @@ import { neededSets, useInNoSet } from "./port-endpoint-use.ts";
 import { viewEndpoints } from "./view-endpoints.ts";
 
 /**
- * Returns one Service as the view of a node contains it.
+ * Returns one Service as the view of a node contains it. It is the readable definition of a view; tests compare it with
+ * the items that the stream sends, which are computed for many nodes at once.
  *
  * Endpoints are chosen per service port and family, as in kube-proxy: a pod without a named port, or an IPv6 slice that
  * lags behind, must not affect other ports and families. An endpoint that is used in the same way for all its ports and

@@ -7,7 +7,8 @@ import type { MergedEndpoint, PortEndpoint } from "./merge-slices.ts";
 
 /**
  * Returns an endpoint as the view of a node contains it: one item if all its ports and families have the same use,
- * otherwise one item for each use and family, with the ports and addresses of that use.
+ * otherwise one item for each use and family, with the ports and addresses of that use. Views and items convert every
+ * endpoint with it.
  *
  * Pure; O(ports × families).
  */

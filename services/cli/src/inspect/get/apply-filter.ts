@@ -18,7 +18,10 @@ const stateWords = "current, received, behind, failing or absent";
 
 const stateOption = repeatable("--state <state>", `only this state: ${stateWords}`);
 
-/** Options that select nodes and subscribers by the revision that they have applied. */
+/**
+ * Options that select nodes and subscribers by the revision that they have applied. The commands `kpng get nodes` and
+ * `kpng get subscribers` share them.
+ */
 export const applyFilterOptions: readonly OptionSpec[] = [
   {
     flags: "--not-applied <revision>",

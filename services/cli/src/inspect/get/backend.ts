@@ -9,7 +9,10 @@ import { isTable, outputOptions, printRows, readOutputOptions, type TableSpec } 
 import { type Column, formatTable } from "../print/table.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 
-/** Examples of `kpng get backend` and `kpng get rules`, which query a backend and not a watcher. */
+/**
+ * Examples of `kpng get backend` and `kpng get rules`, which query a backend and not a watcher. `commands/inspect.ts`
+ * adds both commands; `rules.ts` prints the rules.
+ */
 export const backendExamples = `
 --api is the unix socket that the backend's option --inspect-socket names.
 

@@ -4,7 +4,10 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { changeTable } from "../tables/change-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get changes`: lists recent changes. */
+/**
+ * `kpng get changes`: lists recent changes. A change is one revision of the cluster state, with how many nodes applied
+ * it and how long that took.
+ */
 export const changesCommand: InspectCommand = {
   name: "changes",
   aliases: ["change"],

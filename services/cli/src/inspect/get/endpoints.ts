@@ -10,7 +10,10 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { endpointTable } from "../tables/endpoint-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get endpoints`: lists endpoints. */
+/**
+ * `kpng get endpoints`: lists endpoints. They come from the EndpointSlices in a watcher; `kpng get view` shows which of
+ * them a node uses.
+ */
 export const endpointsCommand: InspectCommand = {
   name: "endpoints",
   aliases: ["endpoint", "ep"],

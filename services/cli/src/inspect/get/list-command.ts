@@ -22,7 +22,8 @@ interface List<D extends DescMessage, F, P, W> {
 }
 
 /**
- * Makes the action of a list command: prints the rows once, or the rows and their changes with `--watch`.
+ * Makes the action of a list command: prints the rows once, or the rows and their changes with `--watch`. The commands
+ * `kpng get …` and `kpng trace` use it.
  *
  * Errors of the action: REQUEST_FAILED if the argument matches no row.
  */

@@ -5,7 +5,7 @@ import { nodeTable } from "../tables/node-table.ts";
 import { applyFilterOf, applyFilterOptions } from "./apply-filter.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get nodes`: lists nodes. */
+/** `kpng get nodes`: lists nodes. Each row shows a node of the cluster and what its backend has applied. */
 export const nodesCommand: InspectCommand = {
   name: "nodes",
   aliases: ["node", "no"],

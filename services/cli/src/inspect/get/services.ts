@@ -4,7 +4,9 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { serviceTable } from "../tables/service-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get services`: lists Services. */
+/**
+ * `kpng get services`: lists Services. Each row shows a Service that the watcher holds and the number of its endpoints.
+ */
 export const servicesCommand: InspectCommand = {
   name: "services",
   aliases: ["service", "svc"],

@@ -5,7 +5,10 @@ import { subscriberTable } from "../tables/subscriber-table.ts";
 import { applyFilterOf, applyFilterOptions } from "./apply-filter.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get subscribers`: lists open streams. */
+/**
+ * `kpng get subscribers`: lists open streams. Each stream belongs to a subscriber: the backend of a node, or another
+ * watcher.
+ */
 export const subscribersCommand: InspectCommand = {
   name: "subscribers",
   aliases: ["subscriber", "sub"],

@@ -12,7 +12,10 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { decisionTable } from "../tables/decision-table.ts";
 import { warnEmpty } from "./list-command.ts";
 
-/** `kpng get view`: lists every endpoint as a node uses it. */
+/**
+ * `kpng get view`: lists every endpoint as a node uses it. The view is what the watcher sends to that node; the rows
+ * also show endpoints that it does not use, with the reason.
+ */
 export const viewCommand: InspectCommand = {
   name: "view",
   description: "every endpoint as a node uses it, with the reason",

@@ -4,7 +4,10 @@ import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluste
 
 // Values of the inspect API as text for a terminal: times, durations, counts and names.
 
-/** Returns a time in milliseconds since 1970. */
+/**
+ * Returns a time in milliseconds since 1970. This file formats the values of messages for the tables of `kpng get`,
+ * `explain`, `trace` and `top`.
+ */
 export function timestampMs({ seconds, nanos }: Timestamp): number {
   return Number(seconds) * 1_000 + nanos / 1_000_000;
 }

@@ -24,7 +24,10 @@ export const outputOptions: readonly OptionSpec[] = [
   { flags: "--no-headers", description: "print tables without headers", env: "KPNG_NO_HEADERS" },
 ];
 
-/** Columns that show messages of one type as the rows of a table. */
+/**
+ * Columns that show messages of one type as the rows of a table. Commands such as `kpng get services` pass them to
+ * {@link printRows}.
+ */
 export interface TableSpec<D extends DescMessage> {
   readonly schema: D;
   readonly columns: readonly Column<MessageShape<D>>[];

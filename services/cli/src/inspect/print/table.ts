@@ -1,4 +1,4 @@
-/** A column of a table. */
+/** A column of a table. `output.ts` prints lists of messages with it; `explain` and `top` also print smaller tables. */
 export interface Column<T> {
   /** In capitals, as in kubectl. */
   readonly title: string;

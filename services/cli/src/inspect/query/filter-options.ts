@@ -6,7 +6,8 @@ import type { Options } from "../../context/command-context.ts";
 // Arguments and options that select rows by Service, namespace and node.
 
 /**
- * Accepts the value of a filter unless it is empty.
+ * Accepts the value of a filter unless it is empty. The queries `kpng get`, `explain` and `trace` use it for options
+ * such as `--namespace`.
  *
  * An empty filter would select everything, which is a surprise if a script passes an unset variable.
  */

@@ -4,7 +4,10 @@ import type { EndpointDecision } from "@kpng/model/gen/kpng/inspect/v1/explain_p
 import { InspectService, type ListNodeEndpointsRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 
-/** Client of a watcher's inspect API. */
+/**
+ * Client of a watcher's inspect API. The commands `kpng get`, `explain`, `trace`, `top` and `record` send their queries
+ * with it.
+ */
 export type InspectClient = Client<typeof InspectService>;
 
 export function inspectClient(transport: Transport): InspectClient {

@@ -2,7 +2,10 @@ import type { Transport } from "@connectrpc/connect";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Options } from "../../context/command-context.ts";
 
-/** A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`). */
+/**
+ * A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`). Each file
+ * of `inspect/` exports one; `commands/` adds them to the command line.
+ */
 export interface InspectCommand {
   readonly name: string;
   readonly aliases?: readonly string[] | undefined;

@@ -7,6 +7,7 @@ import { Wakeup } from "@kpng/process/wait.ts";
 
 /**
  * Passes the operations of the global stream to `onOp`, whole batches only, for `durationMs` or until `signal` aborts.
+ * `kpng record` writes them to the recording.
  *
  * The first batch, which is the whole state, is always awaited; only the wait for further changes ends early.
  */

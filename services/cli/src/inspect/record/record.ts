@@ -11,7 +11,10 @@ import type { InspectCommand } from "../query/inspect-command.ts";
 import { recordOps } from "./record-ops.ts";
 import { createRecordingFile } from "./recording-file.ts";
 
-/** `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. */
+/**
+ * `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. `kpng replay` serves a
+ * recording like a cluster, and `kpng trace --recording` prints its changes.
+ */
 export const recordCommand: InspectCommand = {
   name: "record",
   description: "record the state of a watcher and its changes, in a file that kpng replay reads",

@@ -5,7 +5,7 @@ import { createGzip } from "node:zlib";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { formatRecordingLine, type RecordingLine } from "@kpng/watcher/source/replay/recording.ts";
 
-/** A recording that is being written. It gets its name only when it is complete. */
+/** A recording that is being written. It gets its name only when it is complete. `kpng record` writes to it. */
 export interface RecordingFile {
   write(line: RecordingLine): Promise<void>;
   /** Completes the file and gives it its name. */

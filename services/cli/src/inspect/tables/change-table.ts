@@ -2,7 +2,10 @@ import { type Change, ChangeSchema, ObjectKindSchema } from "@kpng/model/gen/kpn
 import { formatAge, formatClock, formatCount, formatDuration, formatEnum } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
-/** Changes of the cluster, and how many nodes applied them. */
+/**
+ * Changes of the cluster, and how many nodes applied them. Columns of `kpng get changes`; `trace` and `top` print some
+ * of them.
+ */
 export const changeTable: TableSpec<typeof ChangeSchema> = {
   schema: ChangeSchema,
   columns: [

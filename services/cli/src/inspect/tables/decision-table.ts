@@ -2,7 +2,9 @@ import { type EndpointDecision, EndpointDecisionSchema } from "@kpng/model/gen/k
 import { formatProtocol } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
-/** Endpoints as a node uses them, with the reason. */
+/**
+ * Endpoints as a node uses them, with the reason. Columns of `kpng get view` and of the endpoints in `kpng explain`.
+ */
 export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
   schema: EndpointDecisionSchema,
   columns: [

@@ -2,7 +2,7 @@ import { type Endpoint, EndpointSchema, Protocol } from "@kpng/model/gen/kpng/in
 import { formatProtocol } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
-/** Endpoints of EndpointSlices. */
+/** Endpoints of EndpointSlices. Columns of `kpng get endpoints`. */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
   schema: EndpointSchema,
   columns: [

@@ -3,7 +3,7 @@ import { formatAge, formatDuration, formatEnum } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 import { shortError } from "./node-table.ts";
 
-/** Open streams, and what each subscriber has applied. */
+/** Open streams, and what each subscriber has applied. Columns of `kpng get subscribers`. */
 export const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   schema: SubscriberSchema,
   columns: [

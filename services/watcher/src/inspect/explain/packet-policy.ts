@@ -1,7 +1,10 @@
 import type { Frontend } from "./find-frontend.ts";
 import { countsAsLocal, type Packet, type ProxySettings } from "./packet.ts";
 
-/** How traffic policies and masquerading apply to one packet, with the texts that explain it. */
+/**
+ * How traffic policies and masquerading apply to one packet, with the texts that explain it. `explainPacket` prints
+ * these texts as steps.
+ */
 export interface PacketPolicy {
   /** Endpoints that the packet may use: all of the cluster, or those on this node. */
   readonly set: "cluster" | "local";

@@ -3,7 +3,10 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import { isInCidr } from "./in-cidr.ts";
 
-/** First packet of a connection, as it reaches a node. */
+/**
+ * First packet of a connection, as it reaches a node. A user describes it in `kpng explain`, and `explainPacket`
+ * follows it.
+ */
 export interface Packet {
   readonly family: Family;
   readonly protocol: Protocol;

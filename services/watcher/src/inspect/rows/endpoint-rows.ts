@@ -3,7 +3,10 @@ import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 import { type Endpoint as EndpointMessage, EndpointSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { listAddresses, protocolMessage } from "./service-row.ts";
 
-/** Returns the messages, in the inspection API, of the endpoints of a Service that match the filter. Pure. */
+/**
+ * Returns the messages, in the inspection API, of the endpoints of a Service that match the filter. `kpng get
+ * endpoints` shows them. Pure.
+ */
 export function endpointRows(slices: readonly EndpointSlice[], { node, endpoint: wanted }: EndpointFilter) {
   return slices.flatMap((slice) =>
     slice.endpoints

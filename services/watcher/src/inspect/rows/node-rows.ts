@@ -9,7 +9,10 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import type { Subscriber } from "../../stream/session/subscriber.ts";
 import { knownRevision, stateOf } from "./subscriber-row.ts";
 
-/** Rows of all nodes for ListNodes and WatchNodes, each made on request. */
+/**
+ * Rows of all nodes for ListNodes and WatchNodes, each made on request. `kpng get nodes` shows them: each node of the
+ * cluster and what its subscriber has applied.
+ */
 export interface NodeTable {
   /** Names of the cluster's Nodes and of the nodes of subscribers, sorted. */
   readonly names: readonly string[];

@@ -11,7 +11,10 @@ import {
 import type { Protocol, Service, TrafficPolicy } from "@kpng/model/service.ts";
 import { isDraining } from "../../view/choose-endpoints.ts";
 
-/** Converts a Service to its message in the inspection API, with counts of its endpoints. Pure; O(endpoints). */
+/**
+ * Converts a Service to its message in the inspection API, with counts of its endpoints. `kpng get services` shows it.
+ * Pure; O(endpoints).
+ */
 export function serviceRow(service: Service, slices: readonly EndpointSlice[]): ServiceMessage {
   return create(ServiceSchema, {
     namespace: service.namespace,

@@ -15,7 +15,10 @@ import type { ClusterSink, Origin, Source } from "../source.ts";
 import { applyGlobalOp } from "./apply-global-op.ts";
 import { GlobalItems } from "./global-items.ts";
 
-/** Options of {@link apiSource}, the source of a relay. */
+/**
+ * Options of {@link apiSource}, the source of a relay. A relay is a watcher that reads the cluster state from another
+ * watcher: `kpng api`.
+ */
 export interface ApiSourceOptions {
   /** Connection to the upstream watcher: kpng or the original KPNG. */
   readonly transport: Transport;

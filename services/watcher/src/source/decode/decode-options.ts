@@ -1,6 +1,9 @@
 import { compileGlobs } from "./globs.ts";
 
-/** Which labels and annotations are kept. All others are dropped, and their changes make no revision. */
+/**
+ * Which labels and annotations are kept. All others are dropped, and their changes make no revision. The sources `kube`
+ * and `file` decode all objects with them.
+ */
 export interface DecodeOptions {
   readonly serviceLabels: NameFilter;
   readonly serviceAnnotations: NameFilter;

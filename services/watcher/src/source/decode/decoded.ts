@@ -1,6 +1,9 @@
 import type { z } from "zod";
 
-/** Result of decoding an object from the API server or a file. */
+/**
+ * Result of decoding an object from the API server or a file. The decoders of Services, EndpointSlices and Nodes return
+ * it; the sources `kube` and `file` log or reject what is invalid.
+ */
 export type Decoded<T> =
   | {
       readonly kind: "ok";

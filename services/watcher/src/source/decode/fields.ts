@@ -9,7 +9,8 @@ const maxNameLength = 253;
 
 /**
  * True if text can be part of a key: 1 to 253 characters, without slashes, `|`, white space and control characters.
- * Kubernetes is stricter, but this is what our keys and the paths on the wire need.
+ * Kubernetes is stricter, but this is what our keys and the paths on the wire need. The decoders and `state-shape.ts`
+ * build their schemas from the fields of this file.
  */
 export function isName(text: string): boolean {
   return text.length <= maxNameLength && /^[^\s/|\p{Cc}]+$/u.test(text);

@@ -3,7 +3,10 @@ import type { ClusterObjects } from "../source.ts";
 import type { DocumentContent } from "./content/document-content.ts";
 import type { ParsedDocument, TextPosition } from "./parse/parsed-document.ts";
 
-/** Result of reading all inputs: all objects, or all problems. */
+/**
+ * Result of reading all inputs: all objects, or all problems. `readInput` returns it to the file source, which applies
+ * the objects or keeps its last good state and reports the problems.
+ */
 export type InputResult =
   | { readonly kind: "ok"; readonly objects: ClusterObjects; readonly notes: readonly InputNote[] }
   | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };

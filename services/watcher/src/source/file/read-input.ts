@@ -3,7 +3,9 @@ import { type InputFilesOptions, listInputFiles, readInputFiles } from "./input/
 import type { InputResult } from "./input-result.ts";
 import { readTexts } from "./read-texts.ts";
 
-/** Options of {@link readInput}. */
+/**
+ * Options of {@link readInput}. The file source calls that function at the start and after each change of its inputs.
+ */
 export interface ReadInputOptions extends InputFilesOptions {
   readonly decode: DecodeOptions;
 }

@@ -6,7 +6,10 @@ import type { InputText } from "./input/input-files.ts";
 import type { InputNote, InputProblem, InputResult, Locate, ReadDocument } from "./input-result.ts";
 import { parseDocuments } from "./parse/parse-documents.ts";
 
-/** Parses and decodes the texts of all input files. No object may be defined twice. Pure. */
+/**
+ * Parses and decodes the texts of all input files. No object may be defined twice. This function is separate from
+ * `readInput` because it touches no files. Pure.
+ */
 export function readTexts(texts: readonly InputText[], options: DecodeOptions): InputResult {
   const problems: InputProblem[] = [];
   const documents: ReadDocument[] = [];

@@ -8,7 +8,10 @@ import type { ClusterSink, Source } from "../source.ts";
 import { WatcherError } from "../watcher-error.ts";
 import { readRecording } from "./read-recording.ts";
 
-/** Options of {@link replaySource}, which plays a recording. */
+/**
+ * Options of {@link replaySource}, which plays a recording. `kpng replay` runs it in place of a cluster. `kpng record`
+ * writes recordings.
+ */
 export interface ReplaySourceOptions {
   /** Path of the recording. */
   readonly path: string;

@@ -3,7 +3,10 @@ import type { Node } from "@kpng/model/node.ts";
 import type { Service } from "@kpng/model/service.ts";
 import type { FieldPath, FieldProblem } from "../../decode/decoded.ts";
 
-/** Decoded content of one document. If there are problems, the rest must not be used. */
+/**
+ * Decoded content of one document. If there are problems, the rest must not be used. `kpng file` reads it from a
+ * manifest (`readManifests`) or a state file (`readState`).
+ */
 export interface DocumentContent {
   readonly services: readonly LocatedObject<Service>[];
   readonly slices: readonly LocatedObject<EndpointSlice>[];

@@ -4,7 +4,10 @@ import { type DocumentContent, emptyContent } from "./document-content.ts";
 import { readManifests } from "./read-manifests.ts";
 import { readState } from "./read-state.ts";
 
-/** Decodes one document: a Kubernetes object, a KPNG state file, or nothing if it is empty. Pure. */
+/**
+ * Decodes one document: a Kubernetes object, a KPNG state file, or nothing if it is empty. `readTexts` calls it for
+ * each document of each input file of `kpng file`. Pure.
+ */
 export function readDocument(value: unknown, options: DecodeOptions): DocumentContent {
   if (value === null || value === undefined) return emptyContent;
   if (isRecord(value)) {

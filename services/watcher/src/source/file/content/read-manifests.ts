@@ -11,6 +11,7 @@ import type { DocumentContent, DocumentNote, LocatedObject } from "./document-co
 
 /**
  * Decodes a Kubernetes object: a Service, EndpointSlice or Node, or a list of objects. Other kinds are only counted.
+ * `readDocument` calls it for every document that is not a state file.
  *
  * Pure.
  */

@@ -10,7 +10,8 @@ import { type StateEndpoint, type StateNode, type StateService, stateShape } fro
 
 /**
  * Decodes a state file of KPNG, with KPNG's defaults. The namespace defaults to "default". An endpoint belongs to the
- * Service that contains it, whatever its own fields say.
+ * Service that contains it, whatever its own fields say. A state file is a cluster state as KPNG's YAML, as `kpng
+ * SOURCE to-file` writes it.
  *
  * Pure. Returns all problems; each unknown key is a separate one.
  */

@@ -8,7 +8,10 @@ import { reasonOf } from "@kpng/process/log.ts";
 
 // Lists and reads the input files of a file source.
 
-/** Input that means standard input, as in most tools. */
+/**
+ * Input that means standard input, as in most tools. This file finds and reads the input files of `kpng file`; it does
+ * not parse them.
+ */
 export const standardInput = "-";
 
 /** A file to read, with a stamp for detecting changes. */

@@ -4,7 +4,8 @@ import type { ParsedDocument, ParsedDocuments, TextProblem } from "./parsed-docu
 import { lineInPlainYaml, parsePlainYaml } from "./plain-yaml.ts";
 
 /**
- * Parses the text of a file: JSON, or any number of YAML documents.
+ * Parses the text of a file: JSON, or any number of YAML documents. It is the first step of `kpng file`; `readDocument`
+ * then decodes each document.
  *
  * Duplicate keys are a problem in YAML; in JSON the last one wins, as in JSON.parse. Values may share parts (aliases).
  *

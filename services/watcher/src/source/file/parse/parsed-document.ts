@@ -1,6 +1,9 @@
 import type { FieldPath } from "../../decode/decoded.ts";
 
-/** One parsed document of a file: JSON, or the YAML between two `---` lines. */
+/**
+ * One parsed document of a file: JSON, or the YAML between two `---` lines. `parseDocuments` returns it, with positions
+ * by which problems are reported.
+ */
 export interface ParsedDocument {
   /** Value as from JSON.parse; null for an empty document. */
   readonly value: unknown;

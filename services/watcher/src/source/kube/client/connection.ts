@@ -1,4 +1,7 @@
-/** Status and body of a response of the API server. The body is read while it arrives. */
+/**
+ * Status and body of a response of the API server. The body is read while it arrives. The rest of the source `kube`
+ * sends its requests through these types only, so tests can replace the API server.
+ */
 export interface KubeResponse {
   readonly status: number;
   readonly body: AsyncIterable<Buffer>;

@@ -9,7 +9,8 @@ import { KubeConfig } from "@kubernetes/client-node";
 import { parse } from "yaml";
 
 /**
- * Loads the Kubernetes configuration for `connectKube`.
+ * Loads the Kubernetes configuration for `connectKube`. The configuration is the kubeconfig file of `kpng kube`, or the
+ * service account of its pod.
  *
  * Errors: BAD_OPTION if there is no configuration, it selects no cluster, or the server is not an HTTP URL.
  */

@@ -3,7 +3,10 @@ import type { KubeConnection } from "./connection.ts";
 import { IdleTimeout } from "./idle-timeout.ts";
 import { type ApiRequest, failureOfStatus, type RequestFailure } from "./request-failure.ts";
 
-/** Sends a GET of a list or a watch and waits for the headers. An aborted signal gives the failure "lost". */
+/**
+ * Sends a GET of a list or a watch and waits for the headers. An aborted signal gives the failure "lost". `listPages`
+ * and `watchOnce` call it and read the body.
+ */
 export async function openResponse(
   connection: KubeConnection,
   { request, path, silenceMs }: OpenOptions,

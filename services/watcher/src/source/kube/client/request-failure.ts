@@ -1,7 +1,10 @@
 import { assertNever } from "@kpng/model/assert-never.ts";
 import { isRecord } from "@kpng/model/is-record.ts";
 
-/** Verb and resource of a request to the API server, named as in RBAC rules. */
+/**
+ * Verb and resource of a request to the API server, named as in RBAC rules. This file classifies failed requests of
+ * `kpng kube`, so that the reflector can decide whether to retry, relist or page.
+ */
 export interface ApiRequest {
   readonly verb: "list" | "watch";
   /** *Shape:* `services`, `endpointslices.discovery.k8s.io`. */

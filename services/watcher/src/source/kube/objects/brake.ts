@@ -1,5 +1,6 @@
 /**
  * True if a list that would delete `deletedCount` of `currentCount` objects must be confirmed by a second list.
+ * `ObjectCache` calls this function when a list is complete.
  *
  * Otherwise an API server that starts on an empty or restored etcd, or a proxy that answers in its place, would remove
  * every Service from every node within a second. Deletions reported by a watch are never held back.

@@ -10,7 +10,10 @@ import type { ClusterObjects, Kind, ObjectChange } from "../../source.ts";
 import type { Resource } from "../request/resource.ts";
 import { serviceSelector, sliceSelector } from "./selectors.ts";
 
-/** How `ObjectCache` decodes the objects of one kind and turns them into changes of the sink. */
+/**
+ * How `ObjectCache` decodes the objects of one kind and turns them into changes of the sink. There is one for Services,
+ * one for EndpointSlices and one for Nodes.
+ */
 export interface ObjectKind<T> extends Resource {
   readonly kind: Kind;
   decode(object: unknown): Decoded<T>;

@@ -1,5 +1,6 @@
 /**
  * Remembers which problems of each object were logged, so that each is logged once, and again only when it changes.
+ * `ObjectCache` asks it before it logs.
  *
  * *Bound:* 20 texts for each object that has a problem.
  */

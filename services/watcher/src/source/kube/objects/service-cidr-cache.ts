@@ -7,7 +7,9 @@ import type { WatchEvent } from "../request/watch-once.ts";
 import type { ChangeQueue } from "./change-queue.ts";
 
 /**
- * Last known CIDRs of all ServiceCIDR objects. When one changes, the sink gets all CIDRs as one sorted set.
+ * Last known CIDRs of all ServiceCIDR objects. When one changes, the sink gets all CIDRs as one sorted set. A
+ * ServiceCIDR is a range of cluster IPs; the source keeps these objects apart because they are neither Service, slice
+ * nor Node.
  *
  * Source: networking.k8s.io/v1 ServiceCIDR.spec.cidrs.
  */

@@ -5,7 +5,10 @@ import type { KubeKind } from "../request/resource.ts";
 import type { HeldBack } from "./collection-handler.ts";
 import { beginSeries, type RelistReason, type SourceMetrics } from "./source-metrics.ts";
 
-/** Reports the events of one reflector and its object cache as log lines, health and metrics. */
+/**
+ * Reports the events of one reflector and its object cache as log lines, health and metrics. It is separate from the
+ * reflector, which has no log and no metrics of its own.
+ */
 export interface ReflectorObserver {
   listed(objectCount: number, elapsedMs: number): void;
   /** A watch ended regularly. */

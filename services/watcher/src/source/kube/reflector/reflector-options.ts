@@ -4,7 +4,10 @@ import type { Resource } from "../request/resource.ts";
 import type { CollectionHandler } from "./collection-handler.ts";
 import type { ReflectorObserver } from "./reflector-observer.ts";
 
-/** Limits and delays of lists and watches. The defaults are those of the program; tests shorten them. */
+/**
+ * Limits and delays of lists and watches. The defaults are those of the program; tests shorten them. The reflector
+ * keeps our copy of one collection of the API server up to date.
+ */
 export interface ReflectorTiming {
   /** Objects per page of a list. Default 500. */
   readonly pageSize?: number | undefined;

@@ -1,7 +1,7 @@
 const newline = 0x0a;
 
 /**
- * Splits the byte stream of a watch into lines.
+ * Splits the byte stream of a watch into lines. `watchOnce` parses each line as one event.
  *
  * Buffers at most one unfinished line, of at most `maxBytes`, so that a stream without newlines cannot exhaust memory.
  */

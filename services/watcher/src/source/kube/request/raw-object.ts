@@ -1,6 +1,9 @@
 import { isRecord } from "@kpng/model/is-record.ts";
 
-/** Metadata of an API object, read before (and even if) its kind is decoded. */
+/**
+ * Metadata of an API object, read before (and even if) its kind is decoded. Watches and object caches need its name and
+ * resourceVersion to order and to delete objects.
+ */
 export interface RawMetadata {
   /** *Shape:* `namespace/name`, or `/name` for objects without a namespace. Unique within a kind. */
   readonly key: string;

@@ -1,6 +1,9 @@
 import type { Kind } from "../../source.ts";
 
-/** A collection of the Kubernetes API that the source lists and watches. */
+/**
+ * A collection of the Kubernetes API that the source lists and watches. There is one for each kind, for example
+ * Services; requests and metrics name it.
+ */
 export interface Resource {
   readonly kind: KubeKind;
   /** Path of the collection over all namespaces, e.g. `/api/v1/services`. */
