@@ -100,6 +100,18 @@ describe("a refused stream", () => {
     expect(Math.max(...[...perSecond.values()].map((all) => all.length))).toBeLessThanOrEqual(51);
   });
 
+  test("does not wait longer because the first list of the source took long, or because many were refused before", () => {
+    const { fill, room, pass } = makeRoom(100);
+    const waiting = fill();
+    for (let count = 0; count < 5_000; count++) room.enter();
+    pass(30_000);
+    for (const ticket of waiting.slice(0, 2)) ticket.done();
+    fill();
+    for (const ticket of waiting.slice(2)) ticket.done();
+    fill();
+    expect(pushbackOf(room.enter())).toBe(1_000);
+  });
+
   test("is not told to retry before earlier ones", () => {
     const { serve, fill, room, pass } = makeRoom(100);
     serve(200, 20);

@@ -1,6 +1,9 @@
 /** Number of completed first batches whose intervals count. */
 const sampleCount = 16;
 
+/** Fewer intervals say too little: the first one often includes the wait for the first list of the source. */
+const minSampleCount = 4;
+
 /**
  * Assumed interval between two completed first batches before any was measured, in milliseconds. A refusal with its
  * connection takes a millisecond, so retries to a watcher that serves no stream yet cost at most 5% of a core.
@@ -51,6 +54,8 @@ export class StartRoom {
     if (this.#isFull) this.#expireStalled(nowMs);
     if (this.#isFull) return { kind: "full", pushbackMs: this.#pushbackMs(nowMs) };
     if (this.#tickets.size === 0) this.#sinceMs = nowMs;
+    // The streams that were refused so far have had their turn, or find room whenever they return.
+    if (this.#tickets.size <= this.#maxWaiting / 2) this.#lastRetryMs = 0;
     const ticket: StartTicket = {
       wrote: () => {
         if (this.#tickets.has(ticket)) this.#tickets.set(ticket, this.#nowMs());
@@ -81,6 +86,7 @@ export class StartRoom {
    * for a slow reader says nothing about the next one.
    */
   get #intervalMs(): number {
+    if (this.#intervalsMs.length < minSampleCount) return firstGuessMs;
     const sorted = this.#intervalsMs.toSorted((a, b) => a - b);
     return sorted[sorted.length >> 1] ?? firstGuessMs;
   }
