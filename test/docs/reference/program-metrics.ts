@@ -14,6 +14,7 @@ import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts"
 import { createLog } from "@kpng/process/log.ts";
 import { createShadowMetrics } from "@kpng/shadow/shadow-metrics.ts";
 import { makeConnectionMetrics } from "@kpng/watcher/connection/connection-metrics.ts";
+import { Refusals } from "@kpng/watcher/connection/refusals.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
@@ -37,6 +38,7 @@ const groups: Readonly<Record<string, Register>> = {
     observeStore(store, registry);
     observeConvergence(store, new Subscribers(registry), registry);
     makeConnectionMetrics(registry, () => 0);
+    new Refusals(log, registry);
     new StartLimits({ registry });
   },
   kube: (registry) => {

@@ -3,6 +3,8 @@ import { fileURLToPath } from "node:url";
 
 /** A process of ours under test. */
 export interface Program {
+  /** Process id; 0 if it could not be started. */
+  readonly pid: number;
   /** The exit code; null if a signal killed it. */
   readonly ended: Promise<number | null>;
   readonly stdout: () => string;
@@ -42,6 +44,7 @@ export function startProgram(main: URL, args: readonly string[], env: Readonly<R
       );
     });
   return {
+    pid: child.pid ?? 0,
     ended,
     stdout: () => stdout,
     stderr: () => stderr,

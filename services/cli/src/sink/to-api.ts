@@ -8,7 +8,7 @@ import { readProxyNames } from "../source/proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
 
-/** Options of `to-api` that limit and move connections. */
+/** Options of `to-api` that limit and move connections and calls. */
 const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--max-waiting-streams <count>",
@@ -27,6 +27,36 @@ const connectionOptions: readonly OptionSpec[] = [
     description: "time over which clients are asked to reconnect elsewhere when the watcher stops (0: at once)",
     parse: parseDurationMs,
     default: 10_000,
+  },
+  {
+    flags: "--max-connections <count>",
+    description: "maximum number of connections over TCP (0: half of the memory limit, and fewer than open files)",
+    parse: parseWholeNumber("--max-connections", 0, 1_000_000),
+    default: 0,
+  },
+  {
+    flags: "--max-connections-per-address <count>",
+    description: "maximum number of connections of one client address over TCP (0: no limit)",
+    parse: parseWholeNumber("--max-connections-per-address", 0, 1_000_000),
+    default: 0,
+  },
+  {
+    flags: "--max-queries <count>",
+    description: "maximum number of queries in progress (0: an eighth of the memory limit)",
+    parse: parseWholeNumber("--max-queries", 0, 1_000_000),
+    default: 0,
+  },
+  {
+    flags: "--max-queries-per-connection <count>",
+    description: "maximum number of queries in progress on one connection (0: 32)",
+    parse: parseWholeNumber("--max-queries-per-connection", 0, 1_000_000),
+    default: 0,
+  },
+  {
+    flags: "--write-timeout <duration>",
+    description: "time after which a call ends whose client does not read (0: never)",
+    parse: parseDurationMs,
+    default: 60_000,
   },
 ];
 
@@ -84,6 +114,11 @@ Examples:
       maxWaiting: options.maxWaitingStreams as number | undefined,
       maxAgeMs: options.maxConnectionAge as number,
       drainMs: options.drainTime as number,
+      maxConnections: options.maxConnections as number,
+      maxConnectionsPerAddress: options.maxConnectionsPerAddress as number,
+      maxQueries: options.maxQueries as number,
+      maxQueriesPerConnection: options.maxQueriesPerConnection as number,
+      writeTimeoutMs: options.writeTimeout as number,
       registry: context.metrics,
       log: context.log,
     });

@@ -23,6 +23,19 @@ export interface ConnectionLimits {
   /** Shortest interval between two requests to reconnect because of age, in milliseconds. Default 1 000. */
   readonly ageIntervalMs?: number | undefined;
   /**
+   * Longest time for which a client may read nothing while more output waits than its stream buffers, in milliseconds;
+   * at most twice as long passes. 0 is no limit. Default 60 000.
+   */
+  readonly writeTimeoutMs?: number | undefined;
+  /** Limit for connections over TCP; 0 or undefined for {@link defaultLimits}. */
+  readonly maxConnections?: number | undefined;
+  /** Limit for connections of one address over TCP. 0 is no limit. Default 0. */
+  readonly maxConnectionsPerAddress?: number | undefined;
+  /** Limit for queries in progress; 0 or undefined for {@link defaultLimits}. See QueryLimit. */
+  readonly maxQueries?: number | undefined;
+  /** Limit for queries in progress on one connection; 0 or undefined for {@link defaultLimits}. */
+  readonly maxQueriesPerConnection?: number | undefined;
+  /**
    * Longest time for draining connections when the watcher stops, in milliseconds. 0 closes them at once.
    * Default 10 000.
    */

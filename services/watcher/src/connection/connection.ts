@@ -20,6 +20,16 @@ export interface Connection {
 export interface Call {
   /** True once the client has sent a request. A connection without such a call counts as idle. */
   readonly hasRequest: boolean;
+  /** The response, or the HTTP/2 stream that carries it. */
+  readonly output: CallOutput;
+  /** Ends the call without sending the rest of its output. */
+  end(): void;
+}
+
+/** The part of a writable stream that shows whether the client reads. */
+export interface CallOutput {
+  readonly writableNeedDrain: boolean;
+  once(event: "drain", listener: () => void): unknown;
 }
 
 /** A connection that carries any number of calls. */

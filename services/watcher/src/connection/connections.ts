@@ -1,5 +1,5 @@
 import { IncomingMessage } from "node:http";
-import type { Http2ServerRequest, ServerHttp2Session, ServerHttp2Stream } from "node:http2";
+import { constants, type Http2ServerRequest, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
 import { realClock } from "@kpng/process/clock.ts";
 import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
@@ -11,18 +11,20 @@ import type { ConnectionLimits } from "./connection-limits.ts";
 import { type ConnectionMetrics, type EndReason, makeConnectionMetrics } from "./connection-metrics.ts";
 import { keepAlive } from "./keepalive.ts";
 import { LoopClock } from "./loop-clock.ts";
+import type { Refusals } from "./refusals.ts";
 
 /**
- * The open connections of a server. It ends connections that are silent or idle, asks clients of old ones to reconnect,
- * and drains all of them one after the other when the watcher stops.
+ * The open connections of a server. It ends connections that are silent or idle and calls whose client does not read,
+ * asks clients of old connections to reconnect, and drains all of them one after the other when the watcher stops.
  *
- * *Bound:* one entry per connection, limited by the number of open files.
+ * *Bound:* one entry per connection; see AcceptLimit.
  */
 export class Connections {
   readonly clock: LoopClock;
   readonly #limits: ConnectionLimits;
   readonly #log: Log;
   readonly #metrics: ConnectionMetrics;
+  readonly #refusals: Refusals;
   readonly #open = new Set<Connection>();
   /** By HTTP/2 session, or by HTTP/1.1 socket. */
   readonly #byCarrier = new WeakMap<object, Connection>();
@@ -35,8 +37,8 @@ export class Connections {
   #isAgePaced = false;
   #isDraining = false;
 
-  constructor(limits: ConnectionLimits, log: Log, registry: Registry) {
-    const { keepalive = {}, firstBytesMs, idleMs, maxAgeMs, ageIntervalMs } = limits;
+  constructor(limits: ConnectionLimits, log: Log, registry: Registry, refusals: Refusals) {
+    const { keepalive = {}, firstBytesMs, idleMs, maxAgeMs, ageIntervalMs, writeTimeoutMs } = limits;
     const times = [
       keepalive.intervalMs,
       keepalive.timeoutMs,
@@ -44,11 +46,13 @@ export class Connections {
       idleMs,
       maxAgeMs || undefined,
       ageIntervalMs,
+      writeTimeoutMs || undefined,
     ];
     // The clock ticks at least four times within the shortest limit, which matters for the short limits of tests.
     this.clock = new LoopClock(Math.max(5, Math.min(1_000, ...times.map((ms = 4_000) => ms / 4))));
     this.#limits = limits;
     this.#log = log;
+    this.#refusals = refusals;
     this.#metrics = makeConnectionMetrics(registry, () => this.#open.size);
   }
 
@@ -67,13 +71,13 @@ export class Connections {
   /**
    * Registers a call. The returned signal aborts, with the error for the client, when the connection is asked to close.
    */
-  began(request: ServerRequest, response: { once(event: "close", listener: () => void): unknown }): AbortSignal {
+  began(request: ServerRequest, response: ServerResponse): AbortSignal {
     const isHttp1 = request instanceof IncomingMessage;
     const carrier = isHttp1 ? request.socket : request.stream.session;
     const connection = carrier === undefined ? undefined : this.#byCarrier.get(carrier);
     // The connection was closed while the call arrived.
     if (connection === undefined) return AbortSignal.abort(retryLaterError("the connection was closed", 0));
-    const call = isHttp1 ? http1Call(request) : http2Call(request.stream);
+    const call = isHttp1 ? http1Call(request, response) : http2Call(request.stream);
     connection.calls.add(call);
     if (!isHttp1) this.#closeWhenAnswered(request.stream);
     response.once("close", () => {
@@ -120,7 +124,7 @@ export class Connections {
   #add(carrier: ServerHttp2Session | Socket, connection: Connection, hasAge: boolean): void {
     this.#open.add(connection);
     this.#byCarrier.set(carrier, connection);
-    const cancels = [this.#endIdle(connection)];
+    const cancels = [this.#endIdle(connection), this.#endUnread(connection, carrier)];
     const { maxAgeMs = 1_800_000 } = this.#limits;
     if (hasAge && maxAgeMs > 0) {
       const ageMs = maxAgeMs * (0.9 + 0.2 * Math.random());
@@ -148,6 +152,30 @@ export class Connections {
       });
     };
     check(false);
+    return () => cancel();
+  }
+
+  /** Ends calls whose output waits for the client from one check to the next. Returns a function that cancels this. */
+  #endUnread({ calls }: Connection, carrier: ServerHttp2Session | Socket): () => void {
+    const { writeTimeoutMs = 60_000 } = this.#limits;
+    let cancel: () => void = () => undefined;
+    if (writeTimeoutMs === 0) return cancel;
+    const full = new Set<Call>();
+    const check = (): void => {
+      for (const call of calls) {
+        if (full.has(call)) {
+          full.delete(call);
+          this.#refusals.add("unread", ("socket" in carrier ? carrier.socket : carrier)?.remoteAddress ?? "");
+          call.end();
+        } else if (call.output.writableNeedDrain) {
+          full.add(call);
+          call.output.once("drain", () => full.delete(call));
+        }
+      }
+      for (const call of full) if (!calls.has(call)) full.delete(call);
+      cancel = this.clock.after(writeTimeoutMs, check);
+    };
+    cancel = this.clock.after(writeTimeoutMs, check);
     return () => cancel();
   }
 
@@ -199,11 +227,19 @@ const answeredMs = 1_000;
 
 type ServerRequest = IncomingMessage | Http2ServerRequest;
 
-function http1Call(request: IncomingMessage): Call {
+/** The part of a response that both protocols have. */
+interface ServerResponse {
+  readonly writableNeedDrain: boolean;
+  once(event: "close" | "drain", listener: () => void): unknown;
+}
+
+function http1Call(request: IncomingMessage, response: ServerResponse): Call {
   return {
     get hasRequest() {
       return request.complete;
     },
+    output: response,
+    end: () => request.socket.destroy(),
   };
 }
 
@@ -211,6 +247,12 @@ function http2Call(stream: ServerHttp2Stream): Call {
   return {
     get hasRequest() {
       return stream.readableDidRead || stream.readableEnded;
+    },
+    output: stream,
+    end: () => {
+      stream.close(constants.NGHTTP2_CANCEL);
+      // Its writes never complete, and closing waits for them.
+      stream.destroy();
     },
   };
 }

@@ -6,11 +6,12 @@ import type { ListenAddress } from "./listen-address.ts";
 
 /**
  * Starts listening on an address of `--listen` and returns the address for clients. Port 0 is replaced by the chosen
- * port. `serveTask` calls it for each address.
+ * port. `serveTask` calls it for each address. `onAcceptError` is called when too many files are open to accept a
+ * connection.
  *
  * Errors: LISTEN_FAILED.
  */
-export async function listen(server: Server, address: ListenAddress): Promise<string> {
+export async function listen(server: Server, address: ListenAddress, onAcceptError: () => void): Promise<string> {
   if (address.kind === "unix") await removeStaleSocket(address.path);
   const target: ListenOptions =
     address.kind === "unix"
@@ -25,7 +26,7 @@ export async function listen(server: Server, address: ListenAddress): Promise<st
     server.once("error", (cause) => reject(new ProcessError("LISTEN_FAILED", `cannot listen on ${text}`, { cause })));
     server.listen(target, resolve);
   });
-  server.on("error", () => undefined);
+  server.on("error", onAcceptError);
   if (address.kind === "unix") {
     // As in KPNG: access for the owner and the group only.
     chmodSync(address.path, 0o660);

@@ -1,4 +1,4 @@
-import { type DescMessage, type Message, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { hashBytes } from "@kpng/model/wire/hash.ts";
 import { waitMs } from "@kpng/process/wait.ts";
@@ -11,33 +11,21 @@ import { abortError, visitInTurns } from "./visit-in-turns.ts";
 /**
  * Yields the changed rows after each revision, starting with all rows. It compares snapshots and keeps no state per
  * row. The watch methods of the inspection API stream these changes to `kpng get --watch`.
+ *
+ * *Bound:* the rows of one message, which are made when the client has taken the previous message, and one hash for
+ * each row that a changed Service had before.
  */
 export async function* followSnapshots<D extends DescMessage>(
   { store }: InspectContext,
-  { schema, read, keyOf, filter }: SnapshotTable<D>,
+  table: SnapshotTable<D>,
   signal: AbortSignal,
 ): AsyncIterable<RowChanges<MessageShape<D>>> {
   let before = emptySnapshot;
   for (let isFirst = true; ; isFirst = false) {
     const snapshot = await store.next(before.revision, signal);
     if (snapshot === undefined) throw abortError(signal);
-    const keys = changedServices(before, snapshot);
-    const revision = BigInt(snapshot.revision);
-    const rows: MessageShape<D>[] = [];
-    const deleted: string[] = [];
-    const visit = (key: string): boolean => {
-      const old = new Map(read(before, key as ServiceKey).map((row) => [keyOf(row), row]));
-      for (const row of read(snapshot, key as ServiceKey)) {
-        const same = old.get(keyOf(row));
-        old.delete(keyOf(row));
-        if (same === undefined || !isEqual(schema, same, row)) rows.push(row);
-      }
-      deleted.push(...old.keys());
-      return true;
-    };
-    await visitInTurns(keys.filter((key) => matchesService(key, filter)).sort(), visit, signal);
+    yield* inMessages(BigInt(snapshot.revision), stepsBetween(table, before, snapshot), isFirst, signal);
     before = snapshot;
-    if (isFirst || rows.length + deleted.length > 0) yield* inMessages(revision, rows, deleted);
   }
 }
 
@@ -45,7 +33,7 @@ export async function* followSnapshots<D extends DescMessage>(
  * Yields the changed rows once a second, starting with all rows. All rows are computed each time, because they change
  * with every acknowledgement, and compared with hashes of what was sent.
  *
- * *Bound:* one hash per row.
+ * *Bound:* one hash per row, and the rows of one message.
  */
 export async function* followRows<D extends DescMessage>(
   { store, changes, subscribers }: InspectContext,
@@ -55,6 +43,17 @@ export async function* followRows<D extends DescMessage>(
   if (mustBeSynced && (await store.next(0, signal)) === undefined) throw abortError(signal);
   let sent = new Map<string, bigint>();
   let seen = "";
+  const stepsTo = function* (snapshot: Snapshot): Steps<MessageShape<D>> {
+    const hashes = new Map<string, bigint>();
+    for (const row of read(snapshot)) {
+      const key = keyOf(row);
+      const hash = hashBytes(toBinary(schema, row));
+      hashes.set(key, hash);
+      yield sent.get(key) === hash ? undefined : { row };
+    }
+    for (const key of sent.keys()) if (!hashes.has(key)) yield { deleted: key };
+    sent = hashes;
+  };
   for (let isFirst = true; ; isFirst = false) {
     if (!isFirst) await waitMs(tickMs, signal);
     if (signal.aborted) throw abortError(signal);
@@ -62,27 +61,14 @@ export async function* followRows<D extends DescMessage>(
     if (state === seen) continue;
     seen = state;
     const { snapshot } = store;
-    const rows: MessageShape<D>[] = [];
-    const hashes = new Map<string, bigint>();
-    const visit = (row: MessageShape<D>): boolean => {
-      const key = keyOf(row);
-      const hash = hashBytes(toBinary(schema, row));
-      hashes.set(key, hash);
-      if (sent.get(key) !== hash) rows.push(row);
-      return true;
-    };
-    await visitInTurns(read(snapshot), visit, signal);
-    if (signal.aborted) throw abortError(signal);
-    const deleted = [...sent.keys()].filter((key) => !hashes.has(key));
-    sent = hashes;
-    if (isFirst || rows.length + deleted.length > 0) yield* inMessages(BigInt(snapshot.revision), rows, deleted);
+    yield* inMessages(BigInt(snapshot.revision), stepsTo(snapshot), isFirst, signal);
   }
 }
 
 /** Shortest time between two messages of a watch whose rows change with acknowledgements, in milliseconds. */
 const tickMs = 1_000;
 
-/** Limit for the rows in one message. */
+/** Limit for the rows and the deleted keys in one message. */
 const maxRows = 500;
 
 /** Content of one message of a watch method. */
@@ -90,7 +76,7 @@ export interface RowChanges<M> {
   readonly revision: bigint;
   readonly rows: M[];
   readonly deleted: string[];
-  /** True in the last message of a batch. */
+  /** True from the last message of the initial state on. */
   readonly isComplete: boolean;
 }
 
@@ -98,7 +84,7 @@ export interface RowChanges<M> {
 interface SnapshotTable<D extends DescMessage> {
   readonly schema: D;
   /** Returns the rows of one Service. */
-  readonly read: (snapshot: Snapshot, key: ServiceKey) => readonly MessageShape<D>[];
+  readonly read: (snapshot: Snapshot, key: ServiceKey) => Iterable<MessageShape<D>>;
   readonly keyOf: (row: MessageShape<D>) => string;
   readonly filter: ServiceFilter;
 }
@@ -112,18 +98,46 @@ interface RowTable<D extends DescMessage> {
   readonly mustBeSynced: boolean;
 }
 
-/** Splits row changes into messages. */
-function* inMessages<M extends Message>(
-  revision: bigint,
-  rows: readonly M[],
-  deleted: string[],
-): Iterable<RowChanges<M>> {
-  for (let from = 0; from === 0 || from < rows.length; from += maxRows) {
-    const isComplete = from + maxRows >= rows.length;
-    yield { revision, rows: rows.slice(from, from + maxRows), deleted: isComplete ? deleted : [], isComplete };
+/** A row to send, the key of a deleted row, or undefined for a row that has not changed. */
+type Steps<M> = Generator<{ readonly row: M } | { readonly deleted: string } | undefined, void, void>;
+
+function* stepsBetween<D extends DescMessage>(
+  { schema, read, keyOf, filter }: SnapshotTable<D>,
+  before: Snapshot,
+  snapshot: Snapshot,
+): Steps<MessageShape<D>> {
+  const keys = changedServices(before, snapshot).filter((key) => matchesService(key, filter));
+  for (const key of keys.sort()) {
+    const old = new Map<string, bigint>();
+    for (const row of read(before, key as ServiceKey)) {
+      old.set(keyOf(row), hashBytes(toBinary(schema, row)));
+      yield undefined;
+    }
+    for (const row of read(snapshot, key as ServiceKey)) {
+      const oldHash = old.get(keyOf(row));
+      old.delete(keyOf(row));
+      yield oldHash !== undefined && oldHash === hashBytes(toBinary(schema, row)) ? undefined : { row };
+    }
+    for (const deleted of old.keys()) yield { deleted };
   }
 }
 
-function isEqual<D extends DescMessage>(schema: D, a: MessageShape<D>, b: MessageShape<D>): boolean {
-  return Buffer.from(toBinary(schema, a)).equals(toBinary(schema, b));
+/** Yields messages with the rows of the steps. The steps of a message run when the previous message was taken. */
+async function* inMessages<M>(
+  revision: bigint,
+  steps: Steps<M>,
+  isFirst: boolean,
+  signal: AbortSignal,
+): AsyncIterable<RowChanges<M>> {
+  for (let isEnd = false; !isEnd; ) {
+    const rows: M[] = [];
+    const deleted: string[] = [];
+    const visit = (step: { readonly row: M } | { readonly deleted: string } | undefined): boolean => {
+      if (step !== undefined && "row" in step) rows.push(step.row);
+      else if (step !== undefined) deleted.push(step.deleted);
+      return rows.length + deleted.length < maxRows;
+    };
+    isEnd = await visitInTurns(steps, visit, signal);
+    if (isFirst || rows.length + deleted.length > 0) yield { revision, rows, deleted, isComplete: !isFirst || isEnd };
+  }
 }

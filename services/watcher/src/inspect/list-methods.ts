@@ -70,7 +70,7 @@ export function listMethods(context: InspectContext, startedAtMs: number): Lists
       const snapshot = syncedSnapshot(store);
       const filter = { namespace: request.namespace, name: request.service };
       const keys = selectKeys(snapshot.slicesByService, filter, page.after);
-      const rowsOf = (key: string) => endpointRows(slicesOf(snapshot, key as ServiceKey), request);
+      const rowsOf = (key: string) => [...endpointRows(slicesOf(snapshot, key as ServiceKey), request)];
       const { rows, nextPageToken } = await collectGroups(page, keys, rowsOf, signal);
       return { revision: BigInt(snapshot.revision), endpoints: rows, nextPageToken };
     },

@@ -27,7 +27,8 @@ test("the visit ends when the visitor returns false, and an abort is an error", 
   await visitInTurns([1, 2, 3], (item) => visited.push(item) < 2, new AbortController().signal);
   expect(visited).toEqual([1, 2]);
   const deadline = new ConnectError("the deadline is over", Code.DeadlineExceeded);
-  const all = (signal: AbortSignal): Promise<void> => visitInTurns([1, 2, 3], (item) => visited.push(item) > 0, signal);
+  const all = (signal: AbortSignal): Promise<boolean> =>
+    visitInTurns([1, 2, 3], (item) => visited.push(item) > 0, signal);
   await expect(all(AbortSignal.abort(deadline))).rejects.toBe(deadline);
   await expect(all(AbortSignal.abort())).rejects.toMatchObject({ code: Code.Unavailable });
   expect(visited).toEqual([1, 2]);

@@ -5,6 +5,8 @@ import { scheduler } from "../stream/session/scheduler.ts";
  * Calls `visit` for each item until it returns false, a few milliseconds at a time and with the smallest share of all
  * scheduled work. So queries about a large cluster do not delay updates of nodes. The list and watch methods use it.
  *
+ * Returns true if it reached the end of the items. After false, another call with the same iterator continues.
+ *
  * Errors: the reason of `signal` if it aborts before the end, so that an incomplete response is never returned as
  * complete.
  */
@@ -12,13 +14,15 @@ export async function visitInTurns<T>(
   items: Iterable<T>,
   visit: (item: T) => boolean,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<boolean> {
   let isDone = false;
+  let isEnd = false;
   const iterator = items[Symbol.iterator]();
   const visitSome = (): boolean => {
     const untilMs = performance.now() + sliceMs;
     while (!signal.aborted) {
       const next = iterator.next();
+      isEnd = next.done === true;
       isDone = next.done === true || !visit(next.value);
       if (isDone) return true;
       if (performance.now() >= untilMs) return false;
@@ -27,6 +31,7 @@ export async function visitInTurns<T>(
   };
   while (!(await scheduler.run("query", visitSome)));
   if (!isDone) throw abortError(signal);
+  return isEnd;
 }
 
 /** Longest uninterrupted time for a response, in milliseconds. */

@@ -47,7 +47,7 @@ export function watchMethods(context: InspectContext): Watches {
 
     async *watchEndpoints(request, call) {
       const signal = endOf(call);
-      const read = (snapshot: Snapshot, key: ServiceKey): readonly Endpoint[] =>
+      const read = (snapshot: Snapshot, key: ServiceKey): Iterable<Endpoint> =>
         endpointRows(slicesOf(snapshot, key), request);
       const filter = { namespace: request.namespace, name: request.service };
       const table = { schema: EndpointSchema, read, keyOf: endpointRowKey, filter };

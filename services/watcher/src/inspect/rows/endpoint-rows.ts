@@ -4,15 +4,17 @@ import { type Endpoint as EndpointMessage, EndpointSchema } from "@kpng/model/ge
 import { listAddresses, protocolMessage } from "./service-row.ts";
 
 /**
- * Returns the messages, in the inspection API, of the endpoints of a Service that match the filter. `kpng get
- * endpoints` shows them. Pure.
+ * Yields the messages, in the inspection API, of the endpoints of a Service that match the filter. `kpng get endpoints`
+ * shows them. Pure.
  */
-export function endpointRows(slices: readonly EndpointSlice[], { node, endpoint: wanted }: EndpointFilter) {
-  return slices.flatMap((slice) =>
-    slice.endpoints
-      .filter((endpoint) => (node === "" || endpoint.nodeName === node) && matchesEndpoint(endpoint, wanted))
-      .map((endpoint) => endpointRow(slice, endpoint)),
-  );
+export function* endpointRows(slices: readonly EndpointSlice[], filter: EndpointFilter): Iterable<EndpointMessage> {
+  const { node, endpoint: wanted } = filter;
+  for (const slice of slices) {
+    for (const endpoint of slice.endpoints) {
+      const isOnNode = node === "" || endpoint.nodeName === node;
+      if (isOnNode && matchesEndpoint(endpoint, wanted)) yield endpointRow(slice, endpoint);
+    }
+  }
 }
 
 /** Filter of the methods that list or watch endpoints; "" matches all. */

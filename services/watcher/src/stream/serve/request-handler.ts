@@ -54,8 +54,8 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
 }
 
 // The package does not export these types by name.
-type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0];
-type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[1];
+export type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0];
+export type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[1];
 type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
 
 export interface HandlerOptions extends ConnectRouterOptions {

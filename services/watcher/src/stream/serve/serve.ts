@@ -1,4 +1,4 @@
-import { createServer as createHttp1Server, type Server as Http1Server } from "node:http";
+import { createServer as createHttp1Server, type Server as Http1Server, IncomingMessage } from "node:http";
 import { createServer as createHttp2Server, createSecureServer, type ServerHttp2Session } from "node:http2";
 import type { Server, Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
@@ -8,15 +8,22 @@ import type { Task } from "@kpng/process/task.ts";
 import type { readServerTls } from "@kpng/process/tls-files.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
+import { AcceptLimit } from "../../connection/accept-limit.ts";
 import type { ConnectionLimits } from "../../connection/connection-limits.ts";
 import { Connections } from "../../connection/connections.ts";
+import { defaultLimits, readResources } from "../../connection/default-limits.ts";
 import { standardPingMs } from "../../connection/keepalive.ts";
 import { listen } from "../../connection/listen.ts";
 import { type ListenAddress, parseListenAddress } from "../../connection/listen-address.ts";
+import { OneAtATime } from "../../connection/one-at-a-time.ts";
+import { QueryLimit } from "../../connection/query-limit.ts";
+import { Refusals } from "../../connection/refusals.ts";
 import { sniffHttp } from "../../connection/sniff-http.ts";
 import { StartLimits } from "../session/start-limits.ts";
 import { makeFastWatch } from "./fast-watch.ts";
-import { makeRequestHandler } from "./request-handler.ts";
+import { formatPeer } from "./peer.ts";
+import { isQuery, refuseQuery } from "./query.ts";
+import { makeRequestHandler, type ServerRequest, type ServerResponse } from "./request-handler.ts";
 import { makeRoutes, type RoutesOptions } from "./routes.ts";
 
 /**
@@ -60,9 +67,18 @@ const part = "stream";
 async function serve(addresses: readonly ListenAddress[], options: ServeOptions, signal: AbortSignal): Promise<void> {
   const stop = new AbortController();
   const { health, log, registry = new Registry(), maxWaiting, drainMs } = options;
-  const connections = new Connections(options, log, registry);
+  const refusals = new Refusals(log, registry);
+  const connections = new Connections(options, log, registry, refusals);
+  const defaults = defaultLimits(readResources(), options.tls !== undefined);
+  const { maxConnections, maxConnectionsPerAddress = 0, maxQueries, maxQueriesPerConnection } = options;
+  const accepts = new AcceptLimit(maxConnections || defaults.maxConnections, maxConnectionsPerAddress, refusals);
+  const queries = new QueryLimit(
+    maxQueries || defaults.maxQueries,
+    maxQueriesPerConnection || defaults.maxQueriesPerConnection,
+    refusals,
+  );
   const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, maxWaiting }) };
-  const handle = makeHandler({ ...options, ...context }, connections, stop.signal);
+  const handle = makeHandler({ ...options, ...context }, { connections, queries, refusals }, stop.signal);
   const http1 = createHttp1Server(handle);
   connections.clock.start();
   const servers: Server[] = [];
@@ -70,7 +86,8 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     const dialable: string[] = [];
     for (const address of addresses) {
       const server = makeServer(address, options, { connections, http1, handle });
-      dialable.push(await listen(server, address));
+      if (address.kind !== "unix") accepts.attach(server);
+      dialable.push(await listen(server, address, () => refusals.add("files", "")));
       servers.push(server);
     }
     log.info("listening", { addresses: dialable });
@@ -91,7 +108,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
 
 type Handler = ReturnType<typeof makeHandler>;
 
-function makeHandler(options: ServeOptions, connections: Connections, stop: AbortSignal) {
+function makeHandler(options: ServeOptions, { connections, queries, refusals }: Bounds, stop: AbortSignal) {
   const { hasLocalApi = true, hasGlobalApi = true, log } = options;
   const pingMs = options.keepalive?.intervalMs ?? standardPingMs;
   const watchFast = makeFastWatch({ ...options, hasLocalApi, hasGlobalApi, maxRequestBytes, pingMs }, stop);
@@ -103,10 +120,35 @@ function makeHandler(options: ServeOptions, connections: Connections, stop: Abor
     // With small messages and many readers, compression of each stream would cost eight times the CPU.
     acceptCompression: [],
   });
-  return (request: Parameters<typeof route>[0], response: Parameters<typeof route>[1]): void => {
+  const start = (request: ServerRequest, response: ServerResponse): void => {
     const leave = connections.began(request, response);
-    if (!watchFast(request, response, leave)) route(request, response, leave);
+    if (watchFast(request, response, leave)) return;
+    if (isQuery(request.url)) {
+      const connection = request instanceof IncomingMessage ? request.socket : request.stream.session;
+      const exit = queries.enter(connection ?? request, formatPeer(request.socket));
+      if (exit === undefined) {
+        refuseQuery(request, response);
+        return;
+      }
+      response.once("close", exit);
+    }
+    route(request, response, leave);
   };
+  const http1Calls = new OneAtATime();
+  return (request: ServerRequest, response: ServerResponse): void => {
+    if (!(request instanceof IncomingMessage)) {
+      start(request, response);
+      return;
+    }
+    const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));
+    http1Calls.add(request, response, () => start(request, response), onFlood);
+  };
+}
+
+interface Bounds {
+  readonly connections: Connections;
+  readonly queries: QueryLimit;
+  readonly refusals: Refusals;
 }
 
 interface Parts {

@@ -1,0 +1,61 @@
+import { readFileSync } from "node:fs";
+import { totalmem } from "node:os";
+import { getHeapStatistics } from "node:v8";
+
+/** Memory and open files available to a process. */
+export interface ProcessResources {
+  /** Memory, in bytes. */
+  readonly memoryBytes: number;
+  /** Number of files, including connections, that may be open at once. */
+  readonly openFiles: number;
+}
+
+/** Limits that follow from the resources of the process, unless options set them. */
+export interface DefaultLimits {
+  readonly maxConnections: number;
+  readonly maxQueries: number;
+  readonly maxQueriesPerConnection: number;
+}
+
+/** Memory that a connection with one node takes, in bytes; measured, rounded up. With TLS, it has more buffers. */
+const connectionBytes = { plain: 50 * 1_024, tls: 220 * 1_024 };
+
+/** Memory that a query takes while its client does not read, in bytes: 500 rows, and their encoding. */
+const queryBytes = 1_024 * 1_024;
+
+/** Files that connections leave to health probes, the source and state files. */
+const reservedFiles = 64;
+
+/**
+ * Returns the default limits: connections may take half of the memory, and queries an eighth. Guide "Sizing" documents
+ * the formula. Pure.
+ */
+export function defaultLimits({ memoryBytes, openFiles }: ProcessResources, isTls: boolean): DefaultLimits {
+  const byMemory = memoryBytes / 2 / (isTls ? connectionBytes.tls : connectionBytes.plain);
+  const byFiles = openFiles - Math.min(reservedFiles, openFiles / 2);
+  const maxQueries = Math.min(1_000, Math.max(16, Math.floor(memoryBytes / 8 / queryBytes)));
+  return {
+    maxConnections: Math.max(1, Math.floor(Math.min(byMemory, byFiles))),
+    maxQueries,
+    maxQueriesPerConnection: Math.min(32, maxQueries),
+  };
+}
+
+/** Reads the resources of this process: the smallest of the heap limit, the cgroup's limit and the machine's memory. */
+export function readResources(): ProcessResources {
+  // 0 or a huge number if there is no limit.
+  const constrained = process.constrainedMemory() || Number.POSITIVE_INFINITY;
+  const memoryBytes = Math.min(getHeapStatistics().heap_size_limit, constrained, totalmem());
+  return { memoryBytes, openFiles: readOpenFiles() };
+}
+
+/** Node.js raises the soft limit to the hard limit when it starts. */
+function readOpenFiles(): number {
+  try {
+    const [, soft = ""] = /^Max open files\s+(\S+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
+    return /^\d+$/.test(soft) ? Number(soft) : Number.POSITIVE_INFINITY;
+  } catch {
+    // Not Linux.
+    return Number.POSITIVE_INFINITY;
+  }
+}

@@ -1,0 +1,191 @@
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { connect, type Socket } from "node:net";
+import { createClient } from "@connectrpc/connect";
+import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { Registry } from "prom-client";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { inspection } from "../inspect/inspection.ts";
+import { Store } from "../store/store.ts";
+import type { ServeOptions } from "../stream/serve/serve.ts";
+import { proxyNamesOf } from "../stream/session/requests.ts";
+import { Subscribers } from "../stream/session/subscribers.ts";
+import { endpoint, node, service, slice } from "../testing/build.ts";
+import { serveStore, type TestServer } from "../testing/serve-store.ts";
+import { defaultLimits } from "./default-limits.ts";
+
+let store: Store;
+let server: TestServer;
+let sockets: Socket[];
+
+beforeEach(() => {
+  store = new Store();
+  sockets = [];
+  const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
+  store.replace({
+    services: names.map((name) => service({ name })),
+    slices: names.map((name) =>
+      slice(
+        Array.from({ length: 5 }, (_, pod) => endpoint(`10.1.0.${pod}`)),
+        { name: `${name}-a`, serviceName: name },
+      ),
+    ),
+    nodes: [node("n1")],
+  });
+});
+
+afterEach(async () => {
+  for (const socket of sockets) socket.destroy();
+  await server.stop();
+});
+
+async function serve(options: Partial<ServeOptions>): Promise<void> {
+  const subscribers = new Subscribers(new Registry());
+  const proxyNames = proxyNamesOf([]);
+  const moreServices = [inspection({ store, subscribers, proxyNames })];
+  server = await serveStore(store, { subscribers, proxyNames, moreServices, drainMs: 0, ...options });
+}
+
+async function open(): Promise<Socket> {
+  const [host, port] = server.address.split(":");
+  const socket = connect(Number(port), host);
+  socket.on("error", () => undefined);
+  sockets.push(socket);
+  await once(socket, "connect");
+  return socket;
+}
+
+async function refused(reason: string): Promise<number> {
+  const values = (await server.metrics.getSingleMetric("kpng_refused_total")?.get())?.values ?? [];
+  return values.find(({ labels }) => labels.reason === reason)?.value ?? 0;
+}
+
+function post(method: string, body = "{}"): string {
+  const lines = [`POST /kpng.inspect.v1.InspectService/${method} HTTP/1.1`, "host: kpng"];
+  const headers = ["content-type: application/json", `content-length: ${body.length}`];
+  return `${[...lines, ...headers].join("\r\n")}\r\n\r\n${body}`;
+}
+
+test("requests on an HTTP/1.1 connection are answered one after the other, in order", async () => {
+  await serve({ maxQueries: 1 });
+  const socket = await open();
+  let text = "";
+  socket.setEncoding("utf8").on("data", (chunk: string) => {
+    text += chunk;
+  });
+  socket.write(Array.from({ length: 500 }, (_, index) => post("ListServices", `{"name":"s${index % 300}"}`)).join(""));
+  const names = () => [...text.matchAll(/"name":"s(\d+)"/g)].map(([, name]) => Number(name));
+  await expect.poll(() => names().length, { timeout: 20_000 }).toBe(500);
+  expect(names()).toEqual(Array.from({ length: 500 }, (_, index) => index % 300));
+  // More than one query at a time would have been refused.
+  expect(await refused("queries")).toBe(0);
+});
+
+test("an HTTP/1.1 connection that sends requests endlessly without reading is not read, or ended", async () => {
+  await serve({});
+  const socket = await open();
+  socket.pause();
+  // Without headers a request is so short that a thousand fit into one read.
+  socket.write("GET / HTTP/1.1\r\nhost:a\r\n\r\n".repeat(200_000));
+  await expect.poll(() => socket.destroyed || socket.writableLength > 0).toBe(true);
+  const { services } = await createClient(InspectService, dial({ api: server.address })).listServices({ pageSize: 1 });
+  expect(services.length).toBe(1);
+});
+
+test("queries beyond the limits fail with RESOURCE_EXHAUSTED, and ended ones make room", async () => {
+  await serve({ maxQueries: 3, maxQueriesPerConnection: 2 });
+  const client = createClient(InspectService, dial({ api: server.address }));
+  const stop = new AbortController();
+  const watches = Array.from({ length: 2 }, () =>
+    client.watchServices({}, { signal: stop.signal })[Symbol.asyncIterator](),
+  );
+  await Promise.all(watches.map((watch) => watch.next()));
+  await expect(client.getStatus({})).rejects.toThrow("resource_exhausted");
+  expect(await refused("connection-queries")).toBe(1);
+  const socket = await open();
+  const text = once(socket.setEncoding("utf8"), "data");
+  socket.write(post("GetStatus"));
+  expect(String(await text)).toContain("200 OK");
+  stop.abort();
+  await Promise.allSettled(watches.map((watch) => watch.next()));
+  await expect
+    .poll(() =>
+      client.getStatus({}).then(
+        ({ isSynced }) => isSynced,
+        () => false,
+      ),
+    )
+    .toBe(true);
+});
+
+test("connections beyond the limits are closed, in all and of one address", async () => {
+  await serve({ maxConnections: 20, maxConnectionsPerAddress: 5 });
+  await Promise.all(Array.from({ length: 15 }, open));
+  const isClosed = () => sockets.filter((socket) => socket.destroyed || socket.readableEnded).length;
+  for (const socket of sockets) socket.resume();
+  await expect.poll(isClosed).toBe(10);
+  expect(await refused("address")).toBe(10);
+  for (const socket of sockets.splice(0)) socket.destroy();
+  await expect.poll(async () => !(await open()).resume().readableEnded).toBe(true);
+});
+
+test("connections beyond the limit in all are closed", async () => {
+  await serve({ maxConnections: 5 });
+  await Promise.all(Array.from({ length: 15 }, open));
+  for (const socket of sockets) socket.resume();
+  await expect.poll(() => refused("connections")).toBe(10);
+});
+
+test("a call whose client does not read ends, and calls of other clients do not", async () => {
+  const rows = Array.from({ length: 20_000 }, (_, index) => service({ name: `large-${index}` }));
+  store.replace({ services: rows, slices: [], nodes: [] });
+  await serve({ writeTimeoutMs: 200 });
+  const good = createClient(InspectService, dial({ api: server.address }));
+  const watch = good.watchNodes({})[Symbol.asyncIterator]();
+  await watch.next();
+  const stopped = createClient(InspectService, dial({ api: server.address }));
+  const unread = stopped.watchServices({})[Symbol.asyncIterator]();
+  await unread.next();
+  await expect.poll(() => refused("unread"), { timeout: 10_000 }).toBe(1);
+  store.apply([{ kind: "put-node", node: node("n9") }]);
+  const { value } = await watch.next();
+  expect(value?.nodes.map(({ name }: { name: string }) => name)).toContain("n9");
+});
+
+test("a watch sends at most 500 rows in a message, makes them on demand, and marks the end of the initial state", async () => {
+  await serve({});
+  const sizes: number[] = [];
+  const client = createClient(InspectService, dial({ api: server.address }));
+  let isStarted = false;
+  for await (const { endpoints, deleted, isComplete } of client.watchEndpoints({})) {
+    if (isStarted) {
+      expect([endpoints.length, deleted.length, isComplete]).toEqual([0, 5, true]);
+      break;
+    }
+    sizes.push(endpoints.length);
+    isStarted = isComplete;
+    if (isComplete) store.apply([{ kind: "delete-slice", key: "ns/s7/s7-a" }]);
+  }
+  expect(sizes.reduce((all, one) => all + one)).toBe(1_500);
+  expect(Math.max(...sizes)).toBe(500);
+});
+
+test("the default limits are those of the formula in the guide", async () => {
+  await serve({});
+  const guide = readFileSync("docs/guides/sizing.md", "utf8");
+  const cell = (option: string): string | undefined =>
+    guide
+      .split("\n")
+      .find((line) => line.startsWith(`| \`${option}\``))
+      ?.split("|")
+      .at(-2)
+      ?.trim();
+  const resources = { memoryBytes: 512 * 1_024 * 1_024, openFiles: 1_048_576 };
+  const [plain, tls] = [defaultLimits(resources, false), defaultLimits(resources, true)];
+  expect(cell("--max-connections")).toBe(`${plain.maxConnections}; with TLS ${tls.maxConnections}`);
+  expect(cell("--max-queries")).toBe(String(plain.maxQueries));
+  expect(cell("--max-queries-per-connection")).toBe(String(plain.maxQueriesPerConnection));
+  expect(defaultLimits({ ...resources, openFiles: 1_024 }, false).maxConnections).toBe(960);
+  expect(defaultLimits({ ...resources, openFiles: 100 }, false).maxConnections).toBe(50);
+});

@@ -1,0 +1,55 @@
+import type { IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
+
+/** Requests of one connection that may wait, which is more than browsers and proxies ever send ahead. */
+const maxWaiting = 1_000;
+
+/**
+ * Starts the calls of an HTTP/1.1 connection one after the other. Node.js itself starts all pipelined requests at once.
+ *
+ * While a request waits, the socket is not read. `onFlood` is called for a connection with more requests than may wait.
+ *
+ * *Bound:* 1 000 requests per connection; usually those in the 64 KiB that were read with the current one.
+ */
+export class OneAtATime {
+  readonly #waiting = new WeakMap<Socket, (() => void)[]>();
+
+  /** Runs `start` now or when the previous call of the connection has ended. */
+  add(
+    { socket }: IncomingMessage,
+    response: { once(event: "close", listener: () => void): unknown },
+    start: () => void,
+    onFlood: () => void,
+  ): void {
+    if (socket.destroyed) return;
+    const run = (): void => {
+      start();
+      // After the listeners of the call, so that it no longer counts when the next one starts.
+      response.once("close", () => this.#next(socket));
+    };
+    const waiting = this.#waiting.get(socket);
+    if (waiting === undefined) {
+      this.#waiting.set(socket, []);
+      run();
+    } else if (waiting.length < maxWaiting) {
+      waiting.push(run);
+      socket.pause();
+    } else {
+      waiting.length = 0;
+      onFlood();
+      socket.destroy();
+    }
+  }
+
+  #next(socket: Socket): void {
+    const waiting = this.#waiting.get(socket);
+    const next = waiting?.shift();
+    if (next === undefined || socket.destroyed) {
+      this.#waiting.delete(socket);
+      return;
+    }
+    // The rest of the last request may not have been read yet.
+    if (waiting?.length === 0) socket.resume();
+    next();
+  }
+}

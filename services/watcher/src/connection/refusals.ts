@@ -1,0 +1,43 @@
+import type { Log } from "@kpng/process/log.ts";
+import { RepeatLimit } from "@kpng/process/repeat-limit.ts";
+import { Counter, type Registry } from "prom-client";
+
+/** Why a connection or a call was refused or ended; values of the label `reason` of kpng_refused_total. */
+export type RefusalReason = keyof typeof messages;
+
+/** Log messages by reason. */
+const messages = {
+  connections: "connection refused: the watcher has as many as it may (--max-connections)",
+  address: "connection refused: its address has as many as it may (--max-connections-per-address)",
+  files: "connection refused: too many open files (ulimit -n)",
+  queries: "query refused: the watcher answers as many as it may (--max-queries)",
+  "connection-queries": "query refused: its connection has as many as it may (--max-queries-per-connection)",
+  pipelined: "connection ended: it sent too many requests without waiting for responses",
+  unread: "call ended: the client has not read for too long (--write-timeout)",
+} as const;
+
+/** Counts what the limits refuse, and logs one line a minute for each reason. */
+export class Refusals {
+  readonly #log: Log;
+  readonly #counter: Counter<"reason">;
+  readonly #repeats = new RepeatLimit({ burst: 1 });
+
+  constructor(log: Log, registry: Registry) {
+    this.#log = log;
+    this.#counter = new Counter({
+      name: "kpng_refused_total",
+      help: "Connections and calls that were refused or ended because of a limit, by limit",
+      labelNames: ["reason"],
+      registers: [registry],
+    });
+    for (const reason of Object.keys(messages)) this.#counter.inc({ reason }, 0);
+  }
+
+  /** `peer` is the address of the client; "" if unknown. */
+  add(reason: RefusalReason, peer: string): void {
+    this.#counter.inc({ reason });
+    this.#repeats.add(reason, (heldBack) =>
+      this.#log.info(messages[reason], heldBack === 0 ? { peer } : { peer, repeated: heldBack }),
+    );
+  }
+}

@@ -1,0 +1,26 @@
+import { Code } from "@connectrpc/connect";
+import type { ServerRequest, ServerResponse } from "./request-handler.ts";
+
+/** False for the calls of nodes and relays, and for health: they are not counted as queries. */
+export function isQuery(url: string | undefined): boolean {
+  return !/^\/(localv1\.Sets|globalv1\.Sets|grpc\.health\.v1\.Health)\//.test(url ?? "");
+}
+
+/** Answers a call with RESOURCE_EXHAUSTED, without reading its request. */
+export function refuseQuery(request: ServerRequest, response: ServerResponse): void {
+  const message = "too many queries in progress; retry later";
+  const type = request.headers["content-type"] ?? "";
+  if (type.startsWith("application/grpc")) {
+    response.setHeader("content-type", type);
+    response.setHeader("grpc-status", String(Code.ResourceExhausted));
+    response.setHeader("grpc-message", encodeURI(message));
+    response.writeHead(200);
+    response.end();
+  } else {
+    response.setHeader("content-type", "application/json");
+    response.writeHead(429);
+    response.end(JSON.stringify({ code: "resource_exhausted", message }));
+  }
+  // Discards the request; otherwise, an HTTP/1.1 connection could not take another one.
+  request.resume();
+}
