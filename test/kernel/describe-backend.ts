@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { checkRules } from "../conformance/check-rules.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 import { scenarios, settingsKey } from "../scenario/scenarios.ts";
 import { updates } from "../scenario/updates.ts";
@@ -17,7 +16,7 @@ import { checkUpdate } from "./updates.ts";
  *
  * If the machine cannot run them, the tests are skipped with the reason; under CI=true they fail.
  */
-export function describeBackend({ name, whyNot, variant, start }: BackendUnderTest): void {
+export function describeBackend({ name, whyNot, variant, start, rules }: BackendUnderTest): void {
   describePackets(`scenarios, with packets: ${name}`, () => {
     if (whyNot !== undefined) {
       test.skipIf(process.env.CI !== "true")(
@@ -57,15 +56,15 @@ export function describeBackend({ name, whyNot, variant, start }: BackendUnderTe
     }
 
     /**
-     * Fails with all unexpected results. The tracer must find the same results in the rules as the packets;
-     * test/conformance relies on that.
+     * Fails if packets, or the tracer where there is one, have unexpected results. The tracer must agree with the
+     * packets, because test/conformance relies on it alone.
      */
     async function judge(wrong: readonly string[], scenario: Scenario): Promise<void> {
-      const rules = await world.rules();
-      const traced = checkRules(rules, scenario).map((line) => `tracer: ${line}`);
+      const traced = (await rules?.trace?.(world, scenario, backend.proxy)) ?? [];
       if (wrong.length + traced.length === 0) return;
-      const named = `${rules.v4}${rules.v6}`.split("\n").filter((line) => line.includes("default/web"));
-      expect.fail([...wrong, ...traced, ...named, backend.log()].join("\n"));
+      const shown = (await rules?.show(world)) ?? "";
+      const named = shown.split("\n").filter((line) => line.includes("default/web"));
+      expect.fail([...wrong, ...traced.map((line) => `tracer: ${line}`), ...named, backend.log()].join("\n"));
     }
 
     for (const scenario of scenarios) {
@@ -75,7 +74,7 @@ export function describeBackend({ name, whyNot, variant, start }: BackendUnderTe
       test(`${scenario.name}${note}`, async () => {
         if (whyNoPackets !== undefined && process.env.CI === "true") expect.fail(whyNoPackets);
         await bringTo(scenario);
-        await judge(await checkPackets(world, scenario), scenario);
+        await judge(await checkPackets(world, scenario, backend.proxy), scenario);
       });
     }
 

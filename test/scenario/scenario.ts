@@ -1,6 +1,7 @@
 import type { State } from "./manifest.ts";
 import type { Frontend, Packet, Sender } from "./packet.ts";
 import type { HostName, Protocol } from "./places.ts";
+import type { ProxyName } from "./proxy-name.ts";
 
 /** Configuration of the proxy, named after its options. Absent options have kube-proxy's default. */
 export interface Settings {
@@ -48,7 +49,7 @@ export interface Flow {
   /** Expected endpoint after the change: the same as before, one of these, or none. */
   readonly becomes: "goes on" | { readonly movesTo: readonly HostName[] } | "gets no answer";
   /** Backends with a different result that is known to be wrong, with the reason. */
-  readonly knownWrong?: Readonly<Record<string, string>> | undefined;
+  readonly knownWrong?: Readonly<Partial<Record<ProxyName, string>>> | undefined;
 }
 
 /** Change of the cluster during traffic. */

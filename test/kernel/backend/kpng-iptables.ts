@@ -9,6 +9,7 @@ import { nodes, together } from "../../scenario/build.ts";
 import type { State } from "../../scenario/manifest.ts";
 import type { Settings } from "../../scenario/scenario.ts";
 import type { RunningBackend } from "../backends.ts";
+import { flushNat } from "../iptables-rules.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { proxyOptions } from "./kube-proxy.ts";
 import { Marker } from "./marker.ts";
@@ -104,7 +105,8 @@ export async function kpngIptables(world: TwoNodes, instance: InstanceOptions = 
     ]);
 
   return {
-    name: "kpng-iptables",
+    proxy: "iptables",
+    loseRules: () => flushNat(world),
     start: async (settings, state) => {
       present = settings;
       await backend.stop();
