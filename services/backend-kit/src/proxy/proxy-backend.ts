@@ -4,6 +4,7 @@ import type { Task } from "@kpng/process/task.ts";
 import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
 import { conntrackOptions } from "../conntrack/conntrack-settings.ts";
 import { readStateOptions, stateOptions } from "../disk/state-folder.ts";
+import { nodePortAddressesOption } from "../node-addresses/node-port-addresses.ts";
 import { SyncRequests } from "../sync/sync-requests.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
@@ -38,7 +39,14 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
   const { proxyMode, alternatives = [] } = spec;
   const printing = [...alternatives.map((one) => `--${one.name}`), "--diff"].join(" and ");
   return [
-    ...planOptions,
+    ...planOptions.map((option) =>
+      option === nodePortAddressesOption && spec.defaultNodePortAddresses !== undefined
+        ? {
+            ...option,
+            description: option.description.replace("default: all", "default: primary; 0.0.0.0/0,::/0: all"),
+          }
+        : option,
+    ),
     ...spec.options,
     ...paceOptions(proxyMode),
     {
@@ -79,7 +87,10 @@ function makeTask<Change extends RuleChange>(
 ): Task {
   const { name, proxyMode, alternatives = [] } = spec;
   const proxy: ServiceProxy<Change> = spec.makeProxy(options, context.serviceProxyName);
-  const settings = readProxySettings(options, proxy.wantsLoopbackNodePorts);
+  const { defaultNodePortAddresses } = spec;
+  const standard = defaultNodePortAddresses === undefined ? [] : [defaultNodePortAddresses];
+  const withDefault = { ...options, nodeportAddresses: options.nodeportAddresses ?? standard };
+  const settings = readProxySettings(withDefault, proxy.wantsLoopbackNodePorts);
   const selected = selectedRuns(spec, options);
   if (selected.length > 1) {
     const flags = ["--dry-run", "--cleanup", "--diff", ...alternatives.map((one) => `--${one.name}`)];

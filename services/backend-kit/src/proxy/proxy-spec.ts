@@ -18,6 +18,8 @@ export interface ProxySpec<Change extends RuleChange = RuleChange> {
   readonly examples: string;
   /** Options of this backend alone. */
   readonly options: readonly OptionSpec[];
+  /** The node-port addresses without `--nodeport-addresses`, as in kube-proxy's mode. Default: all. */
+  readonly defaultNodePortAddresses?: "primary" | undefined;
   /** Other ways to run it, each selected by an option. */
   readonly alternatives?: readonly ProxyAlternative[] | undefined;
   /** Reads the backend's own options. Errors: BAD_OPTION. */
