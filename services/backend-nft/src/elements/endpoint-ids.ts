@@ -1,0 +1,56 @@
+import { createHash } from "node:crypto";
+import { type ElementBytes, numberBytes } from "../layout/element-keys.ts";
+import { firstEndpointId } from "../layout/packed-set.ts";
+import type { ElementTable } from "./element-table.ts";
+
+interface HeldId {
+  readonly id: number;
+  /** Calls of `add` without a `release`: a Service is put again before its previous elements are released. */
+  owners: number;
+}
+
+/**
+ * Ids of the endpoints of sets with affinity, by which clients are remembered.
+ *
+ * An id is derived from the set and the endpoint, so a restart gives the same ids and clients stay where they were.
+ * Where two of them agree in 31 bits, the later one gets the next free id.
+ */
+export class EndpointIds {
+  readonly #table: ElementTable;
+  readonly #held = new Map<string, HeldId>();
+  readonly #taken = new Set<number>();
+
+  constructor(table: ElementTable) {
+    this.#table = table;
+  }
+
+  /** Returns the id of an endpoint of a set, as the bytes of an element. Each call needs a {@link release}. */
+  add(set: string, endpoint: ElementBytes): ElementBytes {
+    const name = `${set} ${endpoint}`;
+    const held = this.#held.get(name) ?? { id: this.#newId(name), owners: 0 };
+    this.#held.set(name, held);
+    held.owners += 1;
+    const bytes = numberBytes(held.id);
+    this.#table.put("sticky_endpoints", bytes, endpoint);
+    return bytes;
+  }
+
+  release(set: string, endpoint: ElementBytes): void {
+    const name = `${set} ${endpoint}`;
+    const held = this.#held.get(name);
+    if (held === undefined) return;
+    held.owners -= 1;
+    if (held.owners > 0) return;
+    this.#held.delete(name);
+    this.#taken.delete(held.id);
+    this.#table.delete("sticky_endpoints", numberBytes(held.id));
+  }
+
+  #newId(name: string): number {
+    const digest = createHash("sha256").update(name, "latin1").digest().readUInt32BE(0);
+    let id = firstEndpointId + (digest % firstEndpointId);
+    while (this.#taken.has(id)) id = firstEndpointId + ((id + 1) % firstEndpointId);
+    this.#taken.add(id);
+    return id;
+  }
+}

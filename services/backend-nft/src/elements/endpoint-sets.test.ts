@@ -1,0 +1,81 @@
+import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { expect, test } from "vitest";
+import { numberBytes, readNumber } from "../layout/element-keys.ts";
+import { maxEndpoints, unpackSet } from "../layout/packed-set.ts";
+import { ElementTable } from "./element-table.ts";
+import { EndpointSets } from "./endpoint-sets.ts";
+
+/** Endpoints of each set in the table by id. Fails if the slots of a set have a hole. */
+function slotsOf(table: ElementTable): ReadonlyMap<number, readonly string[]> {
+  const found = new Map<number, string[]>();
+  for (const [key, endpoint] of table.elements("slots")) {
+    const { id } = unpackSet(readNumber(key));
+    const slots = found.get(id) ?? [];
+    slots[readNumber(key, 4)] = endpoint;
+    found.set(id, slots);
+  }
+  for (const slots of found.values()) expect(Object.keys(slots)).toHaveLength(slots.length);
+  return found;
+}
+
+function changedSlots(table: ElementTable): number {
+  const keys = new Set<string>();
+  for (const { elements } of table.changes()) for (const { key } of elements) keys.add(key.toString());
+  return keys.size;
+}
+
+test("over random histories, slots have no holes, hold the wanted endpoints, and change as little as possible", () => {
+  const first = Number(process.env.KPNG_NFT_SEED ?? Math.floor(Math.random() * 2 ** 31));
+  for (let seed = first; seed < first + 50; seed++) {
+    const random = makeRandom(seed);
+    const below = makeRandomBelow(random);
+    const table = new ElementTable();
+    const sets = new EndpointSets(table);
+    const wanted = new Map<string, readonly string[]>();
+    for (let step = 0; step < 60; step++) {
+      const name = `set ${below(4)}`;
+      const before = wanted.get(name) ?? [];
+      const after = Array.from({ length: 12 }, (_, at) => numberBytes(at)).filter(() => random() < 0.5);
+      table.committed();
+      if (after.length === 0 || random() < 0.1) {
+        sets.delete(name);
+        wanted.delete(name);
+        continue;
+      }
+      wanted.set(name, after);
+      const { id, count } = sets.put(name, "slots", after);
+      const message = `KPNG_NFT_SEED=${seed}, step ${step}`;
+      expect(count, message).toBe(after.length);
+      const slots = slotsOf(table);
+      expect([...(slots.get(id) ?? [])].sort(), message).toEqual([...after].sort());
+      expect(slots.size, message).toBe(wanted.size);
+      const added = after.filter((endpoint) => !before.includes(endpoint)).length;
+      const removed = before.filter((endpoint) => !after.includes(endpoint)).length;
+      // A removal without a newcomer deletes the last slot, and moves its endpoint into the hole.
+      expect(changedSlots(table), message).toBeLessThanOrEqual(Math.max(added, removed) + Math.max(0, removed - added));
+    }
+  }
+});
+
+test("an id of a deleted set is not given to the next set", () => {
+  const sets = new EndpointSets(new ElementTable());
+  const first = sets.put("a", "slots", [numberBytes(1)]).id;
+  sets.delete("a");
+  expect(sets.put("b", "slots", [numberBytes(1)]).id).not.toBe(first);
+});
+
+test("an adopted set keeps its id and slots", () => {
+  const table = new ElementTable();
+  const sets = new EndpointSets(table);
+  sets.adopt("a", "slots", 7, [numberBytes(2), numberBytes(1)]);
+  table.committed();
+  expect(sets.put("a", "slots", [numberBytes(1), numberBytes(2)])).toEqual({ id: 7, count: 2 });
+  expect(table.changes()).toEqual([]);
+  expect(sets.put("b", "slots", [numberBytes(1)]).id).toBe(8);
+});
+
+test("endpoints beyond the largest count are left out", () => {
+  const sets = new EndpointSets(new ElementTable());
+  const many = Array.from({ length: maxEndpoints + 10 }, (_, at) => numberBytes(at));
+  expect(sets.put("a", "slots", many).count).toBe(maxEndpoints);
+});

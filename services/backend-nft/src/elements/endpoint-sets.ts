@@ -1,0 +1,119 @@
+import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
+import { addressBytes, type ElementBytes, numberBytes, portBytes } from "../layout/element-keys.ts";
+import { maxEndpoints, maxSetId } from "../layout/packed-set.ts";
+import type { ElementTable } from "./element-table.ts";
+
+/** Bits of the count below the id; see `render/packed-set.ts`. */
+const idFactor = maxEndpoints + 1;
+
+/** Where the slots of a set are: "sticky_slots" holds ids of endpoints, for sets with affinity. */
+export type SlotMap = "slots" | "sticky_slots";
+
+/** One endpoint set as the kernel has it. */
+interface HeldSet {
+  readonly id: number;
+  readonly map: SlotMap;
+  /** The value of each slot's element; without holes. */
+  readonly slots: ElementBytes[];
+}
+
+/**
+ * Numbers the endpoint sets of a table and keeps the endpoints of each in slots 0 to count − 1.
+ *
+ * An endpoint keeps its slot while it can, so that one that comes or goes changes one or two elements. An id that is no
+ * longer used is given out again only after all others, so a packet on its way cannot meet another Service's endpoints.
+ */
+export class EndpointSets {
+  readonly #table: ElementTable;
+  readonly #sets = new Map<string, HeldSet>();
+  readonly #freeIds: number[] = [];
+  #lastId = 0;
+
+  constructor(table: ElementTable) {
+    this.#table = table;
+  }
+
+  /**
+   * Gives the set called `name` these endpoints, of which there is at least one, and returns its id and how many of
+   * them are balanced over: at most {@link maxEndpoints}. `endpoints` are values of slots, no two of them equal.
+   *
+   * Errors: RangeError if all ids are in use.
+   */
+  put(name: string, map: SlotMap, endpoints: readonly ElementBytes[]): { readonly id: number; readonly count: number } {
+    const known = this.#sets.get(name);
+    if (known !== undefined && known.map !== map) this.delete(name);
+    const held = this.#sets.get(name) ?? { id: this.#nextId(), map, slots: [] };
+    this.#sets.set(name, held);
+    const wanted = new Set(endpoints.slice(0, maxEndpoints));
+    const { slots } = held;
+    const present = new Set(slots);
+    const added = [...wanted].filter((endpoint) => !present.has(endpoint));
+    for (let at = slots.length - 1; at >= 0; at--) {
+      if (wanted.has(slots[at] ?? "")) continue;
+      const newcomer = added.pop();
+      if (newcomer !== undefined) this.#setSlot(held, at, newcomer);
+      else {
+        // The last endpoint moves into the hole; all slots behind it are wanted already.
+        const last = slots.at(-1) ?? "";
+        this.#truncate(held);
+        if (at < slots.length) this.#setSlot(held, at, last);
+      }
+    }
+    for (const endpoint of added) this.#setSlot(held, slots.length, endpoint);
+    return { id: held.id, count: slots.length };
+  }
+
+  delete(name: string): void {
+    const held = this.#sets.get(name);
+    if (held === undefined) return;
+    while (held.slots.length > 0) this.#truncate(held);
+    this.#sets.delete(name);
+    this.#freeIds.push(held.id);
+  }
+
+  has(name: string): boolean {
+    return this.#sets.has(name);
+  }
+
+  /** Takes over a set of an earlier run, with the endpoints that it has in the kernel. */
+  adopt(name: string, map: SlotMap, id: number, slots: readonly ElementBytes[]): void {
+    const held: HeldSet = { id, map, slots: [] };
+    this.#sets.set(name, held);
+    this.#lastId = Math.max(this.#lastId, id);
+    for (const [at, endpoint] of slots.entries()) this.#setSlot(held, at, endpoint);
+  }
+
+  #setSlot({ id, map, slots }: HeldSet, at: number, endpoint: ElementBytes): void {
+    slots[at] = endpoint;
+    this.#table.put(map, slotKey(id, at), endpoint);
+  }
+
+  #truncate({ id, map, slots }: HeldSet): void {
+    slots.pop();
+    this.#table.delete(map, slotKey(id, slots.length));
+  }
+
+  #nextId(): number {
+    if (this.#lastId < maxSetId) {
+      this.#lastId += 1;
+      return this.#lastId;
+    }
+    const id = this.#freeIds.shift();
+    if (id === undefined) throw new RangeError(`all ${maxSetId} ids of endpoint sets are in use`);
+    return id;
+  }
+}
+
+/** The value of a slot's element. */
+export function endpointBytes({ address, port }: EndpointAddress): ElementBytes {
+  return addressBytes(address) + portBytes(port);
+}
+
+function slotKey(id: number, slot: number): ElementBytes {
+  return setIdBytes(id) + numberBytes(slot);
+}
+
+/** The id of a set as the key of an element: the packed value without kind and count. */
+export function setIdBytes(id: number): ElementBytes {
+  return numberBytes(id * idFactor);
+}

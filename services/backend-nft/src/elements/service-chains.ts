@@ -1,0 +1,120 @@
+import type { TableId } from "../netlink/element-batch.ts";
+import { type ServiceChain, serviceChainPattern } from "../render/service-chains.ts";
+import { ipOf } from "../render/skeleton.ts";
+
+interface HeldChain {
+  chain: ServiceChain;
+  /** How many Services need it. */
+  owners: number;
+}
+
+/** The chains that single Services need, for affinity and source ranges, and which of them the kernel has. */
+export class ServiceChains {
+  readonly #table: TableId;
+  readonly #wanted = new Map<string, HeldChain>();
+  /** By name, as they were last installed. */
+  readonly #installed = new Map<string, ServiceChain>();
+  readonly #changed = new Set<string>();
+
+  constructor(table: TableId) {
+    this.#table = table;
+  }
+
+  get names(): ReadonlySet<string> {
+    return new Set(this.#wanted.keys());
+  }
+
+  /** Names of the sets of wanted chains. */
+  get setNames(): ReadonlySet<string> {
+    return new Set([...this.#wanted.values()].flatMap(({ chain }) => chain.set?.name ?? []));
+  }
+
+  add(chain: ServiceChain): void {
+    const held = this.#wanted.get(chain.name);
+    if (held === undefined) this.#wanted.set(chain.name, { chain, owners: 1 });
+    else {
+      held.chain = chain;
+      held.owners += 1;
+    }
+    this.#changed.add(chain.name);
+  }
+
+  release(name: string): void {
+    const held = this.#wanted.get(name);
+    if (held === undefined) return;
+    held.owners -= 1;
+    if (held.owners === 0) this.#wanted.delete(name);
+    this.#changed.add(name);
+  }
+
+  /** Commands that must be applied before elements lead to the chains; "" for none. */
+  additions(): string {
+    const chains = [...this.#changed].flatMap((name) => {
+      const chain = this.#wanted.get(name)?.chain;
+      return chain === undefined || isSameChain(chain, this.#installed.get(name)) ? [] : [chain];
+    });
+    const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
+    return [
+      ...chains.flatMap(({ set }) => (set === undefined ? [] : [addSet(at, set.declaration)])),
+      ...chains.flatMap(({ name, rules }) => [
+        `add chain ${at} ${name}`,
+        `flush chain ${at} ${name}`,
+        ...rules.map((rule) => `add rule ${at} ${name} ${rule}`),
+      ]),
+    ]
+      .map((line) => `${line}\n`)
+      .join("");
+  }
+
+  /** Commands that may be applied once no element leads to chains that are no longer wanted; "" for none. */
+  removals(): string {
+    const gone = [...this.#changed].flatMap((name) =>
+      this.#wanted.has(name) ? [] : (this.#installed.get(name) ?? []),
+    );
+    const sets = this.setNames;
+    const unused = gone.flatMap(({ set }) => (set === undefined || sets.has(set.name) ? [] : [set]));
+    return this.#remove(
+      gone.map(({ name }) => name),
+      unused.map(({ name, declaration }) => ({ name, kind: declaration.startsWith("map ") ? "map" : "set" })),
+    );
+  }
+
+  /** Commands that remove chains and sets of an earlier run that no Service needs. */
+  removalsOf(chains: readonly string[], sets: readonly { readonly kind: string; readonly name: string }[]): string {
+    const [names, setNames] = [this.names, this.setNames];
+    return this.#remove(
+      chains.filter((name) => serviceChainPattern.test(name) && !names.has(name)),
+      sets.filter(({ name }) => !setNames.has(name)),
+    );
+  }
+
+  /** Declares that additions and removals have been applied. */
+  committed(): void {
+    for (const name of this.#changed) {
+      const chain = this.#wanted.get(name)?.chain;
+      if (chain === undefined) this.#installed.delete(name);
+      else this.#installed.set(name, chain);
+    }
+    this.#changed.clear();
+  }
+
+  #remove(chains: readonly string[], sets: readonly { readonly kind: string; readonly name: string }[]): string {
+    const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
+    const lines = [
+      ...chains.map((name) => `flush chain ${at} ${name}`),
+      ...chains.map((name) => `delete chain ${at} ${name}`),
+      ...[...new Map(sets.map((set) => [set.name, set])).values()].map(
+        ({ kind, name }) => `delete ${kind} ${at} ${name}`,
+      ),
+    ];
+    return lines.map((line) => `${line}\n`).join("");
+  }
+}
+
+function addSet(at: string, declaration: string): string {
+  return `add ${declaration.replace(/^(map|set) /, `$1 ${at} `)}`;
+}
+
+function isSameChain(a: ServiceChain, b: ServiceChain | undefined): boolean {
+  return b !== undefined && a.set?.declaration === b.set?.declaration && a.rules.join("\n") === b.rules.join("\n");
+}

@@ -1,0 +1,45 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { Protocol } from "@kpng/model/service.ts";
+import ipaddr from "ipaddr.js";
+
+/**
+ * Bytes of a key or value of an element as the kernel has them, one character for each byte (latin1).
+ *
+ * A text rather than a buffer: it is a key of maps, compares by content and takes a byte for each character.
+ */
+export type ElementBytes = string;
+
+/** The data of an element: bytes, the name of a chain, or "" in a set; see `dataOf` in `set-names.ts`. */
+export type ElementValue = ElementBytes;
+
+const protocolNumber: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
+
+/** An address in network byte order. `address` is canonical. */
+export function addressBytes(address: string): ElementBytes {
+  return String.fromCharCode(...ipaddr.parse(address).toByteArray());
+}
+
+/** Fields of a key that are shorter than 4 bytes are padded to 4. */
+export function portBytes(port: number): ElementBytes {
+  return String.fromCharCode(port >> 8, port & 0xff, 0, 0);
+}
+
+export function protocolBytes(protocol: Protocol): ElementBytes {
+  return String.fromCharCode(protocolNumber[protocol], 0, 0, 0);
+}
+
+/** A number in host byte order, as `meta priority` and `numgen` have it. */
+export function numberBytes(value: number): ElementBytes {
+  return String.fromCharCode(value & 0xff, (value >>> 8) & 0xff, (value >>> 16) & 0xff, value >>> 24);
+}
+
+/** The inverse of {@link numberBytes}, of the 4 bytes at `at`. */
+export function readNumber(bytes: ElementBytes, at = 0): number {
+  const byte = (index: number): number => bytes.charCodeAt(at + index);
+  return byte(0) + byte(1) * 2 ** 8 + byte(2) * 2 ** 16 + byte(3) * 2 ** 24;
+}
+
+/** The length of an address of a family, in bytes. */
+export function addressLength(family: Family): number {
+  return family === "v4" ? 4 : 16;
+}

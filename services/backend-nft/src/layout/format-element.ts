@@ -1,0 +1,90 @@
+import type { Family } from "@kpng/model/address.ts";
+import ipaddr from "ipaddr.js";
+import { addressLength, type ElementBytes, type ElementValue, readNumber } from "./element-keys.ts";
+
+import { dataOf, type SharedSet } from "./set-names.ts";
+
+/** The fields of an element's key or value, in order. */
+type Field = "address" | "protocol" | "port" | "number" | "index";
+
+const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
+  frontends: ["address", "protocol", "port"],
+  local_frontends: ["address", "protocol", "port"],
+  nodeports: ["protocol", "port"],
+  local_nodeports: ["protocol", "port"],
+  slots: ["number", "index"],
+  picks: ["number"],
+  refused: ["address", "protocol", "port"],
+  dropped: ["address", "protocol", "port"],
+  refused_nodeports: ["protocol", "port"],
+  dropped_nodeports: ["protocol", "port"],
+  cluster_ips: ["address"],
+  hairpin: ["address", "address"],
+  firewall: ["address", "protocol", "port"],
+  sticky_sets: ["number"],
+  sticky_counts: ["number"],
+  sticky_slots: ["number", "index"],
+  sticky_endpoints: ["number"],
+};
+
+/** Fields of the value of a map whose elements have one. */
+const valueFields: Partial<Readonly<Record<SharedSet, readonly Field[]>>> = {
+  slots: ["address", "port"],
+  sticky_endpoints: ["address", "port"],
+};
+
+const protocolNames: Readonly<Record<number, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
+
+/**
+ * Formats an element as nft writes it, or its key alone if `value` is undefined. *Shape:* `frontends { 10.96.0.1 . tcp
+ * . 80 : 4000:200a }`.
+ *
+ * Errors: RangeError for bytes that are not of the set's type.
+ */
+export function formatElement(
+  family: Family,
+  set: SharedSet,
+  key: ElementBytes,
+  value: ElementValue | undefined,
+): string {
+  const left = formatFields(family, keyFields[set], key);
+  if (value === undefined) return `${set} { ${left} }`;
+  switch (dataOf[set]) {
+    case "none":
+      return `${set} { ${left} }`;
+    case "goto":
+    case "jump":
+      return `${set} { ${left} : ${dataOf[set]} ${value} }`;
+    case "value":
+      return `${set} { ${left} : ${formatFields(family, valueFields[set] ?? ["number"], value)} }`;
+  }
+}
+
+function formatFields(family: Family, fields: readonly Field[], bytes: ElementBytes): string {
+  let at = 0;
+  const take = (length: number): ElementBytes => {
+    if (at + length > bytes.length) throw new RangeError(`${bytes.length} bytes are too few for ${fields.join(" . ")}`);
+    at += length;
+    return bytes.slice(at - length, at);
+  };
+  return fields.map((field) => formatField(field, take(field === "address" ? addressLength(family) : 4))).join(" . ");
+}
+
+function formatField(field: Field, bytes: ElementBytes): string {
+  const byte = (at: number): number => bytes.charCodeAt(at);
+  switch (field) {
+    case "address":
+      return ipaddr.fromByteArray([...bytes].map((_, at) => byte(at))).toString();
+    case "protocol":
+      return protocolNames[byte(0)] ?? String(byte(0));
+    case "port":
+      return String(byte(0) * 256 + byte(1));
+    case "index":
+      return String(readNumber(bytes));
+    case "number": {
+      // As nft writes the type of `meta priority`: two hexadecimal halves.
+      const value = readNumber(bytes);
+      return `${Math.floor(value / 65_536).toString(16)}:${(value % 65_536).toString(16)}`;
+    }
+  }
+}

@@ -1,0 +1,43 @@
+/** The sets and maps that all Services share; see `render/skeleton.ts`. */
+export const sharedSets = [
+  "frontends",
+  "local_frontends",
+  "nodeports",
+  "local_nodeports",
+  "slots",
+  "picks",
+  "refused",
+  "dropped",
+  "refused_nodeports",
+  "dropped_nodeports",
+  "cluster_ips",
+  "hairpin",
+  "firewall",
+  "sticky_sets",
+  "sticky_counts",
+  "sticky_slots",
+  "sticky_endpoints",
+] as const;
+
+export type SharedSet = (typeof sharedSets)[number];
+
+/** Data of the elements of a set: nothing, a value, or a chain that evaluation goes to or jumps to. */
+export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jump">> = {
+  frontends: "value",
+  local_frontends: "value",
+  nodeports: "value",
+  local_nodeports: "value",
+  slots: "value",
+  picks: "goto",
+  refused: "none",
+  dropped: "none",
+  refused_nodeports: "none",
+  dropped_nodeports: "none",
+  cluster_ips: "none",
+  hairpin: "none",
+  firewall: "goto",
+  sticky_sets: "goto",
+  sticky_counts: "jump",
+  sticky_slots: "value",
+  sticky_endpoints: "value",
+};

@@ -1,0 +1,81 @@
+/**
+ * Numbers of the netlink protocol that nftables uses. Source: linux/netlink.h, linux/netfilter/{nfnetlink,nf_tables}.h.
+ */
+
+export const flags = { request: 0x1, ack: 0x4, dump: 0x300, excl: 0x200, create: 0x400, append: 0x800 } as const;
+
+export const messageType = { error: 2, done: 3, batchBegin: 16, batchEnd: 17 } as const;
+
+/** NFNL_SUBSYS_NFTABLES. */
+export const nftablesSubsystem = 10;
+
+/** `subsystem << 8 | NFT_MSG_*`. */
+export const nftables = {
+  getTable: (nftablesSubsystem << 8) | 1,
+  newChain: (nftablesSubsystem << 8) | 3,
+  getChain: (nftablesSubsystem << 8) | 4,
+  deleteChain: (nftablesSubsystem << 8) | 5,
+  newRule: (nftablesSubsystem << 8) | 6,
+  getRule: (nftablesSubsystem << 8) | 7,
+  deleteRule: (nftablesSubsystem << 8) | 8,
+  getSet: (nftablesSubsystem << 8) | 10,
+  newElement: (nftablesSubsystem << 8) | 12,
+  getElement: (nftablesSubsystem << 8) | 13,
+  deleteElement: (nftablesSubsystem << 8) | 14,
+  newGeneration: (nftablesSubsystem << 8) | 15,
+  getGeneration: (nftablesSubsystem << 8) | 16,
+} as const;
+
+/** NFNL_BATCH_GENID. */
+export const batchGenerationId = 1;
+
+/** NFTA_GEN_ID. */
+export const generationId = 1;
+
+/** NFTA_SET_ELEM_LIST_*. */
+export const elementList = { table: 1, set: 2, elements: 3 } as const;
+
+/** NFTA_LIST_ELEM. */
+export const listItem = 1;
+
+/** NFTA_SET_ELEM_*. */
+export const element = { key: 1, data: 2, flags: 3, timeout: 4, expiration: 5, userData: 6, keyEnd: 10 } as const;
+
+/** NFT_SET_ELEM_*. */
+export const elementFlags = { intervalEnd: 1 } as const;
+
+/** NFTA_DATA_*. */
+export const data = { value: 1, verdict: 2 } as const;
+
+/** NFTA_VERDICT_*. */
+export const verdict = { code: 1, chain: 2 } as const;
+
+/** NFT_JUMP and NFT_GOTO: negative numbers, as unsigned 32-bit integers. */
+export const verdictCode = { jump: 0xffff_fffd, goto: 0xffff_fffc } as const;
+
+/** NFTNL_UDATA_SET_ELEM_COMMENT: type of the record in an element's user data that nft shows as its comment. */
+export const commentRecord = 0;
+
+/** NFTA_TABLE_*. */
+export const table = { name: 1 } as const;
+
+/** NFTA_SET_*. */
+export const set = { table: 1, name: 2, flags: 3 } as const;
+
+/** NFT_SET_MAP. */
+export const mapFlag = 8;
+
+/** NFTA_CHAIN_*. */
+export const chain = { table: 1, name: 3 } as const;
+
+/** NFTA_RULE_*. */
+export const rule = { table: 1, chain: 2, expressions: 4 } as const;
+
+/** NFTA_EXPR_*. */
+export const expression = { name: 1, data: 2 } as const;
+
+/** NFT_META_PRIORITY. */
+export const metaPriority = 2;
+
+/** Registers of the virtual machine of nftables: NFT_REG_1 holds 16 bytes, NFT_REG32_01 the second 4 of them. */
+export const register = { first: 1, second: 9 } as const;

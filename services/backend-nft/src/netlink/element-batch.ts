@@ -1,0 +1,199 @@
+import type { Family } from "@kpng/model/address.ts";
+import {
+  batchGenerationId,
+  chain as chainAttribute,
+  commentRecord,
+  data,
+  element as elementAttribute,
+  elementList,
+  flags,
+  listItem,
+  messageType,
+  nftables,
+  nftablesSubsystem,
+  rule as ruleAttribute,
+  verdict,
+  verdictCode,
+} from "./constants.ts";
+import { NetlinkWriter } from "./netlink-writer.ts";
+
+/** Data of a map's element: a value, or a chain that evaluation continues in. */
+export type ElementData =
+  | { readonly kind: "value"; readonly bytes: Uint8Array }
+  | { readonly kind: "goto" | "jump"; readonly chain: string };
+
+/** One element of a set or map. */
+export interface SetElement {
+  /** The fields of the key, each padded to a multiple of 4 bytes. */
+  readonly key: Uint8Array;
+  /** Undefined for a set. */
+  readonly data?: ElementData | undefined;
+  /** Shown by `nft list`; at most 127 characters of ASCII. */
+  readonly comment?: string | undefined;
+}
+
+/** One step of a transaction: elements that one set gains or loses. */
+export interface ElementChange {
+  readonly set: string;
+  readonly kind: "put" | "delete";
+  /** To replace the data of a key, delete it first: the kernel refuses a second put with other data. */
+  readonly elements: readonly SetElement[];
+}
+
+/** One step of a transaction: a chain, new or not, gets exactly these rules. */
+export interface ChainAddition {
+  readonly kind: "chain";
+  readonly chain: string;
+  /** Each writes the expressions of one rule; see `pick-rules.ts`. */
+  readonly rules: readonly ((writer: NetlinkWriter) => void)[];
+}
+
+export type BatchStep = ElementChange | ChainAddition;
+
+/** Which table a transaction changes. */
+export interface TableId {
+  readonly family: Family;
+  readonly name: string;
+}
+
+/** A transaction as it is sent, and what each of its messages changes, to explain a refusal. */
+export interface EncodedBatch {
+  readonly bytes: Buffer;
+  /** By sequence number. */
+  readonly stepOfMessage: ReadonlyMap<number, BatchStep>;
+  /** The sequence number of the message that the kernel acknowledges if the whole transaction succeeds. */
+  readonly lastSequence: number;
+}
+
+/** An attribute holds 65 535 bytes; a list of elements is ended before its next element could exceed that. */
+const maxListBytes = 60_000;
+
+/**
+ * Encodes one transaction: all steps take effect together or none does.
+ *
+ * With `generation` the kernel refuses it (ERESTART) unless the ruleset of this network namespace still has that
+ * generation. Steps without elements are skipped; a batch without any step has `lastSequence` 0. Pure.
+ */
+export function encodeBatch(
+  table: TableId,
+  steps: readonly BatchStep[],
+  generation?: number | undefined,
+): EncodedBatch {
+  const writer = new NetlinkWriter();
+  const stepOfMessage = new Map<number, BatchStep>();
+  const family = table.family === "v4" ? 2 : 10;
+  const messages = steps.flatMap((step) => messagesOf(table, step).map((message) => ({ step, ...message })));
+  const marker = { flags: flags.request, sequence: 0, family: 0, resourceId: nftablesSubsystem } as const;
+  writer.message({ ...marker, type: messageType.batchBegin }, () => {
+    if (generation !== undefined) writer.uint32(batchGenerationId, generation);
+  });
+  for (const [at, message] of messages.entries()) {
+    const sequence = at + 1;
+    stepOfMessage.set(sequence, message.step);
+    const isLast = sequence === messages.length;
+    const header = { ...message, flags: flags.request | message.flags | (isLast ? flags.ack : 0), sequence, family };
+    writer.message(header, () => message.write(writer));
+  }
+  const lastSequence = messages.length;
+  writer.message({ ...marker, type: messageType.batchEnd, sequence: lastSequence + 1 });
+  return { bytes: writer.bytes, stepOfMessage, lastSequence };
+}
+
+/** One message of a transaction, before it has a sequence number. */
+interface Message {
+  readonly type: number;
+  readonly flags: number;
+  readonly write: (writer: NetlinkWriter) => void;
+}
+
+function messagesOf(table: TableId, step: BatchStep): readonly Message[] {
+  if (step.kind === "chain") return chainMessages(table, step);
+  const isPut = step.kind === "put";
+  return splitElements(step).map((elements) => ({
+    type: isPut ? nftables.newElement : nftables.deleteElement,
+    flags: isPut ? flags.create | flags.excl : 0,
+    write: (writer) => {
+      writer.text(elementList.table, table.name);
+      writer.text(elementList.set, step.set);
+      writer.nested(elementList.elements, () => {
+        for (const one of elements) writeElement(writer, one, isPut);
+      });
+    },
+  }));
+}
+
+function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonly Message[] {
+  const create = { type: nftables.newChain, flags: flags.create };
+  const writeRuleChain = (writer: NetlinkWriter): void => {
+    writer.text(ruleAttribute.table, table.name);
+    writer.text(ruleAttribute.chain, chain);
+  };
+  const append = { type: nftables.newRule, flags: flags.create | flags.append };
+  return [
+    {
+      ...create,
+      write: (writer) => {
+        writer.text(chainAttribute.table, table.name);
+        writer.text(chainAttribute.name, chain);
+      },
+    },
+    // Without a handle, all rules of the chain.
+    { type: nftables.deleteRule, flags: 0, write: writeRuleChain },
+    ...rules.map(
+      (writeRule): Message => ({
+        ...append,
+        write: (writer) => {
+          writeRuleChain(writer);
+          writer.nested(ruleAttribute.expressions, () => writeRule(writer));
+        },
+      }),
+    ),
+  ];
+}
+
+/** An upper bound of what an element takes in a message, in bytes. */
+export function elementBytes({ key, data: leads, comment }: SetElement): number {
+  const dataBytes =
+    leads === undefined ? 0 : 16 + (leads.kind === "value" ? leads.bytes.length : 16 + leads.chain.length);
+  return 32 + key.length + dataBytes + (comment === undefined ? 0 : 12 + comment.length);
+}
+
+function splitElements({ elements }: ElementChange): readonly (readonly SetElement[])[] {
+  const lists: SetElement[][] = [];
+  let bytes = maxListBytes;
+  for (const one of elements) {
+    const size = elementBytes(one);
+    if (bytes + size > maxListBytes) {
+      lists.push([]);
+      bytes = 0;
+    }
+    bytes += size;
+    lists.at(-1)?.push(one);
+  }
+  return lists;
+}
+
+function writeElement(writer: NetlinkWriter, { key, data: leads, comment }: SetElement, isPut: boolean): void {
+  writer.nested(listItem, () => {
+    writer.nested(elementAttribute.key, () => writer.value(data.value, key));
+    // A key is enough to delete an element.
+    if (!isPut) return;
+    if (leads !== undefined) writer.nested(elementAttribute.data, () => writeData(writer, leads));
+    if (comment !== undefined) writer.value(elementAttribute.userData, commentBytes(comment));
+  });
+}
+
+function writeData(writer: NetlinkWriter, leads: ElementData): void {
+  if (leads.kind === "value") writer.value(data.value, leads.bytes);
+  else {
+    writer.nested(data.verdict, () => {
+      writer.uint32(verdict.code, verdictCode[leads.kind]);
+      writer.text(verdict.chain, leads.chain);
+    });
+  }
+}
+
+/** A record of libnftnl's user data: u8 type, u8 length, NUL-terminated text. */
+function commentBytes(comment: string): Uint8Array {
+  return Buffer.from([commentRecord, comment.length + 1, ...Buffer.from(comment, "latin1"), 0]);
+}

@@ -1,0 +1,16 @@
+import { CodedError } from "@kpng/process/coded-error.ts";
+
+/** Codes of errors of kpng-nft; the README of this package has a row for each code. */
+export type BackendNftErrorCode =
+  | "NETLINK_UNAVAILABLE"
+  | "NFT_MISSING"
+  | "COMMIT_REJECTED"
+  | "TRANSACTION_TOO_LARGE"
+  | "READ_FAILED"
+  | "NFT_UNSUPPORTED"
+  | "TABLE_NOT_OURS";
+
+/** An error of the nft backend. */
+export class BackendNftError extends CodedError<BackendNftErrorCode> {
+  override readonly name = "BackendNftError";
+}

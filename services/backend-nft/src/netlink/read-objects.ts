@@ -1,0 +1,112 @@
+import {
+  chain as chainAttribute,
+  data,
+  element,
+  elementList,
+  expression,
+  listItem,
+  mapFlag,
+  rule as ruleAttribute,
+  set as setAttribute,
+  verdict,
+} from "./constants.ts";
+import { forEachAttribute } from "./netlink-reader.ts";
+
+/** One element as the kernel has it. */
+export interface ReadElement {
+  readonly key: Buffer;
+  /** A value, the name of the chain that a verdict leads to, or undefined for a set. */
+  readonly data: Buffer | string | undefined;
+}
+
+/** Names of the chains and sets of a table. */
+export interface TableObjects {
+  readonly chains: readonly string[];
+  readonly sets: readonly { readonly kind: "set" | "map"; readonly name: string }[];
+}
+
+export function readChain(bytes: Buffer): { readonly table: string; readonly name: string } {
+  const names = { table: "", name: "" };
+  forEachAttribute(bytes, (type, value) => {
+    if (type === chainAttribute.table) names.table = readText(value);
+    else if (type === chainAttribute.name) names.name = readText(value);
+  });
+  return names;
+}
+
+export function readSet(bytes: Buffer): TableObjects["sets"][number] & { readonly table: string } {
+  const names = { table: "", name: "" };
+  let isMap = false;
+  forEachAttribute(bytes, (type, value) => {
+    if (type === setAttribute.table) names.table = readText(value);
+    else if (type === setAttribute.name) names.name = readText(value);
+    else if (type === setAttribute.flags) isMap = (value.readUInt32BE(0) & mapFlag) !== 0;
+  });
+  return { ...names, kind: isMap ? "map" : "set" };
+}
+
+/** Calls `take` with each element of a message. */
+export function readElementList(bytes: Buffer, take: (element: ReadElement) => void): void {
+  forEachAttribute(bytes, (type, list) => {
+    if (type !== elementList.elements) return;
+    forEachAttribute(list, (itemType, item) => {
+      if (itemType === listItem) take(readElement(item));
+    });
+  });
+}
+
+function readElement(bytes: Buffer): ReadElement {
+  let key: Buffer = Buffer.alloc(0);
+  let leads: Buffer | string | undefined;
+  forEachAttribute(bytes, (type, value) => {
+    if (type === element.key) forEachAttribute(value, (_type, bytesOfKey) => (key = bytesOfKey));
+    else if (type === element.data) leads = readData(value);
+  });
+  return { key, data: leads };
+}
+
+function readData(bytes: Buffer): Buffer | string | undefined {
+  let leads: Buffer | string | undefined;
+  forEachAttribute(bytes, (type, value) => {
+    if (type === data.value) leads = value;
+    else {
+      forEachAttribute(value, (verdictType, chain) => {
+        if (verdictType === verdict.chain) leads = readText(chain);
+      });
+    }
+  });
+  return leads;
+}
+
+/** Reads a rule without its handle and without the numbers of anonymous sets, which differ each time it is added. */
+export function readRule(bytes: Buffer): { readonly table: string; readonly chain: string; readonly text: string } {
+  const names = { table: "", chain: "" };
+  const texts: string[] = [];
+  forEachAttribute(bytes, (type, value) => {
+    if (type === ruleAttribute.table) names.table = readText(value);
+    else if (type === ruleAttribute.chain) names.chain = readText(value);
+    else if (type === ruleAttribute.expressions) {
+      forEachAttribute(value, (_type, item) => {
+        forEachAttribute(item, (part, content) => {
+          if (part === expression.name) texts.push(readText(content));
+          else texts.push(withoutAnonymousSet(content));
+        });
+      });
+    }
+  });
+  return { ...names, text: texts.join(" ") };
+}
+
+/** The attributes of an expression; the name of an anonymous set, in a "lookup", is left out. */
+function withoutAnonymousSet(bytes: Buffer): string {
+  const parts: string[] = [];
+  forEachAttribute(bytes, (type, value) => {
+    const text = value.toString("latin1");
+    parts.push(`${type}=${/^__(?:set|map)\d/.test(text) ? "" : text}`);
+  });
+  return parts.join(" ");
+}
+
+export function readText(bytes: Buffer): string {
+  return bytes.toString("latin1", 0, bytes.length - 1);
+}

@@ -1,0 +1,8 @@
+/** The rules of each chain that has any, as `NftablesConnection.readRules` returns them. */
+export type RulesByChain = ReadonlyMap<string, readonly string[]>;
+
+/** Returns the names of chains whose rules differ, in order. */
+export function compareRules(a: RulesByChain, b: RulesByChain): readonly string[] {
+  const names = [...new Set([...a.keys(), ...b.keys()])].sort();
+  return names.filter((name) => a.get(name)?.join("\n") !== b.get(name)?.join("\n"));
+}

@@ -1,0 +1,30 @@
+import type { TableId } from "../netlink/element-batch.ts";
+import { BackendNftError } from "../netlink/nft-error.ts";
+import type { NftablesConnection } from "../netlink/nftables-connection.ts";
+import type { TableObjects } from "../netlink/read-objects.ts";
+import { serviceChainPattern, serviceSetPattern } from "../render/service-chains.ts";
+import { ipOf, layoutChain } from "../render/skeleton.ts";
+
+const ownChainPattern = new RegExp(`${serviceChainPattern.source}|^(?:sticky_)?pick_\\d+$`);
+
+/**
+ * Returns the chains and sets of our table that belong to single Services or pick endpoints; undefined if the table
+ * does not exist. O(chains and sets of all tables of the family).
+ *
+ * Errors: TABLE_NOT_OURS if another program, or a version with another layout, has made the table; READ_FAILED.
+ */
+export async function readOwnObjects(connection: NftablesConnection, id: TableId): Promise<TableObjects | undefined> {
+  const objects = await connection.listObjects(id);
+  if (objects === undefined) return undefined;
+  if (!objects.chains.includes(layoutChain)) {
+    const table = `${ipOf(id.family)} ${id.name}`;
+    throw new BackendNftError(
+      "TABLE_NOT_OURS",
+      `table ${table} exists without the chain ${layoutChain}: choose another --table-name, or delete it`,
+    );
+  }
+  return {
+    chains: objects.chains.filter((name) => ownChainPattern.test(name)),
+    sets: objects.sets.filter(({ name }) => serviceSetPattern.test(name)),
+  };
+}

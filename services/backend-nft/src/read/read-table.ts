@@ -1,0 +1,41 @@
+import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
+import { readNumber } from "../layout/element-keys.ts";
+import { unpackSet } from "../layout/packed-set.ts";
+import { type SharedSet, sharedSets } from "../layout/set-names.ts";
+import type { TableId } from "../netlink/element-batch.ts";
+import type { NftablesConnection } from "../netlink/nftables-connection.ts";
+
+/** The elements of all shared sets of a table, as the kernel has them. */
+export type ActualElements = Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>;
+
+/**
+ * Reads the elements of all shared sets. O(elements); about 10 µs for each, with turns for the event loop.
+ *
+ * Errors: READ_FAILED, e.g. if the table does not exist.
+ */
+export async function readElements(connection: NftablesConnection, table: TableId): Promise<ActualElements> {
+  const read: [SharedSet, Map<ElementBytes, ElementValue>][] = [];
+  for (const set of sharedSets) {
+    const elements = new Map<ElementBytes, ElementValue>();
+    await connection.readElements(table, set, ({ key, data }) => {
+      elements.set(key.toString("latin1"), typeof data === "string" ? data : (data?.toString("latin1") ?? ""));
+    });
+    read.push([set, elements]);
+  }
+  return Object.fromEntries(read) as Record<SharedSet, Map<ElementBytes, ElementValue>>;
+}
+
+/** Returns the values of each set's slots by its id, in order; sets with a hole are left out. */
+export function slotsById(slots: ReadonlyMap<ElementBytes, ElementValue>): Map<number, readonly ElementBytes[]> {
+  const found = new Map<number, ElementBytes[]>();
+  for (const [key, endpoint] of slots) {
+    const { id } = unpackSet(readNumber(key));
+    const held = found.get(id) ?? [];
+    held[readNumber(key, 4)] = endpoint;
+    found.set(id, held);
+  }
+  for (const [id, held] of found) {
+    if (held.length !== Object.keys(held).length) found.delete(id);
+  }
+  return found;
+}

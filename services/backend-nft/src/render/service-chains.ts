@@ -1,0 +1,92 @@
+import { createHash } from "node:crypto";
+import type { Family } from "@kpng/model/address.ts";
+import type { AllowedSources, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
+import { firstEndpointId, packed } from "../layout/packed-set.ts";
+import { ipOf } from "./skeleton.ts";
+
+/** A chain that some Services need, and the set or map that belongs to it. */
+export interface ServiceChain {
+  /** Name of the chain; equal names have equal rules unless `rules` differ in a later version of the same Service. */
+  readonly name: string;
+  /** A set or map that only this kind of chain uses, as nft declares it: `map clients_… { … }`. */
+  readonly set?: { readonly name: string; readonly declaration: string } | undefined;
+  readonly rules: readonly string[];
+}
+
+/** Patterns of the names, by which a full sync finds chains and sets that no Service needs any more. */
+export const serviceChainPattern = /^(?:sticky|ranges)_[0-9a-f]{16}$/;
+export const serviceSetPattern = /^(?:clients|ranges)_[0-9a-f]{16}$/;
+
+/** The name of the chain of a port's set with affinity. */
+export function stickyChainName(port: ServicePortPlan, set: EndpointSetName): string {
+  return `sticky_${setHash(port, set)}`;
+}
+
+/**
+ * Renders the chain that keeps a client with its endpoint.
+ *
+ * A client whose endpoint is remembered and still has an id in `sticky_endpoints` gets it again; an endpoint that is
+ * removed loses its id in the same transaction, so no new connection goes there. All other clients get an endpoint by
+ * chance, which is remembered. If the map of clients is full, `update` fails, its rule ends, and the connection is
+ * balanced without being remembered. The sets for policy Cluster and policy Local remember apart: a client may have an
+ * endpoint in one that the other does not contain.
+ */
+export function renderStickyChain(
+  family: Family,
+  port: ServicePortPlan,
+  set: EndpointSetName,
+  id: number,
+  affinitySeconds: number,
+  maxClients: number,
+): ServiceChain {
+  const ip = ipOf(family);
+  const clients = `clients_${setHash(port, set)}`;
+  const client = `${ip} saddr timeout ${affinitySeconds}s : meta priority`;
+  const goThere = `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority map @sticky_endpoints`;
+  return {
+    name: stickyChainName(port, set),
+    set: {
+      name: clients,
+      declaration: `map ${clients} { type ${addressType(family)} : classid; flags dynamic,timeout; size ${maxClients}; }`,
+    },
+    rules: [
+      `meta priority set ${ip} saddr map @${clients} update @${clients} { ${client} }`,
+      `meta priority >= ${firstEndpointId} ${goThere}`,
+      `meta priority set ${id * (packed.countMask + 1)}`,
+      "meta priority vmap @sticky_counts",
+      // Only the id of an endpoint may be remembered.
+      `meta priority < ${firstEndpointId} return`,
+      // `update` renews the time of an element but keeps its old value.
+      `delete @${clients} { ${ip} saddr : meta priority }`,
+      `update @${clients} { ${client} }`,
+      goThere,
+    ],
+  };
+}
+
+/** Renders the chain that drops packets from all but the allowed sources. Equal sources share a chain. */
+export function renderRangesChain(family: Family, { ranges, ownAddresses }: AllowedSources): ServiceChain {
+  const ip = ipOf(family);
+  const elements = [...new Set([...ranges, ...ownAddresses])].sort();
+  const name = `ranges_${hash(elements.join(" "))}`;
+  if (elements.length === 0) return { name, rules: ["drop"] };
+  const type = `type ${addressType(family)}; flags interval; auto-merge;`;
+  return {
+    name,
+    set: { name, declaration: `set ${name} { ${type} elements = { ${elements.join(", ")} }; }` },
+    rules: [`${ip} saddr != @${name} drop`],
+  };
+}
+
+function addressType(family: Family): string {
+  return family === "v4" ? "ipv4_addr" : "ipv6_addr";
+}
+
+function setHash({ name, protocol }: ServicePortPlan, set: EndpointSetName): string {
+  return hash(`${name} ${protocol} ${set}`);
+}
+
+/** 16 hexadecimal digits: two of 100 000 names agree once in 4 billion clusters. */
+function hash(text: string): string {
+  return createHash("sha256").update(text).digest("hex").slice(0, 16);
+}

@@ -1,0 +1,265 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
+import { type FrontendKind, firstEndpointId, packed } from "../layout/packed-set.ts";
+import type { ChainAddition } from "../netlink/element-batch.ts";
+import type { NetlinkWriter } from "../netlink/netlink-writer.ts";
+import { writeMaskRule, writePickRule } from "../netlink/pick-rules.ts";
+
+/** Present in a table whose sets have the types that this version expects; a table without it is not ours. */
+export const layoutChain = "kpng_layout_1";
+
+/** Settings that the fixed rules of one table depend on. */
+export interface SkeletonOptions {
+  readonly node: NodePlan;
+  /** Name of the table; letters, digits, dashes and underscores. */
+  readonly table: string;
+  /** The bit of the packet mark that requests masquerade. Range 0–31; kube-proxy's default is 14. */
+  readonly masqueradeBit: number;
+}
+
+/** A chain of the table, with the rules that it must have. */
+interface Chain {
+  readonly name: string;
+  /** Hook of a base chain: where packets enter it. */
+  readonly hook?: string | undefined;
+  readonly rules: readonly string[];
+}
+
+/**
+ * Renders the sets and maps of a table that does not exist yet (`withSets`), and the chains whose number does not
+ * depend on the Services, with their rules replaced.
+ *
+ * Nothing leads to the chains before {@link renderHooks} is installed, so the sets can be filled in several
+ * transactions.
+ */
+export function renderSkeleton(options: SkeletonOptions, withSets: boolean): string {
+  const { node, table } = options;
+  const ip = ipOf(node.family);
+  const sets = withSets ? renderSets(node.family) : [];
+  return lines([
+    `add table ${ip} ${table}`,
+    ...sets.map((set) => set.replace(/^(map|set) /, `add $1 ${ip} ${table} `)),
+    ...renderChains(ip, table, fixedChains(options)),
+  ]);
+}
+
+/** Renders the base chains that lead packets to the skeleton: installed last. */
+export function renderHooks({ node, table }: SkeletonOptions): string {
+  const ip = ipOf(node.family);
+  const isNew = "ct state new jump";
+  const firewall = `ct state new ${frontendKey(ip)} vmap @firewall`;
+  const base = (name: string, hook: string, ...rules: readonly string[]): Chain => ({ name, hook, rules });
+  return lines(
+    renderChains(ip, table, [
+      base("firewall_prerouting", "type filter hook prerouting priority -110", firewall),
+      base("firewall_output", "type filter hook output priority -110", firewall),
+      base("filter_input", "type filter hook input priority -110", `${isNew} check_nodeports`, `${isNew} check`),
+      base("filter_forward", "type filter hook forward priority -110", `${isNew} check`, `${isNew} check_cluster_ips`),
+      base("filter_output", "type filter hook output priority -90", `${isNew} check`, `${isNew} check_cluster_ips`),
+      base("nat_prerouting", "type nat hook prerouting priority -100", "jump services"),
+      base("nat_output", "type nat hook output priority -100", "jump services"),
+      base("nat_postrouting", "type nat hook postrouting priority 100", "jump masquerade_marked"),
+    ]),
+  );
+}
+
+/** The name of the chain that picks one of `count` endpoints. */
+export function pickChain(count: number): string {
+  return `pick_${count}`;
+}
+
+/**
+ * The chain that picks one of `count` endpoints of the set whose id is in the packet's priority; as text for the first
+ * installation of a table, and as a step of a transaction for later ones.
+ */
+export function pickChainAddition(family: Family, count: number): ChainAddition {
+  return {
+    kind: "chain",
+    chain: pickChain(count),
+    rules: [
+      (writer) => writeMaskRule(writer, packed.idMask),
+      (writer) => writePickRule(writer, family, count, "slots"),
+      // A concurrent transaction may have removed the slot after this packet had read the count; slot 0 is the last to
+      // go.
+      ...(count > 1 ? [(writer: NetlinkWriter) => writePickRule(writer, family, 1, "slots")] : []),
+    ],
+  };
+}
+
+/** The name of the chain that picks the id of one of `count` endpoints with affinity. */
+export function stickyPickChain(count: number): string {
+  return `sticky_pick_${count}`;
+}
+
+/**
+ * Renders the chain that replaces the id of a set in the packet's priority by the id of one of its `count` endpoints.
+ */
+export function renderStickyPickChain(family: Family, table: string, count: number): string {
+  const pick = (modulus: number): string =>
+    `meta priority set meta priority . numgen random mod ${modulus} map @sticky_slots`;
+  const rules = [pick(count), ...(count > 1 ? [`meta priority < ${firstEndpointId} ${pick(1)}`] : [])];
+  return lines(renderChains(ipOf(family), table, [{ name: stickyPickChain(count), rules }]));
+}
+
+/** The chain of {@link pickChainAddition} as text. */
+export function renderPickChain(family: Family, table: string, count: number): string {
+  const ip = ipOf(family);
+  const pick = (modulus: number): string =>
+    `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority . numgen random mod ${modulus} map @slots`;
+  const rules = [`meta priority set meta priority and ${packed.idMask}`, pick(count), ...(count > 1 ? [pick(1)] : [])];
+  return lines(renderChains(ip, table, [{ name: pickChain(count), rules }]));
+}
+
+/** Returns the definitions of the sets and maps that all Services share. */
+function renderSets(family: Family): readonly string[] {
+  const address = family === "v4" ? "ipv4_addr" : "ipv6_addr";
+  const [frontend, nodePort] = [`${address} . inet_proto . inet_service`, "inet_proto . inet_service"];
+  return [
+    `map frontends { type ${frontend} : classid; }`,
+    `map local_frontends { type ${frontend} : classid; }`,
+    `map nodeports { type ${nodePort} : classid; }`,
+    `map local_nodeports { type ${nodePort} : classid; }`,
+    // The type of numgen has no name.
+    `map slots { typeof meta priority . numgen random mod 65536 : ${ipOf(family)} daddr . th dport; }`,
+    "map picks { type classid : verdict; }",
+    `set refused { type ${frontend}; }`,
+    `set dropped { type ${frontend}; }`,
+    `set refused_nodeports { type ${nodePort}; }`,
+    `set dropped_nodeports { type ${nodePort}; }`,
+    `set cluster_ips { type ${address}; }`,
+    `set hairpin { type ${address} . ${address}; }`,
+    `map firewall { type ${frontend} : verdict; }`,
+    "map sticky_sets { type classid : verdict; }",
+    "map sticky_counts { type classid : verdict; }",
+    "map sticky_slots { typeof meta priority . numgen random mod 65536 : meta priority; }",
+    `map sticky_endpoints { type classid : ${address} . inet_service; }`,
+  ];
+}
+
+function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[] {
+  const ip = ipOf(node.family);
+  const frontend = frontendKey(ip);
+  const bit = `0x${(2 ** masqueradeBit).toString(16)}`;
+  const nodePorts = nodePortMatches(node);
+  return [
+    { name: layoutChain, rules: [] },
+    { name: "mark_masquerade", rules: [`meta mark set meta mark or ${bit}`] },
+    { name: "pick", rules: [`meta priority and ${packed.countMask} vmap @picks`] },
+    { name: "sticky", rules: [`meta priority and ${packed.idMask} vmap @sticky_sets`] },
+    ...balanceChains(node, "frontends", frontend),
+    ...balanceChains(node, "nodeports", nodePortKey),
+    {
+      name: "services",
+      rules: [
+        `meta priority set ${frontend} map @frontends goto balance_frontends`,
+        ...nodePorts.map((match) => `${match} meta priority set ${nodePortKey} map @nodeports goto balance_nodeports`),
+      ],
+    },
+    { name: "check", rules: [`${frontend} @refused reject`, `${frontend} @dropped drop`] },
+    {
+      name: "check_nodeports",
+      rules: nodePorts.flatMap((match) => [
+        `${match} ${nodePortKey} @refused_nodeports reject`,
+        `${match} ${nodePortKey} @dropped_nodeports drop`,
+      ]),
+    },
+    {
+      name: "check_cluster_ips",
+      rules: [`${ip} daddr @cluster_ips reject`, ...node.serviceCIDRs.map((cidr) => `${ip} daddr ${cidr} drop`)],
+    },
+    {
+      name: "masquerade_marked",
+      rules: [
+        // A packet of the node itself, or forwarded over IPv6, would keep the scratch value; queueing disciplines see
+        // it.
+        `ct status dnat meta priority >= ${packed.firstId} meta priority set 0`,
+        `meta mark and ${bit} != 0 meta mark set meta mark xor ${bit} masquerade fully-random`,
+        `ct status dnat ${ip} saddr . ${ip} daddr @hairpin masquerade fully-random`,
+      ],
+    },
+  ];
+}
+
+/**
+ * The chains that decide about masquerade and, with policy Local, about the set; `key` is what the frontend is found
+ * by.
+ */
+function balanceChains(node: NodePlan, frontends: "frontends" | "nodeports", key: string): readonly Chain[] {
+  const pod = podMatch(node);
+  const from = (kind: FrontendKind): string => `meta priority >= ${packed.firstOfKind(kind)}`;
+  const notYet = (kind: FrontendKind): string => `meta priority < ${packed.firstOfKind(kind)}`;
+  return [
+    {
+      name: `local_${frontends}`,
+      rules: [
+        ...(pod === undefined ? [] : [`${pod.is} goto pick`]),
+        "fib saddr type local jump mark_masquerade",
+        "fib saddr type local goto pick",
+        `meta priority set ${key} map @local_${frontends} goto pick`,
+      ],
+    },
+    {
+      name: `balance_${frontends}`,
+      rules: [
+        `${from("local")} goto local_${frontends}`,
+        `${from("masquerade")} jump mark_masquerade`,
+        `${from("masqueradeUnlessPod")} ${notYet("masquerade")} ${pod?.isNot ?? ""} jump mark_masquerade`,
+        "goto pick",
+      ],
+    },
+  ];
+}
+
+/** A chain is declared and emptied before any rule is added, because rules of other chains lead to it. */
+function renderChains(ip: string, table: string, chains: readonly Chain[]): readonly string[] {
+  return [
+    ...chains.flatMap(({ name, hook }) => [
+      `add chain ${ip} ${table} ${name}${hook === undefined ? "" : ` { ${hook}; policy accept; }`}`,
+      `flush chain ${ip} ${table} ${name}`,
+    ]),
+    ...chains.flatMap(({ name, rules }) => rules.map((rule) => `add rule ${ip} ${table} ${name} ${rule}`)),
+  ];
+}
+
+/** Expression that identifies a frontend with an address. */
+function frontendKey(ip: string): string {
+  return `${ip} daddr . meta l4proto . th dport`;
+}
+
+/** Expression that identifies a node port. */
+const nodePortKey = "meta l4proto . th dport";
+
+function podMatch({ podTraffic, family }: NodePlan): { readonly is: string; readonly isNot: string } | undefined {
+  const ip = ipOf(family);
+  switch (podTraffic?.kind) {
+    case undefined:
+      return undefined;
+    case "source":
+      return { is: `${ip} saddr ${podTraffic.cidr}`, isNot: `${ip} saddr != ${podTraffic.cidr}` };
+    case "interface":
+      return { is: `iifname "${podTraffic.name}"`, isNot: `iifname != "${podTraffic.name}"` };
+    case "interfacePrefix":
+      return { is: `iifname "${podTraffic.prefix}*"`, isNot: `iifname != "${podTraffic.prefix}*"` };
+  }
+}
+
+function nodePortMatches({ nodePortAddresses, family }: NodePlan): readonly string[] {
+  const ip = ipOf(family);
+  const loopback = loopbackOf(family);
+  if (nodePortAddresses === "all") return [`${ip} daddr != ${loopback} fib daddr type local`];
+  const served = nodePortAddresses.filter((address) => address !== "::1" && !address.startsWith("127."));
+  return served.length === 0 ? [] : [`${ip} daddr { ${served.join(", ")} }`];
+}
+
+function loopbackOf(family: Family): string {
+  return family === "v4" ? "127.0.0.0/8" : "::1";
+}
+
+/** The table family of nftables. */
+export function ipOf(family: Family): "ip" | "ip6" {
+  return family === "v4" ? "ip" : "ip6";
+}
+
+function lines(all: readonly string[]): string {
+  return all.map((line) => `${line}\n`).join("");
+}
