@@ -13,9 +13,7 @@ import { listAddresses } from "./rows/service-row.ts";
 
 // Decodes requests of the method Explain.
 
-/**
- * Decodes the packet of a request. `kpng explain` sends such requests. Errors: INVALID_ARGUMENT for an invalid packet.
- */
+/** Decodes the packet of a request. `kpng explain` sends such requests. Errors: INVALID_ARGUMENT. */
 export function readPacket(
   request: ExplainRequest,
   snapshot: Snapshot,

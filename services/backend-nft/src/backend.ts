@@ -1,0 +1,73 @@
+import { existsSync } from "node:fs";
+import { release } from "node:os";
+import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
+import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
+import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
+import { type Family, families } from "@kpng/model/address.ts";
+import type { NftChange } from "./commit/nft-change.ts";
+import { NftRuleSet } from "./commit/nft-rule-set.ts";
+import { PrintedRuleSet } from "./commit/printed-rule-set.ts";
+import { RunNft } from "./commit/run-nft.ts";
+import { NftablesConnection } from "./netlink/nftables-connection.ts";
+import { nftOptions, readNftSettings } from "./nft-options.ts";
+import { readOwnObjects } from "./read/own-objects.ts";
+
+/** Makes this node's nftables rules serve the Services of its view. */
+export const nftBackend = proxyBackend<NftChange>({
+  name: "nft",
+  proxyMode: "nftables",
+  description: "serve Services with nftables rules on this node, beside kube-proxy or in its place",
+  defaultNodePortAddresses: "primary",
+  options: nftOptions,
+  examples: `
+Examples:
+  # as kube-proxy would be started
+  COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16
+
+  # print the commands that would be executed, without executing them
+  COMMAND --node-name n1 --once --dry-run
+
+  # has another program changed the rules? exit status 0: no, 1: yes, 2: not known
+  COMMAND --node-name n1 --diff
+
+  # delete the tables
+  COMMAND --cleanup
+
+Rules stay when the program ends: traffic goes on, and the next start changes only what differs.
+`,
+  makeProxy,
+});
+
+function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<NftChange> {
+  const { table, masqueradeBit, maxClients, timeoutMs } = readNftSettings(options, serviceProxyName);
+  const openOne = (family: Family, runNft: RunNft, host: ProxyHost): NftRuleSet | PrintedRuleSet => {
+    const common = { family, table, masqueradeBit, maxClients, connection: new NftablesConnection(), runNft };
+    const { destination } = host;
+    if (destination.kind === "kernel") return new NftRuleSet(common);
+    return new PrintedRuleSet({ ...common, print: destination.kind === "print" ? destination.print : undefined });
+  };
+  return {
+    wantsLoopbackNodePorts: false,
+    openRuleSets: async (host) => {
+      const runNft = new RunNft(timeoutMs);
+      await runNft.checkVersions(release());
+      return { ruleSets: nodeFamilies().map((family) => openOne(family, runNft, host)) };
+    },
+    cleanUp: async ({ log }) => {
+      const runNft = new RunNft(timeoutMs);
+      const connection = new NftablesConnection();
+      for (const family of families) {
+        const id = { family, name: table };
+        if ((await readOwnObjects(connection, id)) === undefined) continue;
+        await runNft.deleteTable(id);
+        log.info("table deleted", { family, table });
+      }
+    },
+  };
+}
+
+/** A kernel without IPv6 has IPv4 tables alone. */
+function nodeFamilies(): readonly Family[] {
+  return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
+}

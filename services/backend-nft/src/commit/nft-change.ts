@@ -1,0 +1,83 @@
+import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { Family } from "@kpng/model/address.ts";
+import { formatElement } from "../layout/format-element.ts";
+import type { SetElement } from "../netlink/element-batch.ts";
+import { ipOf } from "../render/skeleton.ts";
+import type { TableChange } from "./nft-table.ts";
+
+/** A change of the table of one family. */
+export interface NftChange extends RuleChange {
+  /** Elements that were put and deleted. */
+  readonly puts: number;
+  readonly deletes: number;
+}
+
+/** Most of a transaction that is kept for inspection, in characters. */
+const maxTransaction = 64 * 1024;
+
+export function makeNftChange(family: Family, mode: "partial" | "full", change: TableChange, table: string): NftChange {
+  const { elements, chains } = change;
+  const count = (kind: "put" | "delete"): number =>
+    elements.reduce((sum, step) => sum + (step.kind === kind ? step.elements.length : 0), 0);
+  const [puts, deletes] = [count("put"), count("delete")];
+  return {
+    mode: puts + deletes + chains.length === 0 ? "none" : mode,
+    fields: { puts, deletes, chains: chains.length, example: elements[0]?.set ?? chains[0] },
+    puts,
+    deletes,
+    transaction: formatTransaction(family, change, maxTransaction, table),
+    differences: () => listDifferences(family, change),
+  };
+}
+
+/** Formats changed elements as commands of nft. *Shape of a line:* `add element ip kpng frontends { … }`. */
+export function formatTransaction(
+  family: Family,
+  { elements }: Pick<TableChange, "elements">,
+  maxLength: number,
+  table: string,
+): string {
+  const lines: string[] = [];
+  let length = 0;
+  for (const { kind, set, elements: changed } of elements) {
+    for (const one of changed) {
+      if (length > maxLength) return `${lines.join("\n")}\n`;
+      const line = `${kind === "put" ? "add" : "delete"} element ${ipOf(family)} ${table} ${formatOne(family, set, one)}`;
+      lines.push(line);
+      length += line.length + 1;
+    }
+  }
+  return lines.length === 0 ? "" : `${lines.join("\n")}\n`;
+}
+
+function formatOne(family: Family, set: Parameters<typeof formatElement>[1], { key, data }: SetElement): string {
+  const value = data === undefined ? undefined : data.kind === "value" ? latin1(data.bytes) : data.chain;
+  return formatElement(family, set, latin1(key), value);
+}
+
+/** One difference for each set and chain. */
+function listDifferences(family: Family, { elements, chains }: TableChange): readonly RuleDifference[] {
+  const bySet = Map.groupBy(elements, ({ set }) => set);
+  const ofKind = (changes: TableChange["elements"], kind: "put" | "delete"): readonly string[] =>
+    changes.flatMap((change) =>
+      change.kind === kind ? change.elements.map((one) => formatOne(family, change.set, one)) : [],
+    );
+  return [
+    ...[...bySet].map(([set, changes]) => ({
+      summary: `set ${set}: elements differ`,
+      missing: ofKind(changes, "put"),
+      unwanted: ofKind(changes, "delete"),
+      fields: { set },
+    })),
+    ...chains.map((chain) => ({
+      summary: `chain ${chain}: rules differ`,
+      missing: [],
+      unwanted: [],
+      fields: { chain },
+    })),
+  ];
+}
+
+function latin1(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString("latin1");
+}

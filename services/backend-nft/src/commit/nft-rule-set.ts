@@ -1,0 +1,71 @@
+import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { formatElement } from "../layout/format-element.ts";
+import { sharedSets } from "../layout/set-names.ts";
+import { readOwnObjects } from "../read/own-objects.ts";
+import { makeNftChange, type NftChange } from "./nft-change.ts";
+import { NftTable, type NftTableOptions } from "./nft-table.ts";
+
+/** The rules of one family in a table of nftables. */
+export class NftRuleSet implements RuleSet<NftChange> {
+  readonly #options: NftTableOptions;
+  readonly #table: NftTable;
+  #plan: FamilyPlan | undefined;
+
+  constructor(options: NftTableOptions) {
+    this.#options = options;
+    this.#table = new NftTable(options);
+  }
+
+  get family(): Family {
+    return this.#options.family;
+  }
+
+  get desired(): RuleList {
+    return this.#listElements(() => true);
+  }
+
+  get installed(): RuleList {
+    return this.#listElements(() => this.#table.isKnown);
+  }
+
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<NftChange> {
+    this.#plan = plan;
+    const isFull = touched === "all" || !this.#table.isKnown;
+    const change = isFull
+      ? await this.#table.syncAll(plan, () => stages.committing())
+      : await this.#table.sync(plan, touched, () => stages.committing());
+    return makeNftChange(this.family, isFull ? "full" : "partial", change, this.#options.table);
+  }
+
+  async repair(): Promise<NftChange> {
+    if (this.#plan === undefined) throw new Error("repair before the first sync");
+    return makeNftChange(this.family, "full", await this.#table.repair(this.#plan), this.#options.table);
+  }
+
+  async isInstalled(): Promise<boolean> {
+    const { connection, table } = this.#options;
+    const id = { family: this.family, name: table };
+    if ((await readOwnObjects(connection, id)) === undefined) return false;
+    // The hooks are installed last.
+    return (await connection.readRules(id)).has("nat_prerouting");
+  }
+
+  async close(): Promise<void> {
+    this.#options.connection.close();
+  }
+
+  #listElements(isShown: () => boolean): RuleList {
+    const { elements } = this.#table;
+    const shown = () => (isShown() ? sharedSets : []);
+    return {
+      count: () => shown().reduce((sum, set) => sum + elements.elements(set).size, 0),
+      lines: () =>
+        shown().flatMap((set) =>
+          [...elements.elements(set)].map(([key, value]) => formatElement(this.family, set, key, value)).sort(),
+        ),
+    };
+  }
+}

@@ -1,0 +1,44 @@
+import { fileURLToPath } from "node:url";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { families } from "@kpng/model/address.ts";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describePackets } from "../../../../test/kernel/describe-packets.ts";
+
+const driver = fileURLToPath(new URL("../testing/drive-table.ts", import.meta.url));
+const frontends = {
+  v4: ["10.96.0.2 . tcp . 443", "10.96.0.2 . tcp . 80", "10.96.0.3 . tcp . 443", "10.96.0.3 . tcp . 80"],
+  v6: ["fd00:96::2 . tcp . 443", "fd00:96::2 . tcp . 80", "fd00:96::3 . tcp . 443", "fd00:96::3 . tcp . 80"],
+} as const;
+
+describePackets("the table in the kernel", () => {
+  let laboratory: Laboratory;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+  });
+  afterAll(() => laboratory.close());
+
+  test.each(families)(
+    "%s: what is sent is installed, a repetition changes nothing, drift is repaired",
+    async (family) => {
+      await laboratory.add(`nft-${family}`);
+      const seen = JSON.parse(await laboratory.run(`nft-${family}`, [process.execPath, driver, family]));
+      const keys = seen.frontends.map((text: string) => text.split(" comment ")[0]?.split(" : ")[0]);
+      expect(keys).toEqual(frontends[family]);
+      expect(seen.frontends[0]).toContain('comment "ns/web-1:p443"');
+      // 2 × 3 endpoints of web, and the port of sticky without affinity.
+      expect(seen.slots).toBe(8);
+      expect(seen.again).toEqual({ elements: 0, chains: [] });
+      expect(seen.restart).toEqual({ elements: 0, chains: [] });
+      // For each of two ports: the slot and its endpoint, the frontend deleted and put with the new count.
+      expect(seen.shrunk).toEqual({ elements: 6, chains: [] });
+      expect(seen.noDrift).toEqual({ elements: 0, chains: [] });
+      expect(seen.lostElements).toEqual({ elements: 4, chains: [] });
+      expect(seen.lostRules).toEqual({ elements: 0, chains: ["services"] });
+      expect(seen.lostTable).toBeGreaterThan(10);
+      expect(seen.repaired).toHaveLength(4);
+      expect(seen.left).toBeNull();
+      expect(seen.refusal).toContain("put in set picks: ENOENT");
+      expect(seen.foreign).toContain("exists without the chain kpng_layout_1");
+    },
+  );
+});

@@ -1,0 +1,215 @@
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import type { SharedSetChange } from "../elements/element-table.ts";
+import { ServiceElements } from "../elements/service-elements.ts";
+import { numberBytes } from "../layout/element-keys.ts";
+import type { BatchStep, TableId } from "../netlink/element-batch.ts";
+import type { NftablesConnection } from "../netlink/nftables-connection.ts";
+import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
+import { readOwnObjects } from "../read/own-objects.ts";
+import { type ActualElements, readElements, slotsById } from "../read/read-table.ts";
+import {
+  pickChainAddition,
+  renderHooks,
+  renderSkeleton,
+  renderStickyPickChain,
+  type SkeletonOptions,
+} from "../render/skeleton.ts";
+import { countOfPick, neededPicks } from "./needed-picks.ts";
+import type { RunNft } from "./run-nft.ts";
+
+export interface NftTableOptions {
+  readonly family: Family;
+  /** Name of the table. */
+  readonly table: string;
+  readonly masqueradeBit: number;
+  readonly connection: NftablesConnection;
+  readonly runNft: RunNft;
+  /** Most clients of one Service port with affinity that are remembered. */
+  readonly maxClients: number;
+}
+
+/** Services that a table must serve. Plans of Services are computed on request. */
+export interface TablePlan {
+  readonly node: NodePlan;
+  keys(): Iterable<ServiceKey>;
+  /** Undefined for a Service that does not exist. */
+  service(key: ServiceKey): ServicePlan | undefined;
+}
+
+/** Changes of a table by one call. */
+export interface TableChange {
+  readonly elements: readonly SharedSetChange[];
+  /** Chains whose rules changed. */
+  readonly chains: readonly string[];
+}
+
+/** Elements of the first load are sent in transactions of this many: the sets are not used yet. */
+const elementsPerChunk = 5_000;
+
+/** After this many Services the event loop gets a turn, so that health answers during a full sync. */
+const servicesPerTurn = 200;
+
+/** The table of one family in the kernel, and what it should contain. One call at a time. */
+export class NftTable {
+  readonly #options: NftTableOptions;
+  readonly #id: TableId;
+  #elements: ServiceElements;
+  /** The installed state, while it is known; else the next call reads the table and writes all rules again. */
+  #installed: { readonly picks: ReadonlySet<string>; readonly rules: RulesByChain } | undefined;
+  /** The generation of the ruleset at the last comparison that found no difference. */
+  #checkedGeneration: number | undefined;
+
+  constructor(options: NftTableOptions) {
+    this.#options = options;
+    this.#id = { family: options.family, name: options.table };
+    this.#elements = new ServiceElements(this.#id, options.maxClients);
+  }
+
+  /** The elements that the table should have. */
+  get elements(): ServiceElements["table"] {
+    return this.#elements.table;
+  }
+
+  get isKnown(): boolean {
+    return this.#installed !== undefined;
+  }
+
+  /** Puts plans of changed Services into effect, after a {@link syncAll} that succeeded. */
+  async sync(plan: TablePlan, touched: ReadonlySet<ServiceKey>, committing: () => void): Promise<TableChange> {
+    for (const key of touched) this.#elements.put(key, plan.service(key));
+    return await this.#commitInUse(committing);
+  }
+
+  /** Makes the table contain exactly what the plan needs; what is there already stays. Writes all rules again. */
+  async syncAll(plan: TablePlan, committing: () => void): Promise<TableChange> {
+    const { connection, runNft, maxClients } = this.#options;
+    const options = this.#skeletonOptions(plan);
+    this.#installed = undefined;
+    this.#checkedGeneration = undefined;
+    const found = await readOwnObjects(connection, this.#id);
+    const isNew = found === undefined;
+    const existing = found ?? { chains: [], sets: [] };
+    const before: RulesByChain = isNew ? new Map() : await connection.readRules(this.#id);
+    committing();
+    await runNft.apply(renderSkeleton(options, isNew));
+    const actual = await readElements(connection, this.#id);
+    this.#elements = new ServiceElements(this.#id, maxClients);
+    await this.#fill(plan, actual);
+    const { table, chains } = this.#elements;
+    const known = existing.chains.filter((name) => countOfPick(name) !== undefined);
+    for (const name of known) this.#putPick(name);
+    table.put("picks", numberBytes(0), "sticky");
+    table.compareWith(actual);
+    // Chains of an earlier run are written again: their rules may have been changed.
+    const needed = new Set([...known, ...neededPicks(table.changes())]);
+    for (const name of needed) this.#putPick(name);
+    const elements = table.changes();
+    await this.#installChains(options, needed, chains.additions());
+    await this.#send([...this.#pickChains(needed), ...elements], isNew);
+    chains.committed();
+    table.committed();
+    await runNft.apply(`${chains.removalsOf(existing.chains, existing.sets)}${renderHooks(options)}`);
+    const rules = await connection.readRules(this.#id);
+    this.#installed = { picks: needed, rules };
+    return { elements, chains: compareRules(before, rules) };
+  }
+
+  /** Compares the table with what it should contain, and repairs it. */
+  async repair(plan: TablePlan): Promise<TableChange> {
+    const { connection } = this.#options;
+    const generation = await connection.generation();
+    if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
+    this.#checkedGeneration = undefined;
+    if ((await readOwnObjects(connection, this.#id)) === undefined) return await this.syncAll(plan, () => undefined);
+    const rules = await connection.readRules(this.#id);
+    const isSame = this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
+    if (!isSame) return await this.syncAll(plan, () => undefined);
+    this.#elements.table.compareWith(await readElements(connection, this.#id));
+    const change = await this.#commitInUse(() => undefined);
+    if (change.elements.length === 0) this.#checkedGeneration = generation;
+    return change;
+  }
+
+  #skeletonOptions({ node }: TablePlan): SkeletonOptions {
+    const { table, masqueradeBit } = this.#options;
+    return { node, table, masqueradeBit };
+  }
+
+  async #fill(plan: TablePlan, actual: ActualElements): Promise<void> {
+    const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };
+    let count = 0;
+    for (const key of plan.keys()) {
+      const service = plan.service(key);
+      if (service !== undefined) this.#elements.adopt(service, (set, element) => actual[set].get(element), slots);
+      if (++count % servicesPerTurn === 0) await nextTurn();
+    }
+    for (const key of plan.keys()) {
+      this.#elements.put(key, plan.service(key));
+      if (++count % servicesPerTurn === 0) await nextTurn();
+    }
+  }
+
+  #putPick(name: string): void {
+    if (!name.startsWith("sticky_")) this.#elements.table.put("picks", numberBytes(countOfPick(name) ?? 0), name);
+  }
+
+  /** Commits what changed since the last commit to a table that packets use. */
+  async #commitInUse(committing: () => void): Promise<TableChange> {
+    const { connection, runNft } = this.#options;
+    const { table, chains } = this.#elements;
+    const installed = this.#installed;
+    if (installed === undefined) throw new Error("commit before the first full sync");
+    const needed = new Set(neededPicks(table.changes()).filter((name) => !installed.picks.has(name)));
+    for (const name of needed) this.#putPick(name);
+    const elements = table.changes();
+    const [additions, removals] = [chains.additions(), chains.removals()];
+    const hasNewRules = needed.size > 0 || additions !== "" || removals !== "";
+    if (elements.length === 0 && !hasNewRules) return nothing;
+    committing();
+    this.#installed = undefined;
+    this.#checkedGeneration = undefined;
+    await this.#installChains(this.#options, needed, additions);
+    await this.#send([...this.#pickChains(needed), ...elements], false);
+    if (removals !== "") await runNft.apply(removals);
+    chains.committed();
+    table.committed();
+    const rules = hasNewRules ? await connection.readRules(this.#id) : installed.rules;
+    this.#installed = { picks: new Set([...installed.picks, ...needed]), rules };
+    return { elements, chains: hasNewRules ? compareRules(installed.rules, rules) : [] };
+  }
+
+  /** Installs the chains that new elements lead to and that nft can add. */
+  async #installChains(
+    { table }: Pick<SkeletonOptions, "table">,
+    picks: ReadonlySet<string>,
+    additions: string,
+  ): Promise<void> {
+    const sticky = [...picks].filter((name) => name.startsWith("sticky_"));
+    const rendered = sticky.map((name) => renderStickyPickChain(this.#options.family, table, countOfPick(name) ?? 0));
+    const commands = `${rendered.join("")}${additions}`;
+    if (commands !== "") await this.#options.runNft.apply(commands);
+  }
+
+  #pickChains(names: ReadonlySet<string>): readonly BatchStep[] {
+    const plain = [...names].filter((name) => !name.startsWith("sticky_"));
+    return plain.map((name) => pickChainAddition(this.#options.family, countOfPick(name) ?? 0));
+  }
+
+  async #send(steps: readonly BatchStep[], isUnused: boolean): Promise<void> {
+    const { connection } = this.#options;
+    if (!isUnused) return await connection.commit(this.#id, steps);
+    for (const step of steps) {
+      if (step.kind === "chain") await connection.commit(this.#id, [step]);
+      else {
+        for (let at = 0; at < step.elements.length; at += elementsPerChunk) {
+          await connection.commit(this.#id, [{ ...step, elements: step.elements.slice(at, at + elementsPerChunk) }]);
+        }
+      }
+    }
+  }
+}
+
+const nothing: TableChange = { elements: [], chains: [] };

@@ -1,0 +1,57 @@
+import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
+import type { TableId } from "../netlink/element-batch.ts";
+import { BackendNftError } from "../netlink/nft-error.ts";
+import { ipOf } from "../render/skeleton.ts";
+
+/** The oldest versions that kube-proxy accepts, too. */
+const oldestNft = [1, 0, 1] as const;
+const oldestKernel = [5, 13, 0] as const;
+
+/** The program `nft`: for chains, rules and whole tables; elements go through netlink. */
+export class RunNft {
+  readonly #timeoutMs: number;
+
+  constructor(timeoutMs: number) {
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** Applies commands in one transaction. Errors: COMMIT_REJECTED, after which nothing is changed; NFT_MISSING. */
+  async apply(commands: string): Promise<void> {
+    await this.#run(["nft", "-f", "-"], commands);
+  }
+
+  /** Rejects if nft or the kernel is too old. Errors: NFT_MISSING, NFT_UNSUPPORTED. */
+  async checkVersions(kernelRelease: string): Promise<void> {
+    const said = await this.#run(["nft", "--version"], "");
+    requireVersion("nft", said, oldestNft);
+    requireVersion("the kernel", kernelRelease, oldestKernel);
+  }
+
+  async deleteTable({ family, name }: TableId): Promise<void> {
+    await this.apply(`delete table ${ipOf(family)} ${name}\n`);
+  }
+
+  async #run(command: readonly string[], stdin: string): Promise<string> {
+    const end = await runProgram(command, { timeoutMs: this.#timeoutMs, stdin });
+    if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
+    const [program = ""] = command;
+    if (end.kind === "not-started") {
+      throw new BackendNftError("NFT_MISSING", `${program} cannot be started`, { cause: end.cause });
+    }
+    const lines = stdin.split("\n").length - 1;
+    const text = `${command.join(" ")} failed for ${lines} lines (${describeEnd(end, this.#timeoutMs)}): ${end.stderr.trim()}`;
+    throw new BackendNftError("COMMIT_REJECTED", text);
+  }
+}
+
+function requireVersion(what: string, said: string, oldest: readonly [number, number, number]): void {
+  const found =
+    /(\d+)\.(\d+)(?:\.(\d+))?/
+      .exec(said)
+      ?.slice(1)
+      .map((part) => Number(part ?? 0)) ?? [];
+  const at = oldest.findIndex((part, index) => part !== found[index]);
+  if (at < 0 || (found[at] ?? 0) > (oldest[at] ?? 0)) return;
+  const version = found.length === 0 ? `"${said.trim()}"` : found.join(".");
+  throw new BackendNftError("NFT_UNSUPPORTED", `${what} is version ${version}; ${oldest.join(".")} or newer is needed`);
+}

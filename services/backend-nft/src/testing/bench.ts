@@ -1,0 +1,72 @@
+import { spawnSync } from "node:child_process";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { NftTable } from "../commit/nft-table.ts";
+import { RunNft } from "../commit/run-nft.ts";
+import { NftablesConnection } from "../netlink/nftables-connection.ts";
+import { ChangingPlan } from "./plans.ts";
+
+// Measures full sync, one change and restart with 2 ports and 10 endpoints a Service, alone and beside a table of
+// 5 000 chains of another program: `npm run bench -- nft [SERVICES…]`. CPU time contains that of nft.
+
+const sizes = process.argv.length > 2 ? process.argv.slice(2).map(Number) : [1_000, 5_000];
+const changes = 200;
+const nothing = (): void => undefined;
+const connection = new NftablesConnection();
+const runNft = new RunNft(300_000);
+const make = () =>
+  new NftTable({ family: "v4", table: "kpng", masqueradeBit: 14, connection, runNft, maxClients: 1_000_000 });
+
+interface Cost {
+  readonly ms: number;
+  readonly cpuMs: number;
+}
+
+async function measure(work: () => Promise<unknown>): Promise<Cost> {
+  const [start, cpu] = [performance.now(), process.cpuUsage()];
+  await work();
+  const { user, system } = process.cpuUsage(cpu);
+  return { ms: performance.now() - start, cpuMs: (user + system) / 1_000 };
+}
+
+function nft(commands: string): void {
+  const { status, stderr } = spawnSync("nft", ["-f", "-"], { input: commands, encoding: "utf8" });
+  if (status !== 0) throw new Error(stderr);
+}
+
+function addForeignChains(): void {
+  const chains = Array.from({ length: 5_000 }, (_, at) => `add chain ip foreign c${at}\n`);
+  nft(`add table ip foreign\n${chains.join("")}`);
+}
+
+async function run(services: number, note: string): Promise<void> {
+  const plan = new ChangingPlan("v4");
+  for (let at = 0; at < services; at++) plan.set(`ns/web-${at}`, 10);
+  let table = make();
+  const full = await measure(() => table.syncAll(plan, nothing));
+  const each: Cost[] = [];
+  for (let at = 0; at < changes; at++) {
+    const key: ServiceKey = `ns/web-${(at * 37) % services}`;
+    plan.set(key, at % 2 === 0 ? 9 : 10);
+    // The chains for 9 and 10 endpoints exist after two changes.
+    const cost = await measure(() => table.sync(plan, new Set([key]), nothing));
+    if (at >= 2) each.push(cost);
+  }
+  table = make();
+  const restart = await measure(() => table.syncAll(plan, nothing));
+  const check = await measure(() => table.repair(plan));
+  const sorted = each.map(({ ms }) => ms).toSorted((a, b) => a - b);
+  const [median = 0, p99 = 0] = [sorted[sorted.length >> 1], sorted[Math.floor(sorted.length * 0.99)]];
+  const changeCpu = each.reduce((sum, { cpuMs }) => sum + cpuMs, 0) / each.length;
+  const rss = Math.round(process.resourceUsage().maxRSS / 1024);
+  const text = ({ ms, cpuMs }: Cost): string => `${ms.toFixed(0)} ms (CPU ${cpuMs.toFixed(0)} ms)`;
+  process.stdout.write(
+    `${services} Services, ${note}: full ${text(full)}, change median ${median.toFixed(2)} ms, p99 ${p99.toFixed(2)} ms ` +
+      `(CPU ${changeCpu.toFixed(2)} ms), restart ${text(restart)}, check ${text(check)}, peak RSS ${rss} MB\n`,
+  );
+  nft("delete table ip kpng\n");
+}
+
+for (const services of sizes) await run(services, "alone");
+addForeignChains();
+for (const services of sizes) await run(services, "beside 5 000 foreign chains");
+connection.close();

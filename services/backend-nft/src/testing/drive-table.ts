@@ -1,0 +1,77 @@
+import { spawnSync } from "node:child_process";
+import type { Family } from "@kpng/model/address.ts";
+import { NftTable, type TableChange } from "../commit/nft-table.ts";
+import { RunNft } from "../commit/run-nft.ts";
+import { NftablesConnection } from "../netlink/nftables-connection.ts";
+import { readOwnObjects } from "../read/own-objects.ts";
+import { ipOf } from "../render/skeleton.ts";
+import { ChangingPlan } from "./plans.ts";
+
+// Changes a table in the network namespace of this process, and prints what each step did: `drive-table.ts FAMILY`.
+
+const family: Family = process.argv[2] === "v6" ? "v6" : "v4";
+const ip = ipOf(family);
+const connection = new NftablesConnection();
+const runNft = new RunNft(60_000);
+const make = () => new NftTable({ family, table: "kpng", masqueradeBit: 14, connection, runNft, maxClients: 1_000 });
+const sizes = ({ elements, chains }: TableChange) => ({
+  elements: elements.reduce((sum, change) => sum + change.elements.length, 0),
+  chains,
+});
+const nft = (...args: readonly string[]): string => {
+  const { stdout, stderr, status } = spawnSync("nft", args, { encoding: "utf8" });
+  if (status !== 0) throw new Error(stderr);
+  return stdout;
+};
+/** Elements of a set as nft prints them, in order. */
+const elementsOf = (set: string): readonly string[] =>
+  (/elements = \{([^}]*)\}/.exec(nft("list", "map", ip, "kpng", set))?.[1] ?? "")
+    .split(",")
+    .map((text) => text.trim())
+    .filter((text) => text !== "")
+    .sort();
+const failureOf = async (work: Promise<unknown>): Promise<string> =>
+  await work.then(
+    () => "no failure",
+    (error: unknown) => (error instanceof Error ? error.message : String(error)),
+  );
+const nothing = (): void => undefined;
+
+const plan = new ChangingPlan(family);
+plan.set("ns/web-1", 3);
+plan.set("ns/sticky-2", 2);
+let table = make();
+const first = sizes(await table.syncAll(plan, nothing));
+const frontends = elementsOf("frontends");
+const slots = elementsOf("slots").length;
+const again = sizes(await table.sync(plan, new Set(["ns/web-1", "ns/sticky-2"] as const), nothing));
+table = make();
+const restart = sizes(await table.syncAll(plan, nothing));
+plan.set("ns/web-1", 2);
+const shrunk = sizes(await table.sync(plan, new Set(["ns/web-1"] as const), nothing));
+const noDrift = sizes(await table.repair(plan));
+nft("flush", "map", ip, "kpng", "frontends");
+const lostElements = sizes(await table.repair(plan));
+nft("flush", "chain", ip, "kpng", "services");
+const lostRules = sizes(await table.repair(plan));
+nft("delete", "table", ip, "kpng");
+const lostTable = sizes(await table.repair(plan)).elements;
+const element = { key: Buffer.alloc(4), data: { kind: "goto", chain: "missing" } } as const;
+const refusal = await failureOf(
+  connection.commit({ family, name: "kpng" }, [{ set: "picks", kind: "put", elements: [element] }]),
+);
+const repaired = elementsOf("frontends");
+for (const key of ["ns/web-1", "ns/sticky-2"] as const) plan.set(key, 0);
+await table.sync(plan, new Set(["ns/web-1", "ns/sticky-2"] as const), nothing);
+const left = nft("list", "table", ip, "kpng").match(
+  /(?:clients|ranges|sticky)_[0-9a-f]{16}|\d+\.\d+\.\d+\.\d+ \. tcp/g,
+);
+nft("add", "table", ip, "other");
+const foreign = await failureOf(readOwnObjects(connection, { family, name: "other" }));
+connection.close();
+process.stdout.write(
+  JSON.stringify({
+    ...{ first, frontends, slots, again, restart, shrunk, noDrift, lostElements, lostRules, lostTable },
+    ...{ refusal, repaired, left, foreign },
+  }),
+);
