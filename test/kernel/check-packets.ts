@@ -13,7 +13,6 @@ import {
   senderAddress,
 } from "../scenario/packet.ts";
 import { crowdAddresses } from "../scenario/places.ts";
-import type { ProxyName } from "../scenario/proxy-name.ts";
 import type { HealthCheck, Scenario } from "../scenario/scenario.ts";
 import { askSctp, whyNoSctp } from "./laboratory/sctp.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
@@ -23,10 +22,10 @@ const answerMs = 3_000;
 /** Time to wait for an answer that must not arrive. */
 const silenceMs = 300;
 
-/** Sends all packets of a scenario at once, and returns a line for each with an unexpected result for the proxy. */
-export async function checkPackets(world: TwoNodes, scenario: Scenario, proxy: ProxyName): Promise<readonly string[]> {
+/** Sends all packets of a scenario at once, and returns a line for each with an unexpected result. */
+export async function checkPackets(world: TwoNodes, scenario: Scenario): Promise<readonly string[]> {
   const packets = scenario.packets
-    .flatMap((packet) => concretePackets(scenario.state, packet, proxy))
+    .flatMap((packet) => concretePackets(scenario.state, packet))
     .filter(({ protocol }) => protocol !== "sctp" || whyNoSctp() === undefined);
   const checks = packets.map(async (concrete) => {
     const { packet, family, protocol, address } = concrete;

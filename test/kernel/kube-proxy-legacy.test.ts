@@ -1,6 +1,5 @@
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
-import { iptablesRules } from "./iptables-rules.ts";
 import { whyNoLegacy } from "./laboratory/legacy-tools.ts";
 
 describeBackend({
@@ -8,5 +7,4 @@ describeBackend({
   whyNot: (await whyNoKubeProxy()) ?? whyNoLegacy(),
   variant: "legacy",
   start: kubeProxy,
-  rules: iptablesRules,
 });

@@ -7,6 +7,12 @@ export const everywhere: ServiceOptions = {
   loadBalancerIPs: [publicAddress(10)],
 };
 
+/** kube-proxy's nftables mode refuses packets to a known cluster IP with an unknown port or protocol. */
+export const refusedByNftables = { except: { nftables: { verdict: "refused" } } } as const;
+
+/** kube-proxy's nftables mode does not serve node ports on the loopback address. */
+export const notOnLoopback = { except: { nftables: { verdict: "untouched" } } } as const;
+
 /** Packet from a pod on the node to the cluster IP. */
 export const inside = { from: pod("a"), to: clusterIP("web"), port: 80 } as const;
 /** Packet from outside to the node port. */

@@ -1,4 +1,5 @@
 import { named, together, web } from "../build.ts";
+import { refusedByNftables } from "../everywhere.ts";
 import { clusterIP, n1, outside, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
@@ -12,9 +13,9 @@ export const clusterIPScenarios: readonly Scenario[] = [
       { from: pod("a"), to: clusterIP("web"), port: 443, goesTo: ["b", "c"], source: "kept" },
       { from: n1, to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "masqueraded" },
       { from: outside, to: clusterIP("web"), port: 443, goesTo: ["b", "c"], source: "masqueraded" },
-      { from: pod("a"), to: clusterIP("web"), port: 81, verdict: "untouched" },
-      { from: n1, to: clusterIP("web"), port: 81, verdict: "untouched" },
-      { from: outside, to: clusterIP("web"), port: 81, verdict: "untouched" },
+      { from: pod("a"), to: clusterIP("web"), port: 81, verdict: "untouched", ...refusedByNftables },
+      { from: n1, to: clusterIP("web"), port: 81, verdict: "untouched", ...refusedByNftables },
+      { from: outside, to: clusterIP("web"), port: 81, verdict: "untouched", ...refusedByNftables },
     ],
   },
   {
@@ -33,9 +34,9 @@ export const clusterIPScenarios: readonly Scenario[] = [
     packets: [
       { from: pod("a"), to: clusterIP("web"), port: 53, goesTo: ["b", "c", "d"], source: "kept" },
       { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "tcp", goesTo: ["b", "c", "d"], source: "kept" },
-      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "udp", verdict: "untouched" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "udp", verdict: "untouched", ...refusedByNftables },
       { from: pod("a"), to: clusterIP("web"), port: 123, protocol: "udp", goesTo: ["b", "c", "d"], source: "kept" },
-      { from: pod("a"), to: clusterIP("web"), port: 123, protocol: "tcp", verdict: "untouched" },
+      { from: pod("a"), to: clusterIP("web"), port: 123, protocol: "tcp", verdict: "untouched", ...refusedByNftables },
     ],
   },
   {

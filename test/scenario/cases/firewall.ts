@@ -4,6 +4,8 @@ import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../pac
 import type { Scenario } from "../scenario.ts";
 
 const toBoth = { goesTo: ["b", "c"] } as const;
+/** Served by rules that accept packets. With nftables, no table can accept a packet that another one drops. */
+const accepted = { ...toBoth, source: "masqueraded", except: { nftables: { verdict: "silent" } } } as const;
 
 /** Service proxies beside a firewall of the node with policy DROP. */
 export const firewallScenarios: readonly Scenario[] = [
@@ -13,10 +15,10 @@ export const firewallScenarios: readonly Scenario[] = [
     state: web(everywhere, ["b", "c"]),
     packets: [
       // The rules accept packets with the mark for masquerading.
-      { from: outside, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
-      { from: outside, to: loadBalancerIP("web"), port: 80, ...toBoth, source: "masqueraded" },
-      { from: outside, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
-      { from: pod("a"), to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
+      { from: outside, to: nodeAddress, port: 30_080, ...accepted },
+      { from: outside, to: loadBalancerIP("web"), port: 80, ...accepted },
+      { from: outside, to: clusterIP("web"), port: 80, ...accepted },
+      { from: pod("a"), to: nodeAddress, port: 30_080, ...accepted },
       { from: n1, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
       // Accepting traffic between pods is up to the network plugin.
       { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent" },
@@ -53,7 +55,7 @@ export const firewallScenarios: readonly Scenario[] = [
       { from: n1, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
     ],
     // A rule accepts the health-check node port.
-    healthChecks: [{ port: 31_000, answer: { status: 200, localEndpoints: 1 } }],
+    healthChecks: [{ port: 31_000, answer: { status: 200, localEndpoints: 1 }, modes: ["iptables"] }],
   },
   {
     name: "policy DROP in INPUT, no endpoint",

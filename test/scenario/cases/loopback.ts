@@ -1,4 +1,5 @@
 import { web } from "../build.ts";
+import { notOnLoopback } from "../everywhere.ts";
 import { localhost, n1, neighbour, nodeAddress } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
@@ -12,9 +13,20 @@ export const loopbackScenarios: readonly Scenario[] = [
     packets: [
       { from: neighbour, to: localhost, port: 30_099, family: "v4", verdict: "silent" },
       { from: n1, to: localhost, port: 30_099, family: "v4", verdict: "untouched" },
-      { from: n1, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },
+      {
+        from: n1,
+        to: localhost,
+        port: 30_080,
+        family: "v4",
+        goesTo: ["b", "c"],
+        source: "masqueraded",
+        ...notOnLoopback,
+      },
       // A node port is open to everyone on every address of the node.
-      { from: neighbour, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },
+      {
+        ...{ from: neighbour, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },
+        except: { nftables: { verdict: "silent" } },
+      },
       { from: neighbour, to: nodeAddress, port: 30_080, goesTo: ["b", "c"], source: "masqueraded" },
     ],
   },

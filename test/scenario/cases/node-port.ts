@@ -1,4 +1,5 @@
 import { web } from "../build.ts";
+import { notOnLoopback, refusedByNftables } from "../everywhere.ts";
 import { bridgeAddress, clusterIP, localhost, n1, nodeAddress, outside, pod, stranger } from "../packet.ts";
 import { ranges } from "../places.ts";
 import type { Scenario } from "../scenario.ts";
@@ -19,11 +20,11 @@ export const nodePortScenarios: readonly Scenario[] = [
       { from: pod("a"), to: nodeAddress, ...served },
       { from: pod("a"), to: bridgeAddress, ...served },
       { from: n1, to: nodeAddress, ...served },
-      { from: n1, to: localhost, family: "v4", ...served },
+      { from: n1, to: localhost, family: "v4", ...served, ...notOnLoopback },
       // Linux has no route_localnet for IPv6.
       { from: n1, to: localhost, family: "v6", ...untouched },
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
-      { from: pod("a"), to: clusterIP("web"), port: 30_080, verdict: "untouched" },
+      { from: pod("a"), to: clusterIP("web"), port: 30_080, verdict: "untouched", ...refusedByNftables },
       { from: outside, to: nodeAddress, port: 80, verdict: "untouched" },
       { from: outside, to: nodeAddress, port: 30_081, verdict: "untouched" },
     ],

@@ -1,4 +1,5 @@
 import { publicAddress, web } from "../build.ts";
+import { refusedByNftables } from "../everywhere.ts";
 import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
@@ -15,7 +16,7 @@ export const sctpScenarios: readonly Scenario[] = [
       { from: n1, to: clusterIP("web"), port: 80, ...sctp, source: "masqueraded" },
       { from: outside, to: nodeAddress, port: 30_080, ...sctp, source: "masqueraded" },
       { from: outside, to: loadBalancerIP("web"), port: 80, ...sctp, source: "masqueraded" },
-      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "udp", verdict: "untouched" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "udp", verdict: "untouched", ...refusedByNftables },
       { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "tcp", goesTo: ["b", "c"], source: "kept" },
     ],
   },

@@ -1,0 +1,144 @@
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdir, rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { waitForSocket } from "@kpng/laboratory/wait-for-socket.ts";
+import { nodes, together } from "../../scenario/build.ts";
+import type { State } from "../../scenario/manifest.ts";
+import type { Settings } from "../../scenario/scenario.ts";
+import type { Backend, RunningBackend } from "../backends.ts";
+import type { TwoNodes } from "../laboratory/two-nodes.ts";
+import { Marker } from "./marker.ts";
+import { NodeProcess } from "./node-process.ts";
+
+const watcherMain = fileURLToPath(new URL("../../../services/cli/src/main.ts", import.meta.url));
+
+/**
+ * Time limit for a backend to reconnect to a watcher that was down. It exceeds the longest retry delay, 30 s, which a
+ * slow start of the watcher may cause.
+ */
+const reconnectMs = 60_000;
+
+const proxyNameLabel = "service.kubernetes.io/service-proxy-name";
+
+/** A proxy of ours, with control of its watcher. */
+export type KpngProxy = RunningBackend & {
+  /** Restarts the watcher: the backend receives a whole view and runs a full sync. */
+  restartWatcher(): Promise<void>;
+};
+
+/** One of our proxies. */
+export interface ProxyProgram {
+  readonly name: string;
+  /** Path of its main file. */
+  readonly program: string;
+  /** The option with the shortest time between two syncs. */
+  readonly minSyncPeriod: string;
+  readonly settingsOptions: (settings: Settings) => readonly string[];
+  /** Commands that remove its NAT rules behind its back; default: those of iptables. */
+  readonly natFlush?: Backend["natFlush"];
+}
+
+/** Differences between several instances on the node. */
+export interface InstanceOptions {
+  /** Name of its files. Default "kpng". */
+  readonly name?: string | undefined;
+  /** Proxy name of the Services that it serves. Default: Services without one. */
+  readonly serviceProxyName?: string | undefined;
+  readonly firstMarkerPort?: number | undefined;
+  /** Additional options of the backend. */
+  readonly args?: readonly string[] | undefined;
+}
+
+/** Starts one of our proxies on n1, and a watcher that reads the state from a file. They share only a unix socket. */
+export async function kpngProxy(
+  world: TwoNodes,
+  proxy: ProxyProgram,
+  instance: InstanceOptions = {},
+): Promise<KpngProxy> {
+  const { laboratory } = world;
+  const { name = "kpng", serviceProxyName = "", firstMarkerPort, args = [] } = instance;
+  const folder = join(laboratory.folder, `${name}-manifests`);
+  const socket = join(laboratory.folder, `${name}.sock`);
+  const labels: Record<string, string> = serviceProxyName === "" ? {} : { [proxyNameLabel]: serviceProxyName };
+  const whose = serviceProxyName === "" ? [] : ["--service-proxy-name", serviceProxyName];
+  const marker = new Marker(world, firstMarkerPort, labels);
+  const backend = new NodeProcess(laboratory);
+  let last: State = { services: [], slices: [] };
+  let present: Settings = {};
+
+  await mkdir(folder);
+  await write({ services: [], slices: [] });
+  let said = "";
+  let watcher = await startWatcher();
+
+  async function startWatcher(): Promise<ChildProcess> {
+    const to = ["to-api", "--listen", `unix://${socket}`, ...whose];
+    const child = laboratory.start("lan", [process.execPath, watcherMain, "file", "-i", folder, ...to]);
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on("data", (data) => {
+        said = (said + String(data)).slice(-10_000);
+      });
+    }
+    await waitForSocket(child, socket);
+    return child;
+  }
+
+  /** Replaces the state file atomically: the watcher reads the whole new state or the whole old one. */
+  async function write(state: State): Promise<void> {
+    const items = [...nodes, ...state.services, ...state.slices];
+    const path = join(laboratory.folder, `${name}-state.json`);
+    await writeFile(path, JSON.stringify({ apiVersion: "v1", kind: "List", items }));
+    await rename(path, join(folder, "state.json"));
+  }
+
+  const log = () => `${backend.log()}\n${said}`;
+
+  async function apply(state: State, timeoutMs?: number): Promise<void> {
+    last = state;
+    await write(together(state, marker.next()));
+    await marker.wait(log, timeoutMs);
+  }
+
+  const run = (settings: Settings) =>
+    backend.start([
+      process.execPath,
+      proxy.program,
+      ...["--api", `unix://${socket}`, "--node-name", "n1", proxy.minSyncPeriod, "0s"],
+      // Short first delays between retries, to save time.
+      ...["--error-delay", "100ms"],
+      ...["--state-dir", "none", ...whose, ...proxy.settingsOptions(settings), ...args],
+    ]);
+
+  return {
+    name: proxy.name,
+    natFlush: proxy.natFlush,
+    start: async (settings, state) => {
+      present = settings;
+      await backend.stop();
+      run(settings);
+      await apply(state);
+    },
+    apply: (state) => apply(state),
+    restart: async (signal) => {
+      await backend.stop(signal);
+      run(present);
+      await apply(last);
+    },
+    restartWatcher: async () => {
+      const ended = once(watcher, "close");
+      watcher.kill();
+      await ended;
+      watcher = await startWatcher();
+      await apply(last, reconnectMs);
+    },
+    stop: (signal) => backend.stop(signal),
+    cleanUp: () => laboratory.run("n1", [process.execPath, proxy.program, "--cleanup", ...whose]),
+    log,
+    close: async () => {
+      await backend.stop();
+      watcher.kill();
+    },
+  };
+}
