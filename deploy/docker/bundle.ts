@@ -8,6 +8,7 @@ const mains = {
   kpng: "services/cli/src/main.ts",
   "kpng-callout": "services/backend-callout/src/main.ts",
   "kpng-iptables": "services/backend-iptables/src/main.ts",
+  "kpng-nft": "services/backend-nft/src/main.ts",
   "kpng-json": "services/backend-json/src/main.ts",
 };
 

@@ -11,6 +11,7 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   relays: ["node", "test/scale/relays.ts"],
   // Sets its rules in a new network namespace.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
+  nft: ["unshare", "--net", "node", "services/backend-nft/src/testing/bench.ts"],
 };
 
 const [name, ...rest] = process.argv.slice(2);

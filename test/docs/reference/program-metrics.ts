@@ -77,6 +77,11 @@ const groups: Readonly<Record<string, Register>> = {
     const rules = { repair: async () => {} };
     driftCheck({ name: "iptables", rules, intervalMs: 0, log, health: new Health(), metrics: registry });
   },
+  nft: (registry) => {
+    countRepairs("nft", registry, []);
+    const rules = { repair: async () => {} };
+    driftCheck({ name: "nft", rules, intervalMs: 0, log, health: new Health(), metrics: registry });
+  },
   shadow: (registry) => {
     createShadowMetrics(registry);
   },

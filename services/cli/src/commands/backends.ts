@@ -3,6 +3,7 @@ import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
 import { jsonBackend } from "@kpng/backend-json/json-backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { healthChecksBackend } from "@kpng/backend-kit/proxy/health-checks-backend.ts";
+import { nftBackend } from "@kpng/backend-nft/backend.ts";
 
 /**
  * The backends that are built into `kpng`. A program `kpng-NAME` on the PATH is a backend too. `makeKpng` adds a
@@ -12,5 +13,6 @@ export const builtInBackends: readonly BackendCommand[] = [
   jsonBackend,
   calloutBackend,
   iptablesBackend,
+  nftBackend,
   healthChecksBackend,
 ];
