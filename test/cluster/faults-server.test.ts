@@ -69,10 +69,11 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
   }
 
   // The last test of the file, because it deletes the cluster's data.
-  test("restarted with an empty etcd: the source keeps its state until a second list confirms the empty one", async () => {
-    const { apiServer, etcd, kubeconfig } = cluster();
+  test("restarted with an empty etcd: the source keeps its state until a later list confirms the empty one", async () => {
+    const { api, apiServer, etcd, kubeconfig } = cluster();
     const confirmMs = 2_000;
-    const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs } });
+    const brake = { holdMs: 600_000, confirmAfterMs: 1_000 };
+    const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs }, brake });
     await source.untilReady();
     source.sink.rule = keepsServices(serviceNames);
     await apiServer.kill();
@@ -81,11 +82,13 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
     await source.untilFailing("services", /^a list would delete \d+ of \d+ services; waiting/, 20_000);
     assert.ok((await source.metric("kpng_source_relists_total", { reason: "went-back" })) > 0, source.describe());
     assert.ok((await source.metric("kpng_source_lists_total", { result: "braked" })) > 0);
+    await createService(api, { name: "new" });
+    await source.until("the new Service is not held", (sink) => sink.services.includes("default/new"));
     assert.deepEqual(source.sink.violations, []);
     source.sink.rule = () => undefined;
     await source.until(
-      "the second list has replaced the state",
-      (sink) => sink.services.join() === "default/kubernetes",
+      "the later list has replaced the state",
+      (sink) => sink.services.join() === "default/kubernetes,default/new",
     );
     await source.untilHealthy();
   });

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import type { BrakeOptions } from "@kpng/model/brake.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Registry } from "prom-client";
@@ -7,9 +8,9 @@ import { makeDecodeOptions } from "../../services/watcher/src/source/decode/deco
 import { connectKube } from "../../services/watcher/src/source/kube/client/connect.ts";
 import type { KubeConnection } from "../../services/watcher/src/source/kube/client/connection.ts";
 import { kubeSource } from "../../services/watcher/src/source/kube/kube-source.ts";
-import type { BrakeOptions } from "../../services/watcher/src/source/kube/objects/brake.ts";
 import type { ReflectorTiming } from "../../services/watcher/src/source/kube/reflector/reflector-options.ts";
 import type { Kind } from "../../services/watcher/src/source/source.ts";
+import { observeBrake } from "../../services/watcher/src/store/observe-brake.ts";
 import { RecordingSink } from "./recording-sink.ts";
 import { until } from "./until.ts";
 
@@ -24,7 +25,7 @@ export interface RunOptions {
 
 /** Kubernetes source that feeds a recording sink, with its log, health and metrics. */
 export class RunningSource {
-  readonly sink = new RecordingSink();
+  readonly sink: RecordingSink;
   readonly health = new Health();
   readonly metrics = new Registry();
   /** Parsed lines of its log. */
@@ -33,16 +34,18 @@ export class RunningSource {
   readonly #done: Promise<void>;
 
   constructor({ kubeconfig, timing, brake, proxyNames, intercept = (same) => same }: RunOptions) {
+    const log = createLog("debug", (line) => this.lines.push(JSON.parse(line)));
+    this.sink = new RecordingSink(brake);
+    observeBrake(this.sink.store, { log, health: this.health, metrics: this.metrics });
     const source = kubeSource({
       connection: intercept(connectKube({ kubeconfig })),
       sink: this.sink,
       decode: makeDecodeOptions(),
       metrics: this.metrics,
       health: this.health,
-      log: createLog("debug", (line) => this.lines.push(JSON.parse(line))),
+      log,
       // Shortens the delays for a test.
       timing: { backoff: { minMs: 100, maxMs: 500 }, ...timing },
-      brake,
       proxyNames,
     });
     this.#done = source.run(this.#stop.signal);
@@ -69,7 +72,9 @@ export class RunningSource {
 
   /** Waits until the health of a kind has a matching reason, and checks that the log contains it. */
   async untilFailing(kind: Kind, reason: RegExp, timeoutMs = 10_000): Promise<void> {
-    const isSaid = (): boolean => reason.test(this.health.parts.get(`source/kube/${kind}`)?.reason ?? "");
+    const reasonOf = (one: Kind): string =>
+      this.health.parts.get(`brake/${one}`)?.reason || this.health.parts.get(`source/kube/${one}`)?.reason || "";
+    const isSaid = (): boolean => reason.test(reasonOf(kind));
     await until(`the health of ${kind} reports ${reason}`, isSaid, timeoutMs, () => this.describe());
     const isLogged = this.lines.some(
       (line) => line.kind === kind && line.level === "error" && reason.test(String(line.reason)),

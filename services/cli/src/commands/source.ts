@@ -4,6 +4,7 @@ import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/o
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
+import { observeBrake } from "@kpng/watcher/store/observe-brake.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { traceRevisions } from "@kpng/watcher/trace/trace-revisions.ts";
@@ -14,6 +15,7 @@ import { toApi } from "../sink/to-api.ts";
 import { toExternal } from "../sink/to-external.ts";
 import { toFile } from "../sink/to-file.ts";
 import { toLocal } from "../sink/to-local.ts";
+import { brakeOption, readBrake } from "../source/brake-option.ts";
 import { proxyNameOption, readProxyNames } from "../source/proxy-names.ts";
 import type { SourceCommand } from "../source/source-command.ts";
 import { addExternalBackends } from "./external-backends.ts";
@@ -25,7 +27,11 @@ import { makeInspectSource } from "./inspect-source.ts";
  * applies or queries them.
  */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
-  const command = addOptions(new Command(source.name), [...source.options, proxyNameOption])
+  const command = addOptions(new Command(source.name), [
+    ...source.options,
+    proxyNameOption,
+    brakeOption(source.brakeHoldMs ?? 0),
+  ])
     .description(source.description)
     .addHelpText("after", source.examples);
   for (const sink of [toApi, toFile]) command.addCommand(makeSink(source, sink, [], signal));
@@ -51,8 +57,9 @@ function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly strin
 function run(source: SourceCommand, sink: SinkCommand, options: Options, signal: AbortSignal): Promise<void> {
   return withContext(options, "kpng-watcher", async (context) => {
     const { tracing, health, metrics } = context;
-    const store = new Store({ trace: tracing && traceRevisions(tracing) });
+    const store = new Store({ trace: tracing && traceRevisions(tracing), brake: readBrake(options) });
     observeStore(store, metrics);
+    observeBrake(store, context);
     // Both are made before either runs, so that an invalid option has no effect.
     const main = sink.make(options, store, context);
     const sourceSink = filterProxyNames(store, readProxyNames(options));

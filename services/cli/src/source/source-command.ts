@@ -13,5 +13,7 @@ export interface SourceCommand {
   readonly examples: string;
   /** True if the objects come from a server, which may be unreachable. Default false. */
   readonly asksServer?: boolean | undefined;
+  /** Default of --brake-hold, in milliseconds. Default 0: no brake. */
+  readonly brakeHoldMs?: number | undefined;
   make(options: Options, sink: ClusterSink, context: CommandContext): Source;
 }

@@ -21,7 +21,7 @@ export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[
     },
     replace: (objects, origin) => {
       const services = objects.services?.filter(({ proxyName }) => names.has(proxyName));
-      sink.replace({ ...objects, services }, origin);
+      return sink.replace({ ...objects, services }, origin);
     },
   };
 }

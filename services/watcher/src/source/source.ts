@@ -17,8 +17,17 @@ export type Source = Task;
 export interface ClusterSink {
   /** Applies changes in their order. */
   apply(changes: readonly ObjectChange[], origin?: Origin): void;
-  /** Replaces all objects of the given kinds and marks these kinds as synced. */
-  replace(objects: ClusterObjects, origin?: Origin): void;
+  /**
+   * Replaces all objects of the given kinds and marks these kinds as synced. Returns what the brake of the sink holds
+   * of these deletions; undefined for nothing.
+   */
+  replace(objects: ClusterObjects, origin?: Origin): HeldBack | undefined;
+}
+
+/** Deletions of a list that the brake holds, because the list lacks `deletedCount` of `currentCount` objects. */
+export interface HeldBack {
+  readonly currentCount: number;
+  readonly deletedCount: number;
 }
 
 /** Kinds of objects that a source delivers. All three must be listed before anything is served. */
@@ -48,6 +57,11 @@ export interface Origin {
   readonly source: string;
   /** When the first of the changes reached this process, in milliseconds since 1970, with fractions. */
   readonly receivedAtMs: number;
+  /**
+   * True if a complete list confirms the deletions of an earlier one, which the brake holds: it was read from a quorum
+   * or a new stream. Default false.
+   */
+  readonly isConfirming?: boolean | undefined;
   /** Traces of the changes in the upstream watcher, if that is the source. */
   readonly upstream?: UpstreamTraces | undefined;
 }

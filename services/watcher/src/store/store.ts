@@ -1,8 +1,10 @@
 import { randomUUID } from "node:crypto";
+import type { BrakeOptions } from "@kpng/model/brake.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { ClusterObjects, ClusterSink, Kind, ObjectChange, Origin } from "../source/source.ts";
+import type { ClusterObjects, ClusterSink, HeldBack, Kind, ObjectChange, Origin } from "../source/source.ts";
 import { applyChange, replaceObjects } from "./change-snapshot.ts";
+import { ListBrake } from "./list-brake.ts";
 import { emptySnapshot, maxTraces, type Snapshot, type TracedRevision } from "./snapshot.ts";
 import type { Cause, Update } from "./update.ts";
 
@@ -16,6 +18,8 @@ import type { Cause, Update } from "./update.ts";
 export class Store implements ClusterSink {
   /** Random identity of this store: revisions of different processes must not be compared. */
   readonly instance = randomUUID();
+  /** Holds the deletions of suspicious lists. */
+  readonly brake: ListBrake;
   readonly #changed = new Wakeup();
   readonly #missingKinds = new Set<Kind>(kinds);
   readonly #trace: StoreOptions["trace"];
@@ -23,8 +27,9 @@ export class Store implements ClusterSink {
   #snapshot: Snapshot = emptySnapshot;
   #isWaking = false;
 
-  constructor({ trace }: StoreOptions = {}) {
+  constructor({ trace, brake = { holdMs: 0 } }: StoreOptions = {}) {
     this.#trace = trace;
+    this.brake = new ListBrake(brake, (changes) => this.apply(changes));
   }
 
   get snapshot(): Snapshot {
@@ -66,15 +71,18 @@ export class Store implements ClusterSink {
 
   apply(changes: readonly ObjectChange[], origin?: Origin): void {
     const beganAtMs = wallClockMs();
+    this.brake.changed(changes);
     this.#publish(changes.reduce(applyChange, this.#snapshot), { origin, beganAtMs });
   }
 
-  replace(objects: ClusterObjects, origin?: Origin): void {
+  replace(listed: ClusterObjects, origin?: Origin): HeldBack | undefined {
     const beganAtMs = wallClockMs();
+    const { objects, held } = this.brake.list(this.#snapshot, listed, origin?.isConfirming ?? false);
     let next = replaceObjects(this.#snapshot, objects);
     for (const kind of kinds) if (objects[kind] !== undefined) this.#missingKinds.delete(kind);
     if (this.#missingKinds.size === 0 && !next.isSynced) next = { ...next, isSynced: true };
     this.#publish(next, { origin, beganAtMs });
+    return held;
   }
 
   #publish(state: Snapshot, update: Cause): void {
@@ -104,6 +112,8 @@ const kinds: readonly Kind[] = ["services", "slices", "nodes"];
 
 /** Options of a {@link Store}. */
 export interface StoreOptions {
+  /** When the deletions of a list are held. Default: never. */
+  readonly brake?: BrakeOptions | undefined;
   /**
    * Called for each revision before readers can see it. Returns the trace of the revision, or undefined if it is not
    * traced. Must not throw.

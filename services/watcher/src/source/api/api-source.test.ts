@@ -117,4 +117,37 @@ describe("a relay", () => {
     await expect.poll(() => contentOf(store)).toEqual(contentOf(older));
     await expect.poll(isConnected).toBe(true);
   });
+
+  test("holds deletions if its upstream returns nearly empty, until a later stream confirms them", async () => {
+    const ended = new AbortController();
+    const upstream = new Store();
+    const services = Array.from({ length: 20 }, (_, index) => service({ name: `s${index}` }));
+    upstream.replace({ services, slices: [], nodes: [] });
+    let server = await serveStore(upstream);
+    const store = new Store({ brake: { holdMs: 600_000, confirmAfterMs: 0 } });
+    const relay = apiSource({
+      transport: dial({ api: server.address }),
+      sink: store,
+      log: createLog("error", () => undefined),
+      health: new Health(),
+      metrics: new Registry(),
+      backoff: { minMs: 10, maxMs: 20 },
+    }).run(ended.signal);
+    await expect.poll(() => store.snapshot.services.size).toBe(20);
+    const restart = async (): Promise<void> => {
+      const { address } = server;
+      await server.stop();
+      const empty = new Store();
+      empty.replace({ services: [service({ name: "new" })], slices: [], nodes: [] });
+      server = await serveStore(empty, { listen: [`tcp://${address}`] });
+    };
+    await restart();
+    await expect.poll(() => store.snapshot.services.size).toBe(21);
+    expect(store.brake.held.get("services")?.keys.size).toBe(20);
+    await restart();
+    await expect.poll(() => store.snapshot.services.size).toBe(1);
+    ended.abort();
+    await relay;
+    await server.stop();
+  });
 });

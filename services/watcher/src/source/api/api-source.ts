@@ -119,6 +119,8 @@ function originOf({ Op: op }: OpItem): Origin {
   return {
     source: "api",
     receivedAtMs: wallClockMs(),
+    // Only the first batch of a stream is a complete list.
+    isConfirming: true,
     upstream: op.case === "Sync" ? decodeMark(op.value) : undefined,
   };
 }

@@ -34,7 +34,7 @@ class TestSink implements ClusterSink {
     throw new Error("a file source replaces");
   }
 
-  replace(objects: ClusterObjects): void {
+  replace(objects: ClusterObjects): undefined {
     this.#arrived.push(objects);
     this.#wake();
   }

@@ -137,7 +137,7 @@ class FileFollower {
       return result;
     }
     for (const { level, note, ...place } of result.notes) log[level]("input note", { at: formatLocation(place), note });
-    sink.replace(result.objects, { source: "file", receivedAtMs });
+    sink.replace(result.objects, { source: "file", receivedAtMs, isConfirming: true });
     health.setReady(part);
     const { services, slices, nodes } = result.objects;
     log.info("input read", {

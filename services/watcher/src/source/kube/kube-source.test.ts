@@ -19,7 +19,7 @@ test("a server without ServiceCIDRs gives a ready and healthy source, and is not
   const kinds: string[] = [];
   const source = kubeSource({
     connection: server,
-    sink: { apply: () => undefined, replace: (objects) => kinds.push(...Object.keys(objects)) },
+    sink: { apply: () => undefined, replace: (objects) => void kinds.push(...Object.keys(objects)) },
     decode: makeDecodeOptions(),
     metrics: new Registry(),
     health,
@@ -97,7 +97,7 @@ test("changes of one turn are applied in one call, and before a later replace", 
   const calls: string[] = [];
   const queue = new ChangeQueue({
     apply: (changes) => calls.push(`apply ${changes.map((change) => (change as { name?: string }).name)}`),
-    replace: () => calls.push("replace"),
+    replace: () => void calls.push("replace"),
   });
   const gone = (name: string): ObjectChange => ({ kind: "delete-node", name });
   queue.push([gone("a")], 0);

@@ -5,7 +5,6 @@ import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import type { KubeConnection } from "./client/connection.ts";
-import type { BrakeOptions } from "./objects/brake.ts";
 import { ChangeQueue } from "./objects/change-queue.ts";
 import { ObjectCache } from "./objects/object-cache.ts";
 import { nodeKind, type ObjectKind, serviceCIDRResource, serviceKind, sliceKind } from "./objects/object-kinds.ts";
@@ -26,7 +25,6 @@ export interface KubeSourceOptions {
   readonly health: Health;
   readonly log: Log;
   readonly timing?: ReflectorTiming | undefined;
-  readonly brake?: BrakeOptions | undefined;
   /** Proxy names to select in the API server, as far as its selectors can. Default: all Services. */
   readonly proxyNames?: readonly string[] | undefined;
 }
@@ -41,7 +39,7 @@ export interface KubeSourceOptions {
  * *Cost:* four watches, regardless of the number of nodes.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
-  const { connection, sink, decode, brake, log, proxyNames } = options;
+  const { connection, sink, decode, log, proxyNames } = options;
   const metrics = makeSourceMetrics(options.metrics);
   const queue = new ChangeQueue(sink);
 
@@ -55,7 +53,7 @@ export function kubeSource(options: KubeSourceOptions): Source {
   ): Reflector => new Reflector({ ...options.timing, resource, connection, handler, observer, isOptional });
   const reflectObjects = <T>(kind: ObjectKind<T>): Reflector => {
     const observer = observe(kind.kind, false);
-    return reflect(kind, new ObjectCache(kind, queue, observer, brake), observer, false);
+    return reflect(kind, new ObjectCache(kind, queue, observer), observer, false);
   };
   const reflectors = [
     reflectObjects(serviceKind(decode, proxyNames)),

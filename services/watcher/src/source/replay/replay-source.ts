@@ -51,7 +51,7 @@ async function run(options: ReplaySourceOptions, signal: AbortSignal): Promise<v
     if (batchCount > 0 && speed > 0) await waitMs((line.atMs - playedMs) / speed, signal);
     if (signal.aborted) return;
     playedMs = line.atMs;
-    items.deliverTo(sink, { source: "replay", receivedAtMs: wallClockMs() });
+    items.deliverTo(sink, { source: "replay", receivedAtMs: wallClockMs(), isConfirming: true });
     batchCount += 1;
     health.setReady(part);
   }

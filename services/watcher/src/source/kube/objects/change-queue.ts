@@ -1,5 +1,5 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { ClusterObjects, ClusterSink, ObjectChange } from "../../source.ts";
+import type { ClusterObjects, ClusterSink, HeldBack, ObjectChange } from "../../source.ts";
 
 /**
  * Coalesces the changes that all watches report within one turn of the event loop into one call of the sink, and so
@@ -28,10 +28,13 @@ export class ChangeQueue {
     this.#flush ??= setImmediate(() => this.flush());
   }
 
-  /** Replaces all objects of a kind. `receivedAtMs` is when the first object of the list arrived, by default now. */
-  replace(objects: ClusterObjects, receivedAtMs: number = wallClockMs()): void {
+  /**
+   * Replaces all objects of a kind. `receivedAtMs` is when the first object of the list arrived, by default now.
+   * `isConfirming`: see `Origin`.
+   */
+  replace(objects: ClusterObjects, receivedAtMs: number = wallClockMs(), isConfirming = false): HeldBack | undefined {
     this.flush();
-    this.#sink.replace(objects, { source: "kube", receivedAtMs });
+    return this.#sink.replace(objects, { source: "kube", receivedAtMs, isConfirming });
   }
 
   /** Applies the queued changes. */

@@ -5,7 +5,6 @@ import type { CollectionHandler, IncomingList } from "../reflector/collection-ha
 import type { ReflectorObserver } from "../reflector/reflector-observer.ts";
 import { rawMetadata } from "../request/raw-object.ts";
 import type { WatchEvent } from "../request/watch-once.ts";
-import { type BrakeOptions, mustBrake } from "./brake.ts";
 import type { ChangeQueue } from "./change-queue.ts";
 import type { ObjectKind } from "./object-kinds.ts";
 import { ReportedTexts } from "./reported-texts.ts";
@@ -24,15 +23,13 @@ export class ObjectCache<T> implements CollectionHandler {
   readonly #kind: ObjectKind<T>;
   readonly #queue: ChangeQueue;
   readonly #observer: ReflectorObserver;
-  readonly #brake: BrakeOptions;
   #objects = new Map<string, T>();
   readonly #reported = new ReportedTexts();
 
-  constructor(kind: ObjectKind<T>, queue: ChangeQueue, observer: ReflectorObserver, brake: BrakeOptions = {}) {
+  constructor(kind: ObjectKind<T>, queue: ChangeQueue, observer: ReflectorObserver) {
     this.#kind = kind;
     this.#queue = queue;
     this.#observer = observer;
-    this.#brake = brake;
   }
 
   beginList(): IncomingList {
@@ -47,16 +44,10 @@ export class ObjectCache<T> implements CollectionHandler {
         const value = this.#decode(key, object);
         if (value !== undefined) listed.set(key, value);
       },
-      complete: (isConfirmed) => {
+      complete: (isConfirming) => {
         this.#reported.keepOnly(keys);
-        const currentCount = this.#objects.size;
-        const deletedCount = [...this.#objects.keys()].filter((key) => !listed.has(key)).length;
-        if (!isConfirmed && mustBrake(currentCount, deletedCount, this.#brake)) {
-          return { kind: "held-back", currentCount, deletedCount };
-        }
         this.#objects = listed;
-        this.#queue.replace(this.#kind.toClusterObjects([...listed.values()]), receivedAtMs);
-        return { kind: "applied" };
+        return this.#queue.replace(this.#kind.toClusterObjects([...listed.values()]), receivedAtMs, isConfirming);
       },
     };
   }

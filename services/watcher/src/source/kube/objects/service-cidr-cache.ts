@@ -28,7 +28,7 @@ export class ServiceCIDRCache implements CollectionHandler {
       complete: () => {
         this.#cidrsByObject = listed;
         this.#publish();
-        return { kind: "applied" };
+        return undefined;
       },
     };
   }

@@ -1,3 +1,4 @@
+import type { HeldBack } from "../../source.ts";
 import type { WatchEvent } from "../request/watch-once.ts";
 
 /**
@@ -19,16 +20,8 @@ export interface CollectionHandler {
 export interface IncomingList {
   add(object: unknown): void;
   /**
-   * Ends the list and applies it. A list that would delete nearly all known objects (`mustBrake` has the limits) is not
-   * applied and gives "held-back". The reflector then lists again and passes true for `isConfirmed`, so that a second
-   * list with the same result is applied.
+   * Ends the list and applies it. Returns the deletions that the brake holds; a list with `isConfirming` can confirm
+   * them.
    */
-  complete(isConfirmed: boolean): { readonly kind: "applied" } | HeldBack;
-}
-
-/** A list that must be confirmed by a second one, because it would delete `deletedCount` of `currentCount` objects. */
-export interface HeldBack {
-  readonly kind: "held-back";
-  readonly currentCount: number;
-  readonly deletedCount: number;
+  complete(isConfirming: boolean): HeldBack | undefined;
 }

@@ -23,7 +23,7 @@ export interface ReflectorTiming {
   readonly watchSeconds?: number | undefined;
   /** Time after the requested end at which a silent watch counts as dead, in milliseconds. Default 10 000. */
   readonly overdueMs?: number | undefined;
-  /** Delay before the list that confirms a list held back, in milliseconds. Default 5 000. */
+  /** Delay before the list that can confirm held deletions, in milliseconds. Default 31 000. */
   readonly confirmMs?: number | undefined;
   /** Delays after failures. Default 0.8 to 30 s. */
   readonly backoff?: BackoffOptions | undefined;

@@ -89,21 +89,29 @@ const scenarios: readonly Scenario[] = [
     nodeCounts: [20],
   },
   {
-    name: "a list that would delete most objects is held back, and discarded if the second list refutes it",
+    name: "deletions of most objects are held while the watch goes on, and forgotten if the next list refutes them",
     answers: [
       nodeList("10", names),
       { lines: [status(410, "too old")] },
       nodeList("20", []),
-      nodeList("21", names),
+      { lines: [watchEvent("ADDED", rawNode("new", "21"))], after: "hang" },
+      nodeList("22", [...names, "new"]),
       open,
     ],
-    requests: ["list", "watch 10", "list", "list", "watch 21"],
-    nodeCounts: [20],
+    requests: ["list", "watch 10", "list", "watch 20", "list", "watch 22"],
+    nodeCounts: [20, 21],
   },
   {
-    name: "a list that would delete most objects is applied if the second list confirms it",
-    answers: [nodeList("10", names), { lines: [status(410, "too old")] }, nodeList("20", []), nodeList("21", []), open],
-    requests: ["list", "watch 10", "list", "list", "watch 21"],
+    name: "deletions of most objects are applied if the next list confirms them",
+    answers: [
+      nodeList("10", names),
+      { lines: [status(410, "too old")] },
+      nodeList("20", []),
+      open,
+      nodeList("21", []),
+      open,
+    ],
+    requests: ["list", "watch 10", "list", "watch 20", "list", "watch 21"],
     nodeCounts: [20, 0],
   },
   {
@@ -209,7 +217,7 @@ test("an invalid object keeps its last valid value and is counted", async () => 
 });
 
 function setUp(server: FakeServer, timing: ReflectorTiming) {
-  const store = new Store();
+  const store = new Store({ brake: { holdMs: 600_000, confirmAfterMs: 0 } });
   const health = new Health();
   const metrics = new Registry();
   const lines: string[] = [];
@@ -226,13 +234,14 @@ function setUp(server: FakeServer, timing: ReflectorTiming) {
       count();
     },
     replace: (objects) => {
-      store.replace(objects);
+      const held = store.replace(objects, { source: "kube", receivedAtMs: 0, isConfirming: true });
       count();
+      return held;
     },
   });
   const kind = nodeKind(makeDecodeOptions());
   const reflector = new Reflector({
-    confirmMs: 5,
+    confirmMs: 20,
     backoff: { minMs: 1, maxMs: 4 },
     ...timing,
     resource: kind,

@@ -27,8 +27,11 @@ export class Reflector {
   #usesWatchList: boolean;
   /** False after a paged list expired between two pages: the next list is requested in one response. */
   #usesPages = true;
-  /** The last list was held back, and the next one confirms or refutes it. */
-  #isConfirming = false;
+  /** Deletions of the last list are held, and it is time for a list that can confirm them. */
+  #mustConfirm = false;
+  #confirmTimer: NodeJS.Timeout | undefined;
+  /** Ends the current watch. */
+  #stopWatch: AbortController | undefined;
   /** The connection failed, so the server may have been replaced by one with an older state. */
   #mustCheckVersion = false;
   #failedWatches = 0;
@@ -42,15 +45,16 @@ export class Reflector {
 
   /** Runs until the signal aborts. Errors: only those that the handler throws. */
   async run(signal: AbortSignal): Promise<void> {
+    signal.addEventListener("abort", () => clearTimeout(this.#confirmTimer), { once: true });
     while (!signal.aborted) {
-      if (this.#resourceVersion === undefined) await this.#list(signal);
+      if (this.#resourceVersion === undefined || this.#mustConfirm) await this.#list(signal);
       else if (this.#mustCheckVersion) await this.#checkVersion(this.#resourceVersion, signal);
       else await this.#watch(this.#resourceVersion, signal);
     }
   }
 
   async #list(signal: AbortSignal): Promise<void> {
-    const { connection, handler, resource, observer, confirmMs = 5_000 } = this.#options;
+    const { connection, handler, resource, observer, confirmMs = 31_000 } = this.#options;
     const { pageSize = 500, listSilenceMs: silenceMs = 60_000, backoff } = this.#options;
     const startedMs = performance.now();
     const list = handler.beginList();
@@ -60,8 +64,8 @@ export class Reflector {
       objectCount += 1;
     };
     const pages = { pageSize: this.#usesPages ? pageSize : undefined, retryMs: backoff?.minMs };
-    // The confirming list is read from etcd: a streamed list would come from the same watch cache as the first one.
-    const isStreamed = this.#usesWatchList && !this.#isConfirming;
+    // A confirming list is read from etcd: a streamed list would come from the same watch cache as the first one.
+    const isStreamed = this.#usesWatchList && !this.#mustConfirm;
     const request = { ...resource, ...pages, silenceMs };
     const end = await (isStreamed ? streamList : listPages)(connection, request, receive, signal);
     if (signal.aborted) return;
@@ -70,16 +74,19 @@ export class Reflector {
     this.#mustCheckVersion = false;
     this.#lostStreams = 0;
     this.#failedWatches = 0;
-    const result = list.complete(this.#isConfirming);
-    this.#isConfirming = result.kind === "held-back";
-    if (result.kind === "applied") {
-      this.#resourceVersion = end.resourceVersion;
-      observer.listed(objectCount, performance.now() - startedMs);
-      return;
-    }
-    observer.heldBack(result, confirmMs);
-    await waitMs(confirmMs, signal);
-    observer.relisting("braked");
+    this.#mustConfirm = false;
+    clearTimeout(this.#confirmTimer);
+    const held = list.complete(!isStreamed);
+    this.#resourceVersion = end.resourceVersion;
+    observer.listed(objectCount, performance.now() - startedMs);
+    if (held === undefined) return;
+    observer.heldBack(held, confirmMs);
+    // Meanwhile the watch goes on: additions and updates are not held.
+    this.#confirmTimer = setTimeout(() => {
+      this.#mustConfirm = true;
+      observer.relisting("braked");
+      this.#stopWatch?.abort();
+    }, confirmMs);
   }
 
   async #listFailed(failure: RequestFailure, isStreamed: boolean, signal: AbortSignal): Promise<void> {
@@ -108,6 +115,7 @@ export class Reflector {
     const silenceMs = timeoutSeconds * 1_000 + overdueMs;
     const startedMs = performance.now();
     const stop = new AbortController();
+    this.#stopWatch = stop;
     const receive = (events: readonly WatchEvent[], receivedAtMs: number): void => {
       const isInOrder = this.#receive(events, receivedAtMs);
       if (!isInOrder) stop.abort();
