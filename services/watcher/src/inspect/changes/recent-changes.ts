@@ -17,6 +17,8 @@ export class RecentChanges implements DeliveryFollower {
   readonly #size: number;
   /** Ring buffer: the index of a revision is its number modulo the size. */
   readonly #records: (ChangeRecord | undefined)[];
+  /** Newest revision for which a failure of a subscriber was counted: it reports a failure again at each attempt. */
+  readonly #failed = new WeakMap<Recipient, number>();
   #newest = 0;
   #version = 0;
 
@@ -82,6 +84,8 @@ export class RecentChanges implements DeliveryFollower {
   }
 
   failed(recipient: Recipient, batch: PendingBatch, error: string): void {
+    if (batch.revision <= (this.#failed.get(recipient) ?? 0)) return;
+    this.#failed.set(recipient, batch.revision);
     this.#update(batch, (record) => record.failed(recipient, error));
   }
 

@@ -159,7 +159,7 @@ export type Change = Message<"kpng.inspect.v1.Change"> & {
   appliedCount: number;
 
   /**
-   * Number of failed attempts to apply it.
+   * Number of these subscribers that failed to apply it, at one attempt or more.
    *
    * @generated from field: uint32 failed_count = 15;
    */
