@@ -39,7 +39,10 @@ function addBooleanValues(command: Command, flag: Option): void {
   }
 }
 
-/** Returns the value of a variable of an option without a value; true if it is not set. Errors: BAD_OPTION. */
+/**
+ * Returns the value of a variable of an option without a value; true if it is not set. Errors: BAD_OPTION for an
+ * invalid value.
+ */
 function parseBoolean(name: string, value: string | undefined): boolean {
   if (value === undefined || /^(1|true|yes)$/i.test(value)) return true;
   if (/^(|0|false|no)$/i.test(value)) return false;

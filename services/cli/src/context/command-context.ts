@@ -39,7 +39,7 @@ export async function withContext(
 /**
  * Reads the files that the options `--api-client-tls-…` name; undefined if none is set.
  *
- * Errors: TLS_FILES.
+ * Errors: TLS_FILES if a file is missing or invalid.
  */
 export function readApiClientTls(options: Options): TlsFiles | undefined {
   const {

@@ -111,7 +111,7 @@ async function watchApplied(
   }
 }
 
-/** Reads the changes of a recording, newest first. Errors: BAD_INPUT. */
+/** Reads the changes of a recording, newest first. Errors: BAD_INPUT if it is invalid. */
 function recordedChanges(path: string, filter: ChangeFilter): readonly Change[] {
   const lines = readRecording(path).filter((line) => line.kind === "rows" && line.of === "changes");
   const rows = lines.flatMap((line) => (line.kind === "rows" ? line.rows : []));

@@ -5,7 +5,7 @@ import { withoutCredentials } from "../redact.ts";
  * Splits `host:port`, the value of the named option. An undefined host stands for all addresses. Options with an
  * address to listen on use it.
  *
- * Errors: BAD_OPTION.
+ * Errors: BAD_OPTION if the text is not in this format.
  */
 export function parseHostPort(
   address: string,

@@ -7,7 +7,7 @@ import { ProcessError } from "../process-error.ts";
  * Removes the unix socket that a killed process left behind. Keeps a socket that another process serves, and any other
  * kind of file. Called before a process listens on a unix socket.
  *
- * Errors: LISTEN_FAILED.
+ * Errors: LISTEN_FAILED if the process cannot listen on the path.
  */
 export async function removeStaleSocket(path: string): Promise<void> {
   // listen() would report EACCES, "permission denied".

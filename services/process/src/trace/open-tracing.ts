@@ -9,7 +9,7 @@ import type { TracedProcess, Tracing } from "./tracing.ts";
  *
  * Loads the SDK only then, because it takes 0.15 s and 34 MB.
  *
- * Errors: BAD_OPTION.
+ * Errors: BAD_OPTION for an invalid value of such a variable.
  */
 export async function openTracing(traced: TracedProcess, log: Log): Promise<Tracing | undefined> {
   const settings = readTraceSettings(process.env);

@@ -15,7 +15,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
  * with OTEL_SDK_DISABLED=true, or with OTEL_TRACES_EXPORTER=none. The exporter reads the variables for endpoint,
  * headers, TLS, timeout and compression itself.
  *
- * Errors: BAD_OPTION.
+ * Errors: BAD_OPTION for an invalid value.
  *
  * Source: OpenTelemetry, "Environment Variable Specification".
  */

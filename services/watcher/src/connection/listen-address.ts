@@ -17,7 +17,7 @@ export type ListenAddress =
  * | `tcp4://:12090`, `tcp6://:12090` | all addresses of that family |
  * | `unix:///run/kpng.sock` | a unix socket |
  *
- * Errors: BAD_OPTION.
+ * Errors: BAD_OPTION if the text is not an address.
  */
 export function parseListenAddress(text: string): ListenAddress {
   const match = /^(tcp[46]?|unix):\/\/(.+)$/.exec(text);

@@ -9,7 +9,7 @@ import type { ListenAddress } from "./listen-address.ts";
  * port. `serveTask` calls it for each address. `onAcceptError` is called when too many files are open to accept a
  * connection.
  *
- * Errors: LISTEN_FAILED.
+ * Errors: LISTEN_FAILED if the server cannot listen on the address.
  */
 export async function listen(server: Server, address: ListenAddress, onAcceptError: () => void): Promise<string> {
   if (address.kind === "unix") await removeStaleSocket(address.path);

@@ -13,7 +13,9 @@ import { listAddresses } from "./rows/service-row.ts";
 
 // Decodes requests of the method Explain.
 
-/** Decodes the packet of a request. `kpng explain` sends such requests. Errors: INVALID_ARGUMENT. */
+/**
+ * Decodes the packet of a request. `kpng explain` sends such requests. Errors: INVALID_ARGUMENT for an invalid packet.
+ */
 export function readPacket(
   request: ExplainRequest,
   snapshot: Snapshot,

@@ -29,7 +29,7 @@ const numbered: ReadonlySet<ListName> = new Set(["subscribers", "changes"]);
  */
 const listLimits: PageLimits = { defaultSize: 500, maxSize: 1_000 };
 
-/** Decodes page_size and page_token of a request. Errors: INVALID_ARGUMENT. */
+/** Decodes page_size and page_token of a request. Errors: INVALID_ARGUMENT if one is invalid. */
 export function readPage(
   list: ListName,
   request: { pageSize: number; pageToken: string },

@@ -56,7 +56,7 @@ export function warnUnknownNode(nodeName: string): void {
 /**
  * Runs `work`; an error of an RPC becomes an error that names the server. Returns undefined if `signal` aborted.
  *
- * Errors: REQUEST_FAILED.
+ * Errors: REQUEST_FAILED if a request fails.
  */
 export async function withRequestErrors<T>(
   server: string,
