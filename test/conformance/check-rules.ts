@@ -1,7 +1,7 @@
 import { isIn } from "@kpng/model/cidr.ts";
-import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
+import type { FirstPacket, PacketOutcome } from "@kpng/model/packet-outcome.ts";
 import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
-import { type TracedNode, type TracedPacket, trace } from "@kpng/packet-tracer/trace.ts";
+import { type TracedNode, trace } from "@kpng/packet-tracer/trace.ts";
 import {
   type ConcretePacket,
   concretePackets,
@@ -12,21 +12,33 @@ import {
   senderAddress,
 } from "../scenario/packet.ts";
 import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "../scenario/places.ts";
+import type { ProxyName } from "../scenario/proxy-name.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 
 /** Rules of n1 by family, in the format of iptables-save. */
 export type RulesText = Readonly<Record<Family, string>>;
 
-/** Traces a scenario's packets through rules, and returns a line for each packet with an unexpected result. */
-export function checkRules(rules: RulesText, scenario: Scenario): readonly string[] {
+/**
+ * Traces a scenario's packets through the rules of a proxy, and returns a line for each packet with an unexpected
+ * result.
+ */
+export function checkRules(rules: RulesText, scenario: Scenario, proxy: ProxyName): readonly string[] {
   const rulesets = { v4: parseRuleset(rules.v4), v6: parseRuleset(rules.v6) };
-  const packets = scenario.packets.flatMap((packet) => concretePackets(scenario.state, packet));
+  return checkOutcomes(scenario, proxy, (family, packet) => trace(rulesets[family], nodes[family], packet));
+}
+
+/** Returns the possible outcomes of a packet on n1. */
+export type FindOutcomes = (family: Family, packet: FirstPacket) => readonly PacketOutcome[];
+
+/** Returns a line for each packet of a scenario for which `find` returns something other than expected. */
+export function checkOutcomes(scenario: Scenario, proxy: ProxyName, find: FindOutcomes): readonly string[] {
+  const packets = scenario.packets.flatMap((packet) => concretePackets(scenario.state, packet, proxy));
   return packets.flatMap((concrete) => {
     const { packet, family, protocol, address } = concrete;
-    const outcomes = trace(rulesets[family], nodes[family], tracedPacket(concrete));
+    const outcomes = find(family, firstPacket(concrete));
     if (isAsSaid(outcomes, concrete)) return [];
     const said = `${family} ${protocol} ${describePacket(packet)} (${address})`;
-    return [`${said}: should be ${describeOutcome(packet)}; traced ${JSON.stringify(outcomes)}`];
+    return [`${said}: should be ${describeOutcome(packet)}; found ${JSON.stringify(outcomes)}`];
   });
 }
 
@@ -45,7 +57,7 @@ function tracedNode(family: Family): TracedNode {
   };
 }
 
-function tracedPacket({ packet, family, protocol, address, port }: ConcretePacket): TracedPacket {
+function firstPacket({ packet, family, protocol, address, port }: ConcretePacket): FirstPacket {
   const { from } = packet;
   const isOwn = nodes[family].localCIDRs.some((cidr) => isIn(address, cidr));
   // A node uses its own address as source when it is the destination.

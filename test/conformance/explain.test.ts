@@ -72,7 +72,7 @@ function wrongAnswers({ state, packets, settings = {} }: Scenario): readonly str
     "::1",
   ];
   return packets
-    .flatMap((packet) => concretePackets(state, packet))
+    .flatMap((packet) => concretePackets(state, packet, "kube-proxy"))
     .flatMap((concrete) => {
       const { packet, family, protocol, address, port } = concrete;
       const isOwn = own(family).includes(address);
@@ -141,7 +141,7 @@ test("without Services, every explanation that needs an endpoint is wrong", () =
   const right = answered.filter(({ packets, state, settings = {} }) => {
     const snapshot = snapshotOf({ services: [], slices: [] } as unknown as State);
     return packets
-      .flatMap((packet) => concretePackets(state, packet))
+      .flatMap((packet) => concretePackets(state, packet, "kube-proxy"))
       .every((concrete) => {
         const { packet, family, address, port } = concrete;
         const sent = { family, protocol: "TCP", source: sourceOf(packet), sourceAddress: undefined } as const;

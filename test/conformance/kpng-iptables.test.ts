@@ -9,13 +9,13 @@ describe("kpng-iptables' rules, traced", () => {
   test("without the rules, every scenario with an answer fails", () => {
     const none = { v4: "", v6: "" };
     const answered = scenarios.filter(({ packets }) => packets.some((packet) => "goesTo" in packet));
-    expect(answered.filter((scenario) => checkRules(none, scenario).length === 0)).toEqual([]);
+    expect(answered.filter((scenario) => checkRules(none, scenario, "iptables").length === 0)).toEqual([]);
   });
 
   for (const scenario of scenarios) {
     test(scenario.name, async () => {
       const rules = await renderKpngIptables(scenario.state, scenario.settings ?? {}, scenario.firewall);
-      const wrong = checkRules(rules, scenario);
+      const wrong = checkRules(rules, scenario, "iptables");
       if (wrong.length > 0) expect.fail([...wrong, rules.v4].join("\n"));
     });
   }
@@ -23,7 +23,7 @@ describe("kpng-iptables' rules, traced", () => {
   for (const { name, after } of updates) {
     test(`after ${name}`, async () => {
       const rules = await renderKpngIptables(after.state, {});
-      expect(checkRules(rules, after)).toEqual([]);
+      expect(checkRules(rules, after, "iptables")).toEqual([]);
     });
   }
 });

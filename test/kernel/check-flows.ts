@@ -1,6 +1,7 @@
 import type { FlowState } from "@kpng/laboratory/agent/request.ts";
 import { addressOf, describePacket } from "../scenario/packet.ts";
 import type { Family } from "../scenario/places.ts";
+import type { ProxyName } from "../scenario/proxy-name.ts";
 import type { Flow, Update } from "../scenario/scenario.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
@@ -44,13 +45,13 @@ export async function openFlows(world: TwoNodes, { before, flows }: Update): Pro
  *
  * A backend that is known to be wrong must be wrong: otherwise an outdated reason would hide new faults.
  */
-export async function checkFlows(flows: readonly OpenFlow[], backendName: string): Promise<readonly string[]> {
+export async function checkFlows(flows: readonly OpenFlow[], proxy: ProxyName): Promise<readonly string[]> {
   const lines = await Promise.all(
     flows.map(async (open) => {
       const wrong = await untilRight(open);
       const { flow, family } = open;
       const said = `${family} ${flow.protocol} flow ${describePacket(flow)}`;
-      const reason = flow.knownWrong?.[backendName];
+      const reason = flow.knownWrong?.[proxy];
       if (reason === undefined) return wrong === undefined ? [] : [`${said}: ${wrong}`];
       return wrong === undefined ? [`${said}: is right, so remove: ${reason}`] : [];
     }),

@@ -13,6 +13,7 @@ import {
   senderAddress,
 } from "../scenario/packet.ts";
 import { crowdAddresses } from "../scenario/places.ts";
+import type { ProxyName } from "../scenario/proxy-name.ts";
 import type { HealthCheck, Scenario } from "../scenario/scenario.ts";
 import { askSctp, whyNoSctp } from "./laboratory/sctp.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
@@ -22,10 +23,10 @@ const answerMs = 3_000;
 /** Time to wait for an answer that must not arrive. */
 const silenceMs = 300;
 
-/** Sends all packets of a scenario at once, and returns a line for each with an unexpected result. */
-export async function checkPackets(world: TwoNodes, scenario: Scenario): Promise<readonly string[]> {
+/** Sends all packets of a scenario at once, and returns a line for each with an unexpected result for the proxy. */
+export async function checkPackets(world: TwoNodes, scenario: Scenario, proxy: ProxyName): Promise<readonly string[]> {
   const packets = scenario.packets
-    .flatMap((packet) => concretePackets(scenario.state, packet))
+    .flatMap((packet) => concretePackets(scenario.state, packet, proxy))
     .filter(({ protocol }) => protocol !== "sctp" || whyNoSctp() === undefined);
   const checks = packets.map(async (concrete) => {
     const { packet, family, protocol, address } = concrete;
@@ -34,7 +35,9 @@ export async function checkPackets(world: TwoNodes, scenario: Scenario): Promise
     const said = `${family} ${protocol} ${describePacket(packet)} (${address})`;
     return wrong === undefined ? [] : [`${said}: should be ${describeOutcome(packet)}; ${wrong}`];
   });
-  const health = (scenario.healthChecks ?? []).map((check) => checkHealth(world, check));
+  const health = (scenario.healthChecks ?? [])
+    .filter(({ notOpenedBy }) => notOpenedBy?.includes(proxy) !== true)
+    .map((check) => checkHealth(world, check));
   return (await Promise.all([...checks, ...health])).flat();
 }
 

@@ -45,9 +45,9 @@ describeVariants("traffic through kpng-iptables continues", undefined, (variant)
     const before = await ourRules();
     const traffic = await Traffic.start(world, served.state, servedWays);
     await act();
-    expect(await checkPackets(world, served)).toEqual([]);
+    expect(await checkPackets(world, served, "iptables")).toEqual([]);
     const rules = await world.rules();
-    expect(checkRules(rules, served)).toEqual([]);
+    expect(checkRules(rules, served, "iptables")).toEqual([]);
     expect(await ourRules()).toEqual(before);
     const { wrong, answeredProbes } = await traffic.end();
     expect(wrong).toEqual([]);
@@ -100,7 +100,7 @@ describeVariants("traffic through kpng-iptables continues", undefined, (variant)
       expect(older).toContain("KPNG-SEP-");
       expect(older).toContain("of an older version");
       // No process answers health checks while the backend is down.
-      expect(await checkPackets(world, { ...served, healthChecks: [] })).toEqual([]);
+      expect(await checkPackets(world, { ...served, healthChecks: [] }, "iptables")).toEqual([]);
       await backend.start({}, served.state);
       await expect.poll(ourRules, repairs).toEqual(before);
     }));

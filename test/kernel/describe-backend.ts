@@ -1,6 +1,4 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { checkRules } from "../conformance/check-rules.ts";
-import { forMode, updateForMode } from "../scenario/for-mode.ts";
 import type { Scenario } from "../scenario/scenario.ts";
 import { scenarios, settingsKey } from "../scenario/scenarios.ts";
 import { updates } from "../scenario/updates.ts";
@@ -18,7 +16,7 @@ import { checkUpdate } from "./updates.ts";
  *
  * If the machine cannot run them, the tests are skipped with the reason; under CI=true they fail.
  */
-export function describeBackend({ name, whyNot, variant, mode = "iptables", start }: BackendUnderTest): void {
+export function describeBackend({ name, whyNot, variant, start, rules }: BackendUnderTest): void {
   describePackets(`scenarios, with packets: ${name}`, () => {
     if (whyNot !== undefined) {
       test.skipIf(process.env.CI !== "true")(
@@ -58,29 +56,29 @@ export function describeBackend({ name, whyNot, variant, mode = "iptables", star
     }
 
     /**
-     * Fails with all unexpected results. The tracer must find the same results in the rules as the packets;
-     * test/conformance relies on that.
+     * Fails if packets, or the tracer where there is one, have unexpected results. The tracer must agree with the
+     * packets, because test/conformance relies on it alone.
      */
     async function judge(wrong: readonly string[], scenario: Scenario): Promise<void> {
-      const rules = mode === "iptables" ? await world.rules() : { v4: "", v6: "" };
-      const traced = mode === "iptables" ? checkRules(rules, scenario).map((line) => `tracer: ${line}`) : [];
+      const traced = (await rules?.trace?.(world, scenario, backend.proxy)) ?? [];
       if (wrong.length + traced.length === 0) return;
-      const named = `${rules.v4}${rules.v6}`.split("\n").filter((line) => line.includes("default/web"));
-      expect.fail([...wrong, ...traced, ...named, backend.log()].join("\n"));
+      const shown = (await rules?.show(world)) ?? "";
+      const named = shown.split("\n").filter((line) => line.includes("default/web"));
+      expect.fail([...wrong, ...traced.map((line) => `tracer: ${line}`), ...named, backend.log()].join("\n"));
     }
 
-    for (const scenario of scenarios.map((each) => forMode(each, mode))) {
+    for (const scenario of scenarios) {
       const isSctp = scenario.packets.some(({ protocol }) => protocol === "sctp");
       const whyNoPackets = isSctp ? whyNoSctp() : undefined;
       const note = whyNoPackets === undefined ? "" : ` (its rules alone, SCTP packets skipped: ${whyNoPackets})`;
       test(`${scenario.name}${note}`, async () => {
         if (whyNoPackets !== undefined && process.env.CI === "true") expect.fail(whyNoPackets);
         await bringTo(scenario);
-        await judge(await checkPackets(world, scenario), scenario);
+        await judge(await checkPackets(world, scenario, backend.proxy), scenario);
       });
     }
 
-    for (const update of updates.map((each) => updateForMode(each, mode))) {
+    for (const update of updates) {
       test(`${update.name}, during traffic`, async () => {
         await bringTo(update.before);
         await judge(await checkUpdate(world, backend, update), update.after);

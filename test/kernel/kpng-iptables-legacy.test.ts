@@ -1,5 +1,6 @@
 import { kpngIptables, whyNoKpngIptables } from "./backend/kpng-iptables.ts";
 import { describeBackend } from "./describe-backend.ts";
+import { iptablesRules } from "./iptables-rules.ts";
 import { whyNoLegacy } from "./laboratory/legacy-tools.ts";
 
 describeBackend({
@@ -7,4 +8,5 @@ describeBackend({
   whyNot: whyNoKpngIptables() ?? whyNoLegacy(),
   variant: "legacy",
   start: kpngIptables,
+  rules: iptablesRules,
 });

@@ -1,5 +1,6 @@
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
+import { iptablesRules } from "./iptables-rules.ts";
 import { whyNoLegacy } from "./laboratory/legacy-tools.ts";
 
 describeBackend({
@@ -7,4 +8,5 @@ describeBackend({
   whyNot: (await whyNoKubeProxy()) ?? whyNoLegacy(),
   variant: "legacy",
   start: kubeProxy,
+  rules: iptablesRules,
 });

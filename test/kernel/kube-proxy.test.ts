@@ -1,5 +1,6 @@
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { describeBackend } from "./describe-backend.ts";
+import { iptablesRules } from "./iptables-rules.ts";
 
 // The oracle: the expected results of scenarios are those of the real kube-proxy.
-describeBackend({ name: "kube-proxy", whyNot: await whyNoKubeProxy(), start: kubeProxy });
+describeBackend({ name: "kube-proxy", whyNot: await whyNoKubeProxy(), start: kubeProxy, rules: iptablesRules });

@@ -41,8 +41,8 @@ describeVariants("a node moves from kube-proxy to kpng-iptables and back", await
     await theirs.start({}, served.state);
     const traffic = await Traffic.start(world, served.state, servedWays);
     const after = async (step: string): Promise<void> => {
-      const [moved, wrong] = [await traffic.look(), await checkPackets(world, served)];
-      const traced = checkRules(await world.rules(), served);
+      const [moved, wrong] = [await traffic.look(), await checkPackets(world, served, "iptables")];
+      const traced = checkRules(await world.rules(), served, "iptables");
       expect({ moved, wrong, traced }, step).toEqual({ moved: [], wrong: [], traced: [] });
     };
     await after("kube-proxy serves");

@@ -40,8 +40,8 @@ describeVariants(
         const rules = await world.rules();
         expect(rules.v4).toContain("-j KUBE-SERVICES");
         expect(rules.v4).toContain("-j KPNG-SERVICES");
-        const traced = checkRules(rules, scenario);
-        expect({ wrong: await checkPackets(world, scenario), traced }).toEqual({ wrong: [], traced: [] });
+        const traced = checkRules(rules, scenario, "iptables");
+        expect({ wrong: await checkPackets(world, scenario, "iptables"), traced }).toEqual({ wrong: [], traced: [] });
       });
     }
   },
@@ -96,8 +96,8 @@ describeVariants("two instances of kpng-iptables on one node, one with --service
   });
 
   async function expectServed(scenario: Scenario): Promise<void> {
-    const traced = checkRules(await world.rules(), scenario);
-    expect({ wrong: await checkPackets(world, scenario), traced }).toEqual({ wrong: [], traced: [] });
+    const traced = checkRules(await world.rules(), scenario, "iptables");
+    expect({ wrong: await checkPackets(world, scenario, "iptables"), traced }).toEqual({ wrong: [], traced: [] });
   }
 
   test("each serves its own Services, and its removal does not affect the other", async () => {

@@ -7,23 +7,19 @@ import type { TwoNodes } from "./laboratory/two-nodes.ts";
 /** Applies an update to a running backend and returns a line for each unexpected result. */
 export async function checkUpdate(world: TwoNodes, backend: Backend, update: Update): Promise<readonly string[]> {
   await backend.apply(update.before.state);
-  const wrongBefore = await checkPackets(world, update.before);
+  const wrongBefore = await checkPackets(world, update.before, backend.proxy);
   if (wrongBefore.length > 0) return wrongBefore.map((line) => `before: ${line}`);
   const flows = await openFlows(world, update);
   try {
-    await change(world, backend, update);
-    return [...(await checkFlows(flows, backend.name)), ...(await checkPackets(world, update.after))];
+    await change(backend, update);
+    return [...(await checkFlows(flows, backend.proxy)), ...(await checkPackets(world, update.after, backend.proxy))];
   } finally {
     await Promise.all(flows.map((flow) => flow.end()));
   }
 }
 
-async function change(world: TwoNodes, backend: Backend, { event, after }: Update): Promise<void> {
+async function change(backend: Backend, { event, after }: Update): Promise<void> {
   if (event === undefined) return backend.apply(after.state);
-  if (event === "rules lost") {
-    // Only nat: without any rule that uses connection tracking, the kernel would stop tracking and translating back.
-    const standard = ["iptables", "ip6tables"].map((tool) => [tool, "-t", "nat", "-F"]);
-    for (const command of backend.natFlush ?? standard) await world.laboratory.run("n1", command);
-  }
+  if (event === "rules lost") await backend.loseRules();
   await backend.restart();
 }

@@ -8,10 +8,14 @@ export const everywhere: ServiceOptions = {
 };
 
 /** kube-proxy's nftables mode refuses packets to a known cluster IP with an unknown port or protocol. */
-export const refusedByNftables = { except: { nftables: { verdict: "refused" } } } as const;
+export const refusedByNftables = {
+  except: { nft: { verdict: "refused", because: "known cluster IP, unknown port" } },
+} as const;
 
 /** kube-proxy's nftables mode does not serve node ports on the loopback address. */
-export const notOnLoopback = { except: { nftables: { verdict: "untouched" } } } as const;
+export const notOnLoopback = {
+  except: { nft: { verdict: "untouched", because: "no node ports on loopback" } },
+} as const;
 
 /** Packet from a pod on the node to the cluster IP. */
 export const inside = { from: pod("a"), to: clusterIP("web"), port: 80 } as const;

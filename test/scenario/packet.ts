@@ -12,6 +12,7 @@ import {
   type Protocol,
   strangerAddress,
 } from "./places.ts";
+import type { ProxyName } from "./proxy-name.ts";
 
 /** Sender of a packet: a host of the cluster, or the client outside with one of its addresses. */
 export type Sender =
@@ -67,6 +68,9 @@ export type Outcome =
       readonly verdict: "refused" | "silent" | "untouched";
     };
 
+/** The outcome with one proxy, where it differs from kube-proxy's on purpose, and the reason. */
+export type Exception = Outcome & { readonly because: string };
+
 /** Packets with the same outcome: one for each protocol and family, unless limited to some. */
 export type Packet = Outcome & {
   readonly from: Sender;
@@ -76,12 +80,13 @@ export type Packet = Outcome & {
   readonly protocol?: Protocol | undefined;
   /** Default: both. */
   readonly family?: Family | undefined;
-  /** Results in another mode of kube-proxy, where they differ. */
-  readonly except?: { readonly nftables: Outcome } | undefined;
+  /** Backends with another outcome. *Shape:* `{ nft: { verdict: "silent", because: "…" } }`. Default: none. */
+  readonly except?: Readonly<Partial<Record<Exclude<ProxyName, "kube-proxy">, Exception>>> | undefined;
 };
 
 /** Packet of one protocol and family. */
 export interface ConcretePacket {
+  /** With the outcome of the proxy under test. */
   readonly packet: Packet;
   readonly protocol: Protocol;
   readonly family: Family;
@@ -94,8 +99,11 @@ export interface ConcretePacket {
 const defaultProtocols: readonly Protocol[] = ["tcp", "udp"];
 const allFamilies: readonly Family[] = ["v4", "v6"];
 
-/** Returns one packet for each protocol and family of a scenario's packet. */
-export function concretePackets(state: State, packet: Packet): readonly ConcretePacket[] {
+/**
+ * Returns one packet for each protocol and family of a scenario's packet, with the outcome that one proxy must have.
+ */
+export function concretePackets(state: State, given: Packet, proxy: ProxyName): readonly ConcretePacket[] {
+  const packet = expectedWith(proxy, given);
   return allFamilies
     .filter((family) => family === (packet.family ?? family))
     .flatMap((family) =>
@@ -108,6 +116,13 @@ export function concretePackets(state: State, packet: Packet): readonly Concrete
         targetPort: "goesTo" in packet ? targetPortOf(state, packet, protocol) : undefined,
       })),
     );
+}
+
+function expectedWith(proxy: ProxyName, packet: Packet): Packet {
+  const exception = proxy === "kube-proxy" ? undefined : packet.except?.[proxy];
+  if (exception === undefined) return packet;
+  const { from, to, port, protocol, family } = packet;
+  return { from, to, port, protocol, family, ...exception };
 }
 
 /** Returns the address of a frontend. Errors: the state has no such Service, or the Service no such address. */
@@ -168,7 +183,9 @@ export function describePacket({ from, to, port }: Pick<Packet, "from" | "to" | 
 }
 
 export function describeOutcome(outcome: Outcome): string {
-  if ("verdict" in outcome) return outcome.verdict;
+  const because = "because" in outcome ? ` (because ${outcome.because})` : "";
+  if ("verdict" in outcome) return outcome.verdict + because;
   const { goesTo, source, isSticky } = outcome;
-  return [goesTo.join(" or "), source, isSticky === true ? "sticky" : undefined].filter((part) => part).join(", ");
+  const parts = [goesTo.join(" or "), source, isSticky === true ? "sticky" : undefined];
+  return parts.filter((part) => part).join(", ") + because;
 }

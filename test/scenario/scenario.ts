@@ -1,9 +1,7 @@
 import type { State } from "./manifest.ts";
 import type { Frontend, Packet, Sender } from "./packet.ts";
 import type { HostName, Protocol } from "./places.ts";
-
-/** Mode of kube-proxy whose results a backend has. */
-export type ProxyMode = "iptables" | "nftables";
+import type { ProxyName } from "./proxy-name.ts";
 
 /** Configuration of the proxy, named after its options. Absent options have kube-proxy's default. */
 export interface Settings {
@@ -29,8 +27,8 @@ export interface HealthCheck {
   readonly port: number;
   /** Undefined if the port must be closed. */
   readonly answer: { readonly status: 200 | 503; readonly localEndpoints: number } | undefined;
-  /** Modes of kube-proxy that have this result. Default: all. */
-  readonly modes?: readonly ProxyMode[] | undefined;
+  /** Backends whose rules do not open the port in a firewall. Default: none. */
+  readonly notOpenedBy?: readonly ProxyName[] | undefined;
 }
 
 /** State of the cluster, with the expected results of packets. */
@@ -53,7 +51,7 @@ export interface Flow {
   /** Expected endpoint after the change: the same as before, one of these, or none. */
   readonly becomes: "goes on" | { readonly movesTo: readonly HostName[] } | "gets no answer";
   /** Backends with a different result that is known to be wrong, with the reason. */
-  readonly knownWrong?: Readonly<Record<string, string>> | undefined;
+  readonly knownWrong?: Readonly<Partial<Record<ProxyName, string>>> | undefined;
 }
 
 /** Change of the cluster during traffic. */

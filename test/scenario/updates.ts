@@ -1,5 +1,5 @@
 import { draining, web } from "./build.ts";
-import { balancer, everywhere, inside, nodePort } from "./everywhere.ts";
+import { balancer, everywhere, inside, nodePort, refusedByNftables } from "./everywhere.ts";
 import type { State } from "./manifest.ts";
 import { clusterIP, n1, nodeAddress, type Packet, pod } from "./packet.ts";
 import type { Flow, Update } from "./scenario.ts";
@@ -130,7 +130,7 @@ export const updates: readonly Update[] = [
     after: step(web({ ...everywhere, ports: [{ port: 81, nodePort: 30_081 }] }, ["b"]), [
       { ...inside, port: 81, goesTo: ["b"], source: "kept" },
       { ...nodePort, port: 30_081, goesTo: ["b"], source: "masqueraded" },
-      { ...inside, verdict: "untouched" },
+      { ...inside, verdict: "untouched", ...refusedByNftables },
       { ...nodePort, verdict: "untouched" },
       { ...balancer, verdict: "untouched" },
     ]),

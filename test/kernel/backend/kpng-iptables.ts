@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { flushNat } from "../iptables-rules.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { type InstanceOptions, type KpngProxy, kpngProxy } from "./kpng-proxy.ts";
 import { proxyOptions } from "./kube-proxy.ts";
@@ -17,5 +18,7 @@ export function whyNoKpngIptables(): string | undefined {
 /** Starts kpng-iptables on n1, with a watcher. */
 export function kpngIptables(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngIptables> {
   const minSyncPeriod = "--iptables-min-sync-period";
-  return kpngProxy(world, { name: "kpng-iptables", program, minSyncPeriod, settingsOptions: proxyOptions }, instance);
+  const loseRules = () => flushNat(world);
+  const settingsOptions = proxyOptions;
+  return kpngProxy(world, { proxy: "iptables", program, minSyncPeriod, settingsOptions, loseRules }, instance);
 }

@@ -30,14 +30,13 @@ export type KpngProxy = RunningBackend & {
 
 /** One of our proxies. */
 export interface ProxyProgram {
-  readonly name: string;
+  readonly proxy: Backend["proxy"];
   /** Path of its main file. */
   readonly program: string;
   /** The option with the shortest time between two syncs. */
   readonly minSyncPeriod: string;
   readonly settingsOptions: (settings: Settings) => readonly string[];
-  /** Commands that remove its NAT rules behind its back; default: those of iptables. */
-  readonly natFlush?: Backend["natFlush"];
+  readonly loseRules: Backend["loseRules"];
 }
 
 /** Differences between several instances on the node. */
@@ -112,8 +111,8 @@ export async function kpngProxy(
     ]);
 
   return {
-    name: proxy.name,
-    natFlush: proxy.natFlush,
+    proxy: proxy.proxy,
+    loseRules: proxy.loseRules,
     start: async (settings, state) => {
       present = settings;
       await backend.stop();

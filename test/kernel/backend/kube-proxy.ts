@@ -4,6 +4,7 @@ import { nodes, together } from "../../scenario/build.ts";
 import { bridgeName, podCIDRs } from "../../scenario/places.ts";
 import type { Settings } from "../../scenario/scenario.ts";
 import type { Backend, RunningBackend } from "../backends.ts";
+import { flushNat } from "../iptables-rules.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { bringPortToNode } from "./api-reach.ts";
 import { ApiState } from "./api-state.ts";
@@ -46,7 +47,8 @@ export async function kubeProxy(
     await marker.wait(() => proxy.log());
   };
   return {
-    name: "kube-proxy",
+    proxy: "kube-proxy",
+    loseRules: () => flushNat(world),
     kubeconfig: cluster.kubeconfig("admin"),
     start: async (settings, state) => {
       present = settings;

@@ -5,7 +5,11 @@ import type { Scenario } from "../scenario.ts";
 
 const toBoth = { goesTo: ["b", "c"] } as const;
 /** Served by rules that accept packets. With nftables, no table can accept a packet that another one drops. */
-const accepted = { ...toBoth, source: "masqueraded", except: { nftables: { verdict: "silent" } } } as const;
+const accepted = {
+  ...toBoth,
+  source: "masqueraded",
+  except: { nft: { verdict: "silent", because: "as kube-proxy in nftables mode" } },
+} as const;
 
 /** Service proxies beside a firewall of the node with policy DROP. */
 export const firewallScenarios: readonly Scenario[] = [
@@ -55,7 +59,7 @@ export const firewallScenarios: readonly Scenario[] = [
       { from: n1, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
     ],
     // A rule accepts the health-check node port.
-    healthChecks: [{ port: 31_000, answer: { status: 200, localEndpoints: 1 }, modes: ["iptables"] }],
+    healthChecks: [{ port: 31_000, answer: { status: 200, localEndpoints: 1 }, notOpenedBy: ["nft"] }],
   },
   {
     name: "policy DROP in INPUT, no endpoint",

@@ -25,7 +25,7 @@ export const loopbackScenarios: readonly Scenario[] = [
       // A node port is open to everyone on every address of the node.
       {
         ...{ from: neighbour, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },
-        except: { nftables: { verdict: "silent" } },
+        except: { nft: { verdict: "silent", because: "as kube-proxy in nftables mode" } },
       },
       { from: neighbour, to: nodeAddress, port: 30_080, goesTo: ["b", "c"], source: "masqueraded" },
     ],

@@ -163,7 +163,7 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
       {
         ...{ from: stranger, to: loadBalancerIP("web"), port: 80, verdict: "refused" },
         // kube-proxy's nftables mode compares sources whether or not the Service has endpoints.
-        except: { nftables: { verdict: "silent" } },
+        except: { nft: { verdict: "silent", because: "as kube-proxy in nftables mode" } },
       },
     ],
   },

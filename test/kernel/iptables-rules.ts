@@ -1,0 +1,17 @@
+import { checkRules } from "../conformance/check-rules.ts";
+import type { InstalledRules } from "./backends.ts";
+import type { TwoNodes } from "./laboratory/two-nodes.ts";
+
+/** Rules that `iptables-save` prints, of kube-proxy or of kpng-iptables. */
+export const iptablesRules: InstalledRules = {
+  show: async (world) => {
+    const { v4, v6 } = await world.rules();
+    return v4 + v6;
+  },
+  trace: async (world, scenario, proxy) => checkRules(await world.rules(), scenario, proxy),
+};
+
+/** Empties table nat. Without any rule that uses connection tracking, the kernel would stop translating back. */
+export async function flushNat({ laboratory }: TwoNodes): Promise<void> {
+  for (const tool of ["iptables", "ip6tables"]) await laboratory.run("n1", [tool, "-t", "nat", "-F"]);
+}
