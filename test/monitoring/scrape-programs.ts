@@ -113,17 +113,20 @@ export async function scrapePrograms(): Promise<Scrapes> {
     const common = ["--api", socket, "--node-name", "n1", "--cluster-cidr", "10.1.0.0/16"];
     const state = ["--state-dir", join(folder, "state"), "--iptables-min-sync-period", "0s"];
     const iptablesLog = inNode(iptables, [...common, ...state, ...addresses("127.0.0.1:10271")]);
+    const nftState = ["--state-dir", join(folder, "nft-state"), ...addresses("127.0.0.1:10275")];
+    const nftLog = inNode("services/backend-nft/src/main.ts", [...common, ...nftState]);
     const shadowLog = inNode(iptables, [...common, "--shadow", ...addresses("127.0.0.1:10273")]);
     const scrapeHere = (index: number): Promise<string> => get(`http://127.0.0.1:${ports[index]}/metrics`);
     const scrapeNode = (port: number, path = "metrics"): Promise<string> => {
       const script = `fetch("http://127.0.0.1:${port}/${path}").then(async (answer) => console.log(await answer.text()))`;
       return laboratory.run("node", [process.execPath, "-e", script]);
     };
-    const isApplied = async (count: number): Promise<boolean> => {
-      const text = await scrapeNode(10_271);
+    const isApplied = async (count: number, port = 10_271): Promise<boolean> => {
+      const text = await scrapeNode(port);
       return sumOf(text, "kubeproxy_sync_proxy_rules_duration_seconds_count", 'ip_family="IPv4"') >= count;
     };
     await until("kpng-iptables has synced", () => isApplied(1), 60_000, iptablesLog);
+    await until("kpng-nft has synced", () => isApplied(1, 10_275), 60_000, nftLog);
     await until(
       "--shadow has looked",
       async () => (await scrapeNode(10_273)).includes("kpng_shadow_looks_total"),
@@ -145,6 +148,7 @@ export async function scrapePrograms(): Promise<Scrapes> {
       ["kpng-callout", await scrapeHere(4)],
       ["kpng local to-healthchecks", await scrapeHere(5)],
       ["kpng-iptables", await scrapeNode(10_271)],
+      ["kpng-nft", await scrapeNode(10_275)],
       ["kpng-iptables --shadow", await scrapeNode(10_273)],
     ]);
   } finally {
