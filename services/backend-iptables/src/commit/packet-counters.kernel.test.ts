@@ -11,8 +11,8 @@ import { serviceManifests } from "../testing/manifests.ts";
 import { PacketCounters } from "./packet-counters.ts";
 import { restoreRules } from "./restore-rules.ts";
 
-const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
-const main = fileURLToPath(new URL("main.ts", import.meta.url));
+const cli = fileURLToPath(new URL("../../../cli/src/main.ts", import.meta.url));
+const main = fileURLToPath(new URL("../main.ts", import.meta.url));
 
 /** A node port whose endpoint is on the node itself, and one that is routed through it. */
 const state = serviceManifests({ clusterIP: "10.96.0.10", nodePort: 30_080, endpoint: "10.0.1.1" });
