@@ -1,13 +1,16 @@
 import type { RuleList } from "./dispatch.ts";
 import type { ChainId } from "./table.ts";
 
-/** A rule of one Service in a list that several Services share. */
+/** A rule that one Service adds to a list shared by all Services, e.g. the chain that leads cluster IPs to Services. */
 export interface ListedRule {
   readonly list: RuleList;
   readonly rule: string;
 }
 
-/** The part of one Service in the rules of one family. */
+/**
+ * What one Service adds to the iptables rules of one address family. `renderService` makes it; `DesiredChains` joins those
+ * of all Services into the chains of the node.
+ */
 export interface RenderedService {
   /** Rules of each chain that belongs to the Service alone. */
   readonly chains: ReadonlyMap<ChainId, readonly string[]>;

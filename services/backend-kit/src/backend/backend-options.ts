@@ -13,14 +13,14 @@ import type { BackendContext } from "./backend-command.ts";
 
 const standardApi = "127.0.0.1:12090";
 
-/** Where the watcher is; for programs that reach it over the network. */
+/** Options of the connection to the watcher, for programs that reach it over the network. */
 export const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--api <address>",
     description:
       "the watcher: host:port, http://host:port, https://host:port or unix:///path; several with commas or repeated",
     default: standardApi,
-    // One text, as it also stands in the environment.
+    // Repeated flags are joined with commas, the form that the environment variable has.
     parse: (text, previous) => (previous === standardApi || previous === undefined ? text : `${previous},${text}`),
   },
   {
@@ -31,7 +31,10 @@ export const connectionOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** Who waits for an answer must hear in time that there is none; who stays can wait for ever. */
+/**
+ * Limit of the wait for a first view. A command that ends by itself must fail if no watcher answers in time; a backend
+ * that keeps running waits without a limit.
+ */
 export const watcherTimeoutOption: OptionSpec = {
   flags: "--watcher-timeout <duration>",
   description: "with --once, and whatever else ends by itself: how long to wait for a first view; 0 for ever",
@@ -39,7 +42,7 @@ export const watcherTimeoutOption: OptionSpec = {
   parse: parseDurationMs,
 };
 
-/** What every backend can be told, wherever the watcher is. */
+/** Options of every backend, in a process of its own or in that of the watcher. */
 export const followOptions: readonly OptionSpec[] = [
   nodeNameOption,
   {
@@ -64,7 +67,7 @@ export const followOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** All options of a backend that is a program of its own. */
+/** All options that backends with a process of their own have in common; `prepareBackend` reads them. */
 export const backendOptions: readonly OptionSpec[] = [
   ...connectionOptions,
   ...tlsOptions("", "the connection to the watcher"),
@@ -73,7 +76,7 @@ export const backendOptions: readonly OptionSpec[] = [
   logLevelOption,
 ];
 
-/** The values of {@link followOptions}. */
+/** Reads {@link followOptions} and `--max-msg-size`. */
 export function readFollowOptions(
   options: ParsedOptions,
 ): Pick<

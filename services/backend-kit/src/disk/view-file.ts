@@ -19,11 +19,12 @@ import { BackendError } from "../types/backend-error.ts";
 import { decodeHeader, type ViewHeader, viewFormat } from "./view-header.ts";
 
 /**
- * A view on disk.
+ * The view of a node (its Services and endpoints) in a file. `ViewKeeper` writes it after syncs; `loadView` reads it when
+ * a backend starts, to work from it until a watcher answers.
  *
- * *Shape:* a line of JSON (`ViewHeader`), the operations of a stream that puts the view (each with its length before
- * it), and 32 bytes: the SHA-256 of all that is before them. The stream's own messages, so that what it means to read
- * an older file is settled where it is settled for older watchers.
+ * *Shape:* a line of JSON (`ViewHeader`), the operations of a localv1 stream that put the view, each preceded by its
+ * length, and the SHA-256 of everything before it (32 bytes). The decoder of the stream, which accepts messages of older
+ * watchers, therefore also accepts older files.
  */
 export interface SavedView {
   readonly header: ViewHeader;
@@ -35,14 +36,14 @@ const digestBytes = 32;
 const servicesPerTurn = 100;
 
 /**
- * Writes a view beside `path` and then puts it in its place in one step: a reader finds the old file or the new one,
- * also after a crash. The event loop turns meanwhile.
+ * Writes a view to a draft beside `path` and renames the draft to `path`: a reader finds the old file or the new one, also
+ * after a crash. The event loop gets turns meanwhile.
  *
- * Errors: the file system's; the old file stays.
+ * Errors: those of the file system; the old file stays.
  */
 export async function writeViewFile(path: string, header: ViewHeader, view: NodeView): Promise<void> {
-  // One name: a process that is killed leaves one draft, which the next one replaces, and the checksum tells a mixed
-  // one.
+  // The draft always has the same name: a killed process leaves at most one, and the next write replaces it. If two
+  // processes write at once, the checksum shows that the file is mixed.
   const draft = `${path}.tmp`;
   try {
     const file = await open(draft, "w", 0o600);
@@ -54,7 +55,7 @@ export async function writeViewFile(path: string, header: ViewHeader, view: Node
     }
     await rename(draft, path);
   } catch (error) {
-    // A full disk must not keep the half that did fit.
+    // On a full disk, the incomplete draft would take the space that the next attempt needs.
     await rm(draft, { force: true }).catch(() => undefined);
     throw error;
   }

@@ -1,10 +1,7 @@
 import { Backoff, type BackoffOptions } from "../backoff.ts";
 import { pushbackOf } from "./retry-pushback.ts";
 
-/**
- * Why a stream ended, and the delay before the next one. Backends and relays decide with it when to open the next
- * stream to a watcher.
- */
+/** Why a stream ended, and the delay before the next one. */
 export interface StreamEnd {
   /**
    * - lost: the stream broke, or could not be opened.
@@ -32,8 +29,9 @@ const minStreamMs = 1_000;
 const localMaxMs = 1_000;
 
 /**
- * Delays between the streams of a client: the time that the server asks for (gRFC A6), otherwise a random part of a
- * delay that doubles, because the cause usually ended thousands of other streams at the same moment.
+ * Decides how long a backend or relay waits before it opens its next stream to a watcher: as long as the server asks
+ * (gRFC A6), otherwise a random part of a delay that doubles. Random, because the cause usually ended thousands of other
+ * streams at the same moment.
  *
  * A unix socket without a listener is retried every second. If the socket has a listener and its stream breaks, the
  * delay doubles as for TCP: each new stream may cost the server a whole view.

@@ -26,7 +26,7 @@ export class AcceptLimit {
   attach(server: Server): void {
     this.#servers.set(server, 0);
     this.#share();
-    // First, so that no other listener takes a socket that is refused.
+    // Prepended, so that it runs before the other handlers of `connection`.
     server.prependListener("connection", (socket: Socket) => this.#accept(server, socket));
     server.on("drop", (data?: DropArgument) => this.#refusals.add("connections", data?.remoteAddress ?? ""));
   }
@@ -53,7 +53,10 @@ export class AcceptLimit {
     this.#share();
   }
 
-  /** Node.js closes further connections right after accept, before anything is allocated for them. */
+  /**
+   * Sets `maxConnections` of each server so that all together accept at most `#max`. Node.js closes further connections
+   * right after accept, before anything is allocated for them.
+   */
   #share(): void {
     for (const [server, open] of this.#servers) server.maxConnections = open + Math.max(0, this.#max - this.#open);
   }

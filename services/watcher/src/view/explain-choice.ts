@@ -2,8 +2,8 @@ import type { EndpointUse } from "@kpng/model/node-view.ts";
 import { type Candidate, type Choice, type ChoosingNode, isDraining, isOnNode } from "./choose-endpoints.ts";
 
 /**
- * Returns the reason why a candidate of a choice is in a set, or is not. `kpng get view` and `kpng explain` show the
- * reason. Pure; O(1).
+ * Returns why an endpoint was, or was not, chosen for a node's set "cluster" or "local", the endpoints for traffic with
+ * that policy. `kpng get view` and `kpng explain` show the reason. Pure; O(1).
  */
 export function explainChoice<C extends Candidate>(
   candidate: C,
@@ -37,7 +37,7 @@ export function explainChoice<C extends Candidate>(
  * | `set-not-needed` | no | the Service's policies do not need the set |
  * | `not-ready` | no | it is not ready |
  * | `terminated` | no | it terminates and no longer serves |
- * | `not-on-node` | no | the policy is Local and it runs on another node |
+ * | `not-on-node` | no | the set is "local" and it runs on another node |
  * | `terminating` | no | it terminates, and other endpoints are ready |
  * | `hinted-to-other-nodes` | no | its hints name other nodes, and other endpoints name this node |
  * | `hinted-to-other-zones` | no | its hints name other zones, and other endpoints name this node's zone |

@@ -6,11 +6,13 @@ import { endpointKey } from "@kpng/model/wire/endpoint-message.ts";
 import type { MergedEndpoint, PortEndpoint } from "./merge-slices.ts";
 
 /**
- * Returns an endpoint as the view of a node contains it: one item if all its ports and families have the same use,
- * otherwise one item for each use and family, with the ports and addresses of that use. Views and items convert every
- * endpoint with it.
+ * Returns an endpoint as the view of a node contains it. The use of an endpoint says whether traffic with policy Cluster,
+ * and traffic with policy Local, may go to it on this node; it can differ by port and address family. The result is one
+ * endpoint if all ports and families have the same use, otherwise one for each use and family, with its ports and
+ * addresses, and none without a use.
  *
- * Pure; O(ports × families).
+ * `makeServiceView` calls it for a view as a value, `items/endpoint-items.ts` for the messages of streams. Pure;
+ * O(ports × families).
  */
 export function viewEndpoints(
   service: Service,
@@ -52,7 +54,7 @@ export function viewEndpoints(
   });
 }
 
-/** The use of each port endpoint of an endpoint, in order; undefined if it is not used. */
+/** The use of each port endpoint (one port in one family), in the order of `portEndpoints`; undefined if unused. */
 export type Uses = readonly (EndpointUse | undefined)[];
 
 interface Used {

@@ -32,7 +32,7 @@ const part = "source/file";
 
 /**
  * Time after which an empty file, or a folder without files, is taken for an empty cluster, in milliseconds. Many
- * programs, KPNG among them, truncate a file and then write it, or recreate a folder and then fill it.
+ * programs, the original KPNG among them, truncate a file and then write it, or recreate a folder and then fill it.
  */
 const emptiedMs = 1_000;
 

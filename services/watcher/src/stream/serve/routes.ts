@@ -13,7 +13,10 @@ import { peerKey } from "./peer.ts";
 import { addReflection } from "./reflection-service.ts";
 import { watchOps } from "./watch-ops.ts";
 
-/** Returns the routes of a watcher. Waiting calls end when `stop` aborts. */
+/**
+ * Returns a function that registers the gRPC services of a watcher: node views, the cluster state, additional services,
+ * health and reflection. The server of the watcher calls it. Watches of health end when `stop` aborts.
+ */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
   const apis = [

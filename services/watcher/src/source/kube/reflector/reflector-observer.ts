@@ -11,14 +11,14 @@ import { beginSeries, type RelistReason, type SourceMetrics } from "./source-met
  */
 export interface ReflectorObserver {
   listed(objectCount: number, elapsedMs: number): void;
-  /** A watch ended regularly. */
+  /** A watch ended normally. */
   watchClosed(): void;
   /** A list or watch failed and is retried after `retryMs`. */
   failed(failure: RequestFailure, retryMs: number): void;
   /** The server does not support streamed lists. */
   watchListRefused(failure: RequestFailure): void;
   relisting(reason: RelistReason): void;
-  /** Deletions of a list are held until a later list confirms them. The next one is in `retryMs`. */
+  /** A list would delete most objects. Its deletions are held until a later list, after `retryMs`, confirms them. */
   heldBack(list: HeldBack, retryMs: number): void;
   /** The server sent something: a number of changes, a bookmark, or the start of a watch. */
   progressed(changes: Readonly<Record<"put" | "delete", number>>): void;
