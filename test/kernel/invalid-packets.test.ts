@@ -101,7 +101,7 @@ for (const { name, prefix, whyNot, start } of backends) {
         const pass = [`${prefix}-FORWARD`, "-m", "conntrack", "--ctstate", "INVALID", "-j", "ACCEPT"];
         await world.laboratory.run("n1", [tool, "-I", ...pass]);
         expect(await isResetAfterForgetting(family)).toBe(true);
-        expect(await traced(family)).toEqual([{ kind: "untouched", isLetIn: true }]);
+        expect(await traced(family)).toEqual([{ kind: "untouched", isAccepted: true }]);
         await world.laboratory.run("n1", [tool, "-D", ...pass]);
       });
 
