@@ -159,7 +159,7 @@ describe("a command whose exit status 1 means a difference exits with 2 on a fai
     {
       name: "options that exclude each other",
       ask: () => start(iptablesMain, ["--diff", "--cleanup"]),
-      says: /BAD_OPTION.*do not go together/,
+      says: /BAD_OPTION.*only one of these can be given/,
     },
     {
       name: "a key without its certificate",
