@@ -6,7 +6,7 @@ import { type Import, importsOf, isProduction, isTest, readSourceFiles } from ".
 const mayImport: Readonly<Record<string, readonly string[]>> = {
   model: [],
   process: [],
-  watcher: ["model", "process"],
+  watcher: ["model", "process", "service-plan"],
   "service-plan": ["model"],
   "packet-tracer": ["model"],
   "backend-kit": ["model", "process", "service-plan"],

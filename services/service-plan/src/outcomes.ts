@@ -59,10 +59,12 @@ function frontendOutcomes(planned: PlannedFrontend, node: PlannedNode, packet: F
   if (isServed && sources !== undefined && !isAllowed(packet.source, sources)) return [{ kind: "dropped" }];
   const route = routes[senderOf(packet, node)];
   if (route.kind === "balance") return endpointOutcomes(planned, route, node, packet);
-  return [meetsVerdict(frontend, node, packet) ? verdict(route) : { kind: "untouched" }];
+  const isMet = meetsVerdict(frontend, packet.inInterface === undefined, isLocal(packet.destination, node));
+  return [isMet ? verdict(route) : { kind: "untouched" }];
 }
 
-function isAllowed(source: string, { ranges, ownAddresses }: AllowedSources): boolean {
+/** True if the sources let a packet from this address through. */
+export function isAllowed(source: string, { ranges, ownAddresses }: AllowedSources): boolean {
   return ownAddresses.includes(source) || ranges.some((range) => isIn(source, range));
 }
 
@@ -75,9 +77,8 @@ function verdict(route: Route): PacketOutcome {
  * True if a packet passes the rules that refuse and drop. The rules of external addresses are not in OUTPUT: a packet
  * of the node to another machine may still reach a load balancer. The rules of cluster IPs are not in INPUT.
  */
-function meetsVerdict({ kind }: Frontend, node: PlannedNode, { destination, inInterface }: FirstPacket): boolean {
-  const isFromNode = inInterface === undefined;
-  return kind === "clusterIP" ? isFromNode || !isLocal(destination, node) : !isFromNode || isLocal(destination, node);
+export function meetsVerdict({ kind }: Frontend, isFromNode: boolean, isToNode: boolean): boolean {
+  return kind === "clusterIP" ? isFromNode || !isToNode : !isFromNode || isToNode;
 }
 
 function endpointOutcomes(
@@ -98,7 +99,8 @@ function endpointOutcomes(
     : reached.flatMap((outcome) => [outcome, { ...outcome, affinitySeconds }]);
 }
 
-function servesNodePorts(address: string, { nodePortAddresses, isLoopbackNodePorts }: NodePlan): boolean {
+/** True if node ports are served at a local address of the node. */
+export function servesNodePorts(address: string, { nodePortAddresses, isLoopbackNodePorts }: NodePlan): boolean {
   if (nodePortAddresses !== "all") return nodePortAddresses.includes(address);
   return !isLoopback(address) || isLoopbackNodePorts;
 }

@@ -76,6 +76,6 @@ function fromFirst(cidrs: readonly string[], family: Family): PodTraffic | undef
 }
 
 /** The Node's address of a family; internal addresses come first. */
-export function nodeAddress(node: ViewNode | undefined, family: Family): string | undefined {
+export function nodeAddress(node: Pick<ViewNode, "addresses"> | undefined, family: Family): string | undefined {
   return node?.addresses.map(parseAddress).find((address) => address?.family === family)?.address;
 }

@@ -10,9 +10,9 @@ import {
   type ExplainResponse,
   ExplainResponseSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import type { Frontend } from "@kpng/service-plan/service-plan.ts";
 import { readProxyName } from "../stream/session/requests.ts";
 import { explainPacket, type StageName, type Verdict } from "./explain/explain-packet.ts";
-import type { FrontendKind } from "./explain/find-frontend.ts";
 import type { Packet, ProxySettings, SourceKind } from "./explain/packet.ts";
 import { readPacket, readSettings } from "./explain-request.ts";
 import { type InspectContext, syncedSnapshot } from "./inspect-context.ts";
@@ -42,7 +42,7 @@ export function explainMethod({ store, proxyNames }: InspectContext, request: Ex
     namespace: frontend?.service.namespace ?? "",
     service: frontend?.service.name ?? "",
     portName: frontend?.port.name ?? "",
-    frontend: frontend === undefined ? FrontendMessage.UNSPECIFIED : frontendMessages[frontend.kind],
+    frontend: frontend === undefined ? FrontendMessage.UNSPECIFIED : frontendMessages[frontend.planned.kind],
     verdict: verdictMessages[verdict],
     isMasqueraded,
     steps: steps.map(({ stage, text }) => ({ stage: stageMessages[stage], text })),
@@ -90,11 +90,11 @@ const sourceTexts: Readonly<Record<SourceKind, string>> = {
   outside: "outside the cluster",
 };
 
-const frontendMessages: Readonly<Record<FrontendKind, FrontendMessage>> = {
-  "cluster-ip": FrontendMessage.CLUSTER_IP,
-  "external-ip": FrontendMessage.EXTERNAL_IP,
-  "load-balancer-ip": FrontendMessage.LOAD_BALANCER_IP,
-  "node-port": FrontendMessage.NODE_PORT,
+const frontendMessages: Readonly<Record<Frontend["kind"], FrontendMessage>> = {
+  clusterIP: FrontendMessage.CLUSTER_IP,
+  externalIP: FrontendMessage.EXTERNAL_IP,
+  loadBalancerIP: FrontendMessage.LOAD_BALANCER_IP,
+  nodePort: FrontendMessage.NODE_PORT,
 };
 
 const verdictMessages: Readonly<Record<Verdict, VerdictMessage>> = {

@@ -50,3 +50,29 @@ test("a packet to an address of a headless Service with a proxy name is for an e
     );
   }
 });
+
+test("of two Services with the same frontend, the first with endpoints answers", () => {
+  const both = new Store();
+  both.replace({
+    services: [service({ name: "a-web" }), service()],
+    slices: [slice([endpoint("10.1.0.1")])],
+    nodes: [],
+  });
+  const packet = { family: "v4", protocol: "TCP", source: "pod", destination: "10.96.0.1", port: 80 } as const;
+  const settings = {
+    clusterCIDRs: [],
+    isMasqueradeAll: false,
+    nodePortAddresses: [],
+    isLocalhostNodePorts: true,
+    moreNodeAddresses: [],
+  };
+  const { frontend, verdict } = explainPacket(
+    both.snapshot,
+    "n1",
+    "",
+    { ...packet, sourceAddress: undefined },
+    settings,
+  );
+  expect(frontend?.service.name).toBe("web");
+  expect(verdict).toBe("forward");
+});

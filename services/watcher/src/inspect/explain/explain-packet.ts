@@ -1,18 +1,18 @@
 import type { Node } from "@kpng/model/node.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { isAllowed, meetsVerdict } from "@kpng/service-plan/outcomes.ts";
+import { nodeAddress } from "@kpng/service-plan/plan-node.ts";
+import type { AllowedSources } from "@kpng/service-plan/service-plan.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { slicesOf } from "../../store/snapshot.ts";
 import { choosingNode } from "../../view/node.ts";
-import { makeServiceView } from "../../view/service-view.ts";
 import { answersFor, type Decision, explainService } from "./explain-service.ts";
-import { describeProgram, type Frontend, findFrontend } from "./find-frontend.ts";
-import { isInCidr } from "./in-cidr.ts";
-import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
+import { describeProgram, type ExplainedFrontend, findFrontend } from "./find-frontend.ts";
+import type { Packet, ProxySettings } from "./packet.ts";
 import { type PacketPolicy, policyFor } from "./packet-policy.ts";
 
 /**
- * Explains step by step what happens to a packet on a node, by the rules of kube-proxy's iptables mode. `kpng explain`
- * shows the result.
+ * Explains step by step what happens to a packet on a node, by the plan of its proxy. `kpng explain` shows the result.
  *
  * The endpoints come from {@link explainService}, and so from the code that computes the node's view.
  *
@@ -25,9 +25,7 @@ export function explainPacket(
   packet: Packet,
   settings: ProxySettings,
 ): ExplainedPacket {
-  const node = snapshot.nodes.get(nodeName);
-  const services = [...snapshot.services.values()].filter((service) => service.proxyName === proxyName);
-  const found = findFrontend(services, packet, node, settings);
+  const found = findFrontend(snapshot, nodeName, proxyName, packet, settings);
   if ("none" in found) {
     const program = describeProgram(snapshot.services.values(), packet);
     const end =
@@ -41,14 +39,10 @@ export function explainPacket(
     return { frontend: undefined, verdict: "untouched", isMasqueraded: false, steps, endpoints: [] };
   }
   const { frontend } = found;
-  const { service, port } = frontend;
-  const key: ServiceKey = `${service.namespace}/${service.name}`;
-  const slices = slicesOf(snapshot, key);
-  const choosing = choosingNode(snapshot, nodeName);
-  const flags = makeServiceView(service, slices, choosing).portHasEndpoints?.[service.ports.indexOf(port)];
-  const hasEndpoints = flags?.[packet.family] === true;
+  const { service, planned } = frontend;
+  const slices = slicesOf(snapshot, serviceKey(service));
   const policy = policyFor(frontend, packet, settings);
-  const decisions = explainService({ ...service, service, slices }, choosing, proxyName)
+  const decisions = explainService({ ...service, service, slices }, choosingNode(snapshot, nodeName), proxyName)
     .filter(({ family }) => family === packet.family)
     .filter((decision) => leadsTo(decision, frontend))
     .map((decision) => ({ ...decision, ...forPolicy(decision, policy) }))
@@ -62,27 +56,28 @@ export function explainPacket(
     const isMasqueraded = verdict === "forward" && policy.isMasqueraded;
     return { frontend, verdict, isMasqueraded, steps, endpoints: decisions };
   };
+  const isFiltered = meetsVerdict(planned, packet.source === "node", frontend.isToNode);
   const bypass = `Packets from the node itself to an external address are not filtered, so the node's routes decide.`;
   step("service", `${describeFrontend(frontend, packet)}.`);
-  if (!hasEndpoints) {
+  if (policy.route.kind === "refuse") {
     step("endpoints", "The Service has no usable endpoint of this address family in the cluster.");
-    if (bypassesFilters(frontend, packet, node, settings)) return end("untouched", bypass);
+    if (!isFiltered) return end("untouched", bypass);
     return end("reject", "It is rejected: the sender gets an error at once.");
   }
-  if (frontend.sourceRanges !== undefined) {
-    const refusal = refuseSource(frontend.sourceRanges, packet, node);
-    const ranges = frontend.sourceRanges.join(", ");
+  if (planned.sources !== undefined) {
+    const refusal = refuseSource(planned.sources, packet, snapshot.nodes.get(nodeName));
+    const ranges = planned.sources.ranges.join(", ");
     step("source-ranges", refusal ?? `The sender is in loadBalancerSourceRanges (${ranges}).`);
     if (refusal !== undefined) return end("drop", "It is dropped: the sender gets no reply.");
   }
   step("policy", policy.policyText);
-  if (!frontend.isServed && used.length > 0) {
+  if (!frontend.isServed && policy.route.kind === "balance") {
     const text = `${packet.destination} does not accept node ports (node-port addresses), so no rule matches it.`;
     return end("untouched", text);
   }
   step("endpoints", describeEndpoints(used, decisions, policy));
-  if (used.length === 0) {
-    if (bypassesFilters(frontend, packet, node, settings)) return end("untouched", bypass);
+  if (policy.route.kind === "drop") {
+    if (!isFiltered) return end("untouched", bypass);
     const text =
       "It is dropped, not rejected: other nodes have endpoints, and a load balancer should choose those nodes.";
     return end("drop", text);
@@ -113,7 +108,7 @@ export interface Step {
 
 /** Result of {@link explainPacket}. */
 export interface ExplainedPacket {
-  readonly frontend: Frontend | undefined;
+  readonly frontend: ExplainedFrontend | undefined;
   readonly verdict: Verdict;
   /** Whether the endpoint sees the node's address. An endpoint that reaches itself always does. */
   readonly isMasqueraded: boolean;
@@ -123,7 +118,7 @@ export interface ExplainedPacket {
 }
 
 /** True if a decision about an endpoint concerns the service port of the frontend. */
-function leadsTo(decision: Decision, { port }: Frontend): boolean {
+function leadsTo(decision: Decision, { port }: ExplainedFrontend): boolean {
   if (decision.reason === "no-such-port") {
     return decision.portName === port.name && decision.protocol === port.protocol;
   }
@@ -137,14 +132,14 @@ function forPolicy({ reason, use, reasons }: Decision, { set }: PacketPolicy): P
   return setReason === undefined ? { isUsed: false, reason } : { isUsed: use?.[set] === true, reason: setReason };
 }
 
-function describeFrontend({ kind, service, port }: Frontend, { destination }: Packet): string {
+function describeFrontend({ planned, service, port }: ExplainedFrontend, { destination }: Packet): string {
   const name = `${service.namespace}/${service.name}${port.name === "" ? "" : `, port ${port.name}`}`;
   const what = {
-    "cluster-ip": `${destination} is a cluster IP`,
-    "external-ip": `${destination} is an external IP`,
-    "load-balancer-ip": `${destination} is a load-balancer IP`,
-    "node-port": `${port.nodePort}/${port.protocol} is a node port`,
-  }[kind];
+    clusterIP: `${destination} is a cluster IP`,
+    externalIP: `${destination} is an external IP`,
+    loadBalancerIP: `${destination} is a load-balancer IP`,
+    nodePort: `${port.nodePort}/${port.protocol} is a node port`,
+  }[planned.kind];
   return `${what} of ${name}`;
 }
 
@@ -165,32 +160,14 @@ function describeMasquerade(policy: PacketPolicy, { sourceAddress }: Packet, use
 
 /** Returns a sentence if the source ranges do not admit the sender. */
 function refuseSource(
-  ranges: readonly string[],
-  { source, sourceAddress, destination, family }: Packet,
-  node: Node | undefined,
+  sources: AllowedSources,
+  { source, sourceAddress, family }: Packet,
+  node: Pick<Node, "addresses"> | undefined,
 ): string | undefined {
-  const nodeAddress = node?.addresses.find((address) => address.includes(":") === (family === "v6"));
-  const isIn = (address: string): boolean => ranges.some((range) => isInCidr(address, range));
-  const sender = sourceAddress ?? (source === "node" ? nodeAddress : undefined);
-  const list = ranges.join(", ");
+  const sender = sourceAddress ?? (source === "node" ? nodeAddress(node, family) : undefined);
+  const list = sources.ranges.join(", ");
   if (sender === undefined) {
     return `loadBalancerSourceRanges (${list}) admit only some senders: specify the sender's address.`;
   }
-  if (isIn(sender)) return undefined;
-  // If the load-balancer IP is also an address of the node, packets that the node sends to it have it as source.
-  if (sender === destination && nodeAddress !== undefined && isIn(nodeAddress)) return undefined;
-  return `${sender} is not in loadBalancerSourceRanges (${list}).`;
-}
-
-/**
- * True if the reject and drop rules for external addresses do not see the packet: one from the node to another host.
- */
-function bypassesFilters(
-  { kind }: Frontend,
-  { source, destination }: Packet,
-  node: Node | undefined,
-  settings: ProxySettings,
-): boolean {
-  if (source !== "node" || kind === "cluster-ip" || kind === "node-port") return false;
-  return !nodeAddresses(node, settings).includes(destination);
+  return isAllowed(sender, sources) ? undefined : `${sender} is not in loadBalancerSourceRanges (${list}).`;
 }

@@ -2,6 +2,7 @@ import { type Family, families } from "@kpng/model/address.ts";
 import type { EndpointPort, EndpointSlice } from "@kpng/model/endpoint.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 import type { Protocol, Service, ServicePort } from "@kpng/model/service.ts";
+import { isServed } from "@kpng/service-plan/served.ts";
 import type { ChoosingNode } from "../../view/choose-endpoints.ts";
 import { type ChoiceReason, explainChoice } from "../../view/explain-choice.ts";
 import { type MergedEndpoint, mergeSlices } from "../../view/merge-slices.ts";
@@ -145,17 +146,8 @@ function refusal(
   if (isForProgram(service)) return "external-program";
   if (service.proxyName !== proxyName) return "other-service-proxy";
   if (service.isHeadless || service.type === "ExternalName") return "not-proxied";
-  if (!isFamilyServed(service, family)) return "other-family";
+  if (!isServed(service, family)) return "other-family";
   return service.ports.some((each) => answersFor(port, each)) ? undefined : "no-service-port";
-}
-
-/**
- * True if the Service is served in an address family: in those of its cluster IPs. Services without cluster IPs, which
- * exist only in state files, are served in both.
- */
-export function isFamilyServed({ clusterIPs }: Service, family: Family): boolean {
-  const other = family === "v4" ? "v6" : "v4";
-  return (clusterIPs?.[family].length ?? 0) > 0 || (clusterIPs?.[other].length ?? 0) === 0;
 }
 
 /**
@@ -177,8 +169,7 @@ export function answersFor(
 
 /** Returns a decision for each service port that the endpoint has no port for. */
 function missingPorts(service: Service, one: MergedEndpoint): readonly Decision[] {
-  if (service.isHeadless || service.type === "ExternalName") return [];
-  const family = families.find((each) => one.endpoint.addresses[each].length > 0 && isFamilyServed(service, each));
+  const family = families.find((each) => one.endpoint.addresses[each].length > 0 && isServed(service, each));
   if (family === undefined) return [];
   const all = familyPorts(one);
   return service.ports

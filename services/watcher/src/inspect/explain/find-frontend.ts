@@ -1,53 +1,60 @@
-import { parseCidr } from "@kpng/model/address.ts";
-import type { Node } from "@kpng/model/node.ts";
+import { toAddressSet } from "@kpng/model/address.ts";
 import { type Service, type ServicePort, serviceKey } from "@kpng/model/service.ts";
-import { compareText } from "@kpng/model/text-order.ts";
-import { isFamilyServed, isForProgram } from "./explain-service.ts";
-import { isInCidr } from "./in-cidr.ts";
+import { FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
+import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
+import { servesNodePorts } from "@kpng/service-plan/outcomes.ts";
+import { planNode } from "@kpng/service-plan/plan-node.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
+import type { Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
+import { type Snapshot, slicesOf } from "../../store/snapshot.ts";
+import { choosingNode, makeViewNode } from "../../view/node.ts";
+import { makeServiceView } from "../../view/service-view.ts";
+import { isForProgram } from "./explain-service.ts";
 import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
 
 /**
- * Finds the service port that a packet is addressed to. Like kube-proxy's iptables mode, it checks addresses of
- * Services before node ports.
+ * Finds the frontend that a packet is addressed to, in the plans of the node's proxy. Like kube-proxy's iptables mode,
+ * it checks addresses of Services before node ports.
  *
- * Pure; O(Services).
+ * Pure; O(Services + endpoints of the Services with this frontend).
  */
 export function findFrontend(
-  services: Iterable<Service>,
+  snapshot: Snapshot,
+  nodeName: string,
+  proxyName: string,
   packet: Packet,
-  node: Node | undefined,
   settings: ProxySettings,
 ): FoundFrontend {
-  const { family, destination, port: number, protocol } = packet;
-  const isOnNode = isNodeAddress(packet, node, settings);
+  const { destination, port: number, protocol } = packet;
+  const node = makeNodePlan(snapshot, nodeName, packet, settings);
+  const isToNode = isNodeAddress(packet, snapshot, nodeName, settings);
+  const byAddress: Service[] = [];
+  const byNodePort: Service[] = [];
   let addressOf: Service | undefined;
-  let byAddress: Frontend | undefined;
-  let byNodePort: Frontend | undefined;
-  for (const service of services) {
-    if (service.isHeadless || service.type === "ExternalName" || !isFamilyServed(service, family)) continue;
-    const kind = addressKind(service, packet);
-    if (kind !== undefined) {
-      const port = service.ports.find((each) => each.port === number && each.protocol === protocol);
-      if (port === undefined) addressOf = service;
-      else {
-        const sourceRanges = rangesOf(service, packet, kind);
-        byAddress = firstOf(byAddress, { kind, service, port, sourceRanges, isServed: true });
-      }
-    }
-    const port = isOnNode && service.ports.find((each) => each.nodePort === number && each.protocol === protocol);
-    if (port) {
-      const isServed = isNodePortAddress(packet, settings);
-      byNodePort = firstOf(byNodePort, { kind: "node-port", service, port, sourceRanges: undefined, isServed });
-    }
+  for (const service of snapshot.services.values()) {
+    if (service.proxyName !== proxyName) continue;
+    // Frontends do not depend on endpoints, whose choice takes most of the time.
+    const frontends = planService({ service, endpoints: [] }, node).ports.flatMap((port) => port.frontends);
+    if (frontends.some(({ address }) => address === destination)) addressOf = service;
+    const matching = frontends.filter((each) => each.port === number && each.protocol === protocol);
+    if (matching.some(({ address }) => address === destination)) byAddress.push(service);
+    else if (isToNode && matching.some(({ kind }) => kind === "nodePort")) byNodePort.push(service);
   }
-  const frontend = byAddress ?? byNodePort;
-  if (frontend !== undefined) return { frontend };
-  if (isOnNode) {
+  const isByAddress = byAddress.length > 0;
+  const address = isByAddress ? destination : undefined;
+  const claimants = isByAddress ? byAddress : byNodePort;
+  const found = findOwner(snapshot, nodeName, claimants, node, { address, protocol, port: number });
+  if (found !== undefined) {
+    const isServed = isByAddress || servesNodePorts(destination, node);
+    return { frontend: { ...found, isServed, isToNode } };
+  }
+  if (isToNode) {
     return { none: `${destination} is an address of the node, and no Service has node port ${number}/${protocol}.` };
   }
   if (addressOf !== undefined) {
-    const name = `${addressOf.namespace}/${addressOf.name}`;
-    return { none: `${destination} is an address of ${name}, which has no port ${number}/${protocol}.` };
+    return {
+      none: `${destination} is an address of ${serviceKey(addressOf)}, which has no port ${number}/${protocol}.`,
+    };
   }
   return {
     none: `${destination} is neither an address of a Service that this node serves, nor an address for node ports.`,
@@ -55,77 +62,95 @@ export function findFrontend(
 }
 
 /** Returns a sentence if the destination is an address of a headless Service with a proxy name. Pure; O(Services). */
-export function describeProgram(services: Iterable<Service>, packet: Packet): string | undefined {
+export function describeProgram(services: Iterable<Service>, { family, destination }: Packet): string | undefined {
   for (const service of services) {
-    if (!isForProgram(service) || addressKind(service, packet) === undefined) continue;
-    const name = `${packet.destination} is an address of ${serviceKey(service)}`;
-    return `${name}, which is for an external program: it is headless and has the proxy name "${service.proxyName}".`;
+    const { clusterIPs, externalIPs, loadBalancerIPs, proxyName } = service;
+    const addresses = [clusterIPs, externalIPs, loadBalancerIPs].flatMap((set) => set?.[family] ?? []);
+    if (!isForProgram(service) || !addresses.includes(destination)) continue;
+    const name = `${destination} is an address of ${serviceKey(service)}`;
+    return `${name}, which is for an external program: it is headless and has the proxy name "${proxyName}".`;
   }
   return undefined;
 }
 
-/** Kind of address or port under which a Service is reached. */
-export type FrontendKind = "cluster-ip" | "external-ip" | "load-balancer-ip" | "node-port";
-
-/** The service port that a packet is addressed to. */
-export interface Frontend {
-  readonly kind: FrontendKind;
+/** The frontend that a packet is addressed to. */
+export interface ExplainedFrontend {
   readonly service: Service;
   readonly port: ServicePort;
-  /** CIDRs of the senders that are admitted; undefined for all senders. */
-  readonly sourceRanges: readonly string[] | undefined;
+  /** The plan of the frontend. */
+  readonly planned: Frontend;
   /**
    * False for a node port on a node address that does not accept node ports. Nothing is forwarded there, but packets
    * are still rejected or dropped as on other addresses.
    */
   readonly isServed: boolean;
+  /** Whether the packet's destination is an address of the node. */
+  readonly isToNode: boolean;
 }
 
 /** The frontend of a packet, or a sentence why it has none. */
-export type FoundFrontend = { readonly frontend: Frontend } | { readonly none: string };
+export type FoundFrontend = { readonly frontend: ExplainedFrontend } | { readonly none: string };
 
-/** Of two Services with the same address and port, returns the first by namespace and name. */
-function firstOf(a: Frontend | undefined, b: Frontend): Frontend {
-  if (a === undefined) return b;
-  return compareText(serviceKey(a.service), serviceKey(b.service)) <= 0 ? a : b;
+/** Of several Services with the same frontend, finds the one that is served. */
+function findOwner(
+  snapshot: Snapshot,
+  nodeName: string,
+  claimants: readonly Service[],
+  node: NodePlan,
+  place: Pick<Frontend, "address" | "protocol" | "port">,
+): Pick<ExplainedFrontend, "service" | "port" | "planned"> | undefined {
+  const id = frontendId(place);
+  const claims = new FrontendClaims();
+  const choosing = choosingNode(snapshot, nodeName);
+  const plans = claimants.map((service) => {
+    const slices = slicesOf(snapshot, serviceKey(service));
+    const plan = planService(makeServiceView(service, slices, choosing), node);
+    claims.put(plan);
+    return { service, plan };
+  });
+  for (const { service, plan } of plans) {
+    if (claims.ownerOf(id) !== plan.key) continue;
+    for (const { frontends } of plan.ports) {
+      const planned = frontends.find((each) => frontendId(each) === id);
+      const port = planned && service.ports.find((each) => isPortOf(each, planned));
+      if (planned !== undefined && port !== undefined) return { service, port, planned };
+    }
+  }
+  return undefined;
 }
 
-function addressKind(service: Service, { family, destination }: Packet): FrontendKind | undefined {
-  if (service.clusterIPs?.[family].includes(destination)) return "cluster-ip";
-  if (service.externalIPs?.[family].includes(destination)) return "external-ip";
-  return service.loadBalancerIPs?.[family].includes(destination) ? "load-balancer-ip" : undefined;
+function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend): boolean {
+  return protocol === planned.protocol && (planned.kind === "nodePort" ? nodePort : port) === planned.port;
 }
 
 /**
- * Returns the source ranges for the destination. A range of all addresses admits all senders.
- *
- * Source: kube-proxy `serviceport.go`, newBaseServiceInfo.
+ * The plan of a proxy with these settings. The settings may have many cluster CIDRs, so no sender is classified by it.
  */
-function rangesOf(
-  { ipFilters }: Service,
-  { family, destination }: Packet,
-  kind: FrontendKind,
-): readonly string[] | undefined {
-  if (kind !== "load-balancer-ip") return undefined;
-  const ranges = ipFilters
-    .filter(({ targetIPs }) => targetIPs === undefined || targetIPs[family].includes(destination))
-    .flatMap(({ sourceRanges }) => sourceRanges)
-    .map((range) => parseCidr(range.trim()))
-    .flatMap((range) => (range?.family === family ? [range.cidr] : []));
-  return ranges.length === 0 || ranges.some((range) => range.endsWith("/0")) ? undefined : ranges;
+function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, settings: ProxySettings): NodePlan {
+  const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs, isLocalhostNodePorts } = settings;
+  const addresses = nodeAddresses(snapshot.nodes.get(nodeName), settings);
+  const plan = planNode(
+    {
+      isMasqueradeAll,
+      detectLocalMode: "ClusterCIDR",
+      clusterCIDRs: [],
+      podBridgeInterface: "",
+      podInterfaceNamePrefix: "",
+      isLoopbackNodePorts: isLocalhostNodePorts,
+      nodePortAddresses: { kind: "cidrs", cidrs },
+    },
+    family,
+    { node: makeViewNode(snapshot, nodeName), localAddresses: toAddressSet([...addresses, "127.0.0.1", "::1"]).set },
+  );
+  return clusterCIDRs === "unknown" ? plan : { ...plan, podTraffic: { kind: "source", cidr: clusterCIDRs[0] ?? "" } };
 }
 
-function isNodeAddress({ destination, source }: Packet, node: Node | undefined, settings: ProxySettings): boolean {
-  return isLoopback(destination) ? source === "node" : nodeAddresses(node, settings).includes(destination);
-}
-
-/** True if the destination, an address of the node, accepts node ports. */
-function isNodePortAddress({ destination, family }: Packet, settings: ProxySettings): boolean {
-  if (isLoopback(destination) && !(family === "v4" && settings.isLocalhostNodePorts)) return false;
-  const { nodePortAddresses } = settings;
-  return nodePortAddresses.length === 0 || nodePortAddresses.some((cidr) => isInCidr(destination, cidr));
-}
-
-function isLoopback(address: string): boolean {
-  return address === "::1" || isInCidr(address, "127.0.0.0/8");
+function isNodeAddress(
+  { destination, source }: Packet,
+  snapshot: Snapshot,
+  nodeName: string,
+  settings: ProxySettings,
+): boolean {
+  if (isLoopback(destination)) return source === "node";
+  return nodeAddresses(snapshot.nodes.get(nodeName), settings).includes(destination);
 }

@@ -1,7 +1,8 @@
 import type { Family } from "@kpng/model/address.ts";
+import { isIn } from "@kpng/model/cidr.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Protocol } from "@kpng/model/service.ts";
-import { isInCidr } from "./in-cidr.ts";
+import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
 
 /**
  * First packet of a connection, as it reaches a node. A user describes it in `kpng explain`, and `explainPacket`
@@ -39,7 +40,7 @@ export function nodeAddresses(node: Node | undefined, settings: ProxySettings): 
 
 /** Classifies a sender by its address. Addresses in the cluster CIDRs are pods. */
 export function sourceKindOf(address: string, own: readonly string[], settings: ProxySettings): SourceKind {
-  if (own.includes(address) || isInCidr(address, "127.0.0.0/8") || address === "::1") return "node";
+  if (own.includes(address) || isLoopback(address)) return "node";
   return isInAny(address, settings.clusterCIDRs) ? "pod" : "outside";
 }
 
@@ -50,5 +51,5 @@ export function countsAsLocal({ source, sourceAddress }: Packet, settings: Proxy
 }
 
 function isInAny(address: string, cidrs: ProxySettings["clusterCIDRs"]): boolean {
-  return cidrs !== "unknown" && cidrs.some((cidr) => isInCidr(address, cidr));
+  return cidrs !== "unknown" && cidrs.some((cidr) => isIn(address, cidr));
 }
