@@ -2,6 +2,15 @@ import { join } from "node:path";
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
+  // Examples import the kit by the name of its npm package, which is built only when it is published.
+  resolve: {
+    alias: [
+      {
+        find: /^@kpng\/backend-kit$/,
+        replacement: join(import.meta.dirname, "services/backend-kit/src/index.ts"),
+      },
+    ],
+  },
   test: {
     include: ["services/*/src/**/*.test.ts", "test/**/*.test.ts"],
     // Tests start servers and processes, and a test machine may have only two cores.

@@ -20,6 +20,7 @@ const debianPackages = {
   nft: "nftables",
   conntrack: "conntrack",
   nfacct: "nfacct",
+  nginx: "nginx-core",
   openssl: "openssl",
   etcd: "etcd-server",
   setpriv: "util-linux",

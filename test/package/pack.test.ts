@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -54,6 +54,18 @@ test("a backend of five lines runs on the installed package", async (context) =>
   const program = startProgram(pathToFileURL(path), ["--api", watcher.address, "--once"]);
   expect(await program.ended, program.stderr()).toBe(0);
   expect(program.stdout()).toBe("default/noeps 0\ndefault/web 3\n");
+});
+
+test("the service proxy of examples/nginx runs on the installed package", async (context) => {
+  context.skip(obstacle !== undefined, obstacle);
+  for (const name of ["main.ts", "nginx-backend.ts"]) {
+    cpSync(join(repository, "examples/nginx", name), join(folder, name));
+  }
+  await using watcher = await playWatcher((asked) => (asked.index === 0 ? readCapture("local-n1") : silence(asked)));
+  const options = ["--api", watcher.address, "--once", "--state-dir", "none", "--nginx-dir", folder];
+  const program = startProgram(pathToFileURL(join(folder, "main.ts")), [...options, "--nginx-reload", "true"]);
+  expect(await program.ended, program.stderr()).toBe(0);
+  expect(readFileSync(join(folder, "services-v4.conf"), "utf8")).toContain("upstream default.web");
 });
 
 test.for(["nodenext", "bundler"])("the same backend compiles with module resolution %s", (resolution, context) => {

@@ -28,6 +28,15 @@ export type { OptionSpec } from "@kpng/process/options.ts";
 export type { Task } from "@kpng/process/task.ts";
 export { openTracing } from "@kpng/process/trace/open-tracing.ts";
 export type { TracedProcess, Tracing } from "@kpng/process/trace/tracing.ts";
+export type {
+  AllowedSources,
+  EndpointAddress,
+  Frontend,
+  NodePlan,
+  Route,
+  ServicePlan,
+  ServicePortPlan,
+} from "@kpng/service-plan/service-plan.ts";
 export type { BackendCommand, BackendContext } from "./backend/backend-command.ts";
 export { backendOptions, connectionOptions, followOptions, readFollowOptions } from "./backend/backend-options.ts";
 export { type BackendCallbacks, type BackendTaskOptions, backendTask } from "./backend/backend-task.ts";
@@ -37,10 +46,16 @@ export { type RunBackendOptions, runBackend, runBackendCommand } from "./backend
 export { acceptConfigFile, type ConfigFileOptions } from "./config/config-file.ts";
 export { type DialWatchersOptions, dialWatchers } from "./discovery/dial-watchers.ts";
 export { readStateOptions, type StateOptions, stateOptions } from "./disk/state-folder.ts";
+export { type ProgramEnd, type ProgramOptions, runProgram } from "./exec/run-program.ts";
 export type { InspectedRules } from "./inspect/inspected-rules.ts";
 export { deploymentPorts } from "./observe/default-ports.ts";
 export { ProxyHealth, type ProxyHealthOptions } from "./observe/proxy-health.ts";
 export { ProxyMetrics, type ProxyMetricsOptions } from "./observe/proxy-metrics.ts";
+export { proxyBackend } from "./proxy/proxy-backend.ts";
+export type { Destination, ProxyHost } from "./proxy/proxy-host.ts";
+export type { OpenRuleSets, ProxyAlternative, ProxySpec, ServiceProxy } from "./proxy/proxy-spec.ts";
+export type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "./proxy/rule-set.ts";
+export type { FamilyOutcome } from "./proxy/rule-sets.ts";
 export { type ConnectionState, type FollowOptions, followView } from "./receive/follow-view.ts";
 export { watchBatches } from "./receive/watch-batches.ts";
 export type { WatchOptions } from "./receive/watch-options.ts";
