@@ -17,10 +17,10 @@ export interface RemoveOptions extends RestoreLimits {
 }
 
 /**
- * Removes everything that kpng-iptables installed on the node, for `--cleanup`: all chains with our prefix and all jumps
- * to them, of both families, from iptables-nft and iptables-legacy, because a node may have changed from one to the other.
- * Then it deletes the packet counters of the rules. If kpng set the sysctl route_localnet, it resets the sysctl first.
- * Tools that are not installed are skipped.
+ * Removes everything that kpng-iptables installed on the node, for `--cleanup`: all chains with our prefix and all
+ * jumps to them, of both families, from iptables-nft and iptables-legacy, because a node may have changed from one to
+ * the other. Then it deletes the packet counters of the rules. If kpng set the sysctl route_localnet, it resets the
+ * sysctl first. Tools that are not installed are skipped.
  *
  * Errors: SYSCTL_FAILED if the sysctl cannot be reset, and the rules that guard 127.0.0.1 stay; those of the restore.
  */

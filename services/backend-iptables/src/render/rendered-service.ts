@@ -8,8 +8,8 @@ export interface ListedRule {
 }
 
 /**
- * What one Service adds to the iptables rules of one address family. `renderService` makes it; `DesiredChains` joins those
- * of all Services into the chains of the node.
+ * The rules that one Service adds to the iptables rules of one address family. `renderService` makes them;
+ * `DesiredChains` joins those of all Services into the chains of the node.
  */
 export interface RenderedService {
   /** Rules of each chain that belongs to the Service alone. */

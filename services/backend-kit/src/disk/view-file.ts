@@ -19,12 +19,12 @@ import { BackendError } from "../types/backend-error.ts";
 import { decodeHeader, type ViewHeader, viewFormat } from "./view-header.ts";
 
 /**
- * The view of a node (its Services and endpoints) in a file. `ViewKeeper` writes it after syncs; `loadView` reads it when
- * a backend starts, to work from it until a watcher answers.
+ * The view of a node (its Services and endpoints) in a file. `ViewKeeper` writes it after syncs; `loadView` reads it
+ * when a backend starts, to work from it until a watcher answers.
  *
  * *Shape:* a line of JSON (`ViewHeader`), the operations of a localv1 stream that put the view, each preceded by its
- * length, and the SHA-256 of everything before it (32 bytes). The decoder of the stream, which accepts messages of older
- * watchers, therefore also accepts older files.
+ * length, and the SHA-256 of everything before it (32 bytes). The decoder of the stream, which accepts messages of
+ * older watchers, therefore also accepts older files.
  */
 export interface SavedView {
   readonly header: ViewHeader;
@@ -36,8 +36,8 @@ const digestBytes = 32;
 const servicesPerTurn = 100;
 
 /**
- * Writes a view to a draft beside `path` and renames the draft to `path`: a reader finds the old file or the new one, also
- * after a crash. The event loop gets turns meanwhile.
+ * Writes a view to a draft beside `path` and renames the draft to `path`: a reader finds the old file or the new one,
+ * also after a crash. The event loop gets turns meanwhile.
  *
  * Errors: those of the file system; the old file stays.
  */

@@ -30,8 +30,8 @@ const localMaxMs = 1_000;
 
 /**
  * Decides how long a backend or relay waits before it opens its next stream to a watcher: as long as the server asks
- * (gRFC A6), otherwise a random part of a delay that doubles. Random, because the cause usually ended thousands of other
- * streams at the same moment.
+ * (gRFC A6), otherwise a random part of a delay that doubles. Random, because the cause usually ended thousands of
+ * other streams at the same moment.
  *
  * A unix socket without a listener is retried every second. If the socket has a listener and its stream breaks, the
  * delay doubles as for TCP: each new stream may cost the server a whole view.

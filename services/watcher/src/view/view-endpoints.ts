@@ -6,10 +6,10 @@ import { endpointKey } from "@kpng/model/wire/endpoint-message.ts";
 import type { MergedEndpoint, PortEndpoint } from "./merge-slices.ts";
 
 /**
- * Returns an endpoint as the view of a node contains it. The use of an endpoint says whether traffic with policy Cluster,
- * and traffic with policy Local, may go to it on this node; it can differ by port and address family. The result is one
- * endpoint if all ports and families have the same use, otherwise one for each use and family, with its ports and
- * addresses, and none without a use.
+ * Returns an endpoint as the view of a node contains it. The use of an endpoint says whether traffic with policy
+ * Cluster, and traffic with policy Local, may go to it on this node; it can differ by port and address family. The
+ * result is one endpoint if all ports and families have the same use, otherwise one for each use and family, with its
+ * ports and addresses, and none without a use.
  *
  * `makeServiceView` calls it for a view as a value, `items/endpoint-items.ts` for the messages of streams. Pure;
  * O(ports × families).
