@@ -207,7 +207,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     this.#printedForms = findPrintedForms(found, adoptChains(chains, wanted.bodies), wanted.bodies);
     if (this.#printedForms.size === 0) return;
     const [example] = this.#printedForms;
-    this.#options.log.info("rules are printed otherwise than written", { chains: this.#printedForms.size, example });
+    this.#options.log.info("iptables-save normalizes some rules", { chains: this.#printedForms.size, example });
   }
 }
 

@@ -10,7 +10,7 @@ export interface PrintedForm {
 }
 
 /**
- * Returns the chains that a repair has shown to be right although they are printed otherwise than written.
+ * Returns the chains that a repair has shown to be right although iptables-save normalizes them.
  *
  * An iptables that we do not know may have words of its own for an extension; its chains would be "repaired" for ever. But
  * what is read back after a repair may also be what somebody else has made of it since, and that must not be taken for

@@ -54,7 +54,7 @@ export const followOptions: readonly OptionSpec[] = [
   {
     flags: "--error-delay <duration>",
     description:
-      "first delay after a lost stream or a failed sync; it doubles up to 30s, or 1s for a unix socket that nobody serves",
+      "first delay after a lost stream or a failed sync; it doubles up to 30s, or 1s for a unix socket without a listener",
     default: 1_000,
     parse: parseDurationMs,
   },

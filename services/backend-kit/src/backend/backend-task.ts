@@ -62,7 +62,7 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly metrics: Registry;
     /**
      * First delay after a lost stream or a failed sync, in milliseconds; it doubles up to 30 s, or 1 s for a socket of
-     * this node that nobody serves. Default 1000.
+     * this node without a listener. Default 1000.
      */
     readonly errorDelayMs?: number | undefined;
     /** True to end after the first sync that succeeds. Default false. */

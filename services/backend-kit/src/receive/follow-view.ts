@@ -30,7 +30,7 @@ export type ConnectionState =
 
 /**
  * Yields the view of a node after each sync marker, for ever: a lost stream is opened again, with delays that double
- * and that differ between nodes, or each second while nobody serves the unix socket, or when the watcher says.
+ * and that differ between nodes, or each second while the unix socket has no listener, or when the watcher says.
  *
  * A loss changes nothing in what was yielded: the view is held, the next watcher is told what is held and sends what
  * differs; one that cannot (a Go one) sends everything, which is compared, so that only what really differs comes out.
