@@ -27,7 +27,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-kit/src/health-check",
   "services/backend-kit/src/inspect",
   "services/backend-kit/src/observe",
-  "services/backend-kit/src/receive",
   "services/backend-kit/src/sync",
   "services/backend-kit/src/testing",
 ];

@@ -3,41 +3,44 @@ import { type Ack, AckSchema, AckTimingsSchema, EarlierAckSchema } from "@kpng/m
 import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
 
-interface Applied {
-  /** Which run of the watcher counts the revisions. */
+/** Result of the last attempt to apply a batch. */
+interface SyncResult {
+  /** Run of the watcher that the revisions belong to. */
   readonly instance: string;
-  /** 0 for none yet. */
+  /** Newest applied revision; 0 for none yet. */
   readonly applied: bigint;
-  /** 0 if the last attempt succeeded. */
+  /** Revision that could not be applied; 0 if the last attempt succeeded. */
   readonly failed: bigint;
   readonly error: string;
   readonly times: SyncTimes | undefined;
-  /** When that ended, in milliseconds of the monotonic clock. */
+  /** End of the attempt, in milliseconds of the monotonic clock. */
   readonly atMs: number;
 }
 
-/** Most revisions that one acknowledgement tells of beside the newest. */
+/** Maximum number of earlier revisions in one acknowledgement; see `Ack.Earlier`. */
 const maxEarlier = 32;
 
-/** Most characters of an error that are told. */
+/** Maximum length of an error in an acknowledgement, in characters. */
 const maxErrorLength = 1_000;
 
 /**
- * What this backend has applied, for the watcher to know: a sync loop tells it, a stream sends it.
+ * Results of syncs that the watcher has not been told yet. `backendTask` creates one for each backend: the sync loop
+ * records each result as an observer, and `WatchRequests` takes the results and sends them on the current stream. It
+ * outlives streams, so that a result is not lost with a connection.
  *
- * *Bound:* the newest state, and of those before it that were not sent when each of the newest 32 was applied.
+ * *Bound:* the newest result, and the times of the newest 32 unsent ones before it.
  */
 export class Acknowledgements implements SyncObserver {
-  #state: Applied | undefined;
-  #earlier: Pick<Applied, "applied" | "atMs">[] = [];
-  #isNews = false;
+  #state: SyncResult | undefined;
+  #earlier: Pick<SyncResult, "applied" | "atMs">[] = [];
+  #isUnsent = false;
   #listener: () => void = () => undefined;
 
   succeeded(update: SyncUpdate, times: SyncTimes): void {
     this.#set({ instance: update.instance, applied: update.revision, failed: 0n, error: "", times });
   }
 
-  /** What it brought is in force already. */
+  /** The update changes nothing, so it counts as applied. */
   settled(update: ViewUpdate): void {
     this.#set({ instance: update.instance, applied: update.revision, failed: 0n, error: "", times: undefined });
   }
@@ -48,16 +51,18 @@ export class Acknowledgements implements SyncObserver {
     this.#set({ instance, applied, failed: revision, error: reason.slice(0, maxErrorLength), times });
   }
 
-  /** For the stream: calls `listener` whenever there is something new. */
-  onNews(listener: () => void): void {
+  /** For the stream: calls `listener` after each new result. */
+  onUpdate(listener: () => void): void {
     this.#listener = listener;
   }
 
-  /** For the stream: what that run of the watcher has not been told; undefined for nothing. */
-  take(instance: string): Ack | undefined {
+  /**
+   * For the stream: returns the results that this run of the watcher has not been sent; undefined if there are none.
+   */
+  takeUnsent(instance: string): Ack | undefined {
     const state = this.#state;
-    if (state === undefined || !this.#isNews || state.instance !== instance) return undefined;
-    this.#isNews = false;
+    if (state === undefined || !this.#isUnsent || state.instance !== instance) return undefined;
+    this.#isUnsent = false;
     const { applied, failed, error, times, atMs } = state;
     const nowMs = performance.now();
     const Earlier = this.#earlier.map((one) =>
@@ -69,22 +74,24 @@ export class Acknowledgements implements SyncObserver {
     return times === undefined ? ack : { ...ack, Timings: encodeTimes(times) };
   }
 
-  /** For a new stream: all of it is news again, if it is of the run that the stream is from. */
-  repeat(): void {
-    // When each was applied concerned the stream before.
+  /**
+   * For a new stream: marks the newest result as unsent. It is sent if the stream is from the same run of the watcher.
+   */
+  resend(): void {
+    // The watcher measures each revision on the stream that carried it, and that stream is gone.
     this.#earlier = [];
-    this.#isNews = this.#state !== undefined;
+    this.#isUnsent = this.#state !== undefined;
   }
 
-  #set(state: Omit<Applied, "atMs">): void {
-    // A view from disk, or from a Go watcher: nobody counts these revisions.
+  #set(state: Omit<SyncResult, "atMs">): void {
+    // A view from disk or from a Go watcher has no revision to acknowledge.
     if (state.instance === "") return;
     const before = this.#state;
     if (before?.instance !== state.instance) this.#earlier = [];
-    else if (this.#isNews && before.applied > 0n && before.failed === 0n) this.#earlier.push(before);
+    else if (this.#isUnsent && before.applied > 0n && before.failed === 0n) this.#earlier.push(before);
     if (this.#earlier.length > maxEarlier) this.#earlier.shift();
     this.#state = { ...state, atMs: performance.now() };
-    this.#isNews = true;
+    this.#isUnsent = true;
     this.#listener();
   }
 }

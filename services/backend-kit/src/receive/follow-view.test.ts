@@ -45,7 +45,7 @@ async function follow(
   return { states, delaysMs };
 }
 
-test("a watcher that dies and comes back with the same view changes nothing, and the view is held meanwhile", async () => {
+test("a watcher that restarts with the same view changes nothing, and the view is kept in between", async () => {
   await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, ...world, sync()] : silence(asked)));
   const { states } = await follow(watcher, async (next) => {
     const first = await next();
@@ -58,7 +58,7 @@ test("a watcher that dies and comes back with the same view changes nothing, and
   expect(states.map((state) => state.kind)).toEqual(["synced", "lost", "synced"]);
 });
 
-test("what changed while no watcher was there comes as the difference", async () => {
+test("a change during an outage of the watcher arrives as the difference", async () => {
   const answer: Answer = (asked) => {
     if (asked.index > 0) return "end";
     return asked.stream === 0 ? [reset, ...world, sync()] : [reset, putService("a/web"), putService("a/new"), sync()];
@@ -70,7 +70,7 @@ test("what changed while no watcher was there comes as the difference", async ()
   });
 });
 
-test("nothing comes out before the first sync marker", async () => {
+test("nothing is yielded before the first sync marker", async () => {
   const answer: Answer = ({ stream }) => {
     if (stream === 0) throw new Error("broken after the first operations");
     return [reset, ...world, sync()];
@@ -83,7 +83,7 @@ test("nothing comes out before the first sync marker", async () => {
 
 test.each([
   { name: "an endpoint without its Service", ops: [reset, putEndpoint("a/web/x"), sync()] },
-  { name: "a stream that does not begin with Reset", ops: [...world, sync()] },
+  { name: "a stream that does not start with Reset", ops: [...world, sync()] },
 ])("$name ends the stream, not the process", async ({ ops }) => {
   await using watcher = await playWatcher(({ stream }) => (stream === 0 ? ops : [reset, ...world, sync()]));
   const { states } = await follow(watcher, async (next) => {
@@ -92,7 +92,7 @@ test.each([
   expect(states[0]).toMatchObject({ kind: "lost", reason: expect.stringContaining("[BAD_STREAM]") });
 });
 
-test("delays grow while no sync marker comes, whatever else does, and begin anew after one", async () => {
+test("delays grow until a sync marker arrives, and then start from the minimum again", async () => {
   const answer: Answer = ({ stream, index }) => {
     if (stream < 4 || index > 0) return "end";
     return [reset, sync()];
@@ -106,18 +106,18 @@ test("delays grow while no sync marker comes, whatever else does, and begin anew
     return (await follow(watcher, twice, random)).delaysMs;
   };
   expect(await delays(() => 0)).toEqual([1_000, 2_000, 4_000, 8_000, 1_000]);
-  // All of a delay is left to chance: thousands of nodes lose their watcher in the same moment.
+  // The whole delay is random, because thousands of nodes lose their watcher at the same moment.
   expect(await delays(() => 0.999)).toEqual([1, 2, 4, 8, 1]);
 });
 
-test("a watcher on this node that is not there is asked for again each second, and followed when it is back", async () => {
+test("a unix socket without a listener is retried every second until it has one", async () => {
   const folder = mkdtempSync(join(tmpdir(), "kpng-follow-"));
   const path = join(folder, "api.sock");
   const stop = new AbortController();
   const delaysMs: number[] = [];
   await using watcher = await playWatcher(({ index }) => (index === 0 ? [reset, ...world, sync()] : "end"));
   const { hostname: host, port } = new URL(`http://${watcher.address}`);
-  // What listens there leads to the watcher.
+  // The socket forwards to the watcher.
   const door = createServer((client) => {
     const inside = connect(Number(port), host);
     client.pipe(inside).pipe(client);
@@ -139,8 +139,8 @@ test("a watcher on this node that is not there is asked for again each second, a
 });
 
 test.each([
-  { name: "a busy watcher is asked again when it says", pushbackMs: 17_000, kind: "refused", delayMs: 17_000 },
-  { name: "nobody waits longer than a minute", pushbackMs: 900_000, kind: "refused", delayMs: 60_000 },
+  { name: "a busy watcher is retried when it asks for it", pushbackMs: 17_000, kind: "refused", delayMs: 17_000 },
+  { name: "a busy watcher is retried after at most a minute", pushbackMs: 900_000, kind: "refused", delayMs: 60_000 },
 ])("$name", async ({ pushbackMs, kind, delayMs }) => {
   await using watcher = await playWatcher(({ stream, index }) => {
     if (stream === 0) throw retryLaterError("busy", pushbackMs);
@@ -153,7 +153,7 @@ test.each([
   expect(delaysMs[0]).toBe(delayMs);
 });
 
-test("a watcher that asks to move after each first batch is not followed without a pause", async () => {
+test("watchers that send the client away after each first batch are not retried without a pause", async () => {
   await using watcher = await playWatcher(({ stream, index }) => {
     if (index > 0 && stream < 3) throw retryLaterError("move", 0);
     return index === 0 ? [reset, ...world, sync()] : "end";
@@ -166,7 +166,7 @@ test("a watcher that asks to move after each first batch is not followed without
   expect(delaysMs.slice(0, 3)).toEqual([500, 500, 500]);
 });
 
-describe("a view that is not the one that the watcher means by its digest", () => {
+describe("a view without the digest that the watcher sent", () => {
   const digestOf = (...ops: readonly OpItem[]): bigint => {
     const held = new HeldItems();
     for (const op of ops) held.stage(op);
@@ -174,7 +174,7 @@ describe("a view that is not the one that the watcher means by its digest", () =
     return held.digest;
   };
 
-  test("is not shown, and asked for as a whole", async () => {
+  test("is not yielded, and the whole view is requested", async () => {
     const change = putService("a/web", "10.0.0.9");
     await using watcher = await playWatcher(({ stream, index }) => {
       if (index === 0) return [reset, ...world, sync(1n, "i", digestOf(...world))];
@@ -192,7 +192,7 @@ describe("a view that is not the one that the watcher means by its digest", () =
     ]);
   });
 
-  test("is taken as it is where it is whole: the watcher errs, and it would err again", async () => {
+  test("is used if it is a whole view, because the watcher's digest must be wrong", async () => {
     const change = putService("a/web", "10.0.0.9");
     await using watcher = await playWatcher(({ index }) => {
       if (index === 0) return [reset, ...world, sync(1n, "i", 1n)];

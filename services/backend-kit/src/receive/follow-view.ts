@@ -8,11 +8,12 @@ import { HeldItems } from "./held-items.ts";
 import { watchBatches } from "./watch-batches.ts";
 import type { WatchOptions } from "./watch-options.ts";
 
+/** Options of {@link followView}. */
 export interface FollowOptions extends WatchOptions {
   readonly log: Log;
-  /** First delay before a lost stream is opened again, in milliseconds; how it grows: `Reconnect`. Default 1000. */
+  /** Delay before the first attempt to reopen a lost stream, in milliseconds; grows as in `Reconnect`. Default 1000. */
   readonly errorDelayMs?: number | undefined;
-  /** Told of each sync marker, and of each end of a stream with its reason. */
+  /** Called after each batch, and at the end of each stream with the reason. */
   readonly onConnection?: ((state: ConnectionState) => void) | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
@@ -20,20 +21,27 @@ export interface FollowOptions extends WatchOptions {
   readonly random?: (() => number) | undefined;
 }
 
+/** State of the connection to the watcher, for health and metrics. */
 export type ConnectionState =
+  /** A batch was applied up to this revision. */
   | { readonly kind: "synced"; readonly revision: bigint }
-  /** The view is not the one that the watcher means: it is asked for as a whole or, if it is whole, taken as it is. */
+  /**
+   * The digest that the watcher sent is not that of the received view. The whole view is requested again; if the view
+   * was whole already, it is used as it is.
+   */
   | { readonly kind: "diverged" }
-  /** A watcher asked to go on elsewhere, or is busy: none of this is a fault. */
+  /** The watcher asked the client to reconnect to another replica (moved), or is busy (refused). Neither is a fault. */
   | { readonly kind: "moved" | "refused"; readonly reason: string }
   | { readonly kind: "lost"; readonly reason: string };
 
 /**
- * Yields the view of a node after each sync marker, for ever: a lost stream is opened again, with delays that double
- * and that differ between nodes, or each second while the unix socket has no listener, or when the watcher says.
+ * Yields the view of a node (its Services and endpoints) after each batch, from one stream after another.
+ * `backendTask` passes the views to the backend's sync loop.
  *
- * A loss changes nothing in what was yielded: the view is held, the next watcher is told what is held and sends what
- * differs; one that cannot (a Go one) sends everything, which is compared, so that only what really differs comes out.
+ * When a stream ends, the next one is opened after a random delay that doubles up to 30 s, after the time that the
+ * watcher asked for, or every second while a unix socket has no listener. The view is kept meanwhile. The new stream
+ * starts with digests of it, and the watcher answers with the differences. A Go watcher sends the whole view instead,
+ * which is compared with the old one here: the yielded changes are always the real differences.
  *
  * Ends when `signal` aborts; never throws.
  */
@@ -48,12 +56,14 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
       let isFirstOfStream = true;
       for await (const batch of watchBatches({ ...options, held }, signal)) {
         if (isFirstOfStream && !batch.isReset && !batch.isResumed) {
-          throw new BackendError("BAD_STREAM", "the stream began without Reset");
+          throw new BackendError("BAD_STREAM", "the watcher started the stream with neither Reset nor Keep");
         }
         isFirstOfStream = false;
-        if (batch.isDoubtful === true) {
+        if (batch.isDigestWrong === true) {
           onConnection?.({ kind: "diverged" });
-          log.error("the watcher's digest is not that of the view it sent", { revision: Number(batch.revision) });
+          log.error("watcher sent a whole view with a wrong digest: using the view, ignoring further digests", {
+            revision: Number(batch.revision),
+          });
         }
         const update = state.apply(batch);
         reconnect.progressed();
@@ -61,7 +71,7 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
         yield update;
       }
     } catch (error) {
-      // What a faulty stream brought is no ground to go on from.
+      // After a faulty stream the next one must bring the whole view.
       if (!(error instanceof BackendError && error.code === "STREAM_LOST")) held.clear();
       if (error instanceof BackendError && error.code === "VIEW_DIVERGED") onConnection?.({ kind: "diverged" });
       const reason = reasonOf(error);

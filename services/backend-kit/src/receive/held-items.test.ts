@@ -15,7 +15,7 @@ function del(path: string): OpItem {
 
 const reset = create(OpItemSchema, { Op: { case: "Reset", value: {} } });
 
-/** Keep for all buckets but those of the paths. */
+/** Keep with all buckets except those of the paths. */
 function keepWithout(...paths: string[]): OpItem {
   const lost = paths.map((path) => itemDigest(setOf(path), path, new Uint8Array()).bucket);
   return create(OpItemSchema, {
@@ -36,19 +36,19 @@ function held(...batches: OpItem[][]): HeldItems {
   return items;
 }
 
-test("nothing held has no digests", () => {
+test("without items there are no digests", () => {
   expect(new HeldItems().digests).toBeUndefined();
   expect(held([reset, put("n/a", "1")], [del("n/a")]).digests).toBeUndefined();
 });
 
-test("the same items have the same digests, however they came", () => {
+test("the same items have the same digests, in whatever order they arrived", () => {
   const one = held([reset, put("n/a", "1"), put("n/a/p", "2")], [put("n/b", "3"), put("n/a", "4")]);
   const other = held([reset, put("n/b", "3"), put("n/a", "4"), put("n/a/p", "2")]);
   expect(one.digests).toEqual(other.digests);
   expect(held([reset, put("n/a", "1")]).digests).not.toEqual(held([reset, put("n/a", "2")]).digests);
 });
 
-test("a batch that is not completed changes nothing", () => {
+test("an incomplete batch changes nothing", () => {
   const items = held([reset, put("n/a", "1")]);
   const before = items.digests;
   items.stage(put("n/b", "2"));
@@ -57,7 +57,7 @@ test("a batch that is not completed changes nothing", () => {
   expect(items.digests).toEqual(before);
 });
 
-test("what Keep does not name is gone unless it is put again, endpoints before their Service", () => {
+test("an item outside the buckets of Keep is deleted unless it is put again, endpoints before their Service", () => {
   const items = held([reset, put("n/a", "1"), put("n/a/p", "2"), put("n/b", "3"), put("n/c", "4")]);
   for (const op of [keepWithout("n/a", "n/a/p", "n/b"), put("n/b", "5")]) items.stage(op);
   expect(items.commit().map((ref) => ref.Path)).toEqual(["n/a/p", "n/a"]);

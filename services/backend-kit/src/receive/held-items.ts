@@ -3,7 +3,7 @@ import { type OpItem, type Ref, Set as SetName } from "@kpng/model/gen/localv1/a
 import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { BucketDigests, hasBucket, itemBucket, itemDigest } from "@kpng/model/wire/item-digest.ts";
 
-/** What an operation does to the digests; the item itself is not kept. */
+/** Effect of an operation of the stream on the digests; the item itself is not kept. */
 type StagedOp =
   | { readonly kind: "reset" }
   | { readonly kind: "keep"; readonly buckets: Uint8Array }
@@ -11,40 +11,44 @@ type StagedOp =
   | { readonly kind: "delete"; readonly set: SetName; readonly path: string };
 
 /**
- * What has been received of a view, as digests, so that the next stream need only bring what differs.
+ * Digests of the items that earlier batches brought. An item is one Service, endpoint or node.
  *
- * Operations are staged until their batch is complete: a stream that breaks inside one changes nothing here.
+ * `followView` keeps one for all its streams. A new stream starts with these digests (`WatchReq.HeldDigests`), so that
+ * the watcher sends only what differs; and after each batch `watchBatches` compares them with the watcher's digest.
  *
- * *Bound:* path and hash of each item of the view, about 150 bytes.
+ * Operations are staged until their batch is complete, so a stream that breaks inside a batch changes nothing.
+ *
+ * *Bound:* path and hash of each item of the view, about 150 bytes each.
  */
 export class HeldItems {
-  /** The hash of each item by its path, apart for each Set. */
+  /** Hash of each item by Set (the kind of item) and path. */
   readonly #items = new Map<SetName, Map<string, bigint>>();
   #digests = new BucketDigests();
   #digest = 0n;
   #staged: StagedOp[] = [];
 
-  /** For the first request of a stream; undefined if nothing is held. */
+  /** Digests of all buckets for the first request of a stream; undefined if there are no items. */
   get digests(): Uint8Array | undefined {
     return this.#items.size === 0 ? undefined : this.#digests.toBytes();
   }
 
-  /** The exclusive or of the digests of all items; see EmptyOp.Digest. */
+  /** Digest of the view: the exclusive or of the hashes of all items; see EmptyOp.Digest. */
   get digest(): bigint {
     return this.#digest;
   }
 
-  /** Forgets everything: what is held elsewhere can no longer be trusted to be this. */
+  /** Forgets everything, so that the next stream brings the whole view. */
   clear(): void {
     this.#reset();
     this.#staged = [];
   }
 
-  /** Forgets a batch that was not completed. */
+  /** Discards the operations of an incomplete batch. */
   discard(): void {
     this.#staged = [];
   }
 
+  /** Adds an operation to the current batch. */
   stage({ Op: op }: OpItem): void {
     switch (op.case) {
       case "Reset":
@@ -73,13 +77,13 @@ export class HeldItems {
   }
 
   /**
-   * Applies the batch and returns the items that went without a Delete, because Keep did not name their bucket and
-   * nothing put them again: endpoints first.
+   * Applies the batch. Returns the items that it deletes without a Delete operation: those of a bucket that Keep does
+   * not name, if the batch does not put them again. Endpoints come before Services.
    */
   commit(): readonly Ref[] {
     const staged = this.#staged;
     this.#staged = [];
-    const forgotten = new Map<SetName, Set<string>>();
+    const dropped = new Map<SetName, Set<string>>();
     for (const op of staged) {
       switch (op.kind) {
         case "reset":
@@ -88,12 +92,12 @@ export class HeldItems {
         case "keep":
           for (const { set, path } of this.#outside(op.buckets)) {
             this.#remove(set, path);
-            getOrMake(forgotten, set, () => new Set()).add(path);
+            getOrMake(dropped, set, () => new Set()).add(path);
           }
           break;
         case "put":
           this.#put(op.set, op.path, op.hash);
-          forgotten.get(op.set)?.delete(op.path);
+          dropped.get(op.set)?.delete(op.path);
           break;
         case "delete":
           this.#remove(op.set, op.path);
@@ -102,8 +106,8 @@ export class HeldItems {
           assertNever(op);
       }
     }
-    // A Service goes after its endpoints.
-    return [...forgotten]
+    // A Service is deleted after its endpoints.
+    return [...dropped]
       .sort(([a], [b]) => rank(a) - rank(b))
       .flatMap(([set, paths]) => [...paths].map((path): Ref => ({ $typeName: "localv1.Ref", Set: set, Path: path })));
   }

@@ -44,7 +44,7 @@ function toText(op: OpItem): string {
 const some = [putService("a/web"), putEndpoint("a/web/x"), putEndpoint("a/web/y"), deleteEndpoint("a/web/x")];
 
 test.each([Encoding.Zstd, Encoding.Identity])(
-  "packed operations come as if each had come by itself (%s)",
+  "a packed message is replaced by its operations, in order (%s)",
   async (encoding) => {
     const bytes = toBinary(OpItemsSchema, create(OpItemsSchema, { Items: some }));
     const items = encoding === Encoding.Zstd ? zstdCompressSync(bytes) : bytes;
@@ -53,7 +53,7 @@ test.each([Encoding.Zstd, Encoding.Identity])(
   },
 );
 
-test("what is held is the same, however it came", async () => {
+test("packed and plain operations give the same digests", async () => {
   const [plain, unpacked] = [new HeldItems(), new HeldItems()];
   const one = await firstBatch([reset, ...some, sync(1n, "run")], plain);
   const other = await firstBatch([reset, packed(some.slice(0, 3)), ...some.slice(3), sync(1n, "run")], unpacked);
@@ -68,38 +68,46 @@ const wideWindow = Buffer.from("28b52ffd 00 88 110000 0a00".replaceAll(" ", ""),
 const narrowWindow = Buffer.from("28b52ffd 00 80 110000 0a00".replaceAll(" ", ""), "hex");
 
 test.each([
-  { name: "hold less than they say", op: packed(some, { size: 10_000 }), says: "10000 were said" },
-  { name: "hold more than they say", op: packed(some, { size: 3 }), says: "cannot be unpacked to 3 bytes" },
+  { name: "shorter than its declared size", op: packed(some, { size: 10_000 }), says: "that declares 10000" },
+  { name: "longer than its declared size", op: packed(some, { size: 3 }), says: "cannot be decompressed to 3 bytes" },
   {
-    name: "hold a thousand times what they say",
+    name: "a thousand times as long as its declared size",
     op: packed([], { items: large, size: 10_000 }),
-    says: "unpacked to 10000",
+    says: "decompressed to 10000",
   },
   {
-    name: "say more than any message may have",
+    name: "that declares more than 64 MiB",
     op: packed([], { size: 64 * 1024 * 1024 + 1 }),
-    says: "the limit is 67108864",
+    says: "more than the limit of 67108864",
   },
-  { name: "are no Zstandard", op: packed([], { items: Buffer.from("nonsense"), size: 8 }), says: "cannot be unpacked" },
-  { name: "want a window of 128 MiB", op: packed([], { items: wideWindow, size: 2 }), says: "cannot be unpacked" },
-  { name: "are encoded in a way to come", op: packed(some, { encoding: 7 as Encoding }), says: "in way 7" },
-  { name: "hold a sync marker", op: packed([sync()]), says: "hold Sync" },
-  { name: "hold packed ones", op: packed([packed(some)]), says: "hold Batch" },
   {
-    name: "hold no operations",
+    name: "that is not Zstandard",
+    op: packed([], { items: Buffer.from("nonsense"), size: 8 }),
+    says: "cannot be decompressed",
+  },
+  {
+    name: "that needs a window of 128 MiB",
+    op: packed([], { items: wideWindow, size: 2 }),
+    says: "cannot be decompressed",
+  },
+  { name: "in an unknown encoding", op: packed(some, { encoding: 7 as Encoding }), says: "unknown encoding 7" },
+  { name: "that contains a sync marker", op: packed([sync()]), says: "contains Sync" },
+  { name: "that contains a packed message", op: packed([packed(some)]), says: "contains Batch" },
+  {
+    name: "that does not contain operations",
     op: packed([], { items: Buffer.from([0x0a, 0x09, 1]), size: 3, encoding: Encoding.Identity }),
     says: "cannot be decoded",
   },
-])("operations that $name end the stream with BAD_STREAM", async ({ op, says }) => {
+])("a packed message $name ends the stream with BAD_STREAM", async ({ op, says }) => {
   await expect(unpackAll([reset, op, sync()])).rejects.toThrow(new RegExp(`^\\[BAD_STREAM\\].*${says}`));
   await expect(firstBatch([reset, op, sync()], new HeldItems())).rejects.toThrow("[BAD_STREAM]");
 });
 
-test("a window of 64 MiB is none too large", async () => {
+test("a window of 64 MiB is accepted", async () => {
   expect(await unpackAll([packed([], { items: narrowWindow, size: 2 })])).toHaveLength(1);
 });
 
-test("the longest message that is accepted is also the most that is unpacked", async () => {
+test("the message size limit also applies after decompression", async () => {
   const op = packed(Array.from({ length: 100 }, (_, index) => putEndpoint(`a/web/${index}`)));
   await expect(unpackAll([op], 1_000)).rejects.toThrow("raise --max-msg-size");
   expect(await unpackAll([op], 10_000)).toHaveLength(100);

@@ -4,19 +4,22 @@ import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import { type BatchOp, Encoding, type OpItem, OpItemSchema, OpItemsSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BackendError } from "../types/backend-error.ts";
 
-/** Longest that packed operations may be when they are unpacked, in bytes; the proto file gives it. */
+/** Maximum size of a packed message after decompression, in bytes; `BatchOp.Size` in the proto file sets it. */
 const maxSize = 64 * 1024 * 1024;
 
-/** No frame may ask for a larger window than the longest message has: 2 to this power bytes. */
+/** Base-2 logarithm of the largest Zstandard window that a message may ask for, in bytes; the window is memory too. */
 const maxWindowLog = 26;
 
 /**
- * The operations of a stream with those that come packed (OpItem.Batch) each by itself, in order.
+ * Yields the operations of a stream in order, with packed messages replaced by the operations in them. A packed message
+ * (`OpItem.Batch`) is a compressed list of operations that the watcher encodes once for many nodes. Called by
+ * `watchBatches`.
  *
- * *Bound:* the bytes of one packed operation, at most as long as it says and never more than `maxMessageBytes` (default
- * and at most 64 MiB); the operations in it are decoded one by one.
+ * *Bound:* one decompressed message, at most `maxMessageBytes` (default and maximum 64 MiB). Its operations are decoded
+ * one by one.
  *
- * Errors: BAD_STREAM for one that says something else than it holds, or that holds what must not be packed.
+ * Errors: BAD_STREAM for a packed message of another size than it declares, in an unknown encoding, or with Sync or
+ * another packed message in it.
  */
 export async function* unpackOps(ops: AsyncIterable<OpItem>, maxMessageBytes = maxSize): AsyncGenerator<OpItem> {
   for await (const item of ops) {
@@ -30,41 +33,41 @@ function* opsIn(batch: BatchOp, maxBytes: number): Iterable<OpItem> {
   try {
     while (reader.pos < reader.len) {
       const [field, type] = reader.tag();
-      // A field that we do not know is a newer watcher's.
+      // A newer watcher may send fields that this version does not know.
       if (field !== OpItemsSchema.field.Items.number || type !== WireType.LengthDelimited) reader.skip(type, field);
       else yield packedOp(reader.bytes());
     }
   } catch (cause) {
-    throw cause instanceof BackendError ? cause : bad("cannot be decoded", cause);
+    throw cause instanceof BackendError ? cause : badMessage("that cannot be decoded", cause);
   }
 }
 
 function packedOp(bytes: Uint8Array): OpItem {
   const item = fromBinary(OpItemSchema, bytes);
-  if (item.Op.case === "Sync" || item.Op.case === "Batch") throw bad(`hold ${item.Op.case}, which must not be packed`);
+  if (item.Op.case === "Sync" || item.Op.case === "Batch") throw badMessage(`that contains ${item.Op.case}`);
   return item;
 }
 
 function unpack({ Encoding: encoding, Items: items, Size: size }: BatchOp, maxBytes: number): Uint8Array {
-  if (size > maxBytes) throw bad(`take ${size} bytes, and the limit is ${maxBytes} (raise --max-msg-size)`);
+  if (size > maxBytes) throw badMessage(`of ${size} bytes, more than the limit of ${maxBytes} (raise --max-msg-size)`);
   const bytes = encoding === Encoding.Identity ? items : decompress(encoding, items, size);
-  if (bytes.length !== size) throw bad(`take ${bytes.length} bytes, and ${size} were said`);
+  if (bytes.length !== size) throw badMessage(`of ${bytes.length} bytes that declares ${size}`);
   return bytes;
 }
 
 function decompress(encoding: Encoding, items: Uint8Array, size: number): Uint8Array {
-  if (encoding !== Encoding.Zstd) throw bad(`are encoded in way ${encoding}, which is not known here`);
+  if (encoding !== Encoding.Zstd) throw badMessage(`in the unknown encoding ${encoding}`);
   try {
     return zstdDecompressSync(items, {
-      // One byte more, so that too long a message is found out, and 0 is no limit at all.
+      // One byte more shows that the message is too long; and 0 would mean no limit.
       maxOutputLength: size + 1,
       params: { [constants.ZSTD_d_windowLogMax]: maxWindowLog },
     });
   } catch (cause) {
-    throw bad(`cannot be unpacked to ${size} bytes`, cause);
+    throw badMessage(`that cannot be decompressed to ${size} bytes`, cause);
   }
 }
 
-function bad(what: string, cause?: unknown): BackendError {
-  return new BackendError("BAD_STREAM", `the watcher sent packed operations that ${what}`, { cause });
+function badMessage(problem: string, cause?: unknown): BackendError {
+  return new BackendError("BAD_STREAM", `the watcher sent a packed message ${problem}`, { cause });
 }

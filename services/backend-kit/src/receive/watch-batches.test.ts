@@ -20,12 +20,12 @@ function serviceWithAffinity(seconds: number): Uint8Array {
   return toBinary(ServiceSchema, create(ServiceSchema, { Namespace: "a", Name: "web", SessionAffinity: affinity }));
 }
 
-test("a time of affinity is no fault", async () => {
+test("a Service with an affinity timeout is accepted", async () => {
   const batch = await firstBatch([reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(1)), sync()]);
   expect(batch?.changes).toMatchObject([{ kind: "put-service", key: "a/web" }]);
 });
 
-test("the original's stream is one batch", async () => {
+test("the recorded stream of a Go watcher is one batch", async () => {
   const batch = await firstBatch(readCapture("local-n1"));
   expect(batch?.isReset).toBe(true);
   expect(batch?.changes.map((change) => change.kind)).toEqual([
@@ -37,7 +37,7 @@ test("the original's stream is one batch", async () => {
   ]);
 });
 
-test("the next request goes out when the next batch is asked for, and each names the node and what we understand", async () => {
+test("a request is sent when the caller asks for a batch, and names the node and our features", async () => {
   await using watcher = await playWatcher(({ index }) => (index === 0 ? [reset, sync(7n, "run")] : [sync(8n, "run")]));
   const options = { transport: dial({ api: watcher.address }), nodeName: "n1", serviceProxyName: "p" };
   const batches = watchBatches(options, AbortSignal.timeout(10_000));
@@ -45,8 +45,8 @@ test("the next request goes out when the next batch is asked for, and each names
   for (let count = 1; count <= 3; count++) {
     const { value } = await batches.next();
     expect(value).toMatchObject({ isReset: count === 1, revision: count === 1 ? 7n : 8n, instance: "run" });
-    // An answered request is the last one there is: with eager requests the server would have read another before its
-    // answer arrived here.
+    // The answered request is the last one: if requests were sent early, the server would have read another one before
+    // its answer arrived here.
     expect(watcher.asked.length).toBe(count);
   }
   await batches.return();
@@ -57,7 +57,7 @@ test("the next request goes out when the next batch is asked for, and each names
   });
 });
 
-test("an unknown Set is skipped, and a Reset within a batch forgets what came before it", async () => {
+test("an unknown Set is skipped, and a Reset within a batch discards the operations before it", async () => {
   const batch = await firstBatch([
     putService("a/gone"),
     reset,
@@ -71,19 +71,19 @@ test("an unknown Set is skipped, and a Reset within a batch forgets what came be
 test.each([
   { name: "undecodable bytes", ops: [reset, put(WireSet.ServicesSet, "a/web", new Uint8Array([255, 1, 2]))] },
   {
-    name: "no time of affinity at all",
+    name: "an affinity timeout of 0",
     ops: [reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(0))],
   },
   {
-    name: "a negative time of affinity",
+    name: "a negative affinity timeout",
     ops: [reset, put(WireSet.ServicesSet, "a/web", serviceWithAffinity(-1))],
   },
-  { name: "a path of another shape", ops: [reset, put(WireSet.EndpointsSet, "a/b/c/d", new Uint8Array())] },
-])("$name end the stream with BAD_STREAM", async ({ ops }) => {
+  { name: "an invalid path", ops: [reset, put(WireSet.EndpointsSet, "a/b/c/d", new Uint8Array())] },
+])("BAD_STREAM ends the stream after $name", async ({ ops }) => {
   await expect(firstBatch([...ops, sync()])).rejects.toThrow("[BAD_STREAM]");
 });
 
-test("a message beyond the limit ends the stream and names the option", async () => {
+test("a message beyond the limit ends the stream with an error that names the option", async () => {
   const large = put(WireSet.EndpointsSet, "a/b/c", new Uint8Array(100_000));
   await expect(firstBatch([reset, large, sync()], 50_000)).rejects.toThrow("raise --max-msg-size");
 });
@@ -105,7 +105,7 @@ test.each([
   await expect(batches.next()).rejects.toThrow("[STREAM_LOST]");
 });
 
-test("a watcher that speaks TLS is told from one that does not", async () => {
+test("a connection that closes during the handshake gives an error that asks about TLS", async () => {
   const server = createServer((socket) => socket.once("data", () => socket.destroy()));
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
@@ -117,7 +117,7 @@ test("a watcher that speaks TLS is told from one that does not", async () => {
   await new Promise((resolve) => server.close(resolve));
 });
 
-test("a reader that leaves, or is aborted, ends the call at the watcher", async () => {
+test("the watcher's side of the call ends when the caller returns or aborts", async () => {
   for (const how of ["return", "abort"] as const) {
     const stop = new AbortController();
     await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));

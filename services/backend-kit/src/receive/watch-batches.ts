@@ -8,31 +8,31 @@ import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Batch } from "../types/batch.ts";
 import type { HeldItems } from "./held-items.ts";
-import { Requests } from "./requests.ts";
 import { unpackOps } from "./unpack-ops.ts";
 import type { WatchOptions } from "./watch-options.ts";
+import { WatchRequests } from "./watch-requests.ts";
 
 /**
- * Most operations that one batch may have. The largest clusters (10 000 Services, 100 000 endpoints) need a twentieth;
- * without a limit a faulty peer that never says Sync would fill the memory.
+ * Maximum number of operations in a batch, 20 times as many as the largest clusters need (10 000 Services, 100 000
+ * endpoints). Without a limit, a faulty watcher that never sends Sync would fill the memory.
  */
 const maxBatchOps = 4_000_000;
 
 /**
- * Opens one stream and yields its batches, for ever.
+ * Opens one stream to a watcher and yields its batches. `followView` calls it for one stream after another and keeps
+ * what must outlive a stream.
  *
- * The pace is the reader's: at most 32 batches are under way, or one from a watcher that gives one for each
- * request, and beyond that the watcher merges what changes.
+ * The caller sets the pace: at most 32 requested batches are outstanding (one with a watcher that does not read
+ * counts). The watcher merges further changes.
  *
- * Ends only by an error or when `signal` aborts. Errors: STREAM_LOST for a stream that cannot be opened or breaks,
- * BAD_STREAM for one that cannot be understood, VIEW_DIVERGED where what was put together is not what the watcher
- * means.
+ * Ends only with an error or when `signal` aborts. Errors: STREAM_LOST if the stream cannot be opened or breaks,
+ * BAD_STREAM if an operation is invalid, VIEW_DIVERGED if the digest of the received view is not the watcher's.
  */
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
-  // Leaving the loop (return, throw) must end the call as well, and with it the stream on the watcher's side.
+  // If the caller leaves its loop, the call must end as well, and with it the stream on the watcher's side.
   const stop = new AbortController();
   options.held?.discard();
-  const requests = new Requests(options);
+  const requests = new WatchRequests(options);
   const callOptions: CallOptions = { signal: AbortSignal.any([signal, stop.signal]) };
   const received = createClient(Sets, options.transport).watch(requests.send(stop.signal), callOptions);
   const ops = unpackOps(received, options.maxMessageBytes);
@@ -43,14 +43,14 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
     requests.received(mark);
     if (!isChecked || !isDiverged(mark, options.held)) return batch;
     if (!batch.isReset) {
-      const text = `the view at revision ${batch.revision} is not the one that the watcher means`;
+      const text = `the view received up to revision ${batch.revision} does not have the digest that the watcher sent`;
       throw new BackendError("VIEW_DIVERGED", text);
     }
     isChecked = false;
-    return { ...batch, isDoubtful: true };
+    return { ...batch, isDigestWrong: true };
   };
   try {
-    // Not in a variable here: a generator that waits keeps them, and the first batch is the whole view.
+    // No variable holds the batch: a suspended generator keeps its variables, and the first batch is the whole view.
     for (let isFirst = true; ; isFirst = false) yield await nextBatch(isFirst);
   } catch (error) {
     if (signal.aborted) return;
@@ -74,7 +74,9 @@ async function readBatch(
     held?.stage(item);
     switch (op.kind) {
       case "keep":
-        if (!isFirst || held === undefined) throw new BackendError("BAD_STREAM", "the watcher sent Keep unasked");
+        if (!isFirst || held === undefined) {
+          throw new BackendError("BAD_STREAM", "the watcher sent Keep, which was not requested");
+        }
         isResumed = true;
         break;
       case "reset":
@@ -82,7 +84,7 @@ async function readBatch(
         changes = [];
         break;
       case "sync":
-        // One by one: they are as many as the cluster has endpoints, and too many for the arguments of one call.
+        // One by one: as many as the cluster has endpoints would be too many arguments for one call.
         for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
         return { batch: { isReset, isResumed, changes, ...batchMark(op.mark) }, mark: op.mark };
       case "change":
@@ -126,7 +128,7 @@ function describeLoss(cause: unknown, isFirst: boolean): BackendError {
 
 function hintOf(error: ConnectError, isFirst: boolean): string {
   if (/larger than configured readMaxBytes/.test(error.message)) return " (raise --max-msg-size)";
-  // All that is left of a handshake that the other side did not understand is a connection that was closed.
+  // If only one side uses TLS, or a certificate is refused, this side sees no more than a closed connection.
   if (isFirst && error.code === Code.Canceled) {
     return " (does only one side use TLS? Is a certificate refused there?)";
   }
@@ -142,6 +144,6 @@ function decode(item: OpItem): ReturnType<typeof decodeLocalOp> {
   try {
     return decodeLocalOp(item);
   } catch (cause) {
-    throw new BackendError("BAD_STREAM", "the watcher sent an operation that cannot be understood", { cause });
+    throw new BackendError("BAD_STREAM", "the watcher sent an invalid operation", { cause });
   }
 }

@@ -3,20 +3,24 @@ import type { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Acknowledgements } from "./acknowledgements.ts";
 import type { HeldItems } from "./held-items.ts";
 
+/** Options of one stream from a watcher, for `watchBatches` and, above it, `followView`. */
 export interface WatchOptions {
   readonly transport: Transport;
-  /** At most 253 characters; a name that the cluster does not know is legal. */
+  /** At most 253 characters. A node that the cluster does not know is allowed. */
   readonly nodeName: string;
-  /** Which Services; undefined or "" for the watcher's default. */
+  /** Value of the label `service.kubernetes.io/service-proxy-name`; undefined or "" for the watcher's default. */
   readonly serviceProxyName?: string | undefined;
-  /** Most that packed operations may be when they are unpacked, in bytes. Default and at most 64 MiB. */
+  /** Maximum size of a message after decompression, in bytes. Default and maximum 64 MiB. */
   readonly maxMessageBytes?: number | undefined;
-  /** What this client understands. Default: everything that this library does. */
+  /** Protocol features that this client supports. Default: all that this library supports. */
   readonly features?: readonly Feature[] | undefined;
-  /** What earlier streams brought; the watcher then sends what differs, if it knows how. It is kept up to date. */
+  /**
+   * Digests of the view that earlier streams brought. A watcher that supports them sends only the differences. Each
+   * batch updates them.
+   */
   readonly held?: HeldItems | undefined;
-  /** What was applied, for a watcher that wants to know. */
+  /** Results of syncs, sent to a watcher that accepts acknowledgements. */
   readonly acks?: Acknowledgements | undefined;
-  /** The program, for people who look at the watcher. */
+  /** Name and version of this program, shown in the watcher's list of subscribers. */
   readonly program?: { readonly name: string; readonly version: string } | undefined;
 }

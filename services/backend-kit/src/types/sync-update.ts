@@ -4,9 +4,8 @@ import type { ViewUpdate } from "./view-update.ts";
  * How much a sync must examine.
  *
  * - full: everything, because the installed rules are unknown or not trusted: after the start, after a failure, after
- *   the
- *   longest interval, and on request (drift).
- * - partial: the Services that `changes` names; the rest is as the last success left it.
+ *   the longest interval, and on request (when another program changed the rules).
+ * - partial: the Services that `changes` names; the rest is unchanged since the last success.
  */
 export type SyncMode = "full" | "partial";
 

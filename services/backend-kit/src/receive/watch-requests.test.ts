@@ -2,12 +2,12 @@ import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Acknowledgements } from "./acknowledgements.ts";
-import { maxAhead, Requests } from "./requests.ts";
+import { maxOutstanding, WatchRequests } from "./watch-requests.ts";
 
 const stop = new AbortController();
 let sent: WatchReq[] = [];
 let acks: Acknowledgements;
-let requests: Requests;
+let requests: WatchRequests;
 let revision = 0n;
 
 beforeEach(() => {
@@ -15,7 +15,7 @@ beforeEach(() => {
   sent = [];
   revision = 0n;
   acks = new Acknowledgements();
-  requests = new Requests({ transport: undefined as never, nodeName: "n1", acks });
+  requests = new WatchRequests({ transport: undefined as never, nodeName: "n1", acks });
   void (async () => {
     for await (const request of requests.send(stop.signal)) sent.push(request);
   })();
@@ -25,7 +25,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** One batch is wanted and comes. */
+/** Requests one batch, which arrives at once. */
 async function receive(mark: Partial<SyncMark> = {}): Promise<void> {
   requests.next();
   await vi.advanceTimersByTimeAsync(0);
@@ -50,22 +50,22 @@ function apply(): void {
   acks.settled({ instance: "run", revision } as Parameters<Acknowledgements["settled"]>[0]);
 }
 
-describe("what a stream asks for", () => {
-  test("is several batches at once, and more when half of them have come", async () => {
-    for (let count = 1; count <= 2 * maxAhead; count += 1) await receive();
-    const half = maxAhead / 2;
+describe("requests for batches", () => {
+  test("ask for several batches at once, and for more when half of them have arrived", async () => {
+    for (let count = 1; count <= 2 * maxOutstanding; count += 1) await receive();
+    const half = maxOutstanding / 2;
     expect(sent.map(({ Count, Received }) => [Count, Received])).toEqual([
-      [maxAhead, 0n],
+      [maxOutstanding, 0n],
       [half, BigInt(half)],
       [half, BigInt(2 * half)],
       [half, BigInt(3 * half)],
     ]);
   });
 
-  test("is never more than a reader wants who has stopped", async () => {
+  test("stop while the caller does not ask for a batch", async () => {
     await receive();
-    // They were asked for before and come without the reader.
-    for (let count = 1; count < maxAhead; count += 1) {
+    // These were requested before, so they arrive although the caller does not ask.
+    for (let count = 1; count < maxOutstanding; count += 1) {
       revision += 1n;
       requests.received({ revision, instance: "run", takesAcks: false, takesCounts: true } as SyncMark);
     }
@@ -73,10 +73,10 @@ describe("what a stream asks for", () => {
     expect(sent).toHaveLength(1);
     requests.next();
     await vi.advanceTimersByTimeAsync(0);
-    expect(sent.at(-1)).toMatchObject({ Count: maxAhead, Received: BigInt(maxAhead) });
+    expect(sent.at(-1)).toMatchObject({ Count: maxOutstanding, Received: BigInt(maxOutstanding) });
   });
 
-  test("is one for each batch from a watcher that knows nothing else, without a word that it does not know", async () => {
+  test("ask for one batch each, without new fields, if the watcher does not support counts", async () => {
     for (let count = 1; count <= 3; count += 1) await receive({ takesCounts: false, takesAcks: false });
     requests.next();
     await vi.advanceTimersByTimeAsync(10_000);
@@ -89,7 +89,7 @@ describe("what a stream asks for", () => {
 });
 
 describe("acknowledgements", () => {
-  test("wait for the interval that the watcher names, and then tell when each was applied", async () => {
+  test("wait for the watcher's interval, and then contain the age of each applied revision", async () => {
     for (let count = 1; count <= 4; count += 1) {
       await receive({ ackIntervalMs: 2_000 });
       apply();
@@ -105,27 +105,27 @@ describe("acknowledgements", () => {
     expect(ages).toEqual([200, 100]);
   });
 
-  test("of a run of the watcher that is over are not told to the next one", async () => {
+  test("are sent only to the run of the watcher that the revisions belong to", async () => {
     for (let count = 1; count <= 3; count += 1) {
       await receive({ ackIntervalMs: 2_000 });
       apply();
     }
-    acks.repeat();
-    const ack = acks.take("run");
+    acks.resend();
+    const ack = acks.takeUnsent("run");
     expect(ack).toMatchObject({ Applied: 3n, Earlier: [] });
-    expect(acks.take("another")).toBeUndefined();
+    expect(acks.takeUnsent("another")).toBeUndefined();
   });
 });
 
-describe("what the watcher knows of a batch", () => {
-  test("is that it is applied, by the acknowledgement alone", async () => {
+describe("the receipt of a batch", () => {
+  test("is confirmed by the acknowledgement alone if the batch is applied soon", async () => {
     await receive();
     apply();
     await vi.advanceTimersByTimeAsync(10_000);
     expect(sent.map(({ Ack }) => Ack?.Applied)).toEqual([undefined, 1n]);
   });
 
-  test("is that it was received, also if what came before it was applied meanwhile", async () => {
+  test("is confirmed by a request even if the batch before it was acknowledged meanwhile", async () => {
     await receive();
     apply();
     await vi.advanceTimersByTimeAsync(10);
@@ -137,7 +137,7 @@ describe("what the watcher knows of a batch", () => {
     expect(sent.flatMap(({ Ack }) => Ack?.Applied ?? [])).toEqual([1n, 2n]);
   });
 
-  test("is that it was received, where it takes long to apply it", async () => {
+  test("is confirmed by a request if applying the batch takes long", async () => {
     await receive();
     await vi.advanceTimersByTimeAsync(900);
     expect(sent).toHaveLength(1);
