@@ -23,7 +23,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-kit/src/config",
   "services/backend-kit/src/conntrack",
   "services/backend-kit/src/discovery",
-  "services/backend-kit/src/disk",
   "services/backend-kit/src/health-check",
   "services/backend-kit/src/inspect",
   "services/backend-kit/src/observe",

@@ -173,7 +173,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     await copyFile(join(folder, "old-view"), join(state, "view"));
     const before = await rules();
     const second = start(command("--state-dir", state));
-    await second.says(/no watcher answers: the rules that stand stay/);
+    await second.says(/no watcher answers: keeping the installed rules/);
     expect(await rules()).toBe(before);
     await second.stop();
     // A reboot takes the rules.
@@ -188,9 +188,9 @@ describePackets("kpng-iptables as a program, when something fails", () => {
   });
 
   const unfit: readonly { readonly name: string; readonly spoil: (view: Buffer) => Buffer; readonly says: RegExp }[] = [
-    { name: "that is cut", spoil: (view) => view.subarray(0, view.length - 40), says: /its checksum does not fit/ },
-    { name: "that is none", spoil: () => Buffer.from("hello"), says: /is no view/ },
-    { name: "that is empty", spoil: () => Buffer.alloc(0), says: /is no view/ },
+    { name: "that is cut", spoil: (view) => view.subarray(0, view.length - 40), says: /the checksum does not match/ },
+    { name: "that is none", spoil: () => Buffer.from("hello"), says: /is not a valid saved view/ },
+    { name: "that is empty", spoil: () => Buffer.alloc(0), says: /is not a valid saved view/ },
   ];
   test.each(unfit)("a saved view $name is named and not used; the watcher replaces it", async ({ spoil, says }) => {
     await put({ web: "10.0.1.1" });
@@ -218,7 +218,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     await saveView(state);
     const backend = start([...command("--state-dir", state), "--node-name", "n2"]);
     await backend.says(
-      /"saved view ignored".*it is of node n1, this is n2|it is of node n1, this is n2.*"saved view ignored"/,
+      /"ignoring the saved view".*it is for node n1, not n2|it is for node n1, not n2.*"ignoring the saved view"/,
     );
     expect(await rules()).toBe("");
   });
@@ -249,10 +249,10 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     const script = `mount -t tmpfs -o ${mount} none "$0" && ${fill} exec "$@"`;
     const backend = start(["unshare", "--mount", "sh", "-c", script, state, ...command("--state-dir", state)]);
     await serves("10.0.1.1");
-    await backend.says(/"view not saved"/);
+    await backend.says(/"view not saved: trying again"/);
     await put({ web: "10.0.1.2" });
     await serves("10.0.1.2");
-    expect(backend.said().match(/"view not saved"/g)).toHaveLength(1);
+    expect(backend.said().match(/"view not saved: trying again"/g)).toHaveLength(1);
     expect((await ask("/healthz")).status).toBe(200);
     expect((await ask("/metrics")).body).toMatch(/kpng_backend_view_writes_total\{result="failed"\} [1-9]/);
   });

@@ -7,7 +7,7 @@ import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
-import { sinceDisk, startFromDisk } from "../disk/start-from-disk.ts";
+import { diffFromSaved, startFromDisk } from "../disk/start-from-disk.ts";
 import type { StateOptions } from "../disk/state-folder.ts";
 import { ViewKeeper } from "../disk/view-keeper.ts";
 import type { InspectedRules } from "../inspect/inspected-rules.ts";
@@ -141,7 +141,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
       answered.abort();
       unknownPorts.tell(update.changes);
       metrics.fromDisk.set(0);
-      loop.offer(saved === undefined ? update : sinceDisk(saved, update));
+      loop.offer(saved === undefined ? update : diffFromSaved(saved, update));
       saved = undefined;
     }
   };

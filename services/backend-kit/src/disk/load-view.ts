@@ -3,30 +3,39 @@ import { ViewState } from "../state/view-state.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
 import { readBootId } from "./boot-id.ts";
 import { readViewFile, type ServiceFilter } from "./view-file.ts";
-import { type HeaderWanted, refuseHeader } from "./view-header.ts";
+import { type ExpectedHeader, refuseHeader } from "./view-header.ts";
 import { viewPath } from "./view-keeper.ts";
 
-export interface LoadOptions extends HeaderWanted {
+/** Options of {@link loadView}. */
+export interface LoadOptions extends ExpectedHeader {
   readonly folder: string;
-  /** Leaves other Services out. Default all are wanted. */
+  /** Selects the Services to load. Default: all. */
   readonly only?: ServiceFilter | undefined;
   /** Default {@link readBootId}. */
   readonly bootId?: string | undefined;
 }
 
+/** Result of {@link loadView}. */
 export type LoadedView =
+  /** There is no file. */
   | { readonly kind: "none" }
+  /** The file is invalid, too old, or for another node. */
   | { readonly kind: "refused"; readonly reason: string }
   | {
       readonly kind: "view";
       readonly update: ViewUpdate;
-      /** When it was last known to be current, in milliseconds since 1970. */
+      /** When the view was last known to be current, in milliseconds since 1970. */
       readonly currentAtMs: number;
-      /** True if endpoints of this node were left out: their pods are gone, or have other addresses now. */
+      /** True if the endpoints of this node were removed: after a reboot their pods are gone or have new addresses. */
       readonly isAfterReboot: boolean;
     };
 
-/** Reads the view that was kept for a node. A file that is unfit is left where it is, and what is wrong is returned. */
+/**
+ * Reads the view that `ViewKeeper` saved for this node. Called at the start of a backend: by `startFromDisk` if no
+ * watcher answers, and by the work after commits, which needs the UDP frontends of the previous run.
+ *
+ * Never rejects. A file that must not be used stays where it is.
+ */
 export async function loadView(options: LoadOptions): Promise<LoadedView> {
   const { folder, nodeName, serviceProxyName, bootId = readBootId() } = options;
   try {

@@ -63,7 +63,7 @@ async function keepWorld(): Promise<void> {
   await backend.end();
 }
 
-test("the view of the last run is used if no watcher answers in time, and then what differs is told", async () => {
+test("the saved view is used if no watcher answers in time", async () => {
   await keepWorld();
   const gone = await playWatcher(silence);
   await gone[Symbol.asyncDispose]();
@@ -79,7 +79,7 @@ test("the view of the last run is used if no watcher answers in time, and then w
   await end();
 });
 
-test("rules that stand are newer than the disk: they stay until a watcher answers", async () => {
+test("installed rules stay until a watcher answers, because the saved view may be older", async () => {
   await keepWorld();
   const gone = await playWatcher(silence);
   await gone[Symbol.asyncDispose]();
@@ -87,12 +87,12 @@ test("rules that stand are newer than the disk: they stay until a watcher answer
   await clock.advance(3_000);
   await clock.advance(3_600_000);
   expect(syncs.size).toBe(0);
-  expect(lines.map((line) => line.msg)).toContain("no watcher answers: the rules that stand stay");
+  expect(lines.map((line) => line.msg)).toContain("no watcher answers: keeping the installed rules");
   expect(await metrics.metrics()).toContain("kpng_backend_view_from_disk 0\n");
   await end();
 });
 
-test("what went while nobody watched is deleted when the watcher comes", async () => {
+test("the first view of a watcher deletes what the saved view has in addition", async () => {
   await keepWorld();
   let release: () => void = () => undefined;
   const released = new Promise<void>((resolve) => {
@@ -118,7 +118,7 @@ test("what went while nobody watched is deleted when the watcher comes", async (
   expect(file?.changes.map((change) => ("key" in change ? change.key : change.kind))).toEqual(["a/1", "a/3"]);
 });
 
-test("a watcher that answers is believed at once, whatever the disk has", async () => {
+test("the view of a watcher that answers is used at once, and the saved view is not", async () => {
   await keepWorld();
   await using watcher = await playWatcher(sends(putService("a/9")));
   const { clock, syncs, end } = start(watcher.address);

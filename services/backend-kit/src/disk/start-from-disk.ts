@@ -6,43 +6,44 @@ import type { ViewUpdate } from "../types/view-update.ts";
 import { loadView } from "./load-view.ts";
 import type { StateOptions } from "./state-folder.ts";
 
+/** Options of {@link startFromDisk}. */
 export interface StartFromDiskOptions {
   readonly state: StateOptions;
   readonly nodeName: string;
   readonly serviceProxyName: string;
   readonly log: Log;
   /**
-   * True if rules of this backend stand in the kernel: they are at least as new as the view on disk, which may be old
-   * if the disk could not be written to. They stay as they are then. Default: none do.
+   * Returns true if rules of this backend are installed in the kernel. They are at least as new as the saved view, so
+   * they stay unchanged and the saved view is not used. Default: false.
    */
   readonly hasRules?: (() => Promise<boolean>) | undefined;
-  /** How long a watcher has to answer first, in milliseconds. Default 3 000. */
-  readonly patienceMs?: number | undefined;
+  /** Time that the watcher has to answer before the saved view is used, in milliseconds. Default 3 000. */
+  readonly delayMs?: number | undefined;
   readonly wait: typeof waitMs;
 }
 
 /**
- * Gives the view that this node had before to a backend if no watcher answers in time: after a power cut the nodes are
- * back before the watcher is, and until then their Services would not work.
+ * Returns the saved view if no watcher answers in time. `backendTask` calls it at its start: after a power failure,
+ * nodes may be up before the watcher is, and without the saved view their Services would not work until then.
  *
- * Returns undefined if a watcher was faster (`answered` aborts), if rules stand already, or if there is no fit view,
- * which is said.
+ * Returns undefined if a watcher answers first (`answered` aborts), if rules are already installed, or if there is no
+ * usable view, which is logged.
  */
 export async function startFromDisk(
   options: StartFromDiskOptions,
   answered: AbortSignal,
 ): Promise<ViewUpdate | undefined> {
-  const { state, nodeName, serviceProxyName, log, patienceMs = 3_000, wait } = options;
+  const { state, nodeName, serviceProxyName, log, delayMs = 3_000, wait } = options;
   const { folder, maxAgeMs } = state;
   if (folder === undefined) return undefined;
-  await wait(patienceMs, answered);
+  await wait(delayMs, answered);
   if (answered.aborted) return undefined;
   if ((await options.hasRules?.()) === true) {
-    log.info("no watcher answers: the rules that stand stay", { folder });
+    log.info("no watcher answers: keeping the installed rules", { folder });
     return undefined;
   }
   const loaded = await loadView({ folder, nodeName, serviceProxyName, maxAgeMs, nowMs: Date.now() });
-  if (loaded.kind === "refused") log.error("saved view ignored", { folder, reason: loaded.reason });
+  if (loaded.kind === "refused") log.error("ignoring the saved view", { folder, reason: loaded.reason });
   if (loaded.kind !== "view" || answered.aborted) return undefined;
   const { update, currentAtMs, isAfterReboot } = loaded;
   log.info("no watcher answers: starting with the saved view", {
@@ -54,8 +55,11 @@ export async function startFromDisk(
   return update;
 }
 
-/** The first update of a watcher as the difference from the view of the disk: what is gone is deleted. */
-export function sinceDisk(saved: NodeView, update: ViewUpdate): ViewUpdate {
+/**
+ * Returns the first update of the watcher with `changes` from the saved view to the watcher's. Services and endpoints
+ * that the watcher no longer has are deleted.
+ */
+export function diffFromSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
   const keys = new Set([...saved.services.keys(), ...update.view.services.keys()]);
   return { ...update, changes: diffViews(saved, update.view, keys), isFirst: false };
 }

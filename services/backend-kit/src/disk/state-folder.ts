@@ -4,31 +4,33 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/** Options of a backend that keeps its last view on disk. */
+/** Command-line options of backends that save their last view on disk (`BackendCommand.keepsState`). */
 export const stateOptions: readonly OptionSpec[] = [
   {
     flags: "--state-dir <folder>",
     description:
-      "keep the last view there, for a start without watcher; `none` for not at all (default: /var/lib/kpng/NAME)",
+      "folder for the last view, used at a start without a watcher; `none` to save nothing (default: /var/lib/kpng/NAME)",
   },
   {
     flags: "--state-max-age <duration>",
-    description: "do not use a view that was last current longer ago",
+    description: "maximum age of a saved view that is used at a start",
     default: 24 * 3_600_000,
     parse: parseDurationMs,
   },
 ];
 
-/** Where a backend keeps things, and how old they may be. */
+/** Parsed {@link stateOptions}. */
 export interface StateOptions {
-  /** Undefined for nowhere. */
+  /** Folder of the saved view and of the known watchers; undefined to save nothing. */
   readonly folder: string | undefined;
+  /** Maximum age of a saved view that is used, in milliseconds. */
   readonly maxAgeMs: number;
 }
 
 /**
- * Reads {@link stateOptions}: the folder that is asked for, else /var/lib/kpng/NAME if it can be had, else none, which
- * is said. A folder that was asked for is used even if it cannot be written to now: that is said at each change.
+ * Parses {@link stateOptions}. Without `--state-dir`, the folder is /var/lib/kpng/NAME if it is writable; otherwise
+ * nothing is saved, and a log line says so. A folder given by the option is always used, even if it is not writable
+ * now: each save tries again and logs its errors.
  */
 export function readStateOptions(name: string, options: ParsedOptions, log: Log, root = "/var/lib/kpng"): StateOptions {
   const maxAgeMs = Number(options.stateMaxAge ?? 24 * 3_600_000);
@@ -40,7 +42,7 @@ export function readStateOptions(name: string, options: ParsedOptions, log: Log,
     mkdirSync(folder, { recursive: true, mode: 0o700 });
     accessSync(folder, constants.W_OK);
   } catch (error) {
-    log.info("no view on disk", { folder, reason: reasonOf(error) });
+    log.info("default state folder not writable: the view is not saved", { folder, reason: reasonOf(error) });
     return { folder: undefined, maxAgeMs };
   }
   return { folder, maxAgeMs };

@@ -54,12 +54,12 @@ function load(wanted: Wanted = {}): Promise<LoadedView> {
   return loadView({ folder, ...standard, ...wanted });
 }
 
-/** A view without what tells an absent field from an undefined one. */
+/** Returns a view in which absent and undefined fields are equal. */
 function plain({ nodeName, node, services }: NodeView): unknown {
   return JSON.parse(JSON.stringify({ nodeName, node, services: [...services] }));
 }
 
-test("of a saved view some Services can be had alone, with their endpoints", async () => {
+test("selected Services of a saved view can be loaded alone, with their endpoints", async () => {
   const other = service("b/other", { endpoints: [endpoint("10.1.0.3")] });
   const mixed = view([...world.services.values(), other]);
   await writeViewFile(join(folder, "view"), header, mixed);
@@ -67,7 +67,7 @@ test("of a saved view some Services can be had alone, with their endpoints", asy
   expect(loaded.kind === "view" && plain(loaded.update.view)).toEqual(plain(view([other])));
 });
 
-test("what was written is read, to the last field", async () => {
+test("a loaded view has every field of the saved view", async () => {
   await writeViewFile(join(folder, "view"), header, world);
   const loaded = await load();
   if (loaded.kind !== "view") throw new Error(JSON.stringify(loaded));
@@ -85,14 +85,14 @@ test("after a reboot the endpoints of this node are left out", async () => {
 });
 
 test.each<{ readonly name: string; readonly wanted: Wanted; readonly reason: string }>([
-  { name: "of another node", wanted: { nodeName: "n2" }, reason: "of node n1" },
+  { name: "of another node", wanted: { nodeName: "n2" }, reason: "for node n1" },
   { name: "that is too old", wanted: { nowMs: 125 * hour }, reason: "1500 minutes old" },
 ])("a view $name is refused", async ({ wanted, reason }) => {
   await writeViewFile(join(folder, "view"), header, world);
   expect(await load(wanted)).toEqual({ kind: "refused", reason: expect.stringContaining(reason) });
 });
 
-test("a view of another service-proxy-name is not even looked at", async () => {
+test("the view of another service-proxy-name is in another file", async () => {
   await writeViewFile(join(folder, "view"), header, world);
   expect(await load({ serviceProxyName: "other" })).toEqual({ kind: "none" });
 });
@@ -102,7 +102,7 @@ test("a clock that was set back does not make a view too old", async () => {
   expect(await load({ nowMs: 1 })).toMatchObject({ kind: "view" });
 });
 
-test("a file that is cut or changed anywhere is refused, and nothing throws", async () => {
+test("a file that is truncated or changed anywhere is refused, and nothing throws", async () => {
   const path = join(folder, "view");
   await writeViewFile(path, header, world);
   const whole = readFileSync(path);
@@ -122,7 +122,7 @@ test("a file that is cut or changed anywhere is refused, and nothing throws", as
   }
 });
 
-test("a write that fails leaves the old file and nothing else", async () => {
+test("a failed write leaves the old file and nothing else", async () => {
   const path = join(folder, "view");
   await writeViewFile(path, header, world);
   const failing = { ...world, services: new Map([["a/x", { ...service("a/x"), endpoints: null }]]) };

@@ -99,10 +99,10 @@ function* encodeItems({ node, services }: NodeView): Generator<Item, void, void>
 }
 
 /**
- * Reads a file of {@link writeViewFile}; undefined if there is none. Services that `only` does not want are left out
- * with their endpoints, for which then nothing is made.
+ * Reads a file that {@link writeViewFile} wrote; undefined if it does not exist. Services that `only` rejects are left
+ * out with their endpoints, which are not even decoded.
  *
- * Errors: STATE_FILE for one that cannot be read, is not whole, or is of another format.
+ * Errors: STATE_FILE if the file cannot be read, is incomplete, or has another format.
  */
 export async function readViewFile(path: string, only?: ServiceFilter): Promise<SavedView | undefined> {
   let bytes: Buffer;
@@ -115,22 +115,22 @@ export async function readViewFile(path: string, only?: ServiceFilter): Promise<
   try {
     return decodeFile(bytes, only);
   } catch (cause) {
-    throw new BackendError("STATE_FILE", `${path} (${bytes.length} bytes) is no view`, { cause });
+    throw new BackendError("STATE_FILE", `${path} (${bytes.length} bytes) is not a valid saved view`, { cause });
   }
 }
 
-/** True for a Service that is wanted. */
+/** Returns true for a Service that should be loaded. */
 export type ServiceFilter = (item: ServiceItem) => boolean;
 
 function decodeFile(bytes: Buffer, only: ServiceFilter = () => true): SavedView {
   const content = bytes.subarray(0, Math.max(0, bytes.length - digestBytes));
   const digest = createHash("sha256").update(content).digest();
   if (!digest.equals(bytes.subarray(content.length)))
-    throw new Error("its checksum does not fit: it is cut or changed");
+    throw new Error("the checksum does not match: the file is incomplete or was changed");
   const headerEnd = content.indexOf("\n");
   const header = decodeHeader(content.toString("utf8", 0, headerEnd));
   const changes: ViewChange[] = [];
-  /** Each Service stands before its endpoints. */
+  /** Keys of the Services that `only` rejects. The file has each Service before its endpoints. */
   const leftOut = new Set<string>();
   const reader = new BinaryReader(content.subarray(headerEnd + 1));
   while (reader.pos < reader.len) {
@@ -144,7 +144,7 @@ function decodeFile(bytes: Buffer, only: ServiceFilter = () => true): SavedView 
   return { header, changes };
 }
 
-/** "" for what is no endpoint. */
+/** Returns the key of the Service that an endpoint belongs to; "" if the item is not an endpoint. */
 function serviceOfEndpoint({ Op: op }: OpItem): string {
   const ref = op.case === "Set" ? op.value.Ref : undefined;
   return ref?.Set === WireSet.EndpointsSet ? ref.Path.slice(0, ref.Path.lastIndexOf("/")) : "";

@@ -1,30 +1,33 @@
-/** What is said of a saved view before it is read. */
+/** Description of a saved view in the first line of its file (`view-file.ts`): for which node, from when. */
 export interface ViewHeader {
   readonly nodeName: string;
   readonly serviceProxyName: string;
   /** When the view was last known to be current, in milliseconds since 1970. */
   readonly currentAtMs: number;
-  /** Of the run of the kernel in which it was saved; "" if unknown. */
+  /** Boot of the machine in which the view was saved; see `readBootId`. "" if unknown. */
   readonly bootId: string;
 }
 
-/** A reader of another version ignores the file: the next watcher that answers replaces it. */
+/**
+ * Format of the file. A program with another version ignores the file, which is replaced as soon as a watcher answers.
+ */
 export const viewFormat = { format: "kpng-view", version: 1 } as const;
 
-/** Errors: Error with what is wrong. */
+/** Decodes the first line of a saved view. Errors: a plain Error that says what is wrong with the file. */
 export function decodeHeader(json: string): ViewHeader {
   const value: unknown = JSON.parse(json);
-  if (typeof value !== "object" || value === null) throw new Error("its first line is no object");
+  if (typeof value !== "object" || value === null) throw new Error("the first line is not an object");
   const fields = new Map<string, unknown>(Object.entries(value));
-  if (fields.get("format") !== viewFormat.format) throw new Error("it is of another program");
-  if (fields.get("version") !== viewFormat.version) throw new Error(`it is of version ${fields.get("version")}`);
+  if (fields.get("format") !== viewFormat.format) throw new Error("the file does not contain a view");
+  if (fields.get("version") !== viewFormat.version)
+    throw new Error(`the file has version ${fields.get("version")}, expected ${viewFormat.version}`);
   const text = (name: string): string => {
     const field = fields.get(name);
-    if (typeof field !== "string") throw new Error(`its field ${name} is no text`);
+    if (typeof field !== "string") throw new Error(`field ${name} is not a string`);
     return field;
   };
   const currentAtMs = fields.get("currentAtMs");
-  if (typeof currentAtMs !== "number") throw new Error("its field currentAtMs is no number");
+  if (typeof currentAtMs !== "number") throw new Error("field currentAtMs is not a number");
   return {
     nodeName: text("nodeName"),
     serviceProxyName: text("serviceProxyName"),
@@ -33,21 +36,22 @@ export function decodeHeader(json: string): ViewHeader {
   };
 }
 
-export interface HeaderWanted {
+/** Properties that a saved view must have to be used. */
+export interface ExpectedHeader {
   readonly nodeName: string;
   readonly serviceProxyName: string;
   readonly nowMs: number;
   readonly maxAgeMs: number;
 }
 
-/** Returns why a saved view must not be used; undefined if it may. Pure. */
-export function refuseHeader(header: ViewHeader, wanted: HeaderWanted): string | undefined {
-  if (header.nodeName !== wanted.nodeName) return `it is of node ${header.nodeName}, this is ${wanted.nodeName}`;
-  if (header.serviceProxyName !== wanted.serviceProxyName) {
-    return `it is of service-proxy-name "${header.serviceProxyName}", this is "${wanted.serviceProxyName}"`;
+/** Returns why a saved view must not be used; undefined if it may be. Pure. */
+export function refuseHeader(header: ViewHeader, expected: ExpectedHeader): string | undefined {
+  if (header.nodeName !== expected.nodeName) return `it is for node ${header.nodeName}, not ${expected.nodeName}`;
+  if (header.serviceProxyName !== expected.serviceProxyName) {
+    return `it is for service-proxy-name "${header.serviceProxyName}", not "${expected.serviceProxyName}"`;
   }
-  const ageMs = wanted.nowMs - header.currentAtMs;
-  // A clock that was set back says nothing of the age: old or not, it is the only view there is.
-  if (ageMs <= wanted.maxAgeMs) return undefined;
-  return `it is ${Math.round(ageMs / 60_000)} minutes old, more than the ${Math.round(wanted.maxAgeMs / 60_000)} allowed`;
+  const ageMs = expected.nowMs - header.currentAtMs;
+  // After the clock was set back the age is unknown; the view is used, because there is no other.
+  if (ageMs <= expected.maxAgeMs) return undefined;
+  return `it is ${Math.round(ageMs / 60_000)} minutes old, and the limit is ${Math.round(expected.maxAgeMs / 60_000)}`;
 }

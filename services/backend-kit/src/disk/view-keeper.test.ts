@@ -18,7 +18,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-/** `stepMs` is how much later it is each time that one asks. */
+/** `stepMs` is added to the clock at each reading. */
 function start(inFolder = folder, stepMs = 0) {
   const clock = new ManualClock();
   const state = { isConnected: true };
@@ -62,10 +62,10 @@ async function saved(): Promise<string> {
   return `${file.header.currentAtMs / second}: ${keys.join(" ")}`;
 }
 
-/** Writing takes real time, which the clock of the test does not. */
+/** Writing takes real time, during which the clock of the test stands still. */
 const becomes = (expected: string) => vi.waitFor(async () => expect(await saved()).toBe(expected), { timeout: 5_000 });
 
-test("writes come at most every five seconds, and the newest view at the end", async () => {
+test("views are written at most every five seconds, and the newest view at the end", async () => {
   const { clock, synced, end } = start();
   await clock.advance(second);
   synced(view([service("a/1")]));
@@ -94,7 +94,7 @@ test("a pause is fifty times as long as the write before it", async () => {
   await end();
 });
 
-test("a view that does not change stays young as long as the watcher is there, and ages when it is gone", async () => {
+test("an unchanged view stays current while the watcher is connected, and ages without it", async () => {
   const { clock, state, synced, end } = start();
   synced(view([service("a/1")]));
   await becomes("0: put-node a/1");
@@ -106,14 +106,14 @@ test("a view that does not change stays young as long as the watcher is there, a
   expect(await saved()).toBe("3605: put-node a/1");
 });
 
-test("a view that came from the disk is not written to it", async () => {
+test("a view that was loaded from disk is not written again", async () => {
   const { synced, end } = start();
   synced(view([service("a/1")]), true);
   await end();
   expect(await saved()).toBe("none");
 });
 
-test("a folder that cannot be had is said once, counted, and tried again", async () => {
+test("a folder that cannot be created is logged once, counted, and tried again", async () => {
   const blocked = join(folder, "blocked");
   writeFileSync(blocked, "");
   const { clock, synced, lines, metrics, end } = start(join(blocked, "state"));
@@ -122,8 +122,8 @@ test("a folder that cannot be had is said once, counted, and tried again", async
   await vi.waitFor(async () => expect(await failures()).toBe("1"));
   await clock.advance(5 * second);
   await vi.waitFor(async () => expect(await failures()).toBe("2"));
-  expect(lines.map((line) => line.msg)).toEqual(["view not saved"]);
+  expect(lines.map((line) => line.msg)).toEqual(["view not saved: trying again"]);
   rmSync(blocked);
   await end();
-  expect(lines.map((line) => line.msg)).toEqual(["view not saved", "view saved again"]);
+  expect(lines.map((line) => line.msg)).toEqual(["view not saved: trying again", "view saved again"]);
 });

@@ -8,20 +8,23 @@ import type { SyncObserver, SyncUpdate } from "../types/sync-update.ts";
 import { readBootId } from "./boot-id.ts";
 import { writeViewFile } from "./view-file.ts";
 
+/** Options of {@link ViewKeeper}. */
 export interface ViewKeeperOptions {
   readonly folder: string;
   readonly nodeName: string;
   readonly serviceProxyName: string;
   readonly log: Log;
   readonly metrics: Registry;
-  /** True while the watcher would tell of a change. */
+  /** Returns true while the stream from the watcher is open and synced, so that the view is known to be current. */
   readonly isConnected: () => boolean;
   /**
-   * Shortest time between two writes, in milliseconds; never less than 50 times as long as the last one took. Default 5
-   * 000.
+   * Minimum time between two writes, in milliseconds; at least 50 times the duration of the last write. Default 5 000.
    */
   readonly intervalMs?: number | undefined;
-  /** A view that does not change is written again after so many milliseconds, so that it does not age. Default 1 h. */
+  /**
+   * Time after which an unchanged view is written again, in milliseconds, so that its age stays below the limit.
+   * Default 1 h.
+   */
   readonly refreshMs?: number | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
@@ -29,19 +32,21 @@ export interface ViewKeeperOptions {
   readonly now?: (() => number) | undefined;
 }
 
-/** A pause is so many times as long as the write before it, so that writing takes a fiftieth of the time at most. */
+/** Length of a pause in durations of the write before it: writing takes at most a fiftieth of the time. */
 const pausePerWrite = 50;
 
-/** The file of a view: one for each service-proxy-name. */
+/** Returns the path of the saved view; each service-proxy-name has a file of its own. */
 export function viewPath(folder: string, serviceProxyName: string): string {
-  // A label's value has letters, digits, dashes, dots and underscores only; anything else stays one name as well.
+  // The value of a label is a valid file name; the encoding makes one of any other name.
   return join(folder, serviceProxyName === "" ? "view" : `view.${encodeURIComponent(serviceProxyName)}`);
 }
 
 /**
- * Keeps the last view whose sync succeeded on disk: after changes, at most every `intervalMs`, and at the end.
+ * Saves the view of the last successful sync on disk: after changes, at most every `intervalMs`, and at the end.
+ * `startFromDisk` uses the file if no watcher answers after a restart. `backendTask` creates a ViewKeeper, registers it
+ * as an observer of the sync loop and runs it.
  *
- * A disk that is full or read-only is said once and tried again; nothing else comes of it.
+ * A failed write (the disk is full or read-only) is logged once and tried again; syncs are not affected.
  */
 export class ViewKeeper implements SyncObserver {
   readonly #options: ViewKeeperOptions;
@@ -67,14 +72,14 @@ export class ViewKeeper implements SyncObserver {
     this.#changed.wake();
   }
 
-  /** Writes until `signal` aborts, and then once more what is not yet written. */
+  /** Writes changes until `signal` aborts, and then once more if the newest view is not yet written. */
   async run(signal: AbortSignal): Promise<void> {
     const { intervalMs = 5_000, refreshMs = 3_600_000, wait = waitMs } = this.#options;
     while (!signal.aborted) {
       if (!this.#isDirty) await this.#waitForChange(refreshMs, wait, signal);
       const startMs = this.#now();
       if (!signal.aborted) await this.#write();
-      // All of the view is written, however little of it changed: with very many Services that must stay rare.
+      // Each write contains the whole view, so with very many Services writes must stay rare.
       const pauseMs = Math.min(refreshMs, pausePerWrite * (this.#now() - startMs));
       await wait(Math.max(intervalMs, pauseMs), signal);
     }
@@ -88,7 +93,7 @@ export class ViewKeeper implements SyncObserver {
     over.abort();
   }
 
-  /** Writes what there is; also what was written before, if it is still current. */
+  /** Writes the newest view. An unchanged view is written again if it is still current, to renew its age. */
   async #write(): Promise<void> {
     const view = this.#view;
     const { folder, nodeName, serviceProxyName, log, isConnected } = this.#options;
@@ -103,11 +108,11 @@ export class ViewKeeper implements SyncObserver {
     } catch (error) {
       const reason = reasonOf(error);
       this.#metrics.writes.inc({ result: "failed" });
-      if (reason !== this.#failure) log.error("view not saved", { path, reason });
+      if (reason !== this.#failure) log.error("view not saved: trying again", { path, reason });
       this.#failure = reason;
       return;
     }
-    // What came while it was written is written next.
+    // A view that arrived during the write is written next.
     if (this.#view === view) this.#isDirty = false;
     if (this.#failure !== "") log.info("view saved again", { path });
     this.#failure = "";
@@ -124,14 +129,14 @@ function createMetrics(registry: Registry) {
   const registers = [registry];
   const writes = new Counter({
     name: "kpng_backend_view_writes_total",
-    help: "Writes of the last view to disk by result",
+    help: "Attempts to save the last view on disk by result",
     labelNames: ["result"] as const,
     registers,
   });
   for (const result of ["ok", "failed"]) writes.inc({ result }, 0);
   const savedAt = new Gauge({
     name: "kpng_backend_view_saved_timestamp_seconds",
-    help: "When the view on disk was last known to be current; 0 if none was saved by this process",
+    help: "When the saved view was last known to be current; 0 if this process has not saved a view",
     registers,
   });
   return { writes, savedAt };
