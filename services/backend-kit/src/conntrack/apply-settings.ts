@@ -2,19 +2,20 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { ensureSetting, type Sysctls } from "../sysctl/sysctls.ts";
 import type { KernelSetting } from "./conntrack-settings.ts";
 
+/** Options of {@link applySettings}. */
 export interface ApplyOptions {
   readonly sysctls: Sysctls;
   readonly log: Log;
-  /** Default: the parameter of the kernel's module. */
+  /** Path of the size of conntrack's hash table. Default: the parameter of the kernel module. */
   readonly hashSizePath?: string | undefined;
 }
 
 /**
- * Gives the kernel the settings that it does not have yet, and a hash table of at least a quarter of the room for
- * flows.
+ * Writes the settings of `wantedSettings` that the kernel does not have yet, and sizes the hash table for a quarter of
+ * the maximum number of flows. The proxies call it once, after their first rules.
  *
- * A setting that cannot be changed (a read-only /proc, a network namespace that is not the first) is logged; Services
- * work without it.
+ * A setting that cannot be changed (/proc is read-only, or not the initial network namespace) is logged. Services work
+ * without it.
  */
 export async function applySettings(settings: readonly KernelSetting[], options: ApplyOptions): Promise<void> {
   const { sysctls, log, hashSizePath = "/sys/module/nf_conntrack/parameters/hashsize" } = options;
@@ -29,6 +30,6 @@ async function ensure(path: string, value: number, isMinimum: boolean, log: Log)
     const before = await ensureSetting(path, value, isMinimum);
     if (before !== undefined) log.info("kernel setting changed", { path, before, value });
   } catch (error) {
-    log.error("kernel setting stays", { path, value, reason: reasonOf(error) });
+    log.error("kernel setting not changed", { path, value, reason: reasonOf(error) });
   }
 }

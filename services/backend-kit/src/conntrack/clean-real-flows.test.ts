@@ -6,7 +6,7 @@ const program = fileURLToPath(new URL("testing/clean-real-flows.ts", import.meta
 const unshare = process.getuid?.() === 0 ? ["unshare", "-n"] : ["unshare", "-rn"];
 const env = { ...process.env, PATH: `${process.env.PATH ?? ""}:/usr/sbin:/sbin` };
 
-/** Why no flow can be made here; undefined if it can. */
+/** Reason why this machine cannot run the test; undefined if it can. */
 const reason = findReason();
 
 function findReason(): string | undefined {
@@ -19,12 +19,12 @@ function findReason(): string | undefined {
 
 if (reason !== undefined && process.env.CI === "true") {
   test("real flows", () => {
-    throw new Error(`CI must be able to make flows in a namespace: ${reason}`);
+    throw new Error(`CI must be able to create flows in a network namespace: ${reason}`);
   });
 }
 
 test.skipIf(reason !== undefined)(
-  `in the kernel the stale flows go and the others stay${reason === undefined ? "" : ` (skipped: ${reason})`}`,
+  `stale flows are deleted from the kernel and the others stay${reason === undefined ? "" : ` (skipped: ${reason})`}`,
   () => {
     const [command = "", ...args] = unshare;
     const output = execFileSync(command, [...args, process.execPath, program], { env, encoding: "utf8" });

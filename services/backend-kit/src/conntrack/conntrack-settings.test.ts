@@ -17,12 +17,17 @@ function wanted(cpuCount: number, ...args: readonly string[]): Readonly<Record<s
 const timeouts = { nf_conntrack_tcp_timeout_established: 86_400, nf_conntrack_tcp_timeout_close_wait: 3_600 };
 
 test.each([
-  { name: "few CPUs get the floor", cpus: 2, args: [], settings: { nf_conntrack_max: 131_072, ...timeouts } },
-  { name: "many CPUs get a share each", cpus: 16, args: [], settings: { nf_conntrack_max: 524_288, ...timeouts } },
-  { name: "very many reach the limit", cpus: 256, args: [], settings: { nf_conntrack_max: 1_048_576, ...timeouts } },
-  { name: "0 per CPU leaves the room as it is", cpus: 4, args: ["--conntrack-max-per-core", "0"], settings: timeouts },
+  { name: "few CPUs get the minimum", cpus: 2, args: [], settings: { nf_conntrack_max: 131_072, ...timeouts } },
+  { name: "many CPUs get the limit per CPU", cpus: 16, args: [], settings: { nf_conntrack_max: 524_288, ...timeouts } },
   {
-    name: "each can be set",
+    name: "very many CPUs get the overall maximum",
+    cpus: 256,
+    args: [],
+    settings: { nf_conntrack_max: 1_048_576, ...timeouts },
+  },
+  { name: "0 per CPU keeps the kernel's limit", cpus: 4, args: ["--conntrack-max-per-core", "0"], settings: timeouts },
+  {
+    name: "each setting has an option",
     cpus: 4,
     args: [
       ...["--conntrack-max-per-core", "1000", "--conntrack-min", "0"],
@@ -40,7 +45,7 @@ test.each([
   expect(wanted(cpus, ...args)).toEqual(settings);
 });
 
-test("the kernel gets what it does not have; a room that is larger stays; what cannot be set is said", async () => {
+test("missing settings are written, a larger limit stays, and a setting that cannot be written is logged", async () => {
   const folder = mkdtempSync(join(tmpdir(), "kpng-sysctl-"));
   const inSysctls = (name: string): string => join("net/netfilter", name);
   const at = (name: string): string => join(folder, name === "hashsize" ? name : inSysctls(name));
@@ -57,7 +62,7 @@ test("the kernel gets what it does not have; a room that is larger stays; what c
   expect(lines.map(({ msg, path }) => `${msg} ${path}`)).toEqual([
     `kernel setting changed ${at("hashsize")}`,
     `kernel setting changed ${at("timeout")}`,
-    `kernel setting stays ${at("unwritable")}`,
+    `kernel setting not changed ${at("unwritable")}`,
   ]);
   rmSync(folder, { recursive: true });
 });

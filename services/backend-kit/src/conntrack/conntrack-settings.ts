@@ -1,45 +1,45 @@
 import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/** kube-proxy's flags for the kernel's table of flows, with its defaults. */
+/** kube-proxy's flags for the kernel's table of flows (conntrack), with kube-proxy's defaults. */
 export const conntrackOptions: readonly OptionSpec[] = [
   {
     flags: "--conntrack-max-per-core <count>",
-    description: "room for so many flows per CPU, at most 1 048 576 in all; 0 to leave it as it is",
+    description: "maximum number of flows per CPU, at most 1 048 576 in total; 0 to keep the kernel's limit",
     default: 32_768,
     parse: parseWholeNumber("--conntrack-max-per-core", 0, 2 ** 31 - 1),
   },
   {
     flags: "--conntrack-min <count>",
-    description: "room for so many flows at least, whatever the number of CPUs",
+    description: "minimum of the limit on flows, whatever the number of CPUs",
     default: 131_072,
     parse: parseWholeNumber("--conntrack-min", 0, 2 ** 31 - 1),
   },
   {
     flags: "--conntrack-tcp-timeout-established <duration>",
-    description: "how long an idle TCP connection is remembered; 0 to leave it as it is",
+    description: "timeout of idle TCP connections in conntrack; 0 to keep the kernel's value",
     default: 86_400_000,
     parse: parseDurationMs,
   },
   {
     flags: "--conntrack-tcp-timeout-close-wait <duration>",
-    description: "how long a TCP connection that one side closed is remembered; 0 to leave it as it is",
+    description: "timeout of TCP connections in CLOSE_WAIT in conntrack; 0 to keep the kernel's value",
     default: 3_600_000,
     parse: parseDurationMs,
   },
   {
     flags: "--conntrack-tcp-be-liberal",
-    description: "let packets outside the TCP window pass as part of their connection",
+    description: "accept packets outside the TCP window as part of their connection",
   },
   {
     flags: "--conntrack-udp-timeout <duration>",
-    description: "how long a UDP flow without answer is remembered; 0 to leave it as it is",
+    description: "timeout of unanswered UDP flows in conntrack; 0 to keep the kernel's value",
     default: 0,
     parse: parseDurationMs,
   },
   {
     flags: "--conntrack-udp-timeout-stream <duration>",
-    description: "how long a UDP flow with answers is remembered; 0 to leave it as it is",
+    description: "timeout of answered UDP flows in conntrack; 0 to keep the kernel's value",
     default: 0,
     parse: parseDurationMs,
   },
@@ -47,20 +47,21 @@ export const conntrackOptions: readonly OptionSpec[] = [
 
 const folder = "net/netfilter";
 
-/** One setting of the kernel. */
+/** Value that a kernel setting should have. */
 export interface KernelSetting {
   /** *Shape:* `net/netfilter/nf_conntrack_max`. */
   readonly name: string;
   readonly value: number;
-  /** True if a value that is larger already stays: there is only one such limit for all who need it. */
+  /** True if a larger value stays, because other programs on the node share the limit. */
   readonly isMinimum: boolean;
 }
 
-/** Most flows that are asked for by the number of CPUs. Each takes about 320 bytes of the kernel's memory. */
+/** Maximum that the number of CPUs leads to. Each flow takes about 320 bytes of kernel memory. */
 const maxScaled = 1_048_576;
 
 /**
- * Returns what {@link conntrackOptions} ask of the kernel on a machine with so many CPUs.
+ * Returns the kernel settings that {@link conntrackOptions} ask for on a machine with `cpuCount` CPUs. `applySettings`
+ * writes them.
  *
  * *Source:* kube-proxy `conntrack/sysctls.go`. Pure.
  */

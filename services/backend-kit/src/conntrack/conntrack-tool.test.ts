@@ -16,7 +16,7 @@ const line = "udp 17 29 src=1.1.1.1 dst=10.96.0.10 sport=1 dport=53 src=10.1.0.9
 const flow = { family: "v4", destination: "10.96.0.10", destinationPort: 53, replySource: "10.1.0.9" } as const;
 const groups: readonly UdpFlow[] = [5353, 5354].map((replySourcePort) => ({ ...flow, replySourcePort }));
 
-/** A conntrack that notes how it is called and then does what the script says. */
+/** A program `conntrack` that records its arguments and then runs the script. */
 function play(script: string): { readonly program: string; calls(): string } {
   const program = join(folder, "conntrack");
   writeFileSync(program, `#!/bin/sh\necho "$@" >> ${folder}/calls\n${script}\n`);
@@ -27,14 +27,14 @@ function play(script: string): { readonly program: string; calls(): string } {
 const deletion = (port: number): string =>
   `-D -f ipv4 -p udp -d 10.96.0.10 --dport 53 -r 10.1.0.9 --reply-port-src ${port}\n`;
 
-test("all deletions are one process, and what it says was deleted is counted", async () => {
+test("all deletions are one process, and the deleted flows that it prints are counted", async () => {
   const { program, calls } = play(`cat > ${folder}/stdin; echo "${line}"; echo "${line}"`);
   expect(await createConntrackTool(program).deleteUdp(groups, never)).toBe(2);
   expect(calls()).toBe("-R -\n");
   expect(readFileSync(join(folder, "stdin"), "utf8")).toBe(deletion(5353) + deletion(5354));
 });
 
-test("a tool without -R is called for each deletion; to find nothing is no failure", async () => {
+test("a tool without -R is called for each deletion, and may find nothing to delete", async () => {
   const { program, calls } = play(
     `case "$*" in -R*) echo unknown >&2; exit 2;; *5353) echo "${line}";; *) exit 1;; esac`,
   );
@@ -42,11 +42,11 @@ test("a tool without -R is called for each deletion; to find nothing is no failu
   expect(calls()).toBe(`-R -\n${deletion(5353)}${deletion(5354)}`);
 });
 
-test("nothing to delete runs nothing", async () => {
+test("without flows to delete no process is started", async () => {
   expect(await createConntrackTool("/none").deleteUdp([], never)).toBe(0);
 });
 
-test("a dump is read line by line, whatever else it has, also without a line end", async () => {
+test("a dump is read line by line, skipping other lines, also if the last line has no end", async () => {
   const { program, calls } = play(`printf 'tcp 6 x\\n${line}\\n\\nnonsense\\n${line}'`);
   const flows: UdpFlow[] = [];
   await createConntrackTool(program).visitUdp("v6", (found) => flows.push(found), never);
@@ -54,7 +54,7 @@ test("a dump is read line by line, whatever else it has, also without a line end
   expect(calls()).toBe("-L -p udp -f ipv6\n");
 });
 
-test("a tool that is missing and one that fails are told apart", async () => {
+test("a missing tool and a failing tool have different error codes", async () => {
   const visit = (program: string) => createConntrackTool(program).visitUdp("v4", () => undefined, never);
   await expect(visit("/none/conntrack")).rejects.toThrow(/^\[CONNTRACK_MISSING\]/);
   const { program } = play("echo 'Operation failed: not permitted' >&2; exit 1");

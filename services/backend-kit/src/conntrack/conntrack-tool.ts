@@ -4,7 +4,7 @@ import { toolEnvironment } from "../exec/tool-environment.ts";
 import { BackendError } from "../types/backend-error.ts";
 import { parseFlow, type UdpFlow } from "./udp-flow.ts";
 
-/** The kernel's table of flows, as far as the cleanup needs it. */
+/** Access to the UDP entries of the kernel's conntrack table, for `StaleFlowCleaner`. */
 export interface ConntrackTool {
   /**
    * Calls `visit` for each UDP flow of a family, in one pass over the table.
@@ -13,22 +13,22 @@ export interface ConntrackTool {
    */
   visitUdp(family: Family, visit: (flow: UdpFlow) => void, signal: AbortSignal): Promise<void>;
   /**
-   * Deletes all flows with these destinations and reply sources; returns how many there were.
+   * Deletes all flows with one of these pairs of destination and reply source. Returns the number of deleted flows.
    *
-   * Errors: CONNTRACK_MISSING, CONNTRACK_FAILED; some may be deleted by then.
+   * Errors: CONNTRACK_MISSING, CONNTRACK_FAILED. Some flows may be deleted already.
    */
   deleteUdp(groups: readonly UdpFlow[], signal: AbortSignal): Promise<number>;
 }
 
-/** Longest time that one call of the tool may take, in milliseconds: a dump of a million entries takes about 5 s. */
+/** Time limit of one call of the tool, in milliseconds. Listing a million entries takes about 5 s. */
 const timeoutMs = 60_000;
 
-/** A dump of a million entries takes about 200 MB. */
+/** Limit of the output of one call, in bytes. A list of a million entries has about 200 MB. */
 const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
- * The command `conntrack` of conntrack-tools, any version; 1.4.6 and newer delete in one process. `program` is another
- * name or path of it.
+ * Uses the program `conntrack` of conntrack-tools, any version; with 1.4.6 and newer all deletions are one process.
+ * `program` is its name or path.
  */
 export function createConntrackTool(program = "conntrack"): ConntrackTool {
   return {
@@ -49,7 +49,7 @@ export function createConntrackTool(program = "conntrack"): ConntrackTool {
         await run(program, ["-R", "-"], commands.map((words) => `${words.join(" ")}\n`).join(""), signal, countLine);
       } catch (error) {
         if (!(error instanceof BackendError) || error.code !== "CONNTRACK_FAILED" || signal.aborted) throw error;
-        // Older tools have no -R. They end with 1 if there was nothing to delete, which a flow that timed out explains.
+        // Older versions have no -R. Exit status 1 means that nothing matched, because the flow timed out meanwhile.
         for (const words of commands) await run(program, words, "", signal, countLine, [0, 1]);
       }
       return count;
@@ -91,6 +91,6 @@ async function run(
   }
   const { cause } = end;
   const isMissing = cause.code === "ENOENT";
-  const message = isMissing ? `there is no command ${program} (Debian package conntrack)` : `cannot run ${program}`;
+  const message = isMissing ? `command ${program} not found (Debian package conntrack)` : `cannot run ${program}`;
   throw new BackendError(isMissing ? "CONNTRACK_MISSING" : "CONNTRACK_FAILED", message, { cause });
 }

@@ -39,7 +39,7 @@ function play(table: string[]) {
   return { passes, lines, metrics, clean, cleaner, fail: (error?: Error) => (failure = error) };
 }
 
-test("nothing is run while no Service with a UDP port changed", async () => {
+test("the table is read only after a change of a Service with a UDP port", async () => {
   const { passes, clean } = play([]);
   expect(await clean([web], "all")).toEqual({ kind: "not-needed" });
   await clean([web, dns], ["a/dns"]);
@@ -60,7 +60,7 @@ test.each([
   expect(table).toEqual([]);
 });
 
-test("what was seeded from the time before the start counts as known", async () => {
+test("flows of a Service that was deleted while the program did not run are deleted", async () => {
   const table = ["10.1.0.1"];
   const { clean, cleaner } = play(table);
   cleaner.seed(view([dns]));
@@ -68,13 +68,15 @@ test("what was seeded from the time before the start counts as known", async () 
   expect(table).toEqual([]);
 });
 
-test("a missing program is said once, shows in metrics, and what it could not do is done later", async () => {
+test("a missing program is logged once, counted, and the flows are deleted when it is installed", async () => {
   const table = ["10.1.0.1"];
   const { clean, fail, lines, metrics } = play(table);
   await clean([dns], "all");
   fail(new BackendError("CONNTRACK_MISSING", "there is none"));
   for (let sync = 0; sync < 3; sync++) expect((await clean([], ["a/dns"])).kind).toBe("failed");
-  expect(lines.filter((line) => line.level === "error")).toMatchObject([{ msg: "stale udp flows stay" }]);
+  expect(lines.filter((line) => line.level === "error")).toMatchObject([
+    { msg: "stale udp flows not deleted: trying again at the next sync" },
+  ]);
   expect(await metrics.metrics()).toContain("kpng_backend_conntrack_failures_total 3\n");
   expect(await metrics.metrics()).toContain("kpng_backend_conntrack_working 0\n");
   fail();

@@ -9,6 +9,7 @@ import { type ConntrackTool, createConntrackTool } from "./conntrack-tool.ts";
 import { type Frontends, isStale, StaleGroups } from "./stale-flows.ts";
 import { type FrontendKey, familyOfFrontend, hasUdpPort, udpFrontends } from "./udp-frontends.ts";
 
+/** Options of {@link StaleFlowCleaner}. */
 export interface StaleFlowCleanerOptions {
   readonly log: Log;
   readonly metrics: Registry;
@@ -16,28 +17,30 @@ export interface StaleFlowCleanerOptions {
   readonly tool?: ConntrackTool | undefined;
 }
 
+/** Argument of `StaleFlowCleaner.clean`. */
 export interface CleanRequest {
-  /** The view whose rules now stand in the kernel. */
+  /** The view whose rules are installed now. */
   readonly view: NodeView;
-  /** Services that changed since the last call, deleted ones among them; "all" after a start or a full sync. */
+  /** Services that changed since the last call, including deleted ones; "all" after a start or a full sync. */
   readonly changed: Iterable<ServiceKey> | "all";
   /** True for an address of this node on which node ports are served. */
   readonly isNodePortAddress: (address: string) => boolean;
 }
 
+/** Result of `StaleFlowCleaner.clean`. */
 export type CleanResult =
-  /** No Service with a UDP port changed: nothing was run. */
+  /** No Service with a UDP port changed; the table was not read. */
   | { readonly kind: "not-needed" }
   | { readonly kind: "cleaned"; readonly deletedCount: number }
-  /** The next call does it. */
+  /** The next call tries again. */
   | { readonly kind: "failed"; readonly reason: string };
 
 /**
- * Deletes the conntrack entries that would keep a UDP client at an endpoint that is gone: as long as the client sends,
- * such an entry never times out, and rules are only asked for new flows. TCP and SCTP are never touched.
+ * Deletes conntrack entries that send a UDP client to an endpoint that is gone. Rules apply to new flows only, and an
+ * entry does not time out while its client keeps sending. Entries of TCP and SCTP are never deleted.
  *
- * Call `clean` after each sync that succeeded. It remembers which frontends there were, so that flows of a Service that
- * was deleted or lost its last endpoint go too.
+ * A proxy calls `clean` after each successful sync (`AfterCommit`). The cleaner remembers previous frontends (addresses
+ * and ports at which Services answered), so that flows of deleted Services are deleted, too.
  */
 export class StaleFlowCleaner {
   readonly #options: StaleFlowCleanerOptions;
@@ -45,7 +48,7 @@ export class StaleFlowCleaner {
   readonly #metrics: ReturnType<typeof createMetrics>;
   #present: ReadonlySet<FrontendKey> = new Set();
   #udpServices: ReadonlySet<ServiceKey> = new Set();
-  /** Not yet looked at: survives failures. */
+  /** Previous frontends whose flows have not been examined; kept after a failure. */
   #gone = new Set<FrontendKey>();
   #isDue = false;
   #lastFailure = "";
@@ -56,12 +59,12 @@ export class StaleFlowCleaner {
     this.#metrics = createMetrics(options.metrics);
   }
 
-  /** Takes what was in force before this process began, so that flows of what went meanwhile are found. */
+  /** Sets the view of the previous run, so that flows of Services deleted since then are found. */
   seed(view: NodeView): void {
     this.#remember(view, udpFrontends(view).keys());
   }
 
-  /** Never rejects: stale flows are no reason to call a sync failed. One call at a time. */
+  /** Never rejects, because stale flows must not make a sync fail. Calls must not overlap. */
   async clean({ view, changed, isNodePortAddress }: CleanRequest, signal: AbortSignal): Promise<CleanResult> {
     if (!this.#isDue && !this.#concernsUdp(view, changed)) return { kind: "not-needed" };
     const present = udpFrontends(view);
@@ -69,12 +72,12 @@ export class StaleFlowCleaner {
     const frontends = { present, gone: this.#gone, isNodePortAddress };
     let deletedCount = 0;
     try {
-      for (const family of this.#familiesToLookAt()) {
+      for (const family of this.#familiesToClean()) {
         deletedCount += await this.#cleanFamily(family, frontends, signal);
       }
     } catch (error) {
       this.#isDue = true;
-      // The process ends: whoever comes next looks through the whole table.
+      // The process ends, and the next process examines the whole table at its start.
       return signal.aborted ? { kind: "failed", reason: "aborted" } : this.#fail(error);
     }
     this.#isDue = false;
@@ -97,7 +100,7 @@ export class StaleFlowCleaner {
     this.#udpServices = new Set([...view.services].filter(([, service]) => hasUdpPort(service)).map(([key]) => key));
   }
 
-  #familiesToLookAt(): readonly Family[] {
+  #familiesToClean(): readonly Family[] {
     const wanted = new Set([...this.#present, ...this.#gone].map(familyOfFrontend));
     return families.filter((family) => wanted.has(family));
   }
@@ -119,10 +122,11 @@ export class StaleFlowCleaner {
 
   #fail(error: unknown): CleanResult {
     const reason = reasonOf(error);
-    // A missing program stays missing: one line says so, not one for each sync.
-    const said = error instanceof BackendError && error.code === "CONNTRACK_MISSING" ? error.code : reason;
-    if (said !== this.#lastFailure) this.#options.log.error("stale udp flows stay", { reason });
-    this.#lastFailure = said;
+    // A missing program stays missing; log it once, not after each sync.
+    const failure = error instanceof BackendError && error.code === "CONNTRACK_MISSING" ? error.code : reason;
+    if (failure !== this.#lastFailure)
+      this.#options.log.error("stale udp flows not deleted: trying again at the next sync", { reason });
+    this.#lastFailure = failure;
     this.#metrics.failures.inc();
     this.#metrics.isWorking.set(0);
     return { kind: "failed", reason };
@@ -135,7 +139,7 @@ function createMetrics(registry: Registry) {
   return {
     seconds: new Histogram({
       name: "kubeproxy_conntrack_reconciler_sync_duration_seconds",
-      help: "Duration of one look through the conntrack table for stale UDP flows",
+      help: "Duration of a search of the conntrack table for stale UDP flows, and of their deletion",
       labelNames,
       buckets: [...shortBuckets],
       registers,
@@ -148,12 +152,12 @@ function createMetrics(registry: Registry) {
     }),
     failures: new Counter({
       name: "kpng_backend_conntrack_failures_total",
-      help: "Looks through the conntrack table that failed; each is repeated at the next sync",
+      help: "Failed searches of the conntrack table for stale UDP flows; each is repeated at the next sync",
       registers,
     }),
     isWorking: new Gauge({
       name: "kpng_backend_conntrack_working",
-      help: "1 after a look through the conntrack table that succeeded, 0 after one that failed or before the first",
+      help: "1 if the last search of the conntrack table succeeded, 0 if it failed or before the first",
       registers,
     }),
   };

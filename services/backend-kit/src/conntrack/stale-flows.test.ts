@@ -55,25 +55,29 @@ test.each([
   { name: "to an address that is no endpoint", flow: "10.96.0.10 53 -> 10.1.0.9 5353", stale: true },
   { name: "to an endpoint's other port", flow: "10.96.0.10 53 -> 10.1.0.1 53", stale: true },
   { name: "to an endpoint of another port of the Service", flow: "10.96.0.10 53 -> 10.1.0.4 5353", stale: true },
-  { name: "begun before the rules", flow: "10.96.0.10 53 -> 10.96.0.10 53", stale: true },
+  { name: "started before the rules", flow: "10.96.0.10 53 -> 10.96.0.10 53", stale: true },
   { name: "to another port of the cluster IP", flow: "10.96.0.10 54 -> 10.1.0.9 54", stale: false },
   { name: "IPv6, to an endpoint", flow: "fd00:96::10 53 -> fd00:1::1 5353", stale: false },
   { name: "IPv6, to none", flow: "fd00:96::10 53 -> fd00:1::2 5353", stale: true },
   { name: "to an external IP", flow: "192.0.2.1 53 -> 10.1.0.9 5353", stale: true },
   { name: "to a load-balancer IP", flow: "192.0.2.2 53 -> 10.1.0.9 5353", stale: true },
   { name: "to a node port of this node", flow: "10.0.0.1 30053 -> 10.1.0.9 5353", stale: true },
-  { name: "to a node port of this node, well", flow: "10.0.0.1 30053 -> 10.1.0.1 5353", stale: false },
+  { name: "to a node port of this node and a serving endpoint", flow: "10.0.0.1 30053 -> 10.1.0.1 5353", stale: false },
   { name: "to the same port of another host", flow: "8.8.8.8 30053 -> 8.8.8.8 30053", stale: false },
-  { name: "of an endpoint without ports, as the Service says", flow: "10.96.0.11 53 -> 10.1.0.5 5353", stale: false },
-  { name: "of an endpoint whose port nobody tells", flow: "10.96.0.12 53 -> 10.1.0.6 999", stale: false },
+  {
+    name: "of an endpoint without ports, at the Service's target port",
+    flow: "10.96.0.11 53 -> 10.1.0.5 5353",
+    stale: false,
+  },
+  { name: "of an endpoint whose port is unknown", flow: "10.96.0.12 53 -> 10.1.0.6 999", stale: false },
   { name: "without endpoints, translated", flow: "10.96.0.13 53 -> 10.1.0.8 53", stale: true },
   { name: "without endpoints, not translated", flow: "10.96.0.13 53 -> 10.96.0.13 53", stale: false },
   { name: "of a Service without a UDP port", flow: "10.96.0.14 53 -> 10.1.0.9 53", stale: false },
   { name: "of a frontend that is gone", flow: "10.96.0.20 53 -> 10.1.0.1 53", stale: true },
   { name: "of a frontend that is gone, not translated", flow: "10.96.0.20 53 -> 10.96.0.20 53", stale: false },
   { name: "of a node port that is gone", flow: "10.0.0.1 30099 -> 10.1.0.1 53", stale: true },
-  { name: "of a node port that is gone, a program's own", flow: "10.0.0.1 30099 -> 10.0.0.1 30099", stale: false },
-  { name: "of nothing that we know", flow: "1.1.1.1 53 -> 1.1.1.1 53", stale: false },
+  { name: "of a node port that is gone, not translated", flow: "10.0.0.1 30099 -> 10.0.0.1 30099", stale: false },
+  { name: "to an address that is not a frontend", flow: "1.1.1.1 53 -> 1.1.1.1 53", stale: false },
 ])("a flow $name: stale is $stale", ({ flow: text, stale }) => {
   expect(isStale(flow(text), { present, gone, isNodePortAddress }), text).toBe(stale);
 });
@@ -93,8 +97,8 @@ test.each([
     name: "TCP",
     line: "tcp      6 5 ESTABLISHED src=1.1.1.1 dst=2.2.2.2 sport=1 dport=53 src=2.2.2.2 dst=1.1.1.1 sport=53 dport=1",
   },
-  { name: "the line of the count", line: "conntrack v1.4.7 (conntrack-tools): 5 flow entries have been shown." },
-  { name: "a line that was cut", line: "udp      17 29 src=10.0.0.9 dst=10.96.0.10 sport=1 dport=53" },
+  { name: "the summary line", line: "conntrack v1.4.7 (conntrack-tools): 5 flow entries have been shown." },
+  { name: "a truncated line", line: "udp      17 29 src=10.0.0.9 dst=10.96.0.10 sport=1 dport=53" },
 ])("$name is parsed", ({ line, flow: text }) => {
   expect(parseFlow(line)).toEqual(text === undefined ? undefined : flow(text));
 });

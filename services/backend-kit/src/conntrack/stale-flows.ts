@@ -1,24 +1,26 @@
 import type { UdpFlow } from "./udp-flow.ts";
 import { type FrontendKey, ipFrontend, nodePortFrontend, type Servers } from "./udp-frontends.ts";
 
+/** UDP frontends (addresses and ports at which Services answer) against which flows are checked. */
 export interface Frontends {
-  /** Of the view in force. */
+  /** Frontends of the current view, with the endpoints that may serve each. */
   readonly present: ReadonlyMap<FrontendKey, Servers>;
-  /** That were in force before, and whose flows have not been looked at since. */
+  /** Previous frontends whose flows have not been examined since they were removed. */
   readonly gone: ReadonlySet<FrontendKey>;
   /** True for an address of this node on which node ports are served. */
   readonly isNodePortAddress: (address: string) => boolean;
 }
 
 /**
- * True if a flow goes where the rules would not send it today.
+ * Returns true if the current rules would not send a new flow of this client to the same place. `StaleFlowCleaner`
+ * asks this for each entry of the conntrack table.
  *
  * | frontend | flow | stale |
  * |---|---|---|
  * | present, with endpoints | to one of them | no |
- * | present, with endpoints | to another, or not translated (begun before the rules) | yes |
+ * | present, with endpoints | to another, or not translated (started before the rules) | yes |
  * | present without endpoints, or gone | translated | yes |
- * | present without endpoints, or gone | not translated | no: a new one would be the same |
+ * | present without endpoints, or gone | not translated | no: a new flow would be the same |
  * | none | any | no |
  *
  * Pure.
@@ -30,7 +32,7 @@ export function isStale(flow: UdpFlow, frontends: Frontends): boolean {
   if ((frontends.present.has(nodePort) || frontends.gone.has(nodePort)) && frontends.isNodePortAddress(destination)) {
     keys.push(nodePort);
   }
-  // An address of the node may be an external IP too: whoever serves under either name is a good answer.
+  // An address of the node may also be an external IP: an endpoint of either frontend is right.
   const known = keys.filter((key) => frontends.present.has(key) || frontends.gone.has(key));
   if (known.length === 0) return false;
   const servers = known.map((key) => frontends.present.get(key)).filter((set) => set !== undefined);
@@ -41,8 +43,8 @@ export function isStale(flow: UdpFlow, frontends: Frontends): boolean {
 }
 
 /**
- * Adds stale flows up to groups that one filter of the tool deletes: all clients of one frontend that go to one dead
- * endpoint. A thousand clients of a DNS server that is gone are one deletion.
+ * Groups stale flows so that one filter of the conntrack program deletes a group: all clients of one frontend that use
+ * one dead endpoint. A thousand clients of a deleted DNS server are one deletion.
  */
 export class StaleGroups {
   readonly #groups = new Map<string, UdpFlow>();
@@ -52,6 +54,7 @@ export class StaleGroups {
     this.#groups.set(`${destination} ${destinationPort} ${replySource} ${replySourcePort}`, flow);
   }
 
+  /** One flow of each group. */
   get groups(): readonly UdpFlow[] {
     return [...this.#groups.values()];
   }

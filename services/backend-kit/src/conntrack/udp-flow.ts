@@ -1,12 +1,12 @@
 import { type Family, parseAddress } from "@kpng/model/address.ts";
 
-/** What of a conntrack entry says where its datagrams go. */
+/** Destination of the datagrams of a UDP entry in the conntrack table. */
 export interface UdpFlow {
   readonly family: Family;
-  /** Where the client sends, before NAT. */
+  /** Address to which the client sends, before NAT. */
   readonly destination: string;
   readonly destinationPort: number;
-  /** Who answers: an endpoint after DNAT, else the destination itself. */
+  /** Address that answers: an endpoint after DNAT, otherwise the destination itself. */
   readonly replySource: string;
   readonly replySourcePort: number;
 }
@@ -15,11 +15,11 @@ const direction = String.raw`\bsrc=(\S+) dst=(\S+) sport=(\d+) dport=(\d+)\b`;
 const flowLine = new RegExp(String.raw`(?:^|\s)udp\s+17\s.*?${direction}.*?${direction}`);
 
 /**
- * Parses a line of `conntrack -L`, or returns undefined for what is no UDP flow.
+ * Parses a line that `conntrack` prints; undefined if it is not a UDP flow.
  *
  * *Shape:* `udp 17 29 src=A dst=B sport=1 dport=2 [UNREPLIED] src=C dst=D sport=3 dport=4 mark=0 use=1`: the original
- * direction, then the reply. What stands before, between and behind them differs between kernels; these have stayed the
- * same for as long as the tool exists, and a table of a million entries takes a third of the text that XML takes.
+ * direction, then the reply. The text around them differs between kernels; these fields have not changed since the
+ * first version of the tool. The tool's XML output would be three times as long.
  */
 export function parseFlow(line: string): UdpFlow | undefined {
   const match = flowLine.exec(line);

@@ -3,31 +3,34 @@ import type { NodeView, ServiceItem, ServiceView, ViewEndpoint } from "@kpng/mod
 import type { ServicePort } from "@kpng/model/service.ts";
 
 /**
- * Where UDP datagrams for a service port arrive: `address port` for its IPs ("10.96.0.10 53"), `v4 * port` for its node
- * port on the addresses of a family ("v6 * 30053").
+ * Address and port at which a Service receives UDP datagrams: `address port` for its IPs ("10.96.0.10 53"), and
+ * `family * port` for its node port on all node-port addresses of a family ("v6 * 30053").
  */
 export type FrontendKey = string;
 
-/** Who may answer there, as `address port`; `address *` where the view does not tell the port. */
+/** Endpoints that may answer at a frontend, as `address port`; `address *` if the view does not have the port. */
 export type Servers = ReadonlySet<string>;
 
+/** Key of a frontend at an IP of a Service. */
 export const ipFrontend = (address: string, port: number): FrontendKey => `${address} ${port}`;
+/** Key of a frontend at a node port. */
 export const nodePortFrontend = (family: Family, port: number): FrontendKey => `${family} * ${port}`;
 
-/** The family of a frontend. */
+/** Returns the IP family of a frontend. */
 export function familyOfFrontend(key: FrontendKey): Family {
   if (key.includes("*")) return key.startsWith("v6") ? "v6" : "v4";
   return key.includes(":") ? "v6" : "v4";
 }
 
 /**
- * Returns all UDP frontends of a view with their serving endpoints; an empty set where there are none.
+ * Returns all UDP frontends of a view with their serving endpoints, for `StaleFlowCleaner`. A frontend without such
+ * endpoints has an empty set.
  *
- * Policies and topology do not count: what changes them leaves running flows where they are, as it leaves TCP
- * connections. An endpoint that is ready without serving (publishNotReadyAddresses) gets new flows, so it keeps them.
+ * Traffic policies and topology hints are ignored: like a TCP connection, a running flow stays at its endpoint when
+ * they change. An endpoint that is ready but not serving (publishNotReadyAddresses) gets new flows, so it keeps them.
  *
- * *Source:* kube-proxy `conntrack/cleanup.go`, except that it leaves out what has no serving endpoint, and with that
- * leaves flows at dead pods.
+ * *Source:* kube-proxy `conntrack/cleanup.go`, which however skips frontends without serving endpoints and therefore
+ * leaves their flows at dead pods.
  *
  * Pure; O(services + endpoints of those with UDP ports).
  */
@@ -51,7 +54,7 @@ export function udpFrontends(view: NodeView): ReadonlyMap<FrontendKey, Servers> 
   return frontends;
 }
 
-/** True if a Service has a UDP port. */
+/** Returns true if a Service has a UDP port. */
 export function hasUdpPort(service: ServiceItem | undefined): boolean {
   return service?.service.ports.some((port) => port.protocol === "UDP") ?? false;
 }
@@ -71,7 +74,7 @@ function serversOf({ endpoints }: ServiceView, port: ServicePort, family: Family
 }
 
 function targetPorts(endpoint: ViewEndpoint, port: ServicePort): readonly (number | "*")[] {
-  // A Go watcher sends only the ports that differ from what the Service says.
+  // A Go watcher sends only ports that differ from the Service's target ports.
   if (endpoint.ports.length === 0) {
     return [typeof port.targetPort === "number" && port.targetPort !== 0 ? port.targetPort : "*"];
   }

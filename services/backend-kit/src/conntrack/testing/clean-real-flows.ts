@@ -62,7 +62,7 @@ const cleaner = new StaleFlowCleaner({ log: createLog("error"), metrics: new Reg
 const isNodePortAddress = (address: string): boolean => address === "10.0.0.1";
 const dns = { ips: ["10.96.0.10", "fd00:96::10"], ports: [port(53, { ...udp, nodePort: 30_053 })] };
 const deleted = service("a/deleted", { ips: ["10.96.0.11"], ports: [port(53, { ...udp, nodePort: 30_099 })] });
-// 10.1.0.2 and fd00:1::2 are gone, and with the second IPv6 lost its last endpoint; a/deleted was there once.
+// The endpoints 10.1.0.2 and fd00:1::2 are gone, so IPv6 has none left; the Service a/deleted existed before.
 cleaner.seed(view([deleted]));
 const now = view([service("a/dns", { ...dns, endpoints: [endpoint("10.1.0.1")] })]);
 const result = await cleaner.clean({ view: now, changed: "all", isNodePortAddress }, signal);
