@@ -1,34 +1,19 @@
 import { createServer, type Server } from "node:http";
-import type { Family } from "@kpng/model/address.ts";
-import type { NodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
 import { answerCheck, type CheckState } from "./answer.ts";
 
-/** A health check that is being answered. */
+/** A server that answers a health check at one address. `HealthCheckServers` opens and closes it. */
 export interface CheckServer {
   close(): Promise<void>;
 }
 
 /**
- * Listens on one port of each address, or of all of a family, and answers any path and method with `state()`.
+ * Listens on `port` of an address of this machine, and answers any path and method with `state()`.
  *
- * Rejects if one address cannot be had; none is left open then.
+ * Rejects with the system's error if the address cannot be bound.
  */
-export async function openCheckServer(
-  family: Family,
-  addresses: NodePortAddresses,
-  port: number,
-  state: () => CheckState,
-): Promise<CheckServer> {
-  const hosts = addresses.kind === "listed" ? addresses.addresses : [family === "v4" ? "0.0.0.0" : "::"];
-  const results = await Promise.allSettled(hosts.map((host) => listen(host, port, state)));
-  const servers = results.filter((result) => result.status === "fulfilled").map((result) => result.value);
-  const close = async (): Promise<void> => {
-    await Promise.all(servers.map(closeServer));
-  };
-  const failed = results.find((result) => result.status === "rejected");
-  if (failed === undefined) return { close };
-  await close();
-  throw failed.reason;
+export async function openCheckServer(host: string, port: number, state: () => CheckState): Promise<CheckServer> {
+  const server = await listen(host, port, state);
+  return { close: () => closeServer(server) };
 }
 
 function listen(host: string, port: number, state: () => CheckState): Promise<Server> {

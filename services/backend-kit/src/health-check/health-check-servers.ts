@@ -1,50 +1,59 @@
-import type { Family } from "@kpng/model/address.ts";
+import { type Family, families } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
-import type { NodePortAddresses } from "@kpng/service-plan/node-port-addresses.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import { type CheckServer, openCheckServer } from "./check-server.ts";
+import type { ListenAddresses } from "./listen-addresses.ts";
 import { type WantedCheck, wantedChecks } from "./wanted-checks.ts";
 
 export interface HealthCheckOptions {
   readonly log: Log;
   readonly metrics: Registry;
-  /** What `serviceProxyHealthy` says; asked at each request. */
-  readonly isProxyHealthy: () => boolean;
+  /** Value of `serviceProxyHealthy` for a family; called at each request. */
+  readonly isProxyHealthy: (family: Family) => boolean;
   /**
-   * Time between tries to open a port that another program has, in milliseconds. Default 1 000: while a node moves from
-   * one service proxy to another nobody answers, and a load balancer gives a node up after a few failed checks.
+   * Time between two looks for new addresses of the node and for ports that have become free, in milliseconds. Default
+   * 1 000: while a node moves from one service proxy to another, neither answers, and a load balancer removes a node
+   * after a few failed checks.
    */
   readonly retryMs?: number | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
 }
 
-/** Where health checks are answered, per family. */
-export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
+/** The health checks that must be answered, and the addresses at which to answer. */
+export interface CheckUpdate {
+  readonly view: NodeView;
+  /** Called again at each look: addresses are added while a node runs. */
+  readonly addresses: () => ListenAddresses;
+  /** Families whose rules are in force; checks of the others stay as they were. Default both. */
+  readonly families?: readonly Family[] | undefined;
+}
 
-interface OpenCheck {
-  check: WantedCheck;
-  /** What must not change for the server to stay. */
-  readonly place: string;
-  /** Undefined while the port cannot be had. */
+/** One address and port of one health check. */
+interface Listener {
+  readonly check: string;
+  readonly host: string;
+  readonly port: number;
+  /** Undefined while the address cannot be bound. */
   server: CheckServer | undefined;
-  /** Why not; "" before the first try. */
+  /** Why it cannot be bound; "" before the first attempt. */
   failure: string;
 }
 
 /**
  * The servers of all health-check node ports of this node.
  *
- * A server stays open, its connections with it, as long as the Service keeps its port and the node its addresses. A
- * port that cannot be had is logged once and tried again at the next sync and every `retryMs`.
+ * A server stays open, with its connections, as long as the Service keeps its port and the node its address. An address
+ * that cannot be bound is logged once and tried again at every look; the other addresses answer meanwhile.
  */
 export class HealthCheckServers {
   readonly #options: HealthCheckOptions;
   readonly #metrics: ReturnType<typeof createMetrics>;
-  readonly #open = new Map<string, OpenCheck>();
-  #addresses: ListenAddresses = { v4: { kind: "all" }, v6: { kind: "all" } };
+  readonly #checks = new Map<string, WantedCheck>();
+  readonly #listeners = new Map<string, Listener>();
+  #addresses: () => ListenAddresses = () => ({ v4: { kind: "all" }, v6: { kind: "all" } });
   #work: Promise<void> = Promise.resolve();
 
   constructor(options: HealthCheckOptions) {
@@ -57,77 +66,95 @@ export class HealthCheckServers {
    *
    * Call it after the rules are in force: a load balancer must not be sent here before.
    */
-  sync(view: NodeView, addresses: ListenAddresses): Promise<void> {
+  sync({ view, addresses, families: inForce = families }: CheckUpdate): Promise<void> {
     return this.#next(async () => {
       this.#addresses = addresses;
-      await this.#reconcile(wantedChecks(view));
+      for (const [key, { family }] of this.#checks) if (inForce.includes(family)) this.#checks.delete(key);
+      for (const check of wantedChecks(view)) {
+        if (inForce.includes(check.family)) this.#checks.set(`${check.service} ${check.family}`, check);
+      }
+      await this.#reconcile();
     });
   }
 
-  /** Retries what could not be opened, until `signal` aborts; then closes everything. */
+  /** Reasons why ports cannot be listened on, one for each address. */
+  get failures(): readonly string[] {
+    const failing = [...this.#listeners.values()].filter(({ server }) => server === undefined);
+    return failing.map(({ host, port, failure }) => `${host} port ${port}: ${failure}`);
+  }
+
+  /** Looks for addresses and ports until `signal` aborts; then closes everything. */
   async run(signal: AbortSignal): Promise<void> {
     const { retryMs = 1_000, wait = waitMs } = this.#options;
     while (!signal.aborted) {
       await wait(retryMs, signal);
-      if (!signal.aborted) await this.#next(() => this.#openMissing());
+      if (!signal.aborted && this.#checks.size > 0) await this.#next(() => this.#reconcile());
     }
-    await this.#next(() => this.#reconcile([]));
+    await this.#next(async () => {
+      this.#checks.clear();
+      await this.#reconcile();
+    });
   }
 
-  /** One step at a time: a retry must not open what a sync closes. */
+  /** One step at a time: a look must not open what a sync closes. */
   #next(step: () => Promise<void>): Promise<void> {
     this.#work = this.#work.then(step);
     return this.#work;
   }
 
-  async #reconcile(checks: readonly WantedCheck[]): Promise<void> {
-    const wanted = new Map(checks.map((check) => [`${check.service} ${check.family}`, check]));
+  async #reconcile(): Promise<void> {
+    const wanted = this.#wantedListeners();
     // All that goes is closed before anything opens: two Services may have exchanged their ports.
     await Promise.all(
-      [...this.#open].map(async ([key, open]) => {
-        const check = wanted.get(key);
-        if (check !== undefined && this.#placeOf(check) === open.place) return;
-        this.#open.delete(key);
-        await open.server?.close();
+      [...this.#listeners].map(async ([key, { server }]) => {
+        if (wanted.has(key)) return;
+        this.#listeners.delete(key);
+        await server?.close();
       }),
     );
-    for (const [key, check] of wanted) {
-      const open = this.#open.get(key);
-      if (open === undefined) {
-        this.#open.set(key, { check, place: this.#placeOf(check), server: undefined, failure: "" });
-      } else open.check = check;
-    }
-    await this.#openMissing();
+    for (const [key, listener] of wanted) if (!this.#listeners.has(key)) this.#listeners.set(key, listener);
+    for (const listener of this.#listeners.values()) if (listener.server === undefined) await this.#open(listener);
+    const listeners = [...this.#listeners.values()];
+    const checksWith = (isOpen: boolean): number =>
+      new Set(listeners.filter(({ server }) => (server !== undefined) === isOpen).map(({ check }) => check)).size;
+    this.#metrics.open.set(checksWith(true));
+    this.#metrics.missing.set(checksWith(false));
   }
 
-  async #openMissing(): Promise<void> {
-    for (const open of this.#open.values()) {
-      if (open.server !== undefined) continue;
-      const { family, port } = open.check;
-      const state = () => ({ ...open.check, isProxyHealthy: this.#options.isProxyHealthy() });
-      try {
-        open.server = await openCheckServer(family, this.#addresses[family], port, state);
-        open.failure = "";
-      } catch (error) {
-        this.#fail(open, reasonOf(error));
+  #wantedListeners(): ReadonlyMap<string, Listener> {
+    const wanted = new Map<string, Listener>();
+    const addresses = this.#checks.size === 0 ? undefined : this.#addresses();
+    for (const [check, { family, port }] of this.#checks) {
+      const chosen = addresses?.[family];
+      const hosts = chosen?.kind === "listed" ? chosen.addresses : [family === "v4" ? "0.0.0.0" : "::"];
+      for (const host of hosts) {
+        wanted.set(`${check} ${host} ${port}`, { check, host, port, server: undefined, failure: "" });
       }
     }
-    const servers = [...this.#open.values()];
-    this.#metrics.open.set(servers.filter(({ server }) => server !== undefined).length);
-    this.#metrics.missing.set(servers.filter(({ server }) => server === undefined).length);
+    return wanted;
   }
 
-  #fail(open: OpenCheck, reason: string): void {
-    this.#metrics.failures.inc();
-    const { service, family, port } = open.check;
-    if (open.failure !== reason) {
-      this.#options.log.error("health check cannot listen", { service, family, port, reason });
+  async #open(listener: Listener): Promise<void> {
+    const { check, host, port } = listener;
+    const wanted = this.#checks.get(check);
+    if (wanted === undefined) return;
+    // The newest counts: the server outlives this view.
+    const state = () => {
+      const newest = this.#checks.get(check) ?? wanted;
+      return { ...newest, isProxyHealthy: this.#options.isProxyHealthy(newest.family) };
+    };
+    try {
+      listener.server = await openCheckServer(host, port, state);
+      listener.failure = "";
+    } catch (error) {
+      const reason = reasonOf(error);
+      this.#metrics.failures.inc();
+      if (listener.failure !== reason) {
+        const { service, family } = wanted;
+        this.#options.log.error("health check cannot listen", { service, family, host, port, reason });
+      }
+      listener.failure = reason;
     }
-    open.failure = reason;
-  }
-
-  #placeOf({ family, port }: WantedCheck): string {
-    return JSON.stringify([port, this.#addresses[family]]);
   }
 }
 
@@ -136,12 +163,12 @@ function createMetrics(registry: Registry) {
   return {
     open: new Gauge({
       name: "kpng_backend_health_checks_open",
-      help: "Health-check node ports that are answered, per Service and family",
+      help: "Health-check node ports that are answered at one or more addresses, per Service and family",
       registers,
     }),
     missing: new Gauge({
       name: "kpng_backend_health_checks_not_listening",
-      help: "Health-check node ports that should be answered and cannot be opened",
+      help: "Health-check node ports that cannot be listened on at one or more addresses",
       registers,
     }),
     failures: new Counter({

@@ -1,12 +1,71 @@
+import { readFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
-import { type AddressSet, toAddressSet } from "@kpng/model/address.ts";
+import { type AddressSet, type Family, toAddressSet } from "@kpng/model/address.ts";
 
 /**
- * Reads the addresses of this machine's interfaces, loopback and link-local ones among them, without zones.
+ * Returns the addresses at which this machine receives packets, loopback and link-local ones included, without zones.
  *
- * Only of interfaces that are up: no packet reaches the others.
+ * Node.js omits links without carrier, although the kernel accepts packets for their addresses from every other link.
+ * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.
+ *
+ * *Cost:* a family is read when it is first accessed. 5 000 IPv4 routes take 11 ms.
  */
 export function readLocalAddresses(): AddressSet {
+  const known = new Map<Family, readonly string[]>();
+  const read = (family: Family): readonly string[] => {
+    const addresses = known.get(family) ?? readFamily(family);
+    known.set(family, addresses);
+    return addresses;
+  };
+  return {
+    get v4() {
+      return read("v4");
+    },
+    get v6() {
+      return read("v6");
+    },
+  };
+}
+
+function readFamily(family: Family): readonly string[] {
+  const [path, parse] = family === "v4" ? (["fib_trie", parseFibTrie] as const) : (["if_inet6", parseIfInet6] as const);
+  return toAddressSet(parse(readTable(path) ?? "") ?? interfaceAddresses()).set[family];
+}
+
+/** Undefined if the kernel has no such table. */
+function readTable(name: string): string | undefined {
+  try {
+    return readFileSync(`/proc/net/${name}`, "utf8");
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Returns the IPv4 addresses with a local route; undefined if there is none. *Shape of `text`:* a line `|-- 10.0.0.1`
+ * for an address, followed by lines for its routes, e.g. `/32 host LOCAL`. Pure.
+ */
+export function parseFibTrie(text: string): readonly string[] | undefined {
+  const local = new Set(
+    [...text.matchAll(/\|-- (\S+)\n(?: +\/\d+ .*\n)*? +\/32 host LOCAL/g)].map(([, at = ""]) => at),
+  );
+  return local.size === 0 ? undefined : [...local];
+}
+
+/** Flags of an address that must not be used: duplicate address detection failed, or has not ended. */
+const unusableFlags = 0x48;
+
+/**
+ * Returns the usable IPv6 addresses; undefined if there is none. *Shape of a line:*
+ * `fd080000000000000000000000000001 03 40 00 82 eth0`, where the fifth word holds the flags. Pure.
+ */
+export function parseIfInet6(text: string): readonly string[] | undefined {
+  const lines = [...text.matchAll(/^([0-9a-f]{32}) \S+ \S+ \S+ ([0-9a-f]+) /gm)];
+  const usable = lines.filter(([, , flags = ""]) => (Number.parseInt(flags, 16) & unusableFlags) === 0);
+  return usable.length === 0 ? undefined : usable.map(([, digits = ""]) => digits.match(/.{4}/g)?.join(":") ?? "");
+}
+
+function interfaceAddresses(): readonly string[] {
   const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
-  return toAddressSet(all.map(({ address }) => address.replace(/%.*$/, ""))).set;
+  return all.map(({ address }) => address.replace(/%.*$/, ""));
 }

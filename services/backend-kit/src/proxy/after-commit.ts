@@ -71,12 +71,14 @@ export class AfterCommit {
     }
     this.#isFirst = false;
     const chosen = listenAddresses(nodePorts, view);
+    // One reading for all flows: a table may have a million of them.
+    const local = readLocalAddresses();
     const isNodePortAddress = (address: string): boolean => {
       const family = address.includes(":") ? "v6" : "v4";
-      return servesNodePorts(address, chosen[family], readLocalAddresses()[family]);
+      return servesNodePorts(address, chosen[family], local[family]);
     };
     const changed = mode === "full" ? "all" : touchedServices(changes);
     await this.#cleaner.clean({ view, changed, isNodePortAddress }, signal);
-    await this.#servers.sync(view, chosen);
+    await this.#servers.sync({ view, addresses: () => listenAddresses(nodePorts, view) });
   }
 }

@@ -32,7 +32,11 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
   const { log, metrics, health } = context;
   const rule = parseNodePortAddresses((options.nodeportAddresses as readonly string[] | undefined) ?? []);
   const servers = new HealthCheckServers({ log, metrics, isProxyHealthy: () => areOthersHealthy(health) });
-  const main = backendTask({ ...context, name, onState: (view) => servers.sync(view, listenAddresses(rule, view)) });
+  const main = backendTask({
+    ...context,
+    name,
+    onState: (view) => servers.sync({ view, addresses: () => listenAddresses(rule, view) }),
+  });
   const serving: Task = { name: `backend/${name}/servers`, run: (signal) => servers.run(signal) };
   return { name: main.name, run: (signal) => runWithMain(main, [serving], signal) };
 }

@@ -1,0 +1,39 @@
+import { expect, test } from "vitest";
+import { parseFibTrie, parseIfInet6, readLocalAddresses } from "./local-addresses.ts";
+
+test("this machine has its loopback address", () => {
+  expect(readLocalAddresses().v4).toContain("127.0.0.1");
+});
+
+test("an IPv4 address is local if it has a local route, whatever else leads there", () => {
+  const table = `Main:
+  +-- 0.0.0.0/0 3 0 5
+     +-- 10.8.0.0/24 2 0 2
+        |-- 10.8.0.0
+           /24 link UNICAST
+        |-- 10.8.0.1
+           /32 universe UNICAST
+           /32 host LOCAL
+        |-- 10.8.0.255
+           /32 link BROADCAST
+     +-- 127.0.0.0/8 2 0 2
+        |-- 127.0.0.0
+           /8 host LOCAL
+        |-- 127.0.0.1
+           /32 host LOCAL
+`;
+  expect(parseFibTrie(table)).toEqual(["10.8.0.1", "127.0.0.1"]);
+  expect(parseFibTrie("")).toBeUndefined();
+});
+
+test("an IPv6 address is local once duplicate address detection has ended well", () => {
+  const table = `fd080000000000000000000000000001 03 40 00 82       v0
+fd080000000000000000000000000002 03 40 00 c0       v0
+fd080000000000000000000000000003 03 40 00 88       v0
+fe8000000000000044f856fffef0f972 02 40 20 80      br9
+`;
+  expect(parseIfInet6(table)).toEqual([
+    "fd08:0000:0000:0000:0000:0000:0000:0001",
+    "fe80:0000:0000:0000:44f8:56ff:fef0:f972",
+  ]);
+});
