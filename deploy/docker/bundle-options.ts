@@ -1,5 +1,8 @@
+import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import type { BuildOptions } from "esbuild";
+
+const traceExporter = "@opentelemetry/exporter-trace-otlp-grpc";
 
 /**
  * Options of esbuild for the programs in the images: one file for each program, and a few shared files for code that
@@ -18,6 +21,11 @@ export const bundleOptions = {
   platform: "node",
   target: "node24",
   format: "esm",
+  // The ES module of the exporter loads @grpc/grpc-js by a `require` that esbuild does not see, so the bundle would
+  // lack it. The CommonJS variant has a plain `require`.
+  alias: {
+    [traceExporter]: createRequire(import.meta.resolve("@kpng/process/trace/export-traces.ts")).resolve(traceExporter),
+  },
   // Removes comments: one character outside Latin-1 doubles the memory of the source. Names stay for stack traces.
   minifyWhitespace: true,
   minifySyntax: true,

@@ -1,8 +1,10 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { expect, test } from "vitest";
+import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
 
 const [, buildStage = ""] = readFileSync("deploy/docker/Dockerfile", "utf8").split(/^FROM /m);
 const copied = [...buildStage.matchAll(/^COPY (.+) \S+$/gm)].flatMap(([, sources = ""]) => sources.split(" "));
@@ -14,18 +16,42 @@ test("the context of the images contains what the build stage copies", () => {
   expect(copied.filter((path) => !paths.includes(path))).toEqual([]);
 });
 
-test("the build stage copies everything that its bundler needs, and the bundle runs", () => {
+/** Time limit for bundling and one run of a program on a busy machine. */
+const timeoutMs = 120_000;
+
+// The bundle is written to a folder without packages above it, as in an image.
+test("the bundle needs no package, runs, and exports traces", { timeout: timeoutMs }, async ({ signal }) => {
   const folder = mkdtempSync(join(tmpdir(), "kpng-image-"));
+  const outside = mkdtempSync(join(tmpdir(), "kpng-bundle-"));
+  const receiver = await startOtlpReceiver();
   try {
     for (const path of copied) {
       const isSource = (from: string): boolean => !/\/node_modules$|\.test\.ts$/.test(from);
       cpSync(path, join(folder, path), { recursive: true, filter: isSource });
     }
     symlinkSync(resolve("node_modules"), join(folder, "node_modules"));
-    execFileSync(process.execPath, ["deploy/docker/bundle.ts", "out"], { cwd: folder, stdio: "pipe" });
-    const version = execFileSync(process.execPath, ["out/kpng.mjs", "version"], { cwd: folder, encoding: "utf8" });
-    expect(version).toMatch(/^kpng \d/);
+    execFileSync(process.execPath, ["deploy/docker/bundle.ts", outside], { cwd: folder, stdio: "pipe" });
+    const program = join(outside, "kpng.mjs");
+    expect(execFileSync(process.execPath, [program, "version"], { encoding: "utf8" })).toMatch(/^kpng \d/);
+
+    // kpng-nft loads this module when it opens its first socket.
+    execFileSync(process.execPath, ["--eval", 'require("koffi").load(null)'], { cwd: outside, stdio: "pipe" });
+
+    const input = resolve("test/fixtures/kpng/input.yaml");
+    const args = ["file", "--input", input, "to-local", "to-json", "--once", "--node-name", "n1"];
+    const env = { ...process.env, ...receiver.environment };
+    const child = spawn(process.execPath, [program, ...args], { env, stdio: ["ignore", "ignore", "pipe"] });
+    let said = "";
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      said += text;
+    });
+    const [code] = await once(child, "close");
+    expect(code, said).toBe(0);
+    expect(said).not.toContain("traces failed");
+    await receiver.until((spans) => spans.length > 0, signal);
   } finally {
+    await receiver[Symbol.asyncDispose]();
     rmSync(folder, { recursive: true });
+    rmSync(outside, { recursive: true });
   }
 });

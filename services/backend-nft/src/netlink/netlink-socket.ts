@@ -1,4 +1,4 @@
-import koffi from "koffi";
+import { createRequire } from "node:module";
 import { BackendNftError } from "./nft-error.ts";
 
 const addressFamilyNetlink = 16;
@@ -19,20 +19,28 @@ const wantedBufferBytes = 32 * 1024 * 1024;
 /** Largest datagram that the kernel sends in a dump. */
 const readBytes = 64 * 1024;
 
-const libc = openLibc();
+let loaded: CLibrary | undefined;
 
-function openLibc() {
+type CLibrary = ReturnType<typeof loadCLibrary>;
+
+/**
+ * Loads koffi when the first socket is opened: `kpng` contains all backends, and on a platform without koffi's native
+ * module the others must start.
+ */
+function loadCLibrary() {
   try {
+    const koffi: typeof import("koffi") = createRequire(import.meta.url)("koffi");
     // The C library that Node.js itself runs on, glibc or musl.
-    const loaded = koffi.load(null);
+    const library = koffi.load(null);
     return {
-      socket: loaded.func("int socket(int, int, int)"),
-      bind: loaded.func("int bind(int, const uint8_t *, uint32_t)"),
-      send: loaded.func("intptr_t send(int, const uint8_t *, size_t, int)"),
-      receive: loaded.func("intptr_t recv(int, _Out_ uint8_t *, size_t, int)"),
-      setOption: loaded.func("int setsockopt(int, int, int, const uint8_t *, uint32_t)"),
-      getOption: loaded.func("int getsockopt(int, int, int, _Out_ uint8_t *, _Inout_ uint32_t *)"),
-      close: loaded.func("int close(int)"),
+      errno: koffi.errno,
+      socket: library.func("int socket(int, int, int)"),
+      bind: library.func("int bind(int, const uint8_t *, uint32_t)"),
+      send: library.func("intptr_t send(int, const uint8_t *, size_t, int)"),
+      receive: library.func("intptr_t recv(int, _Out_ uint8_t *, size_t, int)"),
+      setOption: library.func("int setsockopt(int, int, int, const uint8_t *, uint32_t)"),
+      getOption: library.func("int getsockopt(int, int, int, _Out_ uint8_t *, _Inout_ uint32_t *)"),
+      close: library.func("int close(int)"),
     };
   } catch (cause) {
     throw new BackendNftError("NETLINK_UNAVAILABLE", "the C library cannot be called through koffi", { cause });
@@ -45,6 +53,7 @@ function openLibc() {
  * The kernel handles a message during `send`, so its answer can be received at once.
  */
 export class NetlinkSocket {
+  readonly #libc: CLibrary;
   readonly #descriptor: number;
   /**
    * Largest transaction that can be sent, in bytes. The kernel charges a message's memory to the socket, about twice
@@ -52,7 +61,8 @@ export class NetlinkSocket {
    */
   readonly maxSendBytes: number;
 
-  private constructor(descriptor: number) {
+  private constructor(libc: CLibrary, descriptor: number) {
+    this.#libc = libc;
     this.#descriptor = descriptor;
     this.#setBuffer(receiveBufferForce, wantedBufferBytes);
     if (!this.#setBuffer(sendBufferForce, wantedBufferBytes)) this.#setBuffer(sendBuffer, wantedBufferBytes);
@@ -64,23 +74,26 @@ export class NetlinkSocket {
 
   /** Errors: NETLINK_UNAVAILABLE. */
   static open(): NetlinkSocket {
+    loaded ??= loadCLibrary();
+    const libc = loaded;
     const descriptor = libc.socket(addressFamilyNetlink, socketTypeRaw | closeOnExec, protocolNetfilter);
-    if (descriptor < 0) throw failure("a netlink socket cannot be opened");
+    if (descriptor < 0) throw failure(libc, "a netlink socket cannot be opened");
     const address = Buffer.alloc(12);
     address.writeUInt16LE(addressFamilyNetlink, 0);
     if (libc.bind(descriptor, address, address.length) < 0) {
-      const error = failure("the netlink socket cannot be bound");
+      const error = failure(libc, "the netlink socket cannot be bound");
       libc.close(descriptor);
       throw error;
     }
-    return new NetlinkSocket(descriptor);
+    return new NetlinkSocket(libc, descriptor);
   }
 
   /** Sends messages as one datagram. Errors: TRANSACTION_TOO_LARGE, NETLINK_UNAVAILABLE. */
   send(bytes: Buffer): void {
     this.#checkSize(bytes);
-    while (libc.send(this.#descriptor, bytes, bytes.length, 0) < 0) {
-      if (koffi.errno() !== errnoInterrupted) throw failure(`${bytes.length} bytes cannot be sent to the kernel`);
+    while (this.#libc.send(this.#descriptor, bytes, bytes.length, 0) < 0) {
+      if (this.#libc.errno() !== errnoInterrupted)
+        throw failure(this.#libc, `${bytes.length} bytes cannot be sent to the kernel`);
     }
   }
 
@@ -88,8 +101,9 @@ export class NetlinkSocket {
   async sendOffThread(bytes: Buffer): Promise<void> {
     this.#checkSize(bytes);
     await new Promise<void>((resolve, reject) => {
-      libc.send.async(this.#descriptor, bytes, bytes.length, 0, (error: unknown, sent: number | bigint) => {
-        if (error !== null || Number(sent) < 0) reject(failure(`${bytes.length} bytes cannot be sent to the kernel`));
+      this.#libc.send.async(this.#descriptor, bytes, bytes.length, 0, (error: unknown, sent: number | bigint) => {
+        if (error !== null || Number(sent) < 0)
+          reject(failure(this.#libc, `${bytes.length} bytes cannot be sent to the kernel`));
         else resolve();
       });
     });
@@ -99,21 +113,21 @@ export class NetlinkSocket {
   receive(): Buffer | undefined {
     const bytes = Buffer.allocUnsafe(readBytes);
     for (;;) {
-      const length = Number(libc.receive(this.#descriptor, bytes, bytes.length, dontWait));
+      const length = Number(this.#libc.receive(this.#descriptor, bytes, bytes.length, dontWait));
       if (length >= 0) return bytes.subarray(0, length);
-      if (koffi.errno() === errnoAgain) return undefined;
-      if (koffi.errno() !== errnoInterrupted) throw failure("the kernel's answer cannot be read");
+      if (this.#libc.errno() === errnoAgain) return undefined;
+      if (this.#libc.errno() !== errnoInterrupted) throw failure(this.#libc, "the kernel's answer cannot be read");
     }
   }
 
   close(): void {
-    libc.close(this.#descriptor);
+    this.#libc.close(this.#descriptor);
   }
 
   #setBuffer(option: number, bytes: number): boolean {
     const value = Buffer.alloc(4);
     value.writeInt32LE(bytes);
-    return libc.setOption(this.#descriptor, solSocket, option, value, value.length) === 0;
+    return this.#libc.setOption(this.#descriptor, solSocket, option, value, value.length) === 0;
   }
 
   #checkSize(bytes: Buffer): void {
@@ -125,6 +139,6 @@ export class NetlinkSocket {
   }
 }
 
-function failure(text: string): BackendNftError {
-  return new BackendNftError("NETLINK_UNAVAILABLE", `${text} (errno ${koffi.errno()})`);
+function failure(libc: CLibrary, text: string): BackendNftError {
+  return new BackendNftError("NETLINK_UNAVAILABLE", `${text} (errno ${libc.errno()})`);
 }
