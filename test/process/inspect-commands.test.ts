@@ -46,7 +46,7 @@ describe("a running watcher", () => {
       .toMatch(/"name":"n1".*"state":"APPLY_STATE_CURRENT".*"appliedRevision":"2"/);
     const nodes = await output("get", "nodes", "--not-applied", "2");
     expect(nodes).toMatch(/^NAME +STATE.*\nn2 +absent[^\n]*\n$/);
-    expect(await output("get", "sub", "--no-headers")).toMatch(/^1 +n1 +kpng-json +- +current +2 +0 /);
+    expect(await output("get", "sub", "--no-headers")).toMatch(/^1 +n1 +node +kpng-json +- +current +2 +0 /);
     const [change] = JSON.parse(
       await output("get", "changes", "--service", "default/web", "-o", "json", "--limit", "1"),
     );

@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { createClient } from "@connectrpc/connect";
 import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
@@ -138,6 +138,7 @@ describe("grpcurl alone answers", () => {
     const request = JSON.stringify({ NodeName: "n1", Count: 2 });
     const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
     await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
+    expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.ABSENT, subscriberCount: 0, observerCount: 1 });
     change();
     // The command requested two views and ends when it has them.
     const { stdout } = await watching;
@@ -264,6 +265,32 @@ describe("lists", () => {
     list();
     await join("typo");
     expect(await nodeRow("typo")).toMatchObject({ isKnown: false, subscriberCount: 1, programs: ["kpng-test"] });
+  });
+
+  test("a node whose last attempt failed on an earlier stream is failing until it acknowledges", async () => {
+    list();
+    const watch = new GrpcJsWatch(server.address, "local");
+    nodes.push(watch);
+    const LastFailure = { Error: "nft refused line 7", AgeMicros: 5_000_000n };
+    await watch.ask({ NodeName: "n1", Features: [Feature.Extended], LastFailure });
+    expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.FAILING, error: "nft refused line 7" });
+    applied(watch);
+    await expect.poll(async () => (await nodeRow("n1"))?.error).toBe("");
+  });
+
+  test("a subscriber that only observes is listed as such, and does not count as a node", async () => {
+    list();
+    await join("n1");
+    const observer = new GrpcJsWatch(server.address, "local");
+    nodes.push(observer);
+    for (const NodeName of ["n1", "made-up"]) {
+      await observer.ask({ NodeName, Features: [Feature.Extended], Subscriber: { Name: "viewer", Observes: true } });
+      const row = await nodeRow("n1");
+      expect(row).toMatchObject({ state: ApplyState.CURRENT, subscriberCount: 1, programs: ["kpng-test"] });
+    }
+    expect(await nodeRow("made-up")).toBeUndefined();
+    const { subscribers: observers } = await client().listSubscribers({ kind: SubscriberKind.OBSERVER });
+    expect(observers).toMatchObject([{ node: "made-up", program: "viewer" }]);
   });
 
   test("a subscriber is listed with its applied revision", async () => {

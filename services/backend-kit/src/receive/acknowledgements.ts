@@ -1,5 +1,12 @@
 import { create } from "@bufbuild/protobuf";
-import { type Ack, AckSchema, AckTimingsSchema, EarlierAckSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import {
+  type Ack,
+  AckSchema,
+  AckTimingsSchema,
+  type ApplyFailure,
+  ApplyFailureSchema,
+  EarlierAckSchema,
+} from "@kpng/model/gen/localv1/api_pb.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
 
@@ -72,6 +79,17 @@ export class Acknowledgements implements SyncObserver {
     const AgeMicros = micros(nowMs - atMs);
     const ack = create(AckSchema, { Applied: applied, Failed: failed, Error: error, AgeMicros, Earlier });
     return times === undefined ? ack : { ...ack, Timings: encodeTimes(times) };
+  }
+
+  /**
+   * For the first request of a stream: the failure of the last attempt, whichever watcher its revision came from;
+   * undefined if the attempt succeeded. So a restarted watcher shows a failing node at once.
+   */
+  lastFailure(): ApplyFailure | undefined {
+    const state = this.#state;
+    if (state === undefined || state.failed === 0n) return undefined;
+    const AgeMicros = micros(performance.now() - state.atMs);
+    return create(ApplyFailureSchema, { Error: state.error, AgeMicros });
   }
 
   /**

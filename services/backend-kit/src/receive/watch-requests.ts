@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { type Ack, Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
+import { type Ack, type ApplyFailure, Feature, type WatchReq, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { WatchOptions } from "./watch-options.ts";
@@ -39,6 +39,8 @@ export class WatchRequests {
   readonly #request: WatchReq;
   /** Sent in the first request only. */
   #heldDigests: Uint8Array | undefined;
+  /** Sent in the first request only. */
+  #lastFailure: ApplyFailure | undefined;
   readonly #acks: WatchOptions["acks"];
   readonly #wakeup = new Wakeup();
   #isWanted = false;
@@ -52,6 +54,7 @@ export class WatchRequests {
 
   constructor({ nodeName, serviceProxyName = "", features = allFeatures, held, acks, program }: WatchOptions) {
     this.#heldDigests = held?.digests;
+    this.#lastFailure = acks?.lastFailure();
     this.#acks = acks;
     acks?.resend();
     acks?.onUpdate(() => this.#wakeup.wake());
@@ -121,13 +124,15 @@ export class WatchRequests {
   #nextRequest(): WatchReq {
     const isCounted = this.#mark === undefined || this.#mark.takesCounts;
     const count = isCounted ? maxOutstanding - this.#outstanding : 1;
-    const held = this.#heldDigests;
+    const [held, LastFailure] = [this.#heldDigests, this.#lastFailure];
     this.#outstanding += count;
     this.#unconfirmedSinceMs = undefined;
     this.#heldDigests = undefined;
+    this.#lastFailure = undefined;
     return {
       ...this.#request,
       ...(held === undefined ? {} : { HeldDigests: held }),
+      ...(LastFailure === undefined ? {} : { LastFailure }),
       ...(isCounted ? { Count: count, Received: this.#mark?.revision ?? 0n } : {}),
     };
   }

@@ -1,7 +1,12 @@
 import type { Change } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import type { GetStatusResponse } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import { ApplyState, ApplyStateSchema, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import {
+  ApplyState,
+  ApplyStateSchema,
+  SubscriberKind,
+  SubscriberKindSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { formatAge, formatCount, formatEnum, timestampMs } from "./print/format.ts";
@@ -76,7 +81,7 @@ function formatTop(
   changes: readonly Change[],
 ): string {
   const streams = status.subscribers.map(({ kind, state, count }) => {
-    const suffix = kind === SubscriberKind.RELAY ? " (relay)" : "";
+    const suffix = kind === SubscriberKind.NODE ? "" : ` (${formatEnum(SubscriberKindSchema, kind)})`;
     return `${count} ${formatEnum(ApplyStateSchema, state)}${suffix}`;
   });
   const lines = [

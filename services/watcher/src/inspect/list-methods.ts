@@ -159,7 +159,7 @@ function countSubscribers(
     Required<Omit<MessageInitShape<typeof SubscriberCountSchema>, "$typeName" | "$unknown">>
   >();
   for (const subscriber of subscribers.open) {
-    const row = { kind: kindToWire(subscriber.kind), state: stateOf(subscriber, newest), count: 1 };
+    const row = { kind: kindToWire(subscriber), state: stateOf(subscriber, newest), count: 1 };
     const key = `${row.kind} ${row.state}`;
     counts.set(key, { ...row, count: (counts.get(key)?.count ?? 0) + 1 });
   }

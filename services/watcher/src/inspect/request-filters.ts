@@ -56,7 +56,7 @@ export interface SubscriberFilter {
 export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilter, newest: number): boolean {
   return (
     (filter.node === "" || subscriber.nodeName === filter.node) &&
-    (filter.kind === SubscriberKind.UNSPECIFIED || filter.kind === kindToWire(subscriber.kind)) &&
+    (filter.kind === SubscriberKind.UNSPECIFIED || filter.kind === kindToWire(subscriber)) &&
     (filter.notAppliedRevision === 0n || BigInt(knownRevision(subscriber)) < filter.notAppliedRevision) &&
     matchesState(stateOf(subscriber, newest), filter.states)
   );

@@ -4,6 +4,7 @@ import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
+import packageJson from "../../../package.json" with { type: "json" };
 
 /**
  * Passes the operations of the global stream to `onOp`, whole batches only, for `durationMs` or until `signal` aborts.
@@ -28,7 +29,8 @@ export async function recordOps(
       if (credit === 0) await requested.wait(streamEnd.signal);
       if (credit === 0) continue;
       credit -= 1;
-      yield create(GlobalWatchReqSchema, { Features: [Feature.Extended] });
+      const Subscriber = { Name: "kpng record", Version: packageJson.version, Observes: true };
+      yield create(GlobalWatchReqSchema, { Features: [Feature.Extended], Subscriber });
     }
   }
   const endStream = (): void => streamEnd.abort();

@@ -15,6 +15,8 @@ export const changeTable: TableSpec<typeof ChangeSchema> = {
     { title: "SENT", cell: ({ toldCount }) => String(toldCount) },
     { title: "APPLIED", cell: ({ appliedCount }) => String(appliedCount) },
     { title: "FAILED", cell: ({ failedCount }) => (failedCount === 0 ? "" : String(failedCount)) },
+    { title: "LOST", cell: ({ lostCount }) => (lostCount === 0 ? "" : String(lostCount)) },
+    { title: "OTHERS", cell: ({ otherCount }) => (otherCount === 0 ? "" : String(otherCount)) },
     { title: "MEDIAN", cell: ({ stages }) => formatDuration(stages?.total?.p50) },
     { title: "P99", cell: ({ stages }) => formatDuration(stages?.total?.p99) },
     { title: "MAX", cell: ({ stages }) => formatDuration(stages?.total?.max) },
@@ -22,7 +24,6 @@ export const changeTable: TableSpec<typeof ChangeSchema> = {
     { title: "STORED", cell: ({ storedAt }) => formatClock(storedAt), isWide: true },
     { title: "SOURCE", cell: ({ source }) => source, isWide: true },
     { title: "RECEIVED", cell: ({ receivedCount }) => String(receivedCount), isWide: true },
-    { title: "LOST", cell: ({ lostCount }) => (lostCount === 0 ? "" : String(lostCount)), isWide: true },
     {
       title: "ERROR",
       cell: ({ failures: [first] }) => (first === undefined ? "" : `${first.node}: ${first.error}`),

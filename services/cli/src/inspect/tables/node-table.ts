@@ -14,6 +14,10 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
     { title: "ENDPOINTS", cell: ({ endpointCount }) => String(endpointCount) },
     { title: "ZONE", cell: ({ zone }) => zone },
     { title: "PROGRAM", cell: ({ programs }) => programs.join(",") },
+    {
+      title: "OBSERVERS",
+      cell: ({ observerCount }) => (observerCount === 0 ? "" : String(observerCount)),
+    },
     { title: "STREAMS", cell: ({ subscriberCount }) => String(subscriberCount), isWide: true },
     { title: "ADDRESSES", cell: ({ addresses }) => addresses.join(","), isWide: true },
     { title: "POD-CIDRS", cell: ({ podCidrs }) => podCidrs.join(","), isWide: true },

@@ -1,4 +1,9 @@
-import { ApplyStateSchema, SubscriberKind, SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import {
+  ApplyStateSchema,
+  SubscriberKind,
+  SubscriberKindSchema,
+  SubscriberSchema,
+} from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { formatAge, formatDuration, formatEnum } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 import { shortError } from "./node-table.ts";
@@ -8,7 +13,8 @@ export const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   schema: SubscriberSchema,
   columns: [
     { title: "ID", cell: ({ id }) => String(id) },
-    { title: "NODE", cell: ({ node, kind }) => (kind === SubscriberKind.RELAY ? "(relay)" : node) },
+    { title: "NODE", cell: ({ node, kind }) => (node === "" && kind !== SubscriberKind.NODE ? "(all)" : node) },
+    { title: "KIND", cell: ({ kind }) => formatEnum(SubscriberKindSchema, kind) },
     { title: "PROGRAM", cell: ({ program }) => program },
     { title: "PEER", cell: ({ peer }) => peer },
     { title: "STATE", cell: ({ state }) => formatEnum(ApplyStateSchema, state) },

@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file localv1/api.proto.
  */
 export const file_localv1_api: GenFile = /*@__PURE__*/
-  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSLUAQoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEIisKClN1YnNjcmliZXISDAoETmFtZRgBIAEoCRIPCgdWZXJzaW9uGAIgASgJIpQBCgNBY2sSDwoHQXBwbGllZBgBIAEoBBIOCgZGYWlsZWQYAiABKAQSDQoFRXJyb3IYAyABKAkSJAoHVGltaW5ncxgEIAEoCzITLmxvY2FsdjEuQWNrVGltaW5ncxIRCglBZ2VNaWNyb3MYBSABKAQSJAoHRWFybGllchgGIAMoCzITLmxvY2FsdjEuRWFybGllckFjayIwCgpFYXJsaWVyQWNrEg8KB0FwcGxpZWQYASABKAQSEQoJQWdlTWljcm9zGAIgASgEIkwKCkFja1RpbWluZ3MSEgoKV2FpdE1pY3JvcxgBIAEoBBIUCgxSZW5kZXJNaWNyb3MYAiABKAQSFAoMQ29tbWl0TWljcm9zGAMgASgEItYBCgZPcEl0ZW0SIAoEU3luYxgBIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEiEKBVJlc2V0GAQgASgLMhAubG9jYWx2MS5FbXB0eU9wSAASHQoDU2V0GAIgASgLMg4ubG9jYWx2MS5WYWx1ZUgAEh4KBkRlbGV0ZRgDIAEoCzIMLmxvY2FsdjEuUmVmSAASHwoES2VlcBhkIAEoCzIPLmxvY2FsdjEuS2VlcE9wSAASIQoFQmF0Y2gYZSABKAsyEC5sb2NhbHYxLkJhdGNoT3BIAEIECgJPcCJLCgdCYXRjaE9wEiMKCEVuY29kaW5nGAEgASgOMhEubG9jYWx2MS5FbmNvZGluZxINCgVJdGVtcxgCIAEoDBIMCgRTaXplGAMgASgNIikKB09wSXRlbXMSHgoFSXRlbXMYASADKAsyDy5sb2NhbHYxLk9wSXRlbSIZCgZLZWVwT3ASDwoHQnVja2V0cxgBIAEoDCLmAQoHRW1wdHlPcBIQCghSZXZpc2lvbhhkIAEoBBIQCghJbnN0YW5jZRhlIAEoCRIRCglUYWtlc0Fja3MYZiABKAgSEwoGRGlnZXN0GGcgASgGSACIAQESFAoMVHJhY2VwYXJlbnRzGGggAygJEhUKDVRyaWdnZXJlZEF0TXMYaSADKAMSFgoOU3RvcmVkQXRNaWNyb3MYaiABKAMSEwoLVHJhY2VkTm9kZXMYayABKAISEwoLVGFrZXNDb3VudHMYbCABKAgSFQoNQWNrSW50ZXJ2YWxNcxhtIAEoDUIJCgdfRGlnZXN0Ii4KA1JlZhIZCgNTZXQYASABKA4yDC5sb2NhbHYxLlNldBIMCgRQYXRoGAIgASgJIjEKBVZhbHVlEhkKA1JlZhgBIAEoCzIMLmxvY2FsdjEuUmVmEg0KBUJ5dGVzGAIgASgMIs4ECgdTZXJ2aWNlEhEKCU5hbWVzcGFjZRgBIAEoCRIMCgROYW1lGAIgASgJEgwKBFR5cGUYAyABKAkSLAoGTGFiZWxzGAggAygLMhwubG9jYWx2MS5TZXJ2aWNlLkxhYmVsc0VudHJ5EjYKC0Fubm90YXRpb25zGAkgAygLMiEubG9jYWx2MS5TZXJ2aWNlLkFubm90YXRpb25zRW50cnkSIAoDSVBzGAQgASgLMhMubG9jYWx2MS5TZXJ2aWNlSVBzEiQKCUlQRmlsdGVycxgKIAMoCzIRLmxvY2FsdjEuSVBGaWx0ZXISDQoFTWFwSVAYBSABKAgSIwoFUG9ydHMYBiADKAsyFC5sb2NhbHYxLlBvcnRNYXBwaW5nEh4KFkV4dGVybmFsVHJhZmZpY1RvTG9jYWwYByABKAgSLQoIQ2xpZW50SVAYCyABKAsyGS5sb2NhbHYxLkNsaWVudElQQWZmaW5pdHlIABIeChZJbnRlcm5hbFRyYWZmaWNUb0xvY2FsGAwgASgIEhsKE0hlYWx0aENoZWNrTm9kZVBvcnQYDSABKAUSMAoYUHJveHlNb2RlTG9hZEJhbGFuY2VySVBzGGQgASgLMg4ubG9jYWx2MS5JUFNldBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjIKEEFubm90YXRpb25zRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIRCg9TZXNzaW9uQWZmaW5pdHkiQwoISVBGaWx0ZXISIQoJVGFyZ2V0SVBzGAEgASgLMg4ubG9jYWx2MS5JUFNldBIUCgxTb3VyY2VSYW5nZXMYAiADKAkikAEKClNlcnZpY2VJUHMSIgoKQ2x1c3RlcklQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSIwoLRXh0ZXJuYWxJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0EicKD0xvYWRCYWxhbmNlcklQcxgEIAEoCzIOLmxvY2FsdjEuSVBTZXQSEAoISGVhZGxlc3MYAyABKAgigwIKCEVuZHBvaW50EhAKCEhvc3RuYW1lGAEgASgJEhsKA0lQcxgCIAEoCzIOLmxvY2FsdjEuSVBTZXQSDQoFTG9jYWwYAyABKAgSKAoNUG9ydE92ZXJyaWRlcxgEIAMoCzIRLmxvY2FsdjEuUG9ydE5hbWUSJwoGU2NvcGVzGAUgASgLMhcubG9jYWx2MS5FbmRwb2ludFNjb3BlcxIhCgNVc2UYZCABKAsyFC5sb2NhbHYxLkVuZHBvaW50VXNlEiAKCEZpcnN0SVBzGGUgASgLMg4ubG9jYWx2MS5JUFNldBIPCgdQb2ROYW1lGGYgASgJEhAKCE5vZGVOYW1lGGcgASgJImIKC0VuZHBvaW50VXNlEg8KB0NsdXN0ZXIYASABKAgSDQoFTG9jYWwYAiABKAgSDQoFUmVhZHkYAyABKAgSDwoHU2VydmluZxgEIAEoCBITCgtUZXJtaW5hdGluZxgFIAEoCCI0Cg5FbmRwb2ludFNjb3BlcxIQCghJbnRlcm5hbBgBIAEoCBIQCghFeHRlcm5hbBgCIAEoCCIfCgVJUFNldBIKCgJWNBgBIAMoCRIKCgJWNhgCIAMoCSJLCghQb3J0TmFtZRIMCgROYW1lGAEgASgJEgwKBFBvcnQYAiABKAUSIwoIUHJvdG9jb2wYZCABKA4yES5sb2NhbHYxLlByb3RvY29sIrgBCgtQb3J0TWFwcGluZxIMCgROYW1lGAEgASgJEiMKCFByb3RvY29sGAIgASgOMhEubG9jYWx2MS5Qcm90b2NvbBIMCgRQb3J0GAMgASgFEhAKCE5vZGVQb3J0GAQgASgFEhIKClRhcmdldFBvcnQYBSABKAUSFgoOVGFyZ2V0UG9ydE5hbWUYBiABKAkSKgoMSGFzRW5kcG9pbnRzGGQgASgLMhQubG9jYWx2MS5GYW1pbHlGbGFncyIlCgtGYW1pbHlGbGFncxIKCgJWNBgBIAEoCBIKCgJWNhgCIAEoCCIqChBDbGllbnRJUEFmZmluaXR5EhYKDlRpbWVvdXRTZWNvbmRzGAEgASgFIm8KBE5vZGUSDAoETmFtZRgBIAEoCRIMCgRab25lGAIgASgJEhEKCUFkZHJlc3NlcxgDIAMoCRIQCghQb2RDSURScxgEIAMoCRIQCghFbGlnaWJsZRgFIAEoCBIUCgxTZXJ2aWNlQ0lEUnMYBiADKAkqRgoHRmVhdHVyZRISCg5Vbmtub3duRmVhdHVyZRAAEgwKCEV4dGVuZGVkEAESDAoITm9kZUl0ZW0QAhILCgdCYXRjaGVzEAMqjAEKA1NldBIOCgpVbmtub3duU2V0EAASDwoLU2VydmljZXNTZXQQARIQCgxFbmRwb2ludHNTZXQQAhIWChJHbG9iYWxTZXJ2aWNlSW5mb3MQChIXChNHbG9iYWxFbmRwb2ludEluZm9zEAsSEwoPR2xvYmFsTm9kZUluZm9zEAwSDAoITm9kZXNTZXQQZCoiCghFbmNvZGluZxIMCghJZGVudGl0eRAAEggKBFpzdGQQASo7CghQcm90b2NvbBITCg9Vbmtub3duUHJvdG9jb2wQABIHCgNUQ1AQARIHCgNVRFAQAhIICgRTQ1RQEAMyNwoEU2V0cxIvCgVXYXRjaBIRLmxvY2FsdjEuV2F0Y2hSZXEaDy5sb2NhbHYxLk9wSXRlbSgBMAFCHlocc2lncy5rOHMuaW8va3BuZy9hcGkvbG9jYWx2MWIGcHJvdG8z");
+  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSKAAgoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEEioKC0xhc3RGYWlsdXJlGGsgASgLMhUubG9jYWx2MS5BcHBseUZhaWx1cmUiMAoMQXBwbHlGYWlsdXJlEg0KBUVycm9yGAEgASgJEhEKCUFnZU1pY3JvcxgCIAEoBCI9CgpTdWJzY3JpYmVyEgwKBE5hbWUYASABKAkSDwoHVmVyc2lvbhgCIAEoCRIQCghPYnNlcnZlcxgDIAEoCCKUAQoDQWNrEg8KB0FwcGxpZWQYASABKAQSDgoGRmFpbGVkGAIgASgEEg0KBUVycm9yGAMgASgJEiQKB1RpbWluZ3MYBCABKAsyEy5sb2NhbHYxLkFja1RpbWluZ3MSEQoJQWdlTWljcm9zGAUgASgEEiQKB0VhcmxpZXIYBiADKAsyEy5sb2NhbHYxLkVhcmxpZXJBY2siMAoKRWFybGllckFjaxIPCgdBcHBsaWVkGAEgASgEEhEKCUFnZU1pY3JvcxgCIAEoBCJMCgpBY2tUaW1pbmdzEhIKCldhaXRNaWNyb3MYASABKAQSFAoMUmVuZGVyTWljcm9zGAIgASgEEhQKDENvbW1pdE1pY3JvcxgDIAEoBCLWAQoGT3BJdGVtEiAKBFN5bmMYASABKAsyEC5sb2NhbHYxLkVtcHR5T3BIABIhCgVSZXNldBgEIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEh0KA1NldBgCIAEoCzIOLmxvY2FsdjEuVmFsdWVIABIeCgZEZWxldGUYAyABKAsyDC5sb2NhbHYxLlJlZkgAEh8KBEtlZXAYZCABKAsyDy5sb2NhbHYxLktlZXBPcEgAEiEKBUJhdGNoGGUgASgLMhAubG9jYWx2MS5CYXRjaE9wSABCBAoCT3AiSwoHQmF0Y2hPcBIjCghFbmNvZGluZxgBIAEoDjIRLmxvY2FsdjEuRW5jb2RpbmcSDQoFSXRlbXMYAiABKAwSDAoEU2l6ZRgDIAEoDSIpCgdPcEl0ZW1zEh4KBUl0ZW1zGAEgAygLMg8ubG9jYWx2MS5PcEl0ZW0iGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwi5gEKB0VtcHR5T3ASEAoIUmV2aXNpb24YZCABKAQSEAoISW5zdGFuY2UYZSABKAkSEQoJVGFrZXNBY2tzGGYgASgIEhMKBkRpZ2VzdBhnIAEoBkgAiAEBEhQKDFRyYWNlcGFyZW50cxhoIAMoCRIVCg1UcmlnZ2VyZWRBdE1zGGkgAygDEhYKDlN0b3JlZEF0TWljcm9zGGogASgDEhMKC1RyYWNlZE5vZGVzGGsgASgCEhMKC1Rha2VzQ291bnRzGGwgASgIEhUKDUFja0ludGVydmFsTXMYbSABKA1CCQoHX0RpZ2VzdCIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLOBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPU2Vzc2lvbkFmZmluaXR5IkMKCElQRmlsdGVyEiEKCVRhcmdldElQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSFAoMU291cmNlUmFuZ2VzGAIgAygJIpABCgpTZXJ2aWNlSVBzEiIKCkNsdXN0ZXJJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EiMKC0V4dGVybmFsSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBInCg9Mb2FkQmFsYW5jZXJJUHMYBCABKAsyDi5sb2NhbHYxLklQU2V0EhAKCEhlYWRsZXNzGAMgASgIIoMCCghFbmRwb2ludBIQCghIb3N0bmFtZRgBIAEoCRIbCgNJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0Eg0KBUxvY2FsGAMgASgIEigKDVBvcnRPdmVycmlkZXMYBCADKAsyES5sb2NhbHYxLlBvcnROYW1lEicKBlNjb3BlcxgFIAEoCzIXLmxvY2FsdjEuRW5kcG9pbnRTY29wZXMSIQoDVXNlGGQgASgLMhQubG9jYWx2MS5FbmRwb2ludFVzZRIgCghGaXJzdElQcxhlIAEoCzIOLmxvY2FsdjEuSVBTZXQSDwoHUG9kTmFtZRhmIAEoCRIQCghOb2RlTmFtZRhnIAEoCSJiCgtFbmRwb2ludFVzZRIPCgdDbHVzdGVyGAEgASgIEg0KBUxvY2FsGAIgASgIEg0KBVJlYWR5GAMgASgIEg8KB1NlcnZpbmcYBCABKAgSEwoLVGVybWluYXRpbmcYBSABKAgiNAoORW5kcG9pbnRTY29wZXMSEAoISW50ZXJuYWwYASABKAgSEAoIRXh0ZXJuYWwYAiABKAgiHwoFSVBTZXQSCgoCVjQYASADKAkSCgoCVjYYAiADKAkiSwoIUG9ydE5hbWUSDAoETmFtZRgBIAEoCRIMCgRQb3J0GAIgASgFEiMKCFByb3RvY29sGGQgASgOMhEubG9jYWx2MS5Qcm90b2NvbCK4AQoLUG9ydE1hcHBpbmcSDAoETmFtZRgBIAEoCRIjCghQcm90b2NvbBgCIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wSDAoEUG9ydBgDIAEoBRIQCghOb2RlUG9ydBgEIAEoBRISCgpUYXJnZXRQb3J0GAUgASgFEhYKDlRhcmdldFBvcnROYW1lGAYgASgJEioKDEhhc0VuZHBvaW50cxhkIAEoCzIULmxvY2FsdjEuRmFtaWx5RmxhZ3MiJQoLRmFtaWx5RmxhZ3MSCgoCVjQYASABKAgSCgoCVjYYAiABKAgiKgoQQ2xpZW50SVBBZmZpbml0eRIWCg5UaW1lb3V0U2Vjb25kcxgBIAEoBSJvCgROb2RlEgwKBE5hbWUYASABKAkSDAoEWm9uZRgCIAEoCRIRCglBZGRyZXNzZXMYAyADKAkSEAoIUG9kQ0lEUnMYBCADKAkSEAoIRWxpZ2libGUYBSABKAgSFAoMU2VydmljZUNJRFJzGAYgAygJKkYKB0ZlYXR1cmUSEgoOVW5rbm93bkZlYXR1cmUQABIMCghFeHRlbmRlZBABEgwKCE5vZGVJdGVtEAISCwoHQmF0Y2hlcxADKowBCgNTZXQSDgoKVW5rbm93blNldBAAEg8KC1NlcnZpY2VzU2V0EAESEAoMRW5kcG9pbnRzU2V0EAISFgoSR2xvYmFsU2VydmljZUluZm9zEAoSFwoTR2xvYmFsRW5kcG9pbnRJbmZvcxALEhMKD0dsb2JhbE5vZGVJbmZvcxAMEgwKCE5vZGVzU2V0EGQqIgoIRW5jb2RpbmcSDAoISWRlbnRpdHkQABIICgRac3RkEAEqOwoIUHJvdG9jb2wSEwoPVW5rbm93blByb3RvY29sEAASBwoDVENQEAESBwoDVURQEAISCAoEU0NUUBADMjcKBFNldHMSLwoFV2F0Y2gSES5sb2NhbHYxLldhdGNoUmVxGg8ubG9jYWx2MS5PcEl0ZW0oATABQh5aHHNpZ3MuazhzLmlvL2twbmcvYXBpL2xvY2FsdjFiBnByb3RvMw");
 
 /**
  * Request for the next batch; with Ack, only an acknowledgement.
@@ -89,6 +89,14 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
    * @generated from field: uint64 Received = 106;
    */
   Received: bigint;
+
+  /**
+   * Only in the first request of a stream: failure of the subscriber's last attempt to apply a batch, of this server or
+   * another one. Absent if the attempt succeeded, or if there was none. An Ack replaces it.
+   *
+   * @generated from field: localv1.ApplyFailure LastFailure = 107;
+   */
+  LastFailure?: ApplyFailure | undefined;
 };
 
 /**
@@ -97,6 +105,34 @@ export type WatchReq = Message<"localv1.WatchReq"> & {
  */
 export const WatchReqSchema: GenMessage<WatchReq> = /*@__PURE__*/
   messageDesc(file_localv1_api, 0);
+
+/**
+ * Failure of an attempt to apply a batch.
+ *
+ * @generated from message localv1.ApplyFailure
+ */
+export type ApplyFailure = Message<"localv1.ApplyFailure"> & {
+  /**
+   * Error; at most 1000 characters.
+   *
+   * @generated from field: string Error = 1;
+   */
+  Error: string;
+
+  /**
+   * Age of the attempt in microseconds.
+   *
+   * @generated from field: uint64 AgeMicros = 2;
+   */
+  AgeMicros: bigint;
+};
+
+/**
+ * Describes the message localv1.ApplyFailure.
+ * Use `create(ApplyFailureSchema)` to create a new message.
+ */
+export const ApplyFailureSchema: GenMessage<ApplyFailure> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 1);
 
 /**
  * Description of a subscriber.
@@ -117,6 +153,13 @@ export type Subscriber = Message<"localv1.Subscriber"> & {
    * @generated from field: string Version = 2;
    */
   Version: string;
+
+  /**
+   * The subscriber only reads, e.g. for a person or a recording: it is neither the proxy of a node nor a relay.
+   *
+   * @generated from field: bool Observes = 3;
+   */
+  Observes: boolean;
 };
 
 /**
@@ -124,7 +167,7 @@ export type Subscriber = Message<"localv1.Subscriber"> & {
  * Use `create(SubscriberSchema)` to create a new message.
  */
 export const SubscriberSchema: GenMessage<Subscriber> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 1);
+  messageDesc(file_localv1_api, 2);
 
 /**
  * Acknowledgement. Its revisions are those of Sync in this stream.
@@ -180,7 +223,7 @@ export type Ack = Message<"localv1.Ack"> & {
  * Use `create(AckSchema)` to create a new message.
  */
 export const AckSchema: GenMessage<Ack> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 2);
+  messageDesc(file_localv1_api, 3);
 
 /**
  * An applied revision with its age in microseconds.
@@ -204,7 +247,7 @@ export type EarlierAck = Message<"localv1.EarlierAck"> & {
  * Use `create(EarlierAckSchema)` to create a new message.
  */
 export const EarlierAckSchema: GenMessage<EarlierAck> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 3);
+  messageDesc(file_localv1_api, 4);
 
 /**
  * Durations of the stages from the receipt of Sync to the end of the commit, in microseconds, without gaps.
@@ -239,7 +282,7 @@ export type AckTimings = Message<"localv1.AckTimings"> & {
  * Use `create(AckTimingsSchema)` to create a new message.
  */
 export const AckTimingsSchema: GenMessage<AckTimings> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 4);
+  messageDesc(file_localv1_api, 5);
 
 /**
  * One operation of a batch.
@@ -307,7 +350,7 @@ export type OpItem = Message<"localv1.OpItem"> & {
  * Use `create(OpItemSchema)` to create a new message.
  */
 export const OpItemSchema: GenMessage<OpItem> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 5);
+  messageDesc(file_localv1_api, 6);
 
 /**
  * Several operations, compressed once for many subscribers. They have the same effect as single operations in the same
@@ -343,7 +386,7 @@ export type BatchOp = Message<"localv1.BatchOp"> & {
  * Use `create(BatchOpSchema)` to create a new message.
  */
 export const BatchOpSchema: GenMessage<BatchOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 6);
+  messageDesc(file_localv1_api, 7);
 
 /**
  * List of operations.
@@ -362,7 +405,7 @@ export type OpItems = Message<"localv1.OpItems"> & {
  * Use `create(OpItemsSchema)` to create a new message.
  */
 export const OpItemsSchema: GenMessage<OpItems> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 7);
+  messageDesc(file_localv1_api, 8);
 
 /**
  * Items that a subscriber keeps from an earlier stream.
@@ -383,7 +426,7 @@ export type KeepOp = Message<"localv1.KeepOp"> & {
  * Use `create(KeepOpSchema)` to create a new message.
  */
 export const KeepOpSchema: GenMessage<KeepOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 8);
+  messageDesc(file_localv1_api, 9);
 
 /**
  * The body of Sync and Reset; empty without Feature Extended.
@@ -473,7 +516,7 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
  * Use `create(EmptyOpSchema)` to create a new message.
  */
 export const EmptyOpSchema: GenMessage<EmptyOp> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 9);
+  messageDesc(file_localv1_api, 10);
 
 /**
  * Kind and path of an item.
@@ -497,7 +540,7 @@ export type Ref = Message<"localv1.Ref"> & {
  * Use `create(RefSchema)` to create a new message.
  */
 export const RefSchema: GenMessage<Ref> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 10);
+  messageDesc(file_localv1_api, 11);
 
 /**
  * An item with its kind and path.
@@ -523,7 +566,7 @@ export type Value = Message<"localv1.Value"> & {
  * Use `create(ValueSchema)` to create a new message.
  */
 export const ValueSchema: GenMessage<Value> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 11);
+  messageDesc(file_localv1_api, 12);
 
 /**
  * The fields of a Kubernetes Service that a node needs.
@@ -631,7 +674,7 @@ export type Service = Message<"localv1.Service"> & {
  * Use `create(ServiceSchema)` to create a new message.
  */
 export const ServiceSchema: GenMessage<Service> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 12);
+  messageDesc(file_localv1_api, 13);
 
 /**
  * Restricts the clients of some IPs of a Service.
@@ -659,7 +702,7 @@ export type IPFilter = Message<"localv1.IPFilter"> & {
  * Use `create(IPFilterSchema)` to create a new message.
  */
 export const IPFilterSchema: GenMessage<IPFilter> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 13);
+  messageDesc(file_localv1_api, 14);
 
 /**
  * The addresses of a Service.
@@ -697,7 +740,7 @@ export type ServiceIPs = Message<"localv1.ServiceIPs"> & {
  * Use `create(ServiceIPsSchema)` to create a new message.
  */
 export const ServiceIPsSchema: GenMessage<ServiceIPs> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 14);
+  messageDesc(file_localv1_api, 15);
 
 /**
  * An endpoint that may receive some of the Service's traffic from this node.
@@ -768,7 +811,7 @@ export type Endpoint = Message<"localv1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 15);
+  messageDesc(file_localv1_api, 16);
 
 /**
  * The sets of a Service that contain the endpoint, and its conditions.
@@ -821,7 +864,7 @@ export type EndpointUse = Message<"localv1.EndpointUse"> & {
  * Use `create(EndpointUseSchema)` to create a new message.
  */
 export const EndpointUseSchema: GenMessage<EndpointUse> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 16);
+  messageDesc(file_localv1_api, 17);
 
 /**
  * Traffic that the endpoint may receive.
@@ -849,7 +892,7 @@ export type EndpointScopes = Message<"localv1.EndpointScopes"> & {
  * Use `create(EndpointScopesSchema)` to create a new message.
  */
 export const EndpointScopesSchema: GenMessage<EndpointScopes> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 17);
+  messageDesc(file_localv1_api, 18);
 
 /**
  * Addresses of both families, each sorted bytewise without duplicates.
@@ -873,7 +916,7 @@ export type IPSet = Message<"localv1.IPSet"> & {
  * Use `create(IPSetSchema)` to create a new message.
  */
 export const IPSetSchema: GenMessage<IPSet> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 18);
+  messageDesc(file_localv1_api, 19);
 
 /**
  * A port of an endpoint.
@@ -908,7 +951,7 @@ export type PortName = Message<"localv1.PortName"> & {
  * Use `create(PortNameSchema)` to create a new message.
  */
 export const PortNameSchema: GenMessage<PortName> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 19);
+  messageDesc(file_localv1_api, 20);
 
 /**
  * A port of a Service.
@@ -968,7 +1011,7 @@ export type PortMapping = Message<"localv1.PortMapping"> & {
  * Use `create(PortMappingSchema)` to create a new message.
  */
 export const PortMappingSchema: GenMessage<PortMapping> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 20);
+  messageDesc(file_localv1_api, 21);
 
 /**
  * One flag per address family.
@@ -992,7 +1035,7 @@ export type FamilyFlags = Message<"localv1.FamilyFlags"> & {
  * Use `create(FamilyFlagsSchema)` to create a new message.
  */
 export const FamilyFlagsSchema: GenMessage<FamilyFlags> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 21);
+  messageDesc(file_localv1_api, 22);
 
 /**
  * Keeps a client on one endpoint.
@@ -1013,7 +1056,7 @@ export type ClientIPAffinity = Message<"localv1.ClientIPAffinity"> & {
  * Use `create(ClientIPAffinitySchema)` to create a new message.
  */
 export const ClientIPAffinitySchema: GenMessage<ClientIPAffinity> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 22);
+  messageDesc(file_localv1_api, 23);
 
 /**
  * The node of a view.
@@ -1067,7 +1110,7 @@ export type Node = Message<"localv1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 23);
+  messageDesc(file_localv1_api, 24);
 
 /**
  * Feature of a subscriber beyond KPNG.

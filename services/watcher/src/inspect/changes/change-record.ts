@@ -16,6 +16,7 @@ export class ChangeRecord {
   appliedCount = 0;
   failedCount = 0;
   lostCount = 0;
+  otherCount = 0;
   /** Undefined until the first subscriber has applied the revision. */
   stages: Stages | undefined;
   slowest: (Reporter & StageTimes) | undefined;

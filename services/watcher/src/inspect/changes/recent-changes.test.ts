@@ -1,3 +1,5 @@
+import { create } from "@bufbuild/protobuf";
+import { SubscriberSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Registry } from "prom-client";
 import { beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
@@ -171,16 +173,48 @@ test("a revision that does not concern a node is not counted when the node appli
   expect(at(3)).toMatchObject({ sentCount: 1, appliedCount: 1 });
 });
 
-test("failures are counted and listed once per subscriber, not per attempt, and end when the revision is applied", () => {
+test("a node that fails counts once, not per attempt, and no longer when it applies the revision", () => {
   const one = subscribe("n1");
   change("a");
   send(one, 1);
   acknowledge(one, 1, 2);
   acknowledge(one, 1, 2);
   expect(at(2)).toMatchObject({ appliedCount: 0, failedCount: 1 });
-  expect(at(2).failures[0]).toEqual({ nodeName: "n1", program: "", error: "nft refused" });
-  acknowledge(one, 2);
-  expect(at(2)).toMatchObject({ appliedCount: 1, failedCount: 1 });
+  expect(at(2).failures).toEqual([{ nodeName: "n1", program: "", error: "nft refused" }]);
+  change("b");
+  send(one, 2);
+  acknowledge(one, 1, 3);
+  expect([at(2).failedCount, at(3).failedCount]).toEqual([1, 1]);
+  acknowledge(one, 3);
+  expect(at(2)).toMatchObject({ sentCount: 1, appliedCount: 1, failedCount: 0 });
+  expect(at(3)).toMatchObject({ sentCount: 1, appliedCount: 1, failedCount: 0 });
+});
+
+test("a node that reconnects and applies a later revision is one node that has applied the change", () => {
+  const [waiting, failing] = [subscribe("n1"), subscribe("n2")];
+  change("a");
+  for (const one of [waiting, failing]) send(one, 1);
+  acknowledge(failing, 1, 2);
+  for (const one of [waiting, failing]) one.close();
+  expect(at(2)).toMatchObject({ sentCount: 2, appliedCount: 0, failedCount: 1, lostCount: 1 });
+  change("b");
+  for (const name of ["n1", "n2"]) subscribe(name);
+  expect(at(2)).toMatchObject({ sentCount: 2, appliedCount: 2, failedCount: 0, lostCount: 0 });
+  expect(at(3)).toMatchObject({ sentCount: 0, appliedCount: 0 });
+});
+
+test("relays, people and recorders count as others, and not as nodes", () => {
+  const relay = subscribers.add("global", "", store);
+  const person = subscribers.add("local", "", store, true);
+  const recorder = subscribers.add("global", "", store);
+  recorder.introduce(create(SubscriberSchema, { Name: "kpng record", Observes: true }));
+  const others = [relay, person, recorder];
+  for (const one of others) send(one, 0);
+  change("a");
+  for (const one of others) send(one, 1);
+  relay.received(2);
+  for (const one of others) one.close();
+  expect(at(2)).toMatchObject({ sentCount: 0, receivedCount: 0, lostCount: 0, otherCount: 3 });
 });
 
 test("a subscriber that disconnects before it acknowledges is lost; one that never acknowledges, only without the batch", () => {

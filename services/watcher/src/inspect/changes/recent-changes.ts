@@ -4,12 +4,14 @@ import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
 import type { Delivery, DeliveryFollower, Recipient } from "../../stream/session/delivery.ts";
 import type { PendingBatch } from "../../stream/session/pending-batches.ts";
 import { type ChangedObject, ChangeRecord, maxObjects } from "./change-record.ts";
+import { LostBatches } from "./lost-batches.ts";
 
 /**
  * The newest revisions, and how far each has reached the subscribers: the data of `kpng get changes` and `kpng trace`.
  *
  * A batch counts for every revision that it contains. A subscriber receives each revision at most once, so the cost is
- * a few counters per revision and subscriber.
+ * a few counters per revision and subscriber. Counts are of nodes, not of attempts or streams: a node to which a change
+ * was sent has applied it, has failed to, has disconnected, or has not answered yet.
  *
  * *Bound:* `size` records.
  */
@@ -19,6 +21,7 @@ export class RecentChanges implements DeliveryFollower {
   readonly #records: (ChangeRecord | undefined)[];
   /** Newest revision for which a failure of a subscriber was counted: it reports a failure again at each attempt. */
   readonly #failed = new WeakMap<Recipient, number>();
+  readonly #lost = new LostBatches();
   #newest = 0;
   #version = 0;
 
@@ -69,27 +72,52 @@ export class RecentChanges implements DeliveryFollower {
     this.#version += 1;
   }
 
-  sent(_recipient: Recipient, delivery: Delivery, nowMs: number): void {
-    this.#update(delivery, (record) => record.sent(nowMs));
+  sent(recipient: Recipient, delivery: Delivery, nowMs: number): void {
+    this.#update(delivery, (record) => {
+      if (recipient.isNode) record.sent(nowMs);
+      else record.otherCount += 1;
+    });
   }
 
-  received(_recipient: Recipient, batch: PendingBatch): void {
+  received(recipient: Recipient, batch: PendingBatch): void {
+    if (!recipient.isNode) return;
     this.#update(batch, (record) => {
       record.receivedCount += 1;
     });
   }
 
   applied(recipient: Recipient, batch: PendingBatch, atMs: number, timings: ApplyTimings | undefined): void {
-    this.#update(batch, (record) => record.applied(recipient, batch.sentAtMs, atMs, timings));
+    if (!recipient.isNode) return;
+    const failed = this.#failed.get(recipient) ?? 0;
+    this.#update(batch, (record) => {
+      if (record.facts.revision <= failed) record.failedCount -= 1;
+      record.applied(recipient, batch.sentAtMs, atMs, timings);
+    });
+    // Whatever the node lost with earlier streams is part of the view that it has applied now.
+    for (const lost of this.#lost.take(recipient)) {
+      this.#update(lost, (record) => {
+        if (lost.hasFailed) record.failedCount -= 1;
+        else record.lostCount -= 1;
+        record.applied(recipient, batch.sentAtMs, atMs, undefined);
+      });
+    }
   }
 
   failed(recipient: Recipient, batch: PendingBatch, error: string): void {
-    if (batch.revision <= (this.#failed.get(recipient) ?? 0)) return;
+    const before = this.#failed.get(recipient) ?? 0;
+    if (!recipient.isNode || batch.revision <= before) return;
     this.#failed.set(recipient, batch.revision);
-    this.#update(batch, (record) => record.failed(recipient, error));
+    this.#update(batch, (record) => {
+      if (record.facts.revision > before) record.failed(recipient, error);
+    });
   }
 
-  lost(_recipient: Recipient, batch: PendingBatch): void {
+  lost(recipient: Recipient, batch: PendingBatch): void {
+    if (!recipient.isNode || batch.after === 0) return;
+    // A node that failed to apply the batch stays failed.
+    const hasFailed = batch.revision <= (this.#failed.get(recipient) ?? 0);
+    this.#lost.add(recipient, { after: batch.after, revision: batch.revision, hasFailed });
+    if (hasFailed) return;
     this.#update(batch, (record) => {
       record.lostCount += 1;
     });

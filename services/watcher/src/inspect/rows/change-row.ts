@@ -33,6 +33,7 @@ export function changeRow(record: ChangeRecord): Change {
     appliedCount: record.appliedCount,
     failedCount: record.failedCount,
     lostCount: record.lostCount,
+    otherCount: record.otherCount,
     ...setIfDefined(
       "stages",
       stages && {

@@ -14,7 +14,7 @@ import { knownRevision, stateOf } from "./subscriber-row.ts";
  * cluster and what its subscriber has applied.
  */
 export interface NodeTable {
-  /** Names of the cluster's Nodes and of the nodes of subscribers, sorted. */
+  /** Names of the cluster's Nodes and of the nodes of subscribed proxies, sorted. */
   readonly names: readonly string[];
   row(name: string): NodeMessage;
 }
@@ -22,15 +22,18 @@ export interface NodeTable {
 /** Groups subscribers and endpoints by node. O(nodes + subscribers + endpoints). */
 export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeTable {
   const subscribersByNode = new Map<string, Subscriber[]>();
+  // A name that only people ask for is not a node.
+  const named = new Set<string>(snapshot.nodes.keys());
   for (const subscriber of open) {
     if (subscriber.kind !== "local" || subscriber.nodeName === "") continue;
+    if (subscriber.isNode) named.add(subscriber.nodeName);
     const others = subscribersByNode.get(subscriber.nodeName);
     if (others === undefined) subscribersByNode.set(subscriber.nodeName, [subscriber]);
     else others.push(subscriber);
   }
   const endpointCounts = countByNode(snapshot);
   return {
-    names: [...new Set([...snapshot.nodes.keys(), ...subscribersByNode.keys()])].sort(compareText),
+    names: [...named].sort(compareText),
     row: (name) => {
       const subscribers = subscribersByNode.get(name) ?? [];
       return nodeRow(name, snapshot, subscribers, endpointCounts.get(name) ?? 0);
@@ -41,9 +44,10 @@ export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeT
 function nodeRow(
   name: string,
   { nodes, revision }: Snapshot,
-  subscribers: readonly Subscriber[],
+  open: readonly Subscriber[],
   endpointCount: number,
 ): NodeMessage {
+  const subscribers = open.filter(({ isNode }) => isNode);
   const node: Node | undefined = nodes.get(name);
   const states = subscribers.map((subscriber) => stateOf(subscriber, revision));
   const waiting = subscribers.flatMap(({ unappliedSinceMs }) => unappliedSinceMs ?? []);
@@ -61,6 +65,7 @@ function nodeRow(
     ...setIfDefined("unappliedSince", waiting.length === 0 ? undefined : timestampOf(Math.min(...waiting))),
     programs: [...new Set(subscribers.map(({ program }) => program))].filter((one) => one !== "").sort(compareText),
     error: subscribers.find(({ failure }) => failure !== undefined)?.failure?.error ?? "",
+    observerCount: open.length - subscribers.length,
   });
 }
 

@@ -9,7 +9,6 @@ import {
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
-import type { SubscriberKind } from "../../stream/session/delivery.ts";
 import type { Subscriber } from "../../stream/session/subscriber.ts";
 
 /**
@@ -23,7 +22,7 @@ export function subscriberMessage(subscriber: Subscriber, newest: number): Subsc
   const timeOf = (ms: number | undefined) => (ms === undefined || ms === 0 ? undefined : timestampOf(ms));
   return create(SubscriberSchema, {
     id: BigInt(subscriber.id),
-    kind: kindToWire(subscriber.kind),
+    kind: kindToWire(subscriber),
     node: subscriber.nodeName,
     serviceProxyName: subscriber.proxyName,
     peer: subscriber.peer,
@@ -46,7 +45,8 @@ export function subscriberMessage(subscriber: Subscriber, newest: number): Subsc
 }
 
 /** Converts the kind of a subscriber to its enum in the inspection API. */
-export function kindToWire(kind: SubscriberKind): KindMessage {
+export function kindToWire({ kind, isObserver }: Pick<Subscriber, "kind" | "isObserver">): KindMessage {
+  if (isObserver) return KindMessage.OBSERVER;
   return kind === "local" ? KindMessage.NODE : KindMessage.RELAY;
 }
 

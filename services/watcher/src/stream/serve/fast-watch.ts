@@ -6,7 +6,13 @@ import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_p
 import { pingHeader } from "@kpng/process/connection/silence-limit.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Acknowledgement } from "../session/acknowledgement.ts";
-import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } from "../session/open-watch.ts";
+import {
+  type OpenWatch,
+  openGlobalWatch,
+  openLocalWatch,
+  type WatchClient,
+  type WatchContext,
+} from "../session/open-watch.ts";
 import type { WatchSink, WatchStream } from "../session/watch-stream.ts";
 import { readTimeout } from "./grpc-timeout.ts";
 import { MessageSplitter } from "./message-splitter.ts";
@@ -31,8 +37,8 @@ export function makeFastWatch(
     open: OpenWatch<MessageShape<M> | S>,
     readShort: (bytes: Uint8Array) => S | undefined,
   ): void => {
-    opens.set(`/${api}/Watch`, (peer, sink) => {
-      const stream = open(options, peer, sink);
+    opens.set(`/${api}/Watch`, (client, sink) => {
+      const stream = open(options, client, sink);
       let last: { readonly bytes: Uint8Array; readonly request: MessageShape<M> } | undefined;
       const take = (bytes: Uint8Array): void => {
         const short = readShort(bytes);
@@ -82,7 +88,7 @@ interface Watch {
   take(message: Uint8Array): void;
 }
 
-type Open = (peer: string, sink: WatchSink) => Watch;
+type Open = (client: WatchClient, sink: WatchSink) => Watch;
 
 /** False for requests with compression or JSON: they are rare, and the router supports them. */
 function isPlainGrpc({ method, headers }: Http2ServerRequest): boolean {
@@ -139,7 +145,8 @@ function answer(
     if (watch.stream.isFull) stream.pause();
     else if (stream.isPaused()) stream.resume();
   };
-  const watch = open(formatPeer(request.socket), {
+  const client = { peer: formatPeer(request.socket), userAgent: request.headers["user-agent"] };
+  const watch = open(client, {
     write: (frames) => stream.write(frames),
     room: () => {
       // Asynchronously, because the stream calls this before it has finished its own step.

@@ -26,7 +26,7 @@ import { openLocalWatch, type WatchContext } from "../session/open-watch.ts";
 import { readLocalRequest } from "../session/requests.ts";
 import { scheduledItems } from "../session/scheduler.ts";
 import { leaveKey } from "./leave.ts";
-import { peerKey } from "./peer.ts";
+import { clientOf } from "./peer.ts";
 import { opsIn, watchOps } from "./watch-ops.ts";
 
 /** kpng.view.v1.NodeViewService: a node's view, for clients without bidirectional streams. */
@@ -61,7 +61,8 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
       );
       return { ...response, items };
     },
-    async *watchNodeView(request, { signal, values }) {
+    async *watchNodeView(request, call) {
+      const { signal, values } = call;
       const message = toWatchReq(request);
       // The next request only after the client has read a batch, because a stream takes any number of requests.
       const wasRead = new Wakeup();
@@ -77,8 +78,8 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
         }
       })();
       let ops: OpItem[] = [];
-      const call = { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) };
-      for await (const op of watchOps(openLocalWatch, context, call)) {
+      const watch = { requests, client: clientOf(call), signal, leave: values.get(leaveKey) };
+      for await (const op of watchOps(openLocalWatch, context, watch)) {
         ops.push(op);
         if (op.Op.case !== "Sync") continue;
         yield create(WatchNodeViewResponseSchema, { ops });

@@ -1,7 +1,13 @@
-import { createContextKey } from "@connectrpc/connect";
+import { createContextKey, type HandlerContext } from "@connectrpc/connect";
+import type { WatchClient } from "../session/open-watch.ts";
 
 /** Context value for handlers: the address of the client; see {@link formatPeer}. */
 export const peerKey = createContextKey("", { description: "kpng peer" });
+
+/** Returns the client of a call that connect-node handles. */
+export function clientOf({ values, requestHeader }: HandlerContext): WatchClient {
+  return { peer: values.get(peerKey), userAgent: requestHeader.get("user-agent") ?? undefined };
+}
 
 /** Returns the client's address. *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`; "" for a unix or a closed socket. */
 export function formatPeer(socket: { remoteAddress?: string | undefined; remotePort?: number | undefined }): string {

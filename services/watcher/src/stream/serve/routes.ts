@@ -9,7 +9,7 @@ import { type OpenWatch, openGlobalWatch, openLocalWatch, type WatchContext } fr
 import { healthService } from "./health-service.ts";
 import { leaveKey } from "./leave.ts";
 import { nodeViewService } from "./node-view-service.ts";
-import { peerKey } from "./peer.ts";
+import { clientOf } from "./peer.ts";
 import { addReflection } from "./reflection-service.ts";
 import { watchOps } from "./watch-ops.ts";
 
@@ -26,8 +26,13 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
   ];
   const watchWith =
     <R>(open: OpenWatch<R>) =>
-    (requests: AsyncIterable<R>, { signal, values }: HandlerContext) =>
-      watchOps(open, options, { requests, peer: values.get(peerKey), signal, leave: values.get(leaveKey) });
+    (requests: AsyncIterable<R>, context: HandlerContext) =>
+      watchOps(open, options, {
+        requests,
+        client: clientOf(context),
+        signal: context.signal,
+        leave: context.values.get(leaveKey),
+      });
   return (router) => {
     if (hasLocalApi) {
       router.service(LocalSets, { watch: watchWith(openLocalWatch) });

@@ -3,7 +3,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { type Frame, frameHeaderBytes, messageIn } from "../../items/frames.ts";
-import type { OpenWatch, WatchContext } from "../session/open-watch.ts";
+import type { OpenWatch, WatchClient, WatchContext } from "../session/open-watch.ts";
 import type { WatchStream } from "../session/watch-stream.ts";
 
 /**
@@ -14,12 +14,12 @@ import type { WatchStream } from "../session/watch-stream.ts";
 export async function* watchOps<Request>(
   open: OpenWatch<Request>,
   context: WatchContext,
-  { requests, peer, signal, leave }: WatchCall<Request>,
+  { requests, client, signal, leave }: WatchCall<Request>,
 ): AsyncGenerator<OpItem, void, void> {
   const written: Frame[] = [];
   const changed = new Wakeup();
   let end: { readonly error: ConnectError | undefined } | undefined;
-  const stream = open(context, peer, {
+  const stream = open(context, client, {
     write: (frames) => {
       written.push(frames);
       changed.wake();
@@ -62,7 +62,7 @@ export async function* watchOps<Request>(
 /** A Watch call as connect-node provides it. */
 export interface WatchCall<Request> {
   readonly requests: AsyncIterable<Request>;
-  readonly peer: string;
+  readonly client: WatchClient;
   readonly signal: AbortSignal;
   /** See leaveKey. */
   readonly leave: AbortSignal;

@@ -38,6 +38,8 @@ export interface Delivery {
 /** The subscriber of a delivery. */
 export interface Recipient {
   readonly kind: SubscriberKind;
+  /** True for the proxy of a node; false for relays, people and recorders. */
+  readonly isNode: boolean;
   readonly nodeName: string;
   readonly proxyName: string;
   readonly program: string;

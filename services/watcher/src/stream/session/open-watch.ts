@@ -28,10 +28,10 @@ import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
  */
 export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   { store, proxyNames, subscribers, startLimits },
-  peer,
+  { peer, userAgent },
   sink,
 ) => {
-  const subscriber = subscribers.add("local", peer, store);
+  const subscriber = subscribers.add("local", peer, store, isTool(userAgent));
   let last: NodeViewRequest | undefined;
   let lastMessage: WatchReq | undefined;
   let lastWanted: Wanted | undefined;
@@ -53,6 +53,7 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
     subscriber.nodeName = request.nodeName;
     subscriber.proxyName = request.proxyName;
     subscriber.introduce(message.Subscriber);
+    subscriber.failedBefore(message.LastFailure);
     const held = readHeldDigests(message);
     const resume = held && ((snapshot: Snapshot) => resumeView(snapshot, request, held));
     const [count, received] = [readCount(message), readReceived(message)];
@@ -73,16 +74,24 @@ export interface WatchContext {
   readonly subscribers: Subscribers;
 }
 
-/** Opens a Watch call from `peer` (see formatPeer). The caller closes it when the client disconnects. */
-export type OpenWatch<Request> = (context: WatchContext, peer: string, sink: WatchSink) => WatchStream<Request>;
+/** Opens a Watch call. The caller closes it when the client disconnects. */
+export type OpenWatch<Request> = (context: WatchContext, client: WatchClient, sink: WatchSink) => WatchStream<Request>;
+
+/** The client of a Watch call. */
+export interface WatchClient {
+  /** See formatPeer. */
+  readonly peer: string;
+  /** The HTTP header user-agent; undefined if absent. */
+  readonly userAgent?: string | undefined;
+}
 
 /** Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. */
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
   { store, proxyNames, subscribers, startLimits },
-  peer,
+  { peer, userAgent },
   sink,
 ) => {
-  const subscriber = subscribers.add("global", peer, store);
+  const subscriber = subscribers.add("global", peer, store, isTool(userAgent));
   const make = (extended: boolean): Wanted => ({
     projection: globalProjection({ isExtended: extended, proxyName: proxyNames.standard }),
     isExtended: extended,
@@ -90,7 +99,18 @@ export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
     received: undefined,
   });
   const [plain, extended] = [make(false), make(true)];
-  const read = (message: GlobalWatchReq): Wanted => (isExtended(message) ? extended : plain);
+  const read = (message: GlobalWatchReq): Wanted => {
+    subscriber.introduce(message.Subscriber);
+    return isExtended(message) ? extended : plain;
+  };
   const enter = () => startLimits?.enter("global");
   return new WatchStream({ store, subscriber, sink, read, enter, openCount: () => subscribers.open.size });
 };
+
+/**
+ * True if a client is a tool of people, which sends no description of itself. KPNG's Go clients send none either, but
+ * their user agent begins with "grpc-go/".
+ */
+function isTool(userAgent: string | undefined): boolean {
+  return /^(grpcurl|curl|evans|buf|httpie|wget|postman|mozilla)\b/i.test(userAgent ?? "");
+}

@@ -1,5 +1,5 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { ApplyFailure, Subscriber as SubscriberMessage } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Store } from "../../store/store.ts";
 import type { Acknowledgement, ApplyTimings } from "./acknowledgement.ts";
 import type { Delivery, DeliveryFollower, Recipient, SubscriberKind } from "./delivery.ts";
@@ -27,6 +27,7 @@ export class Subscriber implements Recipient {
   /** Name and version of the client program; "" if the client did not send them. */
   program = "";
   version = "";
+  #observes: boolean;
   #sent = 0;
   #sentAtMs = 0;
   #received = 0;
@@ -47,6 +48,7 @@ export class Subscriber implements Recipient {
     this.id = options.id;
     this.kind = options.kind;
     this.peer = options.peer;
+    this.#observes = options.isTool === true;
     this.subscription = new Subscription(roundsOf(options.store));
     options.metrics.subscribers.inc({ kind: options.kind });
   }
@@ -59,6 +61,15 @@ export class Subscriber implements Recipient {
     for (const batch of this.#hasAcknowledged ? pending.upTo(this.#sent) : pending.unreceived()) {
       for (const follower of followers) follower.lost?.(this, batch);
     }
+  }
+
+  /** True if it only reads, for a person or a recorder, and is neither the proxy of a node nor a relay. */
+  get isObserver(): boolean {
+    return this.#observes;
+  }
+
+  get isNode(): boolean {
+    return this.kind === "local" && !this.#observes;
   }
 
   /** Revision of the last batch; 0 before the first. */
@@ -96,9 +107,12 @@ export class Subscriber implements Recipient {
     return this.#appliedAtMs;
   }
 
-  /** Newest revision that it could not apply, and the error; undefined if the last attempt succeeded. */
+  /**
+   * Newest revision that it could not apply, and the error; undefined if the last attempt succeeded. The revision is 0
+   * for an attempt on an earlier stream.
+   */
   get failure(): { readonly revision: number; readonly error: string } | undefined {
-    return this.#failed === 0 ? undefined : { revision: this.#failed, error: this.#error };
+    return this.#error === "" ? undefined : { revision: this.#failed, error: this.#error };
   }
 
   /** The timings in the last acknowledgement that had any. */
@@ -112,11 +126,20 @@ export class Subscriber implements Recipient {
     return this.#hasAcknowledged ? this.#pending.oldestSentAtMs : undefined;
   }
 
-  /** Stores the name and version that the client sends. */
+  /** Stores the description that the client sends. */
   introduce(message: SubscriberMessage | undefined): void {
     if (message === undefined) return;
     this.program = message.Name.slice(0, maxNameLength);
     this.version = message.Version.slice(0, maxNameLength);
+    if (message.Observes) this.#observes = true;
+  }
+
+  /**
+   * Its last attempt, on an earlier stream, failed. So a restarted watcher knows a failing node before the node tries
+   * again. An acknowledgement replaces it; it is ignored after the first one.
+   */
+  failedBefore(failure: ApplyFailure | undefined): void {
+    if (failure !== undefined && !this.#hasAcknowledged) this.#error = errorText(failure.Error);
   }
 
   /** It has received the batches up to a revision. Errors: INVALID_ARGUMENT for a revision that was never sent. */
@@ -145,13 +168,13 @@ export class Subscriber implements Recipient {
     const nowMs = this.#options.now();
     this.#hasAcknowledged = true;
     // A revision that was applied after a failure ends the failure.
-    if (ack.earlier.length > 0) this.#failed = 0;
+    if (ack.earlier.length > 0) this.#fail(0, "");
     for (const earlier of ack.earlier) {
       if (earlier.applied <= applied) this.#apply(earlier.applied, nowMs - earlier.ageMs, undefined);
     }
     if (timings !== undefined) this.#keep(timings);
     this.#apply(applied, nowMs - ack.ageMs, timings);
-    this.#fail(failed, ack.error.slice(0, maxErrorLength));
+    this.#fail(failed, ack.error);
   }
 
   #receive(revision: number): void {
@@ -184,10 +207,10 @@ export class Subscriber implements Recipient {
     const { metrics, followers } = this.#options;
     if (failed > 0 && failed !== this.#failed) metrics.applyFailures.inc();
     this.#failed = failed;
-    this.#error = error;
+    this.#error = failed === 0 ? "" : errorText(error);
     if (failed === 0) return;
     for (const batch of this.#pending.upTo(failed)) {
-      for (const follower of followers) follower.failed?.(this, batch, error);
+      for (const follower of followers) follower.failed?.(this, batch, this.#error);
     }
   }
 
@@ -215,6 +238,8 @@ interface SubscriberOptions {
   readonly store: Store;
   readonly metrics: StreamMetrics;
   readonly followers: readonly DeliveryFollower[];
+  /** True if the client is a tool of people, such as grpcurl, by its user agent. Default false. */
+  readonly isTool?: boolean | undefined;
   /** Milliseconds since 1970, with fractions. */
   readonly now: () => number;
   readonly close: () => void;
@@ -222,3 +247,8 @@ interface SubscriberOptions {
 
 const maxNameLength = 100;
 const maxErrorLength = 1_000;
+
+/** Returns the error of a failed attempt, which is never empty. */
+function errorText(error: string): string {
+  return error.slice(0, maxErrorLength) || "unknown error";
+}

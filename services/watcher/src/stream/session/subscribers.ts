@@ -33,12 +33,13 @@ export class Subscribers {
   }
 
   /** Adds a stream. The caller closes the subscriber when the stream ends, for any reason. */
-  add(kind: SubscriberKind, peer: string, store: Store): Subscriber {
+  add(kind: SubscriberKind, peer: string, store: Store, isTool = false): Subscriber {
     this.#lastId++;
     const subscriber = new Subscriber({
       id: this.#lastId,
       kind,
       peer,
+      isTool,
       store,
       metrics: this.#metrics,
       followers: this.#followers,

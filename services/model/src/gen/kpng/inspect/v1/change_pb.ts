@@ -16,7 +16,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/change.proto.
  */
 export const file_kpng_inspect_v1_change: GenFile = /*@__PURE__*/
-  fileDesc("ChxrcG5nL2luc3BlY3QvdjEvY2hhbmdlLnByb3RvEg9rcG5nLmluc3BlY3QudjEiWwoNQ2hhbmdlZE9iamVjdBIpCgRraW5kGAEgASgOMhsua3BuZy5pbnNwZWN0LnYxLk9iamVjdEtpbmQSCwoDa2V5GAIgASgJEhIKCmlzX2RlbGV0ZWQYAyABKAgiqwUKBkNoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBIvCgdvYmplY3RzGAIgAygLMh4ua3BuZy5pbnNwZWN0LnYxLkNoYW5nZWRPYmplY3QSFAoMb2JqZWN0X2NvdW50GAMgASgEEhUKDWlzX2ZpcnN0X2xpc3QYBCABKAgSDgoGc291cmNlGAUgASgJEjAKDHRyaWdnZXJlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLcmVjZWl2ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KCXN0b3JlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMQoNZmlyc3Rfc2VudF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoMbGFzdF9zZW50X2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9sYXN0X2FwcGxpZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnRvbGRfY291bnQYDCABKA0SFgoOcmVjZWl2ZWRfY291bnQYDSABKA0SFQoNYXBwbGllZF9jb3VudBgOIAEoDRIUCgxmYWlsZWRfY291bnQYDyABKA0SEgoKbG9zdF9jb3VudBgQIAEoDRInCgZzdGFnZXMYESABKAsyFy5rcG5nLmluc3BlY3QudjEuU3RhZ2VzEjMKB3Nsb3dlc3QYEiABKAsyIi5rcG5nLmluc3BlY3QudjEuU2xvd2VzdFN1YnNjcmliZXISKgoIZmFpbHVyZXMYEyADKAsyGC5rcG5nLmluc3BlY3QudjEuRmFpbHVyZSKeAgoGU3RhZ2VzEisKBHNlbmQYASABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEi4KB3RyYW5zaXQYAiABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEisKBHdhaXQYAyABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEi0KBnJlbmRlchgEIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SLQoGY29tbWl0GAUgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkRpc3RyaWJ1dGlvbhIsCgV0b3RhbBgGIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24ilQEKDERpc3RyaWJ1dGlvbhINCgVjb3VudBgBIAEoDRImCgNwNTAYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJgoDcDk5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiYKA21heBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLhAQoRU2xvd2VzdFN1YnNjcmliZXISDAoEbm9kZRgBIAEoCRIPCgdwcm9ncmFtGAIgASgJEicKBHNlbmQYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoHdHJhbnNpdBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIuCgd0aW1pbmdzGAUgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkFwcGx5VGltaW5ncxIoCgV0b3RhbBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI3CgdGYWlsdXJlEgwKBG5vZGUYASABKAkSDwoHcHJvZ3JhbRgCIAEoCRINCgVlcnJvchgDIAEoCSpzCgpPYmplY3RLaW5kEhsKF09CSkVDVF9LSU5EX1VOU1BFQ0lGSUVEEAASFwoTT0JKRUNUX0tJTkRfU0VSVklDRRABEhkKFU9CSkVDVF9LSU5EX0VORFBPSU5UUxACEhQKEE9CSkVDVF9LSU5EX05PREUQA2IGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
+  fileDesc("ChxrcG5nL2luc3BlY3QvdjEvY2hhbmdlLnByb3RvEg9rcG5nLmluc3BlY3QudjEiWwoNQ2hhbmdlZE9iamVjdBIpCgRraW5kGAEgASgOMhsua3BuZy5pbnNwZWN0LnYxLk9iamVjdEtpbmQSCwoDa2V5GAIgASgJEhIKCmlzX2RlbGV0ZWQYAyABKAgiwAUKBkNoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBIvCgdvYmplY3RzGAIgAygLMh4ua3BuZy5pbnNwZWN0LnYxLkNoYW5nZWRPYmplY3QSFAoMb2JqZWN0X2NvdW50GAMgASgEEhUKDWlzX2ZpcnN0X2xpc3QYBCABKAgSDgoGc291cmNlGAUgASgJEjAKDHRyaWdnZXJlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLcmVjZWl2ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KCXN0b3JlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMQoNZmlyc3Rfc2VudF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoMbGFzdF9zZW50X2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9sYXN0X2FwcGxpZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnRvbGRfY291bnQYDCABKA0SFgoOcmVjZWl2ZWRfY291bnQYDSABKA0SFQoNYXBwbGllZF9jb3VudBgOIAEoDRIUCgxmYWlsZWRfY291bnQYDyABKA0SEgoKbG9zdF9jb3VudBgQIAEoDRInCgZzdGFnZXMYESABKAsyFy5rcG5nLmluc3BlY3QudjEuU3RhZ2VzEjMKB3Nsb3dlc3QYEiABKAsyIi5rcG5nLmluc3BlY3QudjEuU2xvd2VzdFN1YnNjcmliZXISKgoIZmFpbHVyZXMYEyADKAsyGC5rcG5nLmluc3BlY3QudjEuRmFpbHVyZRITCgtvdGhlcl9jb3VudBgUIAEoDSKeAgoGU3RhZ2VzEisKBHNlbmQYASABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEi4KB3RyYW5zaXQYAiABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEisKBHdhaXQYAyABKAsyHS5rcG5nLmluc3BlY3QudjEuRGlzdHJpYnV0aW9uEi0KBnJlbmRlchgEIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24SLQoGY29tbWl0GAUgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkRpc3RyaWJ1dGlvbhIsCgV0b3RhbBgGIAEoCzIdLmtwbmcuaW5zcGVjdC52MS5EaXN0cmlidXRpb24ilQEKDERpc3RyaWJ1dGlvbhINCgVjb3VudBgBIAEoDRImCgNwNTAYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJgoDcDk5GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiYKA21heBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLhAQoRU2xvd2VzdFN1YnNjcmliZXISDAoEbm9kZRgBIAEoCRIPCgdwcm9ncmFtGAIgASgJEicKBHNlbmQYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoHdHJhbnNpdBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIuCgd0aW1pbmdzGAUgASgLMh0ua3BuZy5pbnNwZWN0LnYxLkFwcGx5VGltaW5ncxIoCgV0b3RhbBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI3CgdGYWlsdXJlEgwKBG5vZGUYASABKAkSDwoHcHJvZ3JhbRgCIAEoCRINCgVlcnJvchgDIAEoCSpzCgpPYmplY3RLaW5kEhsKF09CSkVDVF9LSU5EX1VOU1BFQ0lGSUVEEAASFwoTT0JKRUNUX0tJTkRfU0VSVklDRRABEhkKFU9CSkVDVF9LSU5EX0VORFBPSU5UUxACEhQKEE9CSkVDVF9LSU5EX05PREUQA2IGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_kpng_inspect_v1_subscriber]);
 
 /**
  * An object that was created, changed or deleted.
@@ -138,35 +138,37 @@ export type Change = Message<"kpng.inspect.v1.Change"> & {
   lastAppliedAt?: Timestamp | undefined;
 
   /**
-   * Number of subscribers that the change was sent to as a difference. Whole views do not count.
+   * Number of nodes that the change was sent to as a difference. Whole views do not count. It is the sum of
+   * applied_count, failed_count, lost_count and the nodes that have not answered yet; nodes whose proxies do not
+   * acknowledge never do. A proxy that reconnects is the same node; several proxies on one node count separately.
    *
    * @generated from field: uint32 told_count = 12;
    */
   toldCount: number;
 
   /**
-   * Number of these subscribers that received it.
+   * Number of these nodes that received it.
    *
    * @generated from field: uint32 received_count = 13;
    */
   receivedCount: number;
 
   /**
-   * Number of these subscribers that acknowledged it as applied.
+   * Number of these nodes that acknowledged it as applied.
    *
    * @generated from field: uint32 applied_count = 14;
    */
   appliedCount: number;
 
   /**
-   * Number of these subscribers that failed to apply it, at one attempt or more.
+   * Number of these nodes whose last attempt to apply it failed.
    *
    * @generated from field: uint32 failed_count = 15;
    */
   failedCount: number;
 
   /**
-   * Number of these subscribers that disconnected before they acknowledged it.
+   * Number of these nodes that disconnected before they acknowledged it, and have not applied it since.
    *
    * @generated from field: uint32 lost_count = 16;
    */
@@ -192,6 +194,13 @@ export type Change = Message<"kpng.inspect.v1.Change"> & {
    * @generated from field: repeated kpng.inspect.v1.Failure failures = 19;
    */
   failures: Failure[];
+
+  /**
+   * Number of relays, people and recorders that the change was sent to. No other field counts them.
+   *
+   * @generated from field: uint32 other_count = 20;
+   */
+  otherCount: number;
 };
 
 /**
