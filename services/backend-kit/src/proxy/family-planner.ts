@@ -1,10 +1,10 @@
 import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { type Clash, FrontendClaims, frontendId } from "@kpng/service-plan/frontend-claims.ts";
+import { type Clash, FrontendClaims, type FrontendId, frontendId } from "@kpng/service-plan/frontend-claims.ts";
 import { type ProxySettings, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
-import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import type { Frontend, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nextTurn } from "../sync/next-turn.ts";
 import type { FamilyPlan } from "./rule-set.ts";
 
@@ -21,7 +21,8 @@ const servicesPerTurn = 100;
  * Makes the plans of one family from the newest view, and settles which Service answers where several have the same
  * frontend.
  *
- * *Bound:* the claims to frontends; see {@link FrontendClaims}.
+ * *Bound:* the claims to frontends, see {@link FrontendClaims}; and until the rule set has taken it, the plan of each
+ * touched Service.
  */
 export class FamilyPlanner {
   readonly #settings: ProxySettings;
@@ -40,7 +41,12 @@ export class FamilyPlanner {
     return this.#claims.clashes;
   }
 
-  /** `touched` are the Services of the view that may differ from the view before. */
+  /**
+   * Plans a view. `touched` are the Services that may differ from the view before.
+   *
+   * Every Service whose frontends are claimed is planned once: `FamilyPlan.service` hands out the plan that was made
+   * for the claim.
+   */
   async plan(
     view: NodeView,
     touched: ReadonlySet<ServiceKey> | "all",
@@ -50,38 +56,43 @@ export class FamilyPlanner {
     const text = JSON.stringify(node);
     const isSameNode = text === this.#nodeText;
     this.#nodeText = text;
-    const plan: FamilyPlan = {
-      node,
-      keys: () => view.services.keys(),
-      service: (key) => this.#planOwned(view, key, node),
+    const claimed = new Map<ServiceKey, ServicePlan>();
+    const make = (key: ServiceKey): ServicePlan | undefined => {
+      const service = view.services.get(key);
+      return service === undefined ? undefined : planService(service, node);
     };
-    if (touched !== "all" && isSameNode) return { plan, touched: this.#claimTouched(view, touched, node) };
+    const claim = (key: ServiceKey): ReadonlySet<FrontendId> => {
+      const plan = make(key);
+      if (plan === undefined) return this.#claims.delete(key);
+      claimed.set(key, plan);
+      return this.#claims.put(plan);
+    };
+    const service = (key: ServiceKey): ServicePlan | undefined => {
+      const plan = claimed.get(key) ?? make(key);
+      // The plans of all Services would take as much memory as the view.
+      claimed.delete(key);
+      return plan === undefined ? undefined : this.#withOwnedFrontends(plan);
+    };
+    const plan: FamilyPlan = { node, keys: () => view.services.keys(), service };
+    if (touched !== "all" && isSameNode) {
+      const all = new Set(touched);
+      // A Service that gains or loses a frontend is touched, too.
+      for (const key of touched) {
+        for (const id of claim(key)) for (const claimant of this.#claims.claimantsOf(id)) all.add(claimant);
+      }
+      return { plan, touched: all };
+    }
     this.#claims = new FrontendClaims();
     let count = 0;
-    for (const service of view.services.values()) {
-      this.#claims.put(planService(service, node));
+    for (const key of view.services.keys()) {
+      claim(key);
       if (++count % servicesPerTurn === 0) await nextTurn();
     }
     return { plan, touched: "all" };
   }
 
-  /** Returns `touched` with the Services that gain or lose a frontend by it. */
-  #claimTouched(view: NodeView, touched: ReadonlySet<ServiceKey>, node: NodePlan): ReadonlySet<ServiceKey> {
-    const all = new Set(touched);
-    for (const key of touched) {
-      const service = view.services.get(key);
-      const changed = service === undefined ? this.#claims.delete(key) : this.#claims.put(planService(service, node));
-      for (const id of changed) for (const claimant of this.#claims.claimantsOf(id)) all.add(claimant);
-    }
-    return all;
-  }
-
-  #planOwned(view: NodeView, key: ServiceKey, node: NodePlan): ServicePlan | undefined {
-    const service = view.services.get(key);
-    if (service === undefined) return undefined;
-    const plan = planService(service, node);
-    const isOwned = (frontend: Parameters<typeof frontendId>[0]): boolean =>
-      this.#claims.ownerOf(frontendId(frontend)) === key;
+  #withOwnedFrontends(plan: ServicePlan): ServicePlan {
+    const isOwned = (frontend: Frontend): boolean => this.#claims.ownerOf(frontendId(frontend)) === plan.key;
     if (plan.ports.every(({ frontends }) => frontends.every(isOwned))) return plan;
     return { ...plan, ports: plan.ports.map((port) => ({ ...port, frontends: port.frontends.filter(isOwned) })) };
   }

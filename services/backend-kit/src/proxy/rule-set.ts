@@ -5,7 +5,7 @@ import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { GuardedSysctl } from "../sysctl/guarded-sysctl.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 
-/** Everything that one family of a proxy must serve. Plans of Services are computed on request and not kept. */
+/** Everything that one family of a proxy must serve. */
 export interface FamilyPlan {
   readonly node: NodePlan;
   /** Keys of all Services, ascending. */
@@ -13,6 +13,9 @@ export interface FamilyPlan {
   /**
    * Returns the plan of a Service; undefined if the Service does not exist. Frontends that another Service answers at
    * are left out, so no two plans have the same frontend.
+   *
+   * *Cost:* the first call for a touched Service returns the plan that its claims were made from, which is then no
+   * longer kept; every further call plans the Service again, in O(ports × endpoints).
    */
   readonly service: (key: ServiceKey) => ServicePlan | undefined;
 }

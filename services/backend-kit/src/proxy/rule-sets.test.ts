@@ -1,6 +1,8 @@
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { endpoint, port, type ServiceParts, service, view } from "@kpng/model/testing/views.ts";
+import { planNode } from "@kpng/service-plan/plan-node.ts";
+import { planService } from "@kpng/service-plan/plan-service.ts";
 import { expect, test } from "vitest";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { createReadableLog } from "../testing/steps.ts";
@@ -137,4 +139,26 @@ test("a repair undoes changes of other programs and says which, and does nothing
     [[], 1],
     [[], 0],
   ]);
+});
+
+test("a sync plans each touched Service once", async () => {
+  let planned = 0;
+  const counted = (item: ServiceView): ServiceView =>
+    new Proxy(item, {
+      get: (target, name) => {
+        if (name === "endpoints") planned++;
+        return Reflect.get(target, name);
+      },
+    });
+  const services = [at("a/web"), at("b/web", { ips: ["10.96.0.11"] })].map(counted);
+  const node = planNode(readProxySettings({}, true), "v4", { node: view([]).node, localAddresses: { v4: [], v6: [] } });
+  for (const one of services) planService(one, node);
+  const once = planned;
+  planned = 0;
+  const { sync, rules, v4 } = start();
+  await sync(...services);
+  expect([planned, v4.lines.size]).toEqual([once, 2]);
+  planned = 0;
+  await rules.sync(view(services), new Set(["a/web", "b/web"]), stages);
+  expect(planned).toBe(once);
 });

@@ -1,7 +1,6 @@
-import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { SharedSetChange } from "../elements/element-table.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
 import { numberBytes } from "../layout/element-keys.ts";
@@ -9,7 +8,7 @@ import type { BatchStep, TableId } from "../netlink/element-batch.ts";
 import type { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
-import { type ActualElements, readElements, slotsById } from "../read/read-table.ts";
+import { readElements } from "../read/read-table.ts";
 import {
   pickChainAddition,
   renderHooks,
@@ -17,6 +16,7 @@ import {
   renderStickyPickChain,
   type SkeletonOptions,
 } from "../render/skeleton.ts";
+import { fillElements } from "./fill-elements.ts";
 import { countOfPick, neededPicks } from "./needed-picks.ts";
 import type { RunNft } from "./run-nft.ts";
 
@@ -31,14 +31,6 @@ export interface NftTableOptions {
   readonly maxClients: number;
 }
 
-/** Services that a table must serve. Plans of Services are computed on request. */
-export interface TablePlan {
-  readonly node: NodePlan;
-  keys(): Iterable<ServiceKey>;
-  /** Undefined for a Service that does not exist. */
-  service(key: ServiceKey): ServicePlan | undefined;
-}
-
 /** Changes of a table by one call. */
 export interface TableChange {
   readonly elements: readonly SharedSetChange[];
@@ -48,9 +40,6 @@ export interface TableChange {
 
 /** Elements of the first load are sent in transactions of this many: the sets are not used yet. */
 const elementsPerChunk = 5_000;
-
-/** After this many Services the event loop gets a turn, so that health answers during a full sync. */
-const servicesPerTurn = 200;
 
 /** The table of one family in the kernel, and what it should contain. One call at a time. */
 export class NftTable {
@@ -78,13 +67,13 @@ export class NftTable {
   }
 
   /** Puts plans of changed Services into effect, after a {@link syncAll} that succeeded. */
-  async sync(plan: TablePlan, touched: ReadonlySet<ServiceKey>, committing: () => void): Promise<TableChange> {
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>, committing: () => void): Promise<TableChange> {
     for (const key of touched) this.#elements.put(key, plan.service(key));
     return await this.#commitInUse(committing);
   }
 
   /** Makes the table contain exactly what the plan needs; what is there already stays. Writes all rules again. */
-  async syncAll(plan: TablePlan, committing: () => void): Promise<TableChange> {
+  async syncAll(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
     const { connection, runNft, maxClients } = this.#options;
     const options = this.#skeletonOptions(plan);
     this.#installed = undefined;
@@ -97,7 +86,7 @@ export class NftTable {
     await runNft.apply(renderSkeleton(options, isNew));
     const actual = await readElements(connection, this.#id);
     this.#elements = new ServiceElements(this.#id, maxClients);
-    await this.#fill(plan, actual);
+    await fillElements(this.#elements, plan, actual);
     const { table, chains } = this.#elements;
     const known = existing.chains.filter((name) => countOfPick(name) !== undefined);
     for (const name of known) this.#putPick(name);
@@ -118,7 +107,7 @@ export class NftTable {
   }
 
   /** Compares the table with what it should contain, and repairs it. */
-  async repair(plan: TablePlan): Promise<TableChange> {
+  async repair(plan: FamilyPlan): Promise<TableChange> {
     const { connection } = this.#options;
     const generation = await connection.generation();
     if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
@@ -133,23 +122,9 @@ export class NftTable {
     return change;
   }
 
-  #skeletonOptions({ node }: TablePlan): SkeletonOptions {
+  #skeletonOptions({ node }: FamilyPlan): SkeletonOptions {
     const { table, masqueradeBit } = this.#options;
     return { node, table, masqueradeBit };
-  }
-
-  async #fill(plan: TablePlan, actual: ActualElements): Promise<void> {
-    const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };
-    let count = 0;
-    for (const key of plan.keys()) {
-      const service = plan.service(key);
-      if (service !== undefined) this.#elements.adopt(service, (set, element) => actual[set].get(element), slots);
-      if (++count % servicesPerTurn === 0) await nextTurn();
-    }
-    for (const key of plan.keys()) {
-      this.#elements.put(key, plan.service(key));
-      if (++count % servicesPerTurn === 0) await nextTurn();
-    }
   }
 
   #putPick(name: string): void {

@@ -5,8 +5,9 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
 import { numberBytes } from "../layout/element-keys.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
-import { readElements, slotsById } from "../read/read-table.ts";
+import { noElements, readElements } from "../read/read-table.ts";
 import { renderHooks, renderPickChain, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
+import { fillElements } from "./fill-elements.ts";
 import { countOfPick, neededPicks } from "./needed-picks.ts";
 import { formatTransaction, makeNftChange, type NftChange } from "./nft-change.ts";
 import type { NftTableOptions, TableChange } from "./nft-table.ts";
@@ -73,19 +74,12 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     this.#elements = elements;
     const found = await readOwnObjects(connection, id);
     const isNew = found === undefined;
-    const actual = isNew ? undefined : await readElements(connection, id);
-    if (actual !== undefined) {
-      const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };
-      for (const key of plan.keys()) {
-        const service = plan.service(key);
-        if (service !== undefined) elements.adopt(service, (set, element) => actual[set].get(element), slots);
-      }
-    }
-    for (const key of plan.keys()) elements.put(key, plan.service(key));
+    const actual = isNew ? noElements : await readElements(connection, id);
+    await fillElements(elements, plan, actual);
     elements.table.put("picks", numberBytes(0), "sticky");
     const existing = found ?? { chains: [], sets: [] };
     for (const name of existing.chains) this.#putPick(elements, name);
-    if (actual !== undefined) elements.table.compareWith(actual);
+    elements.table.compareWith(actual);
     const needed = neededPicks(elements.table.changes());
     for (const name of needed) this.#putPick(elements, name);
     const rules = isNew ? new Map<string, readonly string[]>() : await connection.readRules(id);

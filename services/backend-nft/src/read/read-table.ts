@@ -8,6 +8,12 @@ import type { NftablesConnection } from "../netlink/nftables-connection.ts";
 /** The elements of all shared sets of a table, as the kernel has them. */
 export type ActualElements = Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>;
 
+/** The elements of a table that does not exist. */
+export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set) => [set, new Map()])) as Record<
+  SharedSet,
+  Map<ElementBytes, ElementValue>
+>;
+
 /**
  * Reads the elements of all shared sets. O(elements); about 10 µs for each, with turns for the event loop.
  *

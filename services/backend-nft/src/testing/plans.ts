@@ -1,12 +1,12 @@
+import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
-import type { TablePlan } from "../commit/nft-table.ts";
 
 /** A plan of Services whose number of endpoints a test changes. */
-export class ChangingPlan implements TablePlan {
-  readonly node: TablePlan["node"];
+export class ChangingPlan implements FamilyPlan {
+  readonly node: FamilyPlan["node"];
   readonly #family: Family;
   readonly #endpoints = new Map<ServiceKey, number>();
 

@@ -1,0 +1,30 @@
+import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import type { ServiceElements } from "../elements/service-elements.ts";
+import { type ActualElements, slotsById } from "../read/read-table.ts";
+
+/** After this many Services the event loop gets a turn, so that health answers during a full sync. */
+const servicesPerTurn = 200;
+
+/**
+ * Fills empty `elements` with all Services of a plan, for a full sync.
+ *
+ * The Services keep the ids that they have in the kernel: all of these are taken over before a Service gets a new one.
+ */
+export async function fillElements(elements: ServiceElements, plan: FamilyPlan, actual: ActualElements): Promise<void> {
+  const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };
+  const services: ServicePlan[] = [];
+  let count = 0;
+  for (const key of plan.keys()) {
+    const service = plan.service(key);
+    if (service === undefined) continue;
+    elements.adopt(service, (set, element) => actual[set].get(element), slots);
+    services.push(service);
+    if (++count % servicesPerTurn === 0) await nextTurn();
+  }
+  for (const service of services) {
+    elements.put(service.key, service);
+    if (++count % servicesPerTurn === 0) await nextTurn();
+  }
+}
