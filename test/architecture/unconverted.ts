@@ -22,10 +22,8 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-kit/src/backend",
   "services/backend-kit/src/config",
   "services/backend-kit/src/discovery",
-  "services/backend-kit/src/health-check",
   "services/backend-kit/src/inspect",
   "services/backend-kit/src/observe",
-  "services/backend-kit/src/sync",
   "services/backend-kit/src/testing",
 ];
 

@@ -1,12 +1,14 @@
-/** What a load balancer is told of a Service on this node. */
+/** State of a Service on this node that a health check reports. */
 export interface CheckState {
   readonly namespace: string;
   readonly name: string;
+  /** Number of ready endpoints on this node. */
   readonly localEndpoints: number;
-  /** False while this node's rules are behind. */
+  /** False while the rules of this node are out of date. */
   readonly isProxyHealthy: boolean;
 }
 
+/** HTTP response to a health check. */
 export interface CheckAnswer {
   readonly status: 200 | 503;
   readonly headers: Readonly<Record<string, string>>;
@@ -14,7 +16,9 @@ export interface CheckAnswer {
 }
 
 /**
- * Returns kube-proxy's answer, byte for byte: 200 if there are endpoints and the proxy is healthy, else 503.
+ * Returns the response to a load balancer's health check of a Service on this node, byte for byte that of kube-proxy:
+ * 200 if the node has ready endpoints and the proxy is healthy, otherwise 503. Called by the server in
+ * `check-server.ts`.
  *
  * *Source:* kube-proxy `healthcheck/service_health.go`, ServeHTTP. Pure.
  */

@@ -1,7 +1,7 @@
 import { createServer, type Server } from "node:http";
 import { answerCheck, type CheckState } from "./answer.ts";
 
-/** A server that answers a health check at one address. `HealthCheckServers` opens and closes it. */
+/** Open HTTP server for one health-check node port at one address. `HealthCheckServers` opens and closes it. */
 export interface CheckServer {
   close(): Promise<void>;
 }
@@ -17,7 +17,7 @@ export async function openCheckServer(host: string, port: number, state: () => C
 }
 
 function listen(host: string, port: number, state: () => CheckState): Promise<Server> {
-  // Load balancers ask again every few seconds from many addresses; what they leave open must not add up.
+  // Load balancers check every few seconds from many addresses; connections that they leave open must not pile up.
   const server = createServer({ requestTimeout: 10_000, keepAliveTimeout: 15_000 }, (request, response) => {
     const { status, headers, body } = answerCheck(state());
     request.resume();
@@ -25,10 +25,10 @@ function listen(host: string, port: number, state: () => CheckState): Promise<Se
   });
   return new Promise((resolve, reject) => {
     server.once("error", reject);
-    // IPv6 only: on Linux "::" would take IPv4 too, and then collide with the IPv4 server of the same port.
+    // IPv6 only: on Linux, "::" would bind IPv4 too, and the server for IPv4 on the same port would fail.
     server.listen({ host, port, ipv6Only: host.includes(":") }, () => {
       server.off("error", reject);
-      // A connection that cannot be accepted (no file descriptor left) is that client's loss; the server goes on.
+      // If a connection cannot be accepted (no file descriptor left), only its client fails; the server goes on.
       server.on("error", () => undefined);
       resolve(server);
     });

@@ -77,11 +77,11 @@ interface Parts {
   readonly lines: readonly Record<string, unknown>[];
   readonly metrics: Registry;
   readonly state: { isHealthy: boolean };
-  /** Each next() is a retry's wait; calling it ends the wait. */
+  /** Each `next()` resolves at the wait before a retry, with a function that ends the wait. */
   readonly waits: Mailbox<() => void>;
 }
 
-test("the answer is kube-proxy's", () =>
+test("the answer is the same as kube-proxy's", () =>
   run(async ({ servers, state }) => {
     const port = await unusedPort();
     await servers.sync({ view: view([balanced(port, "10.1.0.1", "10.1.0.2")]), addresses: () => local });
@@ -105,7 +105,7 @@ test("the answer is kube-proxy's", () =>
     expect(await ask(port)).toMatchObject({ status: 503, headers: { "x-load-balancing-endpoint-weight": "0" } });
   }));
 
-test("an update keeps the server and its connections; another port closes and opens; a delete closes", () =>
+test("a server stays open while its port is unchanged, and closes with another port or without the Service", () =>
   run(async ({ servers, metrics }) => {
     const [port, other] = [await unusedPort(), await unusedPort()];
     await servers.sync({ view: view([balanced(port)]), addresses: () => local });
@@ -124,14 +124,19 @@ test("an update keeps the server and its connections; another port closes and op
     expect(await metrics.metrics()).toContain("health_checks_open 0\n");
   }));
 
-test("a port that another program has is said once, shows in metrics, and is taken once it is free", () =>
+test("a port that another program uses is logged once, counted, and opened when it is free", () =>
   run(async ({ servers, lines, metrics, waits }) => {
     const { port, free } = await freePort();
     const sound = await unusedPort();
     const world = view([balanced(port, "10.1.0.1"), { ...balanced(sound), ...named(balanced(sound), "b") }]);
     for (let sync = 0; sync < 2; sync++) await servers.sync({ view: world, addresses: () => local });
     expect(lines.filter((line) => line.level === "error")).toMatchObject([
-      { msg: "health check cannot listen", service: "a/web", port, reason: expect.stringContaining("EADDRINUSE") },
+      {
+        msg: "cannot open health-check node port: trying again",
+        service: "a/web",
+        port,
+        reason: expect.stringContaining("EADDRINUSE"),
+      },
     ]);
     expect(await metrics.metrics()).toContain("health_checks_not_listening 1\n");
     expect(await ask(sound)).toMatchObject({ status: 503 });
@@ -145,13 +150,13 @@ test("a port that another program has is said once, shows in metrics, and is tak
 test("an address that cannot be bound does not close the port on the other addresses", () =>
   run(async ({ servers, lines, metrics }) => {
     const port = await unusedPort();
-    // Reserved for documents: no machine has it.
+    // Reserved for documentation, so no machine has it.
     const addresses = () => ({ ...local, v4: { kind: "listed", addresses: ["192.0.2.1", "127.0.0.1"] } }) as const;
     for (let sync = 0; sync < 2; sync++) {
       await servers.sync({ view: view([balanced(port, "10.1.0.1")]), addresses });
     }
     expect(await ask(port)).toMatchObject({ status: 200 });
-    expect(lines).toMatchObject([{ msg: "health check cannot listen", host: "192.0.2.1", port }]);
+    expect(lines).toMatchObject([{ msg: "cannot open health-check node port: trying again", host: "192.0.2.1", port }]);
     expect(servers.failures).toEqual([expect.stringContaining(`192.0.2.1 port ${port}: `)]);
     expect(await metrics.metrics()).toContain("health_checks_open 1\n");
     expect(await metrics.metrics()).toContain("health_checks_not_listening 1\n");
@@ -171,7 +176,7 @@ test("an address that the node gains later answers without a new view", () =>
     expect(await ask(port)).toMatchObject({ status: 200 });
   }));
 
-test("a family whose rules are not in force keeps its checks", () =>
+test("a family whose rules are not installed keeps its checks", () =>
   run(async ({ servers }) => {
     const [port, other] = [await unusedPort(), await unusedPort()];
     const addresses = () => local;
@@ -182,7 +187,7 @@ test("a family whose rules are not in force keeps its checks", () =>
     expect([await ask(port), await ask(other)]).toMatchObject(["refused", { status: 200 }]);
   }));
 
-test("two Services exchange their ports in one sync", () =>
+test("two Services can exchange their ports in one sync", () =>
   run(async ({ servers, lines }) => {
     const [one, two] = [await unusedPort(), await unusedPort()];
     const both = (first: number, second: number) =>

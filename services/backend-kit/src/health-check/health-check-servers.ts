@@ -7,32 +7,34 @@ import { type CheckServer, openCheckServer } from "./check-server.ts";
 import type { ListenAddresses } from "./listen-addresses.ts";
 import { type WantedCheck, wantedChecks } from "./wanted-checks.ts";
 
-export interface HealthCheckOptions {
+/** Options of {@link HealthCheckServers}. */
+export interface HealthCheckServersOptions {
   readonly log: Log;
   readonly metrics: Registry;
   /** Value of `serviceProxyHealthy` for a family; called at each request. */
   readonly isProxyHealthy: (family: Family) => boolean;
   /**
-   * Time between two looks for new addresses of the node and for ports that have become free, in milliseconds. Default
-   * 1 000: while a node moves from one service proxy to another, neither answers, and a load balancer removes a node
-   * after a few failed checks.
+   * Time between two attempts to open ports that another program used, and ports at new addresses of the node, in
+   * milliseconds. Default 1 000: while a node moves from one service proxy to another, neither answers, and a load
+   * balancer removes a node after a few failed checks.
    */
   readonly retryMs?: number | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
 }
 
-/** The health checks that must be answered, and the addresses at which to answer. */
+/** Argument of `HealthCheckServers.sync`: a view with the health checks to answer, and the addresses to listen on. */
 export interface CheckUpdate {
   readonly view: NodeView;
-  /** Called again at each look: addresses are added while a node runs. */
+  /** Called again before each attempt to open ports, because a node may get new addresses while it runs. */
   readonly addresses: () => ListenAddresses;
-  /** Families whose rules are in force; checks of the others stay as they were. Default both. */
+  /** Families whose rules are installed; the checks of the other family do not change. Default: both. */
   readonly families?: readonly Family[] | undefined;
 }
 
 /** One address and port of one health check. */
 interface Listener {
+  /** Key of the health check: Service and family. */
   readonly check: string;
   readonly host: string;
   readonly port: number;
@@ -43,28 +45,31 @@ interface Listener {
 }
 
 /**
- * The servers of all health-check node ports of this node.
+ * HTTP servers for the health-check node ports of this node. A load balancer with external traffic policy Local asks
+ * them whether the node has endpoints of a Service. Service proxies (`AfterCommit`) and the backend `healthchecks` call
+ * `sync` with each view.
  *
- * A server stays open, with its connections, as long as the Service keeps its port and the node its address. An address
- * that cannot be bound is logged once and tried again at every look; the other addresses answer meanwhile.
+ * A server and its connections stay open while the Service keeps its port and the node its address. An address that
+ * cannot be bound is logged once and tried again every `retryMs`; the other addresses answer meanwhile.
  */
 export class HealthCheckServers {
-  readonly #options: HealthCheckOptions;
+  readonly #options: HealthCheckServersOptions;
   readonly #metrics: ReturnType<typeof createMetrics>;
   readonly #checks = new Map<string, WantedCheck>();
   readonly #listeners = new Map<string, Listener>();
   #addresses: () => ListenAddresses = () => ({ v4: { kind: "all" }, v6: { kind: "all" } });
   #work: Promise<void> = Promise.resolve();
 
-  constructor(options: HealthCheckOptions) {
+  constructor(options: HealthCheckServersOptions) {
     this.#options = options;
     this.#metrics = createMetrics(options.metrics);
   }
 
   /**
-   * Makes the servers and their counts agree with a view. Never rejects; resolves when all ports have been tried.
+   * Opens and closes servers, and updates their answers, according to a view. Never rejects; resolves when opening all
+   * ports has been attempted.
    *
-   * Call it after the rules are in force: a load balancer must not be sent here before.
+   * Call it after the rules are installed: a good answer makes the load balancer send packets to this node.
    */
   sync({ view, addresses, families: inForce = families }: CheckUpdate): Promise<void> {
     return this.#next(async () => {
@@ -77,13 +82,13 @@ export class HealthCheckServers {
     });
   }
 
-  /** Reasons why ports cannot be listened on, one for each address. */
+  /** Reasons why ports cannot be opened, one for each address and port. *Shape:* `192.0.2.1 port 31000: …`. */
   get failures(): readonly string[] {
     const failing = [...this.#listeners.values()].filter(({ server }) => server === undefined);
     return failing.map(({ host, port, failure }) => `${host} port ${port}: ${failure}`);
   }
 
-  /** Looks for addresses and ports until `signal` aborts; then closes everything. */
+  /** Tries again to open missing ports until `signal` aborts, and then closes all servers. */
   async run(signal: AbortSignal): Promise<void> {
     const { retryMs = 1_000, wait = waitMs } = this.#options;
     while (!signal.aborted) {
@@ -96,7 +101,7 @@ export class HealthCheckServers {
     });
   }
 
-  /** One step at a time: a look must not open what a sync closes. */
+  /** Runs steps one after the other: a retry must not open a port that a sync closes. */
   #next(step: () => Promise<void>): Promise<void> {
     this.#work = this.#work.then(step);
     return this.#work;
@@ -104,7 +109,7 @@ export class HealthCheckServers {
 
   async #reconcile(): Promise<void> {
     const wanted = this.#wantedListeners();
-    // All that goes is closed before anything opens: two Services may have exchanged their ports.
+    // Close before opening: two Services may have exchanged their ports.
     await Promise.all(
       [...this.#listeners].map(async ([key, { server }]) => {
         if (wanted.has(key)) return;
@@ -138,7 +143,7 @@ export class HealthCheckServers {
     const { check, host, port } = listener;
     const wanted = this.#checks.get(check);
     if (wanted === undefined) return;
-    // The newest counts: the server outlives this view.
+    // The newest check, because the server outlives the view that opened it.
     const state = () => {
       const newest = this.#checks.get(check) ?? wanted;
       return { ...newest, isProxyHealthy: this.#options.isProxyHealthy(newest.family) };
@@ -151,7 +156,13 @@ export class HealthCheckServers {
       this.#metrics.failures.inc();
       if (listener.failure !== reason) {
         const { service, family } = wanted;
-        this.#options.log.error("health check cannot listen", { service, family, host, port, reason });
+        this.#options.log.error("cannot open health-check node port: trying again", {
+          service,
+          family,
+          host,
+          port,
+          reason,
+        });
       }
       listener.failure = reason;
     }
@@ -163,17 +174,17 @@ function createMetrics(registry: Registry) {
   return {
     open: new Gauge({
       name: "kpng_backend_health_checks_open",
-      help: "Health-check node ports that are answered at one or more addresses, per Service and family",
+      help: "Health-check node ports that are open at one or more addresses, counted per Service and IP family",
       registers,
     }),
     missing: new Gauge({
       name: "kpng_backend_health_checks_not_listening",
-      help: "Health-check node ports that cannot be listened on at one or more addresses",
+      help: "Health-check node ports that cannot be opened at one or more addresses, counted per Service and IP family",
       registers,
     }),
     failures: new Counter({
       name: "kpng_backend_health_check_listen_failures_total",
-      help: "Failed tries to open a health-check node port",
+      help: "Failed attempts to open a health-check node port",
       registers,
     }),
   };

@@ -7,10 +7,13 @@ import {
 } from "@kpng/service-plan/node-port-addresses.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 
-/** The addresses at which health checks are answered, per family. */
+/** Addresses at which health checks are answered, per IP family. */
 export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 
-/** Returns the addresses of this machine that node ports, health-check node ports included, answer at now. */
+/**
+ * Returns the current addresses of this machine at which node ports answer, for `HealthCheckServers`: health-check node
+ * ports follow the same rule (`--nodeport-addresses`) as node ports.
+ */
 export function listenAddresses(rule: NodePortAddressRule, { node }: Pick<NodeView, "node">): ListenAddresses {
   const addresses = { local: readLocalAddresses(), ofNode: node?.addresses ?? [] };
   const ofFamily = (family: Family) => resolveNodePortAddresses(rule, family, addresses);

@@ -12,11 +12,15 @@ const here = { isOnNode: true };
 const draining = { ...here, conditions: { ready: false, serving: true, terminating: true } };
 
 const cases: { name: string; parts: ServiceParts; checks: string[] }[] = [
-  { name: "each family has its check", parts: {}, checks: ["v4:31000 0", "v6:31000 0"] },
-  { name: "a Service of one family has one", parts: { ips: ["10.96.0.10"] }, checks: ["v4:31000 0"] },
-  { name: "no port, no check", parts: { healthCheckNodePort: 0 }, checks: [] },
-  { name: "policy Cluster has none, whatever the field says", parts: { externalTrafficPolicy: "Cluster" }, checks: [] },
-  { name: "only load balancers have one", parts: { type: "NodePort" }, checks: [] },
+  { name: "a Service has one check per family", parts: {}, checks: ["v4:31000 0", "v6:31000 0"] },
+  { name: "a Service of one family has one check", parts: { ips: ["10.96.0.10"] }, checks: ["v4:31000 0"] },
+  { name: "a Service without the port has no check", parts: { healthCheckNodePort: 0 }, checks: [] },
+  {
+    name: "a Service with policy Cluster has no check, even with the port",
+    parts: { externalTrafficPolicy: "Cluster" },
+    checks: [],
+  },
+  { name: "a Service of another type than LoadBalancer has no check", parts: { type: "NodePort" }, checks: [] },
   {
     name: "each address counts once, in its family, if it is on the node and ready",
     parts: {

@@ -4,7 +4,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { planHealthCheck } from "@kpng/service-plan/plan-health-check.ts";
 import type { HealthCheckPlan } from "@kpng/service-plan/service-plan.ts";
 
-/** A health check that this node must answer: of one Service, in one family. */
+/** Health check that this node must answer, for one Service and one IP family. */
 export interface WantedCheck extends HealthCheckPlan {
   readonly service: ServiceKey;
   readonly namespace: string;
@@ -12,7 +12,10 @@ export interface WantedCheck extends HealthCheckPlan {
   readonly family: Family;
 }
 
-/** Returns the health checks of a view. Pure; O(services + endpoints of those with a health check). */
+/**
+ * Returns the health checks that a view requires, for `HealthCheckServers`. Pure; O(Services + endpoints of Services
+ * with a health-check node port).
+ */
 export function wantedChecks(view: NodeView): readonly WantedCheck[] {
   return [...view.services].flatMap(([key, { service, endpoints }]) =>
     families.flatMap((family) => {

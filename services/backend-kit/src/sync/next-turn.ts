@@ -1,6 +1,9 @@
 import { setImmediate } from "node:timers/promises";
 
-/** Resolves after timers and sockets had their turn: long work that waits for it now and then blocks nobody. */
+/**
+ * Resolves after pending timers and sockets were handled. Long computations await it between parts, so that health,
+ * metrics and the stream from the watcher are still served.
+ */
 export function nextTurn(): Promise<void> {
   return setImmediate();
 }

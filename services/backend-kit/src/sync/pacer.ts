@@ -2,10 +2,11 @@ import type { Clock } from "@kpng/process/clock.ts";
 import type { Wakeup } from "@kpng/process/wait.ts";
 
 /**
- * Shortest time between two syncs, counted from the end of the first, as kube-proxy's BoundedFrequencyRunner counts.
+ * Keeps a minimum time between two syncs of a `SyncLoop`, from the end of one to the start of the next, as kube-proxy's
+ * BoundedFrequencyRunner does.
  *
- * Counted from its start, a sync that takes longer than the interval would be followed by the next one at once, and the
- * node would do nothing else.
+ * Measured from the start, a sync longer than the interval would be followed by the next one at once, and the node
+ * would do nothing else.
  */
 export class Pacer {
   readonly #minMs: number;
@@ -17,11 +18,12 @@ export class Pacer {
     this.#clock = clock;
   }
 
+  /** Must be called at the end of each sync. */
   ended(): void {
     this.#endedMs = this.#clock.nowMs();
   }
 
-  /** Resolves when the next sync may begin. */
+  /** Resolves when the next sync may start, or when `signal` aborts. */
   async waitForMin(signal: AbortSignal): Promise<void> {
     const endedMs = this.#endedMs;
     if (endedMs === undefined || this.#minMs === 0) return;

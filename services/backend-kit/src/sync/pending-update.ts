@@ -7,23 +7,27 @@ import type { SyncUpdate } from "../types/sync-update.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
 
 /**
- * Merges the updates that arrive while a backend is busy into one.
+ * The update that a `SyncLoop` delivers next: all updates that arrive while its backend is busy, merged into one.
  *
- * Holds the newest view and the keys of the Services that changed since the last success, never a list of updates.
+ * *Bound:* the newest view, the last delivered view, and the keys of the Services that changed since the last success;
+ * never a list of updates.
  */
 export class PendingUpdate {
+  /** Update of the last successful delivery. */
   #delivered: ViewUpdate | undefined;
   #newest: ViewUpdate | undefined;
+  /** Services that changed since the last successful delivery. */
   #touched = new Set<ServiceKey>();
-  /** Why the next delivery is a full one. */
+  /** Why the next delivery is full; "" if it is partial. */
   #fullReason = "start";
   #isRequired = false;
 
-  /** True if something waits, even if it may prove to change nothing. */
+  /** True if an update waits, even if it may turn out to change nothing. */
   get isWaiting(): boolean {
     return this.#newest !== undefined;
   }
 
+  /** Merges an update into the one that waits. */
   add(update: ViewUpdate): void {
     this.#newest = { ...update, arrival: mergeArrivals(this.#newest?.arrival, update.arrival) };
     for (const key of touchedServices(update.changes)) this.#touched.add(key);
@@ -34,24 +38,24 @@ export class PendingUpdate {
     return this.#delivered !== undefined;
   }
 
-  /** Causes a delivery even if the view did not change; does nothing before the first one has succeeded. */
+  /** Requires a delivery even if the view did not change. Has no effect before the first successful delivery. */
   require(): void {
     if (this.#delivered === undefined) return;
     this.#isRequired = true;
     this.#newest ??= { ...this.#delivered, arrival: undefined };
   }
 
-  /** The same, and makes it a full one. */
+  /** Requires a delivery, and makes it full. */
   requireFull(reason: string): void {
     if (this.#fullReason === "") this.#fullReason = reason;
     this.require();
   }
 
   /**
-   * Returns how the newest view differs from the last one that was delivered; undefined if nothing waits. After a
-   * failure there is always something to do, even if the view went back to what it was.
+   * Takes the waiting update, with its changes since the last delivered view; undefined if no update waits. After a
+   * failure there is always a delivery, even if the view is again the same as the last delivered one.
    *
-   * Exactly one of `delivered` and `failed` must follow a delivery that is one, before the next call.
+   * After a delivery, exactly one of its `delivered` and `failed` must be called before the next `take`.
    */
   take(): Delivery | Unneeded | undefined {
     const update = this.#newest;
@@ -70,7 +74,8 @@ export class PendingUpdate {
       kind: "delivery",
       update: { ...update, changes, isFirst, mode: fullReason === "" ? "partial" : "full", fullReason },
       delivered: () => {
-        // Without what changed: after the start that is everything, and would be kept until the next change.
+        // Without the changes: those of the first update are the whole view, and would use memory until the next
+        // change.
         this.#delivered = { ...update, changes: [] };
       },
       failed: () => {
@@ -82,14 +87,17 @@ export class PendingUpdate {
   }
 }
 
+/** An update for the backend. */
 export interface Delivery {
   readonly kind: "delivery";
   readonly update: SyncUpdate;
+  /** Records that the backend has put the update into effect. */
   delivered(): void;
+  /** Records that it failed: the next delivery is full and contains these changes as well. */
   failed(): void;
 }
 
-/** What waited changes nothing. */
+/** The waiting updates cancelled each other out. */
 export interface Unneeded {
   readonly kind: "unneeded";
   readonly update: ViewUpdate;

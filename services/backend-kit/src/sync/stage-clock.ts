@@ -1,13 +1,15 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { SyncStages, SyncTimes } from "../types/sync-update.ts";
 
-/** Takes the times of one sync. */
+/** Measures the stages of one sync. The sync loop creates one for each sync and passes it to the backend. */
 export class StageClock implements SyncStages {
   readonly #startedAtMs = wallClockMs();
   readonly #receivedAtMs: number;
   #committingAtMs: number | undefined;
 
-  /** `receivedAtMs` undefined: the sync was not caused by anything that was received. */
+  /**
+   * `receivedAtMs` is the receipt of the update, in milliseconds since 1970; undefined if no update caused the sync.
+   */
   constructor(receivedAtMs: number | undefined) {
     this.#receivedAtMs = Math.min(receivedAtMs ?? this.#startedAtMs, this.#startedAtMs);
   }
@@ -16,6 +18,7 @@ export class StageClock implements SyncStages {
     this.#committingAtMs ??= wallClockMs();
   }
 
+  /** Ends the last stage and returns all times. */
   end(): SyncTimes {
     const [receivedAtMs, startedAtMs, endedAtMs] = [this.#receivedAtMs, this.#startedAtMs, wallClockMs()];
     return { receivedAtMs, startedAtMs, renderedAtMs: this.#committingAtMs ?? startedAtMs, endedAtMs };

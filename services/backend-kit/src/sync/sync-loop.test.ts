@@ -11,7 +11,7 @@ import { SyncRequests } from "./sync-requests.ts";
 const second = 1_000;
 const minute = 60 * second;
 
-/** A loop whose syncs a test watches; each is shown as `seconds mode/reason changed Services`. */
+/** Runs a loop and returns its syncs, each as `seconds mode/reason changed Services`. */
 async function run(
   pace: SyncPace | ((clock: ManualClock) => SyncPace),
   steps: (parts: Parts) => Promise<void>,
@@ -62,14 +62,15 @@ async function run(
 
 interface Parts {
   readonly clock: ManualClock;
-  /** The Services that there are now. */
+  /** Offers a view with exactly these Services. */
   readonly offer: (...names: readonly string[]) => void;
-  /** Makes syncs take until the function that is returned is called. */
+  /** Blocks syncs until the returned function is called. */
   readonly hold: () => () => void;
+  /** Makes the next syncs fail with an error, or succeed again. */
   readonly fail: (error: Error | undefined) => void;
 }
 
-/** A check that notes when it ran, in seconds, and takes `tookMs`. */
+/** A check that records when it ran, in seconds, and takes `tookMs`. */
 function notes(seconds: number[], intervalMs: number, clock: ManualClock, tookMs = 0): PeriodicCheck {
   const run = async (signal: AbortSignal): Promise<void> => {
     seconds.push(clock.nowMs() / second);
@@ -78,7 +79,7 @@ function notes(seconds: number[], intervalMs: number, clock: ManualClock, tookMs
   return { intervalMs, run };
 }
 
-test("the first sync is full and begins at once, the next are partial and wait for the shortest interval", async () => {
+test("the first sync is full and starts at once, later ones are partial and wait for the minimum interval", async () => {
   const shown = await run({ minIntervalMs: second }, async ({ clock, offer }) => {
     offer("a/1");
     await clock.settle();
@@ -94,7 +95,7 @@ test("the first sync is full and begins at once, the next are partial and wait f
   expect(shown).toEqual(["0 full/start put-node a/1", "1 partial a/3", "61.999 partial a/1"]);
 });
 
-test("the shortest interval counts from the end of a sync, and what arrives during one is merged", async () => {
+test("the minimum interval starts at the end of a sync, and updates that arrive during a sync are merged", async () => {
   const shown = await run({ minIntervalMs: second }, async ({ clock, offer, hold }) => {
     const release = hold();
     offer("a/1");
@@ -106,7 +107,7 @@ test("the shortest interval counts from the end of a sync, and what arrives duri
   expect(shown).toEqual(["0 full/start put-node a/1", "11 partial a/99"]);
 });
 
-test("a check follows the first sync, then each interval, and not before there is a view", async () => {
+test("checks run once per interval, starting after the first sync", async () => {
   const checks: number[] = [];
   const pace = (clock: ManualClock) => ({ minIntervalMs: second, check: notes(checks, minute, clock) });
   const shown = await run(pace, async ({ clock, offer }) => {
@@ -120,7 +121,7 @@ test("a check follows the first sync, then each interval, and not before there i
   expect(checks).toEqual([300, 360, 420]);
 });
 
-test("the first check comes early, and a check never overlaps a sync", async () => {
+test("the first check runs early, and a check never overlaps a sync", async () => {
   const steps: string[] = [];
   const check = (clock: ManualClock) => async () => void steps.push(`check ${clock.nowMs() / second}`);
   const pace = (clock: ManualClock) => ({ check: { intervalMs: minute, run: check(clock) } });
@@ -137,7 +138,7 @@ test("the first check comes early, and a check never overlaps a sync", async () 
   expect(steps).toEqual(["sync ends", "check 10"]);
 });
 
-test("a check that takes long is followed by a rest of twenty times its duration", async () => {
+test("a long check is followed by a pause of twenty times its duration", async () => {
   const checks: number[] = [];
   const pace = (clock: ManualClock) => ({ check: notes(checks, 10 * second, clock, 5 * second) });
   await run(pace, async ({ clock, offer }) => {
@@ -147,7 +148,7 @@ test("a check that takes long is followed by a rest of twenty times its duration
   expect(checks).toEqual([5, 110]);
 });
 
-test("a stream of changes does not keep a check away", async () => {
+test("constant changes do not prevent checks", async () => {
   const checks: number[] = [];
   await run(
     (clock) => ({ check: notes(checks, 10 * second, clock) }),
@@ -162,7 +163,7 @@ test("a stream of changes does not keep a check away", async () => {
   expect(checks).toEqual([5, 15, 25, 35]);
 });
 
-test("after a failure the next sync is full and has all changes since the last success, even if they undid themselves", async () => {
+test("the sync after a failure is full, even if the changes since the last success cancel each other out", async () => {
   const shown = await run({}, async ({ clock, offer, fail }) => {
     offer("a/1");
     await clock.settle();
@@ -180,7 +181,7 @@ test("after a failure the next sync is full and has all changes since the last s
   ]);
 });
 
-test("a request makes the next sync full, several make one, and none is made before there is a view", async () => {
+test("requests make one full sync, and none before the first view", async () => {
   const requests = new SyncRequests();
   const shown = await run({ minIntervalMs: second, requests }, async ({ clock, offer }) => {
     requests.request("full", "early");
@@ -193,7 +194,7 @@ test("a request makes the next sync full, several make one, and none is made bef
   expect(shown).toEqual(["0 full/start put-node a/1", "1 full/flushed"]);
 });
 
-test("work that a backend left for later is a partial sync at its time, even without a change", async () => {
+test("a requested partial sync runs at its time, even without a change", async () => {
   const requests = new SyncRequests();
   const shown = await run({ minIntervalMs: second, requests }, async ({ clock, offer }) => {
     offer("a/1");
@@ -222,7 +223,7 @@ test("a check can be requested without an interval", async () => {
   expect(checks).toEqual([60]);
 });
 
-test("observers see each step; an update without changes is none, and changes that undo each other need no sync", async () => {
+test("observers are called at each step, and changes that cancel each other out need no sync", async () => {
   const seen: string[] = [];
   const observer = {
     queued: () => seen.push("queued"),
@@ -245,7 +246,7 @@ test("observers see each step; an update without changes is none, and changes th
   expect(seen).toEqual(["queued", "started", "failed", "started", "succeeded", "queued", "queued", "settled"]);
 });
 
-test("a stream of changes leaves the event loop to others", async () => {
+test("constant changes leave time for other work of the event loop", async () => {
   let turns = 0;
   await run({}, async ({ offer }) => {
     const timer = setInterval(() => turns++, 1);

@@ -12,34 +12,36 @@ import { PendingUpdate } from "./pending-update.ts";
 import { StageClock } from "./stage-clock.ts";
 import { SyncRequests } from "./sync-requests.ts";
 
-/** When a sync runs; every field may be left out. */
+/** Options that decide when a sync runs. */
 export interface SyncPace {
   /**
-   * Shortest time from the end of a sync to the start of the next, in milliseconds; what arrives meanwhile is merged.
-   * Default 0.
+   * Minimum time from the end of a sync to the start of the next, in milliseconds. Updates that arrive meanwhile are
+   * merged. Default 0.
    */
   readonly minIntervalMs?: number | undefined;
-  /** Work that runs between syncs, in turn with them. Default: none. */
+  /** Check that runs between syncs, never at the same time as one. Default: none. */
   readonly check?: PeriodicCheck | undefined;
-  /** Requests of the backend itself. Default: it makes none. */
+  /** Requests that the backend makes to this loop. Default: none. */
   readonly requests?: SyncRequests | undefined;
-  /** Told of each step of the loop. */
+  /** Called at each step of the loop. */
   readonly observers?: readonly SyncObserver[] | undefined;
   /** Default performance.now. */
   readonly nowMs?: (() => number) | undefined;
 }
 
-/** Compares what is installed with what was synced last, and repairs it. */
+/** A backend's check of its installed rules. */
 export interface PeriodicCheck {
-  /** Time from the end of a check to the next one, in milliseconds; 0 for checks on request alone. */
+  /** Time from the end of a check to the start of the next, in milliseconds; 0 for checks on request only. */
   readonly intervalMs: number;
-  /** Must not reject. */
+  /** Compares the installed rules with those of the last sync, and repairs them. Must not reject. */
   run(signal: AbortSignal): Promise<void>;
 }
 
+/** Options of {@link SyncLoop}. */
 export interface SyncLoopOptions extends SyncPace {
-  /** Name of the backend, also among the parts of the process's health. */
+  /** Name of the backend, in the log and as a part of the process's health. */
   readonly name: string;
+  /** Function of the backend that puts a view into effect. */
   readonly sync: Sync;
   readonly log: Log;
   readonly health: Health;
@@ -63,16 +65,19 @@ type Outcome =
   | { readonly kind: "failed"; readonly delayMs: number };
 
 /**
- * The first check is early: a tool that an earlier, killed process started may still be at work. *Unit:* milliseconds.
+ * Delay of the first check, in milliseconds. It is short, because a program that an earlier, killed process started may
+ * still be changing rules.
  */
 const firstCheckMs = 5_000;
 
-/** On a node with very many rules a check takes long. It may take at most a twentieth of the time. */
+/** Length of the pause after a check in durations of the check: checks take at most a twentieth of the time. */
 const restPerCheck = 20;
 
 /**
- * Calls `sync` with the newest view: one call at a time, at most one view waits, and a failed call is repeated with
- * backoff, in full and with the newest view.
+ * Calls the backend's `sync` with the newest view, one call at a time. Updates that arrive during a call are merged
+ * into one. A failed call is repeated after a delay, as a full sync of the view that is the newest by then.
+ *
+ * `backendTask` creates one, offers it each update from the stream or from disk, and runs it.
  */
 export class SyncLoop {
   readonly #options: SyncLoopOptions;
@@ -92,14 +97,14 @@ export class SyncLoop {
     requests.onRequest(() => this.#arrived.wake());
   }
 
-  /** Takes an update, merging it with one that still waits. */
+  /** Adds an update, which is merged with the one that waits, if any. */
   offer(update: ViewUpdate): void {
     this.#pending.add(update);
     if (update.changes.length > 0) for (const observer of this.#observers) observer.queued?.(update);
     this.#arrived.wake();
   }
 
-  /** Runs until `signal` aborts, or after the first success with `isOnce`; lets a call that runs come to its end. */
+  /** Runs until `signal` aborts, or with `isOnce` until the first success. A running call is not interrupted. */
   async run(signal: AbortSignal): Promise<void> {
     const { isOnce = false, errorDelayMs = 1_000, minIntervalMs = 0 } = this.#options;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
@@ -121,7 +126,7 @@ export class SyncLoop {
     }
   }
 
-  /** Infinite before the first success: until then there is nothing that a request could be about. */
+  /** Time of the next request; infinite before the first success, because until then there are no rules to check. */
   get #nextRequestMs(): number {
     return this.#pending.hasDelivered ? this.#requests.nextAtMs : Number.POSITIVE_INFINITY;
   }
@@ -134,13 +139,15 @@ export class SyncLoop {
     if (this.#requests.take("partial", nowMs) !== undefined) this.#pending.require();
   }
 
-  /** A full sync does what is requested now. */
+  /** Drops requests that are due, because the full sync that starts now covers them. */
   #dropRequests(): void {
     const nowMs = this.#clock.nowMs();
     for (const work of ["full", "partial"] as const) this.#requests.take(work, nowMs);
   }
 
-  /** Runs a check that is due, before syncs that wait: a stream of changes must not keep it away. */
+  /**
+   * Runs a check that is due; true if it ran. Checks go before waiting syncs, so that many changes cannot prevent them.
+   */
   async #check(signal: AbortSignal): Promise<boolean> {
     const { check } = this.#options;
     if (!this.#pending.hasDelivered) return false;
@@ -159,8 +166,8 @@ export class SyncLoop {
   }
 
   /**
-   * Syncs the pending update. Not in `run`, because a function that waits keeps its variables, and the first update is
-   * the whole view once more.
+   * Syncs the pending update. This is not part of `run`, because a waiting function keeps its variables alive, and the
+   * changes of the first update are as large as the whole view.
    */
   async #syncPending(pacer: Pacer, backoff: Backoff, signal: AbortSignal): Promise<Outcome> {
     const { name, log, health } = this.#options;
@@ -190,7 +197,7 @@ export class SyncLoop {
 
   async #syncOnce(update: SyncUpdate, signal: AbortSignal): Promise<Failure | undefined> {
     const { name, sync, log } = this.#options;
-    // Timers and sockets come first: under a stream of changes health must still answer between two syncs.
+    // Handle timers and sockets first, so that health is answered between two syncs even under constant changes.
     await nextTurn();
     for (const observer of this.#observers) observer.started?.(update);
     const stages = new StageClock(update.arrival?.receivedAtMs);

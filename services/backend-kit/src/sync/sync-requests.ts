@@ -1,9 +1,9 @@
 import { realClock } from "@kpng/process/clock.ts";
 
 /**
- * Work of a sync loop that no change of the view causes.
+ * Work that a backend requests from its sync loop, without a change of the view.
  *
- * - partial: a sync of the current view, for work that a backend left for later.
+ * - partial: a sync of the current view, for work that the backend postponed.
  * - full: a sync that examines everything, because the installed rules may have changed.
  * - check: a comparison of the installed rules with the rules of the last sync, and their repair; see `SyncPace.check`.
  */
@@ -15,9 +15,10 @@ interface Request {
 }
 
 /**
- * Requests of a backend to its own sync loop.
+ * Requests of a backend to its sync loop. A service proxy requests a full sync when another program removed its rules,
+ * a check when one may have changed them, and a partial sync for work that is due later.
  *
- * Requests of one kind are merged: the earliest counts. Before the first view was synced all of them wait.
+ * Requests of one kind are merged into the earliest. All of them wait until the first view is synced.
  *
  * *Bound:* one request of each kind.
  */
@@ -26,7 +27,7 @@ export class SyncRequests {
   #listener: () => void = () => undefined;
 
   /**
-   * Requests work for the time `atMs` of the monotonic clock; default: as soon as possible. `reason` is for the log.
+   * Requests work at the time `atMs` of the monotonic clock. Default: as soon as possible. `reason` is logged.
    */
   request(work: RequestedWork, reason: string, atMs = Number.NEGATIVE_INFINITY): void {
     const before = this.#requests.get(work);
