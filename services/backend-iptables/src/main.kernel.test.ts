@@ -157,7 +157,7 @@ describePackets("kpng-iptables as a program", () => {
 
   test.each([
     { options: ["--detect-local-mode", "BridgeInterface"], reason: "needs --pod-bridge-interface" },
-    { options: ["--cluster-cidr", "10.0.0.0"], reason: "is no CIDR" },
+    { options: ["--cluster-cidr", "10.0.0.0"], reason: "is not a CIDR" },
     { options: ["--chain-prefix", "kube-"], reason: "a chain prefix is capital letters" },
     { options: ["--iptables-masquerade-bit", "32"], reason: "whole number from 0 to 31" },
   ])("$options is refused", async ({ options, reason }) => {

@@ -16,6 +16,7 @@ import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 
+/** Options of {@link AfterCommit}. */
 export interface AfterCommitOptions {
   /** Name of the backend. */
   readonly name: string;
@@ -23,13 +24,13 @@ export interface AfterCommitOptions {
   readonly context: BackendContext;
   readonly state: StateOptions | undefined;
   readonly sysctls: Sysctls;
-  /** For `conntrackOptions`. */
+  /** Parsed `conntrackOptions`. */
   readonly options: ParsedOptions;
 }
 
 /**
- * The work of a proxy once its rules are in force: it sets the limits of conntrack, deletes stale UDP flows and answers
- * the health checks of load balancers.
+ * The work of a service proxy that follows each successful sync: it sets the limits of conntrack, deletes stale UDP
+ * flows, and answers the health checks of load balancers. `serveTask` creates one and calls it after each commit.
  */
 export class AfterCommit {
   readonly #options: AfterCommitOptions;
@@ -49,7 +50,9 @@ export class AfterCommit {
     return { name: `backend/${this.#options.name}/health-checks`, run: (signal) => this.#servers.run(signal) };
   }
 
-  /** Reads the saved view: UDP flows of Services that were deleted while this program did not run are stale, too. */
+  /**
+   * Reads the saved view, because flows of Services that were deleted while this program did not run are stale, too.
+   */
   async seed(): Promise<void> {
     const { state, context } = this.#options;
     if (state?.folder === undefined) return;
@@ -60,7 +63,7 @@ export class AfterCommit {
     if (loaded.kind === "view") this.#cleaner.seed(loaded.update.view);
   }
 
-  /** Never rejects. */
+  /** Does the work that an update requires, after its rules are installed. Never rejects. */
   async run(update: SyncUpdate, signal: AbortSignal): Promise<void> {
     const { view, mode, changes } = update;
     const { options, context, sysctls, nodePorts } = this.#options;
@@ -71,7 +74,7 @@ export class AfterCommit {
     }
     this.#isFirst = false;
     const chosen = listenAddresses(nodePorts, view);
-    // One reading for all flows: a table may have a million of them.
+    // Read once for all flows, because the table may have a million of them.
     const local = readLocalAddresses();
     const isNodePortAddress = (address: string): boolean => {
       const family = address.includes(":") ? "v6" : "v4";

@@ -1,7 +1,10 @@
 import type { Log } from "@kpng/process/log.ts";
 import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 
-/** Logs Services that claim the same frontend: each clash once, and again only after it had disappeared. */
+/**
+ * Logs Services that have the same frontend (address, port and protocol), of which only one can be served. Each clash
+ * is logged once, and again if it returns after it was resolved. `RuleSets` reports all clashes after each sync.
+ */
 export class ClashLog {
   readonly #log: Log;
   #reported: ReadonlySet<string> = new Set();
@@ -10,7 +13,7 @@ export class ClashLog {
     this.#log = log;
   }
 
-  /** Takes all clashes that exist now. */
+  /** Logs the clashes that are new since the last call. `clashes` are all that exist now. */
   report(clashes: readonly Clash[]): void {
     const now = new Set<string>();
     for (const { frontend, served, shadowed } of clashes) {
@@ -20,7 +23,7 @@ export class ClashLog {
       now.add(key);
       if (this.#reported.has(key)) continue;
       const fields = { frontend, served, shadowed };
-      this.#log.error("two Services have the same frontend, and one of them gets nothing", fields);
+      this.#log.error("two Services have the same address and port: only one of them is served there", fields);
     }
     this.#reported = now;
   }

@@ -8,11 +8,12 @@ import type { ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange, RuleDifference } from "./rule-set.ts";
 import { RuleSets } from "./rule-sets.ts";
 
+/** Options of {@link diffTask}. */
 export interface DiffOptions<Change extends RuleChange> {
   /** Name of the backend. */
   readonly name: string;
   readonly proxy: ServiceProxy<Change>;
-  /** Its destination is "nowhere". */
+  /** With destination "nowhere". */
   readonly host: ProxyHost;
   readonly context: BackendContext;
   readonly format: "table" | ObjectFormat;
@@ -22,11 +23,11 @@ export interface DiffOptions<Change extends RuleChange> {
 type FamilyDifference = RuleDifference & { readonly family: Family };
 
 /**
- * Compares the installed rules with the rules that the view needs, once, and prints the differences. Sets the exit
- * code: 0 for no difference, 1 for some.
+ * The task behind `--diff` of a service proxy: compares the installed rules once with the rules that the view requires,
+ * prints the differences, and sets the exit status to 0 (no difference) or 1.
  *
- * Rejects with the error of `openRuleSets`, with NO_VIEW if no watcher answers in time, and with the error of a read
- * that fails.
+ * Rejects with the error of `openRuleSets`, with NO_VIEW if no watcher answers in time, or with the error of reading
+ * the rules.
  */
 export function diffTask<Change extends RuleChange>(options: DiffOptions<Change>): Task {
   return { name: `backend/${options.name}/diff`, run: (signal) => run(options, signal) };
@@ -47,7 +48,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
   });
   let outcome: { readonly failure?: unknown } | undefined;
   const onChanges = async ({ view }: { readonly view: Parameters<typeof rules.sync>[0] }): Promise<void> => {
-    // A failure is an answer, too, and is not repeated.
+    // A failure ends the task, too; if it rejected here, the sync loop would try again.
     outcome = await rules.sync(view, "all", { committing: () => undefined }).then(
       () => ({}),
       (failure: unknown) => ({ failure }),
@@ -57,7 +58,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
   await rules.close();
   if (outcome === undefined) return;
   if ("failure" in outcome) throw outcome.failure;
-  // The families end in any order.
+  // The families finish in any order.
   found.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
   print(format === "table" ? formatTable(found) : (await makeFormatObject(format))(formatFields(found), 2));
   process.exitCode = found.length === 0 ? 0 : 1;

@@ -8,7 +8,7 @@ import { driftCheck } from "./drift-check.ts";
 import { readProxySettings } from "./proxy-settings.ts";
 import { RuleSets } from "./rule-sets.ts";
 
-test("a check that fails is reported in health, metrics and log until one succeeds", async () => {
+test("a failed check is reported in health, metrics and log until one succeeds", async () => {
   const health = new Health();
   const metrics = new Registry();
   const { log, lines } = createReadableLog();
@@ -25,7 +25,9 @@ test("a check that fails is reported in health, metrics and log until one succee
   await check.run(new AbortController().signal);
   expect(health.parts.get("drift")).toEqual({ isHealthy: false, isReady: true, reason: "cannot be read" });
   expect(await metrics.metrics()).toContain('kpng_test_drift_checks_total{result="failed"} 1');
-  expect(lines.filter(({ level }) => level === "error").map(({ msg }) => msg)).toEqual(["rules could not be checked"]);
+  expect(lines.filter(({ level }) => level === "error").map(({ msg }) => msg)).toEqual([
+    "check of installed rules failed: trying again at the next interval",
+  ]);
   ruleSet.failure = undefined;
   await check.run(new AbortController().signal);
   expect(health.parts.get("drift")).toEqual({ isHealthy: true, isReady: true, reason: "" });

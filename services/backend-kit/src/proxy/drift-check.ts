@@ -4,10 +4,12 @@ import { Counter, type Registry } from "prom-client";
 import type { PeriodicCheck } from "../sync/sync-loop.ts";
 import type { RuleSets } from "./rule-sets.ts";
 
+/** Options of {@link driftCheck}. */
 export interface DriftCheckOptions {
   /** Name of the backend. */
   readonly name: string;
   readonly rules: Pick<RuleSets, "repair">;
+  /** Time between two checks, in milliseconds. */
   readonly intervalMs: number;
   readonly log: Log;
   readonly health: Health;
@@ -15,15 +17,17 @@ export interface DriftCheckOptions {
 }
 
 /**
- * Compares the installed rules with the wanted ones at an interval, and repairs changes by other programs.
+ * Returns the periodic check of a service proxy for drift, which means changes of its rules by other programs: it
+ * compares the installed rules with the desired ones and repairs differences. `serveTask` gives it to the sync loop,
+ * which runs it between syncs.
  *
- * A check that fails is reported in health (part "drift"), metrics and log, and repeated at the next interval.
+ * A failed check is reported in health (part "drift"), metrics and log, and repeated at the next interval.
  */
 export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
   const { name, rules, intervalMs, log, health, metrics } = options;
   const checks = new Counter({
     name: `kpng_${name}_drift_checks_total`,
-    help: "Looks whether somebody else changed our rules, by result",
+    help: "Checks of the installed rules for changes by other programs, by result",
     labelNames: ["result"] as const,
     registers: [metrics],
   });
@@ -38,7 +42,7 @@ export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
       const reason = reasonOf(error);
       checks.inc({ result: "failed" });
       health.setFailing("drift", reason);
-      log.error("rules could not be checked", { reason });
+      log.error("check of installed rules failed: trying again at the next interval", { reason });
     }
   };
   return { intervalMs, run };

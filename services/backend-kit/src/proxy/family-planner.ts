@@ -14,15 +14,16 @@ export interface PlanUpdate {
   readonly touched: ReadonlySet<ServiceKey> | "all";
 }
 
-/** After this many Services the event loop gets a turn, so that health answers while all Services are planned. */
+/** Number of Services planned between two turns of the event loop, so that health is answered during a full plan. */
 const servicesPerTurn = 100;
 
 /**
- * Makes the plans of one family from the newest view, and settles which Service answers where several have the same
- * frontend.
+ * Computes service plans of one IP family from the newest view: what the rules must do, before any kernel mechanism is
+ * chosen. If several Services have the same frontend (address, port and protocol), it decides which one is served.
+ * `RuleSets` has one planner for each rule set and passes the plans to it.
  *
- * *Bound:* the claims to frontends, see {@link FrontendClaims}; and until the rule set has taken it, the plan of each
- * touched Service.
+ * *Bound:* the claims to frontends, see {@link FrontendClaims}, and the plan of each touched Service until the rule set
+ * has asked for it.
  */
 export class FamilyPlanner {
   readonly #settings: ProxySettings;
@@ -69,7 +70,7 @@ export class FamilyPlanner {
     };
     const service = (key: ServiceKey): ServicePlan | undefined => {
       const plan = claimed.get(key) ?? make(key);
-      // The plans of all Services would take as much memory as the view.
+      // Kept plans of all Services would need as much memory as the view.
       claimed.delete(key);
       return plan === undefined ? undefined : this.#withOwnedFrontends(plan);
     };

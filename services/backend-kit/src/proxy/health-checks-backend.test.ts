@@ -19,7 +19,7 @@ test("to-healthchecks follows a watcher, and ends after one sync with --once", a
   expect(lines).toContainEqual(expect.objectContaining({ msg: "sync complete", backend: "healthchecks" }));
 });
 
-test("addresses that are none are refused at the start", () => {
+test("invalid node-port addresses are refused at the start", () => {
   const context = {} as Parameters<typeof healthChecksBackend.makeTask>[1];
   expect(() => healthChecksBackend.makeTask({ nodeportAddresses: ["eth0"] }, context)).toThrow("[BAD_OPTION]");
 });

@@ -11,9 +11,10 @@ import type { ParsedOptions } from "../types/parsed-options.ts";
 const name = "healthchecks";
 
 /**
- * Only answers health-check node ports: beside a proxy that does not, or to see what load balancers are told.
+ * The backend `to-healthchecks`: answers health-check node ports and does nothing else. For use beside a proxy that
+ * does not answer them, or to see what load balancers get.
  *
- * What it says of the proxy is what the other backends in the same process say of themselves.
+ * It reports the proxy as healthy if all other backends in the same process are healthy.
  */
 export const healthChecksBackend: BackendCommand = {
   name,
@@ -41,7 +42,7 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
   return { name: main.name, run: (signal) => runWithMain(main, [serving], signal) };
 }
 
-/** One Service's port that is taken must not take the other Services off this node. */
+/** Its own health does not count: a port that cannot be opened must not remove the other Services from this node. */
 function areOthersHealthy(health: Health): boolean {
   return [...health.parts].every(([part, { isHealthy }]) => part === name || isHealthy);
 }

@@ -1,10 +1,13 @@
-/** Machine-readable formats of output; "table" is for people. */
+/** Machine-readable formats of the option `--output`, beside "table". */
 export type ObjectFormat = "json" | "yaml";
 
-/** Writes an object as text that ends with a line end: JSON indented by so many spaces, or a YAML document. */
+/** Returns an object as text that ends with a line end: JSON indented by `indent` spaces, or a YAML document. */
 export type FormatObject = (value: object, indent?: number) => string;
 
-/** Loads the YAML library only for YAML: it costs memory. */
+/**
+ * Returns the function that prints in a format; used by `--diff` and by commands of backends, e.g. `--shadow`. The YAML
+ * library is loaded only for YAML, because it needs memory.
+ */
 export async function makeFormatObject(format: ObjectFormat): Promise<FormatObject> {
   if (format === "json") return (value, indent) => `${JSON.stringify(value, undefined, indent)}\n`;
   const { stringify } = await import("yaml");

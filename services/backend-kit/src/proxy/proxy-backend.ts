@@ -16,8 +16,9 @@ import type { RuleChange } from "./rule-set.ts";
 import { serveTask } from "./serve-task.ts";
 
 /**
- * Makes the command of a service proxy: its rule sets follow the view of the node, are checked for changes by other
- * programs, and can be printed, compared and removed.
+ * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The command installs and repairs
+ * rules for the view of the node; with options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`)
+ * them. Everything that service proxies share is here and in this folder; a backend only describes its rules.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
   const { name, description, examples, proxyMode, alternatives = [] } = spec;
@@ -51,14 +52,14 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
     ...paceOptions(proxyMode),
     {
       flags: "--proc-sys <folder>",
-      description: "where sysctls can be written, e.g. the host's /proc/sys mounted into a container",
+      description: "writable folder of sysctls, e.g. the host's /proc/sys mounted into a container",
       default: "/proc/sys",
     },
     { flags: "--dry-run", description: "print the transactions that would be committed, and change nothing" },
     {
       flags: "--diff",
       description:
-        "print how the rules in the kernel differ from what they should be, change nothing, and end: 0 if they do not, 1 if they do, 2 if it could not be found out",
+        "print the differences between the installed rules and the desired rules, change nothing, and exit with 0 (no difference), 1 (differences) or 2 (failure)",
     },
     ...alternatives.flatMap(({ options }) => options),
     {
@@ -67,13 +68,13 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
       default: "table",
       parse: oneOf("--output", ["table", "json", "yaml"]),
     },
-    { flags: "--cleanup", description: "remove everything that this backend ever installed, and end" },
+    { flags: "--cleanup", description: "remove everything that this backend ever installed, and exit" },
     ...conntrackOptions,
     ...stateOptions,
   ];
 }
 
-/** Names of the options that select something else than to serve. */
+/** Returns the names of the given options that select another run than serving. */
 function selectedRuns<Change extends RuleChange>({ alternatives = [] }: ProxySpec<Change>, options: ParsedOptions) {
   return ["dryRun", "diff", "cleanup", ...alternatives.map(({ name }) => name)].filter(
     (name) => options[name] === true,
@@ -120,7 +121,7 @@ function makeTask<Change extends RuleChange>(
     options,
     checkMs: isDry ? 0 : period("driftInterval", period(`${proxyMode}SyncPeriod`, 30_000)),
     minIntervalMs: period(`${proxyMode}MinSyncPeriod`, 100),
-    // A process with several backends has not read the options of each.
+    // A process with several backends does not parse the state options of each.
     state: isDry ? undefined : (context.state ?? readStateOptions(name, options, log)),
   });
 }

@@ -16,13 +16,14 @@ export type Destination =
   | { readonly kind: "print"; readonly print: (text: string) => void }
   | { readonly kind: "nowhere" };
 
-/** The surroundings that rule sets are opened in. */
+/** What a run of a service proxy provides to its rule sets; `proxyBackend` passes it to `ServiceProxy.openRuleSets`. */
 export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;
   readonly sysctls: Sysctls;
   /**
-   * For requests of a rule set: a check after a change by another program, a partial sync for work that is due later.
+   * Accepts requests of a rule set: a check after a change by another program, a partial sync for work that is due
+   * later.
    */
   readonly requests: SyncRequests;
   readonly log: Log;

@@ -16,46 +16,46 @@ export const planOptions: readonly OptionSpec[] = [
   repeatable("--cluster-cidrs <cidrs>", "the same under KPNG's name"),
   {
     flags: "--detect-local-mode <mode>",
-    description: `how pods of this node are told from others: ${detectLocalModes.join(", ")}`,
+    description: `how to recognize traffic from pods of this node: ${detectLocalModes.join(", ")}`,
     default: "ClusterCIDR",
     parse: oneOf("--detect-local-mode", detectLocalModes),
   },
   {
     flags: "--pod-bridge-interface <name>",
-    description: "the bridge that pods are on, for --detect-local-mode BridgeInterface",
+    description: "bridge that the pods are attached to, for --detect-local-mode BridgeInterface",
     default: "",
     parse: interfaceName,
   },
   {
     flags: "--pod-interface-name-prefix <prefix>",
-    description: "what the names of pods' interfaces begin with, for --detect-local-mode InterfaceNamePrefix",
+    description: "prefix of the names of the pods' interfaces, for --detect-local-mode InterfaceNamePrefix",
     default: "",
     parse: interfaceName,
   },
-  { flags: "--masquerade-all", description: "give every connection to a cluster IP the node's address" },
+  { flags: "--masquerade-all", description: "masquerade all connections to cluster IPs (source address of the node)" },
   nodePortAddressesOption,
 ];
 
 /**
- * Returns when syncs and checks run. `proxy` is kube-proxy's name of the mode, with which its options begin:
- * "iptables", "nftables", "ipvs".
+ * Returns the options that set when syncs and checks run. `proxy` is kube-proxy's name of the mode, with which their
+ * names begin: "iptables", "nftables", "ipvs".
  */
 export function paceOptions(proxy: string): readonly OptionSpec[] {
   return [
     {
       flags: `--${proxy}-sync-period <duration>`,
-      description: "how often to look whether somebody else changed the rules, and to repair them; 0 for never",
+      description: "interval of checks that repair changes of the rules by other programs; 0 for no checks",
       default: 30_000,
       parse: parseDurationMs,
     },
     {
       flags: "--drift-interval <duration>",
-      description: `the same under a name of its own (default: --${proxy}-sync-period)`,
+      description: `the same interval, independent of kube-proxy's name (default: --${proxy}-sync-period)`,
       parse: parseDurationMs,
     },
     {
       flags: `--${proxy}-min-sync-period <duration>`,
-      description: "shortest time between two syncs; what changes meanwhile is one sync",
+      description: "minimum time between two syncs; changes in between are combined",
       default: 100,
       parse: parseDurationMs,
     },
@@ -63,10 +63,10 @@ export function paceOptions(proxy: string): readonly OptionSpec[] {
 }
 
 /**
- * Reads {@link planOptions}. Node ports answer on 127.0.0.0/8 if the backend wants that and the node-port addresses
+ * Parses {@link planOptions}. Node ports answer on 127.0.0.0/8 if the backend wants that and the node-port addresses
  * include it.
  *
- * Errors: BAD_OPTION for values that do not go together.
+ * Errors: BAD_OPTION for invalid values and combinations.
  */
 export function readProxySettings(options: ParsedOptions, wantsLoopbackNodePorts: boolean): ProxySettings {
   const detectLocalMode = detectLocalModes.find((mode) => mode === options.detectLocalMode) ?? "ClusterCIDR";
@@ -88,11 +88,11 @@ export function readProxySettings(options: ParsedOptions, wantsLoopbackNodePorts
   };
 }
 
-/** Parser of an option that has one of a few values. */
+/** Returns a parser for an option with a fixed list of values. */
 export function oneOf(flag: string, values: readonly string[]): (text: string) => string {
   return (text) => {
     if (values.includes(text)) return text;
-    throw new InvalidArgumentError(`${flag} is one of ${values.join(", ")}`);
+    throw new InvalidArgumentError(`${flag} must be one of ${values.join(", ")}`);
   };
 }
 
@@ -109,20 +109,23 @@ function texts(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.map(String) : [];
 }
 
-/** One CIDR for each family: pods outside the CIDR that is used would be taken for other senders. */
+/** Allows one CIDR for each family: traffic of pods outside of it would count as traffic from outside the cluster. */
 function clusterCidrs(texts: readonly string[]): readonly string[] {
   const byFamily = new Map<Family, string>();
   for (const text of texts) {
     const parsed = parseCidr(text);
     if (parsed === undefined) {
-      throw new ProcessError("BAD_OPTION", `--cluster-cidr "${text}" is no CIDR: write 10.244.0.0/16 or fd00:10::/48`);
+      throw new ProcessError(
+        "BAD_OPTION",
+        `--cluster-cidr "${text}" is not a CIDR: write 10.244.0.0/16 or fd00:10::/48`,
+      );
     }
     const { family, cidr } = parsed;
     const other = byFamily.get(family) ?? cidr;
     if (other !== cidr) {
       throw new ProcessError(
         "BAD_OPTION",
-        `--cluster-cidr: ${other} and ${cidr} are of one family, which has one CIDR`,
+        `--cluster-cidr: ${other} and ${cidr} have the same IP family; give one CIDR per family`,
       );
     }
     byFamily.set(family, cidr);
@@ -133,5 +136,5 @@ function clusterCidrs(texts: readonly string[]): readonly string[] {
 /** At most 15 characters, without characters that have a meaning for iptables or the kernel. */
 function interfaceName(text: string): string {
   if (/^[^\s/+!"\\:]{0,15}$/.test(text)) return text;
-  throw new InvalidArgumentError(`"${text}" is not a name of an interface`);
+  throw new InvalidArgumentError(`"${text}" is not the name of an interface`);
 }

@@ -7,41 +7,42 @@ import type { ProxyHost } from "./proxy-host.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";
 import type { FamilyOutcome } from "./rule-sets.ts";
 
-/** A service proxy, as a backend describes it to `proxyBackend`. */
+/** Description of a service proxy, which its backend passes to `proxyBackend`. */
 export interface ProxySpec<Change extends RuleChange = RuleChange> {
-  /** Lower case letters; e.g. "iptables": `kpng-iptables`, `to-iptables`, `kpng_iptables_repairs_total`. */
+  /** Lower-case letters; e.g. "iptables" for `kpng-iptables`, `to-iptables` and `kpng_iptables_repairs_total`. */
   readonly name: string;
   /** kube-proxy's name of the mode, for /proxyMode, `--config` and `--MODE-sync-period`. */
   readonly proxyMode: string;
   readonly description: string;
   /** Shown below the options; `COMMAND` stands for the words that start the backend. */
   readonly examples: string;
-  /** Options of this backend alone. */
+  /** Options that only this backend has. */
   readonly options: readonly OptionSpec[];
-  /** The node-port addresses without `--nodeport-addresses`, as in kube-proxy's mode. Default: all. */
+  /** Node-port addresses if `--nodeport-addresses` is not given, as in kube-proxy's mode. Default: all. */
   readonly defaultNodePortAddresses?: "primary" | undefined;
-  /** Other ways to run it, each selected by an option. */
+  /** Other ways to run the program, each selected by an option. */
   readonly alternatives?: readonly ProxyAlternative[] | undefined;
-  /** Reads the backend's own options. Errors: BAD_OPTION. */
+  /** Returns the proxy for parsed options. Errors: BAD_OPTION. */
   makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<Change>;
 }
 
-/** A service proxy with its options. */
+/** A configured service proxy: opens its rules on this node, or removes them. */
 export interface ServiceProxy<Change extends RuleChange = RuleChange> {
-  /** Whether node ports should answer on 127.0.0.0/8, where the node-port addresses include it. */
+  /** True if node ports should answer on 127.0.0.0/8, provided that the node-port addresses include it. */
   readonly wantsLoopbackNodePorts: boolean;
   /**
-   * Opens a rule set for each family that the node can have rules in, IPv4 first. Rejects if the node cannot have such
-   * rules at all: a retry would not help.
+   * Opens a rule set for each IP family that the node supports, IPv4 first. Rejects if the node does not support such
+   * rules at all, so that a retry would not help.
    */
   openRuleSets(host: ProxyHost): Promise<OpenRuleSets<Change>>;
   /** Removes everything that this backend ever installed under its names. Errors: those of the backend. */
   cleanUp(host: ProxyHost): Promise<void>;
 }
 
+/** Result of `ServiceProxy.openRuleSets`. */
 export interface OpenRuleSets<Change extends RuleChange> {
   readonly ruleSets: readonly RuleSet<Change>[];
-  /** Called after each sync and repair of a family, for metrics of the backend's own. */
+  /** Called after each sync and repair of a family, for the backend's own metrics. */
   readonly onOutcome?: ((outcome: FamilyOutcome<Change>) => void) | undefined;
 }
 
@@ -49,9 +50,10 @@ export interface OpenRuleSets<Change extends RuleChange> {
 export interface ProxyAlternative {
   /** Name of the option that selects it. *Shape:* `shadow` for `--shadow`. */
   readonly name: string;
-  /** That option, and options for this run alone. */
+  /** The selecting option, and options that apply to this run only. */
   readonly options: readonly OptionSpec[];
-  /** Whether the exit status of a run with these options is an answer; see `BackendCommand.isQuestion`. */
+  /** Returns true if the exit status of a run with these options is a result; see `BackendCommand.isQuestion`. */
   isQuestion(options: ParsedOptions): boolean;
+  /** Returns the task of this run. */
   makeTask(options: ParsedOptions, settings: ProxySettings, context: BackendContext): Task;
 }

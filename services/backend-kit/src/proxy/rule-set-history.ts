@@ -2,7 +2,7 @@ import type { InspectedRules } from "../inspect/inspected-rules.ts";
 import type { SyncMode } from "../types/sync-update.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";
 
-/** The past changes of a rule set, as far as inspection shows them. */
+/** Records the changes of a rule set that `kpng get rules` shows (`--inspect-socket`). `RuleSets` has one for each. */
 export class RuleSetHistory {
   readonly #ruleSet: Pick<RuleSet, "family" | "desired" | "installed">;
   #readAtMs: number | undefined;
@@ -15,7 +15,7 @@ export class RuleSetHistory {
     this.#ruleSet = ruleSet;
   }
 
-  /** Takes a change that succeeded; `mode` is how much was compared. */
+  /** Adds a successful change; `mode` is how much was compared. */
   add(cause: "sync" | "repair", mode: SyncMode, change: RuleChange): void {
     const isChanged = change.mode !== "none";
     if (mode === "full") this.#readAtMs = Date.now();
@@ -28,6 +28,7 @@ export class RuleSetHistory {
     if (isChanged) this.#repairCount++;
   }
 
+  /** Returns the current state for inspection. */
   inspect(): InspectedRules {
     const { family, desired, installed } = this.#ruleSet;
     return {

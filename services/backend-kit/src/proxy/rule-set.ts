@@ -5,7 +5,10 @@ import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { GuardedSysctl } from "../sysctl/guarded-sysctl.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 
-/** Everything that one family of a proxy must serve. */
+/**
+ * What a service proxy must do for one IP family: the plan of each Service. `FamilyPlanner` computes it from the view,
+ * and a `RuleSet` translates it into rules.
+ */
 export interface FamilyPlan {
   readonly node: NodePlan;
   /** Keys of all Services, ascending. */
@@ -21,7 +24,8 @@ export interface FamilyPlan {
 }
 
 /**
- * The rules of one family in one kernel mechanism: what should be installed, and what is installed as far as known.
+ * The rules of one IP family in one kernel mechanism, e.g. nftables. A service proxy implements this interface; it is
+ * all that `RuleSets` knows of the mechanism.
  *
  * Calls of `sync` and `repair` never overlap; `isInstalled` may be called meanwhile. After a call that rejected, the
  * next one is a sync of all Services.
@@ -32,28 +36,28 @@ export interface RuleSet<Change extends RuleChange = RuleChange> {
    * Installs a plan. Only Services in `touched` may differ from the last successful call; "all" also compares
    * everything with the kernel. `touched` is "all" whenever `plan.node` differs.
    *
-   * Calls `stages.committing` when it begins to change the kernel, and not at all if there is nothing to change. For
-   * work that it leaves for later it requests a partial sync (`ProxyHost.requests`), whose `touched` may be empty.
+   * Calls `stages.committing` before it changes the kernel, and not at all if there is nothing to change. For work that
+   * is due later it requests a partial sync (`ProxyHost.requests`), whose `touched` may be empty.
    */
   sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change>;
   /** Compares the installed rules with the rules of the last sync, and repairs them. */
   repair(): Promise<Change>;
-  /** Whether rules of an earlier run are in force; false for rules that end with their process. */
+  /** Returns true if rules of an earlier run are installed; false for rules that end with their process. */
   isInstalled(): Promise<boolean>;
   /** Rules of the last plan, for inspection. */
   readonly desired: RuleList;
   /** Rules that were read or committed last, for inspection. */
   readonly installed: RuleList;
-  /** A sysctl that is set when the rules are in force. Default: none. */
+  /** Sysctl to set after the rules are installed. Default: none. */
   readonly guardedSysctl?: Pick<GuardedSysctl, "afterCommit"> | undefined;
-  /** Releases what the rule set holds, at the end of the process: a lock, or rules that end with it. */
+  /** Called at the end of the process: releases a lock, or removes rules that end with the process. */
   close?(): Promise<void>;
 }
 
 /** Rules for inspection, computed on request. */
 export interface RuleList {
   readonly count: () => number;
-  /** One rule a line, in a fixed order. */
+  /** One rule per line, in a fixed order. */
   readonly lines: () => readonly string[];
 }
 
@@ -63,19 +67,19 @@ export interface RuleChange {
   readonly mode: SyncMode | "none";
   /** Size of the change, for the log. *Shape:* `{ chains: 3, example: "KPNG-SVC-XPGD46QRK7WJZT7O" }`. */
   readonly fields: LogFields;
-  /** Beginning of the text that was committed, at most 64 KiB; "" for none. */
+  /** Start of the committed text, at most 64 KiB; "" if nothing was committed. */
   readonly transaction: string;
-  /** The rules that differed. Only for use before the next call. */
+  /** Returns the rules that differed. Valid only until the next sync or repair. */
   readonly differences: () => readonly RuleDifference[];
 }
 
-/** A difference between installed rules and wanted rules. */
+/** A difference between installed and desired rules. */
 export interface RuleDifference {
   /** *Shape:* `nat KPNG-SERVICES: rules differ`. */
   readonly summary: string;
-  /** Wanted rules that are not installed. */
+  /** Desired rules that are not installed. */
   readonly missing: readonly string[];
-  /** Installed rules that are not wanted. */
+  /** Installed rules that are not desired. */
   readonly unwanted: readonly string[];
   /** The place and kind of the difference, for `--output json`. *Shape:* `{ table: "nat", chain: "KPNG-SERVICES" }`. */
   readonly fields: Readonly<Record<string, string>>;

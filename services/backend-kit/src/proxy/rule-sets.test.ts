@@ -13,7 +13,7 @@ import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 const ready = { endpoints: [endpoint("10.0.1.1", { ports: [{ name: "", port: 80 }] })] };
 const stages = { committing: () => undefined };
 
-/** Rules of both families in memory, and what is logged about them. */
+/** Rules of both families in memory; `sync` returns the clashes that it logs. */
 function start(options: ParsedOptions = {}) {
   const { log, lines } = createReadableLog();
   const ruleSets = [new MemoryRuleSet("v4"), new MemoryRuleSet("v6")] as const;
@@ -55,7 +55,7 @@ test.each<{ readonly name: string; readonly parts: readonly [ServiceParts, Servi
     frontend: "node port 30080/TCP",
   },
 ])(
-  "two Services with the same $name and port are named, once, with the one that is served",
+  "two Services with the same $name and port are logged once, with the one that is served",
   async ({ parts, frontend }) => {
     const { sync } = start();
     const [first, second] = [at("a/web", parts[0]), at("b/web", parts[1])];
@@ -66,14 +66,14 @@ test.each<{ readonly name: string; readonly parts: readonly [ServiceParts, Servi
   },
 );
 
-test("told again only after it was gone", async () => {
+test("a clash is logged again if it returns after it was resolved", async () => {
   const { sync, rules } = start();
   expect(await sync(at("a/web"), at("b/web"))).toHaveLength(1);
   await rules.sync(view([at("b/web")]), new Set(["a/web"]), stages);
   expect(await sync(at("a/web"), at("b/web"))).toHaveLength(1);
 });
 
-test("another port, protocol or address, and a Service whose place the other may have, are no clash", async () => {
+test("Services with different ports, protocols or addresses, or without endpoints, do not clash", async () => {
   const { sync } = start();
   const parts = { protocol: "UDP" } as const;
   const udp = { endpoints: [endpoint("10.0.1.1", { ports: [{ name: "", port: 80, ...parts }] })] };
@@ -88,7 +88,7 @@ test("another port, protocol or address, and a Service whose place the other may
   ).toEqual([]);
 });
 
-test("of two Services with the same frontend only one is planned for it, and the other one when that is gone", async () => {
+test("of two Services with the same frontend only one gets it, and the other one after that is deleted", async () => {
   const { sync, rules, v4 } = start();
   const frontend = "10.96.0.10:80/TCP";
   await sync(at("b/web"));
@@ -99,7 +99,7 @@ test("of two Services with the same frontend only one is planned for it, and the
   expect([...v4.lines.values()]).toEqual([`b/web ${frontend}`]);
 });
 
-test("a change of the node's addresses concerns all Services, also in a repair", async () => {
+test("a change of the node's addresses syncs all Services, also in a repair", async () => {
   const { sync, rules, v4, addresses } = start({ nodeportAddresses: ["192.168.0.0/16"] });
   await sync(at("a/web"));
   await rules.sync(view([at("a/web")]), new Set(), stages);
@@ -109,7 +109,7 @@ test("a change of the node's addresses concerns all Services, also in a repair",
   expect(v4.touched).toEqual(["all", [], "all", []]);
 });
 
-test("a family that fails does not keep the other from its rules, and is compared as a whole next", async () => {
+test("a failed family does not prevent the other's sync, and is synced in full next time", async () => {
   const { sync, rules, v4, v6, outcomes } = start();
   await sync(at("a/web", { ips: ["10.96.0.10", "fd00::10"] }));
   v6.failure = new Error("no IPv6 today");
@@ -124,7 +124,7 @@ test("a family that fails does not keep the other from its rules, and is compare
   expect(ofV6.map(({ result }) => result.kind)).toEqual(["done", "failed", "done"]);
 });
 
-test("a repair undoes changes of other programs and says which, and does nothing before the first sync", async () => {
+test("a repair undoes and reports changes of other programs, and does nothing before the first sync", async () => {
   const { sync, rules, v4 } = start();
   await rules.repair();
   await sync(at("a/web"), at("b/web", { ips: ["10.96.0.11"] }));

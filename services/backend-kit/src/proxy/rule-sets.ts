@@ -25,6 +25,7 @@ export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
     | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode };
 }
 
+/** Options of {@link RuleSets}. */
 export interface RuleSetsOptions<Change extends RuleChange> {
   readonly settings: ProxySettings;
   readonly ruleSets: readonly RuleSet<Change>[];
@@ -41,16 +42,17 @@ interface Member<Change extends RuleChange> {
   readonly history: RuleSetHistory;
   /** How much the last call compared. */
   mode: SyncMode;
-  /** Whether the installed rules are unknown: at the start, and after a failure. */
+  /** True if the installed rules are unknown: at the start, and after a failure. */
   isInDoubt: boolean;
 }
 
 const noStages: SyncStages = { committing: () => undefined };
 
 /**
- * The rule sets of a node, one for each family.
+ * The rule sets of a service proxy, one for each IP family. `serveTask` and `diffTask` sync them; each family has its
+ * own planner and history.
  *
- * A family that fails does not keep the other from its rules. Calls of `sync` and `repair` must not overlap.
+ * If one family fails, the other is still synced. Calls of `sync` and `repair` must not overlap.
  */
 export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #options: RuleSetsOptions<Change>;
@@ -71,9 +73,9 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   }
 
   /**
-   * Puts a view into effect; "all" also compares the installed rules with the wanted ones.
+   * Puts a view into effect; "all" also compares the installed rules with the desired ones.
    *
-   * Errors: that of the first family that fails, after the other is done.
+   * Errors: that of the first family that failed, after both are done.
    */
   async sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<void> {
     this.#view = view;
@@ -82,7 +84,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
     );
   }
 
-  /** Repairs changes by other programs, and takes in new addresses of the node. Does nothing before the first sync. */
+  /** Repairs changes by other programs, and applies new addresses of the node. Does nothing before the first sync. */
   async repair(): Promise<void> {
     const view = this.#view;
     if (view === undefined) return;
@@ -94,16 +96,18 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
     });
   }
 
-  /** Whether rules of an earlier run are in force in all families. */
+  /** Returns true if rules of an earlier run are installed in all families. */
   async areInstalled(): Promise<boolean> {
     const each = await Promise.all(this.#members.map(({ ruleSet }) => ruleSet.isInstalled()));
     return each.length > 0 && each.every((isInstalled) => isInstalled);
   }
 
+  /** Returns the state of each rule set for inspection. */
   inspect(): readonly InspectedRules[] {
     return this.#members.map(({ history }) => history.inspect());
   }
 
+  /** Closes all rule sets at the end of the process. */
   async close(): Promise<void> {
     await Promise.all(this.#members.map(({ ruleSet }) => ruleSet.close?.()));
   }
@@ -131,7 +135,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
           this.#options.onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
         try {
           const change = await work(member);
-          // Only when the rules are in force is the sysctl safe.
+          // The sysctl is safe only with the rules installed.
           await ruleSet.guardedSysctl?.afterCommit();
           member.isInDoubt = false;
           history.add(cause, member.mode, change);

@@ -18,6 +18,7 @@ import type { ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange } from "./rule-set.ts";
 import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
 
+/** Options of {@link serveTask}. */
 export interface ServeOptions<Change extends RuleChange> {
   /** Name of the backend. */
   readonly name: string;
@@ -27,16 +28,17 @@ export interface ServeOptions<Change extends RuleChange> {
   readonly options: ParsedOptions;
   /** Time between two checks for changes by other programs, in milliseconds; 0 for none. */
   readonly checkMs: number;
-  /** Shortest time between two syncs, in milliseconds. */
+  /** Minimum time between two syncs, in milliseconds. */
   readonly minIntervalMs: number;
-  /** Where the last view is kept; undefined for nowhere. */
+  /** Where the last view is saved; undefined to save nothing. */
   readonly state: StateOptions | undefined;
 }
 
 /**
- * Follows the view and keeps the node's rules in line with it.
+ * The main task of a service proxy: follows the view of the node and installs the rules for it. With `--dry-run` it
+ * prints them instead. `proxyBackend` runs it unless an option selects another run.
  *
- * Rejects if the node cannot have such rules at all, with the error of `openRuleSets`.
+ * Rejects with the error of `openRuleSets` if the node does not support such rules.
  */
 export function serveTask<Change extends RuleChange>(serve: ServeOptions<Change>): Task {
   const { name } = serve;
@@ -67,7 +69,7 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
   const onChanges = async (update: SyncUpdate, stop: AbortSignal, stages: SyncStages): Promise<void> => {
     const touched = update.mode === "full" ? "all" : touchedServices(update.changes);
     await rules.sync(update.view, touched, stages);
-    // There may have been nothing to commit.
+    // A rule set without changes has not called it.
     stages.committing();
     if (isCommitted) await after.run(update, stop);
   };
@@ -75,8 +77,8 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
     try {
       return await rules.areInstalled();
     } catch (error) {
-      // Rules that cannot be read cannot be written either: the sync that follows fails with the same reason.
-      log.debug("rules could not be read", { reason: reasonOf(error) });
+      // Rules that cannot be read cannot be written either: the next sync fails with the same reason.
+      log.debug("installed rules cannot be read", { reason: reasonOf(error) });
       return false;
     }
   };
@@ -95,7 +97,7 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
   await runWithMain(following, isCommitted ? [after.serving] : [], signal).finally(() => rules.close());
 }
 
-/** Counts the repairs of each family; the result must be called after each sync and repair. */
+/** Registers the metric of repairs. Returns the function that counts; it must be called after each sync and repair. */
 export function countRepairs(
   name: string,
   registry: Registry,
@@ -103,11 +105,11 @@ export function countRepairs(
 ): (outcome: FamilyOutcome) => void {
   const repairs = new Counter({
     name: `kpng_${name}_repairs_total`,
-    help: "Times that somebody else's change to our rules was undone",
+    help: "Repairs of changes that other programs made to our rules",
     labelNames: ["ip_family"] as const,
     registers: [registry],
   });
-  // A rate over a series that appears with its first event misses that event.
+  // Without the 0, a rate would miss the first event of the series.
   for (const { family } of ruleSets) repairs.inc({ ip_family: familyLabels[family] }, 0);
   return ({ cause, family, result }) => {
     if (cause !== "repair" || result.kind === "failed" || result.change.mode === "none") return;
