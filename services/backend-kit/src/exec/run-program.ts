@@ -1,6 +1,7 @@
 import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process";
 import { Readable } from "node:stream";
 
+/** Options of {@link runProgram}. */
 export interface ProgramOptions {
   /** Time after which the program is killed, in milliseconds. */
   readonly timeoutMs: number;
@@ -32,6 +33,7 @@ export type ProgramEnd =
   | { readonly kind: "stopped"; readonly reason: StopReason; readonly stderr: string }
   | { readonly kind: "not-started"; readonly cause: NodeJS.ErrnoException };
 
+/** Why a program was stopped. */
 export type StopReason = "timeout" | "output" | "aborted";
 
 /** Standard output that is accepted by default: iptables-save of 50 000 Services prints about a third of this. */
@@ -41,11 +43,12 @@ const defaultOutputBytes = 256 * 1024 * 1024;
 const maxErrorLength = 4 * 1024;
 
 /**
- * Runs a program to its end.
+ * Runs a program to its end. All backends that call system tools (conntrack, iptables, the program of callout) use it,
+ * so that limits, cancellation and cleanup are the same everywhere.
  *
- * It gets a process group of its own, which is killed as a whole when the program is stopped, and when our process
- * exits meanwhile; Ctrl-C in a terminal does not reach it. Processes that a program leaves behind when it exits by
- * itself are left alone. A process that has left the group is out of reach.
+ * The program gets a process group of its own, which is killed as a whole when the program is stopped, and when our
+ * process exits meanwhile; Ctrl-C in a terminal does not reach it. Processes that a program leaves behind when it exits
+ * by itself are left alone. A process that has left the group is out of reach.
  *
  * Never rejects. *Bound:* `maxOutputBytes` of output, 4 KiB of standard error.
  */

@@ -4,7 +4,7 @@ import { repeatable } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { NodePortAddressRule } from "@kpng/service-plan/node-port-addresses.ts";
 
-/** kube-proxy's `--nodeport-addresses`. */
+/** Option `--nodeport-addresses`, as in kube-proxy, for service proxies and the backend `healthchecks`. */
 export const nodePortAddressesOption: OptionSpec = repeatable(
   "--nodeport-addresses <cidrs>",
   "serve node ports on local addresses in these CIDRs, or on the Node's own with `primary` (default: all)",
@@ -18,14 +18,14 @@ export const nodePortAddressesOption: OptionSpec = repeatable(
 export function parseNodePortAddresses(texts: readonly string[]): NodePortAddressRule {
   if (texts.includes("primary")) {
     if (texts.length === 1) return { kind: "primary" };
-    throw new ProcessError("BAD_OPTION", "--nodeport-addresses primary stands alone: it goes with no CIDR");
+    throw new ProcessError("BAD_OPTION", "--nodeport-addresses: primary cannot be combined with CIDRs");
   }
   const cidrs = texts.map((text) => {
     const parsed = parseCidr(text);
     if (parsed !== undefined) return parsed.cidr;
     throw new ProcessError(
       "BAD_OPTION",
-      `--nodeport-addresses "${text}" is no CIDR: write 10.0.0.0/8, fd00::/8 or primary`,
+      `--nodeport-addresses "${text}" is not a CIDR: write 10.0.0.0/8, fd00::/8 or primary`,
     );
   });
   return { kind: "cidrs", cidrs };

@@ -6,8 +6,8 @@ import type { GuardedSysctl } from "../sysctl/guarded-sysctl.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 
 /**
- * What a service proxy must do for one IP family: the plan of each Service. `FamilyPlanner` computes it from the view,
- * and a `RuleSet` translates it into rules.
+ * Plan of one IP family: what a service proxy must do with packets to each Service. `FamilyPlanner` computes it from
+ * the view, and a `RuleSet` translates it into rules.
  */
 export interface FamilyPlan {
   readonly node: NodePlan;

@@ -4,6 +4,7 @@ import type { Sysctls } from "./sysctls.ts";
 /** Program that set a sysctl which rules must guard: kpng, or another program before it; "none" if it is not set. */
 export type SysctlGuard = "none" | "ours" | "others";
 
+/** Options of {@link GuardedSysctl}. */
 export interface GuardedSysctlOptions {
   readonly sysctls: Sysctls;
   /** *Shape:* `net/ipv4/conf/all/route_localnet`. */
@@ -21,7 +22,8 @@ export interface GuardedSysctlOptions {
 }
 
 /**
- * A sysctl, set to 1, that would be dangerous without rules that guard it.
+ * A sysctl, set to 1, that would be dangerous without rules that guard it: `route_localnet`, which lets neighbours
+ * reach 127.0.0.1 (CVE-2020-8558). A proxy opens it with its rules, and `RuleSets` sets it after the first commit.
  *
  * It is set after the guard is committed and reset before the guard is removed. Whether kpng set it is recorded where
  * it is lost together with the sysctl, at a reboot: in the guard itself. A sysctl that another program set is left
