@@ -21,7 +21,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-kit",
   "services/backend-kit/src/backend",
   "services/backend-kit/src/config",
-  "services/backend-kit/src/discovery",
   "services/backend-kit/src/inspect",
   "services/backend-kit/src/observe",
   "services/backend-kit/src/testing",

@@ -101,7 +101,7 @@ describe("a watcher that drains", { timeout: 180_000 }, () => {
     const backend = start("services/backend-json/src/main.ts", ["--api", api, "--node-name", "n1"]);
     await backend.said("stream in sync");
     const asked = (): string | undefined =>
-      [...backend.stderr().matchAll(/"address":"([^"]+)","msg":"watcher answers"/g)].at(-1)?.[1];
+      [...backend.stderr().matchAll(/"address":"([^"]+)","msg":"connected to watcher"/g)].at(-1)?.[1];
     const [serving, other] = asked() === first.address ? [first, second] : [second, first];
     await expect.poll(() => backend.stdout().split("\n").length, patience).toBe(2_001);
     serving.program.stop();

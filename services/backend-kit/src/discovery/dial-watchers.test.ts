@@ -36,12 +36,12 @@ async function firstInstance(transport: Transport): Promise<string> {
   }
 }
 
-test("when a watcher dies the other one is asked, and when that one breaks the stream, the first again", async () => {
+test("after a loss the next stream goes to the other watcher, and after another loss to the first again", async () => {
   const stop = new AbortController();
   const first = await play("first");
   await using second = await play("second");
   const { log } = createReadableLog();
-  // This much of chance leaves the order as it is.
+  // This value keeps the order of the list.
   const transport = dialWatchers({ api: `${first.address},${second.address}`, log, random: () => 0.99 });
   const seen: string[] = [];
   const reasons: string[] = [];
@@ -60,7 +60,7 @@ test("when a watcher dies the other one is asked, and when that one breaks the s
   expect(reasons.length).toBe(3);
 });
 
-test("streams go round: no watcher is asked twice in a row while there is another", async () => {
+test("two streams in a row go to different watchers", async () => {
   await using first = await play("first");
   await using second = await play("second");
   const { log } = createReadableLog();
@@ -70,7 +70,7 @@ test("streams go round: no watcher is asked twice in a row while there is anothe
   for (let index = 1; index < seen.length; index++) expect(seen[index], seen.join()).not.toBe(seen[index - 1]);
 });
 
-test("names are resolved for each stream, and what is remembered serves when they cannot be", async () => {
+test("names are resolved for each stream, and have their last addresses if they cannot be resolved", async () => {
   await using watcher = await play("only");
   const port = watcher.address.split(":")[1];
   const { log, lines } = createReadableLog();
@@ -84,7 +84,7 @@ test("names are resolved for each stream, and what is remembered serves when the
   await firstInstance(transport);
   await firstInstance(transport);
   expect(asked).toBe(2);
-  expect(lines.filter(({ msg }) => msg === "watcher answers")).toMatchObject([{ address: `127.0.0.1:${port}` }]);
+  expect(lines.filter(({ msg }) => msg === "connected to watcher")).toMatchObject([{ address: `127.0.0.1:${port}` }]);
   expect(JSON.parse(readFileSync(join(folder, "watchers.json"), "utf8"))).toEqual({
     version: 1,
     lastGood: `127.0.0.1:${port}`,
@@ -93,10 +93,10 @@ test("names are resolved for each stream, and what is remembered serves when the
   const fail = () => Promise.reject(new Error("no name server"));
   expect(await firstInstance(dialWatchers({ ...options, resolve: fail }))).toBe("only");
   const nowhere = dialWatchers({ api: `watcher.test:${port}`, log, resolve: fail });
-  await expect(firstInstance(nowhere)).rejects.toThrow("[NO_WATCHER_ADDRESS] no address of a watcher: no name server");
+  await expect(firstInstance(nowhere)).rejects.toThrow("[NO_WATCHER_ADDRESS] no watcher address: no name server");
 });
 
-test("where it worked last is asked first after a restart", async () => {
+test("the address that worked last is tried first after a restart", async () => {
   await using first = await play("first");
   await using second = await play("second");
   const { log } = createReadableLog();
@@ -105,7 +105,7 @@ test("where it worked last is asked first after a restart", async () => {
   for (let restart = 0; restart < 5; restart++) expect(await firstInstance(dialWatchers(options))).toBe(worked);
 });
 
-test("the certificate is checked against the name, not against the address it was resolved to", async () => {
+test("the certificate is checked against the name, not against its resolved address", async () => {
   const files = makeCertificates();
   const { createSecureServer } = await import("node:http2");
   const server = createSecureServer(
@@ -134,7 +134,7 @@ test("the certificate is checked against the name, not against the address it wa
   }
 });
 
-test("a watcher that takes no connection is left for the next one", async () => {
+test("if a watcher does not accept a connection, the next one is tried", async () => {
   await using watcher = await play("alive");
   const dead = createServer();
   await new Promise<void>((resolve) => dead.listen(0, "127.0.0.1", resolve));
@@ -149,7 +149,7 @@ test("a watcher that takes no connection is left for the next one", async () => 
   expect(error).toContain(`watcher ${watcher.address}: `);
 });
 
-test("a watcher that asks to move is as good as any other next time", async () => {
+test("a watcher that asks its nodes to move may be chosen again for the next stream", async () => {
   const asked: string[] = [];
   const play = (name: string) =>
     playWatcher(({ index }) => {
@@ -167,12 +167,12 @@ test("a watcher that asks to move is as good as any other next time", async () =
     if (asked.length === 100) stop.abort();
   }
   const stays = asked.filter((name, index) => index > 0 && name === asked[index - 1]).length;
-  // Of 99 a half, but for a chance of one in a million.
+  // About half of 99, except with a probability of one in a million.
   expect(stays).toBeGreaterThan(25);
   expect(stays).toBeLessThan(75);
 });
 
-test("a watcher that takes the request and says nothing is left for the next one", async () => {
+test("if a watcher accepts the request and sends nothing, the next one is tried", async () => {
   await using hung = await playWatcher(silence);
   await using alive = await play("alive");
   const { log } = createReadableLog();

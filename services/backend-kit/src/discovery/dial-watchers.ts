@@ -5,20 +5,21 @@ import type { Log } from "@kpng/process/log.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
 import { BackendError } from "../types/backend-error.ts";
-import { PlaceChooser } from "./choose-place.ts";
-import { checkReachable, dialPlace } from "./dial-place.ts";
+import { checkReachable, dialAddress } from "./dial-address.ts";
 import { type KnownWatchers, nothingKnown, readKnownWatchers, writeKnownWatchers } from "./known-watchers.ts";
-import { parseApis, type Resolve, resolveApis, resolveHost, type WatcherPlace } from "./resolve-apis.ts";
+import { parseApis, type Resolve, resolveApis, resolveHost, type WatcherAddress } from "./resolve-apis.ts";
+import { WatcherRotation } from "./watcher-rotation.ts";
 
+/** Options of {@link dialWatchers}. */
 export interface DialWatchersOptions {
-  /** One or several addresses or names as `dial` takes them, separated by commas; a name may have several addresses. */
+  /** Addresses or names in the form that `dial` accepts, separated by commas; a name may have several addresses. */
   readonly api: string;
   readonly tls?: TlsFiles | undefined;
   readonly maxMessageBytes?: number | undefined;
   readonly log: Log;
-  /** Where the watchers are remembered over restarts; undefined for nowhere. */
+  /** Folder for the addresses that worked, for the next start; undefined to save nothing. */
   readonly folder?: string | undefined;
-  /** How long one of several watchers has to begin to answer, in milliseconds. Default 30 000. */
+  /** Time that one of several watchers has to send its first message, in milliseconds. Default 30 000. */
   readonly answerLimitMs?: number | undefined;
   /** Default {@link resolveHost}. */
   readonly resolve?: Resolve | undefined;
@@ -26,41 +27,42 @@ export interface DialWatchersOptions {
   readonly random?: (() => number) | undefined;
 }
 
-/** How long one of several watchers has to take a connection, in milliseconds. */
+/** Time that one of several watchers has to accept a connection, in milliseconds. */
 const connectLimitMs = 5_000;
 
-/** How long one of several watchers has to begin to answer, in milliseconds. */
+/** Time that one of several watchers has to send its first message, in milliseconds. */
 const answerLimitMs = 30_000;
 
 /**
- * Returns a transport to any of several watchers: each stream goes to another one than the stream before it, or to any
- * of them where that one asked to move. One that takes no connection is left for the next one at once. Names are
- * resolved anew for each stream, and where a stream worked last is tried first after a restart.
+ * Returns a transport to one of several watchers, chosen for each stream: a different one than for the previous stream,
+ * or any of them if the previous one asked the node to move. If an address does not accept a connection, the next one
+ * is tried at once. Names are resolved for each stream, and the address that worked last is tried first after a
+ * restart. `prepareBackend` gives the transport to the backend, which opens its streams on it (`followView`).
  *
- * Errors: BAD_OPTION for an address that is none. A stream fails with NO_WATCHER_ADDRESS if no name can be resolved.
+ * Errors: BAD_OPTION for an invalid address. A stream fails with NO_WATCHER_ADDRESS if no name can be resolved.
  */
 export function dialWatchers(options: DialWatchersOptions): Transport {
   const { api, tls, maxMessageBytes, log } = options;
   const finder = new WatcherFinder(options, parseApis(api, tls !== undefined));
   const transports = new Map<string, Transport>();
   const find = async (signal: AbortSignal | undefined) => {
-    const { place, keys } = await finder.next(signal ?? new AbortController().signal);
+    const { address, keys } = await finder.next(signal ?? new AbortController().signal);
     for (const key of transports.keys()) if (!keys.has(key)) transports.delete(key);
-    const transport = transports.get(place.key) ?? dialPlace(place, tls, maxMessageBytes);
-    transports.set(place.key, transport);
-    return { place, transport, isOnlyOne: keys.size === 1 };
+    const transport = transports.get(address.key) ?? dialAddress(address, tls, maxMessageBytes);
+    transports.set(address.key, transport);
+    return { address, transport, isOnlyOne: keys.size === 1 };
   };
   return {
     async unary(method, signal, ...rest) {
       return (await find(signal)).transport.unary(method, signal, ...rest);
     },
     async stream(method, signal, ...rest) {
-      const { place, transport, isOnlyOne } = await find(signal);
-      log.debug("asking watcher", { address: place.key });
-      const limit = new AnswerLimit(isOnlyOne ? undefined : (options.answerLimitMs ?? answerLimitMs), place.key);
+      const { address, transport, isOnlyOne } = await find(signal);
+      log.debug("opening stream to watcher", { address: address.key });
+      const limit = new AnswerLimit(isOnlyOne ? undefined : (options.answerLimitMs ?? answerLimitMs), address.key);
       try {
         const response = await transport.stream(method, limit.with(signal), ...rest);
-        return { ...response, message: observe(response.message, limit, finder, place) };
+        return { ...response, message: observe(response.message, limit, finder, address) };
       } catch (error) {
         throw limit.explain(error);
       }
@@ -72,13 +74,13 @@ async function* observe<O extends DescMessage>(
   messages: AsyncIterable<MessageShape<O>>,
   limit: AnswerLimit,
   finder: WatcherFinder,
-  place: WatcherPlace,
+  address: WatcherAddress,
 ): AsyncGenerator<MessageShape<O>, void, void> {
   let isFirst = true;
   try {
     for await (const message of messages) {
       limit.keep();
-      if (isFirst) await finder.worked(place);
+      if (isFirst) await finder.worked(address);
       isFirst = false;
       yield message;
     }
@@ -90,7 +92,7 @@ async function* observe<O extends DescMessage>(
   }
 }
 
-/** Ends a stream that does not begin: its watcher hangs, or has nothing to say yet, and another one may have. */
+/** Ends a stream without a first message in time: the watcher hangs, or has no view yet, and another one may have. */
 class AnswerLimit {
   readonly #over = new AbortController();
   readonly #timer: NodeJS.Timeout | undefined;
@@ -105,24 +107,24 @@ class AnswerLimit {
     return signal === undefined ? this.#over.signal : AbortSignal.any([signal, this.#over.signal]);
   }
 
-  /** It has begun. */
+  /** Lifts the limit, because the stream has begun or ended. */
   keep(): void {
     clearTimeout(this.#timer);
   }
 
-  /** Instead of "canceled", which does not say by whom. */
+  /** Returns the error that names the limit instead of "canceled", if the limit ended the stream. */
   explain(error: unknown): unknown {
     this.keep();
     return this.#over.signal.aborted ? this.#error : error;
   }
 }
 
-/** Knows where watchers are, and which one is next. */
+/** Resolves the names of watchers, chooses the next address, and remembers the one that worked. */
 class WatcherFinder {
   readonly #options: DialWatchersOptions;
   readonly #apis: ReturnType<typeof parseApis>;
   #known: KnownWatchers | undefined;
-  #chooser: PlaceChooser | undefined;
+  #rotation: WatcherRotation | undefined;
   #working = "";
 
   constructor(options: DialWatchersOptions, apis: ReturnType<typeof parseApis>) {
@@ -130,52 +132,58 @@ class WatcherFinder {
     this.#apis = apis;
   }
 
-  async next(signal: AbortSignal): Promise<{ readonly place: WatcherPlace; readonly keys: ReadonlySet<string> }> {
+  /** Returns the address for the next stream, and the keys of all addresses. */
+  async next(signal: AbortSignal): Promise<{ readonly address: WatcherAddress; readonly keys: ReadonlySet<string> }> {
     const { folder, resolve = resolveHost, random, log } = this.#options;
     const known = this.#known ?? (folder === undefined ? nothingKnown : await readKnownWatchers(folder));
-    this.#chooser ??= new PlaceChooser(known.lastGood, random);
-    const { places, addressesByHost, failures } = await resolveApis(this.#apis, known.addressesByHost, resolve);
+    this.#rotation ??= new WatcherRotation(known.lastGood, random);
+    const { addresses, addressesByHost, failures } = await resolveApis(this.#apis, known.addressesByHost, resolve);
     this.#known = { ...known, addressesByHost: new Map([...known.addressesByHost, ...addressesByHost]) };
-    if (failures.length > 0 && places.length > 0) log.debug("name not resolved, using what is known", { failures });
-    return { place: await this.#reachable(places, failures, signal), keys: new Set(places.map(({ key }) => key)) };
+    if (failures.length > 0 && addresses.length > 0)
+      log.debug("name not resolved: using its last addresses", { failures });
+    return {
+      address: await this.#reachable(addresses, failures, signal),
+      keys: new Set(addresses.map(({ key }) => key)),
+    };
   }
 
-  /** The next place that takes connections; each is tried once. */
-  async #reachable(places: readonly WatcherPlace[], failures: readonly string[], signal: AbortSignal) {
+  /** Returns the next address that accepts connections; each is tried once. */
+  async #reachable(addresses: readonly WatcherAddress[], failures: readonly string[], signal: AbortSignal) {
     const reasons: string[] = [...failures];
-    for (let tries = 0; tries < Math.max(1, places.length); tries++) {
-      const place = this.#chooser?.next(places);
-      if (place === undefined) {
-        throw asConnectError(new BackendError("NO_WATCHER_ADDRESS", `no address of a watcher: ${reasons.join("; ")}`));
+    for (let tries = 0; tries < Math.max(1, addresses.length); tries++) {
+      const address = this.#rotation?.next(addresses);
+      if (address === undefined) {
+        throw asConnectError(new BackendError("NO_WATCHER_ADDRESS", `no watcher address: ${reasons.join("; ")}`));
       }
-      if (places.length === 1) return place;
+      if (addresses.length === 1) return address;
       try {
-        await checkReachable(place, connectLimitMs, signal);
-        return place;
+        await checkReachable(address, connectLimitMs, signal);
+        return address;
       } catch (cause) {
-        reasons.push(`watcher ${place.key}: ${reasonOf(cause)}`);
+        reasons.push(`watcher ${address.key}: ${reasonOf(cause)}`);
         if (signal.aborted) break;
       }
     }
     throw asConnectError(new Error(reasons.join("; ")));
   }
 
-  /** The watcher wants its nodes spread anew. */
+  /** Must be called if a watcher asks the node to move. */
   askedToMove(): void {
-    this.#chooser?.beginAnew();
+    this.#rotation?.startOver();
   }
 
-  async worked({ key }: WatcherPlace): Promise<void> {
+  /** Must be called at the first message of a stream. */
+  async worked({ key }: WatcherAddress): Promise<void> {
     const { folder, log } = this.#options;
     if (key === this.#working) return;
     this.#working = key;
     const known = { ...(this.#known ?? nothingKnown), lastGood: key };
     this.#known = known;
-    log.info("watcher answers", { address: key });
+    log.info("connected to watcher", { address: key });
     if (folder === undefined) return;
-    // To remember is a convenience: a disk that is full must not end the stream.
+    // The file only speeds up the next start, so a full disk must not end the stream.
     await writeKnownWatchers(folder, known).catch((error: unknown) =>
-      log.debug("watchers not remembered", { reason: reasonOf(error) }),
+      log.debug("watcher addresses not saved", { reason: reasonOf(error) }),
     );
   }
 }

@@ -1,17 +1,21 @@
 import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-/** What a node remembers of its watchers. */
+/** Addresses of watchers that a node saves for its next start, in `watchers.json` of the state folder. */
 export interface KnownWatchers {
-  /** The place that worked last; undefined if none has. */
+  /** The address that worked last; undefined if none has. */
   readonly lastGood: string | undefined;
-  /** What names were resolved to when that worked last. */
+  /** Addresses of each name at its last successful resolution. */
   readonly addressesByHost: ReadonlyMap<string, readonly string[]>;
 }
 
+/** State of a node that has not connected to a watcher yet. */
 export const nothingKnown: KnownWatchers = { lastGood: undefined, addressesByHost: new Map() };
 
-/** Reads what was remembered; nothing if there is none or it cannot be understood: it only makes a start quicker. */
+/**
+ * Reads the saved addresses for `dialWatchers`. A missing or invalid file counts as empty, because the file only makes
+ * a start quicker.
+ */
 export async function readKnownWatchers(folder: string): Promise<KnownWatchers> {
   try {
     return decode(JSON.parse(await readFile(pathIn(folder), "utf8")));
@@ -20,7 +24,7 @@ export async function readKnownWatchers(folder: string): Promise<KnownWatchers> 
   }
 }
 
-/** Replaces what is remembered in one step. Errors: the file system's. */
+/** Replaces the file atomically. Errors: those of the file system. */
 export async function writeKnownWatchers(folder: string, known: KnownWatchers): Promise<void> {
   const { lastGood, addressesByHost } = known;
   const json = JSON.stringify({ version: 1, lastGood, addresses: Object.fromEntries(addressesByHost) });

@@ -2,11 +2,14 @@ import { connect } from "node:net";
 import type { Transport } from "@connectrpc/connect";
 import { dial } from "@kpng/process/connection/dial.ts";
 import type { TlsFiles } from "@kpng/process/tls-files.ts";
-import type { WatcherPlace } from "./resolve-apis.ts";
+import type { WatcherAddress } from "./resolve-apis.ts";
 
-/** Returns a transport to one place; the certificate is checked against the name that was asked for. */
-export function dialPlace(
-  { key, address, serverName }: WatcherPlace,
+/**
+ * Returns a transport to one address of a watcher, for `dialWatchers`. The certificate must have the name that `--api`
+ * gives, even if the name was resolved to an address.
+ */
+export function dialAddress(
+  { key, address, serverName }: WatcherAddress,
   tls: TlsFiles | undefined,
   maxMessageBytes: number | undefined,
 ): Transport {
@@ -18,11 +21,10 @@ export function dialPlace(
 }
 
 /**
- * Rejects if a place does not take connections within `limitMs`.
- *
- * A machine that lost its power answers nothing at all, and the kernel tries for two minutes.
+ * Rejects if an address does not accept a connection within `limitMs`. A machine without power does not answer at all,
+ * and the kernel alone would try for two minutes.
  */
-export function checkReachable({ address }: WatcherPlace, limitMs: number, signal: AbortSignal): Promise<void> {
+export function checkReachable({ address }: WatcherAddress, limitMs: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const socket = connect(address.kind === "unix" ? { path: address.path } : address);
     const finish = (error?: Error): void => {
