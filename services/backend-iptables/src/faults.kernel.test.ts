@@ -342,7 +342,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     await chmod(path, 0o755);
     const backend = start(["env", `PATH=${folder}:${process.env.PATH}`, ...command("--state-dir", "none")]);
     await serves("10.0.1.1");
-    await backend.says(/"no rules in this family"/);
+    await backend.says(/"not serving this family"/);
     expect(Object.keys(JSON.parse((await ask("/healthz")).body).status)).toEqual(["IPv4"]);
     expect((await ask("/metrics")).body).not.toContain('ip_family="IPv6"');
   });

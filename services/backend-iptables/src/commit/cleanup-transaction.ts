@@ -2,7 +2,7 @@ import { diffChains } from "../diff/diff-chains.ts";
 import { diffJumps } from "../diff/diff-jumps.ts";
 import { transactionText } from "../diff/transaction-text.ts";
 import { isSameRule } from "../read/canonical-rule.ts";
-import { standingRules } from "../read/standing-rules.ts";
+import { findInstalledRules } from "../read/installed-rules.ts";
 import { splitChainId } from "../render/table.ts";
 
 /**
@@ -12,7 +12,7 @@ import { splitChainId } from "../render/table.ts";
  * `saved` is what iptables-save printed. Rules of others stay as they are.
  */
 export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): string {
-  const { chains, jumps } = standingRules(saved, prefix);
+  const { chains, jumps } = findInstalledRules(saved, prefix);
   const guard = `${prefix}LOCALNET`;
   const kept = new Map(
     [...jumps].map(([id, rules]) => [id, keepsGuard ? rules.filter((rule) => rule.endsWith(` -j ${guard}`)) : []]),

@@ -1,10 +1,9 @@
 import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
-import type { ChainBody } from "../diff/desired-chains.ts";
 import type { RulesetChange } from "../diff/diff-chains.ts";
 import { listDifferences } from "../diff/list-differences.ts";
 import { canonicalRule } from "../read/canonical-rule.ts";
-import { type ChainId, chainId, tables } from "../render/table.ts";
+import { type ChainBody, type ChainId, chainId, tables } from "../render/table.ts";
 
 /** A change of the rules of one family. */
 export interface IptablesChange extends RuleChange {

@@ -6,22 +6,22 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { type ChainBody, DesiredChains } from "../diff/desired-chains.ts";
+import { DesiredChains } from "../diff/desired-chains.ts";
 import { diffChains, isEmptyChange, type RulesetChange } from "../diff/diff-chains.ts";
 import { diffJumps } from "../diff/diff-jumps.ts";
 import { splitChange } from "../diff/split-change.ts";
 import { transactionText } from "../diff/transaction-text.ts";
-import { adoptChains } from "../read/adopt.ts";
+import { adoptChains } from "../read/adopt-chains.ts";
 import { isSameRule } from "../read/canonical-rule.ts";
+import { type InstalledRules, InstalledRulesReader } from "../read/installed-rules.ts";
 import { findPrintedForms, type PrintedForm } from "../read/printed-forms.ts";
-import { type StandingRules, StandingRulesReader } from "../read/standing-rules.ts";
 import { renderJumps } from "../render/jumps.ts";
 import { makeRenderOptions } from "../render/make-render-options.ts";
 import { renderFixedChains } from "../render/render-fixed-chains.ts";
 import type { RenderOptions } from "../render/render-options.ts";
 import { renderService } from "../render/render-service.ts";
 import type { RuleSettings } from "../render/settings.ts";
-import { type ChainId, chainId, tables } from "../render/table.ts";
+import { type ChainBody, type ChainId, chainId, tables } from "../render/table.ts";
 import { type IptablesChange, makeIptablesChange } from "./iptables-change.ts";
 import type { PacketCounters } from "./packet-counters.ts";
 import type { RestoreRules } from "./restore-rules.ts";
@@ -169,9 +169,9 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     }
   }
 
-  async #read(wanted?: ReadonlyMap<ChainId, ChainBody>): Promise<StandingRules> {
+  async #read(wanted?: ReadonlyMap<ChainId, ChainBody>): Promise<InstalledRules> {
     const { kernel, settings } = this.#options;
-    const reader = new StandingRulesReader(settings.names.prefix, wanted);
+    const reader = new InstalledRulesReader(settings.names.prefix, wanted);
     await kernel.read((text) => reader.take(text));
     return reader.end();
   }

@@ -2,11 +2,10 @@ import { familyLabels } from "@kpng/backend-kit/observe/family-labels.ts";
 import type { FamilyOutcome } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
-import type { ChainBody } from "../diff/desired-chains.ts";
 import { countRules } from "../diff/transaction-text.ts";
 import { type RunTool, runTool } from "../read/run-tool.ts";
 import type { CounterNames } from "../render/render-options.ts";
-import { type ChainId, tables } from "../render/table.ts";
+import { type ChainBody, type ChainId, tables } from "../render/table.ts";
 import type { IptablesChange } from "./iptables-change.ts";
 import { observeCounters } from "./observe-counters.ts";
 

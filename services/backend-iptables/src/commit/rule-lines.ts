@@ -1,8 +1,7 @@
 import type { RuleList } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import type { ChainBody } from "../diff/desired-chains.ts";
 import { countRules } from "../diff/transaction-text.ts";
-import { type ChainId, splitChainId } from "../render/table.ts";
+import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
 
 /** Lists the rules of chains, in the order of the chains' names. *Shape of a line:* `nat -A KPNG-SERVICES …`. */
 export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {

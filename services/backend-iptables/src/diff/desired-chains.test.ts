@@ -5,9 +5,9 @@ import { planService } from "@kpng/service-plan/plan-service.ts";
 import { expect, test } from "vitest";
 import { renderFixedChains } from "../render/render-fixed-chains.ts";
 import { renderService } from "../render/render-service.ts";
-import { type ChainId, chainId } from "../render/table.ts";
+import { type ChainBody, type ChainId, chainId } from "../render/table.ts";
 import { renderOptions } from "../testing/options.ts";
-import { type ChainBody, DesiredChains } from "./desired-chains.ts";
+import { DesiredChains } from "./desired-chains.ts";
 import { diffChains, isEmptyChange } from "./diff-chains.ts";
 import { transactionText } from "./transaction-text.ts";
 

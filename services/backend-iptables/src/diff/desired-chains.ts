@@ -3,10 +3,7 @@ import { compareText } from "@kpng/model/text-order.ts";
 import type { RuleList } from "../render/dispatch.ts";
 import type { FixedRules } from "../render/render-fixed-chains.ts";
 import type { RenderedService } from "../render/rendered-service.ts";
-import { type ChainId, splitChainId } from "../render/table.ts";
-
-/** The rules of a chain as lines of a transaction: `-A CHAIN …\n` each; "" for a chain without rules. */
-export type ChainBody = string;
+import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
 
 /** A chain with rules of several Services. */
 interface SharedList {

@@ -1,5 +1,4 @@
-import { type ChainId, splitChainId, type Table, tables } from "../render/table.ts";
-import type { ChainBody } from "./desired-chains.ts";
+import { type ChainBody, type ChainId, splitChainId, type Table, tables } from "../render/table.ts";
 
 /** What one table must go through; empty lists for a table that needs nothing. */
 export interface TableChange {

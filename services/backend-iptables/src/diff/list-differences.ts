@@ -1,5 +1,4 @@
-import { type ChainId, chainId, type Table, tables } from "../render/table.ts";
-import type { ChainBody } from "./desired-chains.ts";
+import { type ChainBody, type ChainId, chainId, type Table, tables } from "../render/table.ts";
 import type { RulesetChange } from "./diff-chains.ts";
 
 /** What is otherwise in one chain than it should be. */

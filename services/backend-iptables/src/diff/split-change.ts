@@ -1,5 +1,4 @@
-import { type ChainId, chainId } from "../render/table.ts";
-import type { ChainBody } from "./desired-chains.ts";
+import { type ChainBody, type ChainId, chainId } from "../render/table.ts";
 import type { RulesetChange, TableChange } from "./diff-chains.ts";
 
 const nothing: TableChange = { puts: [], deletes: [], jumps: [] };

@@ -1,35 +1,39 @@
 /**
- * Returns a form in which rules that mean the same are mostly the same text, whichever version of iptables printed them.
+ * Returns the canonical text of a rule. Most rules that mean the same have the same canonical text, whichever version
+ * of iptables printed them.
  *
- * Rules are rendered as iptables-save 1.8.9 prints them, so this is needed only where another version differs: order of
- * the parts, quotes, a probability's last digits, a mask that means nothing, an old name for an option; and for IPv6
- * addresses that hold an IPv4 one, which every version prints with dots and which we write as any other. Two rules
- * that mean the same but stay different here cost a needless rewrite, never a wrong rule.
+ * Our rules are rendered as iptables-save 1.8.9 prints them. Other versions may print the parts in another order, other
+ * quotes, another last digit of a probability, a mask without effect, or an older name of an option. And every version
+ * prints dots in an IPv6 address that contains an IPv4 address, where we write hexadecimal numbers.
  *
- * *Shape of the argument:* what follows `-A CHAIN `.
+ * If two rules mean the same but their canonical texts differ, the chain is rewritten needlessly; no rule becomes
+ * wrong.
+ *
+ * *Shape of the argument:* the part of the rule that follows `-A CHAIN `.
  */
 export function canonicalRule(text: string): string {
   return canonicalGroups(text).join(" ");
 }
 
-/** True if two rules are the same text, or mean the same. */
+/** Whether two rules have the same text or the same canonical text. */
 export function isSameRule(a: string, b: string): boolean {
   return a === b || canonicalRule(a) === canonicalRule(b);
 }
 
 /**
- * Returns what iptables itself prints of a rule: protocol, addresses, interfaces, and where it leads.
+ * Returns the parts of a rule that iptables itself prints: protocol, addresses, interfaces and target.
  *
- * These words have been the same in all versions, while each extension (`-m`, and the options of a target) chooses its own.
+ * All versions print these in the same words. An extension (`-m`, or the options of a target) prints its own options,
+ * in words that may change with its version.
  *
- * *Shape of the argument:* what follows `-A CHAIN `.
+ * *Shape of the argument:* the part of the rule that follows `-A CHAIN `.
  */
 export function coreOfRule(text: string): string {
   const groups = canonicalGroups(text).filter((group) => !/^(?:! )?-m /.test(group));
   return groups.flatMap((group) => group.match(/^(?:! )?-[a-z] \S+|--to-destination \S+/g) ?? []).join(" ");
 }
 
-/** The parts of a rule, each in one form, in the order of their text. */
+/** Returns the parts of a rule in canonical form, sorted by their text. */
 function canonicalGroups(text: string): readonly string[] {
   const words = splitWords(text);
   const groups: string[][] = [];
@@ -37,7 +41,7 @@ function canonicalGroups(text: string): readonly string[] {
     const word = words[at] ?? "";
     const isNegated = word === "!";
     const option = isNegated ? (words[at + 1] ?? "") : word;
-    // A match with its options, and each of the rest, is a group; options of a match follow its `-m NAME`.
+    // A match and its options, which follow its `-m NAME`, form one group; every other part is a group of its own.
     const isStart = /^-[a-z]$/.test(option) || groups.length === 0;
     if (isStart) groups.push([]);
     const group = groups.at(-1);
@@ -65,13 +69,13 @@ function canonicalGroup(group: string): string {
     .replace(/^((?:! )?-[sd] [0-9a-f:]+)$/, "$1/128");
 }
 
-/** The last four bytes of an IPv6 address as two words: `::ffff:10.0.0.1` ends in `a00:1`. */
+/** Returns the last four bytes of an IPv6 address in hexadecimal: `::ffff:10.0.0.1` ends in `a00:1`. */
 function toHexWords(bytes: readonly (string | number)[]): string {
   const [a = 0, b = 0, c = 0, d = 0] = bytes.slice(0, 4).map(Number);
   return `${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`;
 }
 
-/** Splits at blanks outside quotes; quotes are removed. */
+/** Splits a text at blanks outside quotes, and removes the quotes. */
 function splitWords(text: string): string[] {
   return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? "");
 }

@@ -3,27 +3,30 @@ import type { Family } from "@kpng/model/address.ts";
 import { BackendIptablesError } from "./iptables-error.ts";
 import type { RunTool } from "./run-tool.ts";
 
-/** Which of the two kernel mechanisms the tools write to. Rules of one are invisible to the tools of the other. */
+/** The kernel mechanism that the tools write to. The tools of one variant do not show the rules of the other. */
 export type Variant = "nft" | "legacy";
 
-/** The tools of one family. */
+/** The programs of iptables for one family. */
 export interface Tools {
   readonly family: Family;
+  /** Name of the program that prints the installed rules, e.g. `iptables-nft-save`. */
   readonly save: string;
+  /** Name of the program that commits a transaction, e.g. `iptables-nft-restore`. */
   readonly restore: string;
   /** *Shape:* `1.8.9`. */
   readonly version: string;
   readonly variant: Variant;
 }
 
-/** The first version whose iptables-restore waits for the lock, and that knows `--random-fully`. */
+/** The oldest version with `--random-fully`, and whose iptables-restore waits for the lock. */
 const minVersion = [1, 6, 2] as const;
 
-/** Time for a tool that only says its version. */
+/** Time limit for `--version`, in milliseconds. */
 const timeoutMs = 10_000;
 
 /**
- * Returns the tools of a family, or why this machine cannot have rules in it (IPv6 switched off).
+ * Returns the tools of a family; "missing" is the reason why this machine cannot have rules of the family (IPv6 is
+ * disabled).
  *
  * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD.
  */
@@ -32,7 +35,7 @@ export async function findTools(
   wanted: Variant | "auto",
   run: RunTool,
 ): Promise<Tools | { readonly missing: string }> {
-  if (family === "v6" && !existsSync("/proc/net/if_inet6")) return { missing: "the kernel has no IPv6" };
+  if (family === "v6" && !existsSync("/proc/net/if_inet6")) return { missing: "IPv6 is disabled in the kernel" };
   const base = family === "v4" ? "iptables" : "ip6tables";
   const name = wanted === "auto" ? base : `${base}-${wanted}`;
   const { exitCode, stdout, stderr } = await run([name, "--version"], { timeoutMs });
@@ -40,12 +43,12 @@ export async function findTools(
   if (exitCode !== 0 || match === null) {
     throw new BackendIptablesError(
       "IPTABLES_MISSING",
-      `${name} --version (exit ${exitCode}): ${stdout}${stderr}`.trim(),
+      `${name} --version failed (exit status ${exitCode}): ${stdout}${stderr}`.trim(),
     );
   }
   const version = [Number(match[1]), Number(match[2]), Number(match[3])] as const;
   if (isOlder(version, minVersion)) {
-    const text = `${name} is ${version.join(".")}, at least ${minVersion.join(".")} is needed`;
+    const text = `${name} has version ${version.join(".")}; at least ${minVersion.join(".")} is required`;
     throw new BackendIptablesError("IPTABLES_TOO_OLD", text);
   }
   return {
@@ -62,7 +65,10 @@ function isOlder(version: readonly number[], than: readonly number[]): boolean {
   return at >= 0 && (version[at] ?? 0) < (than[at] ?? 0);
 }
 
-/** How many chains a transaction should make at most; measured with 10 000 chains of 10 rules, 1.8.9. */
+/**
+ * Returns the maximum number of chains that one transaction should create; see `splitChange`. Measured with
+ * iptables-nft 1.8.9 and 10 000 chains of 10 rules.
+ */
 export function maxChainsOf({ variant }: Tools): number {
   return variant === "nft" ? 1_000 : Number.POSITIVE_INFINITY;
 }

@@ -1,6 +1,6 @@
 import { CodedError } from "@kpng/process/coded-error.ts";
 
-/** What can go wrong with the kernel's rules; each code has a row in this package's README. */
+/** Codes of failures of the iptables tools. `docs/errors.md` explains each. */
 export type BackendIptablesErrorCode =
   | "IPTABLES_MISSING"
   | "IPTABLES_TOO_OLD"
@@ -9,7 +9,7 @@ export type BackendIptablesErrorCode =
   | "LOCK_HELD"
   | "TOOL_TIMEOUT";
 
-/** An error with the kernel's rules. */
+/** The failure of an iptables tool, thrown by the folders `read` and `commit`. */
 export class BackendIptablesError extends CodedError<BackendIptablesErrorCode> {
   override readonly name = "BackendIptablesError";
 }

@@ -4,8 +4,8 @@ import { findTools, type Tools, type Variant } from "./find-tools.ts";
 import type { RunTool } from "./run-tool.ts";
 
 /**
- * Returns the tools of each family that this node can have rules in. A node without ip6tables serves IPv4 alone; one
- * without iptables cannot serve.
+ * Returns the tools of each family that this node can have rules of. Without ip6tables, the node serves IPv4 only.
+ * Without iptables it cannot serve at all.
  *
  * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
  */
@@ -16,9 +16,9 @@ export async function openTools(variant: Variant | "auto", run: RunTool, log: Lo
       if (family === "v4") throw error;
       return { missing: reasonOf(error) };
     });
-    if ("missing" in tools) log.info("no rules in this family", { family, reason: tools.missing });
+    if ("missing" in tools) log.info("not serving this family", { family, reason: tools.missing });
     else {
-      log.info("tools found", { family, version: tools.version, variant: tools.variant });
+      log.info("iptables found", { family, version: tools.version, variant: tools.variant });
       opened.push(tools);
     }
   }

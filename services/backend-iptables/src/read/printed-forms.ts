@@ -1,26 +1,32 @@
-import type { ChainBody } from "../diff/desired-chains.ts";
-import type { ChainId } from "../render/table.ts";
-import { isEachRule } from "./adopt.ts";
+import type { ChainBody, ChainId } from "../render/table.ts";
+import { isEachRule } from "./adopt-chains.ts";
 import { coreOfRule } from "./canonical-rule.ts";
 
-/** A chain as we write it, and the other words in which the tool of this node prints it. */
+/** A chain whose rules iptables-save prints differently from how they were written. */
 export interface PrintedForm {
+  /** The rules as written. */
   readonly body: ChainBody;
+  /** The same rules as iptables-save of this node prints them. */
   readonly printed: ChainBody;
 }
 
 /**
- * Returns the chains that a repair has shown to be right although iptables-save normalizes them.
+ * Returns the chains that a repair proved to be correct, although iptables-save prints them differently.
  *
- * An iptables that we do not know may have words of its own for an extension; its chains would be "repaired" for ever. But
- * what is read back after a repair may also be what somebody else has made of it since, and that must not be taken for
- * ours. So a chain counts only if writing it changed nothing: it is printed after as it was `found` before. A change that
- * came in between shows in that. One that comes each time, from a program that undoes our rules as soon as they stand,
- * does not, so the rules must also agree with ours in all that iptables itself prints; see {@link coreOfRule}.
+ * An unknown version of iptables may print the options of an extension in its own words. Without this list, each check
+ * would "repair" such a chain again. A different text may also be a change that another program made since the repair,
+ * and must then not be taken for ours. Hence a chain counts only under two conditions:
  *
- * All else is drift, which the next look finds and repairs.
+ * - The repair did not change its text: it is printed after the repair as it was `found` before. This excludes a change
+ *   that another program made once.
+ * - Its rules agree with the wanted ones in everything that iptables itself prints; see {@link coreOfRule}. This
+ *   excludes
+ *   the changes of a program that undoes each of our repairs at once.
  *
- * Pure. *Arguments:* our chains before the repair and after, and the wanted ones, all after `adoptChains`.
+ * All other differences are drift, which the next check finds and repairs.
+ *
+ * Pure. *Arguments:* our chains before the repair (`found`) and after it (`left`), and the wanted chains; the first two
+ * are results of `adoptChains`.
  */
 export function findPrintedForms(
   found: ReadonlyMap<ChainId, ChainBody>,

@@ -3,11 +3,12 @@ import { BackendIptablesError } from "./iptables-error.ts";
 import type { RunTool } from "./run-tool.ts";
 
 /**
- * Returns what iptables-save prints of all tables that are in use.
+ * Returns the output of iptables-save for all tables in use. `--cleanup` reads the rules with it.
  *
- * Without `-t`: to ask iptables-legacy for one table loads that table's module, and once loaded it costs each packet.
+ * It does not pass `-t`: iptables-legacy would load the kernel module of the table, which then costs time for each
+ * packet.
  *
- * Errors: SAVE_FAILED, and those of the run.
+ * Errors: SAVE_FAILED, and those of `run`.
  */
 export async function readRules(tools: Tools, run: RunTool, timeoutMs: number): Promise<string> {
   let saved = "";
@@ -17,7 +18,10 @@ export async function readRules(tools: Tools, run: RunTool, timeoutMs: number): 
   return saved;
 }
 
-/** The same, given to `take` as it comes, in pieces cut anywhere: of very many rules the text is many megabytes. */
+/**
+ * Like {@link readRules}, but passes the output to `take` while it arrives, in pieces cut anywhere. Syncs use it,
+ * because tens of thousands of rules are many megabytes of text.
+ */
 export async function scanRules(
   tools: Tools,
   run: RunTool,
@@ -26,7 +30,7 @@ export async function scanRules(
 ): Promise<void> {
   const { exitCode, stdout, stderr } = await run([tools.save], { timeoutMs, onOutput: take });
   if (exitCode !== 0) {
-    throw new BackendIptablesError("SAVE_FAILED", `${tools.save} failed (exit ${exitCode}): ${stderr.trim()}`);
+    throw new BackendIptablesError("SAVE_FAILED", `${tools.save} failed (exit status ${exitCode}): ${stderr.trim()}`);
   }
   if (stdout !== "") take(stdout);
 }

@@ -2,7 +2,7 @@ import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
 import { BackendIptablesError } from "./iptables-error.ts";
 
-/** How a tool ended that exited by itself. */
+/** Result of a tool that exited by itself. */
 export interface ToolResult {
   readonly exitCode: number;
   readonly stdout: string;
@@ -10,15 +10,17 @@ export interface ToolResult {
 }
 
 export interface ToolOptions {
-  /** Text for the tool's standard input, ASCII. Default: empty. */
+  /** Standard input of the tool; ASCII. Default: empty. */
   readonly input?: string | undefined;
-  /** Receives what the tool prints while it arrives, in pieces cut anywhere; `stdout` of the result is empty then. */
+  /** Receives the output while it arrives, in pieces cut anywhere; `stdout` of the result is then empty. */
   readonly onOutput?: ((text: string) => void) | undefined;
   /** Time after which the tool is killed, in milliseconds. */
   readonly timeoutMs: number;
 }
 
-/** Runs one of the tools to its end; the caller judges the exit status. */
+/**
+ * Runs a tool until it exits. The caller checks the exit status. Tests pass one that runs it in a network namespace.
+ */
 export type RunTool = (command: readonly string[], options: ToolOptions) => Promise<ToolResult>;
 
 /** iptables-save prints about 200 MB for 100 000 Services. */
@@ -27,8 +29,8 @@ const maxOutputBytes = 1024 * 1024 * 1024;
 /**
  * Runs a tool of the iptables family.
  *
- * Errors: IPTABLES_MISSING if it cannot be started; TOOL_TIMEOUT if it was killed, in which case the kernel holds either
- * all of a table's transaction or nothing of it.
+ * Errors: IPTABLES_MISSING if it cannot be started. TOOL_TIMEOUT if it was killed; of each table, the kernel then has
+ * either committed the whole transaction or none of it.
  */
 export const runTool: RunTool = async (command, { input = "", timeoutMs, onOutput }) => {
   const options = { timeoutMs, stdin: input, stdout: onOutput, env: toolEnvironment(), maxOutputBytes };

@@ -1,14 +1,17 @@
-/** The tables that rules are written to; a transaction commits them in this order. */
+/** A table that rules are written to. This file names tables and chains for all folders of this package. */
 export type Table = "filter" | "nat";
 
 /**
- * filter first: what must be refused is refused before the jump that would have served it is gone, and kube-proxy has
- * the same order.
+ * All tables, in the order in which a transaction commits them. With filter first, packets to a Service that loses its
+ * endpoints are refused before the jump to the endpoints is removed. kube-proxy has the same order.
  */
 export const tables: readonly Table[] = ["filter", "nat"];
 
-/** *Shape:* `nat KPNG-SERVICES`. */
+/** Table and name of a chain. *Shape:* `nat KPNG-SERVICES`. */
 export type ChainId = `${Table} ${string}`;
+
+/** The rules of a chain as lines of a transaction: `-A CHAIN …\n` each; "" for a chain without rules. */
+export type ChainBody = string;
 
 export function chainId(table: Table, chain: string): ChainId {
   return `${table} ${chain}`;

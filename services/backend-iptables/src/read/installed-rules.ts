@@ -1,50 +1,48 @@
-import type { ChainBody } from "../diff/desired-chains.ts";
 import { builtInChains } from "../render/jumps.ts";
-import { type ChainId, chainId, type Table } from "../render/table.ts";
+import { type ChainBody, type ChainId, chainId, type Table } from "../render/table.ts";
 
-/** What of ours stands in the kernel, in one family. */
-export interface StandingRules {
-  /** Our chains with their rules. A body that is one of those wanted, letter for letter, is that text itself. */
+/** Our chains and jumps that are installed in the kernel, in one family. */
+export interface InstalledRules {
+  /** Our chains with their rules. A body that equals the wanted one is the same string object, not a copy. */
   readonly chains: ReadonlyMap<ChainId, ChainBody>;
-  /** Our jumps in built-in chains, in their order, each what follows `-A CHAIN `. */
+  /** Rules of each built-in chain that jump to our chains, in their order, each without `-A CHAIN `. */
   readonly jumps: ReadonlyMap<ChainId, readonly string[]>;
 }
 
-/** Rules of one chain while they arrive. */
+/** A chain whose rules are arriving. */
 interface OpenChain {
   readonly id: ChainId;
   readonly wanted: ChainBody | undefined;
-  /** How much of `wanted` has arrived, in characters; undefined once something else did. */
+  /** Number of characters that have arrived and equal `wanted`; undefined after the first difference. */
   same: number | undefined;
-  /** What has arrived, from where it is something else. */
+  /** Lines that have arrived, once the chain differs from `wanted`. */
   lines: string[];
 }
 
 /**
- * Finds what is ours in the output of iptables-save while it arrives: chains that begin with `prefix`, and the rules of
- * built-in chains that jump to one.
+ * Finds our rules in the output of iptables-save while it arrives: the chains whose names begin with `prefix`, and the
+ * rules of built-in chains that jump to them.
  *
- * A chain whose rules are the wanted ones is compared with them as it comes, and nothing is made of it: a node has tens of
- * thousands of rules, and all but a few are as they should be each time that one looks. The lines of others cost next to
- * nothing.
+ * Each chain is compared with its wanted rules while it arrives, and its text is stored only if it differs. A node has
+ * tens of thousands of rules, of which at most a few differ in each check. Lines of other programs are skipped.
  */
-export class StandingRulesReader {
+export class InstalledRulesReader {
   readonly #prefix: string;
   readonly #wanted: ReadonlyMap<ChainId, ChainBody>;
   readonly #chains = new Map<ChainId, ChainBody>();
   readonly #jumps = new Map<ChainId, string[]>();
   #table: Table | undefined;
   #open: OpenChain | undefined;
-  /** A line that has begun. */
+  /** The last line, while it is incomplete. */
   #rest = "";
 
-  /** `wanted` are the bodies that chains will be compared with; none of them are needed. */
+  /** `wanted` are the chains that the result will be compared with; without it, the text of every chain is stored. */
   constructor(prefix: string, wanted: ReadonlyMap<ChainId, ChainBody> = new Map()) {
     this.#prefix = prefix;
     this.#wanted = wanted;
   }
 
-  /** Takes the next part of the output, cut anywhere. */
+  /** Takes the next piece of the output, cut anywhere. */
   take(text: string): void {
     const all = this.#rest + text;
     let start = 0;
@@ -55,14 +53,14 @@ export class StandingRulesReader {
     this.#rest = all.slice(start);
   }
 
-  /** Returns what was found; nothing may be taken after. */
-  end(): StandingRules {
+  /** Returns the result, after the last piece. */
+  end(): InstalledRules {
     if (this.#rest !== "") this.take("\n");
     this.#close();
     return { chains: this.#chains, jumps: this.#jumps };
   }
 
-  /** Takes the line from `start` to `end`, with its end of line. */
+  /** Takes the line from `start` to `end`, including its line break. */
   #takeLine(all: string, start: number, end: number): void {
     const first = all[start];
     if (first === "*") {
@@ -92,7 +90,7 @@ export class StandingRulesReader {
     open.lines.push(line);
   }
 
-  /** Rules of a chain that was left already go on where it was left. */
+  /** Opens a chain for its next rules; they follow those that arrived earlier. */
   #openChain(id: ChainId): OpenChain {
     this.#close();
     const before = this.#chains.get(id) ?? "";
@@ -126,14 +124,14 @@ export class StandingRulesReader {
   }
 }
 
-/** Finds what is ours in the whole output of iptables-save. Pure. */
-export function standingRules(saved: string, prefix: string): StandingRules {
-  const reader = new StandingRulesReader(prefix);
+/** Finds our rules in the complete output of iptables-save. Pure. */
+export function findInstalledRules(saved: string, prefix: string): InstalledRules {
+  const reader = new InstalledRulesReader(prefix);
   reader.take(saved);
   return reader.end();
 }
 
-/** From here on what arrives is kept, and what has arrived so far. */
+/** Marks a chain as different from `wanted`: its lines are stored from now on, and those that have arrived. */
 function diverge(open: OpenChain): void {
   if (open.same === undefined) return;
   if (open.same > 0) open.lines.push(open.wanted?.slice(0, open.same) ?? "");
