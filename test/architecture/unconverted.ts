@@ -15,7 +15,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-iptables",
   "services/backend-iptables/src",
   "services/backend-iptables/src/commit",
-  "services/backend-iptables/src/diff",
   "services/backend-iptables/src/testing",
   "services/backend-kit",
   "services/backend-kit/src/backend",

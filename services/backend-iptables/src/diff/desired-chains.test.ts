@@ -31,14 +31,14 @@ const far = service("ns/far", {
   endpoints: [at("10.0.0.7", true)],
 });
 
-/** What a change names, without hashes: `put nat KPNG-SVC`. */
+/** The chains that changed, without the hashes of their names: `put nat KPNG-SVC`. */
 function shown(touched: ReadonlySet<ChainId>, chains: DesiredChains): readonly string[] {
   return [...touched]
     .map((id) => `${chains.bodies.has(id) ? "put" : "delete"} ${id.replace(/-[A-Z2-7]{16}$/, "")}`)
     .sort();
 }
 
-test("a changed endpoint touches the chain of its service port and nothing else", () => {
+test("a changed endpoint touches only the chain of its service port", () => {
   const chains = newChains();
   for (const item of [web("10.0.1.1", "10.0.1.2"), api, far]) put(chains, item);
   chains.takeTouched();
@@ -46,7 +46,7 @@ test("a changed endpoint touches the chain of its service port and nothing else"
   expect(shown(chains.takeTouched(), chains)).toEqual(["put nat KPNG-SVC"]);
 });
 
-test("a Service put again as it was touches nothing", () => {
+test("an unchanged Service touches no chain", () => {
   const chains = newChains();
   for (const item of [web("10.0.1.1"), api, far]) put(chains, item);
   chains.takeTouched();
@@ -54,7 +54,7 @@ test("a Service put again as it was touches nothing", () => {
   expect(chains.takeTouched().size).toBe(0);
 });
 
-test("the last endpoint leaving and coming back moves the address between nat and filter", () => {
+test("the address of a Service moves from nat to filter with its last endpoint, and back with the first", () => {
   const chains = newChains();
   for (const item of [web("10.0.1.1"), api]) put(chains, item);
   chains.takeTouched();
@@ -66,7 +66,7 @@ test("the last endpoint leaving and coming back moves the address between nat an
   expect(shown(chains.takeTouched(), chains)).toEqual(back);
 });
 
-test("a bucket comes with its first Service and goes with its last, and with it the jump to it", () => {
+test("a bucket exists while a Service has rules in it, and so does the jump to it", () => {
   const chains = newChains();
   put(chains, web("10.0.1.1"));
   chains.takeTouched();
@@ -90,7 +90,7 @@ test("a bucket comes with its first Service and goes with its last, and with it 
   ]);
 });
 
-test("a pod behind two Services has one hairpin rule, until the last of them is gone", () => {
+test("a pod of two Services has one hairpin rule until both Services are deleted", () => {
   const chains = newChains();
   for (const item of [api, far]) put(chains, item);
   chains.takeTouched();
@@ -105,8 +105,8 @@ test("a pod behind two Services has one hairpin rule, until the last of them is 
   expect(hairpin()).toBeUndefined();
 });
 
-// Rules are a pure function of the view: whatever way led there, the same text.
-test("the order of puts leaves no trace", () => {
+// Invariant 1: rules are a pure function of the view.
+test("the order of puts does not change the chains", () => {
   const states: readonly (readonly ServiceView[])[] = [[], [api], [far, web()], [web("10.0.1.1"), api, far]];
   for (const from of states) {
     for (const to of states) {
@@ -128,13 +128,13 @@ function sorted(bodies: ReadonlyMap<ChainId, ChainBody>): readonly (readonly [st
   return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-test("equal chains give no transaction, and a table without a change has no lines", () => {
+test("equal chains cause no transaction", () => {
   const bodies = new Map<ChainId, ChainBody>([["nat A-B", "-A A-B -j ACCEPT\n"]]);
   expect(isEmptyChange(diffChains(bodies, bodies, bodies.keys()))).toBe(true);
   expect(transactionText(diffChains(bodies, bodies, bodies.keys()))).toBe("");
 });
 
-test("a transaction declares first, then fills, then jumps, then deletes", () => {
+test("a transaction declares chains, then has rules, then jumps, then deletions", () => {
   const committed = new Map<ChainId, ChainBody>([["nat A-OLD", "-A A-OLD -j ACCEPT\n"]]);
   const wanted = new Map<ChainId, ChainBody>([
     ["nat A-1", "-A A-1 -j A-2\n"],

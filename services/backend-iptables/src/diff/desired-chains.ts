@@ -7,17 +7,22 @@ import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
 
 /** A chain with rules of several Services. */
 interface SharedList {
-  /** Rules by their origin: the key of a Service, or the id of a bucket that the rule leads to. */
+  /**
+   * Rules by their owner: the key of a Service, or the id of the bucket that the rule jumps to; see {@link RuleList}.
+   */
   readonly parts: Map<string, readonly string[]>;
   readonly entry: RuleList["entry"];
   readonly isDistinct: boolean;
 }
 
 /**
- * The chains that should be installed in one family, updated Service by Service.
+ * The chains that should be installed in one family, updated Service by Service. `IptablesRuleSet` compares them with
+ * the installed chains.
  *
- * The content depends on the last put of each Service, never on the order: two instances with the same Services have
- * the same text. A put takes time proportional to the Service's rules, and `takeTouched` to the lists that changed.
+ * The content depends on the last put of each Service, never on their order: two instances with the same Services have
+ * the same text.
+ *
+ * *Cost:* a put takes time proportional to the rules of the Service, `takeTouched` to the shared chains that changed.
  */
 export class DesiredChains {
   readonly #fixed: ReadonlyMap<ChainId, FixedRules>;
@@ -58,7 +63,7 @@ export class DesiredChains {
 
   /** Returns the chains that were created, changed or deleted since the last call. */
   takeTouched(): ReadonlySet<ChainId> {
-    // Buckets first: a bucket that is created or deleted changes the list that leads to it.
+    // Buckets first: a bucket that is created or deleted changes the list that jumps to it.
     for (const id of [...this.#staleLists]) if (!this.#fixed.has(id)) this.#rebuild(id);
     for (const id of [...this.#staleLists]) this.#rebuild(id);
     const touched = this.#touched;
@@ -109,7 +114,7 @@ export class DesiredChains {
   }
 }
 
-/** The chains and list entries of a Service, kept so that they can be removed. */
+/** The chains of a Service and its rules in shared chains, kept so that the next put can remove them. */
 interface Contribution {
   readonly chains: readonly ChainId[];
   readonly lists: ReadonlyMap<ChainId, { readonly list: RuleList; readonly rules: string[] }>;

@@ -1,21 +1,22 @@
 import { type ChainBody, type ChainId, splitChainId, type Table, tables } from "../render/table.ts";
 
-/** What one table must go through; empty lists for a table that needs nothing. */
+/** Changes of one table. All lists are empty if nothing changes. */
 export interface TableChange {
-  /** Chains with all the rules that they must have: new ones, and ones whose rules are others now. */
+  /** New chains and chains whose rules changed, each with all its rules. */
   readonly puts: readonly { readonly chain: string; readonly body: ChainBody }[];
-  /** Chains that must be gone. */
+  /** Names of chains to delete. */
   readonly deletes: readonly string[];
-  /** Lines that put our jumps at the beginning of built-in chains, or take them away: `-I INPUT 1 …`, `-D INPUT …`. */
+  /** Lines that insert our jumps at the beginning of built-in chains, or delete them: `-I INPUT 1 …`, `-D INPUT …`. */
   readonly jumps: readonly string[];
 }
 
+/** Changes of all tables of one family. `transactionText` turns them into the input of iptables-restore. */
 export type RulesetChange = Readonly<Record<Table, TableChange>>;
 
 /**
- * Returns what leads from the chains in the kernel to the wanted ones; looks at `ids` alone.
+ * Returns the changes that turn the chains in the kernel into the wanted chains. It compares only the chains in `ids`.
  *
- * Pure; O(ids). Equal chains give nothing.
+ * Pure; O(ids). Equal chains cause no change.
  */
 export function diffChains(
   committed: ReadonlyMap<ChainId, ChainBody>,
@@ -36,6 +37,7 @@ export function diffChains(
   return { filter: of("filter"), nat: of("nat") };
 }
 
+/** Whether a change has no effect. */
 export function isEmptyChange(change: RulesetChange): boolean {
   return tables.every((table) => {
     const { puts, deletes, jumps } = change[table];

@@ -1,36 +1,36 @@
 import { type ChainBody, type ChainId, chainId, type Table, tables } from "../render/table.ts";
 import type { RulesetChange } from "./diff-chains.ts";
 
-/** What is otherwise in one chain than it should be. */
+/** A difference between an installed chain and the wanted chain, for `--diff` and inspection. */
 export interface ChainDifference {
   readonly table: Table;
   readonly chain: string;
-  /** jumps: of a built-in chain, to ours. order: the same rules in another order. */
+  /** "jumps": jumps of a built-in chain to our chains. "order": the same rules in another order. */
   readonly kind: "missing" | "unwanted" | "changed" | "order" | "jumps";
-  /** Rules that should stand and do not, each what follows `-A CHAIN `. */
+  /** Wanted rules that are not installed, each without `-A CHAIN `. */
   readonly missing: readonly string[];
-  /** Rules that stand and should not. */
+  /** Installed rules that are not wanted, each without `-A CHAIN `. */
   readonly unwanted: readonly string[];
 }
 
 /**
- * Says what a change would do to what stands, rule by rule.
+ * Lists the rules that a change would add to the installed chains or remove from them.
  *
- * Rules that mean the same are the same, whatever their text. Pure; O(rules of the chains that change).
+ * Two rules with the same canonical text count as the same rule. Pure; O(rules of the chains that change).
  */
 export function listDifferences(
   change: RulesetChange,
-  standing: ReadonlyMap<ChainId, ChainBody>,
+  installed: ReadonlyMap<ChainId, ChainBody>,
   canonical: (rule: string) => string,
 ): readonly ChainDifference[] {
   return tables.flatMap((table) => {
     const { puts, deletes, jumps } = change[table];
     return [
       ...puts.map(({ chain, body }) =>
-        compareChain(table, chain, standing.get(chainId(table, chain)), body, canonical),
+        compareChain(table, chain, installed.get(chainId(table, chain)), body, canonical),
       ),
       ...deletes.map((chain): ChainDifference => {
-        const unwanted = rulesOf(chain, standing.get(chainId(table, chain)) ?? "");
+        const unwanted = rulesOf(chain, installed.get(chainId(table, chain)) ?? "");
         return { table, chain, kind: "unwanted", missing: [], unwanted };
       }),
       ...jumpDifferences(table, jumps),
@@ -41,19 +41,22 @@ export function listDifferences(
 function compareChain(
   table: Table,
   chain: string,
-  have: ChainBody | undefined,
-  want: ChainBody,
+  installed: ChainBody | undefined,
+  wanted: ChainBody,
   canonical: (rule: string) => string,
 ): ChainDifference {
-  const [haveRules, wantRules] = [rulesOf(chain, have ?? ""), rulesOf(chain, want)];
-  const missing = without(wantRules, haveRules, canonical);
-  const unwanted = without(haveRules, wantRules, canonical);
-  if (have === undefined) return { table, chain, kind: "missing", missing, unwanted };
+  const [installedRules, wantedRules] = [rulesOf(chain, installed ?? ""), rulesOf(chain, wanted)];
+  const missing = without(wantedRules, installedRules, canonical);
+  const unwanted = without(installedRules, wantedRules, canonical);
+  if (installed === undefined) return { table, chain, kind: "missing", missing, unwanted };
   const kind = missing.length + unwanted.length === 0 ? "order" : "changed";
   return { table, chain, kind, missing, unwanted };
 }
 
-/** The rules of `a` that `b` does not have, one for one. */
+/**
+ * Returns the rules of `a` that `b` does not have. A rule that `a` has more often than `b` is returned once for each
+ * surplus.
+ */
 function without(a: readonly string[], b: readonly string[], canonical: (rule: string) => string): readonly string[] {
   const counts = new Map<string, number>();
   for (const rule of b) counts.set(canonical(rule), (counts.get(canonical(rule)) ?? 0) + 1);
@@ -74,13 +77,13 @@ function rulesOf(chain: string, body: ChainBody): readonly string[] {
         .map((line) => line.slice(start));
 }
 
-/** *Shape of the lines:* see `diff-jumps.ts`. */
+/** Lists the differences that lines of `diffJumps` would remove. */
 function jumpDifferences(table: Table, lines: readonly string[]): readonly ChainDifference[] {
   const chains = new Set(lines.map((line) => line.split(" ")[1] ?? ""));
   return [...chains].map((chain) => {
     const rules = (start: string) =>
       lines.filter((line) => line.startsWith(start)).map((line) => line.slice(start.length));
-    // They are put in from the last to the first.
+    // The lines insert the jumps from the last to the first.
     const wanted = rules(`-I ${chain} 1 `).toReversed();
     const had = rules(`-D ${chain} `);
     const missing = wanted.filter((rule) => !had.includes(rule));

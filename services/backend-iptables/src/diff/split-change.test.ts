@@ -18,7 +18,7 @@ function shown(pieces: readonly RulesetChange[]): readonly (readonly string[])[]
   return pieces.map(({ nat }) => nat.puts.map(({ chain }) => chain));
 }
 
-test("new chains of Services go first, each after those that it jumps to; the last piece makes them count", () => {
+test("new chains of Services come first, each after the chains that it jumps to, and all else in the last transaction", () => {
   const pieces = splitChange(change, none, "P-", 2);
   expect(shown(pieces)).toEqual([
     ["P-MARK-MASQ", "P-SVC-1"],
@@ -33,11 +33,11 @@ test("new chains of Services go first, each after those that it jumps to; the la
   expect([last?.nat.jumps, last?.nat.deletes]).toEqual([change.nat.jumps, change.nat.deletes]);
 });
 
-test("a chain that stands is rewritten with the last piece, because packets meet it", () => {
-  const standing = new Map<ChainId, string>([["nat P-SVC-1", "-A P-SVC-1 -j ACCEPT\n"]]);
-  expect(shown(splitChange(change, standing, "P-", 2)).at(-1)).toEqual(["P-SERVICES", "P-SVC-1", "P-IP-1"]);
+test("an installed chain is rewritten in the last transaction, because packets traverse it", () => {
+  const installed = new Map<ChainId, string>([["nat P-SVC-1", "-A P-SVC-1 -j ACCEPT\n"]]);
+  expect(shown(splitChange(change, installed, "P-", 2)).at(-1)).toEqual(["P-SERVICES", "P-SVC-1", "P-IP-1"]);
 });
 
-test("a change of few chains is one transaction", () => {
+test("a change with few new chains is one transaction", () => {
   expect(splitChange(change, none, "P-", 6)).toEqual([change]);
 });

@@ -3,18 +3,20 @@ import type { RulesetChange, TableChange } from "./diff-chains.ts";
 
 const nothing: TableChange = { puts: [], deletes: [], jumps: [] };
 
-/** Chains of Services, and what they jump to, in an order in which each jumps to earlier ones alone. */
+/** Kinds of chains that Services have, in an order in which each kind jumps only to earlier ones. */
 const kinds = ["MARK-MASQ", "SVC-", "SVL-", "EXT-", "FW-"];
 
 /**
- * Splits a very large change into transactions, the last of which alone has an effect on packets.
+ * Splits a large change into several transactions. Only the last one affects packets: the others create chains that no
+ * rule jumps to yet.
  *
- * The others make new chains that no rule leads to yet. iptables-nft compares each rule's chain with the names of all that
- * its input makes, so its time grows with the square of the input: 10 000 chains take several times as long in one
- * piece as in pieces of `maxChains`. Killed between two pieces, chains are left that nothing leads to; the next
- * start adopts them. iptables-legacy reads and writes the whole table each time and must not be given pieces.
+ * iptables-nft compares the chain of each rule with the names of all chains that its input creates, so its time is
+ * quadratic in the input: 10 000 chains in one transaction take several times as long as in transactions of
+ * `maxChains`. A process that is killed between two transactions leaves unused chains, which the next start adopts.
  *
- * Pure. A change of at most `maxChains` new chains stays as it is.
+ * Do not split for iptables-legacy, which reads and writes the whole table in every transaction.
+ *
+ * Pure. A change with at most `maxChains` new chains is returned as it is.
  */
 export function splitChange(
   change: RulesetChange,

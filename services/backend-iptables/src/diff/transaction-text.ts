@@ -2,14 +2,15 @@ import { tables } from "../render/table.ts";
 import type { RulesetChange, TableChange } from "./diff-chains.ts";
 
 /**
- * Writes a change as the input of `iptables-restore --noflush`, a transaction for each table that it touches.
+ * Returns a change as input of `iptables-restore --noflush`: one transaction for each table that changes, "" for none.
  *
- * A line `:CHAIN - [0:0]` makes a chain, or empties it if it stands; chains that are not named keep their rules. Order:
- * all such lines, so that a rule may jump to any chain; rules; jumps; `-X` of the chains that end, which nothing leads to
- * any more by then. Jumps come after the rules of what they lead to: iptables-legacy swaps the table as a whole and would
- * not care, but no other order is right for a reader.
+ * A line `:CHAIN - [0:0]` creates a chain, or removes all rules of an existing one. Chains that are not named keep
+ * their rules. The order of the lines:
  *
- * Returns "" for a change without content.
+ * 1. these lines for all chains, so that a rule may jump to any of them,
+ * 2. rules,
+ * 3. jumps from built-in chains; the chains that they lead to are complete by now,
+ * 4. `-X CHAIN` for deleted chains, to which nothing jumps any more.
  */
 export function transactionText(change: RulesetChange): string {
   return tables
@@ -32,7 +33,7 @@ function isEmpty({ puts, deletes, jumps }: TableChange): boolean {
   return puts.length + deletes.length + jumps.length === 0;
 }
 
-/** How many rules a change writes, for metrics: lines that begin with `-A`. */
+/** Counts the rules of chains, for metrics and inspection. */
 export function countRules(bodies: Iterable<string>): number {
   let count = 0;
   for (const body of bodies) {
