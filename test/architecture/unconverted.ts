@@ -17,7 +17,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-iptables/src/commit",
   "services/backend-iptables/src/testing",
   "services/backend-kit",
-  "services/backend-kit/src/backend",
   "services/backend-kit/src/config",
   "services/backend-kit/src/inspect",
   "services/backend-kit/src/observe",

@@ -48,7 +48,7 @@ describe("with --once, a backend waits for a watcher only as long as its limit",
     await new Promise((resolve) => server.once("listening", resolve));
     const program = kpng([...once, "300ms", "--api", `unix://${at("silent.sock")}`]);
     expect(await program.ended).toBe(1);
-    expect(program.stderr()).toContain("silent.sock within 300 ms (--watcher-timeout): it has sent none yet");
+    expect(program.stderr()).toContain("silent.sock within 300 ms (--watcher-timeout): it has not sent one yet");
   });
 
   test("the error for a watcher in the same process says what it waits for", async () => {

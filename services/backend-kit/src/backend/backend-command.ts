@@ -9,67 +9,71 @@ import type { StateOptions } from "../disk/state-folder.ts";
 import type { ProxyHealth } from "../observe/proxy-health.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/** What a process gives each backend, whether that is its only job or one of several. */
+/**
+ * Parts and settings of a process that its backends share. A process with one backend (`prepareBackend`) or several
+ * (`kpng … to-local`) creates it and passes it to `BackendCommand.makeTask`; the backend passes it on to `backendTask`.
+ */
 export interface BackendContext {
-  /** Reaches the watcher, in this process or elsewhere. */
+  /** Connection to the watcher, in this process or elsewhere. */
   readonly transport: Transport;
   readonly nodeName: string;
-  /** "" for the watcher's default. */
+  /** Value of the label `service.kubernetes.io/service-proxy-name` of the Services; "" for the watcher's default. */
   readonly serviceProxyName: string;
-  /**
-   * Longest message of a watcher, and most that packed operations may be when they are unpacked, in bytes. Default 64
-   * MiB.
-   */
+  /** Maximum size of a message from the watcher, also after decompression, in bytes. Default 64 MiB. */
   readonly maxMessageBytes?: number | undefined;
-  /** First delay after a lost stream or a failed sync, in milliseconds. */
+  /**
+   * Delay after a lost stream or a failed sync, in milliseconds. It doubles up to 30 s, or up to 1 s for a unix socket
+   * without a listener.
+   */
   readonly errorDelayMs: number;
-  /** True to end after the first sync that succeeds. */
+  /** True to end after the first successful sync. */
   readonly isOnce: boolean;
-  /** With `isOnce`: longest time until there is a view, in milliseconds; 0 for none. */
+  /** With `isOnce`: maximum wait for the first view, in milliseconds; 0 or undefined for no limit. */
   readonly firstViewLimitMs?: number | undefined;
-  /** What `transport` reaches, for messages. Default the watcher of this process. */
+  /** Name of the watcher in error messages, e.g. its address. Default: "the watcher of this process". */
   readonly watcher?: string | undefined;
-  /** Path of the unix socket on which `backendTask` answers questions about the backend; undefined for none. */
+  /** Path of the unix socket for `--inspect-socket`; undefined for none. */
   readonly inspectSocket?: string | undefined;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
-  /** Where traces go; `backendTask` records those of syncs. */
+  /** Records traces of syncs. Default: none. */
   readonly tracing?: Tracing | undefined;
-  /** Of a service proxy whose process serves it; `backendTask` fills it. */
+  /** Health in kube-proxy's terms, for a service proxy whose process serves it. `backendTask` updates it. */
   readonly proxyHealth?: ProxyHealth | undefined;
-  /** Where a backend that `keepsState` does so; `backendTask` uses it. */
+  /** Where the last view is saved, for a start without a watcher; undefined to save nothing. */
   readonly state?: StateOptions | undefined;
 }
 
 /**
- * A backend as the command line knows it: `kpng-NAME`, `kpng local to-NAME`, `kpng file … to-local to-NAME`.
+ * A backend as a command: `kpng-NAME`, `kpng local to-NAME`, and `kpng file … to-local to-NAME`. A backend package
+ * exports one; `runBackendCommand` or the program `kpng` runs it.
  */
 export interface BackendCommand {
-  /** Lower case letters, digits, dashes; e.g. "json". */
+  /** Lower-case letters, digits, dashes; e.g. "json". */
   readonly name: string;
   readonly description: string;
-  /** Options of this backend alone. */
+  /** Options that only this backend has. */
   readonly options: readonly OptionSpec[];
-  /** Shown below the options; `COMMAND` stands for how the backend was called. */
+  /** Shown below the options; `COMMAND` stands for the words that start the backend. */
   readonly examples: string;
-  /** Of a backend that is a service proxy: what kube-proxy's /proxyMode would say, e.g. "iptables". */
+  /** For a service proxy: kube-proxy's name of the mode, as `/proxyMode` answers, e.g. "iptables". */
   readonly proxyMode?: string | undefined;
-  /** True if it has an option `--diff`: it compares what stands with what should, prints it, and answers. */
+  /** True if the backend has an option `--diff`, which prints the differences between installed and desired rules. */
   readonly canDiff?: boolean | undefined;
   /**
-   * True if the exit code of a run with these options is an answer: the task sets process.exitCode to 0 or 1, and
-   * whatever keeps it from finding out is 2. Default: never.
+   * Returns true if the exit status of a run with these options is a result, as for `--diff`: the task sets
+   * process.exitCode to 0 or 1, and any failure is 2. Default: false.
    */
   readonly isQuestion?: ((options: ParsedOptions) => boolean) | undefined;
   /**
-   * True if it has `stateOptions`: the process then reads them, and remembers its watchers there too. A function where
-   * that depends on the other options: who only looks must not write.
+   * True if the backend has `stateOptions`: the process then parses them, and saves the addresses of its watchers in
+   * the same folder. A function if it depends on the options: a run that only compares must not write.
    */
   readonly keepsState?: boolean | ((options: ParsedOptions) => boolean) | undefined;
   /**
-   * Makes the task from the parsed options, under the names that commander gives them (`--callout-arg` is
-   * `calloutArg`). Errors: ProcessError BAD_OPTION for values that do not go together.
+   * Returns the task for parsed options, which have commander's names (`--callout-arg` is `calloutArg`). Errors:
+   * ProcessError BAD_OPTION for invalid combinations.
    */
   makeTask(options: ParsedOptions, context: BackendContext): Task;
 }

@@ -13,36 +13,37 @@ import type { BackendContext } from "./backend-command.ts";
 
 const standardApi = "127.0.0.1:12090";
 
-/** Options of the connection to the watcher, for programs that reach it over the network. */
+/** Options of the connection to the watcher, for programs that connect to it over the network. */
 export const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--api <address>",
     description:
-      "the watcher: host:port, http://host:port, https://host:port or unix:///path; several with commas or repeated",
+      "watcher: host:port, http://host:port, https://host:port or unix:///path; several separated by commas or repeated",
     default: standardApi,
     // Repeated flags are joined with commas, the form that the environment variable has.
     parse: (text, previous) => (previous === standardApi || previous === undefined ? text : `${previous},${text}`),
   },
   {
     flags: "--max-msg-size <bytes>",
-    description: "longest single message that is accepted",
+    description: "maximum size of a message from the watcher",
     default: 64 * 1024 * 1024,
     parse: parseWholeNumber("--max-msg-size", 1, 0xffff_ffff),
   },
 ];
 
 /**
- * Limit of the wait for a first view. A command that ends by itself must fail if no watcher answers in time; a backend
- * that keeps running waits without a limit.
+ * Option for the maximum wait for a first view. A command that ends by itself must fail if no watcher answers in time;
+ * a backend that keeps running waits without a limit.
  */
 export const watcherTimeoutOption: OptionSpec = {
   flags: "--watcher-timeout <duration>",
-  description: "with --once, and whatever else ends by itself: how long to wait for a first view; 0 for ever",
+  description:
+    "with --once, --diff and other runs that end by themselves: maximum wait for a first view; 0 for no limit",
   default: 30_000,
   parse: parseDurationMs,
 };
 
-/** Options of every backend, in a process of its own or in that of the watcher. */
+/** Options of every backend, in a process of its own or in the watcher's. */
 export const followOptions: readonly OptionSpec[] = [
   nodeNameOption,
   {
@@ -54,20 +55,20 @@ export const followOptions: readonly OptionSpec[] = [
   {
     flags: "--error-delay <duration>",
     description:
-      "first delay after a lost stream or a failed sync; it doubles up to 30s, or 1s for a unix socket without a listener",
+      "delay after a lost stream or a failed sync; doubles up to 30s, or up to 1s for a unix socket without a listener",
     default: 1_000,
     parse: parseDurationMs,
   },
-  { flags: "--once", description: "end after the first sync that succeeds" },
+  { flags: "--once", description: "exit after the first successful sync" },
   watcherTimeoutOption,
   {
     flags: "--inspect-socket <path>",
     description:
-      "answer questions about this backend there (kpng.inspect.v1.BackendInspectService; default: not at all)",
+      "unix socket on which to serve inspection of this backend (kpng.inspect.v1.BackendInspectService; default: none)",
   },
 ];
 
-/** All options that backends with a process of their own have in common; `prepareBackend` reads them. */
+/** All options that backends with a process of their own share; `prepareBackend` parses them. */
 export const backendOptions: readonly OptionSpec[] = [
   ...connectionOptions,
   ...tlsOptions("", "the connection to the watcher"),
@@ -76,7 +77,7 @@ export const backendOptions: readonly OptionSpec[] = [
   logLevelOption,
 ];
 
-/** Reads {@link followOptions} and `--max-msg-size`. */
+/** Parses {@link followOptions} and `--max-msg-size`. */
 export function readFollowOptions(
   options: ParsedOptions,
 ): Pick<

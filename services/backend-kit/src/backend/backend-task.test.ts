@@ -44,7 +44,7 @@ function start(watcher: PlayedWatcher, callbacks: BackendCallbacks, isOnce = fal
   };
 }
 
-/** A watcher that sends a batch when the test says so. */
+/** A watcher that sends a batch for each value that the test puts into `batches`. */
 async function playSteps(): Promise<{ readonly watcher: PlayedWatcher; readonly batches: Mailbox<readonly OpItem[]> }> {
   const batches = new Mailbox<readonly OpItem[]>();
   const watcher = await playWatcher((asked) => Promise.race([batches.next(), silence(asked)]));
@@ -64,7 +64,7 @@ function gatedCalls() {
 
 const keysOf = (view: NodeView): string[] => [...view.services.keys()];
 
-test("calls never overlap, and what comes during a call is one later call with the newest view", async () => {
+test("calls never overlap, and changes during a call are one later call with the newest view", async () => {
   const { watcher, batches } = await playSteps();
   await using _ = watcher;
   const calls = new Mailbox<{ readonly keys: string[]; readonly gate: Gate }>();
@@ -84,7 +84,7 @@ test("calls never overlap, and what comes during a call is one later call with t
   batches.put([putService("a/2"), sync(2n)]);
   batches.put([deleteService("a/1"), sync(3n)]);
   batches.put([putService("a/3"), sync(4n)]);
-  // The fifth request says that the fourth batch has been taken.
+  // The fifth request shows that the fourth batch was received.
   while (watcher.asked.length < 5) await new Promise(setImmediate);
   expect(calls.size).toBe(0);
   first.gate.open();
@@ -97,7 +97,7 @@ test("calls never overlap, and what comes during a call is one later call with t
   expect(await backend.metric("kpng_backend_revision")).toMatch(/ 4$/);
 });
 
-test("changes that come during a call are merged into the fewest", async () => {
+test("changes that arrive during a call are merged into the fewest", async () => {
   const { watcher, batches } = await playSteps();
   await using _ = watcher;
   const { calls, onChanges } = gatedCalls();
@@ -116,7 +116,7 @@ test("changes that come during a call are merged into the fewest", async () => {
   await backend.ended;
 });
 
-test("a call that fails is logged, shown in health and repeated until it succeeds, even if the view went back", async () => {
+test("a failed call is logged, shown in health and repeated, even if the view is again the same as before", async () => {
   const { watcher, batches } = await playSteps();
   await using _ = watcher;
   const { calls, onChanges } = gatedCalls();
@@ -154,7 +154,7 @@ test("a callback that throws at once counts as failed, not as a crash", async ()
   expect(calls).toBe(3);
 });
 
-test("with once, the task ends after the first success, and the watcher sees the client go", async () => {
+test("with isOnce, the task ends after the first success and closes its stream", async () => {
   await using watcher = await playWatcher((asked) => (asked.index === 0 ? [reset, sync()] : silence(asked)));
   const views: NodeView[] = [];
   const backend = start(watcher, { onState: (view) => void views.push(view) }, true);
@@ -163,7 +163,7 @@ test("with once, the task ends after the first success, and the watcher sees the
   while (!watcher.asked[0]?.signal.aborted) await new Promise(setImmediate);
 });
 
-test("a lost watcher leaves a backend that has synced healthy and ready, and says so", async () => {
+test("a synced backend stays healthy and ready without a watcher, and health has the reason", async () => {
   await using watcher = await playWatcher((asked) =>
     asked.stream === 0 && asked.index === 0 ? [reset, sync(1n)] : asked.stream === 0 ? "end" : silence(asked),
   );
@@ -179,7 +179,7 @@ test("a lost watcher leaves a backend that has synced healthy and ready, and say
   await backend.ended;
 });
 
-test("a port of a protocol that only the watcher knows is told once, over all streams", async () => {
+test("a port with an unknown protocol is logged once, over all streams", async () => {
   const first = [reset, putService("a/1", "10.0.0.1", 4), sync(1n)];
   await using watcher = await playWatcher((asked) =>
     asked.index === 0 ? first : asked.stream < 2 ? "end" : silence(asked),
@@ -194,7 +194,7 @@ test("a port of a protocol that only the watcher knows is told once, over all st
   expect(told).toMatchObject([{ level: "error", service: "a/1", port: 80, protocol: 4 }]);
 });
 
-test("before the first sync marker a backend is not ready, and the reason is the watcher's", async () => {
+test("before the first sync marker a backend is not ready, and health has the reason of the lost stream", async () => {
   await using watcher = await playWatcher((asked) => (asked.stream < 2 ? "end" : silence(asked)));
   const backend = start(watcher, { onState: () => undefined });
   while (watcher.asked.length < 3) await new Promise(setImmediate);

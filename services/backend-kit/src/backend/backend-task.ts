@@ -1,19 +1,12 @@
-import type { Transport } from "@connectrpc/connect";
 import type { NodeView } from "@kpng/model/node-view.ts";
-import type { Health } from "@kpng/process/health/health.ts";
-import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
-import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { waitMs } from "@kpng/process/wait.ts";
-import type { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 import { diffFromSaved, startFromDisk } from "../disk/start-from-disk.ts";
-import type { StateOptions } from "../disk/state-folder.ts";
 import { ViewKeeper } from "../disk/view-keeper.ts";
 import type { InspectedRules } from "../inspect/inspected-rules.ts";
 import { createBackendMetrics, observeSyncs } from "../observe/backend-metrics.ts";
 import { ConnectionObserver } from "../observe/connection-observer.ts";
-import type { ProxyHealth } from "../observe/proxy-health.ts";
 import { TraceSyncs } from "../observe/trace-syncs.ts";
 import { UnknownPorts } from "../observe/unknown-ports.ts";
 import { Acknowledgements } from "../receive/acknowledgements.ts";
@@ -21,78 +14,56 @@ import { type ConnectionState, followView } from "../receive/follow-view.ts";
 import { SyncLoop, type SyncPace } from "../sync/sync-loop.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Sync } from "../types/sync-update.ts";
+import type { BackendContext } from "./backend-command.ts";
 
-/** What a backend does with the view of its node; exactly one of the two. */
+/** Function of a backend that puts the view of its node into effect: exactly one of the two. */
 export type BackendCallbacks =
   | {
       /**
-       * Called with the whole view, first when there is one and then whenever it changed. May be async.
+       * Called with the whole view: the first one, and then after each change. May be async.
        *
-       * Never called while the call before it runs: what changes meanwhile comes as one later call with the newest
-       * view. If it throws or rejects, the backend counts as failing and the call is repeated with backoff.
+       * Calls never overlap: changes during a call lead to one later call with the newest view. If it throws or
+       * rejects, the backend counts as failing, and the call is repeated with backoff.
        */
       readonly onState: (view: NodeView, signal: AbortSignal) => void | Promise<void>;
       readonly onChanges?: undefined;
     }
   | {
       /**
-       * The same with what changed since the last call that succeeded, for a backend that does not want to look at
-       * everything each time. `update.mode` is "full" where it must: after the start and after a failure nothing that
-       * stands in the kernel is to be trusted. `update.view` always is the whole view.
+       * Called like `onState`, with the changes since the last successful call in addition. If `update.mode` is "full",
+       * the backend must not rely on what it installed before: after the start, after a failure, and on request.
+       * `update.view` is always the whole view.
        */
       readonly onChanges: Sync;
       readonly onState?: undefined;
     };
 
+/** Fields of {@link BackendContext} that have a default here: "", 1000 ms and false. */
+type FieldWithDefault = "serviceProxyName" | "errorDelayMs" | "isOnce";
+
+/** Options of {@link backendTask}: a {@link BackendContext}, the backend's callback, and when to call it. */
 export type BackendTaskOptions = BackendCallbacks &
-  SyncPace & {
-    /** Of the backend: lower case letters, digits, dashes; e.g. "nft". */
+  SyncPace &
+  Omit<BackendContext, FieldWithDefault> &
+  Partial<Pick<BackendContext, FieldWithDefault>> & {
+    /** Name of the backend: lower-case letters, digits, dashes; e.g. "nft". */
     readonly name: string;
-    /** Reaches the watcher, in this process or elsewhere. */
-    readonly transport: Transport;
-    readonly nodeName: string;
-    /**
-     * Value of the label service.kubernetes.io/service-proxy-name of the Services wanted; "" for the watcher's default.
-     */
-    readonly serviceProxyName?: string | undefined;
-    /** Most that packed operations may be when they are unpacked, in bytes. Default 64 MiB. */
-    readonly maxMessageBytes?: number | undefined;
-    readonly log: Log;
-    readonly health: Health;
-    readonly metrics: Registry;
-    /**
-     * First delay after a lost stream or a failed sync, in milliseconds; it doubles up to 30 s, or 1 s for a socket of
-     * this node without a listener. Default 1000.
-     */
-    readonly errorDelayMs?: number | undefined;
-    /** True to end after the first sync that succeeds. Default false. */
-    readonly isOnce?: boolean | undefined;
-    /** With `isOnce`: longest time until there is a view, in milliseconds; 0 for none. Default none. */
-    readonly firstViewLimitMs?: number | undefined;
-    /** What `transport` reaches, for messages. Default the watcher of this process. */
-    readonly watcher?: string | undefined;
-    /** Told of all that happens; see `observe/proxy-health.ts`. */
-    readonly proxyHealth?: ProxyHealth | undefined;
-    /** Where traces of its syncs go. Default nowhere. */
-    readonly tracing?: Tracing | undefined;
-    /** Where the last view is kept for a start without watcher. Default nowhere. */
-    readonly state?: StateOptions | undefined;
-    /** Path of a unix socket on which questions about the backend are answered. Default none. */
-    readonly inspectSocket?: string | undefined;
-    /** What is answered of its rules. Default: it keeps none. */
+    /** Returns the rules for inspection (`--inspect-socket`). Default: no rules. */
     readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
-    /** Whether rules of this backend stand already, which then stay until a watcher answers. Default: none do. */
+    /** Returns true if rules of this backend are installed; they stay until a watcher answers. Default: false. */
     readonly hasRules?: (() => Promise<boolean>) | undefined;
     /** Default {@link waitMs}. */
     readonly wait?: typeof waitMs | undefined;
   };
 
 /**
- * A backend as a part of a process: follows the view of a node and calls back, until it is aborted.
+ * The task of a backend: follows the view of a node and calls back until it is aborted. It connects the stream from the
+ * watcher (`receive/`), the saved view (`disk/`), the sync loop (`sync/`) and their observers. Every backend is built
+ * on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`.
  *
- * A lost stream is opened again for ever, a failed sync is repeated for ever, and both can be seen in health (parts
- * "stream" and the backend's name), metrics and log. Rejects only with LISTEN_FAILED, if `inspectSocket` cannot be had,
- * and with NO_VIEW after `firstViewLimitMs`.
+ * Lost streams and failed syncs are repeated without limit, and reported in health (parts "stream" and the backend's
+ * name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, and with NO_VIEW
+ * after `firstViewLimitMs`.
  */
 export function backendTask(options: BackendTaskOptions): Task {
   return { name: `backend/${options.name}`, run: (signal) => run(options, signal) };
@@ -110,7 +81,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const tracer = tracing && new TraceSyncs({ tracing, nodeName, backend: options.name });
   const isConnected = (): boolean => connection.isConnected;
   const { inspectSocket, ruleSets } = options;
-  // Loaded here: a node on which nobody asks does not pay for it.
+  // Loaded only if needed, because it needs memory.
   const inspection =
     inspectSocket === undefined
       ? undefined
@@ -125,7 +96,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const loop = new SyncLoop({ ...options, sync, observers });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
-  // Whichever ends first, by its work or by a mistake of ours, ends the others.
+  // The first part that ends, by its work or by an error, ends the others.
   const end = (): void => done.abort();
   const answered = new AbortController();
   const unknownPorts = new UnknownPorts(log);
@@ -136,7 +107,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
       if (state.kind === "lost" || state.kind === "refused") lossReason = state.reason;
       connection.tell(state);
     };
-    // Read ahead: what arrives during a sync is merged here, and a lost stream is noticed at once.
+    // Batches are read during syncs, too: changes are merged, and a lost stream is noticed at once.
     for await (const update of followView({ ...options, acks, program, onConnection, wait }, running)) {
       answered.abort();
       unknownPorts.tell(update.changes);
@@ -164,7 +135,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     end();
     throw noView(options, lossReason);
   };
-  // The last view is kept after the last sync.
+  // The keeper ends after the sync loop, to save the view of the last sync.
   const keeping = new AbortController();
   const main = Promise.all([receive().finally(end), loop.run(running).finally(end), fallBack(), giveUp()]);
   const kept = keeper?.run(keeping.signal).finally(end);
@@ -174,9 +145,9 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
 
 function noView(options: BackendTaskOptions, lossReason: string): BackendError {
   const { nodeName, firstViewLimitMs, health, watcher = "the watcher of this process" } = options;
-  // What a watcher in this process still waits for is among the parts of its health; its stream is not lost.
+  // A watcher in this process does not lose its stream; the health of its sources says what it waits for.
   const reasons = lossReason === "" ? health.waitingReasons("source/") : [lossReason];
-  const why = reasons.length === 0 ? "it has sent none yet" : reasons.join("; ");
+  const why = reasons.length === 0 ? "it has not sent one yet" : reasons.join("; ");
   const text = `no view of node "${nodeName}" from ${watcher} within ${firstViewLimitMs} ms (--watcher-timeout): ${why}`;
   return new BackendError("NO_VIEW", text);
 }

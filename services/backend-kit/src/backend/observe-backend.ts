@@ -8,17 +8,17 @@ import { proxyObserveTasks } from "../observe/serve-proxy-health.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { BackendCommand } from "./backend-command.ts";
 
-/** What a process serves for the backend that is its job. */
+/** Health and metrics servers of a process with one backend. */
 export interface ObservedBackend {
-  /** For the backend's context; undefined if it is no service proxy. */
+  /** For the backend's context; undefined if the backend is not a service proxy. */
   readonly proxyHealth: ProxyHealth | undefined;
-  /** To be run beside it; none where no address is given. */
+  /** Servers to run beside the backend; empty if no address is given. */
   readonly tasks: readonly Task[];
 }
 
 /**
- * Returns the listeners that `--healthz-bind-address` and `--metrics-bind-address` ask for: with kube-proxy's health
- * for a service proxy, with the process's own for other backends.
+ * Returns the servers for `--healthz-bind-address` and `--metrics-bind-address`. For a service proxy they answer health
+ * as kube-proxy does, for other backends with the health of the process. Called by `prepareBackend`.
  */
 export function observeBackend(
   { proxyMode }: Pick<BackendCommand, "proxyMode">,

@@ -12,25 +12,27 @@ import type { BackendCommand } from "./backend-command.ts";
 import { readFollowOptions } from "./backend-options.ts";
 import { observeBackend } from "./observe-backend.ts";
 
-/** What a process has before it has a backend. */
+/** Parts of a process that exist before its backend. */
 export interface ProcessParts {
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
   readonly tracing?: Tracing | undefined;
-  /** For the connection to the watcher. */
+  /** TLS files for the connection to the watcher. */
   readonly tls?: TlsFiles | undefined;
 }
 
-/** A backend that follows watchers over the network, and what runs beside it. */
+/** A backend that follows watchers over the network, to run with `runWithMain`. */
 export interface PreparedBackend {
   readonly main: Task;
+  /** Servers of health and metrics, which end with the main task. */
   readonly beside: readonly Task[];
 }
 
 /**
- * Makes a backend from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own:
- * with the watchers that it follows, its health and metrics, and its place on disk. Run it with `runWithMain`.
+ * Creates a backend and everything around it (connection to the watchers, health, metrics, folder of the saved view)
+ * from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own options. Called by
+ * `runBackendCommand`, and by the program `kpng` for `kpng local to-NAME`.
  *
  * Errors: BAD_OPTION.
  */

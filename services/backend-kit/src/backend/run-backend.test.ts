@@ -31,7 +31,7 @@ async function end(program: Program): Promise<void> {
   expect(await program.ended, program.stderr()).toBe(0);
 }
 
-test("a proxy follows one of several watchers, takes a file, answers as kube-proxy does, and starts again from disk", async () => {
+test("a proxy uses the watcher that works, its file and its saved view, and answers health as kube-proxy does", async () => {
   const config = join(folder, "config.yaml");
   writeFileSync(
     config,
@@ -56,7 +56,7 @@ test("a proxy follows one of several watchers, takes a file, answers as kube-pro
     await program.printed("full watcher all: a/web\n");
     expect(program.stderr()).toContain('"field":"portRange","reason":"kube-proxy ignores it too"');
     const healthz = await ask("/healthz");
-    // The view of this watcher has no Node: the cluster does not know the node.
+    // The view of this watcher has no Node, so the cluster does not know the node.
     expect(healthz.status).toBe(503);
     expect(JSON.parse(healthz.text)).toMatchObject({ healthy: true, nodeEligible: false, reason: expect.any(String) });
     expect((await ask("/livez")).status).toBe(200);
@@ -74,7 +74,7 @@ test("a proxy follows one of several watchers, takes a file, answers as kube-pro
   await end(program);
 }, 60_000);
 
-test("a file with an unknown field ends the start and names it", async () => {
+test("a configuration file with an unknown field ends the program with an error that names the field", async () => {
   const config = join(folder, "config.yaml");
   writeFileSync(config, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmodus: x\n");
   const program = startProgram(main, ["--config", config, "--state-dir", "none"]);

@@ -17,20 +17,22 @@ import { backendOptions } from "./backend-options.ts";
 import { type BackendCallbacks, backendTask } from "./backend-task.ts";
 import { prepareBackend } from "./prepare-backend.ts";
 
+/** Options of {@link runBackend}. */
 export type RunBackendOptions = BackendCallbacks & {
-  /** Of the backend: lower case letters, digits, dashes; the program is shown as `kpng-NAME`. */
+  /** Name of the backend: lower-case letters, digits, dashes. The program is shown as `kpng-NAME`. */
   readonly name: string;
   /** One line for `--help`. */
   readonly description?: string | undefined;
-  /** For `--version`. Default: that of this library, which it then says. */
+  /** Text of `--version`. Default: the version of this library, named as such. */
   readonly version?: string | undefined;
   /** Command line. Default process.argv. */
   readonly argv?: readonly string[] | undefined;
 };
 
 /**
- * Makes this process a backend: parses the standard options, follows the view of its node, calls back, and ends the
- * process: 0 after SIGTERM, SIGINT or `--once`, 1 after a failure that cannot be mended, 2 for a wrong command line.
+ * Makes this process a backend: parses the command line, follows the view of the node and calls back. Ends the process
+ * with exit status 0 after SIGTERM, SIGINT or `--once`, 1 after a permanent failure, 2 for an invalid command line. The
+ * simplest entry point of this library; a backend with options of its own uses {@link runBackendCommand}.
  *
  * ```ts
  * await runBackend({ name: "hello", onState: (view) => console.log(view.services.size) });
@@ -52,7 +54,7 @@ export function runBackend(options: RunBackendOptions): Promise<never> {
   return runBackendCommand(command, options.argv, version);
 }
 
-/** Runs a backend as a program of its own; see {@link runBackend}. */
+/** Runs a backend as a program of its own, with its options and the shared ones; ends the process like `runBackend`. */
 export function runBackendCommand(
   backend: BackendCommand,
   argv?: readonly string[],
@@ -73,7 +75,7 @@ export function runBackendCommand(
   }, argv);
 }
 
-/** Runs a backend with the parsed values of `backendOptions` and its own, until `signal` aborts or its work is done. */
+/** Runs a backend with parsed options until `signal` aborts or its work is done. */
 async function serveBackend(backend: BackendCommand, options: ParsedOptions, signal: AbortSignal): Promise<void> {
   const log = createLog(options.logLevel as LogLevel);
   const health = new Health();
