@@ -1,7 +1,7 @@
 import type { FlowState } from "@kpng/laboratory/agent/request.ts";
 import { addressOf, describePacket } from "../scenario/packet.ts";
 import type { Family } from "../scenario/places.ts";
-import type { ProxyName } from "../scenario/proxy-name.ts";
+import { type ProxyName, recordOf } from "../scenario/proxy-name.ts";
 import type { Flow, Update } from "../scenario/scenario.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
@@ -51,7 +51,7 @@ export async function checkFlows(flows: readonly OpenFlow[], proxy: ProxyName): 
       const wrong = await untilRight(open);
       const { flow, family } = open;
       const said = `${family} ${flow.protocol} flow ${describePacket(flow)}`;
-      const reason = flow.knownWrong?.[proxy];
+      const reason = recordOf(flow.knownWrong, proxy);
       if (reason === undefined) return wrong === undefined ? [] : [`${said}: ${wrong}`];
       return wrong === undefined ? [`${said}: is right, so remove: ${reason}`] : [];
     }),

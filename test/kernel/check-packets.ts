@@ -13,7 +13,7 @@ import {
   senderAddress,
 } from "../scenario/packet.ts";
 import { crowdAddresses } from "../scenario/places.ts";
-import type { ProxyName } from "../scenario/proxy-name.ts";
+import { type ProxyName, recordOf } from "../scenario/proxy-name.ts";
 import type { HealthCheck, Scenario } from "../scenario/scenario.ts";
 import { askSctp, whyNoSctp } from "./laboratory/sctp.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
@@ -36,7 +36,7 @@ export async function checkPackets(world: TwoNodes, scenario: Scenario, proxy: P
     return wrong === undefined ? [] : [`${said}: should be ${describeOutcome(packet)}; ${wrong}`];
   });
   const health = (scenario.healthChecks ?? [])
-    .filter(({ notOpenedBy }) => notOpenedBy?.includes(proxy) !== true)
+    .filter(({ notOpenedBy }) => recordOf(notOpenedBy, proxy) !== true)
     .map((check) => checkHealth(world, check));
   return (await Promise.all([...checks, ...health])).flat();
 }

@@ -12,7 +12,7 @@ import {
   type Protocol,
   strangerAddress,
 } from "./places.ts";
-import type { ProxyName } from "./proxy-name.ts";
+import { type ProxyName, recordOf } from "./proxy-name.ts";
 
 /** Sender of a packet: a host of the cluster, or the client outside with one of its addresses. */
 export type Sender =
@@ -119,7 +119,7 @@ export function concretePackets(state: State, given: Packet, proxy: ProxyName): 
 }
 
 function expectedWith(proxy: ProxyName, packet: Packet): Packet {
-  const exception = proxy === "kube-proxy" ? undefined : packet.except?.[proxy];
+  const exception = recordOf(packet.except, proxy);
   if (exception === undefined) return packet;
   const { from, to, port, protocol, family } = packet;
   return { from, to, port, protocol, family, ...exception };

@@ -28,7 +28,7 @@ export interface HealthCheck {
   /** Undefined if the port must be closed. */
   readonly answer: { readonly status: 200 | 503; readonly localEndpoints: number } | undefined;
   /** Backends whose rules do not open the port in a firewall. Default: none. */
-  readonly notOpenedBy?: readonly ProxyName[] | undefined;
+  readonly notOpenedBy?: Readonly<Partial<Record<ProxyName, true>>> | undefined;
 }
 
 /** State of the cluster, with the expected results of packets. */

@@ -71,7 +71,7 @@ export const updates: readonly Update[] = [
     name: "the last endpoint is removed",
     before: step(web(everywhere, ["b"]), goesTo("b")),
     after: step(web(everywhere, []), refused),
-    flows: [...transfers, ...datagrams("gets no answer", { "kube-proxy": staleUdp })],
+    flows: [...transfers, ...datagrams("gets no answer", { "kube-proxy": staleUdp, "kube-proxy-nft": staleUdp })],
   },
   {
     name: "the first endpoint is added",

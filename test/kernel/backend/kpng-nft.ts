@@ -1,8 +1,9 @@
 import { fileURLToPath } from "node:url";
 import type { RunningBackend } from "../backends.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
+import { flushServices } from "../nft-rules.ts";
 import { kpngProxy } from "./kpng-proxy.ts";
-import { proxyOptions } from "./kube-proxy.ts";
+import { nftablesOptions } from "./kube-proxy.ts";
 
 const program = fileURLToPath(new URL("../../../services/backend-nft/src/main.ts", import.meta.url));
 
@@ -12,14 +13,7 @@ export function kpngNft(world: TwoNodes): Promise<RunningBackend> {
     proxy: "nft",
     program,
     minSyncPeriod: "--nftables-min-sync-period",
-    // Without any rule that uses connection tracking, the kernel would stop tracking and translating back.
-    loseRules: async () => {
-      for (const ip of ["ip", "ip6"])
-        await world.laboratory.run("n1", ["nft", "flush", "chain", ip, "kpng", "services"]);
-    },
-    settingsOptions: (settings) => {
-      const { nodePortAddresses = ["0.0.0.0/0", "::/0"] } = settings;
-      return proxyOptions({ ...settings, nodePortAddresses, localhostNodePorts: true });
-    },
+    loseRules: () => flushServices(world, "kpng"),
+    settingsOptions: nftablesOptions,
   });
 }

@@ -6,6 +6,7 @@ import type { Settings } from "../../scenario/scenario.ts";
 import type { Backend, RunningBackend } from "../backends.ts";
 import { flushNat } from "../iptables-rules.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
+import { flushServices } from "../nft-rules.ts";
 import { bringPortToNode } from "./api-reach.ts";
 import { ApiState } from "./api-state.ts";
 import { Marker } from "./marker.ts";
@@ -19,14 +20,20 @@ export async function whyNoKubeProxy(): Promise<string | undefined> {
   return binaries.kind === "missing" ? binaries.reason : undefined;
 }
 
+/** A mode of kube-proxy that can serve as the oracle here; ipvs needs a kernel with IPVS. */
+export type KubeProxyMode = "iptables" | "nftables";
+
 /**
- * Starts the oracle: the real kube-proxy in iptables mode on n1, with a real API server.
+ * Starts the oracle: the real kube-proxy on n1, with a real API server.
+ *
+ * In nftables mode it serves node ports on all addresses, as scenarios expect.
  *
  * `close` stops both. Cost: four seconds to start.
  */
 export async function kubeProxy(
   world: TwoNodes,
   firstMarkerPort?: number,
+  mode: KubeProxyMode = "iptables",
 ): Promise<RunningBackend & { readonly kubeconfig: string }> {
   const binaries = await findBinaries(programs);
   if (binaries.kind === "missing") throw new Error(binaries.reason);
@@ -38,7 +45,7 @@ export async function kubeProxy(
   const proxy = new NodeProcess(world.laboratory);
   let present: Settings = {};
   const run = (settings: Settings) =>
-    proxy.start([binaries.paths["kube-proxy"] ?? "", ...kubeProxyOptions(cluster, settings)]);
+    proxy.start([binaries.paths["kube-proxy"] ?? "", ...kubeProxyOptions(cluster, mode, settings)]);
   let last: Parameters<Backend["apply"]>[0] = { services: [], slices: [] };
   const apply: Backend["apply"] = async (state) => {
     last = state;
@@ -47,8 +54,8 @@ export async function kubeProxy(
     await marker.wait(() => proxy.log());
   };
   return {
-    proxy: "kube-proxy",
-    loseRules: () => flushNat(world),
+    proxy: mode === "iptables" ? "kube-proxy" : "kube-proxy-nft",
+    loseRules: () => (mode === "iptables" ? flushNat(world) : flushServices(world, "kube-proxy")),
     kubeconfig: cluster.kubeconfig("admin"),
     start: async (settings, state) => {
       present = settings;
@@ -77,20 +84,27 @@ export async function kubeProxy(
   };
 }
 
-function kubeProxyOptions(cluster: Cluster, settings: Settings): readonly string[] {
+function kubeProxyOptions(cluster: Cluster, mode: KubeProxyMode, settings: Settings): readonly string[] {
   return [
     `--kubeconfig=${cluster.kubeconfig("admin")}`,
     "--hostname-override=n1",
-    "--proxy-mode=iptables",
-    // Syncs each change at once; the default of one second would dominate the duration of the tests.
+    `--proxy-mode=${mode}`,
+    // Syncs each change at once; the default of one second would dominate the duration of the tests. It applies to
+    // nftables mode, too.
     "--iptables-min-sync-period=0s",
     // Not writable in other network namespaces than the machine's.
     "--conntrack-max-per-core=0",
     "--conntrack-tcp-timeout-established=0s",
     "--conntrack-tcp-timeout-close-wait=0s",
     "--healthz-bind-address=127.0.0.1:10256",
-    ...proxyOptions(settings),
+    ...(mode === "iptables" ? proxyOptions(settings) : nftablesOptions(settings)),
   ];
+}
+
+/** Returns the settings as options of nftables mode and kpng-nft: with node ports on all addresses, not on one. */
+export function nftablesOptions(settings: Settings): readonly string[] {
+  const { nodePortAddresses = ["0.0.0.0/0", "::/0"] } = settings;
+  return proxyOptions({ ...settings, nodePortAddresses, localhostNodePorts: true });
 }
 
 /** Returns the settings as options, which kpng-iptables accepts, too. */

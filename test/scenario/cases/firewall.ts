@@ -11,6 +11,15 @@ const accepted = {
   except: { nft: { verdict: "silent", because: "as kube-proxy in nftables mode" } },
 } as const;
 
+/**
+ * Refused by rules that come before the firewall. The chains of kube-proxy's nftables mode have the same priority as the
+ * chains of the firewall (0), which come first if they were added later; those of kpng-nft have priority -110.
+ */
+const refusedEarly = {
+  verdict: "refused",
+  except: { "kube-proxy-nft": { verdict: "silent", because: "the firewall drops the packet first" } },
+} as const;
+
 /** Service proxies beside a firewall of the node with policy DROP. */
 export const firewallScenarios: readonly Scenario[] = [
   {
@@ -43,8 +52,8 @@ export const firewallScenarios: readonly Scenario[] = [
     firewall: { drops: ["FORWARD"] },
     state: web(everywhere, []),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "refused" },
-      { from: outside, to: loadBalancerIP("web"), port: 80, verdict: "refused" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, ...refusedEarly },
+      { from: outside, to: loadBalancerIP("web"), port: 80, ...refusedEarly },
       { from: outside, to: nodeAddress, port: 30_080, verdict: "refused" },
     ],
   },
@@ -59,14 +68,14 @@ export const firewallScenarios: readonly Scenario[] = [
       { from: n1, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
     ],
     // A rule accepts the health-check node port.
-    healthChecks: [{ port: 31_000, answer: { status: 200, localEndpoints: 1 }, notOpenedBy: ["nft"] }],
+    healthChecks: [{ port: 31_000, answer: { status: 200, localEndpoints: 1 }, notOpenedBy: { nft: true } }],
   },
   {
     name: "policy DROP in INPUT, no endpoint",
     firewall: { drops: ["INPUT"] },
     state: web(everywhere, []),
     packets: [
-      { from: outside, to: nodeAddress, port: 30_080, verdict: "refused" },
+      { from: outside, to: nodeAddress, port: 30_080, ...refusedEarly },
       { from: outside, to: nodeAddress, port: 30_099, verdict: "silent" },
     ],
   },
