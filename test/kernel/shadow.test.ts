@@ -4,45 +4,15 @@ import { fileURLToPath } from "node:url";
 import { type Program, startProgram } from "@kpng/backend-kit/testing/program.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { until } from "../cluster/until.ts";
-import { named, publicAddress, together } from "../scenario/build.ts";
-import { ranges } from "../scenario/places.ts";
 import { kubeProxy, whyNoKubeProxy } from "./backend/kube-proxy.ts";
 import { NodeProcess } from "./backend/node-process.ts";
 import type { RunningBackend } from "./backends.ts";
 import { describePackets } from "./describe-packets.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+import { state } from "./shadow-state.ts";
 
 const backendMain = fileURLToPath(new URL("../../services/backend-iptables/src/main.ts", import.meta.url));
 const watcherMain = new URL("../../services/cli/src/main.ts", import.meta.url);
-
-/** One Service of each kind with different rules. */
-const state = together(
-  named("web", { number: 11, affinitySeconds: 600 }, ["a", "b", "c"]),
-  named("none", { number: 12 }, []),
-  named(
-    "balanced",
-    {
-      number: 13,
-      ports: [{ port: 80, nodePort: 30_080 }],
-      loadBalancerIPs: [publicAddress(10)],
-      externalIPs: [publicAddress(20)],
-      sourceRanges: [ranges.outside],
-    },
-    ["b", "c"],
-  ),
-  named(
-    "kept",
-    {
-      number: 14,
-      ports: [{ port: 80, nodePort: 30_081 }],
-      loadBalancerIPs: [publicAddress(11)],
-      external: "Local",
-      healthCheckNodePort: 30_100,
-    },
-    ["a", "d"],
-  ),
-  named("inside", { number: 15, internal: "Local" }, ["d"]),
-);
 
 const whyNot = await whyNoKubeProxy();
 

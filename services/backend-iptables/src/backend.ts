@@ -60,7 +60,7 @@ export const iptablesBackend = proxyBackend({
   proxyMode: "iptables",
   description: "serve Services with iptables rules on this node, as kube-proxy does, beside kube-proxy or in its place",
   options: iptablesOptions,
-  alternatives: [shadowMode("iptables")],
+  alternatives: [shadowMode("iptables", "iptables")],
   examples: `
 Examples:
   # as kube-proxy would be started

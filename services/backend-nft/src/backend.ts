@@ -5,6 +5,7 @@ import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, families } from "@kpng/model/address.ts";
+import { shadowMode } from "@kpng/shadow/shadow-mode.ts";
 import type { NftChange } from "./commit/nft-change.ts";
 import { NftRuleSet } from "./commit/nft-rule-set.ts";
 import { PrintedRuleSet } from "./commit/printed-rule-set.ts";
@@ -20,6 +21,7 @@ export const nftBackend = proxyBackend<NftChange>({
   description: "serve Services with nftables rules on this node, beside kube-proxy or in its place",
   defaultNodePortAddresses: "primary",
   options: nftOptions,
+  alternatives: [shadowMode("nft", "nftables")],
   examples: `
 Examples:
   # as kube-proxy would be started
@@ -30,6 +32,9 @@ Examples:
 
   # has another program changed the rules? exit status 0: no, 1: yes, 2: not known
   COMMAND --node-name n1 --diff
+
+  # beside kube-proxy: which packets would be treated differently?
+  COMMAND --node-name n1 --shadow
 
   # delete the tables
   COMMAND --cleanup

@@ -7,27 +7,42 @@ import type { PlannedFrontend, PlannedNode } from "./planned-node.ts";
 import type { AllowedSources, Frontend, NodePlan, PodTraffic, Route, Sender } from "./service-plan.ts";
 
 /**
- * Returns every possible outcome of a packet by the plans of a node, each once, as kube-proxy's iptables mode would
- * produce it. Tests compare it with the outcomes that the packet tracer finds in a backend's rules.
+ * A mode of kube-proxy. What the rules of a mode do where no plan says anything differs: nftables mode refuses unknown
+ * ports of cluster IPs, drops unallocated cluster IPs, and accepts nothing that a firewall drops.
+ */
+export type ProxyMode = "iptables" | "nftables";
+
+/**
+ * Returns every possible outcome of a packet by the plans of a node, each once, as a mode of kube-proxy would produce
+ * it. Tests and shadow mode compare it with the outcomes that the packet tracer finds in the rules of a proxy.
  *
  * The order of precedence: a Service's address, a node port, a port for health checks. A packet that no plan is about
- * is untouched.
+ * is untouched, unless nftables mode refuses or drops it.
  *
  * Pure; O(endpoints of the frontend).
  */
-export function outcomes(planned: PlannedNode, packet: FirstPacket): readonly PacketOutcome[] {
+export function outcomes(
+  planned: PlannedNode,
+  packet: FirstPacket,
+  mode: ProxyMode = "iptables",
+): readonly PacketOutcome[] {
   const { frontends, healthCheckPorts, node } = planned;
   const { destination, port } = packet;
   const protocol = packet.protocol.toUpperCase() as Protocol;
   const byAddress = frontends.get(frontendId({ address: destination, protocol, port }));
-  if (byAddress !== undefined) return frontendOutcomes(byAddress, planned, packet);
+  if (byAddress !== undefined) return frontendOutcomes(byAddress, planned, packet, mode);
+  if (mode === "nftables" && (packet.inInterface === undefined || !isLocal(destination, planned))) {
+    if (planned.clusterIPs.has(destination)) return [{ kind: "refused" }];
+    if (node.serviceCIDRs.some((cidr) => isIn(destination, cidr))) return [{ kind: "dropped" }];
+  }
   if (!isLocal(destination, planned)) return [{ kind: "untouched" }];
   const byNodePort = frontends.get(frontendId({ address: undefined, protocol, port }));
   if (byNodePort !== undefined) {
-    if (servesNodePorts(destination, node)) return frontendOutcomes(byNodePort, planned, packet);
-    // Only table nat is limited to the addresses for node ports.
-    return [verdict(byNodePort.frontend.routes.outside)];
+    if (servesNodePorts(destination, node)) return frontendOutcomes(byNodePort, planned, packet, mode);
+    // In iptables mode, only table nat is limited to the addresses for node ports.
+    return [mode === "iptables" ? verdict(byNodePort.frontend.routes.outside) : { kind: "untouched" }];
   }
+  if (mode === "nftables") return [{ kind: "untouched" }];
   const isHealthCheck = packet.protocol === "tcp" && healthCheckPorts.has(port);
   return [isHealthCheck ? { kind: "untouched", isAccepted: true } : { kind: "untouched" }];
 }
@@ -52,14 +67,22 @@ function isPodTraffic(traffic: PodTraffic, source: string, inInterface: string |
   }
 }
 
-function frontendOutcomes(planned: PlannedFrontend, node: PlannedNode, packet: FirstPacket): readonly PacketOutcome[] {
+function frontendOutcomes(
+  planned: PlannedFrontend,
+  node: PlannedNode,
+  packet: FirstPacket,
+  mode: ProxyMode,
+): readonly PacketOutcome[] {
   const { frontend } = planned;
   const { sources, routes } = frontend;
-  const isServed = [routes.pod, routes.node, routes.outside].some(({ kind }) => kind === "balance");
+  // nftables mode compares sources whether or not the Service has endpoints.
+  const isServed =
+    mode === "nftables" || [routes.pod, routes.node, routes.outside].some(({ kind }) => kind === "balance");
   if (isServed && sources !== undefined && !isAllowed(packet.source, sources)) return [{ kind: "dropped" }];
   const route = routes[senderOf(packet, node)];
   if (route.kind === "balance") return endpointOutcomes(planned, route, node, packet);
-  const isMet = meetsVerdict(frontend, packet.inInterface === undefined, isLocal(packet.destination, node));
+  const isMet =
+    mode === "nftables" || meetsVerdict(frontend, packet.inInterface === undefined, isLocal(packet.destination, node));
   return [isMet ? verdict(route) : { kind: "untouched" }];
 }
 
@@ -74,8 +97,9 @@ function verdict(route: Route): PacketOutcome {
 }
 
 /**
- * True if a packet passes the rules that refuse and drop. The rules of external addresses are not in OUTPUT: a packet
- * of the node to another machine may still reach a load balancer. The rules of cluster IPs are not in INPUT.
+ * True if a packet passes the rules that refuse and drop in iptables mode. The rules of external addresses are not in
+ * OUTPUT: a packet of the node to another machine may still reach a load balancer. The rules of cluster IPs are not in
+ * INPUT.
  */
 export function meetsVerdict({ kind }: Frontend, isFromNode: boolean, isToNode: boolean): boolean {
   return kind === "clusterIP" ? isFromNode || !isToNode : !isFromNode || isToNode;

@@ -15,6 +15,8 @@ export interface PlannedNode {
   readonly localCIDRs: readonly string[];
   /** Each frontend once, of the Service that owns it; see {@link FrontendClaims}. */
   readonly frontends: ReadonlyMap<FrontendId, PlannedFrontend>;
+  /** Addresses of frontends that are cluster IPs. */
+  readonly clusterIPs: ReadonlySet<string>;
   /** TCP ports for health checks of load balancers. */
   readonly healthCheckPorts: ReadonlySet<number>;
 }
@@ -23,6 +25,7 @@ export interface PlannedNode {
 export function indexPlans(node: NodePlan, localCIDRs: readonly string[], plans: Iterable<ServicePlan>): PlannedNode {
   const frontends = new Map<FrontendId, PlannedFrontend>();
   const healthCheckPorts = new Set<number>();
+  const clusterIPs = new Set<string>();
   const claims = new FrontendClaims();
   const kept = [...plans];
   for (const plan of kept) claims.put(plan);
@@ -31,9 +34,10 @@ export function indexPlans(node: NodePlan, localCIDRs: readonly string[], plans:
     for (const port of service.ports) {
       for (const frontend of port.frontends) {
         const id = frontendId(frontend);
+        if (frontend.kind === "clusterIP" && frontend.address !== undefined) clusterIPs.add(frontend.address);
         if (claims.ownerOf(id) === service.key) frontends.set(id, { service, port, frontend });
       }
     }
   }
-  return { node, localCIDRs, frontends, healthCheckPorts };
+  return { node, localCIDRs, frontends, clusterIPs, healthCheckPorts };
 }

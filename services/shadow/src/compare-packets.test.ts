@@ -72,7 +72,12 @@ async function compare(theirs: string) {
   };
   const plans = [...whole.services.values()].map((each) => planService(each, node));
   const planned = indexPlans(node, links.localCIDRs, plans);
-  return comparePackets(theirs, planned, { view: whole, links }, new AbortController().signal);
+  return comparePackets(
+    { mode: "iptables", text: theirs },
+    planned,
+    { view: whole, links, mode: "iptables" },
+    new AbortController().signal,
+  );
 }
 
 test("rules that do what the plan says are no difference", async () => {

@@ -2,13 +2,16 @@ import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import { addressAndPort, type Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import type { PacketOutcome } from "@kpng/model/packet-outcome.ts";
+import { parseNftRuleset } from "@kpng/packet-tracer/parse-nft-ruleset.ts";
 import { parseRuleset } from "@kpng/packet-tracer/parse-ruleset.ts";
+import type { Ruleset } from "@kpng/packet-tracer/rule.ts";
 import { trace } from "@kpng/packet-tracer/trace.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import { outcomes } from "@kpng/service-plan/outcomes.ts";
+import { outcomes, type ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import type { PlannedNode } from "@kpng/service-plan/planned-node.ts";
 import type { Difference } from "./difference.ts";
-import { frontendsOfPlans, frontendsOfRules } from "./frontends.ts";
+import { frontendsOfPlans, frontendsOfRules, unknownPorts } from "./frontends.ts";
+import type { KubeProxyRules } from "./kube-proxy-rules.ts";
 import type { NodeLinks } from "./node-links.ts";
 import { joinFrontends, type Probe, probesOf, serviceOf } from "./probes.ts";
 
@@ -23,9 +26,17 @@ export interface Comparison {
 /** The event loop gets a turn after so many packets. */
 const packetsPerTurn = 200;
 
+/** Our side of a comparison, besides the plans. */
+export interface ComparedNode {
+  readonly view: NodeView;
+  readonly links: NodeLinks;
+  /** The mode of kube-proxy that our backend behaves like. */
+  readonly mode: ProxyMode;
+}
+
 /**
- * Compares the outcome of the same packets by kube-proxy's rules, which are what iptables-save prints for one family,
- * and by our plans. Returns the packets with different outcomes.
+ * Compares the outcome of the same packets by kube-proxy's rules for one family and by our plans. Returns the packets
+ * with different outcomes. Without rules of kube-proxy every packet that our plans serve is one.
  *
  * Only the first packet of a connection is compared: it decides for all of them. Not compared are how often each
  * endpoint is chosen, and a pod of another node that reaches itself by way of this one, which kube-proxy masquerades
@@ -34,14 +45,15 @@ const packetsPerTurn = 200;
  * *Cost:* about 0.1 ms for a packet; some five packets for each address and port. Ends early when `signal` aborts.
  */
 export async function comparePackets(
-  kubeProxyRules: string,
+  kubeProxyRules: KubeProxyRules | undefined,
   planned: PlannedNode,
-  { view, links }: { readonly view: NodeView; readonly links: NodeLinks },
+  { view, links, mode }: ComparedNode,
   signal: AbortSignal,
 ): Promise<Comparison> {
-  const kubeProxy = parseRuleset(kubeProxyRules);
+  const kubeProxy = parseRules(kubeProxyRules);
   await nextTurn();
-  const frontends = joinFrontends(frontendsOfRules(kubeProxy), frontendsOfPlans(planned));
+  const known = joinFrontends(frontendsOfRules(kubeProxy), frontendsOfPlans(planned));
+  const frontends = joinFrontends(known, unknownPorts(planned));
   await nextTurn();
   const differences: Difference[] = [];
   const services = new Set<string>();
@@ -50,11 +62,16 @@ export async function comparePackets(
     if (signal.aborted) break;
     services.add(serviceOf(probe.frontend.servicePort));
     const theirs = describeOutcomes(() => trace(kubeProxy, links, probe.packet));
-    const ours = describeOutcomes(() => outcomes(planned, probe.packet));
+    const ours = describeOutcomes(() => outcomes(planned, probe.packet, mode));
     if (theirs.join("\n") !== ours.join("\n")) differences.push(toDifference(probe, planned.node.family, theirs, ours));
     if (++packets % packetsPerTurn === 0) await nextTurn();
   }
   return { differences, packets, services: services.size };
+}
+
+function parseRules(rules: KubeProxyRules | undefined): Ruleset {
+  if (rules === undefined) return new Map();
+  return rules.mode === "iptables" ? parseRuleset(rules.text) : parseNftRuleset(rules.text);
 }
 
 /** Possible outcomes as text, sorted; a single line if the path is not understood. */

@@ -2,6 +2,7 @@ import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addre
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import { type ProxySettings, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import { indexPlans } from "@kpng/service-plan/planned-node.ts";
@@ -26,12 +27,15 @@ export class FamilyComparer {
   readonly family: Family;
   readonly #readKubeProxy: ReadKubeProxy;
   readonly #settings: ProxySettings;
+  readonly #mode: ProxyMode;
   #last: { readonly view: NodeView; readonly inputs: string; readonly result: FamilyComparison } | undefined;
 
-  constructor(family: Family, readKubeProxy: ReadKubeProxy, settings: ProxySettings) {
+  /** `mode` is the mode of kube-proxy that our backend behaves like. */
+  constructor(family: Family, readKubeProxy: ReadKubeProxy, settings: ProxySettings, mode: ProxyMode) {
     this.family = family;
     this.#readKubeProxy = readKubeProxy;
     this.#settings = settings;
+    this.#mode = mode;
   }
 
   /** Errors: SAVE_FAILED. */
@@ -40,10 +44,10 @@ export class FamilyComparer {
     const saved = await this.#readKubeProxy();
     const links = readNodeLinks(family);
     const node = planNode(this.#settings, family, { node: view.node, localAddresses: readLocalAddresses() });
-    const inputs = `${JSON.stringify([saved !== undefined, node, links.localCIDRs, links.links])}\n${saved}`;
+    const inputs = `${JSON.stringify([saved !== undefined, node, links.localCIDRs, links.links])}\n${saved?.text}`;
     if (this.#last?.view === view && this.#last.inputs === inputs) return this.#last.result;
     const planned = indexPlans(node, links.localCIDRs, await planServices(view, node));
-    const compared = await comparePackets(saved ?? "", planned, { view, links }, signal);
+    const compared = await comparePackets(saved, planned, { view, links, mode: this.#mode }, signal);
     const result = { ...compared, hasKubeProxy: saved !== undefined };
     if (!signal.aborted) this.#last = { view, inputs, result };
     return result;

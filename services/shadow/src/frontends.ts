@@ -49,6 +49,21 @@ export function frontendsOfPlans({ node, frontends }: PlannedNode): ReadonlyMap<
   return found;
 }
 
+/** A port that hardly any Service has: RFC 6335 reserves it. */
+const unknownPort = 65_535;
+
+/** Returns a TCP port of each cluster IP that no Service has, unless one does: the modes of kube-proxy differ there. */
+export function unknownPorts({ frontends }: PlannedNode): ReadonlyMap<FrontendKey, ProbedFrontend> {
+  const none: ReadonlySet<string> = new Set();
+  const found = new Map<FrontendKey, ProbedFrontend>();
+  for (const { frontend, service } of frontends.values()) {
+    if (frontend.kind !== "clusterIP" || frontend.address === undefined) continue;
+    const at = { protocol: "tcp", address: frontend.address, port: unknownPort };
+    found.set(frontendKey(at), { ...at, servicePort: service.key, sources: none, interfaces: none });
+  }
+  return found;
+}
+
 function sourcesOf({ frontend: { sources } }: PlannedFrontend): readonly string[] {
   if (sources === undefined) return [];
   return [...sources.ranges, ...sources.ownAddresses.map((own) => `${own}/${own.includes(":") ? 128 : 32}`)];
@@ -108,16 +123,28 @@ export function frontendsOfRules(ruleset: Ruleset): ReadonlyMap<FrontendKey, Pro
   return found;
 }
 
-function placeOf({ matches }: Rule): Pick<ProbedFrontend, "protocol" | "address" | "port"> | undefined {
+function placeOf({ matches, text }: Rule): Pick<ProbedFrontend, "protocol" | "address" | "port"> | undefined {
   const port = onlyPort(matches);
   const protocol = matches.find((match) => match.kind === "protocol" && !match.isNot);
   if (port === undefined || protocol?.kind !== "protocol") return undefined;
-  return { protocol: protocol.protocol, address: onlyDestination(matches), port };
+  // After DNAT, the address is that of an endpoint.
+  if (matches.some((match) => match.kind === "state" && match.states.includes("DNAT"))) return undefined;
+  // kube-proxy's nftables mode serves node ports at the addresses in this set.
+  const isNodePort = text.includes('"@nodeport-ips"');
+  return { protocol: protocol.protocol, address: isNodePort ? undefined : onlyDestination(matches), port };
 }
 
-/** The comment's first word, if it is a Service's name. */
-function servicePortOf({ text }: Rule): string {
-  return /--comment "?(?:masquerade traffic for |pod traffic for )?([^\s"/]+\/[^\s"]+)/.exec(text)?.[1] ?? "";
+/** Names of chains of kube-proxy's nftables mode. *Shape:* `external-ULMVA6XW-ns/svc/tcp/p80`. */
+const chainOfPort = /^(?:service|external|firewall)-[A-Z2-7]{8}-([^/]+\/[^/]+)\/(?:tcp|udp|sctp)\/(.*)$/;
+
+/**
+ * The Service in the name of the chain that a rule leads to, or else the comment's first word, if it is a Service's.
+ */
+function servicePortOf({ text, target }: Rule): string {
+  const [, service, port] = (target.kind === "jump" ? chainOfPort.exec(target.chain) : undefined) ?? [];
+  if (service !== undefined) return port === "" ? service : `${service}:${port}`;
+  const comment = /(?:--comment "?|"comment":")(?:masquerade traffic for |pod traffic for )?([^\s"/]+\/[^\s"]+)/;
+  return comment.exec(text)?.[1] ?? "";
 }
 
 /** Chains that all Services share and that treat all clients alike. */

@@ -1,3 +1,12 @@
+import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
+
+/** kube-proxy's rules for one family. */
+export interface KubeProxyRules {
+  readonly mode: ProxyMode;
+  /** Output of iptables-save, reduced by {@link kubeProxyRules}, or of `nft -j list table`. */
+  readonly text: string;
+}
+
 /** Chains of kube-proxy's iptables mode, and KUBE-FIREWALL, which it shares with the kubelet. */
 const chainName =
   /^KUBE-(?:SERVICES|EXTERNAL-SERVICES|NODEPORTS|PROXY-FIREWALL|FIREWALL|FORWARD|POSTROUTING|MARK-MASQ|MARK-DROP|(?:SVC|SVL|XLB|EXT|FW|SEP)-[A-Z2-7]{16})$/;

@@ -1,12 +1,17 @@
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
-import { openKubeProxy, type RunCommand } from "./read-kube-proxy.ts";
+import { openKubeProxy } from "./read-kube-proxy.ts";
+import type { RunCommand } from "./run-command.ts";
 
 describePackets("kube-proxy's rules", () => {
   let laboratory: Laboratory;
   const run: RunCommand = async (command) => ({ kind: "exited", ...(await laboratory.tryRun("node", command)) });
-  const read = async (variant: "auto" | "nft" | "legacy") => (await openKubeProxy("v4", variant, 30_000, run))?.();
+  const read = async (variant: "auto" | "nft" | "legacy", mode: ProxyMode = "iptables") => {
+    const readKubeProxy = await openKubeProxy("v4", { mode, variant, timeoutMs: 30_000 }, run);
+    return readKubeProxy?.();
+  };
   beforeAll(async () => {
     laboratory = await Laboratory.open();
     await laboratory.add("node");
@@ -18,8 +23,19 @@ describePackets("kube-proxy's rules", () => {
     await laboratory.run("node", ["iptables-legacy", "-t", "nat", "-N", "KUBE-SERVICES"]);
     await laboratory.run("node", ["iptables-legacy", "-t", "nat", "-A", "OUTPUT", "-j", "KUBE-SERVICES"]);
     expect(await read("nft")).toBeUndefined();
-    const found = "*nat\n:KUBE-SERVICES - [0:0]\n-A OUTPUT -j KUBE-SERVICES\n";
-    expect(await read("legacy")).toBe(found);
-    expect(await read("auto")).toBe(found);
+    const text = "*nat\n:KUBE-SERVICES - [0:0]\n-A OUTPUT -j KUBE-SERVICES\n";
+    expect(await read("legacy")).toEqual({ mode: "iptables", text });
+    expect(await read("auto")).toEqual({ mode: "iptables", text });
+  });
+
+  test("are found in either mode, those of the backend's own mode first", async () => {
+    await laboratory.run("node", ["nft", "add", "table", "ip", "kube-proxy"]);
+    expect(await read("auto")).toMatchObject({ mode: "iptables" });
+    expect(await read("auto", "nftables")).toMatchObject({ mode: "nftables" });
+    await laboratory.run("node", ["iptables-legacy", "-t", "nat", "-F"]);
+    await laboratory.run("node", ["iptables-legacy", "-t", "nat", "-X"]);
+    const found = await read("auto");
+    expect(found).toMatchObject({ mode: "nftables" });
+    expect(found?.text).not.toContain('"handle"');
   });
 });

@@ -1,30 +1,57 @@
 import { existsSync } from "node:fs";
-import { describeEnd, type ProgramEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
+import type { ProgramEnd } from "@kpng/backend-kit/exec/run-program.ts";
 import type { Family } from "@kpng/model/address.ts";
-import { hasKubeProxyRules, kubeProxyRules } from "./kube-proxy-rules.ts";
+import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
+import { hasKubeProxyRules, type KubeProxyRules, kubeProxyRules } from "./kube-proxy-rules.ts";
+import { readNftables } from "./read-nftables.ts";
+import { describeFailure, type RunCommand, runCommand } from "./run-command.ts";
 import { ShadowError } from "./shadow-error.ts";
 
 /** The kernel mechanism that a program of the iptables family uses. The rules of one are invisible to the other. */
 export type IptablesVariant = "nft" | "legacy";
 
 /** Reads kube-proxy's rules of one family; undefined if it has none here. Errors: SAVE_FAILED. */
-export type ReadKubeProxy = () => Promise<string | undefined>;
-
-/** Runs a program to its end, at most for so many milliseconds. */
-export type RunCommand = (command: readonly string[], timeoutMs: number) => Promise<ProgramEnd>;
-
-/** iptables-save prints about 200 MB for 100 000 Services. */
-const maxOutputBytes = 1024 * 1024 * 1024;
-
-const runCommand: RunCommand = (command, timeoutMs) =>
-  runProgram(command, { timeoutMs, env: toolEnvironment(), maxOutputBytes });
+export type ReadKubeProxy = () => Promise<KubeProxyRules | undefined>;
 
 /** Time for a program that only prints its version, in milliseconds. */
 const versionMs = 10_000;
 
+/** How to find kube-proxy's rules. */
+export interface KubeProxyPlace {
+  /**
+   * The mode that is looked for first: kube-proxy has left rules of the other one if it was changed without cleanup.
+   */
+  readonly mode: ProxyMode;
+  /** The kernel mechanism of its iptables mode. */
+  readonly variant: IptablesVariant | "auto";
+  /** Longest run of a program, in milliseconds. */
+  readonly timeoutMs: number;
+}
+
 /**
- * Returns a function that reads kube-proxy's rules; undefined for a family that this machine cannot have rules in.
+ * Returns a function that reads kube-proxy's rules in either mode; undefined for a family that this machine cannot have
+ * rules in.
+ *
+ * Errors: IPTABLES_MISSING for IPv4 if `mode` is iptables.
+ */
+export async function openKubeProxy(
+  family: Family,
+  { mode, variant, timeoutMs }: KubeProxyPlace,
+  run: RunCommand = runCommand,
+): Promise<ReadKubeProxy | undefined> {
+  if (family === "v6" && !existsSync("/proc/net/if_inet6")) return undefined;
+  const nftables: ReadKubeProxy = () => readNftables(family, timeoutMs, run);
+  const iptables = await openIptables(family, variant, timeoutMs, run).catch((error: unknown) => {
+    if (mode === "iptables") throw error;
+    return undefined;
+  });
+  if (iptables === undefined) return mode === "iptables" ? undefined : nftables;
+  const [first, second] = mode === "iptables" ? [iptables, nftables] : [nftables, iptables];
+  return async () => (await first()) ?? (await second());
+}
+
+/**
+ * Returns a function that reads the rules of iptables mode; undefined if the family has no iptables.
  *
  * kube-proxy's image chooses between iptables-nft and iptables-legacy by itself, and its choice may differ from the
  * node's own `iptables`. With "auto" the other variant is therefore read too if the first has no rules of kube-proxy.
@@ -32,13 +59,12 @@ const versionMs = 10_000;
  *
  * Errors: IPTABLES_MISSING for IPv4.
  */
-export async function openKubeProxy(
+async function openIptables(
   family: Family,
   variant: IptablesVariant | "auto",
   timeoutMs: number,
-  run: RunCommand = runCommand,
+  run: RunCommand,
 ): Promise<ReadKubeProxy | undefined> {
-  if (family === "v6" && !existsSync("/proc/net/if_inet6")) return undefined;
   const base = family === "v4" ? "iptables" : "ip6tables";
   const names = variant === "auto" ? [base, `${base}-nft`, `${base}-legacy`] : [`${base}-${variant}`];
   const nameByVariant = new Map<string, string>();
@@ -55,7 +81,7 @@ export async function openKubeProxy(
   return async () => {
     for (const name of nameByVariant.values()) {
       const saved = await save(`${name}-save`, timeoutMs, run);
-      if (hasKubeProxyRules(saved)) return kubeProxyRules(saved);
+      if (hasKubeProxyRules(saved)) return { mode: "iptables", text: kubeProxyRules(saved) };
     }
     return undefined;
   };
@@ -73,9 +99,4 @@ async function save(program: string, timeoutMs: number, run: RunCommand): Promis
   const end = await run([program], timeoutMs);
   if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
   throw new ShadowError("SAVE_FAILED", `${program} failed (${describeFailure(end, timeoutMs)})`);
-}
-
-function describeFailure(end: ProgramEnd, timeoutMs: number): string {
-  const words = "stderr" in end ? end.stderr.trim() : "";
-  return [describeEnd(end, timeoutMs), ...(words === "" ? [] : [words])].join(": ");
 }

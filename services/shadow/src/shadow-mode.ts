@@ -1,12 +1,14 @@
 import type { ProxyAlternative } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import { parseDurationMs, parsePositiveDurationMs } from "@kpng/process/options.ts";
+import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import { shadowTask } from "./shadow-task.ts";
 
 /**
  * `--shadow` for a backend: reports the packets that kube-proxy's rules on this node treat differently from the plan
- * that the backend would install.
+ * that the backend would install. `mode` is the mode of kube-proxy that the backend behaves like; rules of the other
+ * mode are compared, too, if kube-proxy has none of this one.
  */
-export function shadowMode(backend: string): ProxyAlternative {
+export function shadowMode(backend: string, mode: ProxyMode): ProxyAlternative {
   return {
     name: "shadow",
     options: [
@@ -35,9 +37,10 @@ export function shadowMode(backend: string): ProxyAlternative {
         name: backend,
         settings,
         context,
+        mode,
         variant:
           options.iptablesVariant === "nft" || options.iptablesVariant === "legacy" ? options.iptablesVariant : "auto",
-        timeoutMs: Number(options.iptablesTimeout ?? 300_000),
+        timeoutMs: Number(options.iptablesTimeout ?? options.nftTimeout ?? 300_000),
         intervalMs: Number(options.shadowInterval ?? 10_000),
         settleMs: Number(options.shadowSettle ?? 5_000),
         format: options.output === "json" || options.output === "yaml" ? options.output : "table",

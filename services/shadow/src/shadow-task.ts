@@ -8,6 +8,7 @@ import { reasonOf } from "@kpng/process/log.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
+import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import { differenceKey } from "./difference.ts";
 import { FamilyComparer } from "./family-comparer.ts";
@@ -22,9 +23,11 @@ export interface ShadowTaskOptions {
   readonly name: string;
   readonly settings: ProxySettings;
   readonly context: BackendContext;
-  /** The kernel mechanism of kube-proxy's rules. */
+  /** The mode of kube-proxy that the backend behaves like. */
+  readonly mode: ProxyMode;
+  /** The kernel mechanism of the rules of kube-proxy's iptables mode. */
   readonly variant: IptablesVariant | "auto";
-  /** Longest time that iptables-save may take, in milliseconds. */
+  /** Longest run of a program, in milliseconds. */
   readonly timeoutMs: number;
   /** Time from one comparison to the next, in milliseconds; longer on a node where a comparison takes long. */
   readonly intervalMs: number;
@@ -44,7 +47,8 @@ const settlingMs = 1_000;
 
 /**
  * Follows the view, and reports the packets that a backend with these settings would treat differently from
- * kube-proxy's rules in the kernel. Changes nothing: it runs only `iptables-save` and `iptables --version`.
+ * kube-proxy's rules in the kernel. Changes nothing: it runs only `iptables-save`, `iptables --version` and `nft -j
+ * list table`.
  *
  * Rejects with IPTABLES_MISSING; with `isOnce` also with NO_KUBE_PROXY if kube-proxy has no rules, and SAVE_FAILED.
  */
@@ -73,12 +77,12 @@ export function shadowTask(options: ShadowTaskOptions): Task {
 }
 
 async function openComparers(options: ShadowTaskOptions): Promise<readonly FamilyComparer[]> {
-  const { variant, timeoutMs, settings, context } = options;
+  const { variant, timeoutMs, settings, context, mode } = options;
   const opened: FamilyComparer[] = [];
   for (const family of families) {
-    const readKubeProxy = await openKubeProxy(family, variant, timeoutMs);
+    const readKubeProxy = await openKubeProxy(family, { mode, variant, timeoutMs });
     if (readKubeProxy === undefined) context.log.info("no rules in this family", { family });
-    else opened.push(new FamilyComparer(family, readKubeProxy, settings));
+    else opened.push(new FamilyComparer(family, readKubeProxy, settings, mode));
   }
   return opened;
 }
@@ -134,7 +138,8 @@ class Shadow {
   async judge(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       if (!(await this.#compare(signal))) {
-        const text = "no chain KUBE-SERVICES in table nat: kube-proxy in iptables mode has no rules on this node";
+        const text =
+          "no chain KUBE-SERVICES in table nat, and no table kube-proxy: kube-proxy has no rules on this node";
         throw new ShadowError("NO_KUBE_PROXY", text);
       }
       if (this.#settled.isSettling) {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { randomInt } from "node:crypto";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import { afterAll, beforeAll, test } from "vitest";
 import { type Cluster, startCluster } from "../../cluster/cluster.ts";
 import { compare, describeDifferences } from "./compare.ts";
@@ -28,7 +29,7 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
   let cluster: Cluster;
   let laboratory: Laboratory;
   let ours: OurSide;
-  let rules: ReadonlyMap<string, SavedRules>;
+  let rules: Readonly<Record<ProxyMode, ReadonlyMap<string, SavedRules>>>;
 
   beforeAll(async () => {
     say(`${states.length} states; again: ${again}`);
@@ -41,7 +42,10 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
     });
     const kubeconfig = cluster.kubeconfig("admin");
     ours = await timed("computing our views", () => readViews(kubeconfig, watchedNodes));
-    rules = await timed("kube-proxy has programmed its rules", () => runProxies(kubeconfig));
+    rules = await timed("kube-proxy has programmed its rules in both modes", async () => ({
+      iptables: await runProxies("iptables", kubeconfig),
+      nftables: await runProxies("nftables", kubeconfig),
+    }));
   }, 240_000);
 
   afterAll(async () => {
@@ -49,13 +53,13 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
     await cluster?.stop();
   });
 
-  async function runProxies(kubeconfig: string): Promise<ReadonlyMap<string, SavedRules>> {
+  async function runProxies(mode: ProxyMode, kubeconfig: string): Promise<ReadonlyMap<string, SavedRules>> {
     const apiPort = Number(new URL(cluster.apiServer.url).port);
-    const apiSocket = join(laboratory.folder, "api");
+    const apiSocket = join(laboratory.folder, `api-${mode}`);
     const server = relay(apiSocket, apiPort);
-    const common = { laboratory, program: paths["kube-proxy"] ?? "", kubeconfig, apiPort, apiSocket };
+    const common = { mode, laboratory, program: paths["kube-proxy"] ?? "", kubeconfig, apiPort, apiSocket };
     const runs = watchedNodes.map(async (nodeName) => {
-      const saved = await runKubeProxy({ ...common, nodeName }, (found) => knowsZone(found, nodeName));
+      const saved = await runKubeProxy({ ...common, nodeName }, (found) => knowsZone(found, nodeName, mode));
       return [nodeName, saved] as const;
     });
     try {
@@ -67,7 +71,7 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
 
   test.each(watchedNodes)("give the same answers on node %s", async (nodeName) => {
     const services = await cluster.api.list("/api/v1/services");
-    const saved = rules.get(nodeName);
+    const saved = rules.iptables.get(nodeName);
     const view = ours.views.get(nodeName);
     assert.ok(saved !== undefined && view !== undefined);
     const sides = { kubeProxy: kubeProxyAnswers(saved, nodeName), ours: viewAnswers([...view.services.values()]) };
@@ -78,13 +82,19 @@ await describePeer("our view and the rules of kube-proxy", ({ paths, openLaborat
     for (const [kind, number] of Object.entries(counts)) assert.ok(number > 0, `no question was answered ${kind}`);
   });
 
-  test.each(watchedNodes)("shadow mode of kpng-iptables finds no difference on node %s", async (nodeName) => {
-    const saved = rules.get(nodeName);
+  const watched = watchedNodes.flatMap((nodeName) => [
+    { nodeName, backend: "kpng-iptables", mode: "iptables" as const },
+    { nodeName, backend: "kpng-nft", mode: "nftables" as const },
+  ]);
+  test.each(watched)("shadow mode of $backend finds no difference on node $nodeName", async ({ nodeName, mode }) => {
+    const saved = rules[mode].get(nodeName);
     const view = ours.views.get(nodeName);
     assert.ok(saved !== undefined && view !== undefined);
     for (const family of ["v4", "v6"] as const) {
-      const { differences, packets, services } = await shadowDifferences(saved[family], view, family);
-      say(`${nodeName}: ${packets} packets of ${services} Services traced through both rulesets, ${family}`);
+      const { differences, packets, services } = await shadowDifferences(mode, saved[family], view, family);
+      say(
+        `${nodeName}: ${packets} packets of ${services} Services traced through the rules of ${mode} mode and our plans, ${family}`,
+      );
       const shown = differences.slice(0, 10).map((difference) => JSON.stringify(difference));
       assert.equal(differences.length, 0, `${differences.length} differ\n${shown.join("\n")}\nagain: ${again}`);
       assert.ok(packets > states.length && services > states.length / 10, "the comparison covered too few packets");

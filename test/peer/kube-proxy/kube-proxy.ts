@@ -2,10 +2,12 @@ import { request } from "node:http";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import type { Family } from "@kpng/model/address.ts";
+import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import { until } from "../../cluster/until.ts";
 import { nodeAddress, podCidrs } from "./world.ts";
 
 export interface KubeProxyOptions {
+  readonly mode: ProxyMode;
   readonly laboratory: Laboratory;
   /** Path of the program. */
   readonly program: string;
@@ -17,7 +19,7 @@ export interface KubeProxyOptions {
   readonly apiSocket: string;
 }
 
-/** Output of `iptables-save` and `ip6tables-save`. */
+/** Output of `iptables-save` and `ip6tables-save`, or of `nft -j list table` for both families. */
 export type SavedRules = Readonly<Record<Family, string>>;
 
 const metricsPort = 10_249;
@@ -34,17 +36,18 @@ export async function runKubeProxy(
   options: KubeProxyOptions,
   isComplete: (rules: SavedRules) => boolean,
 ): Promise<SavedRules> {
-  const { laboratory, nodeName, apiPort, apiSocket } = options;
-  await laboratory.add(nodeName);
+  const { laboratory, nodeName, apiPort, apiSocket, mode } = options;
+  const namespace = `${nodeName}-${mode}`;
+  await laboratory.add(namespace);
   for (const family of ["v4", "v6"] as const) {
     const address = `${nodeAddress(nodeName, family)}/${family === "v4" ? 32 : 128}`;
-    await laboratory.run(nodeName, ["ip", "address", "add", address, "dev", "lo"]);
+    await laboratory.run(namespace, ["ip", "address", "add", address, "dev", "lo"]);
   }
-  const metricsSocket = join(laboratory.folder, `${nodeName}.metrics`);
+  const metricsSocket = join(laboratory.folder, `${namespace}.metrics`);
   const relayProgram = join(import.meta.dirname, "relay-main.ts");
   const places = [apiPort, apiSocket, metricsSocket, metricsPort].map(String);
-  const relay = laboratory.start(nodeName, [process.execPath, relayProgram, ...places]);
-  const proxy = laboratory.start(nodeName, [options.program, ...proxyArguments(options)]);
+  const relay = laboratory.start(namespace, [process.execPath, relayProgram, ...places]);
+  const proxy = laboratory.start(namespace, [options.program, ...proxyArguments(options)]);
   let log = "";
   for (const stream of [relay.stderr, proxy.stdout, proxy.stderr]) {
     stream?.on("data", (data) => {
@@ -59,7 +62,7 @@ export async function runKubeProxy(
         // Its log contains the reason; there is nothing to wait for.
         if (proxy.exitCode !== null) return { kind: "ended" as const };
         if (!(await hasSynced(metricsSocket))) return undefined;
-        const rules = { v4: await save("iptables-save"), v6: await save("ip6tables-save") };
+        const rules = { v4: await save("v4"), v6: await save("v6") };
         return isComplete(rules) ? { kind: "done" as const, rules } : undefined;
       },
       120_000,
@@ -73,14 +76,16 @@ export async function runKubeProxy(
     relay.kill();
   }
 
-  function save(tool: string): Promise<string> {
-    return laboratory.run(nodeName, [tool]);
+  function save(family: Family): Promise<string> {
+    const isV4 = family === "v4";
+    if (mode === "iptables") return laboratory.run(namespace, [isV4 ? "iptables-save" : "ip6tables-save"]);
+    return laboratory.run(namespace, ["nft", "-j", "list", "table", isV4 ? "ip" : "ip6", "kube-proxy"]);
   }
 }
 
-function proxyArguments({ kubeconfig, nodeName }: KubeProxyOptions): readonly string[] {
+function proxyArguments({ kubeconfig, nodeName, mode }: KubeProxyOptions): readonly string[] {
   return [
-    "--proxy-mode=iptables",
+    `--proxy-mode=${mode}`,
     `--kubeconfig=${kubeconfig}`,
     `--hostname-override=${nodeName}`,
     "--detect-local-mode=ClusterCIDR",

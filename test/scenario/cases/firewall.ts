@@ -12,8 +12,8 @@ const accepted = {
 } as const;
 
 /**
- * Refused by rules that come before the firewall. The chains of kube-proxy's nftables mode have the same priority as the
- * chains of the firewall (0), which come first if they were added later; those of kpng-nft have priority -110.
+ * Refused by rules that come before the firewall. The chains of kube-proxy's nftables mode have the same priority as
+ * the chains of the firewall (0), which come first if they were added later; those of kpng-nft have priority -110.
  */
 const refusedEarly = {
   verdict: "refused",

@@ -1,0 +1,19 @@
+import { describeEnd, type ProgramEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
+import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
+
+// Shadow mode reads kube-proxy's rules with programs, and with nothing else.
+
+/** Runs a program to its end, at most for so many milliseconds. */
+export type RunCommand = (command: readonly string[], timeoutMs: number) => Promise<ProgramEnd>;
+
+/** iptables-save prints about 200 MB for 100 000 Services. */
+const maxOutputBytes = 1024 * 1024 * 1024;
+
+export const runCommand: RunCommand = (command, timeoutMs) =>
+  runProgram(command, { timeoutMs, env: toolEnvironment(), maxOutputBytes });
+
+/** Describes how a program failed, with its own words. */
+export function describeFailure(end: ProgramEnd, timeoutMs: number): string {
+  const words = "stderr" in end ? end.stderr.trim() : "";
+  return [describeEnd(end, timeoutMs), ...(words === "" ? [] : [words])].join(": ");
+}
