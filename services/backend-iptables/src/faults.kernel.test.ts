@@ -269,7 +269,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     await put({ web: "10.0.1.1" });
     await backend.says(/"sync failed".*RESTORE_REFUSED|RESTORE_REFUSED.*"sync failed"/);
     expect(backend.said()).toMatch(
-      /\[RESTORE_REFUSED\] iptables-restore refused \d+ lines \(exit \d+\) at line \d+ \\"/,
+      /\[RESTORE_REFUSED\] iptables-restore rejected a transaction of \d+ lines \(exit status \d+\) at line \d+ \\"/,
     );
     expect(await rules()).toContain("--to-destination 10.0.2.1:8080");
     expect(await partOf("iptables")).toMatchObject({ isHealthy: false, isReady: true });
@@ -331,7 +331,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
       ...command("--state-dir", "none"),
     ]);
     expect(exitCode).toBe(1);
-    expect(stderr).toContain("[IPTABLES_TOO_OLD] iptables is 1.4.21, at least 1.6.2 is needed");
+    expect(stderr).toContain("[IPTABLES_TOO_OLD] iptables has version 1.4.21; at least 1.6.2 is required");
   });
 
   test("without ip6tables IPv4 is served alone, and only that is told of", async () => {

@@ -6,10 +6,10 @@ import { findInstalledRules } from "../read/installed-rules.ts";
 import { splitChainId } from "../render/table.ts";
 
 /**
- * Returns the transaction that removes every chain with our prefix and every jump to one; "" if there is none. With
- * `keepsGuard` the chain that guards 127.0.0.1 stays, and the jumps to it.
+ * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`; "" if there
+ * are none. Other rules stay as they are.
  *
- * `saved` is what iptables-save printed. Rules of others stay as they are.
+ * `saved` is the output of iptables-save. With `keepsGuard`, the chain that guards 127.0.0.1 and the jumps to it stay.
  */
 export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): string {
   const { chains, jumps } = findInstalledRules(saved, prefix);

@@ -5,15 +5,19 @@ import { listDifferences } from "../diff/list-differences.ts";
 import { canonicalRule } from "../read/canonical-rule.ts";
 import { type ChainBody, type ChainId, chainId, tables } from "../render/table.ts";
 
-/** A change of the rules of one family. */
+/** A change of the iptables rules of one family; the result of a sync or repair. */
 export interface IptablesChange extends RuleChange {
+  /** The committed change, for metrics. */
   readonly ruleset: RulesetChange;
 }
 
-/** Most of a transaction that is kept, in characters. */
+/** Maximum length of the part of a transaction that is kept for inspection, in characters. */
 const maxTransaction = 64 * 1024;
 
-/** `committed` are the chains before the change; it may change after this call. */
+/**
+ * Describes a change for log, metrics and inspection. `committed` are the chains before the change; the caller may
+ * modify it after this call.
+ */
 export function makeIptablesChange(
   mode: SyncMode | "none",
   ruleset: RulesetChange,
@@ -32,7 +36,7 @@ export function makeIptablesChange(
   return {
     mode,
     ruleset,
-    // A copy: a part of a text keeps the whole of it, which for a full sync is many megabytes.
+    // Copied, because a substring keeps the whole string in memory: many megabytes for a full sync.
     transaction: Buffer.from(transaction.slice(0, maxTransaction)).toString(),
     fields: describeSize(ruleset),
     differences: () => listDifferences(ruleset, before, canonicalRule).map(toRuleDifference),
@@ -57,8 +61,8 @@ function toRuleDifference({ table, chain, kind, missing, unwanted }: ChainDiffer
 
 const explained: Readonly<Record<ChainDifference["kind"], string>> = {
   missing: "the chain is missing",
-  unwanted: "nobody wants the chain",
+  unwanted: "the chain is not wanted",
   changed: "rules differ",
-  order: "the rules stand in another order",
+  order: "the rules are in another order",
   jumps: "jumps to our chains differ",
 };

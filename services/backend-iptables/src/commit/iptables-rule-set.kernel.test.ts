@@ -44,7 +44,7 @@ describePackets("rules in the kernel", () => {
     });
     const tool = (what: string): string => `iptables-${variant} -w 5 ${what}`;
 
-    test("says once when it is known what to tell the kernel, before it is told, and nothing if that is nothing", async () => {
+    test("a sync calls `committing` once, before the first transaction, and not at all without a change", async () => {
       const own = await fresh();
       const family = own.start();
       const restoredBefore: number[] = [];
@@ -55,7 +55,7 @@ describePackets("rules in the kernel", () => {
       expect(restoredBefore).toEqual([0]);
     });
 
-    test("a second sync runs no command; a changed endpoint is one transaction of its own chains", async () => {
+    test("a second sync commits nothing, and a changed endpoint rewrites only its own chains, in one transaction", async () => {
       const family = rules.start();
       expect((await family.syncView(whole)).mode).toBe("full");
       expect((await family.syncView(whole, new Set(["ns/web", "ns/api"]))).mode).toBe("none");
@@ -63,7 +63,7 @@ describePackets("rules in the kernel", () => {
       const fewer = new Map(whole.services).set("ns/web", web("10.0.1.1", "10.0.1.2"));
       await family.syncView({ ...whole, services: fewer }, new Set(["ns/web"]));
       const lines = (rules.restored[1] ?? "").split("\n").filter((line) => line.startsWith(":"));
-      // With external policy Local a pod of another node may come by way of this one and get itself.
+      // With external policy Local, a pod of another node may reach itself by way of this node.
       expect(lines.sort()).toEqual([
         expect.stringMatching(/^:KPNG-HP-10\.0\.1\.0 /),
         expect.stringMatching(/^:KPNG-SVC-/),
@@ -72,14 +72,14 @@ describePackets("rules in the kernel", () => {
       expect((await family.syncView(whole)).mode).toBe("none");
     });
 
-    test("what stands is adopted after a restart: nothing is written", async () => {
+    test("a restart with installed rules commits nothing", async () => {
       await rules.start().syncView(whole);
       const before = rules.restored.length;
       expect((await rules.start().syncView(whole)).mode).toBe("none");
       expect(rules.restored).toHaveLength(before);
     });
 
-    test("after a restart with another view only what differs is written, what is gone goes", async () => {
+    test("a restart with another view rewrites only changed chains, and deletes chains of deleted Services", async () => {
       await rules.start().syncView(whole);
       const services = new Map(whole.services);
       services.delete("ns/web");
@@ -110,9 +110,9 @@ describePackets("rules in the kernel", () => {
       { name: "one rule deleted", command: tool("-t nat -D KPNG-HAIRPIN 1") },
       { name: "one rule replaced", command: tool("-R KPNG-FORWARD 1 -j ACCEPT") },
       { name: "a jump deleted", command: tool("-D FORWARD 1") },
-      { name: "a chain of ours that nobody wants", command: tool("-t nat -N KPNG-SVC-AAAAAAAAAAAAAAAA") },
+      { name: "an unwanted chain with our prefix added", command: tool("-t nat -N KPNG-SVC-AAAAAAAAAAAAAAAA") },
     ];
-    test.each(drifts)("$name: repaired, and found in order after that", async ({ command }) => {
+    test.each(drifts)("$name: repaired, and the next check finds no difference", async ({ command }) => {
       const family = rules.start();
       await family.syncView(whole);
       const before = await rules.shown();
@@ -122,13 +122,13 @@ describePackets("rules in the kernel", () => {
       expect((await family.repair()).mode).toBe("none");
     });
 
-    const meddlings: readonly { readonly name: string; readonly command: string; readonly times: number }[] = [
+    const interventions: readonly { readonly name: string; readonly command: string; readonly times: number }[] = [
       { name: "a rule is added", command: tool("-t nat -A KPNG-SERVICES -j RETURN"), times: 1 },
       { name: "a table is flushed", command: tool("-t nat -F"), times: 1 },
       { name: "a table is flushed, twice", command: tool("-t nat -F"), times: 2 },
       { name: "a rule is replaced, twice", command: tool("-R KPNG-FORWARD 1 -j ACCEPT"), times: 2 },
     ];
-    test.each(meddlings)("$name right after a repair: not taken for ours, repaired by the next", async (row) => {
+    test.each(interventions)("if $name right after a repair, the next repair finds and repairs it", async (row) => {
       let left = 0;
       const meddle = async (): Promise<void> => {
         if (left-- > 0) await rules.run(row.command);
@@ -147,14 +147,14 @@ describePackets("rules in the kernel", () => {
       expect((await family.repair()).mode).toBe("none");
     });
 
-    test("what stood before is told while it looks and while it repairs, and nothing after a failure", async () => {
-      const told: number[] = [];
+    test("inspection shows the installed rules during a check and a repair, and none after a failure", async () => {
+      const shown: number[] = [];
       let isFailing = false;
       const family = rules.start({
-        meddle: async () => void told.push(family.committed.size),
+        meddle: async () => void shown.push(family.committed.size),
         read: async (take) => {
-          told.push(family.committed.size);
-          if (isFailing) throw new Error("it cannot be read");
+          shown.push(family.committed.size);
+          if (isFailing) throw new Error("cannot read the rules");
           await rules.kernel.read(take);
         },
       });
@@ -162,15 +162,15 @@ describePackets("rules in the kernel", () => {
       const { size } = family.committed;
       expect(size).toBeGreaterThan(10);
       await rules.run(tool("-t nat -F"));
-      told.length = 0;
+      shown.length = 0;
       await family.repair();
-      expect(told).toEqual([size, size, size]);
+      expect(shown).toEqual([size, size, size]);
       isFailing = true;
-      await expect(family.repair()).rejects.toThrow("it cannot be read");
+      await expect(family.repair()).rejects.toThrow("cannot read the rules");
       expect(family.committed.size).toBe(0);
     });
 
-    test("what a tool prints in words that we do not know is rewritten once, and drift beside it is found", async () => {
+    test("a chain that iptables-save prints in an unknown form is rewritten once, and drift in other chains is found", async () => {
       const own = await fresh();
       const read = async (take: (text: string) => void): Promise<void> =>
         take((await own.saved()).replaceAll("--mask 255.255.255.255 --rsource", "--of-each-source"));
@@ -184,14 +184,14 @@ describePackets("rules in the kernel", () => {
       expect((await family.syncView(whole)).mode).toBe("none");
     });
 
-    test("jumps that others put before ours are let be", async () => {
+    test("rules that another program inserts before our jumps stay", async () => {
       const family = rules.start();
       await family.syncView(whole);
       await rules.run(tool("-t nat -I PREROUTING -d 9.9.9.9 -j ACCEPT"));
       expect((await family.repair()).mode).toBe("none");
     });
 
-    test("a cleanup leaves the rules of others, and of another instance, as they were", async () => {
+    test("a cleanup does not change rules of other programs and of other instances", async () => {
       const own = await fresh();
       await own.run(`${tool("-t nat -N KUBE-SERVICES")} && ${tool("-t nat -A PREROUTING -j KUBE-SERVICES")}`);
       await own.run(tool("-A FORWARD -s 1.2.3.4 -m comment --comment 'by hand' -j DROP"));
@@ -207,9 +207,9 @@ describePackets("rules in the kernel", () => {
       expect(await own.shown()).toEqual(before);
     });
 
-    // iptables-nft knows no lock.
+    // iptables-nft has no lock.
     test.runIf(variant === "legacy")(
-      "another program's lock is waited for, and said if that takes too long",
+      "a transaction waits while another program holds the lock, and fails with LOCK_HELD after the time limit",
       async () => {
         const own = await fresh();
         const lock = `${laboratory.folder}/xtables.lock`;
@@ -228,12 +228,12 @@ describePackets("rules in the kernel", () => {
       },
     );
 
-    test("a refused transaction names its line, changes nothing, and the next sync mends", async () => {
+    test("a rejected transaction names its line and changes nothing, and the next sync repairs", async () => {
       const own = await fresh();
       const family = own.start();
       await family.syncView(whole);
       const before = await own.shown();
-      // A chain that stands in the way: ours to write, but somebody else's rule holds it.
+      // Our chain cannot be deleted while another program's rule jumps to it.
       await own.run(`${tool("-t nat -N OTHER")} && ${tool("-t nat -A OTHER -j KPNG-IP-5.6.7.0")}`);
       const services = new Map(whole.services);
       services.delete("ns/web");

@@ -27,12 +27,12 @@ import type { PacketCounters } from "./packet-counters.ts";
 import type { RestoreRules } from "./restore-rules.ts";
 import { listRules } from "./rule-lines.ts";
 
-/** Access to the kernel in one family. */
+/** Access to the installed rules of one family. Tests replace the programs of iptables with it. */
 export interface Kernel {
   /** Passes the output of iptables-save to `take`, in pieces cut anywhere. */
   read(take: (text: string) => void): Promise<void>;
   readonly restore: RestoreRules;
-  /** Maximum number of new chains in one transaction; see {@link splitChange}. Default any number. */
+  /** Maximum number of new chains in one transaction; see {@link splitChange}. Default: no limit. */
   readonly maxChains?: number | undefined;
 }
 
@@ -40,16 +40,16 @@ export interface IptablesRuleSetOptions {
   readonly family: Family;
   readonly settings: RuleSettings;
   readonly kernel: Kernel;
-  /** Default: rules count no packets. */
+  /** Default: rules do not count packets. */
   readonly counters?: Pick<PacketCounters, "open" | "names"> | undefined;
-  /** The sysctl route_localnet, for IPv4. Default: it is left alone. */
+  /** The sysctl route_localnet, for IPv4. Default: it is not changed. */
   readonly localnet?: Pick<GuardedSysctl, "guard" | "afterCommit"> | undefined;
-  /** Whether conntrack is liberal now; see `RenderOptions`. Default: it is not. */
+  /** Whether conntrack is liberal now; see `RenderOptions`. Default: returns false. */
   readonly isConntrackLiberal?: (() => Promise<boolean>) | undefined;
   readonly log: Log;
 }
 
-/** After this many Services the event loop gets a turn, so that health answers during a full render. */
+/** After this many Services the event loop gets a turn, so that health requests are answered during a full sync. */
 const servicesPerTurn = 100;
 
 /** The rules of one family in the tables of iptables. */
@@ -57,7 +57,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   readonly #options: IptablesRuleSetOptions;
   #render: { readonly text: string; readonly value: RenderOptions } | undefined;
   #wanted: DesiredChains | undefined;
-  /** Undefined if it must be read: at the start, and after a failure. */
+  /** Installed chains; undefined if they must be read, at the start and after a failure. */
   #committed: Map<ChainId, ChainBody> | undefined;
   #printedForms: ReadonlyMap<ChainId, PrintedForm> = new Map();
 
@@ -109,7 +109,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const wanted = held ?? new DesiredChains(renderFixedChains(options));
     this.#wanted = wanted;
     this.#render = { text, value: options };
-    // With other options the jumps may differ, and only the kernel knows which are installed.
+    // If the options changed, the jumps may differ, and the installed jumps are not kept in memory.
     const isFull = held === undefined || touched === "all";
     const changed = await putServices(plan, isFull ? "all" : touched, wanted, options);
     if (this.#committed === undefined || isFull) return (await this.#compareAll(wanted, options, stages)).change;
@@ -125,7 +125,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return change;
   }
 
-  /** True if the first of our chains exists and packets are led to it. */
+  /** Whether the chain of Services exists and PREROUTING jumps to it. */
   async isInstalled(): Promise<boolean> {
     const { chains, jumps } = await this.#read();
     const { names } = this.#options.settings;
@@ -141,7 +141,9 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     });
   }
 
-  /** `found` are our chains as they were installed before. */
+  /**
+   * Compares all installed chains with the wanted ones and commits the difference; `found` are the installed chains.
+   */
   async #compareAll(
     wanted: DesiredChains,
     options: RenderOptions,
@@ -159,7 +161,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return { change: await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages)), found };
   }
 
-  /** Until `work` ends, inspection shows the rules before it; if it fails, the installed rules are unknown. */
+  /** If `work` fails, the installed rules are unknown. Until it ends, inspection shows the rules from before. */
   async #forgetOnFailure<Result>(work: Promise<Result>): Promise<Result> {
     try {
       return await work;
@@ -201,7 +203,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return change;
   }
 
-  /** Reads back the rules after a repair, and remembers those that are right although they are printed differently. */
+  /** Reads the rules again after a repair, and remembers the correct chains that iptables-save prints differently. */
   async #learnPrintedForms(wanted: DesiredChains, found: ReadonlyMap<ChainId, ChainBody>): Promise<void> {
     const { chains } = await this.#read(wanted.bodies);
     this.#printedForms = findPrintedForms(found, adoptChains(chains, wanted.bodies), wanted.bodies);
@@ -211,7 +213,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 }
 
-/** Renders Services into `wanted`; returns the chains whose rules differ from before. */
+/** Renders Services into `wanted`. Returns the chains that changed. */
 async function putServices(
   plan: FamilyPlan,
   touched: ReadonlySet<ServiceKey> | "all",

@@ -4,14 +4,15 @@ import type { CounterNames } from "../render/render-options.ts";
 import { readPackets } from "./packet-counters.ts";
 
 /**
- * Serves the packet counters of rules under kube-proxy's names, read at each scrape. Call it once the counters exist: a 0
- * would say that no packet was counted.
+ * Adds the kernel's packet counters to the metrics, with kube-proxy's names. They are read at each scrape.
+ *
+ * Call it once the counters exist: before, the metrics would be 0, as if no packet had matched.
  */
 export function observeCounters(registry: Registry, names: CounterNames, run: RunTool): void {
   const registers = [registry];
   new Counter({
     name: "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
-    help: "Packets that were dropped because conntrack calls them INVALID",
+    help: "Packets that were dropped because their conntrack state is INVALID",
     registers,
     collect() {
       return setTo(this, readPackets(names.invalidDropped, run));
@@ -27,7 +28,7 @@ export function observeCounters(registry: Registry, names: CounterNames, run: Ru
   });
 }
 
-/** Sets a counter to the kernel's count; a count that cannot be read leaves it as it was. */
+/** Sets a counter to the kernel's value, or leaves it unchanged if the value cannot be read. */
 async function setTo(counter: Counter, read: Promise<number | undefined>): Promise<void> {
   const packets = await read.catch(() => undefined);
   if (packets === undefined) return;

@@ -17,10 +17,9 @@ interface MeasuredRules {
 }
 
 /**
- * Measures rules, under kube-proxy's names where it has the same measure. The result must be called after each sync and
- * repair.
+ * Registers the metrics of rules, with kube-proxy's names. Call the returned function after each sync and repair.
  *
- * All rules are counted at each scrape: to count them at each sync would cost more than the sync.
+ * All rules are counted at each scrape. Counting them at each sync would take longer than a partial sync.
  */
 export function observeRules(
   registry: Registry,
@@ -31,7 +30,7 @@ export function observeRules(
   const labelNames = ["table", "ip_family"] as const;
   new Gauge({
     name: "kubeproxy_sync_proxy_rules_iptables_total",
-    help: "Rules that stand in the kernel",
+    help: "Rules that should be installed",
     labelNames,
     registers,
     collect() {
@@ -45,23 +44,23 @@ export function observeRules(
   });
   const last = new Gauge({
     name: "kubeproxy_sync_proxy_rules_iptables_last",
-    help: "Rules that the last sync wrote",
+    help: "Rules written by the last sync",
     labelNames,
     registers,
   });
   const failures = new Counter({
     name: "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
-    help: "Syncs that failed; the next one compares everything",
+    help: "Failed syncs and repairs; the next sync compares all rules",
     labelNames: ["ip_family"] as const,
     registers,
   });
   const partialFailures = new Counter({
     name: "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
-    help: "Those of them that looked only at what had changed",
+    help: "Failed partial syncs, which compared only the rules of changed Services",
     labelNames: ["ip_family"] as const,
     registers,
   });
-  // A rate over a series that appears with its first event misses that event.
+  // Without a sample before the first failure, a rate() of the counter would miss that failure.
   for (const { family } of ruleSets) {
     for (const counter of [failures, partialFailures]) counter.inc({ ip_family: familyLabels[family] }, 0);
   }

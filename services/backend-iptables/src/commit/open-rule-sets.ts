@@ -18,7 +18,11 @@ export interface OpenOptions extends RestoreLimits {
   readonly variant: Variant | "auto";
 }
 
-/** Opens the rules of each family that this node has tools for. Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4. */
+/**
+ * Opens the rule set of each family that the node has tools for. `iptablesBackend` passes it to `proxyBackend`.
+ *
+ * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
+ */
 export async function openRuleSets(options: OpenOptions, host: ProxyHost): Promise<OpenRuleSets<IptablesChange>> {
   const { settings, variant } = options;
   const { destination, sysctls } = host;

@@ -14,7 +14,7 @@ import { restoreRules } from "./restore-rules.ts";
 const cli = fileURLToPath(new URL("../../../cli/src/main.ts", import.meta.url));
 const main = fileURLToPath(new URL("../main.ts", import.meta.url));
 
-/** A node port whose endpoint is on the node itself, and one that is routed through it. */
+/** A Service with a node port, whose endpoint is on the node itself. */
 const state = serviceManifests({ clusterIP: "10.96.0.10", nodePort: 30_080, endpoint: "10.0.1.1" });
 
 describePackets("packet counters", () => {
@@ -26,15 +26,15 @@ describePackets("packet counters", () => {
   afterAll(() => laboratory.close());
 
   test.each([
-    { name: "there is no program nfacct", script: undefined, reason: /nfacct cannot be started/ },
+    { name: "nfacct is not installed", script: undefined, reason: /nfacct cannot be started/ },
     {
-      name: "the kernel has no counters",
+      name: "the kernel does not support counters",
       script: "echo 'error: No such file or directory' >&2; exit 1",
-      reason: /nfacct add \(exit 1\)/,
+      reason: /nfacct add failed \(exit status 1\)/,
     },
-    // The real program says nothing of a kernel that has no counters; there is none of this name in any.
-    { name: "the kernel refuses rules that count", script: "exit 0", reason: /iptables-restore refused/ },
-  ])("where $name rules do without, which is said once", async ({ script, reason }) => {
+    // The real nfacct exits with 0 even on a kernel without counters. This one creates none, so the kernel has none.
+    { name: "the kernel rejects rules that count", script: "exit 0", reason: /iptables-restore rejected/ },
+  ])("if $name, rules do not count packets, which is logged once", async ({ script, reason }) => {
     const lines: Record<string, unknown>[] = [];
     const log = {
       error() {},
@@ -58,7 +58,7 @@ describePackets("packet counters", () => {
     expect(await laboratory.run("node", ["iptables-save"])).not.toContain("KPNG");
   });
 
-  test("rules count, metrics have kube-proxy's names, --diff agrees, --cleanup takes the counters away", async (context) => {
+  test("rules count packets for metrics with kube-proxy's names, --diff finds no difference, --cleanup deletes the counters", async (context) => {
     const run = (command: string) => laboratory.run("counting", ["sh", "-c", command]);
     await laboratory.add("counting");
     const probe = await laboratory.tryRun("counting", [
@@ -74,7 +74,7 @@ describePackets("packet counters", () => {
       join(laboratory.folder, "state.json"),
       JSON.stringify({ apiVersion: "v1", kind: "List", items: state }),
     );
-    // An endpoint on the node itself, and two hosts that talk through it.
+    // An endpoint on the node itself, and two hosts that are connected through the node.
     await run("ip address add 10.0.1.1/32 dev lo && echo 1 >/proc/sys/net/ipv4/ip_forward");
     for (const [host, network] of [
       ["a", "192.0.2"],
@@ -104,7 +104,7 @@ describePackets("packet counters", () => {
       said += text;
     });
     await until(
-      "it counts",
+      "rules count packets",
       () => said.includes('"rules count packets"'),
       20_000,
       () => said,
@@ -124,11 +124,11 @@ describePackets("packet counters", () => {
       await once("a", "198.51.100.2", 9);
       return true;
     });
-    await until("there are metrics", async () => (await packets("localhost_nodeports_accepted")) === 0);
+    await until("the metrics exist", async () => (await packets("localhost_nodeports_accepted")) === 0);
     for (let count = 0; count < 3; count++) await once("counting", "127.0.0.1", 30_080);
     expect(await packets("localhost_nodeports_accepted")).toBe(3);
     expect(await packets("ct_state_invalid_dropped")).toBe(0);
-    // Packets of a connection that conntrack has forgotten.
+    // Packets of a connection whose conntrack entry is deleted.
     await run("echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose");
     const talker = laboratory.start("a", [
       ...[process.execPath, "-e"],
@@ -136,12 +136,12 @@ describePackets("packet counters", () => {
     ]);
     await new Promise((resolve) => talker.stdout?.once("data", resolve));
     await run("conntrack -D -p tcp --orig-port-dst 9");
-    await until("they are counted", async () => (await packets("ct_state_invalid_dropped")) > 0);
+    await until("invalid packets are counted", async () => (await packets("ct_state_invalid_dropped")) > 0);
     talker.kill();
     expect(await laboratory.run("counting", [...backend, "--diff"])).toBe("no difference\n");
     child.kill();
     await new Promise((resolve) => child.once("close", resolve));
-    // The next run finds the counters there, with what they have counted.
+    // The next run adopts the counters with their values.
     const again = await laboratory.tryRun("counting", [...backend, "--once"]);
     expect(again.stderr).toContain('"rules count packets"');
     expect(await run("nfacct list")).toMatch(/pkts = 0*3, .*= kpng_localhost_nps_pkts;/);

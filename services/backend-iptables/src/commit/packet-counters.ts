@@ -5,49 +5,50 @@ import type { CounterNames } from "../render/render-options.ts";
 import type { RestoreRules } from "./restore-rules.ts";
 
 export interface PacketCountersOptions {
-  /** Of all our chains, e.g. "KPNG-": instances do not count for each other. */
+  /** Prefix of the chains of this instance, e.g. "KPNG-". Each instance has counters of its own. */
   readonly prefix: string;
   readonly run: RunTool;
   readonly restore: RestoreRules;
   readonly log: Log;
 }
 
-/** Time for a tool that asks the kernel for a few bytes. *Unit:* milliseconds. */
+/** Time limit of one call of nfacct, in milliseconds. */
 const timeoutMs = 10_000;
 
-/** Names of the counters of an instance; the kernel takes 31 characters. */
+/** Returns the names of the counters of an instance. The kernel allows at most 31 characters. */
 export function counterNames(prefix: string): CounterNames {
   const own = prefix.slice(0, -1).toLowerCase();
   return { invalidDropped: `${own}_invalid_dropped_pkts`, localhostAccepted: `${own}_localhost_nps_pkts` };
 }
 
 /**
- * Counters of the kernel that rules count packets with (`nfacct`), of one family.
+ * The kernel counters (`nfacct`) with which the rules of one family count packets.
  *
- * Few kernels have them, and few nodes the program; rules are made without them then, which is said once.
+ * Few kernels support them, and few nodes have the program. Without them, rules do not count packets; this is logged
+ * once.
  */
 export class PacketCounters {
   readonly #options: PacketCountersOptions;
   readonly #names: CounterNames;
   #isOpen = false;
-  /** Why not, as it was said last. */
-  #reason: string | undefined = "not yet asked";
+  /** Why the counters cannot be used, as logged last; undefined if they can. */
+  #reason: string | undefined = "not checked yet";
 
   constructor(options: PacketCountersOptions) {
     this.#options = options;
     this.#names = counterNames(options.prefix);
   }
 
-  /** Undefined while rules must do without. */
+  /** Names of the counters; undefined while rules must not use them. */
   get names(): CounterNames | undefined {
     return this.#isOpen ? this.#names : undefined;
   }
 
   /**
-   * Makes the counters if they are not there, and finds out whether rules can use them. Never rejects.
+   * Creates missing counters, and checks whether rules can use them. Never rejects.
    *
-   * To be called before all rules are compared: somebody may have taken the counters away, and rules that name them would
-   * be refused for ever.
+   * Call it before each full sync: if another program has deleted the counters, the kernel rejects every transaction
+   * with rules that name them.
    */
   async open(): Promise<void> {
     const reason = await this.#open();
@@ -59,18 +60,20 @@ export class PacketCounters {
     else log.info("rules count packets", { ...this.#names });
   }
 
-  /** Returns why not. */
+  /** Returns the reason why rules cannot use the counters; undefined if they can. */
   async #open(): Promise<string | undefined> {
     const { run, restore, prefix } = this.#options;
     try {
       for (const name of Object.values(this.#names)) {
         const { exitCode, stderr } = await run(["nfacct", "add", name], { timeoutMs });
-        // The kernel says EBUSY of one that is there (net/netfilter/nfnetlink_acct.c), from a run before this one.
-        if (exitCode !== 0 && !/exist|busy/i.test(stderr)) return `nfacct add (exit ${exitCode}): ${stderr.trim()}`;
+        // For a counter that an earlier run created the kernel returns EBUSY (net/netfilter/nfnetlink_acct.c).
+        if (exitCode !== 0 && !/exist|busy/i.test(stderr))
+          return `nfacct add failed (exit status ${exitCode}): ${stderr.trim()}`;
       }
       if (this.#isOpen) return undefined;
-      // Only the kernel knows whether it has the match, and iptables-nft does not tell it of a rule that is gone again with
-      // the end of the transaction. Who is killed in between leaves a chain that the next full sync takes away.
+      // Only the kernel knows whether it has the match. iptables-nft does not send it a rule that the same transaction
+      // deletes again, so two transactions are needed. A process that is killed between them leaves a chain, which the
+      // next full sync deletes.
       const chain = `${prefix}PROBE`;
       const rule = `-A ${chain} -m nfacct --nfacct-name ${this.#names.invalidDropped} -j RETURN`;
       await restore(`*filter\n:${chain} - [0:0]\n${rule}\nCOMMIT\n`);
@@ -84,8 +87,8 @@ export class PacketCounters {
 }
 
 /**
- * The counters that rules in the kernel use already: for who compares with those rules and must not ask the kernel by
- * writing to it. `read` gives the output of iptables-save.
+ * The counters that installed rules use, for `--diff` and `--dry-run`: they compare with these rules and must not write
+ * to the kernel. `read` passes the output of iptables-save to its argument.
  */
 export function countersInUse(
   prefix: string,
@@ -107,14 +110,14 @@ export function countersInUse(
   };
 }
 
-/** Returns how many packets a counter has seen; undefined if it cannot be read. */
+/** Returns the number of packets that a counter has counted; undefined if it cannot be read. */
 export async function readPackets(name: string, run: RunTool): Promise<number | undefined> {
   const { exitCode, stdout } = await run(["nfacct", "get", name], { timeoutMs });
   const packets = /pkts = (\d+)/.exec(stdout)?.[1];
   return exitCode === 0 && packets !== undefined ? Number(packets) : undefined;
 }
 
-/** Removes the counters of an instance whose rules are gone. Where there is no nfacct there are none. */
+/** Deletes the counters of an instance whose rules are removed. Without nfacct on the node, there are none. */
 export async function deleteCounters(prefix: string, run: RunTool): Promise<void> {
   for (const name of Object.values(counterNames(prefix))) {
     await run(["nfacct", "delete", name], { timeoutMs }).catch(() => undefined);

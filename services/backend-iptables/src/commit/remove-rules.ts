@@ -20,15 +20,16 @@ export interface RemoveOptions extends RestoreLimits {
  * Removes everything that kpng-iptables installed on the node, for `--cleanup`: all chains with our prefix and all
  * jumps to them, of both families, from iptables-nft and iptables-legacy, because a node may have changed from one to
  * the other. Then it deletes the packet counters of the rules. If kpng set the sysctl route_localnet, it resets the
- * sysctl first. Tools that are not installed are skipped.
+ * sysctl first. Variants that are not installed are skipped.
  *
- * Errors: SYSCTL_FAILED if the sysctl cannot be reset, and the rules that guard 127.0.0.1 stay; those of the restore.
+ * Errors: those of `restoreRules`; and SYSCTL_FAILED if the sysctl cannot be reset. All rules are removed then, except
+ * those that guard 127.0.0.1.
  */
 export async function removeRules(options: RemoveOptions): Promise<void> {
   const { prefix, sysctls, log } = options;
   const saved = await readAll(options);
   const savedV4 = [...saved].flatMap(([{ family }, text]) => (family === "v4" ? [text] : [])).join("\n");
-  // Before the guard goes, or services that listen on 127.0.0.1 would be open to the node's neighbours.
+  // First: without the guard, the sysctl would open services on 127.0.0.1 to the node's neighbours.
   const keepsGuard = !(await resetBeforeCleanup(savedV4, prefix, sysctls, log));
   for (const [tools, text] of saved) {
     const transaction = cleanupTransaction(text, prefix, keepsGuard);
@@ -39,19 +40,19 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
   }
   await deleteCounters(prefix, runTool);
   if (keepsGuard) {
-    const text = `route_localnet cannot be reset to 0: ${prefix}LOCALNET stays, because it keeps neighbours from 127.0.0.1`;
+    const text = `route_localnet cannot be reset to 0; keeping chain ${prefix}LOCALNET, which guards 127.0.0.1 against other hosts`;
     throw new BackendError("SYSCTL_FAILED", text);
   }
 }
 
-/** Returns the output of each iptables-save that is installed. */
+/** Returns the output of iptables-save for each family and variant that is installed. */
 async function readAll({ timeoutMs, log }: RemoveOptions): Promise<ReadonlyMap<Tools, string>> {
   const saved = new Map<Tools, string>();
   for (const family of families) {
     for (const variant of ["auto", "nft", "legacy"] as const) {
       const tools = await findTools(family, variant, runTool).catch((error: unknown) => ({ missing: reasonOf(error) }));
       if ("missing" in tools) {
-        log.debug("no rules of this kind", { family, variant, reason: tools.missing });
+        log.debug("no iptables of this variant", { family, variant, reason: tools.missing });
         continue;
       }
       if ([...saved.keys()].some((other) => other.family === family && other.variant === tools.variant)) continue;

@@ -2,14 +2,14 @@ import type { Tools } from "../read/find-tools.ts";
 import { BackendIptablesError } from "../read/iptables-error.ts";
 import type { RunTool } from "../read/run-tool.ts";
 
-/** Hands a transaction to the kernel. */
+/** Commits a transaction. Errors: those of {@link restoreRules}. */
 export type RestoreRules = (transaction: string) => Promise<void>;
 
 /** Limits of one iptables-restore. */
 export interface RestoreLimits {
-  /** How long another program's xtables lock is waited for, in seconds; iptables-nft has no lock. */
+  /** How long to wait for the xtables lock while another program holds it, in seconds. iptables-nft has no lock. */
   readonly lockSeconds: number;
-  /** Longest time that one tool may take, in milliseconds. */
+  /** Time limit of one call of iptables-save or iptables-restore, in milliseconds. */
   readonly timeoutMs: number;
 }
 
@@ -18,37 +18,38 @@ export interface RestoreOptions extends RestoreLimits {
   readonly run: RunTool;
 }
 
-/** Exit code of iptables-legacy when the lock was not to be had. Source: iptables `xtables.h`, RESOURCE_PROBLEM. */
+/** Exit status of iptables-legacy if it did not get the lock. Source: iptables `xtables.h`, RESOURCE_PROBLEM. */
 const lockExitCode = 4;
 
 /**
- * Runs one `iptables-restore --noflush`.
+ * Commits a transaction with `iptables-restore --noflush`.
  *
- * Errors: RESTORE_REFUSED with the line that was refused: of its table nothing has changed, a table before it may have.
- * LOCK_HELD, and those of the run.
+ * Errors: RESTORE_REFUSED with the rejected line; its table is unchanged, but tables before it are committed. LOCK_HELD
+ * if another program kept the lock; nothing is changed. And those of `run`.
  */
 export async function restoreRules(transaction: string, options: RestoreOptions): Promise<void> {
   const { tools, run, lockSeconds, timeoutMs } = options;
   const command = [tools.restore, "--noflush", "-w", String(lockSeconds)];
   const { exitCode, stderr } = await run(command, { input: transaction, timeoutMs });
   if (exitCode === 0) return;
-  const words = stderr.trim();
-  if (exitCode === lockExitCode && /xtables lock/.test(words)) {
-    const text = `${tools.restore} did not get the xtables lock in ${lockSeconds} s: ${words}`;
+  const output = stderr.trim();
+  if (exitCode === lockExitCode && /xtables lock/.test(output)) {
+    const text = `${tools.restore} did not get the xtables lock within ${lockSeconds} s: ${output}`;
     throw new BackendIptablesError("LOCK_HELD", text);
   }
-  const refused = refusedLine(transaction, words);
-  const text = `${tools.restore} refused ${transaction.split("\n").length - 1} lines (exit ${exitCode})${refused}: ${words}`;
+  const lines = transaction.split("\n").length - 1;
+  const rejected = describeLine(transaction, output);
+  const text = `${tools.restore} rejected a transaction of ${lines} lines (exit status ${exitCode})${rejected}: ${output}`;
   throw new BackendIptablesError("RESTORE_REFUSED", text);
 }
 
 /**
- * Returns the line that the tool's words name, for a message.
+ * Returns a description of the line that the tool reports; "" if it reports none.
  *
- * iptables-legacy sends a table to the kernel with COMMIT, and when the kernel refuses it only that line is known.
+ * iptables-legacy sends a table to the kernel at COMMIT. If the kernel rejects the table, the tool reports that line.
  */
-function refusedLine(transaction: string, words: string): string {
-  const number = Number(/(?:line:? )(\d+)/.exec(words)?.[1] ?? Number.NaN);
+function describeLine(transaction: string, output: string): string {
+  const number = Number(/(?:line:? )(\d+)/.exec(output)?.[1] ?? Number.NaN);
   const line = transaction.split("\n")[number - 1];
   return line === undefined ? "" : ` at line ${number} "${line.slice(0, 400)}"`;
 }

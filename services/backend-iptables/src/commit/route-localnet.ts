@@ -10,7 +10,7 @@ export interface RouteLocalnetOptions {
   /** Whether node ports on localhost are served. */
   readonly isWanted: boolean;
   readonly read: ReadRules;
-  /** For a run that prints or compares rules. */
+  /** Whether the sysctl must not be changed: for `--diff` and `--dry-run`. */
   readonly isReadOnly: boolean;
   readonly sysctls: Sysctls;
   readonly log: Log;
@@ -46,10 +46,10 @@ async function hasMarker(read: ReadRules): Promise<boolean> {
 /**
  * Resets the sysctl before `--cleanup` removes the guard with chain prefix `prefix`. Returns whether the guard may go.
  *
- * It is left alone if another program set it, or if another kpng instance or kube-proxy still guards 127.0.0.1 on this
- * node. If it cannot be reset, the guard must stay.
+ * The sysctl stays as it is if kpng did not set it, or if another kpng instance or kube-proxy still guards 127.0.0.1 on
+ * this node. If it cannot be reset, the guard must stay.
  *
- * `saved` is what iptables-save prints for IPv4, all variants together.
+ * `saved` is the output of iptables-save for IPv4, of all variants together.
  */
 export async function resetBeforeCleanup(saved: string, prefix: string, sysctls: Sysctls, log: Log): Promise<boolean> {
   const lines = saved.split("\n");

@@ -3,7 +3,7 @@ import { compareText } from "@kpng/model/text-order.ts";
 import { countRules } from "../diff/transaction-text.ts";
 import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
 
-/** Lists the rules of chains, in the order of the chains' names. *Shape of a line:* `nat -A KPNG-SERVICES …`. */
+/** Lists the rules of chains for inspection, sorted by chain. *Shape of a line:* `nat -A KPNG-SERVICES …`. */
 export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {
   return {
     count: () => countRules(bodies().values()),
