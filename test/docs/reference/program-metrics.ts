@@ -9,6 +9,7 @@ import { createBackendMetrics } from "@kpng/backend-kit/observe/backend-metrics.
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
 import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
+import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -76,13 +77,11 @@ const groups: Readonly<Record<string, Register>> = {
     observeRules(registry, []);
     observeCounters(registry, { invalidDropped: "", localhostAccepted: "" }, () => Promise.reject(new Error("unused")));
     countRepairs("iptables", registry, []);
-    const rules = { repair: async () => {} };
-    driftCheck({ name: "iptables", rules, intervalMs: 0, log, health: new Health(), metrics: registry });
+    registerDriftCheck("iptables", registry);
   },
   nft: (registry) => {
     countRepairs("nft", registry, []);
-    const rules = { repair: async () => {} };
-    driftCheck({ name: "nft", rules, intervalMs: 0, log, health: new Health(), metrics: registry });
+    registerDriftCheck("nft", registry);
   },
   shadow: (registry) => {
     createShadowMetrics(registry);
@@ -118,3 +117,9 @@ export async function metricsOf(group: string): Promise<readonly ProgramMetric[]
 }
 
 export const metricGroups: readonly string[] = Object.keys(groups);
+
+function registerDriftCheck(name: string, metrics: Registry): void {
+  const rules = { repair: async () => undefined };
+  const requests = new SyncRequests();
+  driftCheck({ name, rules, intervalMs: 0, requests, errorDelayMs: 0, log, health: new Health(), metrics });
+}

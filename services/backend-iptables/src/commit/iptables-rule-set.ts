@@ -117,10 +117,10 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
   }
 
-  async repair(): Promise<IptablesChange> {
+  async repair(stages?: SyncStages): Promise<IptablesChange> {
     const [wanted, options] = [this.#wanted, this.#render?.value];
     if (wanted === undefined || options === undefined) throw new Error("repair before the first sync");
-    const { change, found } = await this.#compareAll(wanted, options);
+    const { change, found } = await this.#compareAll(wanted, options, stages);
     if (change.mode !== "none") await this.#learnPrintedForms(wanted, found);
     return change;
   }

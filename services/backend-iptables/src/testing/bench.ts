@@ -63,26 +63,32 @@ const whole = view(services);
 const key = serviceKey(first.service);
 
 const rules = newRules();
-await measure("full sync, nothing stands", 1, () => rules.sync(whole, "all", stages));
+await measure("full sync, nothing stands", 1, () => done(rules.sync(whole, "all", stages)));
 const changed = new Map(whole.services).set(key, { ...first, endpoints: first.endpoints.slice(1) });
 const views: readonly NodeView[] = [{ ...whole, services: changed }, whole];
 await measure("one endpoint less, then more", 10, async (at) =>
-  rules.sync(views[at % 2] as NodeView, new Set([key]), stages),
+  done(rules.sync(views[at % 2] as NodeView, new Set([key]), stages)),
 );
 const extra = makeService(serviceCount, endpointCount);
 const extraKey = serviceKey(extra.service);
 const grown = { ...whole, services: new Map(whole.services).set(extraKey, extra) };
 await measure("one Service more, then less", 10, async (at) =>
-  rules.sync(at % 2 === 0 ? grown : whole, new Set([extraKey]), stages),
+  done(rules.sync(at % 2 === 0 ? grown : whole, new Set([extraKey]), stages)),
 );
-await measure("look for drift, find none", 3, () => rules.repair());
+await measure("look for drift, find none", 3, () => done(rules.repair()));
 const restarted = newRules();
-await measure("restart, all stands", 1, () => restarted.sync(whole, "all", stages));
-await measure("the same view again", 3, () => rules.sync(whole, new Set(), stages));
+await measure("restart, all stands", 1, () => done(restarted.sync(whole, "all", stages)));
+await measure("the same view again", 3, () => done(rules.sync(whole, new Set(), stages)));
 const residentMB = Math.round(process.memoryUsage().rss / 1e6);
 setFlagsFromString("--expose-gc");
 runInNewContext("gc")();
 print("memory", `${residentMB} MB resident, ${Math.round(process.memoryUsage().heapUsed / 1e6)} MB in live objects`);
+
+/** Rejects if a family failed. */
+async function done(outcomes: ReturnType<RuleSets["repair"]>): Promise<void> {
+  const failure = (await outcomes)?.failure;
+  if (failure !== undefined) throw failure.cause;
+}
 
 function makeService(at: number, count: number): ServiceView {
   const ports = Array.from({ length: portCount }, (_, index) => port(80 + index, { name: `p${index}` }));

@@ -75,7 +75,7 @@ test("a missing program is logged once, counted, and the flows are deleted when 
   fail(new BackendError("CONNTRACK_MISSING", "there is none"));
   for (let sync = 0; sync < 3; sync++) expect((await clean([], ["a/dns"])).kind).toBe("failed");
   expect(lines.filter((line) => line.level === "error")).toMatchObject([
-    { msg: "stale udp flows not deleted: trying again at the next sync" },
+    { msg: "stale udp flows not deleted: trying again" },
   ]);
   expect(await metrics.metrics()).toContain("kpng_backend_conntrack_failures_total 3\n");
   expect(await metrics.metrics()).toContain("kpng_backend_conntrack_working 0\n");

@@ -25,6 +25,20 @@ export interface CleanRequest {
   readonly changed: Iterable<ServiceKey> | "all";
   /** True for an address of this node on which node ports are served. */
   readonly isNodePortAddress: (address: string) => boolean;
+  /** Families whose rules are installed; flows of the others wait for a later call. Default both. */
+  readonly families?: readonly Family[] | undefined;
+  /**
+   * Returns the newest view, whose rules may have been installed since the call. Flows that it needs are kept. Default:
+   * `view`.
+   */
+  readonly newest?: (() => NodeView) | undefined;
+}
+
+/** The view of a search, and its frontends. */
+interface CleanedView {
+  readonly frontends: Frontends;
+  readonly view: NodeView;
+  readonly newest: () => NodeView;
 }
 
 /** Result of `StaleFlowCleaner.clean`. */
@@ -39,7 +53,7 @@ export type CleanResult =
  * Deletes conntrack entries that send a UDP client to an endpoint that is gone. Rules apply to new flows only, and an
  * entry does not time out while its client keeps sending. Entries of TCP and SCTP are never deleted.
  *
- * A proxy calls `clean` after each successful sync (`AfterCommit`). The cleaner remembers previous frontends (addresses
+ * `FlowCleaning` calls `clean` after syncs. The cleaner remembers previous frontends (addresses
  * and ports at which Services answered), so that flows of deleted Services are deleted, too.
  */
 export class StaleFlowCleaner {
@@ -50,7 +64,8 @@ export class StaleFlowCleaner {
   #udpServices: ReadonlySet<ServiceKey> = new Set();
   /** Previous frontends whose flows have not been examined; kept after a failure. */
   #gone = new Set<FrontendKey>();
-  #isDue = false;
+  /** Families whose flows must be examined. */
+  readonly #due = new Set<Family>();
   #lastFailure = "";
 
   constructor(options: StaleFlowCleanerOptions) {
@@ -65,23 +80,26 @@ export class StaleFlowCleaner {
   }
 
   /** Never rejects, because stale flows must not make a sync fail. Calls must not overlap. */
-  async clean({ view, changed, isNodePortAddress }: CleanRequest, signal: AbortSignal): Promise<CleanResult> {
-    if (!this.#isDue && !this.#concernsUdp(view, changed)) return { kind: "not-needed" };
+  async clean(request: CleanRequest, signal: AbortSignal): Promise<CleanResult> {
+    const { view, changed, isNodePortAddress, families: inForce = families, newest = () => view } = request;
+    const isConcerned = this.#concernsUdp(view, changed);
+    if (!isConcerned && this.#due.size === 0) return { kind: "not-needed" };
     const present = udpFrontends(view);
     this.#remember(view, present.keys());
-    const frontends = { present, gone: this.#gone, isNodePortAddress };
+    if (isConcerned) for (const family of families) this.#due.add(family);
     let deletedCount = 0;
     try {
-      for (const family of this.#familiesToClean()) {
-        deletedCount += await this.#cleanFamily(family, frontends, signal);
+      for (const family of [...this.#due].filter((one) => inForce.includes(one))) {
+        const frontends = { present, gone: this.#gone, isNodePortAddress };
+        const isNeeded = this.#hasFrontends(family);
+        if (isNeeded) deletedCount += await this.#cleanFamily(family, { frontends, view, newest }, signal);
+        this.#due.delete(family);
+        this.#gone = new Set([...this.#gone].filter((frontend) => familyOfFrontend(frontend) !== family));
       }
     } catch (error) {
-      this.#isDue = true;
       // The process ends, and the next process examines the whole table at its start.
       return signal.aborted ? { kind: "failed", reason: "aborted" } : this.#fail(error);
     }
-    this.#isDue = false;
-    this.#gone = new Set();
     this.#lastFailure = "";
     this.#metrics.isWorking.set(1);
     return { kind: "cleaned", deletedCount };
@@ -100,17 +118,20 @@ export class StaleFlowCleaner {
     this.#udpServices = new Set([...view.services].filter(([, service]) => hasUdpPort(service)).map(([key]) => key));
   }
 
-  #familiesToClean(): readonly Family[] {
-    const wanted = new Set([...this.#present, ...this.#gone].map(familyOfFrontend));
-    return families.filter((family) => wanted.has(family));
+  #hasFrontends(family: Family): boolean {
+    return [...this.#present, ...this.#gone].some((frontend) => familyOfFrontend(frontend) === family);
   }
 
-  async #cleanFamily(family: Family, frontends: Frontends, signal: AbortSignal): Promise<number> {
+  async #cleanFamily(family: Family, { frontends, view, newest }: CleanedView, signal: AbortSignal): Promise<number> {
     const { log } = this.#options;
     const startMs = performance.now();
     const stale = new StaleGroups();
     await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.add(flow), signal);
-    const deletedCount = await this.#tool.deleteUdp(stale.groups, signal);
+    const latest = newest();
+    // Rules may have been installed during the search, and flows that began with them must stay.
+    const latestFrontends = { ...frontends, present: latest === view ? frontends.present : udpFrontends(latest) };
+    const groups = latest === view ? stale.groups : stale.groups.filter((flow) => isStale(flow, latestFrontends));
+    const deletedCount = await this.#tool.deleteUdp(groups, signal);
     const elapsedMs = performance.now() - startMs;
     const labels = { ip_family: familyLabels[family] };
     this.#metrics.seconds.observe(labels, elapsedMs / 1_000);
@@ -124,8 +145,7 @@ export class StaleFlowCleaner {
     const reason = reasonOf(error);
     // A missing program stays missing; log it once, not after each sync.
     const failure = error instanceof BackendError && error.code === "CONNTRACK_MISSING" ? error.code : reason;
-    if (failure !== this.#lastFailure)
-      this.#options.log.error("stale udp flows not deleted: trying again at the next sync", { reason });
+    if (failure !== this.#lastFailure) this.#options.log.error("stale udp flows not deleted: trying again", { reason });
     this.#lastFailure = failure;
     this.#metrics.failures.inc();
     this.#metrics.isWorking.set(0);
@@ -152,7 +172,7 @@ function createMetrics(registry: Registry) {
     }),
     failures: new Counter({
       name: "kpng_backend_conntrack_failures_total",
-      help: "Failed searches of the conntrack table for stale UDP flows; each is repeated at the next sync",
+      help: "Failed searches of the conntrack table for stale UDP flows; each is repeated with backoff",
       registers,
     }),
     isWorking: new Gauge({

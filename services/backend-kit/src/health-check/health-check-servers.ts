@@ -13,6 +13,8 @@ export interface HealthCheckServersOptions {
   readonly metrics: Registry;
   /** Value of `serviceProxyHealthy` for a family; called at each request. */
   readonly isProxyHealthy: (family: Family) => boolean;
+  /** Receives the reasons why addresses cannot be listened on, at each look; none if all can. */
+  readonly onFailures?: ((reasons: readonly string[]) => void) | undefined;
   /**
    * Time between two attempts to open ports that another program used, and ports at new addresses of the node, in
    * milliseconds. Default 1 000: while a node moves from one service proxy to another, neither answers, and a load
@@ -124,6 +126,7 @@ export class HealthCheckServers {
       new Set(listeners.filter(({ server }) => (server !== undefined) === isOpen).map(({ check }) => check)).size;
     this.#metrics.open.set(checksWith(true));
     this.#metrics.missing.set(checksWith(false));
+    this.#options.onFailures?.(this.failures);
   }
 
   #wantedListeners(): ReadonlyMap<string, Listener> {

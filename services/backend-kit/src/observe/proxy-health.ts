@@ -4,7 +4,7 @@ import type { ViewUpdate } from "../types/view-update.ts";
 import { familyLabels } from "./family-labels.ts";
 
 export interface ProxyHealthOptions {
-  /** Those that the backend makes rules for, as far as is known before it has begun; see `setFamilies`. */
+  /** Families that the backend makes rules for, as far as known before it starts; see `setFamilies`. */
   readonly families: readonly Family[];
   /** How long a change may wait to be in force, in milliseconds. Default 60 000: twice kube-proxy's syncPeriod. */
   readonly lateMs?: number | undefined;
@@ -14,6 +14,27 @@ export interface ProxyHealthOptions {
   readonly now?: (() => number) | undefined;
 }
 
+/** Outcome of a sync or repair of one family, as far as health depends on it. */
+export interface RulesOutcome {
+  readonly family: Family;
+  readonly isDone: boolean;
+  /** True if a repair found rules that another program had changed, and could not write them. */
+  readonly isDamaged: boolean;
+}
+
+/** The state of the rules of one family. */
+interface FamilyHealth {
+  /** Arrival of the oldest change that is not in force; undefined if all are. */
+  pendingMs: number | undefined;
+  /** The same for changes that arrived during a sync, which does not contain them. */
+  nextMs: number | undefined;
+  /** Time of the first repair that failed of those that failed in a row. */
+  damagedMs: number | undefined;
+  updatedMs: number | undefined;
+  /** Whether the running sync has put this family's rules into force. */
+  isDone: boolean;
+}
+
 /** What a prober is told; the fields are kube-proxy's, but for `reason`. */
 export interface HealthAnswer {
   readonly isOk: boolean;
@@ -21,78 +42,123 @@ export interface HealthAnswer {
 }
 
 /**
- * Whether this node's rules are fit to be used, for those who act upon it:
+ * Health of a node's rules, for the programs that act upon it:
  *
- * | who | asks | 503 means |
- * |---|---|---|
- * | kubelet | livez | a sync hangs: restart the process. Nothing that a restart does not mend |
- * | load balancers | healthz | rules are behind by more than `lateMs`, or the node is about to go: send traffic
- * elsewhere |
+ * - The kubelet asks /livez; 503 means that a sync hangs, and the kubelet restarts the process.
+ * - Load balancers ask /healthz; 503 means that rules are late or damaged, or that the node is about to be removed, and
+ *   the load balancer sends its traffic elsewhere.
  *
- * Rules that stand go on working without a watcher and without this process, so neither fails because the watcher is
- * gone or because nothing was synced yet: that is readiness. *Source:* kube-proxy `healthcheck/proxy_health.go`.
+ * Installed rules work without a watcher and without this process. So neither path fails because the watcher is gone or
+ * because nothing was synced yet: readiness tells that. *Source:* kube-proxy `healthcheck/proxy_health.go`.
  */
 export class ProxyHealth implements SyncObserver {
   readonly #options: ProxyHealthOptions;
-  /** When the oldest change came that is not in force; undefined while every one is. */
-  #oldestPendingMs: number | undefined;
-  /** The same for those that came while a sync ran, which does not have them. */
-  #oldestNextMs: number | undefined;
-  #lastUpdatedMs: number | undefined;
+  readonly #families = new Map<Family, FamilyHealth>();
+  /** How long rules may be damaged, in milliseconds; see `setDamageLimit`. */
+  #damageMs: number;
   #runningSinceMs: number | undefined;
   #isNodeEligible = true;
-  #families: readonly Family[];
+  #isNodeKnown = true;
 
   constructor(options: ProxyHealthOptions) {
     this.#options = options;
-    this.#families = options.families;
+    this.#damageMs = this.#lateMs;
+    this.setFamilies(options.families);
   }
 
-  /** For a backend that has found out which families the node has: only those are told of. */
+  /** For a backend that has found out which families the node has: health covers these alone. */
   setFamilies(families: readonly Family[]): void {
-    this.#families = families;
+    this.#families.clear();
+    for (const family of families) {
+      const fresh = { pendingMs: undefined, nextMs: undefined, damagedMs: undefined, updatedMs: undefined };
+      this.#families.set(family, { ...fresh, isDone: false });
+    }
+  }
+
+  /** Sets how long damaged rules may stay without a successful repair: the interval of the drift checks, if shorter. */
+  setDamageLimit(intervalMs: number): void {
+    if (intervalMs > 0) this.#damageMs = Math.min(this.#lateMs, intervalMs);
   }
 
   queued({ view, instance, isFromDisk }: ViewUpdate): void {
-    if (this.#runningSinceMs === undefined) this.#oldestPendingMs ??= this.#nowMs();
-    else this.#oldestNextMs ??= this.#nowMs();
-    // A Go watcher says nothing of nodes; from ours, no node means that the cluster does not know it.
-    const isUnknown = view.node === undefined && (instance === "" || isFromDisk === true);
-    this.#isNodeEligible = isUnknown || view.node?.isEligible === true;
+    const nowMs = this.#nowMs();
+    for (const family of this.#families.values()) {
+      if (this.#runningSinceMs === undefined) family.pendingMs ??= nowMs;
+      else family.nextMs ??= nowMs;
+    }
+    // A Go watcher sends no Nodes; a view of ours without a Node means that the cluster does not have it.
+    this.#isNodeKnown = view.node !== undefined || instance === "" || isFromDisk === true;
+    this.#isNodeEligible = this.#isNodeKnown && (view.node?.isEligible ?? true);
   }
 
-  /** Changes that undid each other are in force already. */
+  /** Changes that cancelled each other out are in force already. */
   settled(): void {
-    this.#oldestPendingMs = undefined;
+    for (const family of this.#families.values()) family.pendingMs = undefined;
   }
 
   started(): void {
     this.#runningSinceMs = this.#nowMs();
+    for (const family of this.#families.values()) family.isDone = false;
+  }
+
+  /** Takes the outcome of one family, during a sync or between syncs. */
+  tell({ family: name, isDone, isDamaged }: RulesOutcome): void {
+    const family = this.#families.get(name);
+    if (family === undefined) return;
+    if (isDone) {
+      family.updatedMs = this.#nowMs();
+      family.damagedMs = undefined;
+      family.isDone = true;
+    } else if (isDamaged) family.damagedMs ??= this.#nowMs();
   }
 
   succeeded(_update: SyncUpdate): void {
-    this.#lastUpdatedMs = this.#nowMs();
-    this.#oldestPendingMs = this.#oldestNextMs;
-    this.#oldestNextMs = undefined;
-    this.#runningSinceMs = undefined;
+    for (const family of this.#families.values()) {
+      family.updatedMs = this.#nowMs();
+      family.isDone = true;
+    }
+    this.#ended();
   }
 
   failed(): void {
-    this.#oldestPendingMs ??= this.#runningSinceMs;
-    this.#oldestNextMs = undefined;
+    this.#ended();
+  }
+
+  #ended(): void {
+    for (const family of this.#families.values()) {
+      family.pendingMs = family.isDone ? family.nextMs : (family.pendingMs ?? this.#runningSinceMs);
+      family.nextMs = undefined;
+    }
     this.#runningSinceMs = undefined;
   }
 
-  /** True unless a change waits too long; a backend that has not synced yet is not late. */
+  /** True if the rules of all families are in force; see `isFamilyHealthy`. */
   get isHealthy(): boolean {
-    if (this.#lastUpdatedMs === undefined || this.#oldestPendingMs === undefined) return true;
-    return this.#nowMs() - this.#oldestPendingMs < (this.#options.lateMs ?? 60_000);
+    return [...this.#families.keys()].every((family) => this.isFamilyHealthy(family));
+  }
+
+  /** False if a change waits too long, or damage could not be repaired; true before the first sync has succeeded. */
+  isFamilyHealthy(family: Family): boolean {
+    return this.#fault(family) === undefined;
+  }
+
+  #fault(name: Family): string | undefined {
+    const family = this.#families.get(name);
+    if (family?.updatedMs === undefined) return undefined;
+    const { damagedMs, pendingMs } = family;
+    if (damagedMs !== undefined && this.#nowMs() - damagedMs >= this.#damageMs) {
+      return `${familyLabels[name]}: the rules are damaged and cannot be repaired`;
+    }
+    if (pendingMs === undefined || this.#nowMs() - pendingMs < this.#lateMs) return undefined;
+    return `${familyLabels[name]}: a change has waited too long to be in force`;
   }
 
   healthz(): HealthAnswer {
-    const isOk = this.isHealthy && this.#isNodeEligible;
-    const reason = this.#isNodeEligible ? "a change waits too long to be in force" : "the node is about to go";
-    return { isOk, body: this.#body(isOk, { nodeEligible: this.#isNodeEligible }, isOk ? "" : reason) };
+    const faults = [...this.#families.keys()].flatMap((family) => this.#fault(family) ?? []);
+    if (!this.#isNodeKnown) faults.push("the cluster has no Node of this name");
+    else if (!this.#isNodeEligible) faults.push("the node is about to be removed");
+    const isOk = faults.length === 0;
+    return { isOk, body: this.#body(isOk, { nodeEligible: this.#isNodeEligible }, faults.join("; ")) };
   }
 
   livez(): HealthAnswer {
@@ -103,19 +169,27 @@ export class ProxyHealth implements SyncObserver {
 
   #body(isOk: boolean, fields: Readonly<Record<string, unknown>>, reason: string): HealthAnswer["body"] {
     const nowMs = this.#nowMs();
-    // kube-proxy's zero time, for what never was.
-    const lastUpdated = this.#lastUpdatedMs === undefined ? "0001-01-01T00:00:00Z" : iso(this.#lastUpdatedMs);
-    const isHealthy = this.isHealthy;
-    const status = this.#families.map((family) => [familyLabels[family], { lastUpdated, healthy: isHealthy }]);
+    const updated = [...this.#families].filter(([, { updatedMs }]) => updatedMs !== undefined);
+    const lastMs = Math.max(...updated.map(([, { updatedMs = 0 }]) => updatedMs));
+    // kube-proxy's zero time stands for "never".
+    const lastUpdated = updated.length === 0 ? "0001-01-01T00:00:00Z" : iso(lastMs);
+    const status = updated.map(([family, { updatedMs = 0 }]) => [
+      familyLabels[family],
+      { lastUpdated: iso(updatedMs), healthy: this.isFamilyHealthy(family) },
+    ]);
     return {
-      // As in kube-proxy: old probers want to see a recent time while all is well.
+      // As in kube-proxy: old probers expect a recent time while all is well.
       lastUpdated: isOk ? iso(nowMs) : lastUpdated,
       currentTime: iso(nowMs),
       ...fields,
-      healthy: isHealthy,
-      ...(this.#lastUpdatedMs === undefined ? {} : { status: Object.fromEntries(status) }),
+      healthy: this.isHealthy,
+      ...(updated.length === 0 ? {} : { status: Object.fromEntries(status) }),
       ...(reason === "" ? {} : { reason }),
     };
+  }
+
+  get #lateMs(): number {
+    return this.#options.lateMs ?? 60_000;
   }
 
   #nowMs(): number {

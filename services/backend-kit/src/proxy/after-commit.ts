@@ -1,9 +1,11 @@
 import { availableParallelism } from "node:os";
+import type { Family } from "@kpng/model/address.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { type NodePortAddressRule, servesNodePorts } from "@kpng/service-plan/node-port-addresses.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
 import { applySettings } from "../conntrack/apply-settings.ts";
 import { wantedSettings } from "../conntrack/conntrack-settings.ts";
+import { FlowCleaning } from "../conntrack/flow-cleaning.ts";
 import { StaleFlowCleaner } from "../conntrack/stale-flow-cleaner.ts";
 import { hasUdpPort } from "../conntrack/udp-frontends.ts";
 import { loadView } from "../disk/load-view.ts";
@@ -35,23 +37,42 @@ export interface AfterCommitOptions {
 export class AfterCommit {
   readonly #options: AfterCommitOptions;
   readonly #cleaner: StaleFlowCleaner;
+  readonly #cleaning: FlowCleaning;
   readonly #servers: HealthCheckServers;
-  #isFirst = true;
 
   constructor(options: AfterCommitOptions) {
-    const { log, metrics, proxyHealth } = options.context;
+    const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
     this.#options = options;
     this.#cleaner = new StaleFlowCleaner({ log, metrics });
-    this.#servers = new HealthCheckServers({ log, metrics, isProxyHealthy: () => proxyHealth?.isHealthy ?? true });
+    this.#cleaning = new FlowCleaning({
+      cleaner: this.#cleaner,
+      health,
+      errorDelayMs,
+      prepare: () => this.#setConntrackLimits(),
+    });
+    this.#servers = new HealthCheckServers({
+      log,
+      metrics,
+      isProxyHealthy: (family) => proxyHealth?.isFamilyHealthy(family) ?? true,
+      // Healthy in any case: one port that another program uses must not take the node off all load balancers.
+      onFailures: (reasons) =>
+        health.set("health-checks", { isHealthy: true, isReady: true, reason: reasons.join("; ") }),
+    });
+    health.setReady("health-checks");
   }
 
-  /** Answers health checks; runs beside the backend. */
-  get serving(): Task {
-    return { name: `backend/${this.#options.name}/health-checks`, run: (signal) => this.#servers.run(signal) };
+  /** Answers health checks and searches for stale flows; run it beside the sync loop. */
+  get tasks(): readonly Task[] {
+    const { name } = this.#options;
+    return [
+      { name: `backend/${name}/health-checks`, run: (signal) => this.#servers.run(signal) },
+      { name: `backend/${name}/conntrack`, run: (signal) => this.#cleaning.run(signal) },
+    ];
   }
 
   /**
-   * Reads the saved view, because flows of Services that were deleted while this program did not run are stale, too.
+   * Reads the saved view: UDP flows of Services that were deleted while this program did not run are stale, too. Not
+   * after a reboot, because no flow is older than the kernel.
    */
   async seed(): Promise<void> {
     const { state, context } = this.#options;
@@ -60,19 +81,19 @@ export class AfterCommit {
     const { folder, maxAgeMs } = state;
     const nowMs = Date.now();
     const loaded = await loadView({ folder, maxAgeMs, nodeName, serviceProxyName, nowMs, only: hasUdpPort });
-    if (loaded.kind === "view") this.#cleaner.seed(loaded.update.view);
+    if (loaded.kind === "view" && !loaded.isAfterReboot) this.#cleaner.seed(loaded.update.view);
   }
 
-  /** Does the work that an update requires, after its rules are installed. Never rejects. */
-  async run(update: SyncUpdate, signal: AbortSignal): Promise<void> {
+  /** Announces a view before its rules are installed. */
+  expect({ view }: SyncUpdate): void {
+    this.#cleaning.expect(view);
+  }
+
+  /** Begins the work for families whose rules are in force. Never rejects; resolves when health checks are answered. */
+  async run(update: SyncUpdate, families: readonly Family[]): Promise<void> {
+    if (families.length === 0) return;
     const { view, mode, changes } = update;
-    const { options, context, sysctls, nodePorts } = this.#options;
-    // Only the default instance sets conntrack limits, which apply to the whole node; and only after the first rules:
-    // the kernel loads conntrack with the first rule that needs it.
-    if (this.#isFirst && context.serviceProxyName === "") {
-      await applySettings(wantedSettings(options, availableParallelism()), { sysctls, log: context.log });
-    }
-    this.#isFirst = false;
+    const { nodePorts } = this.#options;
     const chosen = listenAddresses(nodePorts, view);
     // Read once for all flows, because the table may have a million of them.
     const local = readLocalAddresses();
@@ -81,7 +102,19 @@ export class AfterCommit {
       return servesNodePorts(address, chosen[family], local[family]);
     };
     const changed = mode === "full" ? "all" : touchedServices(changes);
-    await this.#cleaner.clean({ view, changed, isNodePortAddress }, signal);
-    await this.#servers.sync({ view, addresses: () => listenAddresses(nodePorts, view) });
+    this.#cleaning.offer({ view, changed, isNodePortAddress, families });
+    await this.#servers.sync({ view, addresses: () => listenAddresses(nodePorts, view), families });
+  }
+
+  /** Resolves when no search for stale flows is running; for a run that ends by itself. */
+  settled(signal: AbortSignal): Promise<void> {
+    return this.#cleaning.settled(signal);
+  }
+
+  /** Only the default instance does, because the limits apply to the whole node. */
+  async #setConntrackLimits(): Promise<void> {
+    const { options, context, sysctls } = this.#options;
+    if (context.serviceProxyName !== "") return;
+    await applySettings(wantedSettings(options, availableParallelism()), { sysctls, log: context.log });
   }
 }

@@ -46,19 +46,16 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
     },
     log: context.log,
   });
-  let outcome: { readonly failure?: unknown } | undefined;
+  let outcome: { readonly cause?: unknown } | undefined;
   const onChanges = async ({ view }: { readonly view: Parameters<typeof rules.sync>[0] }): Promise<void> => {
-    // A failure ends the task, too; if it rejected here, the sync loop would try again.
-    outcome = await rules.sync(view, "all", { committing: () => undefined }).then(
-      () => ({}),
-      (failure: unknown) => ({ failure }),
-    );
+    // A failure is an answer, too, and is not repeated.
+    outcome = (await rules.sync(view, "all", { committing: () => undefined })).failure ?? {};
   };
   await backendTask({ ...context, name: `${name}-diff`, isOnce: true, state: undefined, onChanges }).run(signal);
   await rules.close();
   if (outcome === undefined) return;
-  if ("failure" in outcome) throw outcome.failure;
-  // The families finish in any order.
+  if ("cause" in outcome) throw outcome.cause;
+  // The families end in any order.
   found.sort((a, b) => families.indexOf(a.family) - families.indexOf(b.family));
   print(format === "table" ? formatTable(found) : (await makeFormatObject(format))(formatFields(found), 2));
   process.exitCode = found.length === 0 ? 0 : 1;

@@ -1,7 +1,10 @@
+import { Backoff } from "@kpng/process/backoff.ts";
+import { realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Counter, type Registry } from "prom-client";
 import type { PeriodicCheck } from "../sync/sync-loop.ts";
+import type { SyncRequests } from "../sync/sync-requests.ts";
 import type { RuleSets } from "./rule-sets.ts";
 
 /** Options of {@link driftCheck}. */
@@ -11,20 +14,26 @@ export interface DriftCheckOptions {
   readonly rules: Pick<RuleSets, "repair">;
   /** Time between two checks, in milliseconds. */
   readonly intervalMs: number;
+  /** Takes the requests for checks that repeat a failed one. */
+  readonly requests: SyncRequests;
+  /** First delay after a failed check, in milliseconds; it doubles up to `intervalMs`. */
+  readonly errorDelayMs: number;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
+  /** Monotonic time in milliseconds. Default that of `realClock`. */
+  readonly nowMs?: (() => number) | undefined;
 }
 
 /**
- * Returns the periodic check of a service proxy for drift, which means changes of its rules by other programs: it
- * compares the installed rules with the desired ones and repairs differences. `serveTask` gives it to the sync loop,
- * which runs it between syncs.
+ * Compares the installed rules with the wanted ones at an interval, and repairs changes by other programs. `serveTask`
+ * gives it to the sync loop.
  *
- * A failed check is reported in health (part "drift"), metrics and log, and repeated at the next interval.
+ * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff.
  */
 export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
-  const { name, rules, intervalMs, log, health, metrics } = options;
+  const { name, rules, intervalMs, requests, errorDelayMs, log, health, metrics, nowMs = realClock.nowMs } = options;
+  const backoff = new Backoff({ minMs: Math.min(errorDelayMs, intervalMs), maxMs: intervalMs });
   const checks = new Counter({
     name: `kpng_${name}_drift_checks_total`,
     help: "Checks of the installed rules for changes by other programs, by result",
@@ -34,16 +43,21 @@ export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
   for (const result of ["ok", "failed"]) checks.inc({ result }, 0);
   health.setReady("drift");
   const run = async (): Promise<void> => {
-    try {
-      await rules.repair();
+    const outcomes = await rules.repair();
+    // Without a view there was nothing to compare with.
+    if (outcomes === undefined) return;
+    if (outcomes.failure === undefined) {
+      backoff.reset();
       checks.inc({ result: "ok" });
       health.setReady("drift");
-    } catch (error) {
-      const reason = reasonOf(error);
-      checks.inc({ result: "failed" });
-      health.setFailing("drift", reason);
-      log.error("check of installed rules failed: trying again at the next interval", { reason });
+      return;
     }
+    const reason = reasonOf(outcomes.failure.cause);
+    const delayMs = backoff.nextMs();
+    checks.inc({ result: "failed" });
+    health.setFailing("drift", reason);
+    log.error("check of installed rules failed: trying again", { reason, delayMs });
+    requests.request("check", "the last check failed", nowMs() + delayMs);
   };
   return { intervalMs, run };
 }

@@ -40,9 +40,12 @@ export interface RuleSet<Change extends RuleChange = RuleChange> {
    * is due later it requests a partial sync (`ProxyHost.requests`), whose `touched` may be empty.
    */
   sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change>;
-  /** Compares the installed rules with the rules of the last sync, and repairs them. */
-  repair(): Promise<Change>;
-  /** Returns true if rules of an earlier run are installed; false for rules that end with their process. */
+  /**
+   * Compares the installed rules with the rules of the last sync, and repairs them. Calls `stages.committing` when it
+   * has found a difference and begins to repair it: if it rejects then, the rules are known to be damaged.
+   */
+  repair(stages?: SyncStages): Promise<Change>;
+  /** Whether rules of an earlier run are in force; false for rules that end with their process. */
   isInstalled(): Promise<boolean>;
   /** Rules of the last plan, for inspection. */
   readonly desired: RuleList;

@@ -21,8 +21,18 @@ export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
   readonly elapsedMs: number;
   readonly result:
     | { readonly kind: "done"; readonly change: Change }
-    /** `mode` is how much was compared. */
-    | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode };
+    /**
+     * `mode` is how much was compared. `isDamaged`: a repair found changes of another program and could not undo them.
+     */
+    | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode; readonly isDamaged: boolean };
+}
+
+/** Outcome of a sync or repair of all families. */
+export interface RulesOutcomes {
+  /** Families whose rules are in force. */
+  readonly inForce: readonly Family[];
+  /** The first error of the other families; undefined if there is none. */
+  readonly failure: { readonly cause: unknown } | undefined;
 }
 
 /** Options of {@link RuleSets}. */
@@ -42,11 +52,11 @@ interface Member<Change extends RuleChange> {
   readonly history: RuleSetHistory;
   /** How much the last call compared. */
   mode: SyncMode;
-  /** True if the installed rules are unknown: at the start, and after a failure. */
-  isInDoubt: boolean;
+  /** The view that is in force; undefined before the first. */
+  view: NodeView | undefined;
+  /** Why the installed rules are unknown: at the start, and after a failure; undefined while they are known. */
+  doubt: "start" | Cause | undefined;
 }
-
-const noStages: SyncStages = { committing: () => undefined };
 
 /**
  * The rule sets of a service proxy, one for each IP family. `serveTask` and `diffTask` sync them; each family has its
@@ -68,31 +78,46 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
       planner: new FamilyPlanner(options.settings, ruleSet.family),
       history: new RuleSetHistory(ruleSet),
       mode: "full",
-      isInDoubt: true,
+      view: undefined,
+      doubt: "start",
     }));
   }
 
   /**
-   * Puts a view into effect; "all" also compares the installed rules with the desired ones.
-   *
-   * Errors: that of the first family that failed, after both are done.
+   * Puts a view into effect; never rejects. `touched` are the Services that may differ from the last view; "different":
+   * find them out for each family, whose last successes may differ; "all": also compare the installed rules with the
+   * wanted ones.
    */
-  async sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<void> {
+  async sync(
+    view: NodeView,
+    touched: ReadonlySet<ServiceKey> | "different" | "all",
+    progress: SyncStages,
+  ): Promise<RulesOutcomes> {
     this.#view = view;
-    await this.#each("sync", (member) => this.#syncOne(member, view, touched, stages)).finally(() =>
-      this.#clashes.report(this.#members.flatMap(({ planner }) => planner.clashes)),
+    const outcomes = await this.#each("sync", (member, stages) =>
+      this.#syncOne(member, view, touched === "different" ? differentServices(member.view, view) : touched, {
+        committing: () => {
+          stages.committing();
+          progress.committing();
+        },
+      }),
     );
+    this.#clashes.report(this.#members.flatMap(({ planner }) => planner.clashes));
+    return outcomes;
   }
 
-  /** Repairs changes by other programs, and applies new addresses of the node. Does nothing before the first sync. */
-  async repair(): Promise<void> {
+  /**
+   * Repairs changes by other programs, and applies new addresses of the node. Never rejects. Returns undefined before
+   * the first sync, because there is nothing to compare with.
+   */
+  async repair(): Promise<RulesOutcomes | undefined> {
     const view = this.#view;
-    if (view === undefined) return;
-    await this.#each("repair", async (member) => {
-      const change = await this.#syncOne(member, view, new Set(), noStages);
+    if (view === undefined) return undefined;
+    return this.#each("repair", async (member, stages) => {
+      const change = await this.#syncOne(member, view, new Set(), stages);
       if (member.mode === "full" || change.mode !== "none") return change;
       member.mode = "full";
-      return member.ruleSet.repair();
+      return member.ruleSet.repair(stages);
     });
   }
 
@@ -119,34 +144,62 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
     stages: SyncStages,
   ): Promise<Change> {
     const { localAddresses = readLocalAddresses } = this.#options;
-    const { ruleSet, planner, isInDoubt } = member;
-    const { plan, touched } = await planner.plan(view, isInDoubt ? "all" : services, localAddresses());
+    const { ruleSet, planner, doubt } = member;
+    const { plan, touched } = await planner.plan(view, doubt === undefined ? services : "all", localAddresses());
     member.mode = touched === "all" ? "full" : "partial";
     return ruleSet.sync(plan, touched, stages);
   }
 
-  async #each(cause: Cause, work: (member: Member<Change>) => Promise<Change>): Promise<void> {
-    const results = await Promise.allSettled(
-      this.#members.map(async (member) => {
-        const { ruleSet, history } = member;
-        const { family } = ruleSet;
-        const startMs = performance.now();
-        const report = (result: FamilyOutcome<Change>["result"]): void =>
-          this.#options.onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
-        try {
-          const change = await work(member);
-          // The sysctl is safe only with the rules installed.
-          await ruleSet.guardedSysctl?.afterCommit();
-          member.isInDoubt = false;
-          history.add(cause, member.mode, change);
-          report({ kind: "done", change });
-        } catch (error) {
-          member.isInDoubt = true;
-          report({ kind: "failed", error, mode: member.mode });
-          throw error;
-        }
-      }),
-    );
-    for (const result of results) if (result.status === "rejected") throw result.reason;
+  async #each(
+    cause: Cause,
+    work: (member: Member<Change>, stages: SyncStages) => Promise<Change>,
+  ): Promise<RulesOutcomes> {
+    const failures = await Promise.all(this.#members.map((member) => this.#attempt(cause, member, work)));
+    return {
+      inForce: this.#members.filter((_, at) => failures[at] === undefined).map(({ ruleSet }) => ruleSet.family),
+      failure: failures.find((failure) => failure !== undefined),
+    };
   }
+
+  /** Returns the failure of a member, if there is one. */
+  async #attempt(
+    cause: Cause,
+    member: Member<Change>,
+    work: (member: Member<Change>, stages: SyncStages) => Promise<Change>,
+  ): Promise<RulesOutcomes["failure"]> {
+    const { ruleSet, history } = member;
+    const { family } = ruleSet;
+    const startMs = performance.now();
+    const report = (result: FamilyOutcome<Change>["result"]): void =>
+      this.#options.onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
+    let hasFoundDifference = false;
+    const stages = {
+      committing: () => {
+        hasFoundDifference = true;
+      },
+    };
+    try {
+      const change = await work(member, stages);
+      // Only when the rules are in force is the sysctl safe.
+      await ruleSet.guardedSysctl?.afterCommit();
+      member.doubt = undefined;
+      member.view = this.#view;
+      history.add(cause, member.mode, change);
+      report({ kind: "done", change });
+      return undefined;
+    } catch (error) {
+      // After a sync that failed, a difference may be the change that it could not write.
+      const isDamaged = cause === "repair" && hasFoundDifference && member.doubt !== "sync";
+      if (member.doubt !== "sync") member.doubt = cause;
+      report({ kind: "failed", error, mode: member.mode, isDamaged });
+      return { cause: error };
+    }
+  }
+}
+
+/** Services that did not change are the same objects in both views. */
+function differentServices(before: NodeView | undefined, after: NodeView): ReadonlySet<ServiceKey> | "all" {
+  if (before === undefined) return "all";
+  const keys = new Set([...before.services.keys(), ...after.services.keys()]);
+  return new Set([...keys].filter((key) => before.services.get(key) !== after.services.get(key)));
 }

@@ -47,7 +47,8 @@ export function serveTask<Change extends RuleChange>(serve: ServeOptions<Change>
 
 async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
   const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
-  const { log, metrics, health, proxyHealth } = context;
+  const { log, metrics, proxyHealth } = context;
+  const { requests } = host;
   const { ruleSets, onOutcome } = await proxy.openRuleSets(host);
   const families = ruleSets.map(({ family }) => family);
   const repairs = countRepairs(name, metrics, ruleSets);
@@ -57,21 +58,23 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
     onOutcome: (outcome) => {
       repairs(outcome);
       onOutcome?.(outcome);
-      logOutcome(outcome, context);
+      reportOutcome(outcome, context);
     },
     log,
   });
   proxyHealth?.setFamilies(families);
+  proxyHealth?.setDamageLimit(checkMs);
   const isCommitted = host.destination.kind === "kernel";
   const nodePorts = host.settings.nodePortAddresses;
   const after = new AfterCommit({ name, nodePorts, context, state, sysctls: host.sysctls, options });
   await after.seed();
-  const onChanges = async (update: SyncUpdate, stop: AbortSignal, stages: SyncStages): Promise<void> => {
-    const touched = update.mode === "full" ? "all" : touchedServices(update.changes);
-    await rules.sync(update.view, touched, stages);
-    // A rule set without changes has not called it.
+  const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
+    after.expect(update);
+    const { inForce, failure } = await rules.sync(update.view, servicesOf(update), stages);
+    // There may have been nothing to commit.
     stages.committing();
-    if (isCommitted) await after.run(update, stop);
+    if (isCommitted) await after.run(update, inForce);
+    if (failure !== undefined) throw failure.cause;
   };
   const hasRules = async (): Promise<boolean> => {
     try {
@@ -87,14 +90,28 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
     name,
     onChanges,
     minIntervalMs,
-    check: checkMs === 0 ? undefined : driftCheck({ name, rules, intervalMs: checkMs, log, health, metrics }),
-    requests: host.requests,
+    check: checkMs === 0 ? undefined : driftCheck({ ...context, name, rules, intervalMs: checkMs, requests }),
+    requests,
     observers: [new ProxyMetrics({ registry: metrics, families })],
     state,
     hasRules,
     ruleSets: () => rules.inspect(),
   });
-  await runWithMain(following, isCommitted ? [after.serving] : [], signal).finally(() => rules.close());
+  const main: Task = {
+    name: following.name,
+    run: async (stop) => {
+      await following.run(stop);
+      // After --once.
+      await after.settled(stop);
+    },
+  };
+  await runWithMain(main, isCommitted ? after.tasks : [], signal).finally(() => rules.close());
+}
+
+/** After a failure, only the family that failed is compared again. */
+function servicesOf({ mode, fullReason, changes }: SyncUpdate): Parameters<RuleSets["sync"]>[1] {
+  if (mode === "partial") return touchedServices(changes);
+  return fullReason === "failure" ? "different" : "all";
 }
 
 /** Registers the metric of repairs. Returns the function that counts; it must be called after each sync and repair. */
@@ -117,8 +134,18 @@ export function countRepairs(
   };
 }
 
-function logOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, { log }: BackendContext): void {
-  if (result.kind === "failed" || result.change.mode === "none") return;
+/** Reports the rules of one family in health and log. */
+function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, context: BackendContext): void {
+  const { log, health, proxyHealth } = context;
+  const part = `rules/${familyLabels[family]}`;
+  if (result.kind === "failed") {
+    health.setFailing(part, reasonOf(result.error));
+    proxyHealth?.tell({ family, isDone: false, isDamaged: result.isDamaged });
+    return;
+  }
+  health.setReady(part);
+  proxyHealth?.tell({ family, isDone: true, isDamaged: false });
+  if (result.change.mode === "none") return;
   const { mode, fields } = result.change;
   if (cause === "repair") log.info("rules repaired", { family, ...fields });
   else log.debug("rules committed", { family, mode, ...fields, elapsedMs: Math.round(elapsedMs) });

@@ -18,6 +18,8 @@ export class MemoryRuleSet implements RuleSet {
   readonly touched: (readonly ServiceKey[] | "all")[] = [];
   /** Set by a test: the next calls fail with it. */
   failure: Error | undefined;
+  /** Set by a test: the next calls find a difference and fail to write it. */
+  writeFailure: Error | undefined;
   #wanted = new Map<ServiceKey, string>();
 
   constructor(family: Family = "v4") {
@@ -40,12 +42,11 @@ export class MemoryRuleSet implements RuleSet {
       if (service === undefined) this.#wanted.delete(key);
       else this.#wanted.set(key, lineOf(service));
     }
-    stages.committing();
-    return this.#write(touched);
+    return this.#write(touched, stages);
   }
 
-  async repair(): Promise<RuleChange> {
-    return this.#write("all");
+  async repair(stages?: SyncStages): Promise<RuleChange> {
+    return this.#write("all", stages);
   }
 
   async isInstalled(): Promise<boolean> {
@@ -53,12 +54,14 @@ export class MemoryRuleSet implements RuleSet {
     return this.lines.size > 0;
   }
 
-  #write(touched: ReadonlySet<ServiceKey> | "all"): RuleChange {
+  #write(touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages | undefined): RuleChange {
     if (this.failure !== undefined) throw this.failure;
     const differences: RuleDifference[] = [];
     for (const key of touched === "all" ? new Set([...this.#wanted.keys(), ...this.lines.keys()]) : touched) {
       const [wanted, installed] = [this.#wanted.get(key), this.lines.get(key)];
       if (wanted === installed) continue;
+      stages?.committing();
+      if (this.writeFailure !== undefined) throw this.writeFailure;
       const toList = (line: string | undefined) => (line === undefined ? [] : [line]);
       const summary = `${key}: rules differ`;
       differences.push({ summary, missing: toList(wanted), unwanted: toList(installed), fields: { key } });

@@ -40,9 +40,14 @@ export class NftRuleSet implements RuleSet<NftChange> {
     return makeNftChange(this.family, isFull ? "full" : "partial", change, this.#options.table);
   }
 
-  async repair(): Promise<NftChange> {
+  async repair(stages?: SyncStages): Promise<NftChange> {
     if (this.#plan === undefined) throw new Error("repair before the first sync");
-    return makeNftChange(this.family, "full", await this.#table.repair(this.#plan), this.#options.table);
+    return makeNftChange(
+      this.family,
+      "full",
+      await this.#table.repair(this.#plan, () => stages?.committing()),
+      this.#options.table,
+    );
   }
 
   async isInstalled(): Promise<boolean> {

@@ -106,18 +106,18 @@ export class NftTable {
     return { elements, chains: compareRules(before, rules) };
   }
 
-  /** Compares the table with what it should contain, and repairs it. */
-  async repair(plan: FamilyPlan): Promise<TableChange> {
+  /** Compares the table with what it should contain, and repairs it; calls `committing` before the first change. */
+  async repair(plan: FamilyPlan, committing: () => void = () => undefined): Promise<TableChange> {
     const { connection } = this.#options;
     const generation = await connection.generation();
     if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
     this.#checkedGeneration = undefined;
-    if ((await readOwnObjects(connection, this.#id)) === undefined) return await this.syncAll(plan, () => undefined);
+    if ((await readOwnObjects(connection, this.#id)) === undefined) return await this.syncAll(plan, committing);
     const rules = await connection.readRules(this.#id);
     const isSame = this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
-    if (!isSame) return await this.syncAll(plan, () => undefined);
+    if (!isSame) return await this.syncAll(plan, committing);
     this.#elements.table.compareWith(await readElements(connection, this.#id));
-    const change = await this.#commitInUse(() => undefined);
+    const change = await this.#commitInUse(committing);
     if (change.elements.length === 0) this.#checkedGeneration = generation;
     return change;
   }

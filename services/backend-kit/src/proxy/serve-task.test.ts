@@ -1,0 +1,147 @@
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { endpoint, port, service } from "@kpng/model/testing/views.ts";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
+import { runProxy } from "../testing/run-proxy.ts";
+
+/** A poll of an event that must happen: how long it takes on a busy machine is no result. */
+const poll = { timeout: 30_000, interval: 10 };
+
+const folder = mkdtempSync(join(tmpdir(), "kpng-serve-"));
+const { PATH } = process.env;
+beforeAll(() => {
+  process.env.PATH = `${folder}:${PATH}`;
+  useConntrack("exit 0");
+});
+afterAll(() => {
+  process.env.PATH = PATH;
+  rmSync(folder, { recursive: true });
+});
+
+/** Replaces the program `conntrack` by a shell script. */
+function useConntrack(script: string): void {
+  const path = join(folder, "conntrack");
+  writeFileSync(path, `#!/bin/sh\n${script}\n`);
+  chmodSync(path, 0o755);
+}
+
+async function unusedPort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port: found } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return found;
+}
+
+/** HTTP status at a health-check port; undefined if nothing listens. */
+async function statusAt(number: number): Promise<number | undefined> {
+  return fetch(`http://127.0.0.1:${number}/`).then(
+    ({ status }) => status,
+    () => undefined,
+  );
+}
+
+/** A load-balanced Service in both families, with an endpoint on this node. */
+const checked = (healthCheckNodePort: number) =>
+  service("a/web", {
+    type: "LoadBalancer",
+    ips: ["10.96.0.10", "fd00::10"],
+    externalTrafficPolicy: "Local",
+    healthCheckNodePort,
+    endpoints: [endpoint("10.0.1.1", { isOnNode: true, ports: [{ name: "", port: 80 }] })],
+  });
+
+const dns = service("a/dns", {
+  ips: ["10.96.0.53"],
+  ports: [port(53, { protocol: "UDP" })],
+  endpoints: [endpoint("10.0.1.2", { ports: [{ name: "", port: 53, protocol: "UDP" }] })],
+});
+
+test("a family that fails leaves health checks and stale flows of the other alone, and is named in health", async () => {
+  useConntrack("exit 0");
+  const [v4, v6] = [new MemoryRuleSet("v4"), new MemoryRuleSet("v6")];
+  v6.failure = new Error("no IPv6 today");
+  await using proxy = await runProxy([v4, v6]);
+  const number = await unusedPort();
+  proxy.send(checked(number), dns);
+  await expect.poll(() => statusAt(number), poll).toBe(200);
+  await expect.poll(() => proxy.metrics.metrics(), poll).toContain("kpng_backend_conntrack_working 1\n");
+  await expect
+    .poll(() => Object.fromEntries(proxy.health.parts), poll)
+    .toMatchObject({
+      "rules/IPv4": { isHealthy: true, isReady: true },
+      "rules/IPv6": { isHealthy: false, reason: "no IPv6 today" },
+      "health-checks": { isHealthy: true, reason: "" },
+      conntrack: { isHealthy: true, reason: "" },
+    });
+  // The rules of IPv4 are in force and are not compared at every retry.
+  const retries = v6.touched.length + 3;
+  await expect.poll(() => v6.touched.length, poll).toBeGreaterThan(retries);
+  expect(v4.touched.filter((touched) => touched === "all")).toHaveLength(1);
+  v6.failure = undefined;
+  await expect.poll(() => proxy.health.isHealthy, poll).toBe(true);
+});
+
+test("damage that cannot be repaired fails /healthz and the health-check ports within a drift period", async () => {
+  const v4 = new MemoryRuleSet("v4");
+  let nowMs = 1e12;
+  await using proxy = await runProxy([v4], { now: () => nowMs });
+  const number = await unusedPort();
+  proxy.send(checked(number));
+  await expect.poll(() => statusAt(number), poll).toBe(200);
+  v4.lines.clear();
+  v4.writeFailure = new Error("restore refused");
+  await expect.poll(() => proxy.health.parts.get("rules/IPv4")?.isHealthy, poll).toBe(false);
+  nowMs += 20;
+  expect(proxy.proxyHealth.healthz()).toMatchObject({
+    isOk: false,
+    body: { reason: "IPv4: the rules are damaged and cannot be repaired", status: { IPv4: { healthy: false } } },
+  });
+  expect(await statusAt(number)).toBe(503);
+  v4.writeFailure = undefined;
+  await expect.poll(() => proxy.proxyHealth.healthz().isOk, poll).toBe(true);
+  expect(await statusAt(number)).toBe(200);
+});
+
+test("rules that cannot be read do not fail /healthz: they may work", async () => {
+  const v4 = new MemoryRuleSet("v4");
+  let nowMs = 1e12;
+  await using proxy = await runProxy([v4], { now: () => nowMs });
+  proxy.send(checked(await unusedPort()));
+  await expect.poll(() => proxy.health.parts.get("rules/IPv4")?.isReady, poll).toBe(true);
+  v4.failure = new Error("save failed");
+  await expect.poll(() => proxy.health.parts.get("drift")?.isHealthy, poll).toBe(false);
+  nowMs += 864e5;
+  expect(proxy.proxyHealth.healthz().isOk).toBe(true);
+});
+
+test("rules do not wait for a search in the conntrack table", async () => {
+  useConntrack("exec sleep 600");
+  const v4 = new MemoryRuleSet("v4");
+  await using proxy = await runProxy([v4]);
+  proxy.send(dns);
+  await expect.poll(() => [...v4.lines.keys()], poll).toEqual(["a/dns"]);
+  proxy.send(dns, service("a/web"));
+  await expect.poll(() => [...v4.lines.keys()], poll).toEqual(["a/dns", "a/web"]);
+});
+
+test("a failing search in the conntrack table is named in health without failing it, and repeated", async () => {
+  useConntrack("exit 1");
+  await using proxy = await runProxy([new MemoryRuleSet("v4")]);
+  proxy.send(dns);
+  const part = () => proxy.health.parts.get("conntrack");
+  await expect.poll(part, poll).toMatchObject({ isHealthy: true, reason: expect.stringContaining("CONNTRACK_FAILED") });
+  useConntrack("exit 0");
+  await expect.poll(part, poll).toMatchObject({ isHealthy: true, reason: "" });
+});
+
+test("--once ends after the search in the conntrack table", async () => {
+  useConntrack("sleep 0.3");
+  await using proxy = await runProxy([new MemoryRuleSet("v4")], { isOnce: true });
+  proxy.send(dns);
+  await proxy.ended;
+  expect(await proxy.metrics.metrics()).toContain("kpng_backend_conntrack_working 1\n");
+});

@@ -1,0 +1,110 @@
+import { toBinary } from "@bufbuild/protobuf";
+import { type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import { serviceKey } from "@kpng/model/service.ts";
+import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
+import { encodeService } from "@kpng/model/wire/service-message.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { Health } from "@kpng/process/health/health.ts";
+import { Registry } from "prom-client";
+import { ProxyHealth } from "../observe/proxy-health.ts";
+import { proxyBackend } from "../proxy/proxy-backend.ts";
+import type { RuleSet } from "../proxy/rule-set.ts";
+import type { ParsedOptions } from "../types/parsed-options.ts";
+import { put, putNode, reset, sync } from "./ops.ts";
+import { playWatcher, silence } from "./played-watcher.ts";
+import { createReadableLog, Mailbox } from "./steps.ts";
+
+/** A proxy of our kit in this process, with rule sets of the test, that follows a watcher of the test. */
+export interface RunningProxy extends AsyncDisposable {
+  readonly health: Health;
+  readonly proxyHealth: ProxyHealth;
+  readonly metrics: Registry;
+  readonly lines: readonly Record<string, unknown>[];
+  /** Requests that the watcher received. */
+  readonly requests: readonly { readonly request: { readonly Ack?: unknown } }[];
+  /** Resolves or rejects when the proxy has ended. */
+  readonly ended: Promise<void>;
+  /** Sends a whole view as the next batch. */
+  send(...services: readonly ServiceView[]): void;
+}
+
+/** `now` is the clock of health; `watches` is false for a watcher that never answers. */
+export interface RunProxyOptions {
+  readonly options?: ParsedOptions | undefined;
+  readonly now?: (() => number) | undefined;
+  readonly isOnce?: boolean | undefined;
+  readonly nodeName?: string | undefined;
+  readonly stateFolder?: string | undefined;
+}
+
+export async function runProxy(
+  ruleSets: readonly RuleSet[],
+  { options = {}, now, isOnce = false, nodeName = "n1", stateFolder }: RunProxyOptions = {},
+): Promise<RunningProxy> {
+  const batches = new Mailbox<readonly OpItem[]>();
+  const watcher = await playWatcher((asked) => {
+    // An acknowledgement asks for nothing.
+    if (asked.request.Ack !== undefined) return [];
+    return Promise.race([batches.next(), silence(asked)]);
+  });
+  const { log, lines } = createReadableLog();
+  const [health, metrics] = [new Health(), new Registry()];
+  const proxyHealth = new ProxyHealth({ families: ["v4"], now });
+  const backend = proxyBackend({
+    name: "test",
+    proxyMode: "iptables",
+    description: "",
+    examples: "",
+    options: [],
+    makeProxy: () => ({
+      wantsLoopbackNodePorts: false,
+      openRuleSets: async () => ({ ruleSets }),
+      cleanUp: async () => undefined,
+    }),
+  });
+  const stop = new AbortController();
+  const task = backend.makeTask(
+    { iptablesSyncPeriod: 20, iptablesMinSyncPeriod: 0, stateDir: stateFolder ?? "none", ...options },
+    {
+      transport: dial({ api: watcher.address }),
+      nodeName,
+      serviceProxyName: "",
+      errorDelayMs: 10,
+      isOnce,
+      log,
+      health,
+      metrics,
+      proxyHealth,
+    },
+  );
+  const ended = task.run(stop.signal);
+  let revision = 0n;
+  return {
+    health,
+    proxyHealth,
+    metrics,
+    lines,
+    requests: watcher.asked,
+    ended,
+    send: (...services) => batches.put([reset, putNode("n1"), ...services.flatMap(putView), sync(++revision, "run")]),
+    [Symbol.asyncDispose]: async () => {
+      stop.abort();
+      await ended.catch(() => undefined);
+      await watcher[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Operations that put a Service and its endpoints. */
+function putView({ service, portHasEndpoints, endpoints }: ServiceView): readonly OpItem[] {
+  const path = serviceKey(service);
+  const extension = portHasEndpoints === undefined ? undefined : { portHasEndpoints };
+  return [
+    put(WireSet.ServicesSet, path, toBinary(ServiceSchema, encodeService(service, extension))),
+    // A copy: the encoder uses its buffer again.
+    ...endpoints.map((endpoint) =>
+      put(WireSet.EndpointsSet, `${path}/${endpoint.key}`, Uint8Array.from(endpointBytes(endpoint, service, true))),
+    ),
+  ];
+}
