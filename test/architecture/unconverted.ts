@@ -15,9 +15,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-iptables/src",
   "services/backend-iptables/src/testing",
   "services/backend-kit",
-  "services/backend-kit/src/config",
-  "services/backend-kit/src/inspect",
-  "services/backend-kit/src/observe",
   "services/backend-kit/src/testing",
 ];
 

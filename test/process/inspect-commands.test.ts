@@ -104,7 +104,7 @@ test("a backend answers on its own socket", async () => {
   );
   const rules = kpng("get", "rules", "--api", `unix://${socket}`);
   expect(await rules.ended).toBe(1);
-  expect(rules.stderr()).toMatch(/REQUEST_FAILED.*: request rejected: .*this backend keeps no rules/);
+  expect(rules.stderr()).toMatch(/REQUEST_FAILED.*: request rejected: .*this backend has no rules/);
 });
 
 describe("commands read files without a watcher", () => {

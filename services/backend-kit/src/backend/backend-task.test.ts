@@ -190,7 +190,9 @@ test("a port with an unknown protocol is logged once, over all streams", async (
   backend.stop();
   await backend.ended;
   expect(views.at(-1)?.services.get("a/1")?.service.ports).toEqual([]);
-  const told = backend.log.filter(({ msg }) => msg === "port of a protocol that this version does not know");
+  const told = backend.log.filter(
+    ({ msg }) => msg === "service port not served: this version does not know its protocol",
+  );
   expect(told).toMatchObject([{ level: "error", service: "a/1", port: 80, protocol: 4 }]);
 });
 

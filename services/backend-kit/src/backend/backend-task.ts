@@ -105,12 +105,12 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const receive = async (): Promise<void> => {
     const onConnection = (state: ConnectionState): void => {
       if (state.kind === "lost" || state.kind === "refused") lossReason = state.reason;
-      connection.tell(state);
+      connection.report(state);
     };
     // Batches are read during syncs, too: changes are merged, and a lost stream is noticed at once.
     for await (const update of followView({ ...options, acks, program, onConnection, wait }, running)) {
       answered.abort();
-      unknownPorts.tell(update.changes);
+      unknownPorts.report(update.changes);
       metrics.fromDisk.set(0);
       loop.offer(saved === undefined ? update : diffFromSaved(saved, update));
       saved = undefined;

@@ -1,21 +1,23 @@
-/** What a field of KubeProxyConfiguration is to us. */
+/** How a field of KubeProxyConfiguration is handled; `read-config.ts` applies these rules to a file. */
 export type FieldRule =
-  /** The first of these options that the backend has takes the value. */
+  /** The value sets the first of these options that the backend has. */
   | {
       readonly kind: "option";
       readonly flags: readonly string[];
       readonly type: FieldType;
-      /** True where the API tells 0 or false from nothing; elsewhere, as in the API, a zero value is no value. */
+      /** True if 0 or false is a value; otherwise, as in the API, a zero value counts as absent. */
       readonly isZeroMeant?: boolean | undefined;
     }
   | { readonly kind: "section"; readonly fields: FieldRules; readonly mode?: ProxyMode | undefined }
-  /** Understood and not heeded; `standard` is kube-proxy's default, which needs no warning. */
+  /** Valid but ignored, with a log line unless the value is `standard`, kube-proxy's default. */
   | { readonly kind: "unsupported"; readonly reason: string; readonly standard?: unknown }
-  /** Read apart. */
+  /** Handled by `readConfig` itself: apiVersion, kind and mode. */
   | { readonly kind: "head" };
 
+/** Type of a field's value. The addresses get kube-proxy's port if they have none. */
 export type FieldType = "text" | "boolean" | "number" | "duration" | "texts" | "healthz-address" | "metrics-address";
 
+/** Rules by name of the field. */
 export type FieldRules = Readonly<Record<string, FieldRule>>;
 
 /** Values of the field `mode`, and of BackendCommand.proxyMode. */
@@ -50,7 +52,7 @@ export const configFields: FieldRules = {
   bindAddress: unsupported("the node's addresses come from its Node object", "0.0.0.0"),
   healthzBindAddress: option("healthz-address", "--healthz-bind-address"),
   metricsBindAddress: option("metrics-address", "--metrics-bind-address"),
-  bindAddressHardFail: unsupported("an address that cannot be had always ends the process"),
+  bindAddressHardFail: unsupported("an address that cannot be bound always ends the process"),
   enableProfiling: unsupported("Node.js is profiled with --cpu-prof or --inspect"),
   showHiddenMetricsForVersion: unsupported("kpng hides no metrics"),
   iptables: {

@@ -58,7 +58,7 @@ function runYaml(yaml: string, ...args: readonly string[]): Promise<Outcome> {
   return run(path, ...args);
 }
 
-test("the file that kubeadm writes sets what it says and leaves the defaults where it says nothing", async () => {
+test("the file that kubeadm writes sets options, and its zero values keep the defaults", async () => {
   const { values, warnings } = await run(
     fileURLToPath(new URL("testing/kubeadm.yaml", import.meta.url)),
     "--node-name",
@@ -76,16 +76,13 @@ test("the file that kubeadm writes sets what it says and leaves the defaults whe
   expect(warnings).toEqual(["clientConnection: nodes talk to the watcher, not to the API server: see --api"]);
 });
 
-test.each(["/dev/zero", "a file"])(
-  "what is larger than such a file can be is not read to its end: %s",
-  async (source) => {
-    const path = source === "a file" ? join(folder, "big.yaml") : source;
-    if (source === "a file") writeFileSync(path, `# ${"x".repeat(1 << 20)}`);
-    await expect(run(path)).rejects.toThrow(`[BAD_CONFIG] --config ${path}: the file has more than 1048576 bytes`);
-  },
-);
+test.each(["/dev/zero", "a file"])("a file beyond the size limit is not read to its end: %s", async (source) => {
+  const path = source === "a file" ? join(folder, "big.yaml") : source;
+  if (source === "a file") writeFileSync(path, `# ${"x".repeat(1 << 20)}`);
+  await expect(run(path)).rejects.toThrow(`[BAD_CONFIG] --config ${path}: the file has more than 1048576 bytes`);
+});
 
-test("fields become options; a section of another mode does not", async () => {
+test("fields set options, except in the section of another mode", async () => {
   const { values, warnings } = await runYaml(`
 mode: iptables
 hostnameOverride: node-1
@@ -108,7 +105,7 @@ nftables: {masqueradeBit: 7}
   expect(warnings).toEqual([]);
 });
 
-test("the command line and the environment win over the file", async () => {
+test("the command line and the environment take precedence over the file", async () => {
   process.env.KPNG_CLUSTER_CIDR = "10.2.0.0/16";
   try {
     const yaml = "hostnameOverride: file\nclusterCIDR: 10.1.0.0/16\niptables: {masqueradeBit: 3}";
@@ -119,7 +116,7 @@ test("the command line and the environment win over the file", async () => {
   }
 });
 
-test("what is not heeded is said with the reason", async () => {
+test("ignored fields are logged with the reason", async () => {
   const { warnings } = await runYaml(`
 featureGates: {Foo: true}
 conntrack: {min: 0, tcpBeLiberal: true}
@@ -143,7 +140,7 @@ test.each([
   {
     name: "values of another type",
     yaml: 'iptables: {masqueradeBit: "x", masqueradeAll: 1}\nnodePortAddresses: primary',
-    says: 'iptables.masqueradeBit: "x" is no whole number; iptables.masqueradeAll: 1 is no true or false; nodePortAddresses: "primary" is no list of texts',
+    says: 'iptables.masqueradeBit: "x" is not a whole number; iptables.masqueradeAll: 1 is not true or false; nodePortAddresses: "primary" is not a list of strings',
   },
   {
     name: "a value that the option refuses",
@@ -151,7 +148,7 @@ test.each([
     says: 'iptables.masqueradeBit "32"',
   },
   { name: "another backend's mode", yaml: "mode: nftables", says: "mode is nftables, and this backend is iptables" },
-  { name: "a mode that is none", yaml: "mode: userspace", says: 'mode: "userspace" is none of' },
+  { name: "an unknown mode", yaml: "mode: userspace", says: 'mode: "userspace" is not one of' },
   { name: "a field twice", yaml: "mode: iptables\nmode: iptables", says: "Map keys must be unique" },
   { name: "another kind", yaml: "---\nkind: KubeletConfiguration", says: "" },
 ])("$name is refused", async ({ yaml, says }) => {
@@ -159,11 +156,11 @@ test.each([
   await expect(runYaml(yaml)).rejects.toThrow(says);
 });
 
-test("a file that is not there is refused", async () => {
+test("a missing file is refused", async () => {
   await expect(run(join(folder, "none.yaml"))).rejects.toThrow(/^\[BAD_CONFIG\] .*ENOENT/);
 });
 
-test("a fault of the file is told once, in words of its reader", async () => {
+test("an error in the file is reported once", async () => {
   await expect(runYaml("foo: 1\n")).rejects.toThrow(/^\[BAD_CONFIG\] --config \S+: foo: unknown field$/);
   await expect(runYaml("foo: 1\n").catch(reasonOf)).resolves.not.toMatch(/unknown field.*unknown field/);
   await expect(runYaml("---\nmode: iptables\n")).rejects.toThrow("several YAML documents");

@@ -6,51 +6,57 @@ import type { Command, Option } from "commander";
 import { BackendError } from "../types/backend-error.ts";
 import { type ProxyConfig, readConfig, type Setting } from "./read-config.ts";
 
+/** Options of {@link acceptConfigFile}. */
 export interface ConfigFileOptions {
-  /** The backend's, e.g. "iptables". */
+  /** Mode of the backend, e.g. "iptables". */
   readonly proxyMode: string;
-  /** Takes the warnings. */
+  /** Log for ignored fields. */
   readonly log: Log;
 }
 
 /**
- * Adds `--config` to a command: a KubeProxyConfiguration whose fields set the options of the same meaning. What stands
- * on the command line or in the environment wins over the file.
+ * Adds the option `--config` to the command of a service proxy: a KubeProxyConfiguration file whose fields set the
+ * options of the same meaning. The command line and the environment take precedence over the file.
+ * `runBackendCommand` and the program `kpng` call it for backends with a proxy mode.
  *
- * The file is read before the command's action runs. Errors then: BAD_CONFIG. A field that has no meaning here is
- * logged with the reason.
+ * The file is read before the command's action runs, which then may fail with BAD_CONFIG. A field that does not apply
+ * to the backend is logged with the reason.
  */
 export function acceptConfigFile(command: Command, { proxyMode, log }: ConfigFileOptions): void {
   addOptions(command, [
-    { flags: "--config <file>", description: "a KubeProxyConfiguration (YAML) for what no flag sets" },
+    {
+      flags: "--config <file>",
+      description: "KubeProxyConfiguration file (YAML); flags take precedence over its fields",
+    },
   ]);
   command.hook("preAction", async (_command, acting) => {
     const path: unknown = acting.getOptionValue("config");
     if (typeof path !== "string") return;
     const config = await readConfigFile(path, proxyMode);
-    for (const { field, reason } of config.unsupported) log.info("field of --config not heeded", { field, reason });
+    for (const { field, reason } of config.unsupported) log.info("ignoring field of --config", { field, reason });
     for (const setting of config.settings) {
       const reason = applySetting(acting, setting);
-      if (reason !== undefined) log.info("field of --config not heeded", { field: setting.field, reason });
+      if (reason !== undefined) log.info("ignoring field of --config", { field: setting.field, reason });
     }
   });
 }
 
-/** Errors: BAD_CONFIG for a file that cannot be read or understood, or that is for another mode. */
+/** Reads a KubeProxyConfiguration file. Errors: BAD_CONFIG if it cannot be read, is invalid, or has another mode. */
 export async function readConfigFile(path: string, proxyMode: string): Promise<ProxyConfig> {
   try {
-    // Loaded here: the parser takes memory that a node without such a file does not have to pay.
+    // Loaded only if needed, because the parser needs memory.
     const { parseDocument } = await import("yaml");
     const document = parseDocument(await readText(path));
     const error = document.errors[0];
-    if (error?.code === "MULTIPLE_DOCS") throw new BackendError("BAD_CONFIG", "the file holds several YAML documents");
+    if (error?.code === "MULTIPLE_DOCS")
+      throw new BackendError("BAD_CONFIG", "the file contains several YAML documents");
     if (error !== undefined) throw new BackendError("BAD_CONFIG", error.message);
     const config = readConfig(document.toJS(), proxyMode);
     if (config.mode === "" || config.mode === proxyMode) return config;
     throw new BackendError("BAD_CONFIG", `mode is ${config.mode}, and this backend is ${proxyMode}`);
   } catch (cause) {
     const reason = reasonOf(cause).replace(/^\[BAD_CONFIG\] /, "");
-    // A cause is told after the message: our own would be told twice.
+    // The log adds causes to the message; our own error as a cause would be logged twice.
     throw new BackendError("BAD_CONFIG", `--config ${path}: ${reason}`, cause instanceof BackendError ? {} : { cause });
   }
 }
@@ -60,7 +66,7 @@ export async function readConfigFile(path: string, proxyMode: string): Promise<P
  */
 const maxConfigBytes = 1 << 20;
 
-/** Counted while it is read: a pipe or a device does not say how long it is. */
+/** Reads a file up to the limit. The size is counted during reading, because a pipe or a device has no size. */
 async function readText(path: string): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;
@@ -74,7 +80,7 @@ async function readText(path: string): Promise<string> {
   return Buffer.concat(chunks).toString("utf8");
 }
 
-/** Sets the option of a field; returns why not. */
+/** Sets the option for a field. Returns the reason if the backend does not have the option. */
 function applySetting(command: Command, { field, flags, text }: Setting): string | undefined {
   const option = flags.map((flag) => command.options.find(({ long }) => long === flag)).find((found) => found);
   if (option === undefined) return `this backend has no option ${flags[0]}`;

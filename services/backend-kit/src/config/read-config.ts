@@ -2,37 +2,40 @@ import { isRecord } from "@kpng/model/is-record.ts";
 import { BackendError } from "../types/backend-error.ts";
 import { configFields, type FieldRule, type FieldRules, type FieldType, type ProxyMode } from "./config-fields.ts";
 
-/** A value that the file sets. */
+/** Value of a field that sets an option. */
 export interface Setting {
   /** *Shape:* `iptables.masqueradeAll`. */
   readonly field: string;
+  /** Options for the field; the first that the backend has gets the value. */
   readonly flags: readonly string[];
-  /** As it would stand on the command line; "true" or "false" for a boolean. */
+  /** Value in the form of the command line; "true" or "false" for a boolean. */
   readonly text: string;
 }
 
+/** Content of a KubeProxyConfiguration. */
 export interface ProxyConfig {
-  /** "" if the file leaves it to the default. */
+  /** "" if the file has no mode. */
   readonly mode: ProxyMode | "";
   readonly settings: readonly Setting[];
-  /** Fields with a value that is not heeded. */
+  /** Ignored fields that have a value, with the reason. */
   readonly unsupported: readonly { readonly field: string; readonly reason: string }[];
 }
 
+/** API version of the files that are accepted. */
 export const configApiVersion = "kubeproxy.config.k8s.io/v1alpha1";
 
 const modes: readonly string[] = ["", "iptables", "ipvs", "nftables", "kernelspace"];
 
 /**
- * Reads a KubeProxyConfiguration as the YAML parser gives it.
+ * Converts a parsed KubeProxyConfiguration to settings for a proxy with the mode `mode`. Called by `readConfigFile`.
  *
- * Zero values (null, "", 0, "0s", false, empty lists) count as absent wherever the API cannot tell them apart: the file
- * that kubeadm writes names every field. Sections of other modes than `mode` are checked and not used.
+ * Zero values (null, "", 0, "0s", false, empty lists) count as absent unless the API distinguishes them, because the
+ * file that kubeadm writes contains every field. Sections for other modes are checked but not used.
  *
- * Errors: BAD_CONFIG, which names every field that is unknown or has a value of another type.
+ * Errors: BAD_CONFIG with every field that is unknown or has a value of the wrong type.
  */
 export function readConfig(document: unknown, mode: string): ProxyConfig {
-  if (!isRecord(document)) throw new BackendError("BAD_CONFIG", "the file holds no object");
+  if (!isRecord(document)) throw new BackendError("BAD_CONFIG", "the file does not contain an object");
   const { apiVersion, kind } = document;
   if (apiVersion !== configApiVersion || kind !== "KubeProxyConfiguration") {
     throw new BackendError(
@@ -43,7 +46,7 @@ export function readConfig(document: unknown, mode: string): ProxyConfig {
   const asked = document.mode ?? "";
   const reader = new Reader(mode);
   if (typeof asked !== "string" || !modes.includes(asked)) {
-    reader.faults.push(`mode: ${JSON.stringify(asked)} is none of iptables, ipvs, nftables`);
+    reader.faults.push(`mode: ${JSON.stringify(asked)} is not one of iptables, ipvs, nftables`);
   }
   reader.read("", document, configFields);
   if (reader.faults.length > 0) throw new BackendError("BAD_CONFIG", reader.faults.join("; "));
@@ -100,19 +103,19 @@ class Reader {
 
   #readOption(field: string, value: unknown, type: FieldType, flags: readonly string[]): void {
     const text = toText(value, type);
-    if (text === undefined) this.faults.push(`${field}: ${JSON.stringify(value)} is no ${described[type]}`);
+    if (text === undefined) this.faults.push(`${field}: ${JSON.stringify(value)} is not ${described[type]}`);
     else this.settings.push({ field, flags, text });
   }
 }
 
 const described: Readonly<Record<FieldType, string>> = {
-  text: "text",
+  text: "a string",
   boolean: "true or false",
-  number: "whole number",
-  duration: 'duration such as "30s"',
-  texts: "list of texts",
-  "healthz-address": "address",
-  "metrics-address": "address",
+  number: "a whole number",
+  duration: 'a duration such as "30s"',
+  texts: "a list of strings",
+  "healthz-address": "an address",
+  "metrics-address": "an address",
 };
 
 function toText(value: unknown, type: FieldType): string | undefined {
@@ -133,7 +136,7 @@ function toText(value: unknown, type: FieldType): string | undefined {
   }
 }
 
-/** As kube-proxy: an address without port gets the standard one. */
+/** Adds the standard port to an address without one, as kube-proxy does. */
 function withPort(address: string, port: number): string {
   if (/^[^:]*:\d+$|\]:\d+$/.test(address)) return address;
   return address.includes(":") ? `[${address.replace(/^\[|\]$/g, "")}]:${port}` : `${address}:${port}`;

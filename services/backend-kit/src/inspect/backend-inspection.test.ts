@@ -63,11 +63,11 @@ const rules: InspectedRules = {
   repairCount: 3,
 };
 
-test("a backend tells what it holds, how its last sync went, and of its rules within bounds", async () => {
+test("inspection shows the view, the last sync, and the rules within limits", async () => {
   await using watcher = await playWatcher(sends);
   const { syncs, client, end } = start(watcher.address, { ruleSets: () => [rules] });
   await syncs.next();
-  // What is told follows the sync by a turn of the event loop.
+  // The answer changes one turn of the event loop after the sync.
   await expect.poll(async () => (await client.getBackend({})).lastSync?.revision).toBe(7n);
   const { ruleSets, ...told } = await client.getBackend({});
   expect(told).toMatchObject({
@@ -91,7 +91,7 @@ test("a backend tells what it holds, how its last sync went, and of its rules wi
   await end();
 });
 
-test("a sync that fails is told with its reason, and nothing counts as applied", async () => {
+test("inspection shows the reason of a failed sync, and no revision as applied", async () => {
   await using watcher = await playWatcher(sends);
   const onChanges = () => Promise.reject(new Error("no room"));
   const { client, end } = start(watcher.address, { onChanges } as Partial<BackendTaskOptions>);
@@ -101,7 +101,7 @@ test("a sync that fails is told with its reason, and nothing counts as applied",
   await end();
 });
 
-test("a socket that cannot be had ends the backend and says why; one that was left behind is taken", async () => {
+test("a socket that cannot be opened ends the backend with an error, and a stale socket is replaced", async () => {
   await using watcher = await playWatcher(sends);
   writeFileSync(join(folder, "file"), "");
   const refused = start(watcher.address, { inspectSocket: join(folder, "file") });

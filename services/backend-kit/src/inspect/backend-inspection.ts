@@ -13,21 +13,23 @@ import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.t
 import type { ViewUpdate } from "../types/view-update.ts";
 import type { InspectedRules } from "./inspected-rules.ts";
 
+/** Options of {@link BackendInspection}. */
 export interface BackendInspectionOptions {
   /** Name and version of the program. */
   readonly program: { readonly name: string; readonly version: string };
   readonly nodeName: string;
   /** True while a stream from a watcher is in sync. */
   readonly isConnected: () => boolean;
-  /** Undefined for a backend that keeps no rules. */
+  /** Returns the state of the rules; undefined for a backend without rules. */
   readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
 }
 
-/** Most of a transaction and of a list of drift that is told; the proto says so. */
+/** Maximum length of a transaction, in characters, and of a list of drift in an answer, as in the proto file. */
 const limits = { transactionCharacters: 64 * 1024, drift: 100 } as const;
 
 /**
- * Answers kpng.inspect.v1.BackendInspectService from what the sync loop tells it.
+ * Implements kpng.inspect.v1.BackendInspectService, with which `kpng get` shows the view, the last sync and the rules
+ * of a running backend. It observes the sync loop; `serveInspection` serves it.
  *
  * *Bound:* the newest view, which the loop holds anyway, and the last sync.
  */
@@ -45,7 +47,7 @@ export class BackendInspection implements SyncObserver {
   }
 
   queued({ revision, instance }: ViewUpdate): void {
-    // Another run of a watcher counts from its own beginning.
+    // Each run of a watcher counts its revisions from the start.
     if (instance !== this.#instance) this.#applied = 0n;
     this.#instance = instance;
     this.#received = revision;
@@ -100,7 +102,7 @@ export class BackendInspection implements SyncObserver {
 
   #listRules(wanted: string) {
     const { ruleSets } = this.#options;
-    if (ruleSets === undefined) throw new ConnectError("this backend keeps no rules", Code.Unimplemented);
+    if (ruleSets === undefined) throw new ConnectError("this backend has no rules", Code.Unimplemented);
     const chosen = ruleSets().filter(({ name }) => wanted === "" || name === wanted);
     const lines = chosen.map((set) => ({ name: set.name, desired: [...set.desired()], actual: [...set.actual()] }));
     return create(ListRulesResponseSchema, { ruleSets: lines });

@@ -8,20 +8,20 @@ import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { BackendInspection, type BackendInspectionOptions } from "./backend-inspection.ts";
 
-/** Questions are a name long. *Unit:* bytes. */
+/** Maximum size of a request, which has one name, in bytes. */
 const maxRequestBytes = 64 * 1024;
 
-/** What answers questions about a backend. */
+/** Inspection of a backend, ready to run. */
 export interface ServedInspection {
-  /** To be told what the sync loop does. */
+  /** Observer to register with the sync loop. */
   readonly observer: BackendInspection;
-  /** Errors when it runs: LISTEN_FAILED. */
+  /** Task that serves the socket. Errors: LISTEN_FAILED. */
   readonly task: Task;
 }
 
 /**
- * Answers questions about this backend on a unix socket, in gRPC and Connect over HTTP/2: what stands on a node
- * concerns those who may enter it, so only the socket's owner and its group may ask.
+ * Serves the inspection of a backend on a unix socket (`--inspect-socket`), in gRPC and Connect over HTTP/2. Only the
+ * owner and the group of the socket may connect, because the rules of a node are not public. Called by `backendTask`.
  */
 export function serveInspection(path: string, options: BackendInspectionOptions): ServedInspection {
   const observer = new BackendInspection(options);

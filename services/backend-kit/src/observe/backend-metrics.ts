@@ -1,24 +1,25 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { SyncObserver } from "../types/sync-update.ts";
 
-/** What every backend measures. */
+/** Metrics that every backend has. `backendTask` creates and updates them. */
 export interface BackendMetrics {
-  /** By result: "ok" or "failed". */
+  /** Syncs by result: "ok" or "failed". */
   readonly syncs: Counter<"result">;
-  /** Of those that succeeded. */
+  /** Duration of successful syncs. */
   readonly syncSeconds: Histogram;
-  /** Streams that were lost. */
+  /** Number of lost streams. */
   readonly reconnects: Counter;
-  /** Views that were not what the watcher meant. */
+  /** Number of views without the digest that the watcher sent. */
   readonly divergences: Counter;
-  /** Of the watcher's store, last applied; 0 from a Go watcher. */
+  /** Revision that was applied last; 0 with a Go watcher. */
   readonly revision: Gauge;
-  /** 1 from a sync marker until the stream is lost, else 0. */
+  /** 1 from the first batch of a stream until the stream is lost, otherwise 0. */
   readonly connected: Gauge;
-  /** 1 while the view in force came from this node's disk, because no watcher has answered since the start. */
+  /** 1 while the applied view is the saved one, because no watcher has answered since the start. */
   readonly fromDisk: Gauge;
 }
 
+/** Registers the metrics; call it once for each registry. */
 export function createBackendMetrics(registry: Registry): BackendMetrics {
   const registers = [registry];
   const syncs = new Counter({
@@ -27,29 +28,29 @@ export function createBackendMetrics(registry: Registry): BackendMetrics {
     labelNames: ["result"] as const,
     registers,
   });
-  // A rate over a series that appears with its first failure misses that failure.
+  // Without the 0, a rate would miss the first failure.
   for (const result of ["ok", "failed"]) syncs.inc({ result }, 0);
   return {
     syncs,
     syncSeconds: new Histogram({
       name: "kpng_backend_sync_duration_seconds",
-      help: "Duration of the syncs that succeeded",
+      help: "Duration of successful syncs",
       buckets: [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
       registers,
     }),
     reconnects: new Counter({
       name: "kpng_backend_reconnects_total",
-      help: "Streams from the watcher that were lost and opened again",
+      help: "Lost streams from the watcher",
       registers,
     }),
     divergences: new Counter({
       name: "kpng_backend_view_divergences_total",
-      help: "Views that were not what the watcher meant by their digest; each was asked for as a whole",
+      help: "Views that did not have the digest sent by the watcher; the whole view is then requested",
       registers,
     }),
     revision: new Gauge({
       name: "kpng_backend_revision",
-      help: "Revision of the watcher's store that was last applied",
+      help: "Revision of the watcher's store that was applied last",
       registers,
     }),
     connected: new Gauge({
@@ -59,13 +60,13 @@ export function createBackendMetrics(registry: Registry): BackendMetrics {
     }),
     fromDisk: new Gauge({
       name: "kpng_backend_view_from_disk",
-      help: "1 while the view in force was read from disk because no watcher has answered since the start",
+      help: "1 while the applied view is the saved one, because no watcher has answered since the start",
       registers,
     }),
   };
 }
 
-/** Counts and times the syncs of a loop. */
+/** Returns the observer that measures the syncs of a sync loop. */
 export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics): SyncObserver {
   return {
     succeeded: (update, { startedAtMs, endedAtMs }) => {

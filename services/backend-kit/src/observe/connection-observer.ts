@@ -6,7 +6,10 @@ import type { BackendMetrics } from "./backend-metrics.ts";
 const part = "stream";
 
 /**
- * A backend that has synced once serves on without a watcher, so a loss alone does not make it unhealthy or unready.
+ * Reports the connection to the watcher in health (part "stream"), metrics and log. `backendTask` passes it each
+ * `ConnectionState` of `followView`.
+ *
+ * A lost stream does not make a synced backend unhealthy or unready, because it keeps serving with its last view.
  */
 export class ConnectionObserver {
   readonly #health: Health;
@@ -22,12 +25,13 @@ export class ConnectionObserver {
     health.setWaiting(part, "waiting for the watcher's first sync marker");
   }
 
-  /** True from a sync marker until there is no stream. */
+  /** True from the first batch of a stream until the stream is lost. */
   get isConnected(): boolean {
     return this.#isConnected;
   }
 
-  tell(state: ConnectionState): void {
+  /** Reports a change of the connection. */
+  report(state: ConnectionState): void {
     if (state.kind === "diverged") {
       this.#metrics.divergences.inc();
       return;
@@ -36,7 +40,7 @@ export class ConnectionObserver {
       if (state.kind === "lost") this.#metrics.reconnects.inc();
       this.#metrics.connected.set(0);
       this.#isConnected = false;
-      // The next stream follows at once, or what goes wrong with it is told.
+      // The next stream is opened at once; if that fails, the failure is reported.
       if (state.kind === "moved") return;
       const reason = `keeping the last view: ${state.reason}`;
       if (this.#hasSynced) this.#health.set(part, { isHealthy: true, isReady: true, reason });

@@ -1,13 +1,13 @@
-/** Ports for health and for metrics. */
+/** Ports of a backend for health and metrics. */
 export interface ObservePorts {
   readonly healthz: number;
   readonly metrics: number;
 }
 
 /**
- * Ports that deployments give to our backends, so that none meets kube-proxy's (10256, 10249), another component's
- * (kubelet 10248, 10250, 10255; control plane 10257 to 10260) or another backend's on the same node. Nothing listens
- * there by itself: a backend serves health and metrics where its flags say, and nowhere without them.
+ * Ports that our manifests and documents assign to each backend. They differ from those of kube-proxy (10256, 10249),
+ * of other Kubernetes components (kubelet 10248, 10250, 10255; control plane 10257 to 10260) and of each other, so that
+ * all can run on one node. They are not defaults: a backend serves health and metrics only if its flags say so.
  */
 export const deploymentPorts = {
   iptables: { healthz: 10_270, metrics: 10_271 },

@@ -2,14 +2,15 @@ import type { Family } from "@kpng/model/address.ts";
 import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
 import { isExternallyAccessible, type ServicePort } from "@kpng/model/service.ts";
 
-/** Service ports whose traffic this node drops, because policy Local wants endpoints on it and they are elsewhere. */
+/** Number of service ports that this node drops, because their policy is Local and all endpoints are on other nodes. */
 export interface NoLocalEndpoints {
   readonly internal: number;
   readonly external: number;
 }
 
 /**
- * Counts them for one family. Ports without any usable endpoint in the cluster are not among them: they refuse.
+ * Counts those service ports for one IP family, for `ProxyMetrics`. Ports without any usable endpoint in the cluster do
+ * not count: they are rejected, not dropped.
  *
  * *Source:* kube-proxy `iptables/proxier.go`, serviceNoLocalEndpointsTotal…
  *

@@ -40,9 +40,9 @@ interface Case {
 const synced = [queue, begin, pass(10), succeed];
 
 test.each<Case>([
-  { name: "at the start all is well", steps: [], livez: true, healthz: true },
+  { name: "the start", steps: [], livez: true, healthz: true },
   {
-    name: "never synced is no reason, however late",
+    name: "no sync yet, however late",
     steps: [queue, begin, fail, pass(1e9)],
     livez: true,
     healthz: true,
@@ -56,7 +56,7 @@ test.each<Case>([
   },
   { name: "a change that waits longer", steps: [...synced, queue, pass(60_000)], livez: true, healthz: false },
   {
-    name: "later changes do not make it younger",
+    name: "a change that waits longer, and a later change",
     steps: [...synced, queue, pass(40_000), queue, pass(20_000)],
     livez: true,
     healthz: false,
@@ -80,17 +80,22 @@ test.each<Case>([
     healthz: true,
   },
   {
-    name: "what came during a sync waits from then on",
+    name: "a change that arrived during a sync and waits longer",
     steps: [...synced, begin, pass(50_000), queue, pass(50_000), succeed, pass(10_000)],
     livez: true,
     healthz: false,
   },
-  { name: "changes that undid each other", steps: [...synced, queue, settle, pass(1e9)], livez: true, healthz: true },
+  {
+    name: "changes that cancelled each other out",
+    steps: [...synced, queue, settle, pass(1e9)],
+    livez: true,
+    healthz: true,
+  },
   { name: "a sync that hangs", steps: [...synced, queue, begin, pass(600_000)], livez: false, healthz: false },
-  { name: "a node about to go", steps: [...synced, node(false)], livez: true, healthz: false },
+  { name: "a node that is being removed", steps: [...synced, node(false)], livez: true, healthz: false },
   { name: "a node that stays after all", steps: [...synced, node(false), node(true)], livez: true, healthz: true },
   { name: "a node that the cluster does not know", steps: [node(undefined)], livez: true, healthz: false },
-  { name: "a Go watcher, which says nothing of nodes", steps: [node(undefined, "")], livez: true, healthz: true },
+  { name: "a Go watcher, which does not send nodes", steps: [node(undefined, "")], livez: true, healthz: true },
 ])("$name: livez $livez, healthz $healthz", ({ steps, livez, healthz }) => {
   let nowMs = 1e12;
   const health = new ProxyHealth({ families: ["v4"], now: () => nowMs });
@@ -107,7 +112,7 @@ test.each<Case>([
   );
 });
 
-test("the bodies have kube-proxy's fields; while all is well lastUpdated is now", () => {
+test("the bodies have kube-proxy's fields, and lastUpdated is now while the proxy is healthy", () => {
   let nowMs = Date.UTC(2026, 0, 1);
   const health = new ProxyHealth({ families: ["v4", "v6"], now: () => nowMs });
   health.succeeded(update);

@@ -3,12 +3,13 @@ import type { SyncObserver, SyncUpdate } from "../types/sync-update.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
 import { familyLabels } from "./family-labels.ts";
 
+/** Options of {@link ProxyHealth}. */
 export interface ProxyHealthOptions {
   /** Families that the backend makes rules for, as far as known before it starts; see `setFamilies`. */
   readonly families: readonly Family[];
-  /** How long a change may wait to be in force, in milliseconds. Default 60 000: twice kube-proxy's syncPeriod. */
+  /** Maximum time until a change is applied, in milliseconds. Default 60 000, twice kube-proxy's syncPeriod. */
   readonly lateMs?: number | undefined;
-  /** A sync that runs longer hangs, in milliseconds. Default 600 000: no sync that makes progress takes that long. */
+  /** Duration after which a sync counts as hanging, in milliseconds. Default 600 000, longer than any real sync. */
   readonly stuckMs?: number | undefined;
   /** Milliseconds since 1970. Default Date.now. */
   readonly now?: (() => number) | undefined;
@@ -35,14 +36,15 @@ interface FamilyHealth {
   isDone: boolean;
 }
 
-/** What a prober is told; the fields are kube-proxy's, but for `reason`. */
+/** Answer to a health probe; the fields are those of kube-proxy, except for `reason`. */
 export interface HealthAnswer {
   readonly isOk: boolean;
   readonly body: Readonly<Record<string, unknown>>;
 }
 
 /**
- * Health of a node's rules, for the programs that act upon it:
+ * Health of a service proxy in kube-proxy's terms. It observes the sync loop, and `serve-proxy-health.ts` answers
+ * probes with it:
  *
  * - The kubelet asks /livez; 503 means that a sync hangs, and the kubelet restarts the process.
  * - Load balancers ask /healthz; 503 means that rules are late or damaged, or that the node is about to be removed, and
@@ -150,9 +152,10 @@ export class ProxyHealth implements SyncObserver {
       return `${familyLabels[name]}: the rules are damaged and cannot be repaired`;
     }
     if (pendingMs === undefined || this.#nowMs() - pendingMs < this.#lateMs) return undefined;
-    return `${familyLabels[name]}: a change has waited too long to be in force`;
+    return `${familyLabels[name]}: a change was not applied in time`;
   }
 
+  /** Answer to `/healthz`. */
   healthz(): HealthAnswer {
     const faults = [...this.#families.keys()].flatMap((family) => this.#fault(family) ?? []);
     if (!this.#isNodeKnown) faults.push("the cluster has no Node of this name");
@@ -161,10 +164,11 @@ export class ProxyHealth implements SyncObserver {
     return { isOk, body: this.#body(isOk, { nodeEligible: this.#isNodeEligible }, faults.join("; ")) };
   }
 
+  /** Answer to `/livez`. */
   livez(): HealthAnswer {
     const runningMs = this.#runningSinceMs === undefined ? 0 : this.#nowMs() - this.#runningSinceMs;
     const isOk = runningMs < (this.#options.stuckMs ?? 600_000);
-    return { isOk, body: this.#body(isOk, {}, isOk ? "" : `a sync runs since ${Math.round(runningMs / 1_000)} s`) };
+    return { isOk, body: this.#body(isOk, {}, isOk ? "" : `a sync has been running for ${Math.round(runningMs / 1_000)} s`) };
   }
 
   #body(isOk: boolean, fields: Readonly<Record<string, unknown>>, reason: string): HealthAnswer["body"] {

@@ -21,7 +21,7 @@ const world = view([
   service("a/v6", { internalTrafficPolicy: "Local", ips: ["fd00::1"], portHasEndpoints: [{ v4: true, v6: true }] }),
 ]);
 
-test("service ports that drop for want of an endpoint on this node are counted, per policy and family", () => {
+test("service ports that are dropped because no endpoint is on this node are counted per policy and family", () => {
   expect(countNoLocalEndpoints(world, "v4")).toEqual({ internal: 2, external: 1 });
   expect(countNoLocalEndpoints(world, "v6")).toEqual({ internal: 1, external: 0 });
 });
@@ -40,7 +40,7 @@ const update: SyncUpdate = {
   fullReason: "start",
 };
 
-test("the sync loop fills what kube-proxy has", async () => {
+test("the sync loop updates kube-proxy's metrics", async () => {
   const registry = new Registry();
   const metrics = new ProxyMetrics({ registry, families: ["v4"], now: () => 5_000 });
   const has = async (...lines: readonly string[]) => {

@@ -6,13 +6,14 @@ import type { ViewUpdate } from "../types/view-update.ts";
 import { familyLabels, shortBuckets } from "./family-labels.ts";
 import { countNoLocalEndpoints } from "./no-local-endpoints.ts";
 
+/** Options of {@link ProxyMetrics}. */
 export interface ProxyMetricsOptions {
   readonly registry: Registry;
-  /** Those that the backend makes rules for; asked each time, because it may find out after its start. */
+  /** IP families of the backend. A function if the backend finds them out after its start; called each time. */
   readonly families: readonly Family[] | (() => readonly Family[]);
   /**
-   * True if the backend calls `observeSync` for each family itself; by default each family is given the duration of the
-   * whole sync.
+   * True if the backend calls `observeSync` for each family itself. Default: each family gets the duration of the whole
+   * sync.
    */
   readonly timesFamilies?: boolean | undefined;
   /** Milliseconds since 1970. Default Date.now. */
@@ -20,19 +21,18 @@ export interface ProxyMetricsOptions {
 }
 
 /**
- * kube-proxy's metrics, under its names and with its buckets, filled from the sync loop: dashboards and alerts that
- * were made for kube-proxy work.
+ * kube-proxy's metrics with its names and buckets, so that dashboards and alerts made for kube-proxy work. A service
+ * proxy registers it as an observer of its sync loop (`serveTask`).
  *
- * An endpoint change is an endpoint that was put or deleted, a service change a Service; kube-proxy counts updates of
- * EndpointSlices and Services.
+ * Endpoint changes count endpoints that were put or deleted, and service changes count Services; kube-proxy counts
+ * updates of EndpointSlices and Services instead.
  *
  * *Source:* kube-proxy `metrics/metrics.go`.
  */
 export class ProxyMetrics implements SyncObserver {
   readonly #options: ProxyMetricsOptions;
   readonly #metrics: ReturnType<typeof createMetrics>;
-
-  /** Of the last sync that succeeded. */
+  /** View of the last successful sync. */
   #view: NodeView | undefined;
 
   constructor(options: ProxyMetricsOptions) {
@@ -41,7 +41,7 @@ export class ProxyMetrics implements SyncObserver {
     this.#createNoLocalEndpoints(options.registry);
   }
 
-  /** Counted when it is asked for: at each sync it would cost as much as a small sync does. */
+  /** Counted when the metrics are read: counting after each sync would cost as much as a small sync. */
   #createNoLocalEndpoints(registry: Registry): void {
     const counts = () => {
       const view = this.#view;
@@ -75,7 +75,7 @@ export class ProxyMetrics implements SyncObserver {
     }
   }
 
-  /** What is queued from now on waits for the next sync. */
+  /** The pending changes are part of the sync that starts. */
   started(): void {
     this.#metrics.serviceChangesPending.set(0);
     this.#metrics.endpointChangesPending.set(0);
@@ -98,7 +98,7 @@ export class ProxyMetrics implements SyncObserver {
     this.#metrics.endpointChangesPending.inc(changes.filter(isEndpointChange).length);
   }
 
-  /** A sync of one family that succeeded. */
+  /** Records a successful sync of one family. */
   observeSync(family: Family, mode: SyncMode, elapsedMs: number): void {
     const labels = { ip_family: familyLabels[family] };
     this.#metrics.sync.observe(labels, elapsedMs / 1_000);
@@ -106,7 +106,7 @@ export class ProxyMetrics implements SyncObserver {
     this.#metrics.lastSync.set(labels, this.#nowSeconds());
   }
 
-  /** The rules now have what was caused at `triggeredAtMs` (milliseconds since 1970). */
+  /** Records that the rules now contain a change made at `triggeredAtMs` (milliseconds since 1970). */
   observeProgrammed(family: Family, triggeredAtMs: number): void {
     const seconds = Math.max(0, this.#nowSeconds() - triggeredAtMs / 1_000);
     this.#metrics.networkProgramming.observe({ ip_family: familyLabels[family] }, seconds);
@@ -133,7 +133,7 @@ function isEndpointChange({ kind }: ViewChange): boolean {
 /**
  * 0, 0.25, 0.5, 1 to 59 by 1, 60 to 115 by 5, 120 to 300 by 30. *Unit:* seconds.
  *
- * The 0 is in no list of kube-proxy's: component-base's MergeBuckets begins with it.
+ * The 0 comes from MergeBuckets of component-base, which kube-proxy uses.
  */
 const programmingBuckets: readonly number[] = [
   0,

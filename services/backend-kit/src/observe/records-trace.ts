@@ -3,9 +3,11 @@ import { parseTraceparent } from "@kpng/process/trace/traceparent.ts";
 import type { Traceparent } from "@kpng/process/trace/tracing.ts";
 
 /**
- * True if this node is one of those that record their part of a trace, of which `share` is wanted: all at 1 and above.
+ * Returns true if this node records its part of a trace. With thousands of nodes only a share of them does: `share` is
+ * a fraction of the nodes, and all of them at 1 and above. Used by `TraceSyncs`.
  *
- * A node decides the same for all parts of a trace, and the nodes of one trace are others than those of the next.
+ * A hash of trace and node decides, so a node decides the same for all parts of a trace, and different nodes record
+ * different traces.
  *
  * Pure. Source: TracedNodes of EmptyOp.
  */

@@ -69,12 +69,12 @@ test("probes are answered and counted under kube-proxy's names", async () => {
   await running;
 });
 
-test("nothing is served where no address is given", () => {
+test("without an address nothing is served", () => {
   const options = { proxyHealth: new ProxyHealth({ families: [] }), health: new Health(), metrics: new Registry() };
   expect(proxyObserveTasks({}, { ...options, mode: "nft" })).toEqual([]);
 });
 
-test("no two ports of deployments are the same, and none is of Kubernetes", () => {
+test("the assigned ports differ from each other and from those of Kubernetes components", () => {
   const ports = Object.values(deploymentPorts).flatMap(({ healthz, metrics }) => [healthz, metrics]);
   expect(new Set([...ports, 10_248, 10_249, 10_250, 10_255, 10_256, 10_257, 10_258, 10_259, 10_260]).size).toBe(
     ports.length + 9,

@@ -8,26 +8,28 @@ import { aborted } from "@kpng/process/wait.ts";
 import { Counter, type Registry } from "prom-client";
 import type { HealthAnswer, ProxyHealth } from "./proxy-health.ts";
 
+/** Options of {@link proxyObserveTasks}. */
 export interface ProxyObserveOptions {
   readonly proxyHealth: ProxyHealth;
-  /** Its parts are what /readyz tells. */
+  /** Health of the process, whose parts `/readyz` lists. */
   readonly health: Health;
   readonly metrics: Registry;
-  /** What `/proxyMode` says, e.g. "iptables". */
+  /** Answer to `/proxyMode`, e.g. "iptables". */
   readonly mode: string;
 }
 
-/** Values of `statusServerOptions` of @kpng/process: nothing is served where nothing is given. */
+/** Parsed `statusServerOptions` of @kpng/process; without an address, nothing is served. */
 export interface ProxyObserveAddresses {
   readonly healthzBindAddress?: string | undefined;
   readonly metricsBindAddress?: string | undefined;
 }
 
 /**
- * The listeners of a service proxy: /healthz and /livez with kube-proxy's bodies, headers and counters, /readyz,
- * /metrics and /proxyMode; one listener if both addresses are the same.
+ * Returns the HTTP servers of a service proxy for probes and metrics: /healthz and /livez with kube-proxy's bodies,
+ * headers and counters, /readyz, /metrics and /proxyMode; one server if both addresses are the same. `observeBackend`
+ * calls it for service proxies; other backends have `statusServerTasks` of @kpng/process.
  *
- * Errors of the tasks: LISTEN_FAILED if an address cannot be had.
+ * Errors of the tasks: LISTEN_FAILED if an address cannot be bound.
  */
 export function proxyObserveTasks(addresses: ProxyObserveAddresses, options: ProxyObserveOptions): readonly Task[] {
   const { healthzBindAddress, metricsBindAddress } = addresses;
@@ -88,7 +90,7 @@ function createCounter(registry: Registry, probe: "healthz" | "livez"): Counter<
 async function serve(address: string, answer: Answer, signal: AbortSignal): Promise<void> {
   const { host, port } = parseHostPort(address);
   const server = createServer((request, response) => {
-    // Not by URL, which throws for what any scanner of ports sends ("//"), and would take the process with it.
+    // Not parsed by URL, which throws for paths that port scanners send ("//") and would end the process.
     const path = request.url?.split("?", 1)[0] ?? "/";
     Promise.resolve(answer(path, response)).catch((error: unknown) => response.writeHead(500).end(String(error)));
   });

@@ -24,7 +24,7 @@ function update(came: Arrival | undefined, parts: Partial<SyncUpdate> = {}): Syn
 
 const times: SyncTimes = { receivedAtMs: 110, startedAtMs: 130, renderedAtMs: 160, endedAtMs: 200 };
 
-/** What was recorded, as `name from-to`. */
+/** Returns the recorded spans, also as `name from-to`. */
 function record(act: (syncs: TraceSyncs) => void, nodeName = "n1") {
   const tracing = new InMemoryTracing();
   act(new TraceSyncs({ tracing, nodeName, backend: "test" }));
@@ -34,7 +34,7 @@ function record(act: (syncs: TraceSyncs) => void, nodeName = "n1") {
   };
 }
 
-test("the stages of a node follow each other without a gap, below one span that is as long as they are", () => {
+test("the stages of a node follow each other without a gap, below one span of the same length", () => {
   const { spans, shown } = record((syncs) => syncs.succeeded(update(arrival({})), times));
   expect(shown).toEqual([
     "backend.receive 100-110",
@@ -56,7 +56,7 @@ test.each([
   expect(record((syncs) => syncs.succeeded(update(came, parts), times)).spans).toEqual([]);
 });
 
-test("several changes are in the newest one's trace, and the others are linked", () => {
+test("a sync of several changes is in the trace of the newest, and linked to the others", () => {
   const came = mergeArrivals(arrival({}), arrival({ receivedAtMs: 125, storedAtMs: 120, traceparents: [change(2)] }));
   const { spans, shown } = record((syncs) => syncs.succeeded(update(came), times));
   expect(spans.at(-1)).toMatchObject({ parent: change(2), links: [change(1)] });
@@ -64,13 +64,13 @@ test("several changes are in the newest one's trace, and the others are linked",
   expect(shown.slice(0, 2)).toEqual(["backend.receive 120-120", "backend.wait 120-130"]);
 });
 
-test("a watcher whose clock is ahead makes no stage negative", () => {
+test("no stage is negative if the watcher's clock is ahead", () => {
   const { spans } = record((syncs) => syncs.succeeded(update(arrival({ storedAtMs: 5_000 })), times));
   expect(spans.every(({ startMs, endMs }) => startMs <= endMs)).toBe(true);
   expect(spans.at(-1)).toMatchObject({ startMs: 130, endMs: 200 });
 });
 
-test("of the attempts that fail in a row the first is recorded, then the one that succeeds, from where that one ended", () => {
+test("of failed attempts in a row only the first is recorded, and then the success, from the end of the last failure", () => {
   const later = (ms: number): SyncTimes => ({
     receivedAtMs: 110,
     startedAtMs: 130 + ms,
@@ -89,7 +89,7 @@ test("of the attempts that fail in a row the first is recorded, then the one tha
   ]);
 });
 
-test("of 5 000 nodes about 50 record a trace, others for another, and of slow ones ten times as many", () => {
+test("of 5 000 nodes about 50 record a trace, different ones for each trace, and ten times as many if they are slow", () => {
   const names = Array.from({ length: 5_000 }, (_, index) => `node-${index}`);
   const came = arrival({ tracedNodes: 50 / names.length });
   const recording = (traced: Arrival, at: SyncTimes) =>

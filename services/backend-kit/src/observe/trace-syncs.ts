@@ -3,26 +3,28 @@ import type { Arrival } from "../types/arrival.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import { recordsTrace } from "./records-trace.ts";
 
+/** Options of {@link TraceSyncs}. */
 export interface TraceSyncsOptions {
   readonly tracing: Tracing;
   readonly nodeName: string;
-  /** E.g. "iptables". */
+  /** Name of the backend, e.g. "iptables". */
   readonly backend: string;
 }
 
 /**
- * A node that takes this long from the watcher's store to its own commit, in milliseconds, is one worth seeing: of such
- * nodes {@link slowFactor} times as many record their part.
+ * Time from the watcher's store to the commit of this node from which a node counts as slow, in milliseconds. Of slow
+ * nodes, {@link slowFactor} times as many record their part of a trace.
  */
 const slowMs = 1_000;
 const slowFactor = 10;
 
 /**
- * Records what a node did with changes that are traced: `backend.apply`, from the watcher's store to the end of the
- * commit, and below it the stages, which follow each other without a gap.
+ * Records the part of this node in the OpenTelemetry trace of a change: a span `backend.apply`, from the watcher's
+ * store to the end of the commit, and below it one span for each stage, without gaps. `backendTask` registers it as an
+ * observer of the sync loop if tracing is on.
  *
- * A sync that brings several changes into force is part of the newest one's trace and linked to the others. Of the
- * attempts that fail in a row the first is recorded, and then the one that succeeds.
+ * A sync that applies several changes is part of the newest change's trace and linked to the others. Of failed attempts
+ * in a row only the first is recorded, and then the successful one.
  */
 export class TraceSyncs implements SyncObserver {
   readonly #options: TraceSyncsOptions;
@@ -45,25 +47,30 @@ export class TraceSyncs implements SyncObserver {
 
   #record(update: SyncUpdate, times: SyncTimes, error?: string): void {
     const { arrival, isFirst } = update;
-    // The first view of a node that starts is nobody's change.
+    // The first view of a node that starts does not belong to a change.
     if (arrival === undefined || arrival.traceparents.length === 0 || isFirst) return;
     const { tracing } = this.#options;
     const { startedAtMs, renderedAtMs, endedAtMs } = times;
     const begunAtMs = Math.max(this.#failedAtMs ?? 0, arrival.storedAtMs || arrival.receivedAtMs);
-    // Not after what follows: another machine's clock may be ahead.
+    // Not after the next stage: the watcher's clock may be ahead.
     const startMs = Math.min(begunAtMs, startedAtMs);
     const [newest, ...links] = this.#chosen(arrival, endedAtMs - startMs);
     if (newest === undefined) return;
     const span = tracing.begin("backend.apply", { kind: "consumer", parent: newest, links, startMs });
     if (span === undefined) return;
     const parent = span.traceparent;
-    // Of several batches the first may have come before the newest change was stored.
+    // The first of several merged batches may have arrived before the newest change was stored.
     const receivedAtMs = Math.min(Math.max(arrival.receivedAtMs, startMs), startedAtMs);
     const stages = { startMs, receivedAtMs, startedAtMs, renderedAtMs, endedAtMs };
     for (const [name, from, to] of stageNames) {
-      recordSpan(tracing, name, { parent, startMs: stages[from], endMs: stages[to], attributes: this.#who() });
+      recordSpan(tracing, name, {
+        parent,
+        startMs: stages[from],
+        endMs: stages[to],
+        attributes: this.#nodeAttributes(),
+      });
     }
-    span.end({ endMs: endedAtMs, error, attributes: { ...this.#who(), ...describe(update) } });
+    span.end({ endMs: endedAtMs, error, attributes: { ...this.#nodeAttributes(), ...describe(update) } });
   }
 
   #chosen({ traceparents, tracedNodes }: Arrival, elapsedMs: number): readonly string[] {
@@ -71,7 +78,7 @@ export class TraceSyncs implements SyncObserver {
     return traceparents.filter((one) => recordsTrace(one, this.#options.nodeName, share));
   }
 
-  #who(): SpanAttributes {
+  #nodeAttributes(): SpanAttributes {
     const { nodeName, backend } = this.#options;
     return { "k8s.node.name": nodeName, "kpng.backend": backend };
   }

@@ -14,7 +14,7 @@ import { formatServiceLine } from "../state/kpng-json.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { UnknownPorts } from "./unknown-ports.ts";
 
-/** What a newer watcher may say: this version's last protocol is 3. */
+/** A protocol of a newer watcher; the last one that this version knows is 3. */
 const quic = 4 as WireProtocol;
 const hasEndpoints = { V4: true, V6: false };
 
@@ -43,7 +43,7 @@ const both = [
   { Name: "https", Protocol: 1 },
 ] as const;
 
-test("a port of an unknown protocol is none of those that are served, and takes nothing from the others", () => {
+test("a port with an unknown protocol is not served, and the others are", () => {
   const { service, portHasEndpoints } = putService(both).item;
   expect(service.ports).toMatchObject([{ name: "https", protocol: "TCP" }]);
   expect(service.unknownPorts).toMatchObject([{ name: "quic", protocol: 4, port: 443, targetPort: 8443 }]);
@@ -52,7 +52,7 @@ test("a port of an unknown protocol is none of those that are served, and takes 
   expect("unknownPorts" in putService([{ Name: "", Protocol: 3 }]).item.service).toBe(false);
 });
 
-test("it is passed on as it came, as JSON and to the next watcher's nodes", () => {
+test("a port with an unknown protocol is passed on unchanged, as JSON and to the nodes of a relay", () => {
   const bytes = toBinary(
     EndpointSchema,
     create(EndpointSchema, {
@@ -76,14 +76,14 @@ test("it is passed on as it came, as JSON and to the next watcher's nodes", () =
   ]);
 });
 
-test("it is told once, and again after it was gone", () => {
+test("a port with an unknown protocol is logged once, and again if it returns after it was removed", () => {
   const { log, lines } = createReadableLog();
   const ports = new UnknownPorts(log);
-  ports.tell([putService(both)]);
-  ports.tell([putService(both)]);
+  ports.report([putService(both)]);
+  ports.report([putService(both)]);
   expect(lines).toMatchObject([{ level: "error", service: "a/web", name: "quic", port: 443, protocol: 4 }]);
-  ports.tell([putService([{ Name: "https", Protocol: 1 }])]);
-  ports.tell([putService(both)]);
-  ports.tell([{ kind: "delete-service", key: "a/web" }, putService(both)]);
+  ports.report([putService([{ Name: "https", Protocol: 1 }])]);
+  ports.report([putService(both)]);
+  ports.report([{ kind: "delete-service", key: "a/web" }, putService(both)]);
   expect(lines).toHaveLength(3);
 });
