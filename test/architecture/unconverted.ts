@@ -15,7 +15,6 @@ export const foldersNotRewritten: readonly string[] = [
   "services/backend-iptables/src",
   "services/backend-iptables/src/testing",
   "services/backend-kit",
-  "services/backend-kit/src/testing",
 ];
 
 /** Folders that import against the order of `folder-order.ts`. */

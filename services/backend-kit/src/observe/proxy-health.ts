@@ -168,7 +168,10 @@ export class ProxyHealth implements SyncObserver {
   livez(): HealthAnswer {
     const runningMs = this.#runningSinceMs === undefined ? 0 : this.#nowMs() - this.#runningSinceMs;
     const isOk = runningMs < (this.#options.stuckMs ?? 600_000);
-    return { isOk, body: this.#body(isOk, {}, isOk ? "" : `a sync has been running for ${Math.round(runningMs / 1_000)} s`) };
+    return {
+      isOk,
+      body: this.#body(isOk, {}, isOk ? "" : `a sync has been running for ${Math.round(runningMs / 1_000)} s`),
+    };
   }
 
   #body(isOk: boolean, fields: Readonly<Record<string, unknown>>, reason: string): HealthAnswer["body"] {

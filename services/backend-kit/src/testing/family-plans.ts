@@ -3,7 +3,10 @@ import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import type { FamilyPlan } from "../proxy/rule-set.ts";
 
-/** Plan of a view without two Services that have the same frontend. */
+/**
+ * Returns the plan of a view for tests of rule sets, without `FamilyPlanner`. No two Services may have the same
+ * frontend (address, port and protocol).
+ */
 export function familyPlan(view: NodeView, node: NodePlan): FamilyPlan {
   return {
     node,

@@ -7,16 +7,16 @@ import type { FamilyPlan, RuleChange, RuleDifference, RuleList, RuleSet } from "
 import type { SyncStages } from "../types/sync-update.ts";
 
 /**
- * A rule set without a kernel: one line for each Service, in a map that a test can change as another program would
- * change the kernel.
+ * A rule set without a kernel, for tests of the code that all service proxies share. It has one line for each Service,
+ * in a map that a test can change as another program would change the kernel.
  */
 export class MemoryRuleSet implements RuleSet {
   readonly family: Family;
-  /** The "kernel". */
+  /** Installed rules. */
   readonly lines = new Map<ServiceKey, string>();
-  /** Services of each call of `sync`, or "all". */
+  /** Argument `touched` of each call of `sync`. */
   readonly touched: (readonly ServiceKey[] | "all")[] = [];
-  /** Set by a test: the next calls fail with it. */
+  /** Error with which calls fail while it is set. */
   failure: Error | undefined;
   /** Set by a test: the next calls find a difference and fail to write it. */
   writeFailure: Error | undefined;

@@ -10,11 +10,11 @@ import {
   Set as WireSet,
 } from "@kpng/model/gen/localv1/api_pb.ts";
 
-/** Operations of a stream, for tests that play a watcher. */
+/** Operations of a stream from the watcher, for tests with `playWatcher`. */
 
 export const reset: OpItem = create(OpItemSchema, { Op: { case: "Reset", value: {} } });
 
-/** `digest` of the view, if the watcher says it. */
+/** Sync marker; `digest` is the digest of the view, if the watcher sends one. */
 export function sync(revision = 0n, instance = "", digest?: bigint): OpItem {
   const mark = { Revision: revision, Instance: instance, ...(digest === undefined ? {} : { Digest: digest }) };
   return create(OpItemSchema, { Op: { case: "Sync", value: mark } });
@@ -55,7 +55,7 @@ export function deleteEndpoint(path: string): OpItem {
   return create(OpItemSchema, { Op: { case: "Delete", value: { Set: WireSet.EndpointsSet, Path: path } } });
 }
 
-/** What the Go original sent for its test input, up to the first Sync. */
+/** Returns the recorded stream of a Go watcher for its test input, up to the first sync marker. */
 export function readCapture(name: "local-n1" | "local-nX"): readonly OpItem[] {
   const lines = readFileSync(new URL(`../../../../test/fixtures/kpng/${name}.jsonl`, import.meta.url), "utf8")
     .trim()

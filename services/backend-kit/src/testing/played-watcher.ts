@@ -3,28 +3,31 @@ import type { AddressInfo } from "node:net";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { type OpItem, Sets, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 
-/** One request on one stream, and what is asked. Streams and requests count from 0. */
+/** One request that a client sent. */
 export interface Asked {
+  /** Number of the stream, from 0. */
   readonly stream: number;
+  /** Number of the request in its stream, from 0. */
   readonly index: number;
   readonly request: WatchReq;
   /** Aborts when the client is gone. */
   readonly signal: AbortSignal;
 }
 
-/** Returns what is sent; may take its time; throws to break the stream, returns "end" to end it. */
+/** Returns the operations to send, maybe later. Throws to break the stream; returns "end" to end it. */
 export type Answer = (asked: Asked) => readonly OpItem[] | "end" | Promise<readonly OpItem[] | "end">;
 
-/** A real gRPC server that says what a test wants. */
+/** A gRPC server in the test's process that sends what the test wants, in place of a watcher. */
 export interface PlayedWatcher extends AsyncDisposable {
   /** *Shape:* `127.0.0.1:port`. */
   readonly address: string;
-  /** All requests of all streams in their order. */
+  /** All requests of all streams, in order of arrival. */
   readonly asked: readonly Asked[];
   /** Breaks all connections, as a crash would. */
   breakConnections(): void;
 }
 
+/** Starts a watcher for tests on a free port of 127.0.0.1. */
 export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
   const asked: Asked[] = [];
   const sessions = new Set<ServerHttp2Session>();
@@ -66,7 +69,7 @@ export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
   };
 }
 
-/** An answer that never comes, until the client is gone. */
+/** An {@link Answer} that sends nothing until the client disconnects. */
 export function silence({ signal }: Asked): Promise<"end"> {
   return new Promise((resolve) => {
     if (signal.aborted) resolve("end");

@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
-/** A process of ours under test. */
+/** One of our programs, running in a process of its own under test. */
 export interface Program {
   /** Process id; 0 if it could not be started. */
   readonly pid: number;
@@ -20,6 +20,7 @@ export interface Program {
   kill(): void;
 }
 
+/** Starts the program with the main file `main`. */
 export function startProgram(main: URL, args: readonly string[], env: Readonly<Record<string, string>> = {}): Program {
   const child = spawn(process.execPath, [fileURLToPath(main), ...args], { env: { ...process.env, ...env } });
   let stdout = "";

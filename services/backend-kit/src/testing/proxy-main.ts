@@ -1,4 +1,5 @@
-// A service proxy without rules, as a program: all that the kit does for one, for tests.
+// Program for tests: a service proxy without rules, which shows what the kit does for every service proxy. It prints
+// one line for each sync.
 import { backendTask } from "../backend/backend-task.ts";
 import { runBackendCommand } from "../backend/run-backend.ts";
 import { stateOptions } from "../disk/state-folder.ts";

@@ -1,8 +1,8 @@
 import { createLog, type Log } from "@kpng/process/log.ts";
 
-/** Tools of tests that go step by step instead of sleeping. */
+/** Tools for tests that wait for events instead of sleeping. */
 
-/** A promise that is settled from outside. */
+/** A promise that a test resolves or rejects. */
 export interface Gate {
   readonly opened: Promise<void>;
   open(): void;
@@ -14,7 +14,7 @@ export function createGate(): Gate {
   return { opened: promise, open: () => resolve(), fail: reject };
 }
 
-/** Values that are put in on one side and waited for on the other, in order. */
+/** A queue: one side puts values in, and the other waits for them in order. */
 export class Mailbox<T> {
   readonly #values: T[] = [];
   readonly #waiting: ((value: T) => void)[] = [];
@@ -36,7 +36,7 @@ export class Mailbox<T> {
   }
 }
 
-/** A wait that takes no time and notes how long it would have been. */
+/** A replacement for `waitMs` that resolves at once and records the delays. */
 export function createInstantWait(): {
   readonly delaysMs: number[];
   wait(ms: number, signal: AbortSignal): Promise<void>;
@@ -50,7 +50,7 @@ export function createInstantWait(): {
   };
 }
 
-/** A log whose lines can be read. */
+/** A log that keeps its lines as objects. */
 export function createReadableLog(): { readonly log: Log; readonly lines: Record<string, unknown>[] } {
   const lines: Record<string, unknown>[] = [];
   return { log: createLog("debug", (line) => lines.push(JSON.parse(line))), lines };
