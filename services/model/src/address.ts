@@ -59,18 +59,19 @@ export function toAddressSet(texts: readonly string[]): {
   readonly set: AddressSet;
   readonly invalid: readonly string[];
 } {
-  const set: Record<Family, readonly string[]> = { ...noAddresses };
   const invalid: string[] = [];
+  // Each endpoint has a list, nearly always of one address: it is not worth a Set.
+  if (texts.length === 1) {
+    const parsed = parseAddress(texts[0] ?? "");
+    if (parsed !== undefined) return { set: { ...noAddresses, [parsed.family]: [parsed.address] }, invalid };
+  }
+  const found = { v4: new Set<string>(), v6: new Set<string>() };
   for (const text of texts) {
     const parsed = parseAddress(text);
     if (parsed === undefined) invalid.push(text);
-    else if (!set[parsed.family].includes(parsed.address)) {
-      // Not by push, which reserves room for 16 more elements: each endpoint has a list, nearly always of one address.
-      const before = set[parsed.family];
-      set[parsed.family] = before.length === 0 ? [parsed.address] : before.concat(parsed.address);
-    }
+    else found[parsed.family].add(parsed.address);
   }
-  return { set, invalid };
+  return { set: { v4: [...found.v4], v6: [...found.v6] }, invalid };
 }
 
 /** Formats an address with a port: `10.0.0.1:80`, `[fd00::1]:80`. */

@@ -7,7 +7,9 @@ import {
   parseWholeNumber,
   statusServerOptions,
 } from "@kpng/process/options.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
+import { defaultMessageBytes, defaultViewBytes } from "../receive/view-limit.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { BackendContext } from "./backend-command.ts";
 
@@ -25,9 +27,15 @@ export const connectionOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--max-msg-size <bytes>",
-    description: "maximum size of a message from the watcher",
-    default: 64 * 1024 * 1024,
+    description:
+      "maximum size of a message from the watcher (default: 64 MiB, at most a 128th of the memory limit, at least 2 MiB)",
     parse: parseWholeNumber("--max-msg-size", 1, 0xffff_ffff),
+  },
+  {
+    flags: "--max-view-size <bytes>",
+    description:
+      "maximum memory that the node's view may take, and each batch of changes (default: a third of the memory limit)",
+    parse: parseWholeNumber("--max-view-size", 1, Number.MAX_SAFE_INTEGER),
   },
 ];
 
@@ -77,17 +85,26 @@ export const backendOptions: readonly OptionSpec[] = [
   logLevelOption,
 ];
 
-/** Parses {@link followOptions} and `--max-msg-size`. */
+/** Parses {@link followOptions} and the limits among {@link connectionOptions}. */
 export function readFollowOptions(
   options: ParsedOptions,
 ): Pick<
   BackendContext,
-  "nodeName" | "serviceProxyName" | "maxMessageBytes" | "errorDelayMs" | "isOnce" | "firstViewLimitMs" | "inspectSocket"
+  | "nodeName"
+  | "serviceProxyName"
+  | "maxMessageBytes"
+  | "maxViewBytes"
+  | "errorDelayMs"
+  | "isOnce"
+  | "firstViewLimitMs"
+  | "inspectSocket"
 > {
+  const memoryBytes = memoryLimitBytes();
   return {
     nodeName: String(options.nodeName),
     serviceProxyName: String(options.serviceProxyName),
-    maxMessageBytes: Number(options.maxMsgSize),
+    maxMessageBytes: Number(options.maxMsgSize ?? defaultMessageBytes(memoryBytes)),
+    maxViewBytes: Number(options.maxViewSize ?? defaultViewBytes(memoryBytes)),
     errorDelayMs: Number(options.errorDelay),
     isOnce: options.once === true,
     firstViewLimitMs: Number(options.watcherTimeout),

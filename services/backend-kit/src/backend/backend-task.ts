@@ -1,4 +1,5 @@
 import type { NodeView } from "@kpng/model/node-view.ts";
+import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import packageJson from "../../package.json" with { type: "json" };
@@ -11,6 +12,7 @@ import { TraceSyncs } from "../observe/trace-syncs.ts";
 import { UnknownPorts } from "../observe/unknown-ports.ts";
 import { Acknowledgements } from "../receive/acknowledgements.ts";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
+import { defaultViewBytes } from "../receive/view-limit.ts";
 import { SyncLoop, type SyncPace } from "../sync/sync-loop.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Sync } from "../types/sync-update.ts";
@@ -71,6 +73,7 @@ export function backendTask(options: BackendTaskOptions): Task {
 
 async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<void> {
   const { onState, onChanges, log, wait = waitMs } = options;
+  const { maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = options;
   const metrics = createBackendMetrics(options.metrics);
   const connection = new ConnectionObserver(options.health, metrics, log);
   const keeper = makeKeeper(options, () => connection.isConnected);
@@ -108,7 +111,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
       connection.report(state);
     };
     // Batches are read during syncs, too: changes are merged, and a lost stream is noticed at once.
-    for await (const update of followView({ ...options, acks, program, onConnection, wait }, running)) {
+    for await (const update of followView({ ...options, maxViewBytes, acks, program, onConnection, wait }, running)) {
       answered.abort();
       unknownPorts.report(update.changes);
       metrics.fromDisk.set(0);

@@ -44,10 +44,11 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
   const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
   const api = String(options.api);
+  const follow = readFollowOptions(options);
   const transport = dialWatchers({
     api,
     tls,
-    maxMessageBytes: Number(options.maxMsgSize),
+    maxMessageBytes: follow.maxMessageBytes,
     log,
     folder: state?.folder,
   });
@@ -60,7 +61,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     tracing,
     proxyHealth,
     state,
-    ...readFollowOptions(options),
+    ...follow,
   };
   return { main: backend.makeTask(options, context), beside: tasks };
 }

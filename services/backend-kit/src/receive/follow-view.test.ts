@@ -7,7 +7,7 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { describe, expect, test } from "vitest";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
-import { putEndpoint, putService, reset, sync } from "../testing/ops.ts";
+import { putEndpoint, putNode, putService, reset, sync } from "../testing/ops.ts";
 import { type Answer, type PlayedWatcher, playWatcher, silence } from "../testing/played-watcher.ts";
 import { createInstantWait, createReadableLog } from "../testing/steps.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
@@ -82,6 +82,7 @@ test("nothing is yielded before the first sync marker", async () => {
 });
 
 test.each([
+  { name: "a Node of another name", ops: [reset, ...world, putNode("n2"), sync()] },
   { name: "an endpoint without its Service", ops: [reset, putEndpoint("a/web/x"), sync()] },
   { name: "a stream that does not start with Reset", ops: [...world, sync()] },
 ])("$name ends the stream, not the process", async ({ ops }) => {

@@ -43,7 +43,7 @@ function* opsIn(batch: BatchOp, maxBytes: number): Iterable<OpItem> {
 }
 
 function packedOp(bytes: Uint8Array): OpItem {
-  const item = fromBinary(OpItemSchema, bytes);
+  const item = fromBinary(OpItemSchema, bytes, { readUnknownFields: false });
   if (item.Op.case === "Sync" || item.Op.case === "Batch") throw badMessage(`that contains ${item.Op.case}`);
   return item;
 }

@@ -3,20 +3,16 @@ import { type CallOptions, Code, ConnectError, createClient } from "@connectrpc/
 import { assertNever } from "@kpng/model/assert-never.ts";
 import { type OpItem, OpItemSchema, type Ref, Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
-import { decodeLocalOp, type SyncMark } from "@kpng/model/wire/decode-local.ts";
+import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/decode-local.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Batch } from "../types/batch.ts";
 import type { HeldItems } from "./held-items.ts";
+import { checkItemSize, estimateOpBytes } from "./op-size.ts";
 import { unpackOps } from "./unpack-ops.ts";
+import { checkViewBytes } from "./view-limit.ts";
 import type { WatchOptions } from "./watch-options.ts";
 import { WatchRequests } from "./watch-requests.ts";
-
-/**
- * Maximum number of operations in a batch, 20 times as many as the largest clusters need (10 000 Services, 100 000
- * endpoints). Without a limit, a faulty watcher that never sends Sync would fill the memory.
- */
-const maxBatchOps = 4_000_000;
 
 /**
  * Opens one stream to a watcher and yields its batches. `followView` calls it for one stream after another and keeps
@@ -26,7 +22,8 @@ const maxBatchOps = 4_000_000;
  * counts). The watcher merges further changes.
  *
  * Ends only with an error or when `signal` aborts. Errors: STREAM_LOST if the stream cannot be opened or breaks,
- * BAD_STREAM if an operation is invalid, VIEW_DIVERGED if the digest of the received view is not the watcher's.
+ * BAD_STREAM if an operation is invalid, VIEW_TOO_LARGE if a batch or the view exceeds `maxViewBytes`, VIEW_DIVERGED if
+ * the digest of the received view is not the watcher's.
  */
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
   // If the caller leaves its loop, the call must end as well, and with it the stream on the watcher's side.
@@ -39,7 +36,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   let isChecked = true;
   const nextBatch = async (isFirst: boolean): Promise<Batch> => {
     requests.next();
-    const { batch, mark } = await readBatch(ops, isFirst, options.held);
+    const { batch, mark } = await readBatch(ops, isFirst, options);
     requests.received(mark);
     if (!isChecked || !isDiverged(mark, options.held)) return batch;
     if (!batch.isReset) {
@@ -63,18 +60,22 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
 async function readBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
-  held?: HeldItems,
+  { held, maxViewBytes = Number.POSITIVE_INFINITY }: WatchOptions,
 ): Promise<{ readonly batch: Batch; readonly mark: SyncMark }> {
   let isReset = false;
   let isResumed = false;
   let changes: ViewChange[] = [];
-  for (let count = 0; count < maxBatchOps; count++) {
+  let batchBytes = 0;
+  for (let count = 0; ; count++) {
     const item = await nextOp(ops, isFirst && count === 0);
     const op = decode(item);
-    held?.stage(item);
+    const opBytes = estimateOpBytes(item, op);
+    batchBytes += opBytes;
+    checkViewBytes("batch", batchBytes, maxViewBytes);
+    held?.stage(item, opBytes);
     switch (op.kind) {
       case "keep":
-        if (!isFirst || held === undefined) {
+        if (!isFirst || held === undefined || isResumed) {
           throw new BackendError("BAD_STREAM", "the watcher sent Keep, which was not requested");
         }
         isResumed = true;
@@ -82,10 +83,12 @@ async function readBatch(
       case "reset":
         isReset = true;
         changes = [];
+        batchBytes = 0;
         break;
       case "sync":
         // One by one: as many as the cluster has endpoints would be too many arguments for one call.
         for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
+        checkViewBytes("view", held?.bytes ?? 0, maxViewBytes);
         return { batch: { isReset, isResumed, changes, ...batchMark(op.mark) }, mark: op.mark };
       case "change":
         changes.push(op.change);
@@ -96,7 +99,6 @@ async function readBatch(
         assertNever(op);
     }
   }
-  throw new BackendError("BAD_STREAM", `the watcher sent ${maxBatchOps} operations without a sync marker`);
 }
 
 function isDiverged({ digest }: SyncMark, held: HeldItems | undefined): boolean {
@@ -140,7 +142,8 @@ function deletionOf(ref: Ref): readonly ViewChange[] {
   return op.kind === "change" ? [op.change] : [];
 }
 
-function decode(item: OpItem): ReturnType<typeof decodeLocalOp> {
+function decode(item: OpItem): LocalOp {
+  checkItemSize(item);
   try {
     return decodeLocalOp(item);
   } catch (cause) {

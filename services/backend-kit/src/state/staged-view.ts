@@ -31,11 +31,16 @@ export class StagedView {
   /**
    * Applies one change. A delete of what is not there changes nothing.
    *
-   * Errors: BAD_STREAM for an endpoint without its Service. The base is untouched.
+   * Errors: BAD_STREAM for an endpoint without its Service, and for another node. The base is untouched.
    */
   apply(change: ViewChange): void {
     switch (change.kind) {
       case "put-node":
+        // Addresses of another node would decide which endpoints and node ports are this node's.
+        if (change.node.name !== this.#base.nodeName) {
+          const text = `the watcher sent Node "${change.node.name}" to node "${this.#base.nodeName}"`;
+          throw new BackendError("BAD_STREAM", text);
+        }
         this.node = change.node;
         return;
       case "delete-node":

@@ -1,10 +1,13 @@
 import { readFileSync } from "node:fs";
+import { zstdCompressSync } from "node:zlib";
 import { create, fromJson, toBinary } from "@bufbuild/protobuf";
 import {
+  Encoding,
   EndpointSchema,
   NodeSchema,
   type OpItem,
   OpItemSchema,
+  OpItemsSchema,
   ServiceSchema,
   Protocol as WireProtocol,
   Set as WireSet,
@@ -45,6 +48,13 @@ export function putNode(name: string): OpItem {
 
 export function put(set: WireSet, path: string, bytes: Uint8Array): OpItem {
   return create(OpItemSchema, { Op: { case: "Set", value: { Ref: { Set: set, Path: path }, Bytes: bytes } } });
+}
+
+/** The operations as one compressed message (OpItem.Batch). */
+export function pack(ops: readonly OpItem[]): OpItem {
+  const bytes = toBinary(OpItemsSchema, create(OpItemsSchema, { Items: [...ops] }));
+  const value = { Encoding: Encoding.Zstd, Items: zstdCompressSync(bytes), Size: bytes.length };
+  return create(OpItemSchema, { Op: { case: "Batch", value } });
 }
 
 export function deleteService(path: string): OpItem {

@@ -15,7 +15,7 @@ export interface Asked {
 }
 
 /** Returns the operations to send, maybe later. Throws to break the stream; returns "end" to end it. */
-export type Answer = (asked: Asked) => readonly OpItem[] | "end" | Promise<readonly OpItem[] | "end">;
+export type Answer = (asked: Asked) => Iterable<OpItem> | "end" | Promise<Iterable<OpItem> | "end">;
 
 /** A gRPC server in the test's process that sends what the test wants, in place of a watcher. */
 export interface PlayedWatcher extends AsyncDisposable {

@@ -20,7 +20,9 @@ export function toLocal(backend: BackendCommand): SinkCommand {
     options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
     make: (options, store, context) => {
       const names = readProxyNames(options);
-      const follow = readFollowOptions({ ...options, serviceProxyName: names[0] ?? "" });
+      // The watcher of this process holds as much, and is trusted.
+      const unlimited = { maxViewSize: Number.POSITIVE_INFINITY };
+      const follow = readFollowOptions({ ...options, ...unlimited, serviceProxyName: names[0] ?? "" });
       const stop = new AbortController();
       const routes = makeRoutes({ ...routesOptions(names, store, context) }, stop.signal);
       const task = backend.makeTask(options, { ...context, ...follow, transport: createRouterTransport(routes) });

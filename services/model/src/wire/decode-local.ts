@@ -51,6 +51,9 @@ export interface SyncMark {
   readonly storedAtMs: number;
 }
 
+/** Fields of newer watchers are never used, and the protobuf library needs 50 times their size for them. */
+const readOptions = { readUnknownFields: false };
+
 /** Decodes an operation. Errors: WireError for an invalid path or item. */
 export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   switch (op.case) {
@@ -102,7 +105,7 @@ function decodeAt(ref: Ref | undefined, decode: (ref: Ref) => ViewChange | undef
 function decodePut(ref: Ref, bytes: Uint8Array): ViewChange | undefined {
   switch (ref.Set) {
     case SetName.ServicesSet: {
-      const message = fromBinary(ServiceSchema, bytes);
+      const message = fromBinary(ServiceSchema, bytes, readOptions);
       const service = decodeService(message);
       const key = parseServicePath(ref.Path);
       if (key !== serviceKey(service))
@@ -111,10 +114,14 @@ function decodePut(ref: Ref, bytes: Uint8Array): ViewChange | undefined {
     }
     case SetName.EndpointsSet: {
       const { service, key } = parseEndpointPath(ref.Path);
-      return { kind: "put-endpoint", service, endpoint: decodeEndpoint(key, fromBinary(EndpointSchema, bytes)) };
+      return {
+        kind: "put-endpoint",
+        service,
+        endpoint: decodeEndpoint(key, fromBinary(EndpointSchema, bytes, readOptions)),
+      };
     }
     case SetName.NodesSet:
-      return { kind: "put-node", node: decodeNode(fromBinary(NodeSchema, bytes)) };
+      return { kind: "put-node", node: decodeNode(fromBinary(NodeSchema, bytes, readOptions)) };
     default:
       return undefined;
   }

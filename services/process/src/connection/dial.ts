@@ -68,6 +68,8 @@ export function dial({ api, tls, maxMessageBytes = 64 * 1024 * 1024 }: DialOptio
   const transport = createGrpcTransport({
     baseUrl: baseUrlOf(address),
     readMaxBytes: maxMessageBytes,
+    // They are never used, and the protobuf library needs 50 times their size for them.
+    binaryOptions: { readUnknownFields: false },
     // Compression would cost the watcher CPU for every message to every node.
     acceptCompression: [],
     // A watcher that loses power does not close its connections; TCP keepalive or an unanswered ping detects that.

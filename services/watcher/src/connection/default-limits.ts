@@ -1,6 +1,5 @@
 import { readFileSync } from "node:fs";
-import { totalmem } from "node:os";
-import { getHeapStatistics } from "node:v8";
+import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 
 /** Memory and open files available to a process. */
 export interface ProcessResources {
@@ -41,12 +40,9 @@ export function defaultLimits({ memoryBytes, openFiles }: ProcessResources, isTl
   };
 }
 
-/** Reads the resources of this process: the smallest of the heap limit, the cgroup's limit and the machine's memory. */
+/** Reads the resources of this process. */
 export function readResources(): ProcessResources {
-  // 0 or a huge number if there is no limit.
-  const constrained = process.constrainedMemory() || Number.POSITIVE_INFINITY;
-  const memoryBytes = Math.min(getHeapStatistics().heap_size_limit, constrained, totalmem());
-  return { memoryBytes, openFiles: readOpenFiles() };
+  return { memoryBytes: memoryLimitBytes(), openFiles: readOpenFiles() };
 }
 
 /** Node.js raises the soft limit to the hard limit when it starts. */
