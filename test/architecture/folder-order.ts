@@ -16,7 +16,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
     ...["source/decode", "source", "source/file/parse", "source/file/content", "source/file/input", "source/file"],
     ...["source/api", "source/replay"],
     ...["source/kube/client", "source/kube/request", "source/kube/reflector", "source/kube/objects", "source/kube"],
-    ...["store", "view", "items", "connection", "stream/delta", "stream/session", "stream/serve", "trace"],
+    ...["store", "view", "items", "connection", "identity", "stream/delta", "stream/session", "stream/serve", "trace"],
     ...["state-file", "inspect/changes", "inspect/explain", "inspect/rows", "inspect"],
   ],
   "service-plan": [],

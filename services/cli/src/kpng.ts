@@ -22,7 +22,7 @@ export function makeKpng(signal: AbortSignal): Command {
 Every option can also be set by an environment variable. Data goes to standard output, logs go to standard error.
 
 Examples:
-  kpng kube to-api --listen tcp://:12090
+  kpng kube to-api
   kpng file -i manifests/ to-api
   kpng local to-json --node-name n1
   kpng file -i manifests/ to-local to-callout --callout ./rules.sh

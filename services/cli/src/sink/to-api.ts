@@ -86,6 +86,18 @@ export const toApi: SinkCommand = {
       parse: parseBoolean,
       default: true,
     },
+    {
+      flags: "--allow-anonymous [boolean]",
+      description: "give every right to clients over TCP that prove no identity by a certificate",
+      parse: parseBoolean,
+      default: false,
+    },
+    {
+      flags: "--trust-loopback [boolean]",
+      description: "give every right to clients over loopback: the processes and host-network pods of this machine",
+      parse: parseBoolean,
+      default: true,
+    },
     ...connectionOptions,
   ],
   examples: `
@@ -119,6 +131,8 @@ Examples:
       maxQueries: options.maxQueries as number,
       maxQueriesPerConnection: options.maxQueriesPerConnection as number,
       writeTimeoutMs: options.writeTimeout as number,
+      allowsAnonymous: options.allowAnonymous as boolean,
+      trustsLoopback: options.trustLoopback as boolean,
       registry: context.metrics,
       log: context.log,
     });

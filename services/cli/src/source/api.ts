@@ -24,7 +24,7 @@ export const apiCommand: SourceCommand = {
   examples: `
 Examples:
   # a relay for one zone
-  kpng api --api watcher.kube-system:12090 to-api --listen tcp://:12090
+  kpng api --api watcher.kube-system:12090 to-api --listen unix:///run/kpng/proxy.sock
 
   # the cluster state of a running watcher, in a file
   kpng api --api 127.0.0.1:12090 to-file -o state.yaml

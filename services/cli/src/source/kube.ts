@@ -19,7 +19,7 @@ export const kubeCommand: SourceCommand = {
   examples: `
 Examples:
   # in a pod with the ServiceAccount of deploy/kubernetes/rbac.yaml
-  kpng kube to-api --listen tcp://:12090
+  kpng kube to-api --listen tcp://:12090 --listen-tls-key tls.key --listen-tls-crt tls.crt --listen-tls-ca ca.crt
 
   # print the view of node n1, with the kubeconfig of an administrator
   kpng kube --kubeconfig ~/.kube/config to-local to-json --node-name n1 --once

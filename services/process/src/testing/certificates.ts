@@ -7,10 +7,18 @@ import { join } from "node:path";
 export interface TestCertificates {
   readonly ca: string;
   /** Valid for 127.0.0.1 and localhost. */
-  readonly server: { readonly key: string; readonly crt: string };
+  readonly server: KeyPair;
   /** With the common name "n1". */
-  readonly client: { readonly key: string; readonly crt: string };
+  readonly client: KeyPair;
+  /** Issues a client certificate with these URI names. */
+  clientWith(uris: readonly string[]): KeyPair;
   remove(): void;
+}
+
+/** Paths of a private key and its certificate. */
+export interface KeyPair {
+  readonly key: string;
+  readonly crt: string;
 }
 
 /** Creates a certificate authority with a server and a client certificate. */
@@ -32,6 +40,7 @@ export function makeCertificates(): TestCertificates {
     "-days",
     "2",
   );
+  let clients = 0;
   const issue = (name: string, subject: string, extension: string) => {
     const pair = { key: at(`${name}.key`), crt: at(`${name}.crt`) };
     writeFileSync(at(`${name}.ext`), extension);
@@ -46,6 +55,10 @@ export function makeCertificates(): TestCertificates {
     ca: at("ca.crt"),
     server: issue("server", "/CN=kpng", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
     client: issue("client", "/CN=n1", "extendedKeyUsage=clientAuth"),
+    clientWith: (uris) => {
+      const names = uris.length === 0 ? "" : `\nsubjectAltName=${uris.map((uri) => `URI:${uri}`).join(",")}`;
+      return issue(`client-${clients++}`, "/CN=client", `extendedKeyUsage=clientAuth${names}`);
+    },
     remove: () => rmSync(folder, { recursive: true, force: true }),
   };
 }

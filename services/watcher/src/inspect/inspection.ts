@@ -5,6 +5,7 @@ import type { MoreService } from "../stream/serve/routes.ts";
 import type { WatchContext } from "../stream/session/open-watch.ts";
 import { RecentChanges } from "./changes/recent-changes.ts";
 import { explainMethod } from "./explain-method.ts";
+import { inspectionRights } from "./inspection-rights.ts";
 import { listMethods } from "./list-methods.ts";
 import { watchMethods } from "./watch-methods.ts";
 
@@ -22,10 +23,14 @@ export function inspection({ store, subscribers, proxyNames }: WatchContext): Mo
   return {
     service: InspectService,
     addTo: (router: ConnectRouter) =>
-      router.service(InspectService, {
-        ...listMethods(context, startedAtMs),
-        ...watchMethods(context),
-        explain: (request) => explainMethod(context, request),
-      }),
+      router.service(
+        InspectService,
+        {
+          ...listMethods(context, startedAtMs),
+          ...watchMethods(context),
+          explain: (request) => explainMethod(context, request),
+        },
+        { interceptors: [inspectionRights] },
+      ),
   };
 }

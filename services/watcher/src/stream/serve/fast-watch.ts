@@ -18,6 +18,7 @@ import { readTimeout } from "./grpc-timeout.ts";
 import { MessageSplitter } from "./message-splitter.ts";
 import { formatPeer } from "./peer.ts";
 import { readChunks } from "./read-chunks.ts";
+import type { CallContext } from "./request-handler.ts";
 
 /**
  * Returns a handler that answers Watch over gRPC on HTTP/2 with the shared frames. It returns false for any other
@@ -29,7 +30,7 @@ import { readChunks } from "./read-chunks.ts";
 export function makeFastWatch(
   options: FastWatchOptions,
   stop: AbortSignal,
-): (request: unknown, response: unknown, leave: AbortSignal) => boolean {
+): (request: unknown, response: unknown, call: CallContext) => boolean {
   const opens = new Map<string, Open>();
   const add = <M extends DescMessage, S extends object>(
     api: string,
@@ -60,11 +61,11 @@ export function makeFastWatch(
   };
   if (options.hasLocalApi) add(LocalSets.typeName, WatchReqSchema, openLocalWatch, Acknowledgement.fromBytes);
   if (options.hasGlobalApi) add(GlobalSets.typeName, GlobalWatchReqSchema, openGlobalWatch, () => undefined);
-  return (request, response, leave) => {
+  return (request, response, { leave, rights }) => {
     if (!(request instanceof Http2ServerRequest) || !(response instanceof Http2ServerResponse)) return false;
     const open = isPlainGrpc(request) ? opens.get(request.url) : undefined;
     if (open === undefined) return false;
-    answer(open, request, response, options, { stop, leave });
+    answer(open, request, response, options, { stop, leave, rights });
     return true;
   };
 }
@@ -117,7 +118,7 @@ function answer(
   request: Http2ServerRequest,
   response: Http2ServerResponse,
   { maxRequestBytes, pingMs, log }: FastWatchOptions,
-  { stop, leave }: { readonly stop: AbortSignal; readonly leave: AbortSignal },
+  { stop, leave, rights }: CallContext & { readonly stop: AbortSignal },
 ): void {
   const { stream } = response;
   const messages = new MessageSplitter(maxRequestBytes);
@@ -145,7 +146,7 @@ function answer(
     if (watch.stream.isFull) stream.pause();
     else if (stream.isPaused()) stream.resume();
   };
-  const client = { peer: formatPeer(request.socket), userAgent: request.headers["user-agent"] };
+  const client = { peer: formatPeer(request.socket), rights, userAgent: request.headers["user-agent"] };
   const watch = open(client, {
     write: (frames) => stream.write(frames),
     room: () => {

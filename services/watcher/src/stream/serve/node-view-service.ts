@@ -20,20 +20,22 @@ import {
 } from "@kpng/model/gen/localv1/api_pb.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
+import { checkNodeRight } from "../../identity/rights.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
 import type { Changes } from "../delta/projection.ts";
 import { openLocalWatch, type WatchContext } from "../session/open-watch.ts";
 import { readLocalRequest } from "../session/requests.ts";
 import { scheduledItems } from "../session/scheduler.ts";
 import { leaveKey } from "./leave.ts";
-import { clientOf } from "./peer.ts";
+import { clientOf, rightsKey } from "./peer.ts";
 import { opsIn, watchOps } from "./watch-ops.ts";
 
 /** kpng.view.v1.NodeViewService: a node's view, for clients without bidirectional streams. */
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
   const { store, proxyNames } = context;
   return {
-    async getNodeView(request, { signal }) {
+    async getNodeView(request, { signal, values }) {
+      checkNodeRight(values.get(rightsKey), request.nodeName);
       const local = readLocalRequest(toWatchReq(request), proxyNames);
       const { snapshot } = store;
       if (!snapshot.isSynced) {

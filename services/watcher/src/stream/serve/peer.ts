@@ -1,12 +1,17 @@
 import { createContextKey, type HandlerContext } from "@connectrpc/connect";
+import { noRights, type Rights } from "../../identity/rights.ts";
 import type { WatchClient } from "../session/open-watch.ts";
 
 /** Context value for handlers: the address of the client; see {@link formatPeer}. */
 export const peerKey = createContextKey("", { description: "kpng peer" });
 
+/** Context value for handlers: what the client may do. */
+export const rightsKey = createContextKey<Rights>(noRights, { description: "kpng rights" });
+
 /** Returns the client of a call that connect-node handles. */
 export function clientOf({ values, requestHeader }: HandlerContext): WatchClient {
-  return { peer: values.get(peerKey), userAgent: requestHeader.get("user-agent") ?? undefined };
+  const rights = values.get(rightsKey);
+  return { peer: values.get(peerKey), rights, userAgent: requestHeader.get("user-agent") ?? undefined };
 }
 
 /** Returns the client's address. *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`; "" for a unix or a closed socket. */

@@ -8,9 +8,9 @@ import {
 } from "@connectrpc/connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
-
+import type { Rights } from "../../identity/rights.ts";
 import { leaveKey } from "./leave.ts";
-import { formatPeer, peerKey } from "./peer.ts";
+import { formatPeer, peerKey, rightsKey } from "./peer.ts";
 
 /**
  * Returns the handler of all requests, for HTTP/2 and HTTP/1.1.
@@ -22,7 +22,7 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
   const router = createConnectRouter(options);
   routes(router);
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
-  return (request: ServerRequest, response: ServerResponse, leave: AbortSignal): void => {
+  return (request: ServerRequest, response: ServerResponse, { leave, rights }: CallContext): void => {
     const handler = handlers.get(request.url?.split("?", 1)[0] ?? "");
     if (handler === undefined) {
       response.writeHead(404);
@@ -35,7 +35,7 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
         request,
         response,
         undefined,
-        createContextValues().set(peerKey, formatPeer(request.socket)).set(leaveKey, leave),
+        createContextValues().set(peerKey, formatPeer(request.socket)).set(rightsKey, rights).set(leaveKey, leave),
       );
     } catch (error) {
       // It throws for a request without a host (HTTP/1.0), or with an invalid one.
@@ -57,6 +57,13 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
 export type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0];
 export type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[1];
 type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
+
+/** Facts about a call that the server knows before it reads the request. */
+export interface CallContext {
+  /** Aborts when the client is asked to reconnect. */
+  readonly leave: AbortSignal;
+  readonly rights: Rights;
+}
 
 export interface HandlerOptions extends ConnectRouterOptions {
   readonly routes: (router: ConnectRouter) => void;

@@ -19,6 +19,9 @@ import { OneAtATime } from "../../connection/one-at-a-time.ts";
 import { QueryLimit } from "../../connection/query-limit.ts";
 import { Refusals } from "../../connection/refusals.ts";
 import { sniffHttp } from "../../connection/sniff-http.ts";
+import { ClientRights } from "../../identity/client-rights.ts";
+import { isLoopback, type Trust } from "../../identity/identify.ts";
+import { webPageReason } from "../../identity/refuse-web-page.ts";
 import { StartLimits } from "../session/start-limits.ts";
 import { makeFastWatch } from "./fast-watch.ts";
 import { formatPeer } from "./peer.ts";
@@ -39,7 +42,7 @@ export function serveTask(options: ServeOptions): Task {
   return { name: part, run: (signal) => serve(addresses, options, signal) };
 }
 
-export interface ServeOptions extends RoutesOptions, ConnectionLimits {
+export interface ServeOptions extends RoutesOptions, ConnectionLimits, Trust {
   /** Listen addresses; see parseListenAddress. */
   readonly listen: readonly string[];
   readonly tls?: ReturnType<typeof readServerTls>;
@@ -69,6 +72,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   const { health, log, registry = new Registry(), maxWaiting, drainMs } = options;
   const refusals = new Refusals(log, registry);
   const connections = new Connections(options, log, registry, refusals);
+  const clientRights = new ClientRights(options);
   const defaults = defaultLimits(readResources(), options.tls !== undefined);
   const { maxConnections, maxConnectionsPerAddress = 0, maxQueries, maxQueriesPerConnection } = options;
   const accepts = new AcceptLimit(maxConnections || defaults.maxConnections, maxConnectionsPerAddress, refusals);
@@ -78,19 +82,20 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     refusals,
   );
   const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, maxWaiting }) };
-  const handle = makeHandler({ ...options, ...context }, { connections, queries, refusals }, stop.signal);
+  const handle = makeHandler({ ...options, ...context }, { connections, clientRights, queries, refusals }, stop.signal);
   const http1 = createHttp1Server(handle);
   connections.clock.start();
   const servers: Server[] = [];
   try {
     const dialable: string[] = [];
     for (const address of addresses) {
-      const server = makeServer(address, options, { connections, http1, handle });
+      const server = makeServer(address, options, { connections, clientRights, http1, handle });
       if (address.kind !== "unix") accepts.attach(server);
       dialable.push(await listen(server, address, () => refusals.add("files", "")));
       servers.push(server);
     }
     log.info("listening", { addresses: dialable });
+    warnOfRefusal(addresses, options);
     options.onListening?.(dialable);
     await aborted(signal);
     health.setWaiting(part, "the watcher stops");
@@ -106,9 +111,26 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   }
 }
 
+/** Logs the addresses whose clients can prove no identity, and are therefore refused. */
+function warnOfRefusal(addresses: readonly ListenAddress[], { tls, allowsAnonymous, log }: ServeOptions): void {
+  if (tls !== undefined || allowsAnonymous === true) return;
+  for (const address of addresses) {
+    if (address.kind === "unix" || isLoopback(address.host ?? "") || address.host === "localhost") continue;
+    const remedy = "serve TLS with --listen-tls-key, or allow every client with --allow-anonymous";
+    log.error("clients on other machines are refused: without TLS they cannot prove who they are", {
+      address: `tcp://${address.host ?? ""}:${address.port}`,
+      remedy,
+    });
+  }
+}
+
 type Handler = ReturnType<typeof makeHandler>;
 
-function makeHandler(options: ServeOptions, { connections, queries, refusals }: Bounds, stop: AbortSignal) {
+function makeHandler(
+  options: ServeOptions,
+  { connections, clientRights, queries, refusals }: Bounds,
+  stop: AbortSignal,
+) {
   const { hasLocalApi = true, hasGlobalApi = true, log } = options;
   const pingMs = options.keepalive?.intervalMs ?? standardPingMs;
   const watchFast = makeFastWatch({ ...options, hasLocalApi, hasGlobalApi, maxRequestBytes, pingMs }, stop);
@@ -121,10 +143,10 @@ function makeHandler(options: ServeOptions, { connections, queries, refusals }: 
     acceptCompression: [],
   });
   const start = (request: ServerRequest, response: ServerResponse): void => {
-    const leave = connections.began(request, response);
-    if (watchFast(request, response, leave)) return;
+    const call = { leave: connections.began(request, response), rights: clientRights.of(carrierOf(request)) };
+    if (watchFast(request, response, call)) return;
     if (isQuery(request.url)) {
-      const connection = request instanceof IncomingMessage ? request.socket : request.stream.session;
+      const connection = carrierOf(request);
       const exit = queries.enter(connection ?? request, formatPeer(request.socket));
       if (exit === undefined) {
         refuseQuery(request, response);
@@ -132,7 +154,7 @@ function makeHandler(options: ServeOptions, { connections, queries, refusals }: 
       }
       response.once("close", exit);
     }
-    route(request, response, leave);
+    route(request, response, call);
   };
   const http1Calls = new OneAtATime();
   return (request: ServerRequest, response: ServerResponse): void => {
@@ -140,28 +162,50 @@ function makeHandler(options: ServeOptions, { connections, queries, refusals }: 
       start(request, response);
       return;
     }
+    const reason = isLoopback(request.socket.remoteAddress ?? "")
+      ? webPageReason(request.headers.host, request.headers.origin)
+      : undefined;
+    if (reason !== undefined) {
+      log.info("call refused", { peer: formatPeer(request.socket), reason });
+      response.writeHead(403, { "content-type": "text/plain", connection: "close" });
+      response.end(`${reason}\n`);
+      return;
+    }
     const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));
     http1Calls.add(request, response, () => start(request, response), onFlood);
   };
 }
 
+/** Returns the session of a call over HTTP/2, the socket of one over HTTP/1.1. */
+function carrierOf(request: ServerRequest): object | undefined {
+  return request instanceof IncomingMessage ? request.socket : request.stream.session;
+}
+
 interface Bounds {
   readonly connections: Connections;
+  readonly clientRights: ClientRights;
   readonly queries: QueryLimit;
   readonly refusals: Refusals;
 }
 
 interface Parts {
   readonly connections: Connections;
+  readonly clientRights: ClientRights;
   readonly http1: Http1Server;
   readonly handle: Handler;
 }
 
-function makeServer(address: ListenAddress, options: ServeOptions, { connections, http1, handle }: Parts): Server {
+function makeServer(address: ListenAddress, options: ServeOptions, parts: Parts): Server {
+  const { connections, clientRights, http1, handle } = parts;
   const { tls, log, firstBytesMs = 10_000 } = options;
   const settings = { maxConcurrentStreams: maxStreamsPerConnection };
+  const isUnix = address.kind === "unix";
   // Clients on the same machine have no other replica, so their connections have no maximum age.
-  const hasAge = address.kind !== "unix";
+  const hasAge = !isUnix;
+  const addHttp1 = (socket: Socket): void => {
+    clientRights.add(socket, isUnix);
+    connections.addHttp1(socket, hasAge);
+  };
   const http2 = tls
     ? createSecureServer(
         {
@@ -182,17 +226,20 @@ function makeServer(address: ListenAddress, options: ServeOptions, { connections
     const level = error.code === "ECONNRESET" ? "debug" : "info";
     log[level]("TLS client refused", { peer: socket.remoteAddress, reason: error.message.trim() });
   });
-  http2.on("session", (session: ServerHttp2Session) => connections.addSession(session, hasAge));
+  http2.on("session", (session: ServerHttp2Session) => {
+    clientRights.add(session, isUnix);
+    connections.addSession(session, hasAge);
+  });
   if (tls) {
     http2.on("secureConnection", (socket: TLSSocket) => {
-      if (socket.alpnProtocol !== "h2") connections.addHttp1(socket, hasAge);
+      if (socket.alpnProtocol !== "h2") addHttp1(socket);
     });
     return http2;
   }
   return sniffHttp({
     http2,
     toHttp1: (socket) => {
-      connections.addHttp1(socket, hasAge);
+      addHttp1(socket);
       http1.emit("connection", socket);
     },
     clock: connections.clock,

@@ -1,5 +1,6 @@
 import type { GlobalWatchReq } from "@kpng/model/gen/globalv1/api_pb.ts";
 import type { WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
+import { checkNodeRight, checkStateRight, type Rights } from "../../identity/rights.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
@@ -28,7 +29,7 @@ import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
  */
 export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   { store, proxyNames, subscribers, startLimits },
-  { peer, userAgent },
+  { peer, rights, userAgent },
   sink,
 ) => {
   const subscriber = subscribers.add("local", peer, store, isTool(userAgent));
@@ -47,6 +48,7 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
       return undefined;
     }
     const request = readLocalRequest(message, proxyNames);
+    checkNodeRight(rights, request.nodeName);
     const isSame = last !== undefined && isSameRequest(request, last);
     const projection = (isSame ? lastProjection : undefined) ?? nodeProjection(request);
     last = request;
@@ -81,6 +83,7 @@ export type OpenWatch<Request> = (context: WatchContext, client: WatchClient, si
 export interface WatchClient {
   /** See formatPeer. */
   readonly peer: string;
+  readonly rights: Rights;
   /** The HTTP header user-agent; undefined if absent. */
   readonly userAgent?: string | undefined;
 }
@@ -88,7 +91,7 @@ export interface WatchClient {
 /** Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. */
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
   { store, proxyNames, subscribers, startLimits },
-  { peer, userAgent },
+  { peer, rights, userAgent },
   sink,
 ) => {
   const subscriber = subscribers.add("global", peer, store, isTool(userAgent));
@@ -100,6 +103,7 @@ export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
   });
   const [plain, extended] = [make(false), make(true)];
   const read = (message: GlobalWatchReq): Wanted => {
+    checkStateRight(rights);
     subscriber.introduce(message.Subscriber);
     return isExtended(message) ? extended : plain;
   };

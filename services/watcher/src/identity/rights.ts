@@ -1,0 +1,54 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+
+/**
+ * Permissions of a client, from its certificate, its token, or the way it is connected (docs/decisions/0039). The services
+ * of the watcher check these rights before they read the state.
+ */
+export interface Rights {
+  /** Names of the nodes whose views the client may read; "all" for every node. */
+  readonly nodes: ReadonlySet<string> | "all";
+  /** The state of the whole cluster, for relays. */
+  readonly hasState: boolean;
+  /** Every method of the inspect API. Without it, the client may inspect its own nodes. */
+  readonly hasInspection: boolean;
+  /** The client's identity for log messages. *Shape:* `certificate CN=n1`, `system:serviceaccount:kube-system:kpng`. */
+  readonly identity: string;
+}
+
+/** Rights of clients on a unix socket or loopback, and with `--allow-anonymous` of all clients. */
+export function everyRight(identity: string): Rights {
+  return { nodes: "all", hasState: true, hasInspection: true, identity };
+}
+
+/** Rights of clients over TCP that prove no identity. */
+export const noRights: Rights = { nodes: new Set(), hasState: false, hasInspection: false, identity: "" };
+
+/** Allows a request for the view of a node. Errors: UNAUTHENTICATED without any identity; PERMISSION_DENIED. */
+export function checkNodeRight(rights: Rights, nodeName: string): void {
+  if (rights.nodes === "all" || rights.nodes.has(nodeName)) return;
+  throw refusal(rights, `read the view of node "${nodeName}"`);
+}
+
+/** Allows a request for the state of the whole cluster. Errors: as {@link checkNodeRight}. */
+export function checkStateRight(rights: Rights): void {
+  if (!rights.hasState) throw refusal(rights, "read the state of the whole cluster");
+}
+
+/**
+ * Allows a call of the inspect API; `nodeName` is the only node that the answer concerns, or undefined.
+ *
+ * Errors: as {@link checkNodeRight}.
+ */
+export function checkInspectionRight(rights: Rights, nodeName: string | undefined): void {
+  if (rights.hasInspection) return;
+  if (nodeName === undefined || nodeName === "") throw refusal(rights, "inspect the whole cluster");
+  if (rights.nodes !== "all" && !rights.nodes.has(nodeName)) throw refusal(rights, `inspect node "${nodeName}"`);
+}
+
+function refusal({ identity }: Rights, what: string): ConnectError {
+  if (identity !== "") return new ConnectError(`${identity} may not ${what}`, Code.PermissionDenied);
+  return new ConnectError(
+    `a client without a certificate or token may not ${what}; the watcher's --allow-anonymous would permit it`,
+    Code.Unauthenticated,
+  );
+}

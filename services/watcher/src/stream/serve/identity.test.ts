@@ -1,0 +1,156 @@
+import { readFileSync } from "node:fs";
+import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
+import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
+import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
+import { type KeyPair, makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
+import { readServerTls } from "@kpng/process/tls-files.ts";
+import { Registry } from "prom-client";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { inspection } from "../../inspect/inspection.ts";
+import { WatchedServer } from "../../testing/watched-server.ts";
+import { proxyNamesOf } from "../session/requests.ts";
+import { Subscribers } from "../session/subscribers.ts";
+import type { ServeOptions } from "./serve.ts";
+
+// Every client of a test is on this machine, so loopback is not trusted here.
+// At the end, open connections are closed at once.
+const untrusted: Partial<ServeOptions> = { trustsLoopback: false, drainMs: 0 };
+
+let watched: WatchedServer;
+beforeEach(() => {
+  watched = new WatchedServer();
+});
+afterEach(() => watched.stop());
+
+async function serve(options: Partial<ServeOptions>): Promise<void> {
+  const registry = new Registry();
+  const subscribers = new Subscribers(registry);
+  const context = { store: watched.store, subscribers, proxyNames: proxyNamesOf([]) };
+  await watched.serve({ ...untrusted, registry, subscribers, moreServices: [inspection(context)], ...options });
+}
+
+/** The calls whose rights differ, by what they read. Each resolves with its first answer. */
+const calls = {
+  health: (transport: Transport) => createClient(Health, transport).check({}),
+  "view of n1": (transport: Transport) => watch(transport, "n1"),
+  "view of n2": (transport: Transport) => watch(transport, "n2"),
+  "view of n2, unary": (transport: Transport) =>
+    createClient(NodeViewService, transport).getNodeView({ nodeName: "n2" }),
+  "whole state": (transport: Transport) => first(createClient(GlobalSets, transport).watch(requests([{}]))),
+  "inspection of n1": (transport: Transport) => createClient(InspectService, transport).listNodes({ name: "n1" }),
+  "inspection of n2": (transport: Transport) =>
+    createClient(InspectService, transport).listNodeEndpoints({ nodeName: "n2" }),
+  "inspection of all": (transport: Transport) => createClient(InspectService, transport).listNodes({}),
+  "watched inspection": (transport: Transport) =>
+    first(createClient(InspectService, transport).watchNodes({ name: "n1" })),
+};
+type Call = keyof typeof calls;
+
+function watch(transport: Transport, nodeName: string): Promise<unknown> {
+  return first(createClient(LocalSets, transport).watch(requests([{ NodeName: nodeName }])));
+}
+
+/** Sends requests, and leaves the stream open. */
+async function* requests<R>(list: readonly R[]): AsyncIterable<R> {
+  yield* list;
+  await new Promise(() => undefined);
+}
+
+async function first(answers: AsyncIterable<unknown>): Promise<unknown> {
+  for await (const answer of answers) return answer;
+  return undefined;
+}
+
+/** Returns the calls that are allowed, and checks the status of the others. */
+async function allowed(transport: Transport, refusal: Code): Promise<Call[]> {
+  const names: Call[] = [];
+  for (const [name, call] of Object.entries(calls) as [Call, (typeof calls)[Call]][]) {
+    try {
+      await call(transport);
+      names.push(name);
+    } catch (error) {
+      expect(ConnectError.from(error).code, `${name}: ${error}`).toBe(refusal);
+    }
+  }
+  return names;
+}
+
+const all = Object.keys(calls) as Call[];
+
+describe("a client over TLS", () => {
+  let files: TestCertificates;
+  beforeAll(() => {
+    files = makeCertificates();
+  });
+  afterAll(() => files.remove());
+
+  async function dialTls({ key, crt }: KeyPair): Promise<Transport> {
+    await serve({ tls: readServerTls("", { ...files.server, ca: files.ca }) });
+    const nodeOptions = { ca: readFileSync(files.ca), key: readFileSync(key), cert: readFileSync(crt) };
+    return createGrpcTransport({ baseUrl: `https://${watched.address}`, nodeOptions });
+  }
+
+  test.each<{ uris: string[]; may: Call[] }>([
+    { uris: [], may: ["health"] },
+    { uris: ["kpng://node/n1"], may: ["health", "view of n1", "inspection of n1"] },
+    {
+      uris: ["kpng://state"],
+      may: [
+        ...(["health", "view of n1", "view of n2", "view of n2, unary"] as const),
+        ...(["whole state", "inspection of n1", "inspection of n2"] as const),
+      ],
+    },
+    {
+      uris: ["kpng://inspection"],
+      may: ["health", "inspection of n1", "inspection of n2", "inspection of all", "watched inspection"],
+    },
+    { uris: ["kpng://state", "kpng://inspection"], may: all },
+  ])("whose certificate has the URI names $uris may call exactly $may", async ({ uris, may }) => {
+    expect(await allowed(await dialTls(files.clientWith(uris)), Code.PermissionDenied)).toEqual(may);
+  });
+
+  test("cannot turn the stream of its own node into that of another, to acknowledge for it", async () => {
+    const transport = await dialTls(files.clientWith(["kpng://node/n1"]));
+    const watch = createClient(LocalSets, transport).watch(requests([{ NodeName: "n1" }, { NodeName: "n2" }]));
+    const read = (async () => {
+      for await (const _ of watch);
+    })();
+    await expect(read).rejects.toMatchObject({ code: Code.PermissionDenied });
+    expect([...watched.server.subscribers.open].map(({ nodeName }) => nodeName)).not.toContain("n2");
+  });
+});
+
+describe("a client over TCP without TLS", () => {
+  const dial = (): Transport => createGrpcTransport({ baseUrl: `http://${watched.address}` });
+
+  test("may call health only", async () => {
+    await serve({});
+    expect(await allowed(dial(), Code.Unauthenticated)).toEqual(["health"]);
+  });
+
+  test("may call everything if anonymous clients are allowed", async () => {
+    await serve({ allowsAnonymous: true });
+    expect(await allowed(dial(), Code.Unauthenticated)).toEqual(all);
+  });
+
+  test("may call everything over loopback", async () => {
+    await serve({ trustsLoopback: true });
+    expect(await allowed(dial(), Code.Unauthenticated)).toEqual(all);
+  });
+});
+
+test("a web page cannot use the rights of the browser's machine", async () => {
+  await serve({ trustsLoopback: true });
+  const call = (headers: Record<string, string>) =>
+    fetch(`http://${watched.address}/kpng.view.v1.NodeViewService/GetNodeView`, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...headers },
+      body: JSON.stringify({ nodeName: "n1" }),
+    });
+  expect((await call({})).status).toBe(200);
+  expect((await call({ origin: "https://evil.example" })).status).toBe(403);
+});
