@@ -162,7 +162,7 @@ test("20 000 pipelined requests on one HTTP/1.1 connection are answered one afte
   const program = await startWatcher();
   const body = "{}";
   const request =
-    "POST /kpng.inspect.v1.InspectService/ListServices HTTP/1.1\r\nhost: kpng\r\n" +
+    "POST /kpng.inspect.v1.InspectService/ListServices HTTP/1.1\r\nhost: localhost\r\n" +
     `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
   await survive(
     program.pid,

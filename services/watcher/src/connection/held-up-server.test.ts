@@ -36,7 +36,7 @@ describe("a server whose event loop was blocked keeps", () => {
     await watched.serve({ firstBytesMs: 500 });
     const client = startClient(`
       const socket = require("net").connect(port, host, () => { console.log("connected"); process.stdin.once("data", () =>
-        socket.end("POST /grpc.health.v1.Health/Check HTTP/1.1\\r\\nHost: x\\r\\nContent-Type: application/json\\r\\n" +
+        socket.end("POST /grpc.health.v1.Health/Check HTTP/1.1\\r\\nHost: localhost\\r\\nContent-Type: application/json\\r\\n" +
           "Content-Length: 2\\r\\nConnection: close\\r\\n\\r\\n{}")); });
       setTimeout(() => process.stdin.emit("data"), 100);
       socket.on("data", (chunk) => console.log(String(chunk))).on("error", (error) => console.log(error.code));

@@ -62,7 +62,7 @@ async function refused(reason: string): Promise<number> {
 }
 
 function post(method: string, body = "{}"): string {
-  const lines = [`POST /kpng.inspect.v1.InspectService/${method} HTTP/1.1`, "host: kpng"];
+  const lines = [`POST /kpng.inspect.v1.InspectService/${method} HTTP/1.1`, "host: localhost"];
   const headers = ["content-type: application/json", `content-length: ${body.length}`];
   return `${[...lines, ...headers].join("\r\n")}\r\n\r\n${body}`;
 }
@@ -87,7 +87,7 @@ test("an HTTP/1.1 connection that sends requests endlessly without reading is no
   const socket = await open();
   socket.pause();
   // Without headers a request is so short that a thousand fit into one read.
-  socket.write("GET / HTTP/1.1\r\nhost:a\r\n\r\n".repeat(200_000));
+  socket.write("GET / HTTP/1.1\r\nhost:localhost\r\n\r\n".repeat(200_000));
   await expect.poll(() => socket.destroyed || socket.writableLength > 0).toBe(true);
   const { services } = await createClient(InspectService, dial({ api: server.address })).listServices({ pageSize: 1 });
   expect(services.length).toBe(1);

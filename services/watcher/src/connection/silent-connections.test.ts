@@ -51,7 +51,7 @@ describe("the server ends", () => {
     connectionStart,
     ...[1, 3, 5].map((id) => encodeFrame(frameType.headers, flagEndHeaders, id, headers)),
   ]).toString("latin1");
-  const half = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+  const half = "POST /grpc.health.v1.Health/Check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
   test.each([
     { name: "half an HTTP/2 preface", bytes: "PRI * HTT" },
     { name: "HTTP/2 without a call", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" },

@@ -1,8 +1,8 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 
 /**
- * Permissions of a client, from its certificate, its token, or the way it is connected (docs/decisions/0039). The services
- * of the watcher check these rights before they read the state.
+ * Permissions of a client, from its certificate, its token, or the way it is connected (docs/decisions/0039). The
+ * services of the watcher check these rights before they read the state.
  */
 export interface Rights {
   /** Names of the nodes whose views the client may read; "all" for every node. */

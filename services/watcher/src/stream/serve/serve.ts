@@ -162,18 +162,21 @@ function makeHandler(
       start(request, response);
       return;
     }
-    const reason = isLoopback(request.socket.remoteAddress ?? "")
-      ? webPageReason(request.headers.host, request.headers.origin)
-      : undefined;
-    if (reason !== undefined) {
-      log.info("call refused", { peer: formatPeer(request.socket), reason });
-      response.writeHead(403, { "content-type": "text/plain", connection: "close" });
-      response.end(`${reason}\n`);
-      return;
-    }
     const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));
-    http1Calls.add(request, response, () => start(request, response), onFlood);
+    const begin = (): void => (isFromWebPage(request, response, log) ? undefined : start(request, response));
+    http1Calls.add(request, response, begin, onFlood);
   };
+}
+
+/** Refuses a call over loopback that a web page made the browser send. */
+function isFromWebPage({ socket, headers }: IncomingMessage, response: ServerResponse, log: Log): boolean {
+  if (!isLoopback(socket.remoteAddress ?? "")) return false;
+  const reason = webPageReason(headers.host, headers.origin);
+  if (reason === undefined) return false;
+  log.info("call refused", { peer: formatPeer(socket), reason });
+  response.writeHead(403, { "content-type": "text/plain", connection: "close" });
+  response.end(`${reason}\n`);
+  return true;
 }
 
 /** Returns the session of a call over HTTP/2, the socket of one over HTTP/1.1. */
