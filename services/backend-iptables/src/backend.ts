@@ -10,23 +10,23 @@ import { openRuleSets } from "./commit/open-rule-sets.ts";
 import { removeRules } from "./commit/remove-rules.ts";
 import { chainNames, isChainPrefix, maxPrefixLength, prefixOf } from "./render/chain-names.ts";
 
-/** Options of the iptables backend alone; those that kube-proxy has carry its names. */
+/** Options of this backend only. Options that kube-proxy also has carry its names. */
 const iptablesOptions: readonly OptionSpec[] = [
   {
     flags: "--iptables-masquerade-bit <bit>",
-    description: "bit of the packet mark that asks for the node's address; may be the one that kube-proxy uses",
+    description: "bit of the packet mark for packets that get the node's address as source; may be kube-proxy's",
     default: 14,
     parse: parseWholeNumber("--iptables-masquerade-bit", 0, 31),
   },
   {
     flags: "--iptables-localhost-nodeports <true|false>",
-    description: "serve node ports on 127.0.0.1 too, for which route_localnet is set; IPv4 only",
+    description: "serve node ports on 127.0.0.1 too, and set route_localnet for it; IPv4 only",
     default: true,
     parse: trueOrFalse,
   },
   {
     flags: "--iptables-variant <variant>",
-    description: "which tools: auto (whatever `iptables` is here), nft or legacy",
+    description: "variant of iptables: auto (that of the program `iptables`), nft or legacy",
     default: "auto",
     parse: oneOf("--iptables-variant", ["auto", "nft", "legacy"]),
   },
@@ -38,23 +38,24 @@ const iptablesOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--iptables-timeout <duration>",
-    description: "longest time that one iptables-restore or iptables-save may take",
+    description: "time limit of one iptables-restore or iptables-save",
     default: 300_000,
     parse: parsePositiveDurationMs,
   },
   {
     flags: "--chain-prefix <prefix>",
-    description: "beginning of the names of all our chains (default: KPNG-, or KPNGxxx- with --service-proxy-name)",
+    description:
+      "prefix of the names of all chains of this instance (default: KPNG-, or KPNGxxx- with --service-proxy-name)",
     parse: (text) => {
       if (isChainPrefix(text)) return text;
       throw new InvalidArgumentError(
-        `a chain prefix is capital letters and digits and one dash at its end, ${maxPrefixLength} characters at most, and not that of kube-proxy or another well-known program`,
+        `a chain prefix consists of capital letters and digits, ends in one dash, has at most ${maxPrefixLength} characters, and is not that of kube-proxy or another well-known program`,
       );
     },
   },
 ];
 
-/** Makes this node's iptables rules serve the Services of its view, as kube-proxy's iptables mode does. */
+/** The backend `to-iptables` and the program kpng-iptables: serves Services as kube-proxy's iptables mode does. */
 export const iptablesBackend = proxyBackend({
   name: "iptables",
   proxyMode: "iptables",
@@ -63,22 +64,22 @@ export const iptablesBackend = proxyBackend({
   alternatives: [shadowMode("iptables", "iptables")],
   examples: `
 Examples:
-  # as kube-proxy would be started
+  # serve this node, with the options of kube-proxy
   COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16
 
-  # what would be done to this node's rules, without doing it
+  # print the transactions that would be committed, and change nothing
   COMMAND --node-name n1 --once --dry-run
 
-  # whether somebody else has changed the rules: exit code 0 for no, 1 for yes, 2 if it could not be found out
+  # has another program changed the rules? exit code 0 for no, 1 for yes, 2 if the rules could not be compared
   COMMAND --node-name n1 --diff
 
-  # where kube-proxy, which serves this node, would treat packets otherwise; nothing is changed
+  # list the packets that the kube-proxy of this node treats differently, and change nothing
   COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16 --shadow
 
-  # remove every rule that was ever made
+  # remove all rules that kpng-iptables ever installed
   COMMAND --cleanup
 
-Rules stay when the program ends: traffic goes on, and the next start changes only what differs.
+Rules stay when the program ends, so traffic goes on. The next start changes only rules that differ.
 `,
   makeProxy,
 });
@@ -101,5 +102,5 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
 
 function trueOrFalse(text: string): boolean {
   if (text === "true" || text === "false") return text === "true";
-  throw new InvalidArgumentError("write true or false");
+  throw new InvalidArgumentError("must be true or false");
 }

@@ -26,11 +26,12 @@ function manifests(endpoints: Readonly<Record<string, string>>): readonly unknow
   );
 }
 
-/** A process in the namespace of the node, and what it has said. */
+/** A process in the namespace of the node. */
 interface Running {
   readonly child: ChildProcess;
+  /** Returns the output so far. */
   said(): string;
-  /** Resolves when it has said so. */
+  /** Resolves when the output matches. */
   says(pattern: RegExp): Promise<unknown>;
   stop(): Promise<void>;
 }
@@ -41,7 +42,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
   let name: string;
   let folder: string;
   let running: Running[] = [];
-  /** Asks over HTTP in the node's namespace; started by the first question. */
+  /** Sends HTTP requests in the namespace of the node; started by the first request. */
   let agent: Promise<AgentClient> | undefined;
   let savedView: Buffer | undefined;
   beforeAll(async () => {
@@ -94,7 +95,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     await rename(join(folder, "state.json"), join(folder, "input", "state.json"));
   }
 
-  /** Backends that are started at the same time wait for it. */
+  /** Starts a watcher. Backends that are started before it wait for it. */
   function startWatcher(): Running {
     const listen = ["to-api", "--listen", `unix://${folder}/sock`];
     return start([process.execPath, cli, "file", "-i", join(folder, "input"), ...listen]);
@@ -114,7 +115,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     ...["--healthz-bind-address", "127.0.0.1:10270", "--error-delay", "200ms", "--log-level", "debug", ...options],
   ];
 
-  /** Our rules of both families, without counters. */
+  /** Returns our rules of both families, without counters. */
   async function rules(): Promise<string> {
     const tools = ["iptables-save", "ip6tables-save"];
     const saved = await Promise.all(tools.map((tool) => laboratory.run(name, [tool])));
@@ -141,25 +142,25 @@ describePackets("kpng-iptables as a program, when something fails", () => {
   const partOf = async (part: string): Promise<Record<string, unknown>> =>
     JSON.parse((await ask("/readyz")).body).parts[part];
 
-  test("a watcher that is gone changes nothing: rules stay, also from changes by others, and health is good", async () => {
+  test("without its watcher, a backend keeps and repairs its rules, and stays healthy", async () => {
     await put({ web: "10.0.1.1" });
     const watcher = startWatcher();
     const backend = start(command("--state-dir", "none"));
     await serves("10.0.1.1");
     const before = await rules();
     await watcher.stop();
-    await until("the stream's loss is told", async () => (await partOf("stream")).reason !== "");
+    await until("the health answer reports the lost stream", async () => (await partOf("stream")).reason !== "");
     expect(await rules()).toBe(before);
     expect((await ask("/livez")).status).toBe(200);
     expect((await ask("/healthz")).status).toBe(200);
-    // What others break is mended without a watcher, too.
+    // Changes by other programs are repaired without a watcher, too.
     await laboratory.run(name, ["iptables", "-t", "nat", "-F"]);
     await backend.says(/"rules repaired"/);
     await until("the same rules", async () => (await rules()) === before);
     expect((await ask("/healthz")).body).toContain('"IPv4"');
   });
 
-  test("rules that stand are newer than the disk and stay without a watcher; after a reboot the disk has what there was", async () => {
+  test("without a watcher, installed rules stay as they are, and after a reboot the saved view is used", async () => {
     await put({ web: "10.0.1.1" });
     const watcher = startWatcher();
     const state = join(folder, "state");
@@ -176,7 +177,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     await second.says(/no watcher answers: keeping the installed rules/);
     expect(await rules()).toBe(before);
     await second.stop();
-    // A reboot takes the rules.
+    // A reboot deletes the rules.
     for (const table of ["nat", "filter"]) {
       await laboratory.run(name, ["iptables", "-t", table, "-F"]);
       await laboratory.run(name, ["ip6tables", "-t", table, "-F"]);
@@ -188,31 +189,38 @@ describePackets("kpng-iptables as a program, when something fails", () => {
   });
 
   const unfit: readonly { readonly name: string; readonly spoil: (view: Buffer) => Buffer; readonly says: RegExp }[] = [
-    { name: "that is cut", spoil: (view) => view.subarray(0, view.length - 40), says: /the checksum does not match/ },
-    { name: "that is none", spoil: () => Buffer.from("hello"), says: /is not a valid saved view/ },
+    {
+      name: "that is truncated",
+      spoil: (view) => view.subarray(0, view.length - 40),
+      says: /the checksum does not match/,
+    },
+    { name: "that is another file", spoil: () => Buffer.from("hello"), says: /is not a valid saved view/ },
     { name: "that is empty", spoil: () => Buffer.alloc(0), says: /is not a valid saved view/ },
   ];
-  test.each(unfit)("a saved view $name is named and not used; the watcher replaces it", async ({ spoil, says }) => {
-    await put({ web: "10.0.1.1" });
-    const state = join(folder, "state");
-    await saveView(state);
-    const good = await readFile(join(state, "view"));
-    await writeFile(join(state, "view"), spoil(good));
-    const backend = start(command("--state-dir", state));
-    await backend.says(says);
-    expect(await rules()).toBe("");
-    expect((await ask("/readyz")).status).toBe(503);
-    expect((await ask("/livez")).status).toBe(200);
-    startWatcher();
-    await serves("10.0.1.1");
-    await until(
-      "the view is replaced",
-      async () => (await readFile(join(state, "view"))).length === good.length,
-      20_000,
-    );
-  });
+  test.each(unfit)(
+    "a saved view $name is logged and not used, and the watcher replaces it",
+    async ({ spoil, says }) => {
+      await put({ web: "10.0.1.1" });
+      const state = join(folder, "state");
+      await saveView(state);
+      const good = await readFile(join(state, "view"));
+      await writeFile(join(state, "view"), spoil(good));
+      const backend = start(command("--state-dir", state));
+      await backend.says(says);
+      expect(await rules()).toBe("");
+      expect((await ask("/readyz")).status).toBe(503);
+      expect((await ask("/livez")).status).toBe(200);
+      startWatcher();
+      await serves("10.0.1.1");
+      await until(
+        "the view is replaced",
+        async () => (await readFile(join(state, "view"))).length === good.length,
+        20_000,
+      );
+    },
+  );
 
-  test("a saved view of another node is refused", async () => {
+  test("a saved view of another node is not used", async () => {
     await put({ web: "10.0.1.1" });
     const state = join(folder, "state");
     await saveView(state);
@@ -223,7 +231,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     expect(await rules()).toBe("");
   });
 
-  /** Puts the view of node n1 there, as a backend saved it that has ended; no rules are left of it. */
+  /** Saves the view of node n1 in the folder `state`, as a backend does; leaves no rules. */
   async function saveView(state: string): Promise<void> {
     if (savedView === undefined) {
       const watcher = startWatcher();
@@ -241,28 +249,31 @@ describePackets("kpng-iptables as a program, when something fails", () => {
   test.each([
     { name: "full", mount: "size=4k", fill: 'dd if=/dev/zero of="$0/fill" bs=4k count=1 2>/dev/null;' },
     { name: "read-only", mount: "size=1m,ro", fill: "" },
-  ])("a disk that is $name costs the saved view alone, which is said once", async ({ mount, fill }) => {
-    await put({ web: "10.0.1.1" });
-    startWatcher();
-    const state = join(folder, "state");
-    await mkdir(state);
-    const script = `mount -t tmpfs -o ${mount} none "$0" && ${fill} exec "$@"`;
-    const backend = start(["unshare", "--mount", "sh", "-c", script, state, ...command("--state-dir", state)]);
-    await serves("10.0.1.1");
-    await backend.says(/"view not saved: trying again"/);
-    await put({ web: "10.0.1.2" });
-    await serves("10.0.1.2");
-    expect(backend.said().match(/"view not saved: trying again"/g)).toHaveLength(1);
-    expect((await ask("/healthz")).status).toBe(200);
-    expect((await ask("/metrics")).body).toMatch(/kpng_backend_view_writes_total\{result="failed"\} [1-9]/);
-  });
+  ])(
+    "with a disk that is $name, the view is not saved, which is logged once, and rules are installed",
+    async ({ mount, fill }) => {
+      await put({ web: "10.0.1.1" });
+      startWatcher();
+      const state = join(folder, "state");
+      await mkdir(state);
+      const script = `mount -t tmpfs -o ${mount} none "$0" && ${fill} exec "$@"`;
+      const backend = start(["unshare", "--mount", "sh", "-c", script, state, ...command("--state-dir", state)]);
+      await serves("10.0.1.1");
+      await backend.says(/"view not saved: trying again"/);
+      await put({ web: "10.0.1.2" });
+      await serves("10.0.1.2");
+      expect(backend.said().match(/"view not saved: trying again"/g)).toHaveLength(1);
+      expect((await ask("/healthz")).status).toBe(200);
+      expect((await ask("/metrics")).body).toMatch(/kpng_backend_view_writes_total\{result="failed"\} [1-9]/);
+    },
+  );
 
-  test("a refused transaction: its line is named, old rules stay, health and metrics say so; then all is looked at", async () => {
+  test("a rejected transaction is reported with its line, in health and in metrics, keeps old rules, and a full sync follows", async () => {
     await put({ web: "10.0.1.1", api: "10.0.2.1" });
     startWatcher();
     const backend = start(command("--state-dir", "none", "--iptables-sync-period", "0"));
     await serves("10.0.2.1");
-    // A rule of somebody else's holds a chain that is to go.
+    // Our chain cannot be deleted while another program's rule jumps to it.
     const chain = /^-A KPNG-IP-10\.96\.1\.0 .*-j (KPNG-SVC-\S+)$/m.exec(await rules())?.[1] ?? "";
     await laboratory.run(name, ["iptables", "-t", "nat", "-N", "OTHER"]);
     await laboratory.run(name, ["iptables", "-t", "nat", "-A", "OTHER", "-j", chain]);
@@ -278,18 +289,18 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     expect(failures).toMatch(/_iptables_partial_restore_failures_total\{ip_family="IPv4"\} 1\n/);
     await laboratory.run(name, ["iptables", "-t", "nat", "-F", "OTHER"]);
     await backend.says(/"fullReason":"failure"/);
-    await until("the Service is gone", async () => !(await rules()).includes("10.0.2.1"));
+    await until("the rules of the Service are deleted", async () => !(await rules()).includes("10.0.2.1"));
     await until("health is good again", async () => (await partOf("iptables")).isHealthy === true);
   });
 
-  test("what it holds, and what others have changed, can be asked on a unix socket", async () => {
+  test("inspection on a unix socket shows the view, the rules and repaired drift", async () => {
     await put({ web: "10.0.1.1" });
     startWatcher();
     const socket = join(folder, "inspect.sock");
     const backend = start(command("--state-dir", "none", "--inspect-socket", socket));
     await serves("10.0.1.1");
     const client = createClient(BackendInspectService, dial({ api: `unix://${socket}` }));
-    const first = await until("it has told of a sync", async () => {
+    const first = await until("inspection shows a sync", async () => {
       const answer = await client.getBackend({});
       return answer.lastSync === undefined ? undefined : answer;
     });
@@ -321,7 +332,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     expect(repaired.lastTransaction).toContain(":KPNG-MARK-MASQ - [0:0]");
   });
 
-  test("iptables that is too old is named at the start, and the program ends", async () => {
+  test("a version of iptables that is too old is an error at the start", async () => {
     const path = join(folder, "iptables");
     await writeFile(path, "#!/bin/sh\necho 'iptables v1.4.21'\n");
     await chmod(path, 0o755);
@@ -334,7 +345,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     expect(stderr).toContain("[IPTABLES_TOO_OLD] iptables has version 1.4.21; at least 1.6.2 is required");
   });
 
-  test("without ip6tables IPv4 is served alone, and only that is told of", async () => {
+  test("without ip6tables, only IPv4 is served, also in health and metrics", async () => {
     await put({ web: "10.0.1.1" });
     startWatcher();
     const path = join(folder, "ip6tables");
@@ -347,7 +358,7 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     expect((await ask("/metrics")).body).not.toContain('ip_family="IPv6"');
   });
 
-  test("the table of flows is set up with kube-proxy's options, by the instance for all Services alone", async () => {
+  test("only the default instance sets the conntrack options", async () => {
     await put({ web: "10.0.1.1" });
     startWatcher();
     const timeout = () => laboratory.run(name, ["cat", "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"]);

@@ -31,7 +31,7 @@ describePackets("kpng-iptables as a program", () => {
   const own = async (tool: string): Promise<readonly string[]> =>
     (await laboratory.run("node", [`${tool}-save`])).split("\n").filter((line) => line.includes("KPNG"));
 
-  test("--dry-run prints the rules and makes none", async () => {
+  test("--dry-run prints the rules and installs none", async () => {
     const { exitCode, stdout } = await once("--dry-run");
     expect(exitCode).toBe(0);
     expect(stdout).toContain("# iptables-restore --noflush\n*filter\n");
@@ -41,7 +41,7 @@ describePackets("kpng-iptables as a program", () => {
     expect(await own("iptables")).toEqual([]);
   });
 
-  test("--once makes the rules and ends; --dry-run has nothing to say then; --cleanup leaves nothing", async () => {
+  test("--once installs the rules and ends, --dry-run then prints nothing, and --cleanup removes everything", async () => {
     expect((await once()).exitCode).toBe(0);
     expect((await own("iptables")).join("\n")).toContain("--to-destination 10.0.1.1:8080");
     expect((await own("ip6tables")).length).toBeGreaterThan(0);
@@ -55,7 +55,7 @@ describePackets("kpng-iptables as a program", () => {
     ["kpng-iptables --diff", [main, "--diff"]],
     ["kpng-iptables --shadow --once", [main, "--shadow", "--once"]],
     ["kpng diff iptables", [cli, "diff", "iptables"]],
-  ])("%s ends with 2, which is no answer, where no watcher answers", async (_name, words) => {
+  ])("%s exits with 2 if no watcher answers", async (_name, words) => {
     const api = `unix://${join(laboratory.folder, "none.sock")}`;
     const limited = [...words, "--node-name", "n1", "--api", api, "--watcher-timeout", "300ms"];
     const { exitCode, stdout, stderr } = await laboratory.tryRun("node", [process.execPath, ...limited]);
@@ -63,7 +63,7 @@ describePackets("kpng-iptables as a program", () => {
     expect(stderr).toContain(`[NO_VIEW] no view of node \\"n1\\" from ${api} within 300 ms (--watcher-timeout)`);
   });
 
-  test("--diff of who may not look ends with 2", async () => {
+  test("--diff without the permission to read rules exits with 2", async () => {
     const look = [cli, "file", "-i", manifest, "to-local", "to-iptables", "--diff", "--node-name", "n1"];
     const bound = ["setpriv", "--bounding-set", "-net_admin,-net_raw", "--inh-caps", "-net_admin,-net_raw"];
     const { exitCode, stdout, stderr } = await laboratory.tryRun("node", [...bound, process.execPath, ...look]);
@@ -71,7 +71,7 @@ describePackets("kpng-iptables as a program", () => {
     expect(stderr).toMatch(/"reason":"\[SAVE_FAILED\] .*"msg":"kpng stops"/);
   });
 
-  test("a question that is stopped before it has an answer ends with 2, as one whose answer cannot be written", async () => {
+  test("--diff exits with 2 if it is stopped before it has an answer, or cannot write the answer", async () => {
     const api = `unix://${join(laboratory.folder, "none.sock")}`;
     const ask = [process.execPath, main, "--diff", "--node-name", "n1", "--watcher-timeout", "0", "--api", api];
     const stop = `"$@" 2>"$0" & until grep -q "stream lost" "$0"; do sleep 0.05; done; kill $!; wait $!`;
@@ -94,7 +94,7 @@ describePackets("kpng-iptables as a program", () => {
     expect(unwritten.stderr).toContain("[OUTPUT_FAILED]");
   });
 
-  test("--diff tells what somebody else changed, and changes nothing", async () => {
+  test("--diff prints changes by other programs, and changes nothing", async () => {
     await laboratory.tryRun("node", [process.execPath, main, "--cleanup"]);
     const empty = await once("--diff", "--output", "json");
     expect(empty.exitCode).toBe(1);
@@ -135,7 +135,7 @@ describePackets("kpng-iptables as a program", () => {
     await laboratory.tryRun("node", [process.execPath, main, "--cleanup"]);
   });
 
-  test("an instance for other Services has chains of its own", async () => {
+  test("an instance with a proxy name has chains of its own", async () => {
     expect((await once("--service-proxy-name", "edge")).exitCode).toBe(0);
     expect((await own("iptables")).every((line) => /KPNG[A-Z2-7]{3}-/.test(line))).toBe(true);
     await laboratory.tryRun("node", [process.execPath, main, "--cleanup"]);
@@ -144,7 +144,7 @@ describePackets("kpng-iptables as a program", () => {
     expect(await own("iptables")).toEqual([]);
   });
 
-  test("without iptables it ends at once and says so", async () => {
+  test("without iptables, the program ends with IPTABLES_MISSING", async () => {
     const { exitCode, stderr } = await once("--iptables-variant", "nft", "--chain-prefix", "X-");
     expect({ exitCode, stderr: stderr.includes("IPTABLES_MISSING") }).toEqual({ exitCode: 0, stderr: false });
     const masked = `mount -t tmpfs none /usr/sbin && exec "$@"`;
@@ -158,9 +158,9 @@ describePackets("kpng-iptables as a program", () => {
   test.each([
     { options: ["--detect-local-mode", "BridgeInterface"], reason: "needs --pod-bridge-interface" },
     { options: ["--cluster-cidr", "10.0.0.0"], reason: "is not a CIDR" },
-    { options: ["--chain-prefix", "kube-"], reason: "a chain prefix is capital letters" },
+    { options: ["--chain-prefix", "kube-"], reason: "a chain prefix consists of capital letters" },
     { options: ["--iptables-masquerade-bit", "32"], reason: "whole number from 0 to 31" },
-  ])("$options is refused", async ({ options, reason }) => {
+  ])("$options is rejected", async ({ options, reason }) => {
     const { exitCode, stderr } = await once(...options);
     expect(exitCode).not.toBe(0);
     expect(stderr).toContain(reason);

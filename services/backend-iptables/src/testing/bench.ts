@@ -16,8 +16,8 @@ import { scanRules } from "../read/read-rules.ts";
 import { runTool } from "../read/run-tool.ts";
 import { chainNames } from "../render/chain-names.ts";
 
-// Measures this backend in the network namespace that it is started in, so start it in one of its own:
-//   unshare --net node services/backend-iptables/src/testing/bench.ts --services 1000 --variant nft
+// Measures this backend: `npm run bench -- iptables-alone`. It changes the rules of its network namespace, so start it
+// in a new one: unshare --net node services/backend-iptables/src/testing/bench.ts --services 1000 --variant nft
 
 const { values } = parseArgs({
   options: {
@@ -63,21 +63,21 @@ const whole = view(services);
 const key = serviceKey(first.service);
 
 const rules = newRules();
-await measure("full sync, nothing stands", 1, () => done(rules.sync(whole, "all", stages)));
+await measure("full sync, no rules installed", 1, () => done(rules.sync(whole, "all", stages)));
 const changed = new Map(whole.services).set(key, { ...first, endpoints: first.endpoints.slice(1) });
 const views: readonly NodeView[] = [{ ...whole, services: changed }, whole];
-await measure("one endpoint less, then more", 10, async (at) =>
+await measure("one endpoint removed, then added", 10, async (at) =>
   done(rules.sync(views[at % 2] as NodeView, new Set([key]), stages)),
 );
 const extra = makeService(serviceCount, endpointCount);
 const extraKey = serviceKey(extra.service);
 const grown = { ...whole, services: new Map(whole.services).set(extraKey, extra) };
-await measure("one Service more, then less", 10, async (at) =>
+await measure("one Service added, then removed", 10, async (at) =>
   done(rules.sync(at % 2 === 0 ? grown : whole, new Set([extraKey]), stages)),
 );
-await measure("look for drift, find none", 3, () => done(rules.repair()));
+await measure("check for drift, none found", 3, () => done(rules.repair()));
 const restarted = newRules();
-await measure("restart, all stands", 1, () => done(restarted.sync(whole, "all", stages)));
+await measure("restart, all rules installed", 1, () => done(restarted.sync(whole, "all", stages)));
 await measure("the same view again", 3, () => done(rules.sync(whole, new Set(), stages)));
 const residentMB = Math.round(process.memoryUsage().rss / 1e6);
 setFlagsFromString("--expose-gc");
@@ -111,7 +111,7 @@ async function measure(what: string, times: number, run: (at: number) => Promise
   print(what, `${wallMs.toFixed(wallMs < 100 ? 1 : 0)} ms wall, ${usedMs.toFixed(0)} ms CPU with tools`);
 }
 
-/** Of this process and of all that it waited for, in milliseconds; the kernel counts in hundredths of a second. */
+/** CPU time of this process and of its finished children, in milliseconds; the kernel counts in units of 10 ms. */
 function cpuMs(): number {
   const fields = readFileSync("/proc/self/stat", "utf8").split(") ")[1]?.split(" ") ?? [];
   return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks) * 10, 0);

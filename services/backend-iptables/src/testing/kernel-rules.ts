@@ -11,20 +11,20 @@ import { readRules, scanRules } from "../read/read-rules.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { chainNames } from "../render/chain-names.ts";
 
-/** Rules of one namespace of a laboratory, with a list of what was run. */
+/** The iptables rules of one network namespace of a laboratory, for tests. */
 export interface KernelRules {
   readonly tools: Tools;
   readonly kernel: Kernel;
-  /** Transactions that were handed to the kernel. */
+  /** Transactions that were committed. */
   readonly restored: string[];
   /**
-   * Opens a rule set that knows nothing yet, as after a restart. `meddle` is called right after each transaction;
-   * `read` replaces the output of iptables-save.
+   * Opens a rule set that has not read the installed rules yet, as after a restart. `meddle` is called right after each
+   * transaction; `read` replaces the output of iptables-save.
    */
   readonly start: (options?: StartOptions) => TestRuleSet;
-  /** What iptables-save prints. */
+  /** Returns the output of iptables-save. */
   readonly saved: () => Promise<string>;
-  /** The same, rules only. */
+  /** Returns the rules in the output of iptables-save, without chains and comments. */
   readonly shown: () => Promise<readonly string[]>;
   readonly run: (command: string) => Promise<string>;
 }
@@ -35,7 +35,7 @@ export interface StartOptions {
   readonly prefix?: string | undefined;
 }
 
-/** A rule set that takes views. */
+/** A rule set that is given views; it plans them as the kit does. */
 export class TestRuleSet extends IptablesRuleSet {
   syncView(
     view: NodeView,
@@ -48,6 +48,7 @@ export class TestRuleSet extends IptablesRuleSet {
 
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 
+/** Adds a network namespace called `name`, without rules. */
 export async function kernelRules(laboratory: Laboratory, name: string, variant: Variant): Promise<KernelRules> {
   await laboratory.add(name);
   const run: RunTool = (command, { input }) => laboratory.tryRun(name, command, input);

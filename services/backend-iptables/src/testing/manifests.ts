@@ -1,17 +1,17 @@
-/** A Service and what serves it. */
+/** A Service with one endpoint, for tests that start the program. */
 export interface ServiceManifests {
   /** In namespace "a". Default "web". */
   readonly name?: string | undefined;
   readonly clusterIP: string;
-  /** Its port's name, for the endpoint's too. Default "". */
+  /** Name of the port, in the Service and in the slice. Default "". */
   readonly portName?: string | undefined;
-  /** Default: it has none. */
+  /** Default: none. */
   readonly nodePort?: number | undefined;
   /** IPv4 address of the one endpoint, which is ready. */
   readonly endpoint: string;
 }
 
-/** Returns the Service, TCP 80, and its EndpointSlice, port 8080, as the API server gives them. */
+/** Returns the manifests of a Service with TCP port 80 and of its EndpointSlice with port 8080. */
 export function serviceManifests(wanted: ServiceManifests): readonly unknown[] {
   const { name = "web", clusterIP, portName, nodePort, endpoint } = wanted;
   const named = portName === undefined ? {} : { name: portName };

@@ -3,7 +3,7 @@ import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { chainNames } from "../render/chain-names.ts";
 import type { RenderOptions } from "../render/render-options.ts";
 
-/** Options with only the fields that a test is about; `node` contains fields of the node's plan. */
+/** Makes options from only the fields that a test is about; `node` contains fields of the node's plan. */
 export function renderOptions({ node, ...parts }: OptionParts = {}): RenderOptions {
   return {
     node: nodePlan(node),
@@ -15,4 +15,5 @@ export function renderOptions({ node, ...parts }: OptionParts = {}): RenderOptio
   };
 }
 
+/** The fields of options that a test sets. */
 export type OptionParts = Partial<Omit<RenderOptions, "node">> & { readonly node?: Partial<NodePlan> | undefined };

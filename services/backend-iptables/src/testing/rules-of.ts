@@ -4,8 +4,8 @@ import { renderService } from "../render/render-service.ts";
 import { type OptionParts, renderOptions } from "./options.ts";
 
 /**
- * Renders a Service for people: `SVC: rule` for its own chains, `filter SERVICES: rule` for lists, without prefix, hashes
- * and comments.
+ * Renders a Service in a readable form: `SVC: rule` for its own chains, `filter SERVICES: rule` for shared chains,
+ * without prefix, hashes and comments.
  */
 export function rulesOf(service: ServiceView, parts: OptionParts = {}): readonly string[] {
   const options = renderOptions(parts);

@@ -6,7 +6,7 @@ import type { RenderOptions } from "../render/render-options.ts";
 import { renderService } from "../render/render-service.ts";
 import { splitChainId, tables } from "../render/table.ts";
 
-/** Writes all rules of one family as iptables-save would print them. */
+/** Returns all rules of one family as iptables-save would print them, for tests that trace packets through them. */
 export function rulesText(plans: Iterable<ServicePlan>, options: RenderOptions): string {
   const chains = new DesiredChains(renderFixedChains(options));
   for (const plan of plans) chains.put(plan.key, renderService(plan, options));
