@@ -1,5 +1,6 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest, type RequestOptions } from "node:https";
+import { addAbortSignal } from "node:stream";
 import type { KubeConnection, KubeResponse } from "./connection.ts";
 import { type ConnectOptions, loadConfig } from "./load-config.ts";
 
@@ -31,7 +32,6 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
       ...credentials,
       headers: trimHeaders({ ...credentials.headers, accept: "application/json" }),
       agent: proxyUrl === undefined ? agent : credentials.agent,
-      signal,
     };
     return new Promise((resolve, reject) => {
       const request = (isPlain ? httpRequest : httpsRequest)(`${server}${path}`, requestOptions, (response) => {
@@ -40,8 +40,16 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
         response.on("error", () => undefined);
         resolve(response);
       });
-      request.on("socket", (socket) => socket.setKeepAlive(true, keepAliveMs));
+      request.on("socket", (socket) => {
+        socket.setKeepAlive(true, keepAliveMs);
+        // Between the end of a response and its return to the pool, a connection has no listener of its own: an abort
+        // at that moment would end the process.
+        if (!socket.listeners("error").includes(ignoreError)) socket.on("error", ignoreError);
+      });
       request.on("error", reject);
+      // Not as an option of the request: with plain HTTP, Node.js would bind the connection to the signal as well, and
+      // an abort after the response would destroy it while it waits for the next request.
+      addAbortSignal(signal, request);
       request.end();
     });
   }
@@ -65,6 +73,9 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
  * Idle time before TCP keep-alive probes start, in milliseconds. They detect a dead peer within another half minute.
  */
 const keepAliveMs = 15_000;
+
+/** Errors of a connection reach the request, or the reader of the body. */
+function ignoreError(): void {}
 
 /** Removes the newline that a token file may end in: headers must not contain one. */
 function trimHeaders(headers: RequestOptions["headers"]): Record<string, string> {
