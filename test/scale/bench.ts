@@ -8,6 +8,7 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "kube-source": ["node", "test/scale/kube-source.ts"],
   iptables: ["node", "test/scale/iptables.ts"],
   wire: ["node", "test/scale/wire.ts"],
+  slices: ["node", "test/scale/slices/bench.ts"],
   relays: ["node", "test/scale/relays.ts"],
   // Sets its rules in a new network namespace.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],

@@ -3,8 +3,8 @@ import { assertNever } from "@kpng/model/assert-never.ts";
 import { type EndpointSlice, type SliceKey, serviceKeyOfSlice, sliceKey } from "@kpng/model/endpoint.ts";
 import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
+import { reuseSlice, reuseValue } from "../source/reuse-objects.ts";
 import type { ClusterObjects, ObjectChange } from "../source/source.ts";
-import { reuseEndpoints } from "./reuse-endpoints.ts";
 import { ShardedMap } from "./sharded-map.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -52,7 +52,8 @@ export function replaceObjects(snapshot: Snapshot, objects: ClusterObjects): Sna
 }
 
 function put<V>(map: ShardedMap<V>, key: string, value: V): ShardedMap<V> {
-  return isDeepStrictEqual(map.get(key), value) ? map : map.with(key, value);
+  const old = map.get(key);
+  return reuseValue(old, value) === old ? map : map.with(key, value);
 }
 
 function putSlice(snapshot: Snapshot, slice: EndpointSlice): Snapshot {
@@ -63,16 +64,6 @@ function putSlice(snapshot: Snapshot, slice: EndpointSlice): Snapshot {
   if (next === old) return snapshot;
   const others = before.filter((other) => other !== old);
   return withSlices(snapshot, service, [...others, next].sort(byName));
-}
-
-/**
- * Returns `old` itself if `slice` equals it except for the trigger time, else `slice` with the unchanged endpoints of
- * `old`.
- */
-function reuseSlice(old: EndpointSlice | undefined, slice: EndpointSlice): EndpointSlice {
-  if (old === undefined) return slice;
-  const isSame = isDeepStrictEqual({ ...old, triggeredAtMs: undefined }, { ...slice, triggeredAtMs: undefined });
-  return isSame ? old : reuseEndpoints(old, slice);
 }
 
 function deleteSlice(snapshot: Snapshot, key: SliceKey): Snapshot {
@@ -97,6 +88,7 @@ function withNodes(snapshot: Snapshot, nodes: Snapshot["nodes"]): Snapshot {
 
 function replaceSlices(snapshot: Snapshot, slices: readonly EndpointSlice[]): Snapshot {
   const before = snapshot.slicesByService;
+  if (isUnchanged(before, slices)) return snapshot;
   const groups = Map.groupBy(slices, serviceKeyOfSlice);
   let isSame = groups.size === before.size;
   const entries = [...groups].map(([key, group]) => {
@@ -108,6 +100,13 @@ function replaceSlices(snapshot: Snapshot, slices: readonly EndpointSlice[]): Sn
   return isSame ? snapshot : { ...snapshot, slicesByService: ShardedMap.from(entries) };
 }
 
+/** True if the slices are the same objects. Sources reuse those that are equal; see reuseSlice. */
+function isUnchanged(before: Snapshot["slicesByService"], slices: readonly EndpointSlice[]): boolean {
+  let count = 0;
+  for (const group of before.values()) count += group.length;
+  return count === slices.length && slices.every((slice) => before.get(serviceKeyOfSlice(slice))?.includes(slice));
+}
+
 /** Returns `old` itself if all slices of a Service are unchanged. Both lists are sorted by name. */
 function reuseSlices(old: readonly EndpointSlice[], slices: readonly EndpointSlice[]): readonly EndpointSlice[] {
   const oldByName = new Map(old.map((slice) => [slice.name, slice]));
@@ -117,13 +116,14 @@ function reuseSlices(old: readonly EndpointSlice[], slices: readonly EndpointSli
 
 /** Returns a map of `values` that shares unchanged values with `map`, or `map` itself if all are unchanged. */
 function replaceAll<V>(map: ShardedMap<V>, values: readonly V[], keyOf: (value: V) => string): ShardedMap<V> {
+  if (values.length === map.size && values.every((value) => map.get(keyOf(value)) === value)) return map;
   let isSame = true;
   const entries = values.map((value) => {
     const key = keyOf(value);
     const old = map.get(key);
-    if (old !== undefined && isDeepStrictEqual(old, value)) return [key, old] as const;
-    isSame = false;
-    return [key, value] as const;
+    const kept = reuseValue(old, value);
+    isSame &&= kept === old;
+    return [key, kept] as const;
   });
   const next = ShardedMap.from(entries);
   return isSame && next.size === map.size ? map : next;

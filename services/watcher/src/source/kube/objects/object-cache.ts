@@ -77,14 +77,17 @@ export class ObjectCache<T> implements CollectionHandler {
     return changes;
   }
 
-  /** Returns the decoded object: its last valid value if it is invalid, undefined if no proxy needs it. */
+  /**
+   * Returns the decoded object: its known value if it is equal, its last valid value if it is invalid, undefined if no
+   * proxy needs it. Comparing it here divides the comparison of a list: the store then compares references.
+   */
   #decode(key: string, object: unknown): T | undefined {
     const decoded = this.#kind.decode(object);
     switch (decoded.kind) {
       case "ok": {
         const fresh = this.#reported.update(key, decoded.skipped.map(describe));
         if (decoded.skipped.length > 0) this.#observer.partsSkipped(key, fresh, decoded.skipped.length);
-        return decoded.value;
+        return this.#kind.reuse(this.#objects.get(key), decoded.value);
       }
       case "skip":
         for (const note of this.#reported.update(key, [decoded.note])) this.#observer.skipped(key, note);

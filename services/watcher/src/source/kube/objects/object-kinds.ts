@@ -6,6 +6,7 @@ import type { DecodeOptions } from "../../decode/decode-options.ts";
 import { decodeService } from "../../decode/decode-service.ts";
 import { decodeSlice } from "../../decode/decode-slice.ts";
 import type { Decoded } from "../../decode/decoded.ts";
+import { reuseSlice, reuseValue } from "../../reuse-objects.ts";
 import type { ClusterObjects, Kind, ObjectChange } from "../../source.ts";
 import type { Resource } from "../request/resource.ts";
 import { serviceSelector, sliceSelector } from "./selectors.ts";
@@ -17,6 +18,8 @@ import { serviceSelector, sliceSelector } from "./selectors.ts";
 export interface ObjectKind<T> extends Resource {
   readonly kind: Kind;
   decode(object: unknown): Decoded<T>;
+  /** Returns `old` or its parts in place of equal ones. Lists and events repeat mostly what is known. */
+  reuse(old: T | undefined, value: T): T;
   put(value: T): ObjectChange;
   delete(value: T): ObjectChange;
   /** Key of the value in the sink. An object whose key changes is deleted and put again. */
@@ -32,6 +35,7 @@ export function serviceKind(options: DecodeOptions, proxyNames: readonly string[
     resource: "services",
     labelSelector: serviceSelector(proxyNames),
     decode: (object) => decodeService(object, options),
+    reuse: reuseValue,
     put: (service) => ({ kind: "put-service", service }),
     delete: (service) => ({ kind: "delete-service", key: serviceKey(service) }),
     keyOf: serviceKey,
@@ -47,6 +51,7 @@ export function sliceKind(options: DecodeOptions, proxyNames: readonly string[] 
     path: "/apis/discovery.k8s.io/v1/endpointslices",
     resource: "endpointslices.discovery.k8s.io",
     decode: (object) => decodeSlice(object, options),
+    reuse: reuseSlice,
     put: (slice) => ({ kind: "put-slice", slice }),
     delete: (slice) => ({ kind: "delete-slice", key: sliceKey(slice) }),
     keyOf: sliceKey,
@@ -61,6 +66,7 @@ export function nodeKind(options: DecodeOptions): ObjectKind<Node> {
     path: "/api/v1/nodes",
     resource: "nodes",
     decode: (object) => decodeNode(object, options),
+    reuse: reuseValue,
     put: (node) => ({ kind: "put-node", node }),
     delete: (node) => ({ kind: "delete-node", name: node.name }),
     keyOf: (node) => node.name,

@@ -1,8 +1,10 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { isRecord } from "@kpng/model/is-record.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { KubeConnection } from "../client/connection.ts";
 import { openResponse } from "../client/open-response.ts";
 import type { RequestFailure } from "../client/request-failure.ts";
+import { ListSplitter } from "./list-splitter.ts";
 
 /**
  * Lists a collection page by page and passes each object to `receive`. The reflector uses it where the server does not
@@ -35,7 +37,7 @@ export async function listPages(
     }
     attempt = 1;
     resourceVersion ??= page.resourceVersion;
-    for (const item of page.items) receive(item);
+    await receiveAll(page.items, receive, signal);
     if (page.token === "") return { kind: "listed", resourceVersion };
     token = page.token;
   }
@@ -99,32 +101,53 @@ async function getPage(
   if (token !== "") query.set("continue", token);
   const response = await openResponse(connection, { request, path: `${path}?${query}`, silenceMs }, signal);
   if (response.kind !== "open") return response;
-  const chunks: Buffer[] = [];
+  const splitter = new ListSplitter();
+  const items: unknown[] = [];
+  const garbled = { ...request, kind: "garbled", message: "the body is not a list" } as const;
   try {
     for (;;) {
       const chunk = await response.next();
       if (chunk.kind === "end") break;
       if (chunk.kind !== "chunk") return chunk;
-      chunks.push(chunk.bytes);
+      for (const text of splitter.split(chunk.bytes)) items.push(JSON.parse(text));
     }
+    return toPage(JSON.parse(splitter.end()), items) ?? garbled;
+  } catch (error) {
+    if (error instanceof SyntaxError) return garbled;
+    throw error;
   } finally {
     response.close();
   }
-  return toPage(Buffer.concat(chunks)) ?? { ...request, kind: "garbled", message: "the body is not a list" };
 }
 
-function toPage(body: Buffer): Page | undefined {
-  let list: unknown;
-  try {
-    list = JSON.parse(body.toString("utf8"));
-  } catch {
-    return undefined;
+/** Passes on the items of a page, in slices between other work: each of them is decoded and compared. */
+async function receiveAll(
+  items: readonly unknown[],
+  receive: (object: unknown) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  let untilMs = performance.now() + sliceMs;
+  for (const item of items) {
+    if (performance.now() >= untilMs) {
+      await nextTurn();
+      if (signal.aborted) return;
+      untilMs = performance.now() + sliceMs;
+    }
+    receive(item);
   }
+}
+
+/** Longest uninterrupted time for the items of a page, in milliseconds. */
+const sliceMs = 10;
+
+/** `list` is the list without its items. */
+function toPage(list: unknown, items: readonly unknown[]): Page | undefined {
   if (!isRecord(list) || !isRecord(list.metadata)) return undefined;
   const { resourceVersion, continue: token } = list.metadata;
+  if (typeof resourceVersion !== "string" || resourceVersion === "") return undefined;
   // The server may omit the field for an empty collection.
-  const items = list.items ?? [];
-  if (typeof resourceVersion !== "string" || resourceVersion === "" || !Array.isArray(items)) return undefined;
+  const others = list.items ?? [];
+  if (!Array.isArray(others) || others.length > 0) return undefined;
   return { kind: "page", items, resourceVersion, token: typeof token === "string" ? token : "" };
 }
 

@@ -1,0 +1,42 @@
+import { isDeepStrictEqual } from "node:util";
+import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
+
+// An unchanged object stays the same object from one list to the next, so that comparing two states is comparing
+// references. Sources compare objects while they arrive, one by one; the store compares whatever a source did not.
+
+/** Returns `old` itself if `value` equals it, otherwise `value`. */
+export function reuseValue<T>(old: T | undefined, value: T): T {
+  return old !== undefined && isDeepStrictEqual(old, value) ? old : value;
+}
+
+/**
+ * Returns `old` itself if `slice` equals it except for the trigger time, else `slice` with the unchanged endpoints of
+ * `old`.
+ */
+export function reuseSlice(old: EndpointSlice | undefined, slice: EndpointSlice): EndpointSlice {
+  if (old === undefined || old === slice) return slice;
+  const isSame = isDeepStrictEqual({ ...old, triggeredAtMs: undefined }, { ...slice, triggeredAtMs: undefined });
+  return isSame ? old : reuseEndpoints(old, slice);
+}
+
+/**
+ * Returns `slice`, a new version of `before`, with the endpoint objects of `before` wherever they are equal. An update
+ * of a slice repeats up to a hundred endpoints of which usually one changed. Values that were derived from the others
+ * stay valid.
+ *
+ * Returns `slice` itself if it has these objects already. Pure; O(endpoints).
+ */
+function reuseEndpoints(before: EndpointSlice, slice: EndpointSlice): EndpointSlice {
+  const byAddress = new Map(before.endpoints.map((endpoint) => [firstAddress(endpoint), endpoint]));
+  let isReused = true;
+  const endpoints = slice.endpoints.map((endpoint) => {
+    const kept = reuseValue(byAddress.get(firstAddress(endpoint)), endpoint);
+    isReused &&= kept === endpoint;
+    return kept;
+  });
+  return isReused ? slice : { ...slice, endpoints };
+}
+
+function firstAddress({ addresses: { v4, v6 } }: Endpoint): string | undefined {
+  return v4[0] ?? v6[0];
+}
