@@ -31,7 +31,7 @@ let whole: readonly Frame[] = [];
 let changesMade = 0;
 
 function marker(): Frame {
-  const { revision, storedAtMs } = store.snapshot;
+  const { revision, storedAtMs, position } = store.snapshot;
   const { instance } = store;
   return syncFrame({
     revision,
@@ -41,6 +41,7 @@ function marker(): Frame {
     traceparents: [],
     tracedNodes: 0,
     ackIntervalMs: 0,
+    position,
   });
 }
 

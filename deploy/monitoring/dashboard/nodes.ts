@@ -25,6 +25,15 @@ export const nodesRow: Row = {
       ],
     },
     {
+      title: "Older states",
+      description: "Refused because the node had a newer one; accepted because no watcher offered a newer one.",
+      unit: "ops",
+      queries: [
+        worst(rate("kpng_backend_older_offers_total", node), "{{instance}} refused"),
+        worst(rate("kpng_backend_epochs_total", node), "{{instance}} accepted"),
+      ],
+    },
+    {
       title: "Revision spread",
       description: "Difference between the most and the least advanced node; meaningless with several watchers.",
       unit: "short",

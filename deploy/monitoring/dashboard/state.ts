@@ -11,6 +11,18 @@ export const state: Row = {
       queries: [{ expr: rate("kpng_store_revision", watcher), legend: "{{instance}}" }],
     },
     {
+      title: "Stale",
+      description: "Watchers whose server does not answer; questions because a node had a newer state.",
+      unit: "short",
+      queries: [
+        { expr: `kpng_source_stale{${watcher}}`, legend: "{{instance}} stale" },
+        {
+          expr: `sum by (result) (${rate("kpng_source_position_checks_total", watcher)})`,
+          legend: "questions/s {{result}}",
+        },
+      ],
+    },
+    {
       title: "Last change",
       description: "Time since the state changed; a small cluster may be quiet for hours.",
       unit: "s",

@@ -34,6 +34,8 @@ export interface BackendContext {
   readonly isOnce: boolean;
   /** With `isOnce`: maximum wait for the first view, in milliseconds; 0 or undefined for no limit. */
   readonly firstViewLimitMs?: number | undefined;
+  /** How long states that are older than the one before are refused, in milliseconds. Default 60 000. */
+  readonly acceptOlderAfterMs?: number | undefined;
   /** Name of the watcher in error messages, e.g. its address. Default: "the watcher of this process". */
   readonly watcher?: string | undefined;
   /** Path of the unix socket for `--inspect-socket`; undefined for none. */

@@ -67,6 +67,12 @@ export const followOptions: readonly OptionSpec[] = [
     default: 1_000,
     parse: parseDurationMs,
   },
+  {
+    flags: "--accept-older-after <duration>",
+    description: "how long to refuse states that are older than the last one, if no watcher offers a newer one",
+    default: 60_000,
+    parse: parseDurationMs,
+  },
   { flags: "--once", description: "exit after the first successful sync" },
   watcherTimeoutOption,
   {
@@ -92,6 +98,7 @@ export function readFollowOptions(
   BackendContext,
   | "nodeName"
   | "serviceProxyName"
+  | "acceptOlderAfterMs"
   | "maxMessageBytes"
   | "maxViewBytes"
   | "errorDelayMs"
@@ -106,6 +113,7 @@ export function readFollowOptions(
     maxMessageBytes: Number(options.maxMsgSize ?? defaultMessageBytes(memoryBytes)),
     maxViewBytes: Number(options.maxViewSize ?? defaultViewBytes(memoryBytes)),
     errorDelayMs: Number(options.errorDelay),
+    acceptOlderAfterMs: Number(options.acceptOlderAfter),
     isOnce: options.once === true,
     firstViewLimitMs: Number(options.watcherTimeout),
     inspectSocket: typeof options.inspectSocket === "string" ? options.inspectSocket : undefined,

@@ -1,8 +1,10 @@
+import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import packageJson from "../../package.json" with { type: "json" };
+import { readSavedPosition } from "../disk/saved-position.ts";
 import { diffFromSaved, startFromDisk } from "../disk/start-from-disk.ts";
 import { ViewKeeper } from "../disk/view-keeper.ts";
 import type { InspectedRules } from "../inspect/inspected-rules.ts";
@@ -76,7 +78,8 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   const { maxViewBytes = defaultViewBytes(memoryLimitBytes()) } = options;
   const metrics = createBackendMetrics(options.metrics);
   const connection = new ConnectionObserver(options.health, metrics, log);
-  const keeper = makeKeeper(options, () => connection.isConnected);
+  const gate = new ForwardGate({ acceptAfterMs: options.acceptOlderAfterMs });
+  const keeper = makeKeeper(options, () => connection.isConnected, gate);
   const sync: Sync = onChanges ?? ((update, stop) => onState(update.view, stop));
   const acks = new Acknowledgements();
   const program = { name: `kpng-${options.name}`, version: packageJson.version };
@@ -110,8 +113,10 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
       if (state.kind === "lost" || state.kind === "refused") lossReason = state.reason;
       connection.report(state);
     };
+    gate.hold(await readSavedPosition(options.state?.folder, nodeName, options.serviceProxyName ?? ""));
     // Batches are read during syncs, too: changes are merged, and a lost stream is noticed at once.
-    for await (const update of followView({ ...options, maxViewBytes, acks, program, onConnection, wait }, running)) {
+    const follow = { ...options, maxViewBytes, acks, gate, program, onConnection, wait };
+    for await (const update of followView(follow, running)) {
       answered.abort();
       unknownPorts.report(update.changes);
       metrics.fromDisk.set(0);
@@ -155,9 +160,22 @@ function noView(options: BackendTaskOptions, lossReason: string): BackendError {
   return new BackendError("NO_VIEW", text);
 }
 
-function makeKeeper(options: BackendTaskOptions, isConnected: () => boolean): ViewKeeper | undefined {
+function makeKeeper(
+  options: BackendTaskOptions,
+  isConnected: () => boolean,
+  gate: ForwardGate,
+): ViewKeeper | undefined {
   const { nodeName, serviceProxyName = "", log, metrics, wait } = options;
   const folder = options.state?.folder;
   if (folder === undefined) return undefined;
-  return new ViewKeeper({ folder, nodeName, serviceProxyName, log, metrics, isConnected, wait });
+  return new ViewKeeper({
+    folder,
+    nodeName,
+    serviceProxyName,
+    log,
+    metrics,
+    isConnected,
+    position: () => gate.held,
+    wait,
+  });
 }

@@ -37,7 +37,8 @@ const answerLimitMs = 30_000;
  * Returns a transport to one of several watchers, chosen for each stream: a different one than for the previous stream,
  * or any of them if the previous one asked the node to move. If an address does not accept a connection, the next one
  * is tried at once. Names are resolved for each stream, and the address that worked last is tried first after a
- * restart. `prepareBackend` gives the transport to the backend, which opens its streams on it (`followView`).
+ * restart. Unary calls go to the watcher of the last stream. `prepareBackend` gives the transport to the backend, which
+ * opens its streams on it (`followView`).
  *
  * Errors: BAD_OPTION for an invalid address. A stream fails with NO_WATCHER_ADDRESS if no name can be resolved.
  */
@@ -52,12 +53,14 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
     transports.set(address.key, transport);
     return { address, transport, isOnlyOne: keys.size === 1 };
   };
+  let current: Transport | undefined;
   return {
     async unary(method, signal, ...rest) {
-      return (await find(signal)).transport.unary(method, signal, ...rest);
+      return (current ?? (await find(signal)).transport).unary(method, signal, ...rest);
     },
     async stream(method, signal, ...rest) {
       const { address, transport, isOnlyOne } = await find(signal);
+      current = transport;
       log.debug("opening stream to watcher", { address: address.key });
       const limit = new AnswerLimit(isOnlyOne ? undefined : (options.answerLimitMs ?? answerLimitMs), address.key);
       try {

@@ -16,7 +16,7 @@ import { encodeNode } from "@kpng/model/wire/node-message.ts";
 import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { nextTurn } from "../sync/next-turn.ts";
 import { BackendError } from "../types/backend-error.ts";
-import { decodeHeader, type ViewHeader, viewFormat } from "./view-header.ts";
+import { decodeHeader, formatPosition, type ViewHeader, viewFormat } from "./view-header.ts";
 
 /**
  * The view of a node (its Services and endpoints) in a file. `ViewKeeper` writes it after syncs; `loadView` reads it
@@ -67,7 +67,8 @@ async function writeAll(file: FileHandle, header: ViewHeader, view: NodeView): P
     hash.update(bytes);
     await file.writeFile(bytes);
   };
-  await put(Buffer.from(`${JSON.stringify({ ...viewFormat, ...header })}\n`));
+  const position = header.position && formatPosition(header.position);
+  await put(Buffer.from(`${JSON.stringify({ ...viewFormat, ...header, position })}\n`));
   let writer = new BinaryWriter();
   let count = 0;
   for (const item of encodeItems(view)) {

@@ -1,3 +1,5 @@
+import type { Position } from "@kpng/model/forward/position.ts";
+
 /** Description of a saved view in the first line of its file (`view-file.ts`): for which node, from when. */
 export interface ViewHeader {
   readonly nodeName: string;
@@ -6,6 +8,8 @@ export interface ViewHeader {
   readonly currentAtMs: number;
   /** Boot of the machine in which the view was saved; see `readBootId`. "" if unknown. */
   readonly bootId: string;
+  /** Position of the view, or a later one; undefined if unknown. */
+  readonly position?: Position | undefined;
 }
 
 /**
@@ -33,7 +37,20 @@ export function decodeHeader(json: string): ViewHeader {
     serviceProxyName: text("serviceProxyName"),
     currentAtMs,
     bootId: text("bootId"),
+    position: parsePosition(fields.get("position")),
   };
+}
+
+/** Formats a position for the header: JSON has no integers of 64 bits. *Shape:* `kube 0 100 205 198`. */
+export function formatPosition({ source, epoch, services, slices, nodes }: Position): string {
+  return [source, epoch, services, slices, nodes].join(" ");
+}
+
+function parsePosition(field: unknown): Position | undefined {
+  if (typeof field !== "string" || !/^\S+( \d+){4}$/.test(field)) return undefined;
+  const [source = "", ...numbers] = field.split(" ");
+  const [epoch = 0n, services = 0n, slices = 0n, nodes = 0n] = numbers.map(BigInt);
+  return { source, epoch, services, slices, nodes };
 }
 
 /** Properties that a saved view must have to be used. */

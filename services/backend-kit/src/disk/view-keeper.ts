@@ -1,5 +1,6 @@
 import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import type { Position } from "@kpng/model/forward/position.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Wakeup, waitMs } from "@kpng/process/wait.ts";
@@ -17,6 +18,8 @@ export interface ViewKeeperOptions {
   readonly metrics: Registry;
   /** Returns true while the stream from the watcher is open and synced, so that the view is known to be current. */
   readonly isConnected: () => boolean;
+  /** Returns the position of the newest received view, which may be later than the written one. Default none. */
+  readonly position?: (() => Position | undefined) | undefined;
   /**
    * Minimum time between two writes, in milliseconds; at least 50 times the duration of the last write. Default 5 000.
    */
@@ -101,7 +104,8 @@ export class ViewKeeper implements SyncObserver {
     if (view === undefined || !(this.#isDirty || isCurrent)) return;
     if (isCurrent) this.#currentAtMs = this.#now();
     const path = viewPath(folder, serviceProxyName);
-    const header = { nodeName, serviceProxyName, currentAtMs: this.#currentAtMs, bootId: this.#bootId };
+    const position = this.#options.position?.();
+    const header = { nodeName, serviceProxyName, currentAtMs: this.#currentAtMs, bootId: this.#bootId, position };
     try {
       await mkdir(dirname(path), { recursive: true, mode: 0o700 });
       await writeViewFile(path, header, view);

@@ -11,6 +11,10 @@ export interface BackendMetrics {
   readonly reconnects: Counter;
   /** Number of views without the digest that the watcher sent. */
   readonly divergences: Counter;
+  /** Number of states that were refused because they were older than the one before. */
+  readonly olderOffers: Counter;
+  /** Number of older states that were accepted, because no watcher offered a newer one. */
+  readonly epochs: Counter;
   /** Revision that was applied last; 0 with a Go watcher. */
   readonly revision: Gauge;
   /** 1 from the first batch of a stream until the stream is lost, otherwise 0. */
@@ -46,6 +50,16 @@ export function createBackendMetrics(registry: Registry): BackendMetrics {
     divergences: new Counter({
       name: "kpng_backend_view_divergences_total",
       help: "Views that did not have the digest sent by the watcher; the whole view is then requested",
+      registers,
+    }),
+    olderOffers: new Counter({
+      name: "kpng_backend_older_offers_total",
+      help: "States of watchers that were refused because they were older than the state before",
+      registers,
+    }),
+    epochs: new Counter({
+      name: "kpng_backend_epochs_total",
+      help: "Older states that were accepted, because no watcher offered a newer one for --accept-older-after",
       registers,
     }),
     revision: new Gauge({

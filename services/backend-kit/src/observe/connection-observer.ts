@@ -36,7 +36,12 @@ export class ConnectionObserver {
       this.#metrics.divergences.inc();
       return;
     }
+    if (state.kind === "older") {
+      this.#metrics.epochs.inc();
+      return;
+    }
     if (state.kind !== "synced") {
+      if (state.kind === "behind") this.#metrics.olderOffers.inc();
       if (state.kind === "lost") this.#metrics.reconnects.inc();
       this.#metrics.connected.set(0);
       this.#isConnected = false;

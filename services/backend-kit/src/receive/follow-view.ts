@@ -30,8 +30,12 @@ export type ConnectionState =
    * was whole already, it is used as it is.
    */
   | { readonly kind: "diverged" }
+  /** A state older than the one before was accepted, because no watcher offered a newer one. */
+  | { readonly kind: "older" }
   /** The watcher asked the client to reconnect to another replica (moved), or is busy (refused). Neither is a fault. */
   | { readonly kind: "moved" | "refused"; readonly reason: string }
+  /** The watcher offered a state that is older than the one before. It is not applied; another watcher is tried. */
+  | { readonly kind: "behind"; readonly reason: string }
   | { readonly kind: "lost"; readonly reason: string };
 
 /**
@@ -65,6 +69,10 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
             revision: Number(batch.revision),
           });
         }
+        if (batch.isOlder === true) {
+          onConnection?.({ kind: "older" });
+          log.error("older state accepted: no watcher offered a newer one", { revision: Number(batch.revision) });
+        }
         const update = state.apply(batch);
         reconnect.progressed();
         onConnection?.({ kind: "synced", revision: batch.revision });
@@ -72,10 +80,12 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
       }
     } catch (error) {
       // After a faulty stream the next one must bring the whole view.
-      if (!(error instanceof BackendError && error.code === "STREAM_LOST")) held.clear();
-      if (error instanceof BackendError && error.code === "VIEW_DIVERGED") onConnection?.({ kind: "diverged" });
+      const code = error instanceof BackendError ? error.code : undefined;
+      if (code !== "STREAM_LOST" && code !== "STATE_BEHIND") held.clear();
+      if (code === "VIEW_DIVERGED") onConnection?.({ kind: "diverged" });
       const reason = reasonOf(error);
-      const { kind, delayMs } = reconnect.ended(error);
+      const { kind: ending, delayMs } = reconnect.ended(error);
+      const kind = code === "STATE_BEHIND" ? "behind" : ending;
       onConnection?.({ kind, reason });
       log[kind === "lost" ? "error" : "info"](`stream ${kind}`, { reason, delayMs });
       await wait(delayMs, signal);

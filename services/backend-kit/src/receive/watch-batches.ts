@@ -7,6 +7,7 @@ import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/dec
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Batch } from "../types/batch.ts";
+import { admitState } from "./admit-state.ts";
 import type { HeldItems } from "./held-items.ts";
 import { checkItemSize, estimateOpBytes } from "./op-size.ts";
 import { unpackOps } from "./unpack-ops.ts";
@@ -23,7 +24,8 @@ import { WatchRequests } from "./watch-requests.ts";
  *
  * Ends only with an error or when `signal` aborts. Errors: STREAM_LOST if the stream cannot be opened or breaks,
  * BAD_STREAM if an operation is invalid, VIEW_TOO_LARGE if a batch or the view exceeds `maxViewBytes`, VIEW_DIVERGED if
- * the digest of the received view is not the watcher's.
+ * the digest of the received view is not the watcher's, STATE_BEHIND if the gate refuses a state; `held` is then
+ * unchanged.
  */
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
   // If the caller leaves its loop, the call must end as well, and with it the stream on the watcher's side.
@@ -36,7 +38,8 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   let isChecked = true;
   const nextBatch = async (isFirst: boolean): Promise<Batch> => {
     requests.next();
-    const { batch, mark } = await readBatch(ops, isFirst, options);
+    const admit = (mark: SyncMark): Promise<boolean> => admitState(mark, options, callOptions);
+    const { batch, mark } = await readBatch(ops, isFirst, admit, options);
     requests.received(mark);
     if (!isChecked || !isDiverged(mark, options.held)) return batch;
     if (!batch.isReset) {
@@ -60,6 +63,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
 async function readBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
+  admit: (mark: SyncMark) => Promise<boolean>,
   { held, maxViewBytes = Number.POSITIVE_INFINITY }: WatchOptions,
 ): Promise<{ readonly batch: Batch; readonly mark: SyncMark }> {
   let isReset = false;
@@ -85,11 +89,13 @@ async function readBatch(
         changes = [];
         batchBytes = 0;
         break;
-      case "sync":
+      case "sync": {
+        const isOlder = await admit(op.mark);
         // One by one: as many as the cluster has endpoints would be too many arguments for one call.
         for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
         checkViewBytes("view", held?.bytes ?? 0, maxViewBytes);
-        return { batch: { isReset, isResumed, changes, ...batchMark(op.mark) }, mark: op.mark };
+        return { batch: { isReset, isResumed, isOlder, changes, ...batchMark(op.mark) }, mark: op.mark };
+      }
       case "change":
         changes.push(op.change);
         break;

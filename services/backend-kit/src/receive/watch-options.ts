@@ -1,4 +1,5 @@
 import type { Transport } from "@connectrpc/connect";
+import type { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
 import type { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Acknowledgements } from "./acknowledgements.ts";
 import type { HeldItems } from "./held-items.ts";
@@ -24,6 +25,8 @@ export interface WatchOptions {
    * batch updates them.
    */
   readonly held?: HeldItems | undefined;
+  /** Lets through only states that are not older than those of earlier streams. Default: all. */
+  readonly gate?: ForwardGate | undefined;
   /** Results of syncs, sent to a watcher that accepts acknowledgements. */
   readonly acks?: Acknowledgements | undefined;
   /** Name and version of this program, shown in the watcher's list of subscribers. */

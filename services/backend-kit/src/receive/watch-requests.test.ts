@@ -37,6 +37,7 @@ async function receive(mark: Partial<SyncMark> = {}): Promise<void> {
     takesCounts: true,
     ackIntervalMs: 0,
     digest: undefined,
+    position: undefined,
     traceparents: [],
     tracedNodes: 0,
     triggeredAtMs: [],

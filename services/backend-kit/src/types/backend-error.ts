@@ -7,6 +7,7 @@ export type BackendErrorCode =
   | "NO_VIEW"
   | "VIEW_DIVERGED"
   | "VIEW_TOO_LARGE"
+  | "STATE_BEHIND"
   | "CONNTRACK_MISSING"
   | "CONNTRACK_FAILED"
   | "SYSCTL_FAILED"

@@ -15,6 +15,8 @@ export interface Batch {
    * view, so the digest is wrong, and `watchBatches` checks no further digest of the stream.
    */
   readonly isDigestWrong?: boolean | undefined;
+  /** True if the state is older than the one before, and no watcher offered a newer one for some time. */
+  readonly isOlder?: boolean | undefined;
   readonly changes: readonly ViewChange[];
   /** Revision of the watcher's store; 0 from a Go watcher. */
   readonly revision: bigint;

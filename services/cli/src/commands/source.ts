@@ -5,6 +5,7 @@ import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
 import { observeBrake } from "@kpng/watcher/store/observe-brake.ts";
+import { observeCurrency } from "@kpng/watcher/store/observe-currency.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { observeStore } from "@kpng/watcher/store/store-metrics.ts";
 import { traceRevisions } from "@kpng/watcher/trace/trace-revisions.ts";
@@ -60,6 +61,7 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     const store = new Store({ trace: tracing && traceRevisions(tracing), brake: readBrake(options) });
     observeStore(store, metrics);
     observeBrake(store, context);
+    observeCurrency(store, context);
     // Both are made before either runs, so that an invalid option has no effect.
     const main = sink.make(options, store, context);
     const sourceSink = filterProxyNames(store, readProxyNames(options));

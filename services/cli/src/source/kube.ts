@@ -1,6 +1,7 @@
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import { readProxyNames } from "./proxy-names.ts";
 import type { SourceCommand } from "./source-command.ts";
+import { readStaleAfterMs, staleOption } from "./stale-option.ts";
 
 /** `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. */
 export const kubeCommand: SourceCommand = {
@@ -14,6 +15,7 @@ export const kubeCommand: SourceCommand = {
       description: "kubeconfig file (default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config)",
     },
     { flags: "--server <url>", description: "URL of the API server, instead of the one in the kubeconfig" },
+    staleOption,
     ...keepOptions,
   ],
   examples: `
@@ -39,7 +41,9 @@ Examples:
         ]);
         const connection = connectKube({ kubeconfig, server });
         const proxyNames = readProxyNames(options);
-        await kubeSource({ connection, sink, proxyNames, decode: decodeOptionsOf(options), ...context }).run(signal);
+        const staleAfterMs = readStaleAfterMs(options);
+        const decode = decodeOptionsOf(options);
+        await kubeSource({ connection, sink, proxyNames, decode, staleAfterMs, ...context }).run(signal);
       },
     };
   },

@@ -1,5 +1,6 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { assertNever } from "../assert-never.ts";
+import type { Position } from "../forward/position.ts";
 import {
   type EmptyOp,
   EndpointSchema,
@@ -13,6 +14,7 @@ import type { ViewChange } from "../node-view.ts";
 import { type ServiceKey, serviceKey } from "../service.ts";
 import { decodeEndpoint } from "./endpoint-message.ts";
 import { decodeNode } from "./node-message.ts";
+import { decodePosition } from "./position-message.ts";
 import { decodePortHasEndpoints, decodeService } from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
 
@@ -49,6 +51,8 @@ export interface SyncMark {
   readonly triggeredAtMs: readonly number[];
   /** When the revision was stored, in milliseconds since 1970 by the watcher's clock, with fractions; 0 if unknown. */
   readonly storedAtMs: number;
+  /** Position of the state; undefined if the watcher does not know it. */
+  readonly position: Position | undefined;
 }
 
 /** Fields of newer watchers are never used, and the protobuf library needs 50 times their size for them. */
@@ -89,6 +93,7 @@ export function decodeMark(op: EmptyOp): SyncMark {
     tracedNodes: op.TracedNodes,
     triggeredAtMs: op.TriggeredAtMs.map(Number),
     storedAtMs: Number(op.StoredAtMicros) / 1_000,
+    position: decodePosition(op.Position, op.Instance),
   };
 }
 

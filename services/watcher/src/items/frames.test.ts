@@ -52,6 +52,7 @@ const mark = {
   traceparents: ["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
   tracedNodes: 0.5,
   ackIntervalMs: 100,
+  position: { source: "run", epoch: 1n, services: 7n, slices: 42n, nodes: 9n },
 };
 const body = {
   Revision: 42n,
@@ -63,6 +64,7 @@ const body = {
   StoredAtMicros: 1_700_000_000_000_500n,
   Traceparents: [...mark.traceparents],
   TracedNodes: 0.5,
+  Position: { Source: "", Epoch: 1n, Services: 7n, Slices: 42n, Nodes: 9n },
 };
 const buckets = new Uint8Array(128).fill(5);
 const items = new Uint8Array(70_000).fill(6);

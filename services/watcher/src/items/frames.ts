@@ -1,4 +1,5 @@
 import { create, toBinary } from "@bufbuild/protobuf";
+import type { Position } from "@kpng/model/forward/position.ts";
 import {
   BatchOpSchema,
   EmptyOpSchema,
@@ -14,6 +15,7 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { tagsOf } from "@kpng/model/wire/field-tags.ts";
 import { MessageReader } from "@kpng/model/wire/message-reader.ts";
 import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
+import { encodePosition } from "@kpng/model/wire/position-message.ts";
 
 /**
  * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber. The watcher writes
@@ -86,6 +88,7 @@ export interface SyncMark {
   readonly traceparents: readonly string[];
   readonly tracedNodes: number;
   readonly ackIntervalMs: number;
+  readonly position: Position;
 }
 
 /** Returns the sync marker that ends a batch; without a mark, the empty one of KPNG. */
@@ -102,6 +105,7 @@ export function syncFrame(mark?: SyncMark): Frame {
       StoredAtMicros: BigInt(Math.round(mark.storedAtMs * 1_000)),
       Traceparents: [...mark.traceparents],
       TracedNodes: mark.tracedNodes,
+      Position: encodePosition(mark.position, mark.instance),
     },
   );
   return opFrame({ case: "Sync", value });

@@ -11,6 +11,7 @@ export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[
   if (proxyNames.length === 0) return sink;
   const names = new Set(proxyNames);
   return {
+    currency: sink.currency,
     apply: (changes, origin) => {
       const passed = changes.map((change) =>
         change.kind === "put-service" && !names.has(change.service.proxyName)

@@ -1,4 +1,5 @@
 import type { EndpointSlice, SliceKey } from "@kpng/model/endpoint.ts";
+import type { Position, PositionKind } from "@kpng/model/forward/position.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
@@ -22,7 +23,34 @@ export interface ClusterSink {
    * of these deletions; undefined for nothing.
    */
   replace(objects: ClusterObjects, origin?: Origin): HeldBack | undefined;
+  /** Where the source reports how far the state is known to be current. Default nowhere. */
+  readonly currency?: CurrencySink | undefined;
 }
+
+/** Versions of kinds; see `Position`. */
+export type Versions = Partial<Readonly<Record<PositionKind, bigint>>>;
+
+/**
+ * Takes the reports of a source about how current its objects are. The store's `Currency` implements it. Sources
+ * without a server (files, recordings) report nothing.
+ */
+export interface CurrencySink {
+  /** Sets how the state is verified. */
+  verifyWith(verify: Verify): void;
+  /** The state is current up to these versions, by events, lists or bookmarks. Called after the state is applied. */
+  known(versions: Versions): void;
+  /** The server of the source does not answer. */
+  stale(reason: string): void;
+  /** The server of the source has answered. */
+  fresh(): void;
+}
+
+/**
+ * Asks the server of a source whether it has a position, and catches up with it. Resolves with true if the state is now
+ * current; the new versions have then been reported. With `isNewEpoch` all kinds must be listed again, because their
+ * versions say nothing. Never rejects.
+ */
+export type Verify = (needed: Position, isNewEpoch: boolean) => Promise<boolean>;
 
 /** Deletions of a list that the brake holds, because the list lacks `deletedCount` of `currentCount` objects. */
 export interface HeldBack {
@@ -62,6 +90,10 @@ export interface Origin {
    * or a new stream. Default false.
    */
   readonly isConfirming?: boolean | undefined;
+  /** Resource versions of the events or lists, if the source is an API server. */
+  readonly versions?: Versions | undefined;
+  /** Position of the state after the changes, if the upstream watcher knows it. */
+  readonly position?: Position | undefined;
   /** Traces of the changes in the upstream watcher, if that is the source. */
   readonly upstream?: UpstreamTraces | undefined;
 }

@@ -1,4 +1,5 @@
 import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import type { Position } from "@kpng/model/forward/position.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Service, ServiceKey } from "@kpng/model/service.ts";
 import { ShardedMap } from "./sharded-map.ts";
@@ -14,6 +15,8 @@ export interface Snapshot {
   readonly isSynced: boolean;
   /** When it was stored, in milliseconds since 1970, with fractions; 0 for the empty initial state. */
   readonly storedAtMs: number;
+  /** How new the state is. Its source is "" until something is stored. */
+  readonly position: Position;
   readonly services: ShardedMap<Service>;
   /** Slices by Service, sorted by name. Includes Services that do not exist. */
   readonly slicesByService: ShardedMap<readonly EndpointSlice[]>;
@@ -42,6 +45,7 @@ export const emptySnapshot: Snapshot = {
   revision: 0,
   isSynced: false,
   storedAtMs: 0,
+  position: { source: "", epoch: 0n, services: 0n, slices: 0n, nodes: 0n },
   services: ShardedMap.empty(),
   slicesByService: ShardedMap.empty(),
   nodes: ShardedMap.empty(),

@@ -1,10 +1,13 @@
 import { randomUUID } from "node:crypto";
 import type { BrakeOptions } from "@kpng/model/brake.ts";
+import type { Position } from "@kpng/model/forward/position.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { ClusterObjects, ClusterSink, HeldBack, Kind, ObjectChange, Origin } from "../source/source.ts";
 import { applyChange, replaceObjects } from "./change-snapshot.ts";
+import { Currency } from "./currency.ts";
 import { ListBrake } from "./list-brake.ts";
+import { PositionTracker } from "./position-tracker.ts";
 import { emptySnapshot, maxTraces, type Snapshot, type TracedRevision } from "./snapshot.ts";
 import type { Cause, Update } from "./update.ts";
 
@@ -20,20 +23,41 @@ export class Store implements ClusterSink {
   readonly instance = randomUUID();
   /** Holds the deletions of suspicious lists. */
   readonly brake: ListBrake;
+  /** How far the state is known to be current. */
+  readonly currency: Currency;
   readonly #changed = new Wakeup();
   readonly #missingKinds = new Set<Kind>(kinds);
   readonly #trace: StoreOptions["trace"];
   readonly #observers = new Set<(update: Update) => void>();
+  readonly #positions = new PositionTracker(this.instance);
   #snapshot: Snapshot = emptySnapshot;
   #isWaking = false;
 
   constructor({ trace, brake = { holdMs: 0 } }: StoreOptions = {}) {
     this.#trace = trace;
     this.brake = new ListBrake(brake, (changes) => this.apply(changes));
+    this.currency = new Currency(this);
   }
 
   get snapshot(): Snapshot {
     return this.#snapshot;
+  }
+
+  /** Position of the current snapshot. */
+  get position(): Position {
+    return this.#snapshot.position;
+  }
+
+  /** Kinds of which the brake holds deletions. */
+  get held(): ReadonlyMap<Kind, unknown> {
+    return this.brake.held;
+  }
+
+  /** Counts the current state to a new epoch, in a new revision without a change. */
+  adoptEpoch(epoch: bigint): void {
+    const { position } = this.#snapshot;
+    const cause = { origin: undefined, beganAtMs: wallClockMs() };
+    this.#publish({ ...this.#snapshot }, cause, { ...position, epoch });
   }
 
   /** Calls `observer` for each further revision, before readers can see it. It must be quick and not throw. */
@@ -85,10 +109,13 @@ export class Store implements ClusterSink {
     return held;
   }
 
-  #publish(state: Snapshot, update: Cause): void {
+  #publish(state: Snapshot, update: Cause, adopted?: Position): void {
     const before = this.#snapshot;
+    this.#positions.update(before, state, update.origin, this.brake.held);
     if (state === before) return;
-    const next = { ...state, revision: before.revision + 1, storedAtMs: wallClockMs() };
+    const revision = before.revision + 1;
+    const position = adopted ?? this.#positions.position(before.position, revision, update.origin);
+    const next = { ...state, revision, position, storedAtMs: wallClockMs() };
     const published = { ...update, before, next, instance: this.instance };
     for (const observer of this.#observers) observer(published);
     const traced = this.#trace?.(published);

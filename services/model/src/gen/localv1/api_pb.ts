@@ -15,7 +15,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file localv1/api.proto.
  */
 export const file_localv1_api: GenFile = /*@__PURE__*/
-  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSKAAgoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEEioKC0xhc3RGYWlsdXJlGGsgASgLMhUubG9jYWx2MS5BcHBseUZhaWx1cmUiMAoMQXBwbHlGYWlsdXJlEg0KBUVycm9yGAEgASgJEhEKCUFnZU1pY3JvcxgCIAEoBCI9CgpTdWJzY3JpYmVyEgwKBE5hbWUYASABKAkSDwoHVmVyc2lvbhgCIAEoCRIQCghPYnNlcnZlcxgDIAEoCCKUAQoDQWNrEg8KB0FwcGxpZWQYASABKAQSDgoGRmFpbGVkGAIgASgEEg0KBUVycm9yGAMgASgJEiQKB1RpbWluZ3MYBCABKAsyEy5sb2NhbHYxLkFja1RpbWluZ3MSEQoJQWdlTWljcm9zGAUgASgEEiQKB0VhcmxpZXIYBiADKAsyEy5sb2NhbHYxLkVhcmxpZXJBY2siMAoKRWFybGllckFjaxIPCgdBcHBsaWVkGAEgASgEEhEKCUFnZU1pY3JvcxgCIAEoBCJMCgpBY2tUaW1pbmdzEhIKCldhaXRNaWNyb3MYASABKAQSFAoMUmVuZGVyTWljcm9zGAIgASgEEhQKDENvbW1pdE1pY3JvcxgDIAEoBCLWAQoGT3BJdGVtEiAKBFN5bmMYASABKAsyEC5sb2NhbHYxLkVtcHR5T3BIABIhCgVSZXNldBgEIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEh0KA1NldBgCIAEoCzIOLmxvY2FsdjEuVmFsdWVIABIeCgZEZWxldGUYAyABKAsyDC5sb2NhbHYxLlJlZkgAEh8KBEtlZXAYZCABKAsyDy5sb2NhbHYxLktlZXBPcEgAEiEKBUJhdGNoGGUgASgLMhAubG9jYWx2MS5CYXRjaE9wSABCBAoCT3AiSwoHQmF0Y2hPcBIjCghFbmNvZGluZxgBIAEoDjIRLmxvY2FsdjEuRW5jb2RpbmcSDQoFSXRlbXMYAiABKAwSDAoEU2l6ZRgDIAEoDSIpCgdPcEl0ZW1zEh4KBUl0ZW1zGAEgAygLMg8ubG9jYWx2MS5PcEl0ZW0iGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwi5gEKB0VtcHR5T3ASEAoIUmV2aXNpb24YZCABKAQSEAoISW5zdGFuY2UYZSABKAkSEQoJVGFrZXNBY2tzGGYgASgIEhMKBkRpZ2VzdBhnIAEoBkgAiAEBEhQKDFRyYWNlcGFyZW50cxhoIAMoCRIVCg1UcmlnZ2VyZWRBdE1zGGkgAygDEhYKDlN0b3JlZEF0TWljcm9zGGogASgDEhMKC1RyYWNlZE5vZGVzGGsgASgCEhMKC1Rha2VzQ291bnRzGGwgASgIEhUKDUFja0ludGVydmFsTXMYbSABKA1CCQoHX0RpZ2VzdCIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLOBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPU2Vzc2lvbkFmZmluaXR5IkMKCElQRmlsdGVyEiEKCVRhcmdldElQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSFAoMU291cmNlUmFuZ2VzGAIgAygJIpABCgpTZXJ2aWNlSVBzEiIKCkNsdXN0ZXJJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EiMKC0V4dGVybmFsSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBInCg9Mb2FkQmFsYW5jZXJJUHMYBCABKAsyDi5sb2NhbHYxLklQU2V0EhAKCEhlYWRsZXNzGAMgASgIIoMCCghFbmRwb2ludBIQCghIb3N0bmFtZRgBIAEoCRIbCgNJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0Eg0KBUxvY2FsGAMgASgIEigKDVBvcnRPdmVycmlkZXMYBCADKAsyES5sb2NhbHYxLlBvcnROYW1lEicKBlNjb3BlcxgFIAEoCzIXLmxvY2FsdjEuRW5kcG9pbnRTY29wZXMSIQoDVXNlGGQgASgLMhQubG9jYWx2MS5FbmRwb2ludFVzZRIgCghGaXJzdElQcxhlIAEoCzIOLmxvY2FsdjEuSVBTZXQSDwoHUG9kTmFtZRhmIAEoCRIQCghOb2RlTmFtZRhnIAEoCSJiCgtFbmRwb2ludFVzZRIPCgdDbHVzdGVyGAEgASgIEg0KBUxvY2FsGAIgASgIEg0KBVJlYWR5GAMgASgIEg8KB1NlcnZpbmcYBCABKAgSEwoLVGVybWluYXRpbmcYBSABKAgiNAoORW5kcG9pbnRTY29wZXMSEAoISW50ZXJuYWwYASABKAgSEAoIRXh0ZXJuYWwYAiABKAgiHwoFSVBTZXQSCgoCVjQYASADKAkSCgoCVjYYAiADKAkiSwoIUG9ydE5hbWUSDAoETmFtZRgBIAEoCRIMCgRQb3J0GAIgASgFEiMKCFByb3RvY29sGGQgASgOMhEubG9jYWx2MS5Qcm90b2NvbCK4AQoLUG9ydE1hcHBpbmcSDAoETmFtZRgBIAEoCRIjCghQcm90b2NvbBgCIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wSDAoEUG9ydBgDIAEoBRIQCghOb2RlUG9ydBgEIAEoBRISCgpUYXJnZXRQb3J0GAUgASgFEhYKDlRhcmdldFBvcnROYW1lGAYgASgJEioKDEhhc0VuZHBvaW50cxhkIAEoCzIULmxvY2FsdjEuRmFtaWx5RmxhZ3MiJQoLRmFtaWx5RmxhZ3MSCgoCVjQYASABKAgSCgoCVjYYAiABKAgiKgoQQ2xpZW50SVBBZmZpbml0eRIWCg5UaW1lb3V0U2Vjb25kcxgBIAEoBSJvCgROb2RlEgwKBE5hbWUYASABKAkSDAoEWm9uZRgCIAEoCRIRCglBZGRyZXNzZXMYAyADKAkSEAoIUG9kQ0lEUnMYBCADKAkSEAoIRWxpZ2libGUYBSABKAgSFAoMU2VydmljZUNJRFJzGAYgAygJKkYKB0ZlYXR1cmUSEgoOVW5rbm93bkZlYXR1cmUQABIMCghFeHRlbmRlZBABEgwKCE5vZGVJdGVtEAISCwoHQmF0Y2hlcxADKowBCgNTZXQSDgoKVW5rbm93blNldBAAEg8KC1NlcnZpY2VzU2V0EAESEAoMRW5kcG9pbnRzU2V0EAISFgoSR2xvYmFsU2VydmljZUluZm9zEAoSFwoTR2xvYmFsRW5kcG9pbnRJbmZvcxALEhMKD0dsb2JhbE5vZGVJbmZvcxAMEgwKCE5vZGVzU2V0EGQqIgoIRW5jb2RpbmcSDAoISWRlbnRpdHkQABIICgRac3RkEAEqOwoIUHJvdG9jb2wSEwoPVW5rbm93blByb3RvY29sEAASBwoDVENQEAESBwoDVURQEAISCAoEU0NUUBADMjcKBFNldHMSLwoFV2F0Y2gSES5sb2NhbHYxLldhdGNoUmVxGg8ubG9jYWx2MS5PcEl0ZW0oATABQh5aHHNpZ3MuazhzLmlvL2twbmcvYXBpL2xvY2FsdjFiBnByb3RvMw");
+  fileDesc("ChFsb2NhbHYxL2FwaS5wcm90bxIHbG9jYWx2MSKAAgoIV2F0Y2hSZXESEAoITm9kZU5hbWUYASABKAkSIgoIRmVhdHVyZXMYZCADKA4yEC5sb2NhbHYxLkZlYXR1cmUSGAoQU2VydmljZVByb3h5TmFtZRhlIAEoCRITCgtIZWxkRGlnZXN0cxhmIAEoDBIZCgNBY2sYZyABKAsyDC5sb2NhbHYxLkFjaxInCgpTdWJzY3JpYmVyGGggASgLMhMubG9jYWx2MS5TdWJzY3JpYmVyEg0KBUNvdW50GGkgASgNEhAKCFJlY2VpdmVkGGogASgEEioKC0xhc3RGYWlsdXJlGGsgASgLMhUubG9jYWx2MS5BcHBseUZhaWx1cmUiMAoMQXBwbHlGYWlsdXJlEg0KBUVycm9yGAEgASgJEhEKCUFnZU1pY3JvcxgCIAEoBCI9CgpTdWJzY3JpYmVyEgwKBE5hbWUYASABKAkSDwoHVmVyc2lvbhgCIAEoCRIQCghPYnNlcnZlcxgDIAEoCCKUAQoDQWNrEg8KB0FwcGxpZWQYASABKAQSDgoGRmFpbGVkGAIgASgEEg0KBUVycm9yGAMgASgJEiQKB1RpbWluZ3MYBCABKAsyEy5sb2NhbHYxLkFja1RpbWluZ3MSEQoJQWdlTWljcm9zGAUgASgEEiQKB0VhcmxpZXIYBiADKAsyEy5sb2NhbHYxLkVhcmxpZXJBY2siMAoKRWFybGllckFjaxIPCgdBcHBsaWVkGAEgASgEEhEKCUFnZU1pY3JvcxgCIAEoBCJMCgpBY2tUaW1pbmdzEhIKCldhaXRNaWNyb3MYASABKAQSFAoMUmVuZGVyTWljcm9zGAIgASgEEhQKDENvbW1pdE1pY3JvcxgDIAEoBCLWAQoGT3BJdGVtEiAKBFN5bmMYASABKAsyEC5sb2NhbHYxLkVtcHR5T3BIABIhCgVSZXNldBgEIAEoCzIQLmxvY2FsdjEuRW1wdHlPcEgAEh0KA1NldBgCIAEoCzIOLmxvY2FsdjEuVmFsdWVIABIeCgZEZWxldGUYAyABKAsyDC5sb2NhbHYxLlJlZkgAEh8KBEtlZXAYZCABKAsyDy5sb2NhbHYxLktlZXBPcEgAEiEKBUJhdGNoGGUgASgLMhAubG9jYWx2MS5CYXRjaE9wSABCBAoCT3AiSwoHQmF0Y2hPcBIjCghFbmNvZGluZxgBIAEoDjIRLmxvY2FsdjEuRW5jb2RpbmcSDQoFSXRlbXMYAiABKAwSDAoEU2l6ZRgDIAEoDSIpCgdPcEl0ZW1zEh4KBUl0ZW1zGAEgAygLMg8ubG9jYWx2MS5PcEl0ZW0iGQoGS2VlcE9wEg8KB0J1Y2tldHMYASABKAwiiwIKB0VtcHR5T3ASEAoIUmV2aXNpb24YZCABKAQSEAoISW5zdGFuY2UYZSABKAkSEQoJVGFrZXNBY2tzGGYgASgIEhMKBkRpZ2VzdBhnIAEoBkgAiAEBEhQKDFRyYWNlcGFyZW50cxhoIAMoCRIVCg1UcmlnZ2VyZWRBdE1zGGkgAygDEhYKDlN0b3JlZEF0TWljcm9zGGogASgDEhMKC1RyYWNlZE5vZGVzGGsgASgCEhMKC1Rha2VzQ291bnRzGGwgASgIEhUKDUFja0ludGVydmFsTXMYbSABKA0SIwoIUG9zaXRpb24YbiABKAsyES5sb2NhbHYxLlBvc2l0aW9uQgkKB19EaWdlc3QiWgoIUG9zaXRpb24SDgoGU291cmNlGAEgASgJEg0KBUVwb2NoGAIgASgEEhAKCFNlcnZpY2VzGAMgASgEEg4KBlNsaWNlcxgEIAEoBBINCgVOb2RlcxgFIAEoBCIuCgNSZWYSGQoDU2V0GAEgASgOMgwubG9jYWx2MS5TZXQSDAoEUGF0aBgCIAEoCSIxCgVWYWx1ZRIZCgNSZWYYASABKAsyDC5sb2NhbHYxLlJlZhINCgVCeXRlcxgCIAEoDCLOBAoHU2VydmljZRIRCglOYW1lc3BhY2UYASABKAkSDAoETmFtZRgCIAEoCRIMCgRUeXBlGAMgASgJEiwKBkxhYmVscxgIIAMoCzIcLmxvY2FsdjEuU2VydmljZS5MYWJlbHNFbnRyeRI2CgtBbm5vdGF0aW9ucxgJIAMoCzIhLmxvY2FsdjEuU2VydmljZS5Bbm5vdGF0aW9uc0VudHJ5EiAKA0lQcxgEIAEoCzITLmxvY2FsdjEuU2VydmljZUlQcxIkCglJUEZpbHRlcnMYCiADKAsyES5sb2NhbHYxLklQRmlsdGVyEg0KBU1hcElQGAUgASgIEiMKBVBvcnRzGAYgAygLMhQubG9jYWx2MS5Qb3J0TWFwcGluZxIeChZFeHRlcm5hbFRyYWZmaWNUb0xvY2FsGAcgASgIEi0KCENsaWVudElQGAsgASgLMhkubG9jYWx2MS5DbGllbnRJUEFmZmluaXR5SAASHgoWSW50ZXJuYWxUcmFmZmljVG9Mb2NhbBgMIAEoCBIbChNIZWFsdGhDaGVja05vZGVQb3J0GA0gASgFEjAKGFByb3h5TW9kZUxvYWRCYWxhbmNlcklQcxhkIAEoCzIOLmxvY2FsdjEuSVBTZXQaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ARoyChBBbm5vdGF0aW9uc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEQoPU2Vzc2lvbkFmZmluaXR5IkMKCElQRmlsdGVyEiEKCVRhcmdldElQcxgBIAEoCzIOLmxvY2FsdjEuSVBTZXQSFAoMU291cmNlUmFuZ2VzGAIgAygJIpABCgpTZXJ2aWNlSVBzEiIKCkNsdXN0ZXJJUHMYASABKAsyDi5sb2NhbHYxLklQU2V0EiMKC0V4dGVybmFsSVBzGAIgASgLMg4ubG9jYWx2MS5JUFNldBInCg9Mb2FkQmFsYW5jZXJJUHMYBCABKAsyDi5sb2NhbHYxLklQU2V0EhAKCEhlYWRsZXNzGAMgASgIIoMCCghFbmRwb2ludBIQCghIb3N0bmFtZRgBIAEoCRIbCgNJUHMYAiABKAsyDi5sb2NhbHYxLklQU2V0Eg0KBUxvY2FsGAMgASgIEigKDVBvcnRPdmVycmlkZXMYBCADKAsyES5sb2NhbHYxLlBvcnROYW1lEicKBlNjb3BlcxgFIAEoCzIXLmxvY2FsdjEuRW5kcG9pbnRTY29wZXMSIQoDVXNlGGQgASgLMhQubG9jYWx2MS5FbmRwb2ludFVzZRIgCghGaXJzdElQcxhlIAEoCzIOLmxvY2FsdjEuSVBTZXQSDwoHUG9kTmFtZRhmIAEoCRIQCghOb2RlTmFtZRhnIAEoCSJiCgtFbmRwb2ludFVzZRIPCgdDbHVzdGVyGAEgASgIEg0KBUxvY2FsGAIgASgIEg0KBVJlYWR5GAMgASgIEg8KB1NlcnZpbmcYBCABKAgSEwoLVGVybWluYXRpbmcYBSABKAgiNAoORW5kcG9pbnRTY29wZXMSEAoISW50ZXJuYWwYASABKAgSEAoIRXh0ZXJuYWwYAiABKAgiHwoFSVBTZXQSCgoCVjQYASADKAkSCgoCVjYYAiADKAkiSwoIUG9ydE5hbWUSDAoETmFtZRgBIAEoCRIMCgRQb3J0GAIgASgFEiMKCFByb3RvY29sGGQgASgOMhEubG9jYWx2MS5Qcm90b2NvbCK4AQoLUG9ydE1hcHBpbmcSDAoETmFtZRgBIAEoCRIjCghQcm90b2NvbBgCIAEoDjIRLmxvY2FsdjEuUHJvdG9jb2wSDAoEUG9ydBgDIAEoBRIQCghOb2RlUG9ydBgEIAEoBRISCgpUYXJnZXRQb3J0GAUgASgFEhYKDlRhcmdldFBvcnROYW1lGAYgASgJEioKDEhhc0VuZHBvaW50cxhkIAEoCzIULmxvY2FsdjEuRmFtaWx5RmxhZ3MiJQoLRmFtaWx5RmxhZ3MSCgoCVjQYASABKAgSCgoCVjYYAiABKAgiKgoQQ2xpZW50SVBBZmZpbml0eRIWCg5UaW1lb3V0U2Vjb25kcxgBIAEoBSJvCgROb2RlEgwKBE5hbWUYASABKAkSDAoEWm9uZRgCIAEoCRIRCglBZGRyZXNzZXMYAyADKAkSEAoIUG9kQ0lEUnMYBCADKAkSEAoIRWxpZ2libGUYBSABKAgSFAoMU2VydmljZUNJRFJzGAYgAygJKkYKB0ZlYXR1cmUSEgoOVW5rbm93bkZlYXR1cmUQABIMCghFeHRlbmRlZBABEgwKCE5vZGVJdGVtEAISCwoHQmF0Y2hlcxADKowBCgNTZXQSDgoKVW5rbm93blNldBAAEg8KC1NlcnZpY2VzU2V0EAESEAoMRW5kcG9pbnRzU2V0EAISFgoSR2xvYmFsU2VydmljZUluZm9zEAoSFwoTR2xvYmFsRW5kcG9pbnRJbmZvcxALEhMKD0dsb2JhbE5vZGVJbmZvcxAMEgwKCE5vZGVzU2V0EGQqIgoIRW5jb2RpbmcSDAoISWRlbnRpdHkQABIICgRac3RkEAEqOwoIUHJvdG9jb2wSEwoPVW5rbm93blByb3RvY29sEAASBwoDVENQEAESBwoDVURQEAISCAoEU0NUUBADMjcKBFNldHMSLwoFV2F0Y2gSES5sb2NhbHYxLldhdGNoUmVxGg8ubG9jYWx2MS5PcEl0ZW0oATABQh5aHHNpZ3MuazhzLmlvL2twbmcvYXBpL2xvY2FsdjFiBnByb3RvMw");
 
 /**
  * Request for the next batch; with Ack, only an acknowledgement.
@@ -509,6 +509,14 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
    * @generated from field: uint32 AckIntervalMs = 109;
    */
   AckIntervalMs: number;
+
+  /**
+   * In Sync: position of the state. A subscriber must not replace a state by one of a lower position. Absent if the
+   * server cannot tell.
+   *
+   * @generated from field: localv1.Position Position = 110;
+   */
+  Position?: Position | undefined;
 };
 
 /**
@@ -517,6 +525,57 @@ export type EmptyOp = Message<"localv1.EmptyOp"> & {
  */
 export const EmptyOpSchema: GenMessage<EmptyOp> = /*@__PURE__*/
   messageDesc(file_localv1_api, 10);
+
+/**
+ * How new a state of the cluster is. Positions of the same source can be compared: a state is not older than another if
+ * neither its epoch nor a version is lower.
+ *
+ * @generated from message localv1.Position
+ */
+export type Position = Message<"localv1.Position"> & {
+  /**
+   * What counts the versions: "kube" for an API server, or the instance of the watcher that reads files. In Sync, ""
+   * stands for the instance of the marker.
+   *
+   * @generated from field: string Source = 1;
+   */
+  Source: string;
+
+  /**
+   * Number of times that versions are known to have gone back, as after a restore of etcd.
+   *
+   * @generated from field: uint64 Epoch = 2;
+   */
+  Epoch: bigint;
+
+  /**
+   * Version of the event or list that last changed the Services.
+   *
+   * @generated from field: uint64 Services = 3;
+   */
+  Services: bigint;
+
+  /**
+   * The same for the EndpointSlices.
+   *
+   * @generated from field: uint64 Slices = 4;
+   */
+  Slices: bigint;
+
+  /**
+   * The same for the Nodes.
+   *
+   * @generated from field: uint64 Nodes = 5;
+   */
+  Nodes: bigint;
+};
+
+/**
+ * Describes the message localv1.Position.
+ * Use `create(PositionSchema)` to create a new message.
+ */
+export const PositionSchema: GenMessage<Position> = /*@__PURE__*/
+  messageDesc(file_localv1_api, 11);
 
 /**
  * Kind and path of an item.
@@ -540,7 +599,7 @@ export type Ref = Message<"localv1.Ref"> & {
  * Use `create(RefSchema)` to create a new message.
  */
 export const RefSchema: GenMessage<Ref> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 11);
+  messageDesc(file_localv1_api, 12);
 
 /**
  * An item with its kind and path.
@@ -566,7 +625,7 @@ export type Value = Message<"localv1.Value"> & {
  * Use `create(ValueSchema)` to create a new message.
  */
 export const ValueSchema: GenMessage<Value> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 12);
+  messageDesc(file_localv1_api, 13);
 
 /**
  * The fields of a Kubernetes Service that a node needs.
@@ -674,7 +733,7 @@ export type Service = Message<"localv1.Service"> & {
  * Use `create(ServiceSchema)` to create a new message.
  */
 export const ServiceSchema: GenMessage<Service> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 13);
+  messageDesc(file_localv1_api, 14);
 
 /**
  * Restricts the clients of some IPs of a Service.
@@ -702,7 +761,7 @@ export type IPFilter = Message<"localv1.IPFilter"> & {
  * Use `create(IPFilterSchema)` to create a new message.
  */
 export const IPFilterSchema: GenMessage<IPFilter> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 14);
+  messageDesc(file_localv1_api, 15);
 
 /**
  * The addresses of a Service.
@@ -740,7 +799,7 @@ export type ServiceIPs = Message<"localv1.ServiceIPs"> & {
  * Use `create(ServiceIPsSchema)` to create a new message.
  */
 export const ServiceIPsSchema: GenMessage<ServiceIPs> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 15);
+  messageDesc(file_localv1_api, 16);
 
 /**
  * An endpoint that may receive some of the Service's traffic from this node.
@@ -811,7 +870,7 @@ export type Endpoint = Message<"localv1.Endpoint"> & {
  * Use `create(EndpointSchema)` to create a new message.
  */
 export const EndpointSchema: GenMessage<Endpoint> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 16);
+  messageDesc(file_localv1_api, 17);
 
 /**
  * The sets of a Service that contain the endpoint, and its conditions.
@@ -864,7 +923,7 @@ export type EndpointUse = Message<"localv1.EndpointUse"> & {
  * Use `create(EndpointUseSchema)` to create a new message.
  */
 export const EndpointUseSchema: GenMessage<EndpointUse> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 17);
+  messageDesc(file_localv1_api, 18);
 
 /**
  * Traffic that the endpoint may receive.
@@ -892,7 +951,7 @@ export type EndpointScopes = Message<"localv1.EndpointScopes"> & {
  * Use `create(EndpointScopesSchema)` to create a new message.
  */
 export const EndpointScopesSchema: GenMessage<EndpointScopes> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 18);
+  messageDesc(file_localv1_api, 19);
 
 /**
  * Addresses of both families, each sorted bytewise without duplicates.
@@ -916,7 +975,7 @@ export type IPSet = Message<"localv1.IPSet"> & {
  * Use `create(IPSetSchema)` to create a new message.
  */
 export const IPSetSchema: GenMessage<IPSet> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 19);
+  messageDesc(file_localv1_api, 20);
 
 /**
  * A port of an endpoint.
@@ -951,7 +1010,7 @@ export type PortName = Message<"localv1.PortName"> & {
  * Use `create(PortNameSchema)` to create a new message.
  */
 export const PortNameSchema: GenMessage<PortName> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 20);
+  messageDesc(file_localv1_api, 21);
 
 /**
  * A port of a Service.
@@ -1011,7 +1070,7 @@ export type PortMapping = Message<"localv1.PortMapping"> & {
  * Use `create(PortMappingSchema)` to create a new message.
  */
 export const PortMappingSchema: GenMessage<PortMapping> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 21);
+  messageDesc(file_localv1_api, 22);
 
 /**
  * One flag per address family.
@@ -1035,7 +1094,7 @@ export type FamilyFlags = Message<"localv1.FamilyFlags"> & {
  * Use `create(FamilyFlagsSchema)` to create a new message.
  */
 export const FamilyFlagsSchema: GenMessage<FamilyFlags> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 22);
+  messageDesc(file_localv1_api, 23);
 
 /**
  * Keeps a client on one endpoint.
@@ -1056,7 +1115,7 @@ export type ClientIPAffinity = Message<"localv1.ClientIPAffinity"> & {
  * Use `create(ClientIPAffinitySchema)` to create a new message.
  */
 export const ClientIPAffinitySchema: GenMessage<ClientIPAffinity> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 23);
+  messageDesc(file_localv1_api, 24);
 
 /**
  * The node of a view.
@@ -1110,7 +1169,7 @@ export type Node = Message<"localv1.Node"> & {
  * Use `create(NodeSchema)` to create a new message.
  */
 export const NodeSchema: GenMessage<Node> = /*@__PURE__*/
-  messageDesc(file_localv1_api, 24);
+  messageDesc(file_localv1_api, 25);
 
 /**
  * Feature of a subscriber beyond KPNG.

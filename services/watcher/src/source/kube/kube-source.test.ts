@@ -100,12 +100,12 @@ test("changes of one turn are applied in one call, and before a later replace", 
     replace: () => void calls.push("replace"),
   });
   const gone = (name: string): ObjectChange => ({ kind: "delete-node", name });
-  queue.push([gone("a")], 0);
-  queue.push([gone("b"), gone("c")], 0);
+  queue.push([gone("a")], 0, "nodes", "1");
+  queue.push([gone("b"), gone("c")], 0, "nodes", "2");
   assert.deepEqual(calls, []);
   await new Promise((next) => setImmediate(next));
   assert.deepEqual(calls, ["apply a,b,c"]);
-  queue.push([gone("d")], 0);
+  queue.push([gone("d")], 0, "nodes", "3");
   queue.replace({ nodes: [] });
   await new Promise((next) => setImmediate(next));
   assert.deepEqual(calls, ["apply a,b,c", "apply d", "replace"]);

@@ -5,6 +5,7 @@ import type { Registry } from "prom-client";
 import type { DecodeOptions } from "../decode/decode-options.ts";
 import type { ClusterSink, Source } from "../source.ts";
 import type { KubeConnection } from "./client/connection.ts";
+import { followCurrency } from "./kube-currency.ts";
 import { ChangeQueue } from "./objects/change-queue.ts";
 import { ObjectCache } from "./objects/object-cache.ts";
 import { nodeKind, type ObjectKind, serviceCIDRResource, serviceKind, sliceKind } from "./objects/object-kinds.ts";
@@ -27,6 +28,8 @@ export interface KubeSourceOptions {
   readonly timing?: ReflectorTiming | undefined;
   /** Proxy names to select in the API server, as far as its selectors can. Default: all Services. */
   readonly proxyNames?: readonly string[] | undefined;
+  /** Time without an answer of the API server after which the source is stale, in milliseconds. Default 15 000. */
+  readonly staleAfterMs?: number | undefined;
 }
 
 /**
@@ -36,7 +39,7 @@ export interface KubeSourceOptions {
  * one step. Without `proxyNames` nothing is filtered, because several proxies with different selections are served from
  * one state.
  *
- * *Cost:* four watches, regardless of the number of nodes.
+ * *Cost:* four watches and a read of one object every five seconds, regardless of the number of nodes.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
   const { connection, sink, decode, log, proxyNames } = options;
@@ -55,12 +58,13 @@ export function kubeSource(options: KubeSourceOptions): Source {
     const observer = observe(kind.kind, false);
     return reflect(kind, new ObjectCache(kind, queue, observer), observer, false);
   };
-  const reflectors = [
-    reflectObjects(serviceKind(decode, proxyNames)),
-    reflectObjects(sliceKind(decode, proxyNames)),
-    reflectObjects(nodeKind(decode)),
-    reflect(serviceCIDRResource, new ServiceCIDRCache(queue), observe("servicecidrs", true), true),
-  ];
+  const reflectors = {
+    services: reflectObjects(serviceKind(decode, proxyNames)),
+    slices: reflectObjects(sliceKind(decode, proxyNames)),
+    nodes: reflectObjects(nodeKind(decode)),
+  };
+  const cidrs = reflect(serviceCIDRResource, new ServiceCIDRCache(queue), observe("servicecidrs", true), true);
+  const { staleAfterMs } = options;
 
   return {
     name: "source/kube",
@@ -69,7 +73,12 @@ export function kubeSource(options: KubeSourceOptions): Source {
       const failed = new AbortController();
       const either = AbortSignal.any([signal, failed.signal]);
       try {
-        await Promise.all(reflectors.map((reflector) => reflector.run(either)));
+        const running = [...Object.values(reflectors), cidrs].map((reflector) => reflector.run(either));
+        const { currency } = sink;
+        if (currency !== undefined) {
+          running.push(followCurrency({ connection, currency, reflectors, staleAfterMs }, either));
+        }
+        await Promise.all(running);
       } finally {
         failed.abort();
         connection.close();

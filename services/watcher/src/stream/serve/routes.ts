@@ -2,6 +2,7 @@ import type { DescService } from "@bufbuild/protobuf";
 import type { ConnectRouter, HandlerContext } from "@connectrpc/connect";
 import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Health as HealthService } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
+import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { Sets as LocalSets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Health } from "@kpng/process/health/health.ts";
@@ -10,6 +11,7 @@ import { healthService } from "./health-service.ts";
 import { leaveKey } from "./leave.ts";
 import { nodeViewService } from "./node-view-service.ts";
 import { clientOf } from "./peer.ts";
+import { positionService } from "./position-service.ts";
 import { addReflection } from "./reflection-service.ts";
 import { watchOps } from "./watch-ops.ts";
 
@@ -22,6 +24,7 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
   const apis = [
     ...(hasLocalApi ? [LocalSets, NodeViewService] : []),
     ...(hasGlobalApi ? [GlobalSets] : []),
+    PositionService,
     ...moreServices.map(({ service }) => service),
   ];
   const watchWith =
@@ -38,6 +41,7 @@ export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: 
       router.service(LocalSets, { watch: watchWith(openLocalWatch) });
       router.service(NodeViewService, nodeViewService(options));
     }
+    router.service(PositionService, positionService(options.store));
     if (hasGlobalApi) {
       router.service(GlobalSets, { watch: watchWith(openGlobalWatch) });
     }

@@ -38,11 +38,11 @@ const sharedMarker = between((_before, _snapshot, context: MarkerContext) => mak
 
 function makeMarker({ batch, store: { instance }, openCount }: MarkerContext): Marker {
   const { snapshot, before } = batch;
-  const { revision, storedAtMs } = snapshot;
+  const { revision, storedAtMs, position } = snapshot;
   const triggeredAtMs = before === undefined ? [] : newest(triggerTimes(before, snapshot));
   const traces = markerTraces(batch, openCount, wallClockMs());
   const ackIntervalMs = ackIntervalFor(openCount);
-  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, ...traces }));
+  return new Marker(syncFrame({ revision, instance, storedAtMs, triggeredAtMs, ackIntervalMs, position, ...traces }));
 }
 
 function newest(times: Iterable<number>): readonly number[] {

@@ -1,5 +1,6 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import type { ClusterObjects, ClusterSink, HeldBack, ObjectChange } from "../../source.ts";
+import type { ClusterObjects, ClusterSink, HeldBack, Kind, ObjectChange, Versions } from "../../source.ts";
+import { versionOf } from "../reflector/resource-version.ts";
 
 /**
  * Coalesces the changes that all watches report within one turn of the event loop into one call of the sink, and so
@@ -12,6 +13,10 @@ import type { ClusterObjects, ClusterSink, HeldBack, ObjectChange } from "../../
 export class ChangeQueue {
   readonly #sink: ClusterSink;
   #queued: ObjectChange[] = [];
+  /** Newest versions of the queued changes. */
+  #versions: Partial<Record<Kind, bigint>> = {};
+  /** Versions up to which the kinds are current once the queue is empty. */
+  #known: Partial<Record<Kind, bigint>> = {};
   /** When the first queued change was received. */
   #receivedAtMs = 0;
   #flush: NodeJS.Immediate | undefined;
@@ -20,30 +25,49 @@ export class ChangeQueue {
     this.#sink = sink;
   }
 
-  /** Queues changes. `receivedAtMs` in milliseconds since 1970, with fractions. */
-  push(changes: readonly ObjectChange[], receivedAtMs: number): void {
+  /**
+   * Queues changes of a kind. `receivedAtMs` in milliseconds since 1970, with fractions. `resourceVersion`: that of the
+   * last change.
+   */
+  push(changes: readonly ObjectChange[], receivedAtMs: number, kind: Kind, resourceVersion: string): void {
+    this.progressed(kind, resourceVersion);
     if (changes.length === 0) return;
     if (this.#queued.length === 0) this.#receivedAtMs = receivedAtMs;
     this.#queued.push(...changes);
+    const version = versionOf(resourceVersion);
+    if (version !== undefined) this.#versions[kind] = version;
+  }
+
+  /** Once the queued changes are applied, the kind is current up to `resourceVersion`. */
+  progressed(kind: Kind, resourceVersion: string): void {
+    const version = versionOf(resourceVersion);
+    if (version !== undefined) this.#known[kind] = version;
     this.#flush ??= setImmediate(() => this.flush());
   }
 
   /**
    * Replaces all objects of a kind. `receivedAtMs` is when the first object of the list arrived, by default now.
-   * `isConfirming`: see `Origin`.
+   * `isConfirming` and `versions`: see `Origin`.
    */
-  replace(objects: ClusterObjects, receivedAtMs: number = wallClockMs(), isConfirming = false): HeldBack | undefined {
+  replace(
+    objects: ClusterObjects,
+    receivedAtMs: number = wallClockMs(),
+    isConfirming = false,
+    versions: Versions = {},
+  ): HeldBack | undefined {
     this.flush();
-    return this.#sink.replace(objects, { source: "kube", receivedAtMs, isConfirming });
+    const held = this.#sink.replace(objects, { source: "kube", receivedAtMs, isConfirming, versions });
+    this.#sink.currency?.known(versions);
+    return held;
   }
 
   /** Applies the queued changes. */
   flush(): void {
     clearImmediate(this.#flush);
     this.#flush = undefined;
-    if (this.#queued.length === 0) return;
-    const changes = this.#queued;
-    this.#queued = [];
-    this.#sink.apply(changes, { source: "kube", receivedAtMs: this.#receivedAtMs });
+    const [changes, versions, known] = [this.#queued, this.#versions, this.#known];
+    [this.#queued, this.#versions, this.#known] = [[], {}, {}];
+    if (changes.length > 0) this.#sink.apply(changes, { source: "kube", receivedAtMs: this.#receivedAtMs, versions });
+    this.#sink.currency?.known(known);
   }
 }

@@ -3,6 +3,7 @@ import { type FieldProblem, showPath } from "../../decode/decoded.ts";
 import type { ObjectChange } from "../../source.ts";
 import type { CollectionHandler, IncomingList } from "../reflector/collection-handler.ts";
 import type { ReflectorObserver } from "../reflector/reflector-observer.ts";
+import { versionOf } from "../reflector/resource-version.ts";
 import { rawMetadata } from "../request/raw-object.ts";
 import type { WatchEvent } from "../request/watch-once.ts";
 import type { ChangeQueue } from "./change-queue.ts";
@@ -44,19 +45,24 @@ export class ObjectCache<T> implements CollectionHandler {
         const value = this.#decode(key, object);
         if (value !== undefined) listed.set(key, value);
       },
-      complete: (isConfirming) => {
+      complete: (isConfirming, resourceVersion) => {
         this.#reported.keepOnly(keys);
         this.#objects = listed;
-        return this.#queue.replace(this.#kind.toClusterObjects([...listed.values()]), receivedAtMs, isConfirming);
+        const objects = this.#kind.toClusterObjects([...listed.values()]);
+        const version = versionOf(resourceVersion);
+        const versions = version === undefined ? {} : { [this.#kind.kind]: version };
+        return this.#queue.replace(objects, receivedAtMs, isConfirming, versions);
       },
     };
   }
 
   apply(events: readonly WatchEvent[], receivedAtMs: number): void {
-    this.#queue.push(
-      events.flatMap((event) => this.#changesOf(event)),
-      receivedAtMs,
-    );
+    const changes = events.flatMap((event) => this.#changesOf(event));
+    this.#queue.push(changes, receivedAtMs, this.#kind.kind, events.at(-1)?.resourceVersion ?? "");
+  }
+
+  progressed(resourceVersion: string): void {
+    this.#queue.progressed(this.#kind.kind, resourceVersion);
   }
 
   #changesOf(event: WatchEvent): readonly ObjectChange[] {

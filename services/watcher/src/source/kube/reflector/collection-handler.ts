@@ -14,6 +14,8 @@ export interface CollectionHandler {
    * 1970, with fractions.
    */
   apply(events: readonly WatchEvent[], receivedAtMs: number): void;
+  /** A bookmark: there are no further changes up to this resourceVersion. */
+  progressed?(resourceVersion: string): void;
 }
 
 /** A list that is being received. Its objects take effect together, when it is complete. */
@@ -21,7 +23,7 @@ export interface IncomingList {
   add(object: unknown): void;
   /**
    * Ends the list and applies it. Returns the deletions that the brake holds; a list with `isConfirming` can confirm
-   * them.
+   * them. `resourceVersion` is that of the list.
    */
-  complete(isConfirming: boolean): HeldBack | undefined;
+  complete(isConfirming: boolean, resourceVersion: string): HeldBack | undefined;
 }

@@ -1,11 +1,12 @@
 import { Backoff } from "@kpng/process/backoff.ts";
-import { waitMs } from "@kpng/process/wait.ts";
+import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import type { RequestFailure } from "../client/request-failure.ts";
 import { currentResourceVersion, listPages } from "../request/list-pages.ts";
+import type { Resource } from "../request/resource.ts";
 import { isWatchListRefusal, streamList } from "../request/stream-list.ts";
 import { type WatchEnd, type WatchEvent, watchOnce } from "../request/watch-once.ts";
 import type { ReflectorOptions } from "./reflector-options.ts";
-import { isOlder } from "./resource-version.ts";
+import { isOlder, versionOf } from "./resource-version.ts";
 import type { RelistReason } from "./source-metrics.ts";
 
 /**
@@ -27,8 +28,8 @@ export class Reflector {
   #usesWatchList: boolean;
   /** False after a paged list expired between two pages: the next list is requested in one response. */
   #usesPages = true;
-  /** Deletions of the last list are held, and it is time for a list that can confirm them. */
-  #mustConfirm = false;
+  /** A list from etcd is needed, although the watch can continue. */
+  #mustList = false;
   #confirmTimer: NodeJS.Timeout | undefined;
   /** Ends the current watch. */
   #stopWatch: AbortController | undefined;
@@ -43,11 +44,40 @@ export class Reflector {
     this.#usesWatchList = options.usesWatchList ?? true;
   }
 
+  /** Wakes after each list and after each event or bookmark. */
+  readonly progress = new Wakeup();
+  /** Number of completed lists. */
+  listCount = 0;
+  /** Why the last request failed; undefined since a list or watch succeeded. */
+  failure: RequestFailure | undefined;
+
+  get resource(): Resource {
+    return this.#options.resource;
+  }
+
+  /** The collection is applied up to this version; undefined while a list is needed, or if it cannot be compared. */
+  get version(): bigint | undefined {
+    return versionOf(this.#resourceVersion ?? "");
+  }
+
+  /** Ends the current watch and lists again. The list is read from etcd: a streamed one would come from a cache. */
+  requestList(reason: RelistReason): void {
+    this.#mustList = true;
+    this.#options.observer.relisting(reason);
+    this.#stopWatch?.abort();
+  }
+
+  /** Ends the current watch and starts another one, after a check that the server did not lose data. */
+  restartWatch(): void {
+    this.#mustCheckVersion = true;
+    this.#stopWatch?.abort();
+  }
+
   /** Runs until the signal aborts. Errors: only those that the handler throws. */
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => clearTimeout(this.#confirmTimer), { once: true });
     while (!signal.aborted) {
-      if (this.#resourceVersion === undefined || this.#mustConfirm) await this.#list(signal);
+      if (this.#resourceVersion === undefined || this.#mustList) await this.#list(signal);
       else if (this.#mustCheckVersion) await this.#checkVersion(this.#resourceVersion, signal);
       else await this.#watch(this.#resourceVersion, signal);
     }
@@ -64,8 +94,7 @@ export class Reflector {
       objectCount += 1;
     };
     const pages = { pageSize: this.#usesPages ? pageSize : undefined, retryMs: backoff?.minMs };
-    // A confirming list is read from etcd: a streamed list would come from the same watch cache as the first one.
-    const isStreamed = this.#usesWatchList && !this.#mustConfirm;
+    const isStreamed = this.#usesWatchList && !this.#mustList;
     const request = { ...resource, ...pages, silenceMs };
     const end = await (isStreamed ? streamList : listPages)(connection, request, receive, signal);
     if (signal.aborted) return;
@@ -74,19 +103,18 @@ export class Reflector {
     this.#mustCheckVersion = false;
     this.#lostStreams = 0;
     this.#failedWatches = 0;
-    this.#mustConfirm = false;
+    this.#mustList = false;
     clearTimeout(this.#confirmTimer);
-    const held = list.complete(!isStreamed);
+    const held = list.complete(!isStreamed, end.resourceVersion);
     this.#resourceVersion = end.resourceVersion;
+    this.listCount += 1;
+    this.failure = undefined;
+    this.progress.wake();
     observer.listed(objectCount, performance.now() - startedMs);
     if (held === undefined) return;
     observer.heldBack(held, confirmMs);
     // Meanwhile the watch goes on: additions and updates are not held.
-    this.#confirmTimer = setTimeout(() => {
-      this.#mustConfirm = true;
-      observer.relisting("braked");
-      this.#stopWatch?.abort();
-    }, confirmMs);
+    this.#confirmTimer = setTimeout(() => this.requestList("braked"), confirmMs);
   }
 
   async #listFailed(failure: RequestFailure, isStreamed: boolean, signal: AbortSignal): Promise<void> {
@@ -110,7 +138,7 @@ export class Reflector {
   }
 
   async #watch(resourceVersion: string, signal: AbortSignal): Promise<void> {
-    const { connection, resource, observer, watchSeconds = 30, overdueMs = 10_000 } = this.#options;
+    const { connection, resource, watchSeconds = 30, overdueMs = 10_000 } = this.#options;
     const timeoutSeconds = Math.ceil(watchSeconds * (1 + Math.random()));
     const silenceMs = timeoutSeconds * 1_000 + overdueMs;
     const startedMs = performance.now();
@@ -123,10 +151,15 @@ export class Reflector {
     const end = await watchOnce(
       connection,
       { ...resource, query: { resourceVersion }, timeoutSeconds, silenceMs },
-      { opened: () => observer.progressed({ put: 0, delete: 0 }), receive },
+      { opened: () => this.#opened(), receive },
       AbortSignal.any([signal, stop.signal]),
     );
     if (!signal.aborted) await this.#watchEnded(end, performance.now() - startedMs >= minHealthyMs, signal);
+  }
+
+  #opened(): void {
+    this.failure = undefined;
+    this.#options.observer.progressed({ put: 0, delete: 0 });
   }
 
   /** Returns false if the server's state is older than ours. A list is then needed. */
@@ -145,6 +178,8 @@ export class Reflector {
     const deletedCount = changes.filter(({ kind }) => kind === "delete").length;
     observer.progressed({ put: changes.length - deletedCount, delete: deletedCount });
     if (changes.length > 0) handler.apply(changes, receivedAtMs);
+    if (this.#resourceVersion !== undefined) handler.progressed?.(this.#resourceVersion);
+    this.progress.wake();
     if (!isInOrder) this.#relist("went-back");
     return isInOrder;
   }
@@ -176,6 +211,7 @@ export class Reflector {
     const isAbsent = failure.kind === "refused" && (failure.status === 404 || failure.status === 403);
     const retryMs = isOptional && isAbsent ? absentRetryMs : this.#backoff.nextMs();
     observer.failed(failure, retryMs);
+    if (failure.kind !== "expired") this.failure = failure;
     await waitMs(retryMs, signal);
   }
 }

@@ -1,3 +1,8 @@
+/** Returns a resource version as a number; undefined for a text that cannot be compared. */
+export function versionOf(resourceVersion: string): bigint | undefined {
+  return /^\d{1,19}$/.test(resourceVersion) ? BigInt(resourceVersion) : undefined;
+}
+
 /**
  * True if resource version `next` is certainly older than `current`. A server returns such a version only after it lost
  * data: its etcd was restored from a backup or replaced.

@@ -84,9 +84,10 @@ const watchResults = ["closed", ...failureKinds, "watch-list-refused"] as const;
  * - silent: consecutive watches failed, the last one because no data arrived.
  * - refused: consecutive watches failed, the last one for any other reason.
  * - went-back: the server's resourceVersion is older than ours, for example after a restore of etcd.
+ * - behind: a node holds a newer state than ours, and the server has it.
  * - braked: the previous list was held back, and a second one must confirm it.
  */
-const relistReasons = ["expired", "silent", "refused", "went-back", "braked"] as const;
+const relistReasons = ["expired", "silent", "refused", "went-back", "behind", "braked"] as const;
 
 /** Reason why a kind is listed again after its first list. */
 export type RelistReason = (typeof relistReasons)[number];

@@ -1,0 +1,56 @@
+import { type CallOptions, createClient } from "@connectrpc/connect";
+import type { Position, PositionAnswer } from "@kpng/model/forward/position.ts";
+import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
+import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
+import { decodePosition, encodePosition } from "@kpng/model/wire/position-message.ts";
+import { BackendError } from "../types/backend-error.ts";
+import type { WatchOptions } from "./watch-options.ts";
+
+/**
+ * Passes the state of a sync marker through the gate, if there is one, before the batch takes effect. Resolves with
+ * true if the state is older than the one before and is accepted nevertheless.
+ *
+ * Errors: STATE_BEHIND if the gate refuses the state.
+ */
+export async function admitState(
+  { position, instance }: SyncMark,
+  { gate, transport }: WatchOptions,
+  callOptions: CallOptions,
+): Promise<boolean> {
+  if (gate === undefined) return false;
+  const { held } = gate;
+  const check = (needed: Position): Promise<PositionAnswer | undefined> =>
+    askPosition(needed, instance, createClient(PositionService, transport), callOptions);
+  const verdict = await gate.admit(position, check);
+  if (verdict !== "refuse") return verdict === "accept";
+  throw new BackendError(
+    "STATE_BEHIND",
+    `the watcher offers an older state: ${format(position)} after ${format(held)}`,
+  );
+}
+
+/** How long a watcher may take to catch up before it counts as behind, in milliseconds. */
+const answerLimitMs = 25_000;
+
+/** Undefined if the watcher does not answer, does not know the call, or is another one than that of the stream. */
+async function askPosition(
+  needed: Position,
+  instance: string,
+  client: ReturnType<typeof createClient<typeof PositionService>>,
+  { signal }: CallOptions,
+): Promise<PositionAnswer | undefined> {
+  try {
+    const limits = { ...(signal === undefined ? {} : { signal }), timeoutMs: answerLimitMs };
+    const answer = await client.check({ needed: encodePosition(needed) }, limits);
+    if (answer.instance !== instance) return undefined;
+    return { state: decodePosition(answer.state), covers: answer.covers };
+  } catch {
+    return undefined;
+  }
+}
+
+function format(position: Position | undefined): string {
+  if (position === undefined) return "unknown";
+  const { source, epoch, services, slices, nodes } = position;
+  return `${source} epoch ${epoch}, services ${services}, slices ${slices}, nodes ${nodes}`;
+}

@@ -1,0 +1,67 @@
+import { isAtLeastAsNew, isVouchedFor, type Position, type PositionAnswer, relate } from "./position.ts";
+
+/** Memory of a node or relay that never goes back to an older state. */
+export interface ForwardState {
+  /** Position of the held state; undefined if it is unknown or nothing is held. */
+  readonly held: Position | undefined;
+  /** When the first offer was refused since a state was last applied, in milliseconds; undefined if none was. */
+  readonly behindSinceMs: number | undefined;
+  /** Newest refused offer, and when it was made. */
+  readonly newest: { readonly position: Position; readonly atMs: number } | undefined;
+}
+
+/** State of a node that holds `held`. */
+export function forwardState(held?: Position): ForwardState {
+  return { held, behindSinceMs: undefined, newest: undefined };
+}
+
+/**
+ * Decision about an offered state.
+ *
+ * - apply: it is not older, or nothing is known.
+ * - refuse: it may be older; another watcher may have a newer one.
+ * - accept: it is older, but everything offered for some time was, and nothing newer. It begins a new epoch.
+ */
+export interface Judgement {
+  readonly verdict: "apply" | "refuse" | "accept";
+  readonly state: ForwardState;
+}
+
+/**
+ * Judges a state that a watcher offers. `answer`: what the watcher says about the held position; undefined if it was
+ * not asked, or did not answer. `acceptAfterMs`: for how long older offers are refused.
+ *
+ * Pure; `nowMs` is a monotonic time in milliseconds.
+ */
+export function judgeOffer(
+  state: ForwardState,
+  { offered, answer, nowMs, acceptAfterMs }: Offer & { readonly nowMs: number; readonly acceptAfterMs: number },
+): Judgement {
+  const { held } = state;
+  if (offered === undefined || held === undefined || relate(offered, held) !== "behind") {
+    return { verdict: "apply", state: forwardState(offered) };
+  }
+  if (answer !== undefined && isVouchedFor(offered, held, answer)) {
+    const epoch = answer.state?.epoch ?? offered.epoch;
+    return { verdict: "apply", state: forwardState({ ...offered, epoch }) };
+  }
+  const behindSinceMs = state.behindSinceMs ?? nowMs;
+  // A watcher that made a newer offer long ago may be gone.
+  const rival = state.newest !== undefined && nowMs - state.newest.atMs <= acceptAfterMs ? state.newest : undefined;
+  const isNewest = rival === undefined || isAtLeastAsNew(offered, rival.position);
+  if (nowMs - behindSinceMs >= acceptAfterMs && isNewest) return { verdict: "accept", state: forwardState(offered) };
+  const newest = isNewest ? { position: offered, atMs: nowMs } : rival;
+  return { verdict: "refuse", state: { held, behindSinceMs, newest } };
+}
+
+/** State that a watcher offers. */
+export interface Offer {
+  readonly offered: Position | undefined;
+  readonly answer: PositionAnswer | undefined;
+}
+
+/** Position with which a node that held `held` begins a new epoch at `offered`. */
+export function beginEpoch(offered: Position, held: Position): Position {
+  const { epoch } = offered.epoch > held.epoch ? offered : held;
+  return { ...offered, epoch: epoch + 1n };
+}
