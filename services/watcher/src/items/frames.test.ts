@@ -1,12 +1,6 @@
 import { zstdDecompressSync } from "node:zlib";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import {
-  EmptyOpSchema,
-  Encoding,
-  OpItemSchema,
-  OpItemsSchema,
-  Set as SetName,
-} from "@kpng/model/gen/localv1/api_pb.ts";
+import { Encoding, OpItemSchema, OpItemsSchema, Set as SetName } from "@kpng/model/gen/localv1/api_pb.ts";
 import { describe, expect, test } from "vitest";
 import { packFrames } from "../stream/delta/packed-frames.ts";
 import {
@@ -14,7 +8,6 @@ import {
   deleteFrame,
   type Frame,
   keepFrame,
-  Marker,
   messageIn,
   resetFrame,
   setFrame,
@@ -86,17 +79,6 @@ test.each<{ readonly name: string; readonly frame: Frame; readonly op: Op }>([
   const wanted = Buffer.from(toBinary(OpItemSchema, create(OpItemSchema, { Op: op })));
   expect(wanted.equals(messageIn(frame))).toBe(true);
   expect(Buffer.from(frame).readUInt32BE(1)).toBe(wanted.length);
-});
-
-test("a marker with a digest decodes to the marker with that field", () => {
-  const changes = setFrame(SetName.ServicesSet, "a/b", Buffer.from("x"));
-  const marker = new Marker(syncFrame(mark));
-  for (const digest of [0n, 2n ** 64n - 1n]) {
-    const op = fromBinary(OpItemSchema, messageIn(marker.withDigest(digest))).Op;
-    expect(op).toEqual({ case: "Sync", value: create(EmptyOpSchema, { ...body, Digest: digest }) });
-    const closing = Buffer.concat([changes, marker.withDigest(digest)]);
-    expect(closing.equals(marker.closing(changes, digest))).toBe(true);
-  }
 });
 
 test("packFrames keeps the operations in order, each in one batch", () => {

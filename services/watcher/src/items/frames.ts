@@ -11,7 +11,6 @@ import {
   type Set as SetName,
   ValueSchema,
 } from "@kpng/model/gen/localv1/api_pb.ts";
-import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { tagsOf } from "@kpng/model/wire/field-tags.ts";
 import { MessageReader } from "@kpng/model/wire/message-reader.ts";
 import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
@@ -31,8 +30,6 @@ export const frameHeaderBytes = 5;
 const opTags = tagsOf(OpItemSchema);
 const valueTags = tagsOf(ValueSchema);
 const refTags = tagsOf(RefSchema);
-
-const digestBytes = 8;
 
 const writer = new MessageWriter();
 
@@ -111,56 +108,6 @@ export function syncFrame(mark?: SyncMark): Frame {
   return opFrame({ case: "Sync", value });
 }
 
-/**
- * The sync marker of a batch. All subscribers that advance between the same two snapshots share it; each can get a copy
- * with the digest of its own view.
- */
-export class Marker {
-  readonly frame: Frame;
-  /** The frame with a digest field of zero at its end. */
-  #template: Frame | undefined;
-  /** The template with changes before it, by these changes. */
-  #closing: Map<Frame, Frame> | undefined;
-
-  constructor(frame: Frame) {
-    this.frame = frame;
-  }
-
-  /** Returns the marker with a digest. *Cost:* a copy of the marker. */
-  withDigest(digest: bigint): Frame {
-    return withDigestAtEnd(this.#withZeroDigest(), digest);
-  }
-
-  /** Returns changes that many subscribers share, then the marker with the digest of one. *Cost:* a copy of both. */
-  closing(changes: Frame, digest: bigint): Frame {
-    this.#closing ??= new Map();
-    return withDigestAtEnd(
-      getOrMake(this.#closing, changes, () => Buffer.concat([changes, this.#withZeroDigest()])),
-      digest,
-    );
-  }
-
-  #withZeroDigest(): Frame {
-    if (this.#template !== undefined) return this.#template;
-    const reader = new MessageReader(this.frame, frameHeaderBytes);
-    writer.begin();
-    // Fields may be in any order; at the end of the message, the digest is easy to overwrite.
-    writer.message(reader.next(), Buffer.concat([reader.bytes(), zeroDigest]));
-    this.#template = frameOf(writer.finish());
-    return this.#template;
-  }
-}
-
-/** The field EmptyOp.Digest. */
-const zeroDigest = toBinary(EmptyOpSchema, create(EmptyOpSchema, { Digest: 0n }));
-
-/** Returns a copy whose last bytes are the digest. */
-function withDigestAtEnd(template: Frame, digest: bigint): Frame {
-  const copy = Buffer.from(template);
-  copy.writeBigUInt64LE(digest, copy.length - digestBytes);
-  return copy;
-}
-
 /** Returns the encoded OpItem of a frame. */
 export function messageIn(frame: Frame): Uint8Array {
   return frame.subarray(frameHeaderBytes);
@@ -181,7 +128,11 @@ function opFrame(op: OpItem["Op"]): Frame {
   return frameOf(toBinary(OpItemSchema, create(OpItemSchema, { Op: op })));
 }
 
-function frameOf(message: Uint8Array, isKept = true): Frame {
+/**
+ * Returns the frame of an encoded OpItem. With `isKept` false it shares memory with other short-lived frames, and the
+ * caller must not keep it.
+ */
+export function frameOf(message: Uint8Array, isKept = true): Frame {
   const frame = (isKept ? Buffer.allocUnsafeSlow : Buffer.allocUnsafe)(frameHeaderBytes + message.length);
   frame[0] = 0;
   frame.writeUInt32BE(message.length, 1);

@@ -1,10 +1,11 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
-import { Marker, syncFrame } from "../../items/frames.ts";
+import { syncFrame } from "../../items/frames.ts";
 import { between } from "../../store/derived.ts";
 import { emptySnapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { triggerTimes } from "../../store/trigger-times.ts";
 import { ackIntervalFor } from "./acknowledgement.ts";
+import { Marker } from "./marker.ts";
 import { markerTraces } from "./marker-traces.ts";
 import type { Batch } from "./subscription.ts";
 
