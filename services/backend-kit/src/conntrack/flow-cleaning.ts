@@ -21,8 +21,8 @@ export interface FlowCleaningOptions {
 const part = "conntrack";
 
 /**
- * Searches for stale UDP flows beside the sync loop: reading a large conntrack table takes seconds, and rules must not
- * wait for it.
+ * Runs `StaleFlowCleaner` beside the sync loop: reading a large conntrack table takes seconds, and rules must not wait
+ * for it. `AfterCommit` requests a search after each commit.
  *
  * A failure is reported as the reason of the health part "conntrack", which stays healthy because rules do not depend
  * on it, and the search is repeated with backoff.

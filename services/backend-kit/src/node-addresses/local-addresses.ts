@@ -3,7 +3,8 @@ import { networkInterfaces } from "node:os";
 import { type AddressSet, type Family, toAddressSet } from "@kpng/model/address.ts";
 
 /**
- * Returns the addresses at which this machine receives packets, loopback and link-local ones included, without zones.
+ * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
+ * Service plans use them to decide where node ports answer.
  *
  * Node.js omits links without carrier, although the kernel accepts packets for their addresses from every other link.
  * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.

@@ -4,11 +4,11 @@ import { compareText } from "@kpng/model/text-order.ts";
 import { sameValue } from "./same-value.ts";
 
 /**
- * Returns the fewest changes that lead from one view to another: the node, Services put, endpoints put, endpoints
- * deleted, Services deleted, so that no endpoint is ever without its Service, and a Service whose only endpoint is
- * replaced has one all the time.
+ * Returns the fewest changes that lead from one view of a node to another. The order is node, Services put, endpoints
+ * put, endpoints deleted, Services deleted: no endpoint is ever without its Service, and a Service whose only endpoint
+ * is replaced is never without one. `ViewState` and the sync loop use it to give backends only real differences.
  *
- * `touched` names the Services that may differ; the others are not looked at.
+ * `touched` names the Services that may differ; the others are not compared.
  *
  * Pure; O(endpoints of the touched Services).
  */
@@ -67,7 +67,7 @@ function diffService(
   if (to === undefined) changes.serviceDeletes.push({ kind: "delete-service", key });
 }
 
-/** True if both say the same of the Service itself. */
+/** Returns true if the Services are equal, whatever their endpoints. */
 export function sameItem(a: ServiceItem | undefined, b: ServiceItem | undefined): boolean {
   if (a === undefined || b === undefined) return a === b;
   return sameValue(a.service, b.service) && sameValue(a.portHasEndpoints, b.portHasEndpoints);

@@ -3,15 +3,15 @@ import type { NodeView, ServiceView, ViewEndpoint } from "@kpng/model/node-view.
 import type { IPFilter, Protocol, Service, ServicePort, UnknownPort } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 
-/** KPNG's enum: the JSON has the number. */
+/** Numbers of KPNG's enum, which the JSON contains. */
 const protocolNumbers: Readonly<Record<Protocol, number>> = { TCP: 1, UDP: 2, SCTP: 3 };
 
-/** A field of a JSON object: its name and its value as JSON text, undefined for one that is left out. */
+/** A field of a JSON object: its name, and its value as JSON text, or undefined to leave it out. */
 type Field = readonly [name: string, json: string | undefined];
 
 /**
- * Returns the lines of kpng-json for a view, one per Service, ascending by namespace and then name as in KPNG, each
- * with its line end.
+ * Returns the lines that `kpng-json` prints and `kpng-callout` passes to its program, one per Service with its line
+ * end, sorted by namespace and then name as in KPNG.
  */
 export function* formatViewLines(view: NodeView): Generator<string, void, void> {
   // By key alone "a-b/x" would come before "a/x", because a dash is less than a slash.
@@ -28,7 +28,7 @@ export function* formatViewLines(view: NodeView): Generator<string, void, void> 
  * *Source:* kpng `examples/pipe-exec`, `fullstate.ServiceEndpoints`.
  */
 export function formatServiceLine({ service, endpoints }: ServiceView): string {
-  // KPNG knows no endpoint without a scope: what kernel backends alone need would be misread as usable.
+  // KPNG has no endpoints without a scope; the ones that only kernel backends need would be misread as usable.
   const usable = endpoints.filter(({ scopes }) => scopes.internal || scopes.external);
   return object([
     ["Service", formatService(service)],

@@ -1,7 +1,8 @@
 /**
- * True if two values of plain data (objects, arrays, texts, numbers, booleans) are equal in all depths.
+ * Returns true if two values of plain data (objects, arrays, strings, numbers, booleans) are deeply equal. The code
+ * that compares views uses it.
  *
- * The order of an object's fields does not matter; a field that is undefined equals one that is absent.
+ * The order of an object's fields does not matter, and an undefined field equals an absent one.
  */
 export function sameValue(a: unknown, b: unknown): boolean {
   if (a === b) return true;

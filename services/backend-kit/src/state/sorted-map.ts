@@ -1,20 +1,20 @@
 import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 
-/** Entries in a chunk: a change copies one chunk and the list of chunks, and both stay short at 10 000 keys. */
+/** Entries per chunk. A change copies one chunk and the list of chunks; both are short, even with 10 000 keys. */
 const chunkSize = 128;
 
 type Chunk<K, V> = readonly (readonly [K, V])[];
 
 /**
- * An immutable map that iterates in ascending order of its keys.
+ * An immutable map that iterates in ascending order of its keys. `ViewState` keeps the Services of a view in it.
  *
- * A changed copy shares what did not change, so that a view can be kept while the next one is made.
+ * A changed copy shares its unchanged parts with the original, so old and new view together need little memory.
  *
  * *Cost:* `get` O(log n); `with` O(changes × √n); `from` O(n log n).
  */
 export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
-  /** None is empty; all keys of one are smaller than all of the next. */
+  /** Chunks in ascending order of their keys; none is empty. */
   readonly #chunks: readonly Chunk<K, V>[];
   readonly size: number;
 
@@ -23,6 +23,7 @@ export class SortedMap<K extends string, V> implements ReadonlyMap<K, V> {
     this.size = size;
   }
 
+  /** Returns a map of the entries; of entries with the same key the last one counts. */
   static from<K extends string, V>(entries: Iterable<readonly [K, V]>): SortedMap<K, V> {
     const sorted = [...new Map(entries)].sort(([a], [b]) => compareText(a, b));
     return new SortedMap(split(sorted), sorted.length);

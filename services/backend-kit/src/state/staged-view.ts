@@ -13,13 +13,14 @@ interface StagedService {
 }
 
 /**
- * The effect of one batch on a view, kept apart from the view until the batch is known to be sound.
+ * The effect of one batch on a view. `ViewState` applies a batch to it first, and takes the result only if the whole
+ * batch is valid.
  *
- * *Cost:* proportional to the endpoints of the Services that are touched.
+ * *Cost:* proportional to the endpoints of the changed Services.
  */
 export class StagedView {
   readonly #base: NodeView;
-  /** Undefined for a Service that is gone. */
+  /** Changed Services; undefined for a deleted one. */
   readonly #services = new Map<ServiceKey, StagedService | undefined>();
   node: ViewNode | undefined;
 
@@ -29,14 +30,14 @@ export class StagedView {
   }
 
   /**
-   * Applies one change. A delete of what is not there changes nothing.
+   * Applies one change. Deleting an unknown Service or endpoint has no effect.
    *
    * Errors: BAD_STREAM for an endpoint without its Service, and for another node. The base is untouched.
    */
   apply(change: ViewChange): void {
     switch (change.kind) {
       case "put-node":
-        // Addresses of another node would decide which endpoints and node ports are this node's.
+        // Otherwise the addresses of another node would decide which endpoints and node ports belong to this node.
         if (change.node.name !== this.#base.nodeName) {
           const text = `the watcher sent Node "${change.node.name}" to node "${this.#base.nodeName}"`;
           throw new BackendError("BAD_STREAM", text);

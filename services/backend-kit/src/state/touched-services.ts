@@ -1,7 +1,10 @@
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 
-/** Returns the keys of the Services that changes concern, those that are gone among them. */
+/**
+ * Returns the keys of the Services that changes put, delete, or change the endpoints of. Backends use it to limit a
+ * partial sync to these Services.
+ */
 export function touchedServices(changes: readonly ViewChange[]): ReadonlySet<ServiceKey> {
   const keys = new Set<ServiceKey>();
   for (const change of changes) {

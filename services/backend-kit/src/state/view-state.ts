@@ -7,7 +7,7 @@ import { sameValue } from "./same-value.ts";
 import { SortedMap } from "./sorted-map.ts";
 import { StagedView } from "./staged-view.ts";
 
-/** A view as this module holds it. */
+/** A view whose Services are in a map that shares unchanged parts between versions. */
 interface HeldView extends NodeView {
   readonly services: SortedMap<ServiceKey, ServiceView>;
 }
@@ -15,8 +15,8 @@ interface HeldView extends NodeView {
 /**
  * Holds the view of a node through all its streams, and is the only place that changes it.
  *
- * A Reset forgets nothing by itself: the batch that follows it is compared with what is held, and the deletes that a
- * watcher which knows nothing of us cannot send are made here, at its sync marker.
+ * A whole view (a batch with Reset) does not discard the old one: both are compared, so that the update has only the
+ * real differences, including deletions. `followView` applies each batch to it.
  */
 export class ViewState {
   #held: HeldView;
@@ -34,7 +34,7 @@ export class ViewState {
   /**
    * Applies a batch as a whole.
    *
-   * Errors: BAD_STREAM if it is unsound; what is held is untouched.
+   * Errors: BAD_STREAM if the batch is invalid; the view is unchanged then.
    */
   apply(batch: Pick<Batch, "isReset" | "changes" | "revision" | "instance" | "arrival">): ViewUpdate {
     const before = this.#held;

@@ -1,13 +1,16 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { BackendError } from "../types/backend-error.ts";
 
-/** Lets packets to 127.0.0.0/8 be routed: without it a node port on localhost cannot leave the node. */
+/** Allows routing of packets to and from 127.0.0.0/8, which node ports on localhost need. See `GuardedSysctl`. */
 export const routeLocalnet = "net/ipv4/conf/all/route_localnet";
 
 /** Not 0: conntrack marks only late resets INVALID. Source: kernel nf_conntrack-sysctl. */
 export const conntrackLiberal = "net/netfilter/nf_conntrack_tcp_be_liberal";
 
-/** Numeric kernel settings of this machine, or of its network namespace. */
+/**
+ * Reads and writes numeric kernel settings of this machine, or of its network namespace. Each service proxy has one;
+ * its root is the option `--proc-sys`.
+ */
 export class Sysctls {
   readonly #root: string;
 

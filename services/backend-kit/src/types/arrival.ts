@@ -1,4 +1,7 @@
-/** When and for what changes a view was received: the base for measuring how long its changes took. */
+/**
+ * When the changes of a view were written, stored and received. Metrics, traces and acknowledgements measure from these
+ * times how long a change took. `watchBatches` fills it in.
+ */
 export interface Arrival {
   /** Receipt of the first of the merged sync markers, in milliseconds since 1970, with fractions. */
   readonly receivedAtMs: number;

@@ -1,6 +1,6 @@
 import { CodedError } from "@kpng/process/coded-error.ts";
 
-/** Error codes of the parts that all backends share; the README of this package has a row for each. */
+/** Error codes of the parts that all backends share; docs/errors.md has a row for each. */
 export type BackendErrorCode =
   | "BAD_STREAM"
   | "STREAM_LOST"

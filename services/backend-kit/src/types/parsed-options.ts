@@ -1,2 +1,2 @@
-/** Values of options by the names that commander gives them. */
+/** Parsed options of a backend, by commander's names: `--callout-arg` is `calloutArg`. */
 export type ParsedOptions = Readonly<Record<string, unknown>>;

@@ -1,11 +1,14 @@
 import type { NodeView, ViewChange } from "@kpng/model/node-view.ts";
 import type { Arrival } from "./arrival.ts";
 
-/** A view at a sync marker, and its difference from the view before. */
+/**
+ * A view after a batch, and its difference from the previous view. `followView` yields updates, and the sync loop
+ * merges them and passes them to the backend.
+ */
 export interface ViewUpdate {
   /** Immutable; Services that did not change are the same objects as in the view before. */
   readonly view: NodeView;
-  /** Shortest list of changes from the view before to this view; empty if a new stream brought nothing new. */
+  /** Shortest list of changes from the previous view; empty if a new stream brought the same view. */
   readonly changes: readonly ViewChange[];
   /** True for the first view: `changes` puts all of it. */
   readonly isFirst: boolean;
