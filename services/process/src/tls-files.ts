@@ -13,12 +13,26 @@ export interface TlsPaths {
   readonly ca?: string | undefined;
 }
 
+/** Oldest version of TLS that watchers and their clients speak. KPNG's clients speak it, too. */
+export const minTlsVersion = "TLSv1.3";
+
 /** Checked contents of PEM files. */
 export interface TlsFiles {
   readonly key?: Buffer | undefined;
   readonly cert?: Buffer | undefined;
   readonly ca?: Buffer | undefined;
 }
+
+/**
+ * Reads the files again, so that renewed certificates take effect without a restart. A server calls it now and then, a
+ * client for each connection.
+ *
+ * Errors: TLS_FILES, for example while a key and its certificate are being replaced one after the other.
+ */
+export type ReadTls<T extends TlsFiles = TlsFiles> = () => T;
+
+/** Contents of the files of a server. */
+export type ServerTlsFiles = Required<{ [K in keyof TlsFiles]: Buffer }>;
 
 /**
  * Returns KPNG's three TLS options with a prefix: "listen-", "api-client-" or "". `what` completes "certificate for".
@@ -32,16 +46,13 @@ export function tlsOptions(prefix: string, what: string): readonly OptionSpec[] 
 }
 
 /**
- * Reads and checks the files of a server; returns undefined if no option is set.
+ * Checks the files of a server, and returns a function that reads them; undefined if no option is set.
  *
  * All three files are required, as in KPNG: a server with TLS always demands client certificates.
  *
  * Errors: TLS_FILES, with the option and the file.
  */
-export function readServerTls(
-  prefix: string,
-  paths: TlsPaths,
-): Required<{ [K in keyof TlsFiles]: Buffer }> | undefined {
+export function readServerTls(prefix: string, paths: TlsPaths): ReadTls<ServerTlsFiles> | undefined {
   const { key, crt, ca } = paths;
   if (key === undefined && crt === undefined && ca === undefined) return undefined;
   const missing = [key === undefined && "key", crt === undefined && "crt", ca === undefined && "ca"].filter(Boolean);
@@ -51,23 +62,31 @@ export function readServerTls(
       `a TLS listener verifies client certificates and needs all three files; missing: ${missing.map((name) => `--${prefix}tls-${name}`).join(", ")}`,
     );
   }
-  return { ...readPair(prefix, key, crt), ca: readCertificate(`--${prefix}tls-ca`, ca) };
+  return checked(() => ({ ...readPair(prefix, key, crt), ca: readCertificate(`--${prefix}tls-ca`, ca) }));
 }
 
 /**
- * Reads and checks the files of a client: a key with its certificate, CA certificates, or both. Returns undefined if no
- * option is set.
+ * Checks the files of a client, a key with its certificate, CA certificates, or both, and returns a function that reads
+ * them; undefined if no option is set.
  *
  * Errors: TLS_FILES, with the option and the file.
  */
-export function readClientTls(prefix: string, paths: TlsPaths): TlsFiles | undefined {
+export function readClientTls(prefix: string, paths: TlsPaths): ReadTls | undefined {
   const { key, crt, ca } = paths;
   if (key === undefined && crt === undefined && ca === undefined) return undefined;
   if ((key === undefined) !== (crt === undefined)) {
     throw new ProcessError("TLS_FILES", `a client certificate needs both --${prefix}tls-key and --${prefix}tls-crt`);
   }
-  const pair = key === undefined || crt === undefined ? {} : readPair(prefix, key, crt);
-  return { ...pair, ...(ca === undefined ? {} : { ca: readCertificate(`--${prefix}tls-ca`, ca) }) };
+  return checked(() => ({
+    ...(key === undefined || crt === undefined ? {} : readPair(prefix, key, crt)),
+    ...(ca === undefined ? {} : { ca: readCertificate(`--${prefix}tls-ca`, ca) }),
+  }));
+}
+
+/** Returns `read` if it succeeds now. */
+function checked<T extends TlsFiles>(read: ReadTls<T>): ReadTls<T> {
+  read();
+  return read;
 }
 
 function readPair(prefix: string, keyPath: string, crtPath: string): { readonly key: Buffer; readonly cert: Buffer } {

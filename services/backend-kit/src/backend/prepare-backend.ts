@@ -2,7 +2,7 @@ import type { Health } from "@kpng/process/health/health.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import type { Task } from "@kpng/process/task.ts";
-import type { TlsFiles } from "@kpng/process/tls-files.ts";
+import type { ReadTls } from "@kpng/process/tls-files.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
@@ -19,7 +19,7 @@ export interface ProcessParts {
   readonly metrics: Registry;
   readonly tracing?: Tracing | undefined;
   /** TLS files for the connection to the watcher. */
-  readonly tls?: TlsFiles | undefined;
+  readonly tls?: ReadTls | undefined;
 }
 
 /** A backend that follows watchers over the network, to run with `runWithMain`. */

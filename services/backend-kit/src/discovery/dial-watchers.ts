@@ -3,7 +3,7 @@ import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { reasonOf } from "@kpng/process/log.ts";
-import type { TlsFiles } from "@kpng/process/tls-files.ts";
+import type { ReadTls } from "@kpng/process/tls-files.ts";
 import { BackendError } from "../types/backend-error.ts";
 import { checkReachable, dialAddress } from "./dial-address.ts";
 import { type KnownWatchers, nothingKnown, readKnownWatchers, writeKnownWatchers } from "./known-watchers.ts";
@@ -14,7 +14,7 @@ import { WatcherRotation } from "./watcher-rotation.ts";
 export interface DialWatchersOptions {
   /** Addresses or names in the form that `dial` accepts, separated by commas; a name may have several addresses. */
   readonly api: string;
-  readonly tls?: TlsFiles | undefined;
+  readonly tls?: ReadTls | undefined;
   readonly maxMessageBytes?: number | undefined;
   readonly log: Log;
   /** Folder for the addresses that worked, for the next start; undefined to save nothing. */

@@ -1,6 +1,6 @@
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
-import { readClientTls, type TlsFiles } from "@kpng/process/tls-files.ts";
+import { type ReadTls, readClientTls } from "@kpng/process/tls-files.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
@@ -37,11 +37,11 @@ export async function withContext(
 }
 
 /**
- * Reads the files that the options `--api-client-tls-…` name; undefined if none is set.
+ * Returns a function that reads the files of the options `--api-client-tls-…`; undefined if none is set.
  *
  * Errors: TLS_FILES if a file is missing or invalid.
  */
-export function readApiClientTls(options: Options): TlsFiles | undefined {
+export function readApiClientTls(options: Options): ReadTls | undefined {
   const {
     apiClientTlsKey: key,
     apiClientTlsCrt: crt,

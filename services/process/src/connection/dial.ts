@@ -4,7 +4,7 @@ import type { Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { ProcessError } from "../process-error.ts";
 import { withoutCredentials } from "../redact.ts";
-import type { TlsFiles } from "../tls-files.ts";
+import { minTlsVersion, type ReadTls } from "../tls-files.ts";
 import { pingHeader, SilenceLimit } from "./silence-limit.ts";
 
 /** Address of a watcher. Backends, relays and the queries of `kpng` connect to watchers with this file. */
@@ -52,7 +52,8 @@ export function parseApiAddress(text: string, hasTlsFiles: boolean, shown = with
 export interface DialOptions {
   /** See {@link parseApiAddress}. */
   readonly api: string;
-  readonly tls?: TlsFiles | undefined;
+  /** Called for each connection. */
+  readonly tls?: ReadTls | undefined;
   /** Largest message that is accepted, in bytes. Default 64 MiB. Source: KPNG's `--max-msg-size`. */
   readonly maxMessageBytes?: number | undefined;
 }
@@ -95,13 +96,13 @@ function baseUrlOf(address: ApiAddress): string {
   return `${address.isTls ? "https" : "http"}://${host}:${address.port}`;
 }
 
-function openSocket(address: ApiAddress, tls: TlsFiles | undefined): Socket {
+function openSocket(address: ApiAddress, tls: ReadTls | undefined): Socket {
   if (address.kind === "unix") return connectSocket(address.path);
   const { host, port } = address;
   // SNI takes host names only, not addresses (RFC 6066 §3).
   const serverName = isIP(host) === 0 ? { servername: host } : {};
   const socket = address.isTls
-    ? connectTls({ host, port, ALPNProtocols: ["h2"], minVersion: "TLSv1.2", ...serverName, ...tls })
+    ? connectTls({ host, port, ALPNProtocols: ["h2"], minVersion: minTlsVersion, ...serverName, ...tls?.() })
     : connectSocket({ host, port });
   return socket.setKeepAlive(true, 30_000);
 }

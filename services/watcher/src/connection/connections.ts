@@ -108,6 +108,11 @@ export class Connections {
     over.abort();
   }
 
+  /** Asks all connections to close now, because the CA of client certificates changed. */
+  leaveForNewCa(): void {
+    for (const connection of this.#open) this.#leave(connection, "ca");
+  }
+
   /** Resolves when all connections are closed, or when `signal` aborts. */
   async gone(signal: AbortSignal): Promise<void> {
     while (this.#open.size > 0 && !signal.aborted) await this.#closed.wait(signal);
@@ -204,13 +209,12 @@ export class Connections {
     this.clock.after(this.#limits.ageIntervalMs ?? 1_000, () => this.#leaveNextAged());
   }
 
-  #leave(connection: Connection, reason: "age" | "drain"): void {
+  #leave(connection: Connection, reason: keyof typeof leaveMessages): void {
     if (!this.#open.has(connection) || connection.leaving.signal.aborted) return;
     this.#metrics.ended.inc({ reason });
     // GOAWAY comes first, so that the client does not open its next stream on this connection.
     connection.close();
-    const message = reason === "age" ? "maximum connection age reached" : "the watcher stops";
-    connection.leaving.abort(retryLaterError(message, 0));
+    connection.leaving.abort(retryLaterError(leaveMessages[reason], 0));
   }
 
   #end(connection: Connection, reason: EndReason): void {
@@ -218,6 +222,13 @@ export class Connections {
     connection.destroy();
   }
 }
+
+/** Messages for clients that are asked to reconnect, by reason. */
+const leaveMessages = {
+  age: "maximum connection age reached",
+  ca: "the CA of client certificates changed",
+  drain: "the watcher stops",
+} as const;
 
 /** Longest time between two connections that are asked to close during a drain, in milliseconds. */
 const maxDrainStepMs = 50;

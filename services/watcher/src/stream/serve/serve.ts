@@ -1,11 +1,11 @@
 import { createServer as createHttp1Server, type Server as Http1Server, IncomingMessage } from "node:http";
 import { createServer as createHttp2Server, createSecureServer, type ServerHttp2Session } from "node:http2";
 import type { Server, Socket } from "node:net";
-import type { TLSSocket } from "node:tls";
+import { type TLSSocket, Server as TlsServer } from "node:tls";
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { Log } from "@kpng/process/log.ts";
 import type { Task } from "@kpng/process/task.ts";
-import type { readServerTls } from "@kpng/process/tls-files.ts";
+import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/tls-files.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { AcceptLimit } from "../../connection/accept-limit.ts";
@@ -26,6 +26,7 @@ import { StartLimits } from "../session/start-limits.ts";
 import { makeFastWatch } from "./fast-watch.ts";
 import { formatPeer } from "./peer.ts";
 import { isQuery, refuseQuery } from "./query.ts";
+import { reloadTls, standardReloadMs } from "./reload-tls.ts";
 import { makeRequestHandler, type ServerRequest, type ServerResponse } from "./request-handler.ts";
 import { makeRoutes, type RoutesOptions } from "./routes.ts";
 
@@ -45,7 +46,9 @@ export function serveTask(options: ServeOptions): Task {
 export interface ServeOptions extends RoutesOptions, ConnectionLimits, Trust {
   /** Listen addresses; see parseListenAddress. */
   readonly listen: readonly string[];
-  readonly tls?: ReturnType<typeof readServerTls>;
+  readonly tls?: ReadTls<ServerTlsFiles> | undefined;
+  /** Interval between two reads of the TLS files, in milliseconds. Default 10 000. */
+  readonly reloadMs?: number | undefined;
   /** See StartLimitsOptions. */
   readonly maxWaiting?: number | undefined;
   /** Registry for the metrics of connections and waiting streams. Default none. */
@@ -93,6 +96,18 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
       if (address.kind !== "unix") accepts.attach(server);
       dialable.push(await listen(server, address, () => refusals.add("files", "")));
       servers.push(server);
+    }
+    if (options.tls !== undefined) {
+      const { clock } = connections;
+      const secure = servers.filter((server) => server instanceof TlsServer);
+      const onNewCa = (): void => connections.leaveForNewCa();
+      reloadTls(options.tls, {
+        servers: secure,
+        clock,
+        intervalMs: options.reloadMs ?? standardReloadMs,
+        onNewCa,
+        log,
+      });
     }
     log.info("listening", { addresses: dialable });
     warnOfRefusal(addresses, options);
@@ -212,10 +227,10 @@ function makeServer(address: ListenAddress, options: ServeOptions, parts: Parts)
   const http2 = tls
     ? createSecureServer(
         {
-          ...tls,
+          ...tls(),
           requestCert: true,
           rejectUnauthorized: true,
-          minVersion: "TLSv1.2",
+          minVersion: minTlsVersion,
           allowHTTP1: true,
           // With a margin: this Node.js timer also counts time in which the event loop is blocked.
           handshakeTimeout: 3 * firstBytesMs,

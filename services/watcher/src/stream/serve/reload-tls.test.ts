@@ -1,0 +1,125 @@
+import { X509Certificate } from "node:crypto";
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { connect } from "node:tls";
+import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
+import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { WatchedServer } from "../../testing/watched-server.ts";
+
+let watched: WatchedServer;
+let folder: string;
+let old: TestCertificates;
+let renewed: TestCertificates;
+let lines: string[];
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-reload-"));
+  [old, renewed] = [makeCertificates(), makeCertificates()];
+  lines = [];
+  install("server", old);
+  install("client", old);
+  watched = new WatchedServer();
+  const log = createLog("info", (line) => lines.push(line));
+  await watched.serve({
+    tls: readServerTls("", paths("server")),
+    reloadMs: 10,
+    drainMs: 0,
+    trustsLoopback: false,
+    log,
+  });
+});
+afterEach(async () => {
+  await watched.stop();
+  for (const files of [old, renewed]) files.remove();
+  rmSync(folder, { recursive: true });
+});
+
+function paths(role: "server" | "client") {
+  return { key: join(folder, `${role}.key`), crt: join(folder, `${role}.crt`), ca: join(folder, `${role}-ca.crt`) };
+}
+
+/** Writes the files of a role. `ca` defaults to the issuer's. */
+function install(role: "server" | "client", issuer: TestCertificates, ca = issuer.ca): void {
+  const { key, crt } = role === "server" ? issuer.server : issuer.clientWith(["kpng://node/n1"]);
+  copyFileSync(key, paths(role).key);
+  copyFileSync(crt, paths(role).crt);
+  copyFileSync(ca, paths(role).ca);
+}
+
+/** Opens a stream. `ended` rejects with the reason when it ends. */
+async function watch(transport: Transport): Promise<{ readonly ended: Promise<void> }> {
+  async function* requests() {
+    yield { NodeName: "n1" };
+    await new Promise(() => undefined);
+  }
+  const answers = createClient(Sets, transport).watch(requests())[Symbol.asyncIterator]();
+  await answers.next();
+  const ended = (async () => {
+    while (!(await answers.next()).done);
+  })();
+  ended.catch(() => undefined);
+  return { ended };
+}
+
+/** Returns the certificate that the server shows to a new client. */
+function shown(): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ ...watched.socketAddress, rejectUnauthorized: false }, () => {
+      resolve(socket.getPeerX509Certificate()?.fingerprint256 ?? "");
+      socket.destroy();
+    });
+    socket.on("error", reject);
+  });
+}
+
+const limit = { timeout: 30_000 };
+const dialWatcher = () => dial({ api: `https://${watched.address}`, tls: readClientTls("", paths("client")) });
+
+test("a renewed certificate of the same CA is shown to new clients, and open streams continue", async () => {
+  const { ended } = await watch(dialWatcher());
+  let isEnded = false;
+  const onEnd = (): void => {
+    isEnded = true;
+  };
+  ended.then(onEnd, onEnd);
+  const { key, crt } = old.clientWith([]);
+  copyFileSync(key, paths("server").key);
+  copyFileSync(crt, paths("server").crt);
+  const wanted = new X509Certificate(readFileSync(crt)).fingerprint256;
+  await expect.poll(shown, limit).toBe(wanted);
+  expect(isEnded).toBe(false);
+});
+
+test("unusable files are logged once, and the listener keeps the old ones", async () => {
+  const before = await shown();
+  writeFileSync(paths("server").crt, "garbage");
+  await expect.poll(() => lines.join(""), limit).toContain("new TLS files are unusable");
+  expect(await shown()).toBe(before);
+  await watch(dialWatcher());
+});
+
+test("a new CA ends the streams of the old one, and clients with renewed files reconnect", async () => {
+  const transport = dialWatcher();
+  const { ended } = await watch(transport);
+  install("server", renewed);
+  await expect(ended).rejects.toMatchObject({ code: Code.Unavailable });
+  // The client still has the old files: it does not trust the watcher, nor the watcher it.
+  const refused = await watch(transport).catch((error: unknown) => ConnectError.from(error));
+  expect(refused).toBeInstanceOf(ConnectError);
+  install("client", renewed);
+  await expect.poll(() => watch(transport).then(() => "stream", String), limit).toBe("stream");
+});
+
+test("a client whose files are being replaced fails with their name, and connects when they are complete", async () => {
+  const transport = dialWatcher();
+  writeFileSync(paths("client").crt, "half a certificate");
+  const refused = await watch(transport).catch((error: unknown) => String(error));
+  expect(refused).toContain("--tls-crt");
+  install("client", old);
+  await expect.poll(() => watch(transport).then(() => "stream", String), limit).toBe("stream");
+});

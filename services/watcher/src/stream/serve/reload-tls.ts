@@ -1,0 +1,49 @@
+import type { SecureContextOptions } from "node:tls";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/tls-files.ts";
+import type { LoopClock } from "../../connection/loop-clock.ts";
+
+/** Interval between two reads of the files, in milliseconds. A mounted Secret itself changes up to a minute late. */
+export const standardReloadMs = 10_000;
+
+/**
+ * Reads the TLS files of the listeners now and then, and gives changed ones to the servers, so that a renewed
+ * certificate needs no restart. Open connections continue. If the CA changed, `onNewCa` is called: a client whose
+ * certificate the new CA did not issue must not keep its stream.
+ *
+ * Files that cannot be used are logged once, and the servers keep the last ones. It ends when the clock stops.
+ */
+export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, clock, intervalMs, onNewCa, log }: Reload): void {
+  let current = read();
+  let failure = "";
+  const reload = (): void => {
+    clock.after(intervalMs, reload);
+    let files: ServerTlsFiles;
+    try {
+      files = read();
+    } catch (error) {
+      const reason = reasonOf(error);
+      if (reason !== failure) log.error("new TLS files are unusable; the listeners keep the old ones", { reason });
+      failure = reason;
+      return;
+    }
+    failure = "";
+    const isSame = (name: keyof ServerTlsFiles): boolean => files[name].equals(current[name]);
+    if (isSame("key") && isSame("cert") && isSame("ca")) return;
+    const hasNewCa = !isSame("ca");
+    current = files;
+    for (const server of servers) server.setSecureContext({ ...files, minVersion: minTlsVersion });
+    log.info("TLS files reloaded", { hasNewCa });
+    if (hasNewCa) onNewCa();
+  };
+  clock.after(intervalMs, reload);
+}
+
+/** Parts of the server that {@link reloadTls} works with. */
+export interface Reload {
+  readonly servers: readonly { setSecureContext(options: SecureContextOptions): void }[];
+  readonly clock: LoopClock;
+  readonly intervalMs: number;
+  readonly onNewCa: () => void;
+  readonly log: Log;
+}
