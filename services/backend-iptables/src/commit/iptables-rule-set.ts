@@ -81,11 +81,6 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     return listRules(() => this.committed);
   }
 
-  /** Options of the last sync; undefined before the first. */
-  get renderOptions(): RenderOptions | undefined {
-    return this.#render?.value;
-  }
-
   /** Chains that should be installed; empty before the first sync. */
   get wanted(): ReadonlyMap<ChainId, ChainBody> {
     return this.#wanted?.bodies ?? new Map();

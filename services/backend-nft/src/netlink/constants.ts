@@ -14,7 +14,6 @@ export const nftables = {
   getTable: (nftablesSubsystem << 8) | 1,
   newChain: (nftablesSubsystem << 8) | 3,
   getChain: (nftablesSubsystem << 8) | 4,
-  deleteChain: (nftablesSubsystem << 8) | 5,
   newRule: (nftablesSubsystem << 8) | 6,
   getRule: (nftablesSubsystem << 8) | 7,
   deleteRule: (nftablesSubsystem << 8) | 8,
@@ -40,9 +39,6 @@ export const listItem = 1;
 
 /** NFTA_SET_ELEM_*. */
 export const element = { key: 1, data: 2, flags: 3, timeout: 4, expiration: 5, userData: 6, keyEnd: 10 } as const;
-
-/** NFT_SET_ELEM_*. */
-export const elementFlags = { intervalEnd: 1 } as const;
 
 /** NFTA_DATA_*. */
 export const data = { value: 1, verdict: 2 } as const;

@@ -88,10 +88,6 @@ export class NetlinkWriter {
     this.#bytes.writeUInt32BE(value, this.#beginValue(type, 4));
   }
 
-  uint64(type: number, value: bigint): void {
-    this.#bytes.writeBigUInt64BE(value, this.#beginValue(type, 8));
-  }
-
   /** Writes the header and zeroed padding of a value of `size` bytes; returns where the value starts. */
   #beginValue(type: number, size: number): number {
     const start = this.#length;

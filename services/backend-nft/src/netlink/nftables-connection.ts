@@ -44,11 +44,6 @@ export class NftablesConnection {
     this.#socket = NetlinkSocket.open();
   }
 
-  /** Largest transaction, in bytes. */
-  get maxTransactionBytes(): number {
-    return this.#socket.maxSendBytes;
-  }
-
   /**
    * Applies all steps in one transaction, or none of them.
    *
