@@ -1,5 +1,6 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import { writeFileSync } from "node:fs";
 import { chmod, copyFile, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -160,7 +161,15 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     expect((await ask("/healthz")).body).toContain('"IPv4"');
   });
 
-  test("without a watcher, installed rules stay as they are, and after a reboot the saved view is used", async () => {
+  /** Runs a command as if the machine had restarted: with another boot id. */
+  const afterReboot = (words: readonly string[]): readonly string[] => {
+    const file = join(folder, "boot-id");
+    writeFileSync(file, "11111111-2222-3333-4444-555555555555\n");
+    const script = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"';
+    return ["unshare", "--mount", "sh", "-c", script, file, ...words];
+  };
+
+  test("without a watcher, the record in the rules decides what the saved view may change", async () => {
     await put({ web: "10.0.1.1" });
     const watcher = startWatcher();
     const state = join(folder, "state");
@@ -171,19 +180,39 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     await put({ web: "10.0.1.2" });
     await serves("10.0.1.2");
     await Promise.all([first.stop(), watcher.stop()]);
-    await copyFile(join(folder, "old-view"), join(state, "view"));
     const before = await rules();
-    const second = start(command("--state-dir", state));
-    await second.says(/no watcher answers: keeping the installed rules/);
+    const nat = await laboratory.run(name, ["iptables-save", "-t", "nat"]);
+    const flush = (what: string) => laboratory.run(name, ["sh", "-c", `iptables -t nat -F ${what}`]);
+    const stands = () => until("the rules are back", async () => (await rules()) === before, 30_000);
+
+    // The saved view has the digest in the record: everything is repaired.
+    const chain = /^-A (KPNG-SVC-\S+) .*10\.0\.1\.2:8080/m.exec(before)?.[1] ?? "";
+    await flush(chain);
+    const same = start(command("--state-dir", state));
+    await same.says(/"use":"repair"/);
+    await stands();
+    await flush(chain);
+    await stands();
+    await same.stop();
+
+    // An older saved view: jumps and fixed chains are restored, and the Service keeps its newer endpoint.
+    await copyFile(join(folder, "old-view"), join(state, "view"));
+    const older = start(command("--state-dir", state));
+    await older.says(/"use":"frame"/);
     expect(await rules()).toBe(before);
-    await second.stop();
-    // A reboot deletes the rules.
-    for (const table of ["nat", "filter"]) {
-      await laboratory.run(name, ["iptables", "-t", table, "-F"]);
-      await laboratory.run(name, ["ip6tables", "-t", table, "-F"]);
-    }
-    const third = start(command("--state-dir", state));
-    await third.says(/no watcher answers: starting with the saved view/);
+    await flush("PREROUTING");
+    await flush("KPNG-MARK-MASQ");
+    await stands();
+    // Nothing is left that packets reach: the saved view is better than that.
+    await flush("");
+    await serves("10.0.1.1");
+    await older.stop();
+
+    // Rules of an earlier boot, which another program has restored, make way for the saved view.
+    await laboratory.run(name, ["iptables-restore", "-T", "nat"], nat);
+    expect(await rules()).toContain("10.0.1.2");
+    const rebooted = start(afterReboot(command("--state-dir", state)));
+    await rebooted.says(/"use":"install"/);
     await serves("10.0.1.1");
     expect(await rules()).not.toContain("10.0.1.2");
   });

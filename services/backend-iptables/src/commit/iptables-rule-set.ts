@@ -1,5 +1,5 @@
+import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
 import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
-import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { GuardedSysctl } from "@kpng/backend-kit/sysctl/guarded-sysctl.ts";
 import type { SyncMode, SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
@@ -8,18 +8,20 @@ import type { Log } from "@kpng/process/log.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { DesiredChains } from "../diff/desired-chains.ts";
 import { diffChains, isEmptyChange, type RulesetChange } from "../diff/diff-chains.ts";
+import { diffFrame } from "../diff/diff-frame.ts";
 import { diffJumps } from "../diff/diff-jumps.ts";
+import { putPlan } from "../diff/put-plan.ts";
 import { splitChange } from "../diff/split-change.ts";
 import { transactionText } from "../diff/transaction-text.ts";
 import { adoptChains } from "../read/adopt-chains.ts";
 import { isSameRule } from "../read/canonical-rule.ts";
 import { type InstalledRules, InstalledRulesReader } from "../read/installed-rules.ts";
+import { findInstalledState } from "../read/installed-state.ts";
 import { findPrintedForms, type PrintedForm } from "../read/printed-forms.ts";
 import { renderJumps } from "../render/jumps.ts";
 import { makeRenderOptions } from "../render/make-render-options.ts";
 import { renderFixedChains } from "../render/render-fixed-chains.ts";
 import type { RenderOptions } from "../render/render-options.ts";
-import { renderService } from "../render/render-service.ts";
 import type { RuleSettings } from "../render/settings.ts";
 import { type ChainBody, type ChainId, chainId, tables } from "../render/table.ts";
 import { type IptablesChange, makeIptablesChange } from "./iptables-change.ts";
@@ -48,9 +50,6 @@ export interface IptablesRuleSetOptions {
   readonly isConntrackLiberal?: (() => Promise<boolean>) | undefined;
   readonly log: Log;
 }
-
-/** After this many Services the event loop gets a turn, so that health requests are answered during a full sync. */
-const servicesPerTurn = 100;
 
 /** The rules of one family in the tables of iptables. */
 export class IptablesRuleSet implements RuleSet<IptablesChange> {
@@ -106,7 +105,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     this.#render = { text, value: options };
     // If the options changed, the jumps may differ, and the installed jumps are not kept in memory.
     const isFull = held === undefined || touched === "all";
-    const changed = await putServices(plan, isFull ? "all" : touched, wanted, options);
+    const changed = await putPlan(plan, isFull ? "all" : touched, wanted, options);
     if (this.#committed === undefined || isFull) return (await this.#compareAll(wanted, options, stages)).change;
     const change = diffChains(this.#committed, wanted.bodies, changed);
     return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
@@ -122,9 +121,23 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
 
   /** Whether the chain of Services exists and PREROUTING jumps to it. */
   async isInstalled(): Promise<boolean> {
+    return (await this.readInstalled()).kind !== "absent";
+  }
+
+  async readInstalled(): Promise<InstalledState> {
     const { chains, jumps } = await this.#read();
-    const { names } = this.#options.settings;
-    return chains.has(chainId("nat", names.fixed("SERVICES"))) && jumps.has(chainId("nat", "PREROUTING"));
+    return findInstalledState({ chains, jumps }, this.#options.settings.names);
+  }
+
+  async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<IptablesChange> {
+    await this.#options.counters?.open();
+    const options = await this.#makeRenderOptions(node);
+    const { chains, jumps } = await this.#read();
+    const change = diffFrame({ chains, jumps }, options);
+    const result = await this.#commit(new Map(chains), change, "full", stages);
+    // What should be installed is unknown.
+    this.#committed = undefined;
+    return result;
   }
 
   async #makeRenderOptions(node: NodePlan): Promise<RenderOptions> {
@@ -206,22 +219,4 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const [example] = this.#printedForms;
     this.#options.log.info("iptables-save normalizes some rules", { chains: this.#printedForms.size, example });
   }
-}
-
-/** Renders Services into `wanted`. Returns the chains that changed. */
-async function putServices(
-  plan: FamilyPlan,
-  touched: ReadonlySet<ServiceKey> | "all",
-  wanted: DesiredChains,
-  options: RenderOptions,
-): Promise<ReadonlySet<ChainId>> {
-  const keys = touched === "all" ? new Set(plan.keys()) : touched;
-  if (touched === "all") for (const key of wanted.services()) if (!keys.has(key)) wanted.put(key, undefined);
-  let count = 0;
-  for (const key of keys) {
-    const service = plan.service(key);
-    wanted.put(key, service === undefined ? undefined : renderService(service, options));
-    if (++count % servicesPerTurn === 0) await nextTurn();
-  }
-  return wanted.takeTouched();
 }

@@ -1,5 +1,5 @@
 import { familyLabels } from "@kpng/backend-kit/observe/family-labels.ts";
-import type { FamilyOutcome } from "@kpng/backend-kit/proxy/rule-sets.ts";
+import type { FamilyOutcome } from "@kpng/backend-kit/proxy/family-rules.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import { countRules } from "../diff/transaction-text.ts";

@@ -42,7 +42,8 @@ export type FixedChain =
   | "EXTERNAL-SERVICES"
   | "PROXY-FIREWALL"
   | "FORWARD"
-  | "LOCALNET";
+  | "LOCALNET"
+  | "RECORD";
 
 /**
  * The prefix of the instance that serves `serviceProxyName`: `KPNG-` for the default one, else four letters and three

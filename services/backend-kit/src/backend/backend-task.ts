@@ -16,6 +16,7 @@ import { Acknowledgements } from "../receive/acknowledgements.ts";
 import { type ConnectionState, followView } from "../receive/follow-view.ts";
 import { defaultViewBytes } from "../receive/view-limit.ts";
 import { SyncLoop, type SyncPace } from "../sync/sync-loop.ts";
+import { SyncRequests } from "../sync/sync-requests.ts";
 import { BackendError } from "../types/backend-error.ts";
 import type { Sync } from "../types/sync-update.ts";
 import type { BackendContext } from "./backend-command.ts";
@@ -54,8 +55,6 @@ export type BackendTaskOptions = BackendCallbacks &
     readonly name: string;
     /** Returns the rules for inspection (`--inspect-socket`). Default: no rules. */
     readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
-    /** Returns true if rules of this backend are installed; they stay until a watcher answers. Default: false. */
-    readonly hasRules?: (() => Promise<boolean>) | undefined;
     /** Default {@link waitMs}. */
     readonly wait?: typeof waitMs | undefined;
   };
@@ -99,7 +98,8 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
         });
   const own = [observeSyncs(metrics), keeper, options.proxyHealth, acks, tracer, inspection?.observer];
   const observers = [...(options.observers ?? []), ...own].filter((one) => one !== undefined);
-  const loop = new SyncLoop({ ...options, sync, observers });
+  const { requests = new SyncRequests() } = options;
+  const loop = new SyncLoop({ ...options, sync, observers, requests });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
   // The first part that ends, by its work or by an error, ends the others.
@@ -120,14 +120,16 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
       answered.abort();
       unknownPorts.report(update.changes);
       metrics.fromDisk.set(0);
+      // The saved view may have been used in part, and may equal this view: without a request there would be no sync.
+      if (saved !== undefined) requests.request("full", "first view of a watcher");
       loop.offer(saved === undefined ? update : diffFromSaved(saved, update));
       saved = undefined;
     }
   };
   const fallBack = async (): Promise<void> => {
-    const { nodeName, serviceProxyName = "", state, hasRules, isOnce = false } = options;
+    const { nodeName, serviceProxyName = "", state, isOnce = false } = options;
     if (state === undefined || isOnce) return;
-    const start = { state, nodeName, serviceProxyName, log, wait, hasRules };
+    const start = { state, nodeName, serviceProxyName, log, wait };
     const update = await startFromDisk(start, AbortSignal.any([running, answered.signal]));
     if (update === undefined) return;
     saved = update.view;

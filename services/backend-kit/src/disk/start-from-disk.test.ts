@@ -19,7 +19,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-function start(address: string, hasRules = false) {
+function start(address: string) {
   const clock = new ManualClock();
   const syncs = new Mailbox<SyncUpdate>();
   const stop = new AbortController();
@@ -34,7 +34,6 @@ function start(address: string, hasRules = false) {
     metrics,
     onChanges: (update) => syncs.put(update),
     state: { folder, maxAgeMs: 86_400_000 },
-    hasRules: async () => hasRules,
     wait: clock.wait,
   });
   const running = task.run(stop.signal);
@@ -79,16 +78,21 @@ test("the saved view is used if no watcher answers in time", async () => {
   await end();
 });
 
-test("installed rules stay until a watcher answers, because the saved view may be older", async () => {
+test("the first view of a watcher is synced in full, even if it equals the saved view", async () => {
   await keepWorld();
-  const gone = await playWatcher(silence);
-  await gone[Symbol.asyncDispose]();
-  const { clock, syncs, metrics, lines, end } = start(gone.address, true);
+  let release: () => void = () => undefined;
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  await using watcher = await playWatcher(async (asked) => {
+    if (asked.index === 0) await released;
+    return sends(...world)(asked);
+  });
+  const { clock, syncs, end } = start(watcher.address);
   await clock.advance(3_000);
-  await clock.advance(3_600_000);
-  expect(syncs.size).toBe(0);
-  expect(lines.map((line) => line.msg)).toContain("no watcher answers: keeping the installed rules");
-  expect(await metrics.metrics()).toContain("kpng_backend_view_from_disk 0\n");
+  expect(await syncs.next()).toMatchObject({ isFromDisk: true });
+  release();
+  expect(await syncs.next()).toMatchObject({ mode: "full", fullReason: "first view of a watcher", changes: [] });
   await end();
 });
 
@@ -109,7 +113,7 @@ test("the first view of a watcher deletes what the saved view has in addition", 
   expect(await syncs.next()).toMatchObject({ isFromDisk: true });
   release();
   const update = await syncs.next();
-  expect(update).toMatchObject({ mode: "partial", revision: 7n });
+  expect(update).toMatchObject({ mode: "full", revision: 7n });
   expect(update.isFromDisk).toBeUndefined();
   expect(update.changes.map(({ kind }) => kind)).toEqual(["put-service", "delete-endpoint", "delete-service"]);
   expect(await metrics.metrics()).toContain("kpng_backend_view_from_disk 0\n");

@@ -12,11 +12,6 @@ export interface StartFromDiskOptions {
   readonly nodeName: string;
   readonly serviceProxyName: string;
   readonly log: Log;
-  /**
-   * Returns true if rules of this backend are installed in the kernel. They are at least as new as the saved view, so
-   * they stay unchanged and the saved view is not used. Default: false.
-   */
-  readonly hasRules?: (() => Promise<boolean>) | undefined;
   /** Time that the watcher has to answer before the saved view is used, in milliseconds. Default 3 000. */
   readonly delayMs?: number | undefined;
   readonly wait: typeof waitMs;
@@ -26,8 +21,8 @@ export interface StartFromDiskOptions {
  * Returns the saved view if no watcher answers in time. `backendTask` calls it at its start: after a power failure,
  * nodes may be up before the watcher is, and without the saved view their Services would not work until then.
  *
- * Returns undefined if a watcher answers first (`answered` aborts), if rules are already installed, or if there is no
- * usable view, which is logged.
+ * Returns undefined if a watcher answers first (`answered` aborts), or if there is no usable view, which is logged. A
+ * backend whose rules outlive it must compare the view with them (`ViewUpdate.isFromDisk`), because they may be newer.
  */
 export async function startFromDisk(
   options: StartFromDiskOptions,
@@ -38,10 +33,6 @@ export async function startFromDisk(
   if (folder === undefined) return undefined;
   await wait(delayMs, answered);
   if (answered.aborted) return undefined;
-  if ((await options.hasRules?.()) === true) {
-    log.info("no watcher answers: keeping the installed rules", { folder });
-    return undefined;
-  }
   const loaded = await loadView({ folder, nodeName, serviceProxyName, maxAgeMs, nowMs: Date.now() });
   if (loaded.kind === "refused") log.error("ignoring the saved view", { folder, reason: loaded.reason });
   if (loaded.kind !== "view" || answered.aborted) return undefined;

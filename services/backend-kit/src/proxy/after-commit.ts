@@ -90,7 +90,11 @@ export class AfterCommit {
   }
 
   /** Begins the work for families whose rules are in force. Never rejects; resolves when health checks are answered. */
-  async run(update: SyncUpdate, families: readonly Family[]): Promise<void> {
+  async run(
+    update: SyncUpdate,
+    families: readonly Family[],
+    cleanedFamilies: readonly Family[] = families,
+  ): Promise<void> {
     if (families.length === 0) return;
     const { view, mode, changes } = update;
     const { nodePorts } = this.#options;
@@ -102,7 +106,9 @@ export class AfterCommit {
       return servesNodePorts(address, chosen[family], local[family]);
     };
     const changed = mode === "full" ? "all" : touchedServices(changes);
-    this.#cleaning.offer({ view, changed, isNodePortAddress, families });
+    if (cleanedFamilies.length > 0) {
+      this.#cleaning.offer({ view, changed, isNodePortAddress, families: cleanedFamilies });
+    }
     await this.#servers.sync({ view, addresses: () => listenAddresses(nodePorts, view), families });
   }
 

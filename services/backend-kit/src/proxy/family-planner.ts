@@ -6,6 +6,7 @@ import { type ProxySettings, planNode } from "@kpng/service-plan/plan-node.ts";
 import { planService } from "@kpng/service-plan/plan-service.ts";
 import type { Frontend, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nextTurn } from "../sync/next-turn.ts";
+import { PlanDigest } from "./plan-digest.ts";
 import type { FamilyPlan } from "./rule-set.ts";
 
 /** A plan, and the Services whose plan may differ from the plan before. */
@@ -29,6 +30,7 @@ export class FamilyPlanner {
   readonly #settings: ProxySettings;
   readonly #family: Family;
   #claims = new FrontendClaims();
+  readonly #digest = new PlanDigest();
   /** The last node plan as text. */
   #nodeText = "";
 
@@ -40,6 +42,11 @@ export class FamilyPlanner {
   /** Frontends that several Services with endpoints claim. */
   get clashes(): readonly Clash[] {
     return this.#claims.clashes;
+  }
+
+  /** Digest of all plans of the last view; frontends that several Services claim are in each of their plans. */
+  get digest(): string {
+    return this.#digest.text;
   }
 
   /**
@@ -64,6 +71,7 @@ export class FamilyPlanner {
     };
     const claim = (key: ServiceKey): ReadonlySet<FrontendId> => {
       const plan = make(key);
+      this.#digest.put(key, plan);
       if (plan === undefined) return this.#claims.delete(key);
       claimed.set(key, plan);
       return this.#claims.put(plan);
@@ -84,6 +92,7 @@ export class FamilyPlanner {
       return { plan, touched: all };
     }
     this.#claims = new FrontendClaims();
+    this.#digest.clear();
     let count = 0;
     for (const key of view.services.keys()) {
       claim(key);

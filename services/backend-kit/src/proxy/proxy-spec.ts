@@ -3,9 +3,9 @@ import type { Task } from "@kpng/process/task.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
+import type { FamilyOutcome } from "./family-rules.ts";
 import type { ProxyHost } from "./proxy-host.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";
-import type { FamilyOutcome } from "./rule-sets.ts";
 
 /** Description of a service proxy, which its backend passes to `proxyBackend`. */
 export interface ProxySpec<Change extends RuleChange = RuleChange> {

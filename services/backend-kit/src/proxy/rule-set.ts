@@ -4,6 +4,7 @@ import type { LogFields } from "@kpng/process/log.ts";
 import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { GuardedSysctl } from "../sysctl/guarded-sysctl.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
+import type { InstalledState } from "./rule-record.ts";
 
 /**
  * Plan of one IP family: what a service proxy must do with packets to each Service. `FamilyPlanner` computes it from
@@ -11,6 +12,8 @@ import type { SyncMode, SyncStages } from "../types/sync-update.ts";
  */
 export interface FamilyPlan {
   readonly node: NodePlan;
+  /** Text to store with the rules; see `RuleSet.readInstalled`. *Shape:* `formatRecord`. Default: none. */
+  readonly record?: string | undefined;
   /** Keys of all Services, ascending. */
   readonly keys: () => Iterable<ServiceKey>;
   /**
@@ -47,6 +50,16 @@ export interface RuleSet<Change extends RuleChange = RuleChange> {
   repair(stages?: SyncStages): Promise<Change>;
   /** Whether rules of an earlier run are in force; false for rules that end with their process. */
   isInstalled(): Promise<boolean>;
+  /**
+   * Returns the record of the rules that are installed, which {@link sync} stored with them (`FamilyPlan.record`).
+   * Default: `isInstalled`, and no record.
+   */
+  readInstalled?(): Promise<InstalledState>;
+  /**
+   * Restores the jumps and the chains that do not depend on Services, because the rules of the Services may be newer
+   * than any known plan. The next call is a sync of all Services. Default: nothing is restored.
+   */
+  repairFrame?(plan: FamilyPlan, stages?: SyncStages): Promise<Change>;
   /** Rules of the last plan, for inspection. */
   readonly desired: RuleList;
   /** Rules that were read or committed last, for inspection. */

@@ -7,8 +7,9 @@ import { expect, test } from "vitest";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
+import type { FamilyOutcome } from "./family-rules.ts";
 import { readProxySettings } from "./proxy-settings.ts";
-import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
+import { RuleSets } from "./rule-sets.ts";
 
 const ready = { endpoints: [endpoint("10.0.1.1", { ports: [{ name: "", port: 80 }] })] };
 const stages = { committing: () => undefined };

@@ -3,36 +3,20 @@ import type { NodeView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
+import { readBootId } from "../disk/boot-id.ts";
 import type { InspectedRules } from "../inspect/inspected-rules.ts";
 import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
-import type { SyncMode, SyncStages } from "../types/sync-update.ts";
+import type { SyncStages } from "../types/sync-update.ts";
 import { ClashLog } from "./clash-log.ts";
-import { FamilyPlanner } from "./family-planner.ts";
+import { type Failure, type FamilyOutcome, FamilyRules } from "./family-rules.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";
-import { RuleSetHistory } from "./rule-set-history.ts";
-
-/** Reason for a change of rules: the view changed, or another program had changed the rules. */
-export type Cause = "sync" | "repair";
-
-/** Outcome of one sync or repair of one family. */
-export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
-  readonly family: Family;
-  readonly cause: Cause;
-  readonly elapsedMs: number;
-  readonly result:
-    | { readonly kind: "done"; readonly change: Change }
-    /**
-     * `mode` is how much was compared. `isDamaged`: a repair found changes of another program and could not undo them.
-     */
-    | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode; readonly isDamaged: boolean };
-}
 
 /** Outcome of a sync or repair of all families. */
 export interface RulesOutcomes {
   /** Families whose rules are in force. */
   readonly inForce: readonly Family[];
   /** The first error of the other families; undefined if there is none. */
-  readonly failure: { readonly cause: unknown } | undefined;
+  readonly failure: Failure;
 }
 
 /** Options of {@link RuleSets}. */
@@ -43,163 +27,85 @@ export interface RuleSetsOptions<Change extends RuleChange> {
   readonly log: Log;
   /** Default: the addresses of this machine's interfaces. */
   readonly localAddresses?: (() => AddressSet) | undefined;
-}
-
-/** A rule set with its planner. */
-interface Member<Change extends RuleChange> {
-  readonly ruleSet: RuleSet<Change>;
-  readonly planner: FamilyPlanner;
-  readonly history: RuleSetHistory;
-  /** How much the last call compared. */
-  mode: SyncMode;
-  /** The view that is in force; undefined before the first. */
-  view: NodeView | undefined;
-  /** Why the installed rules are unknown: at the start, and after a failure; undefined while they are known. */
-  doubt: "start" | Cause | undefined;
+  /** Default: that of this machine. */
+  readonly bootId?: string | undefined;
 }
 
 /**
- * The rule sets of a service proxy, one for each IP family. `serveTask` and `diffTask` sync them; each family has its
- * own planner and history.
+ * The rule sets of a service proxy, one for each IP family. `serveTask` and `diffTask` sync them.
  *
- * If one family fails, the other is still synced. Calls of `sync` and `repair` must not overlap.
+ * If one family fails, the other is still synced. Calls must not overlap; none rejects.
  */
 export class RuleSets<Change extends RuleChange = RuleChange> {
-  readonly #options: RuleSetsOptions<Change>;
-  readonly #members: readonly Member<Change>[];
+  readonly #ruleSets: readonly RuleSet<Change>[];
+  readonly #members: readonly FamilyRules<Change>[];
   readonly #clashes: ClashLog;
+  /** The newest view. */
   #view: NodeView | undefined;
+  /** Whether it is a saved one, because no watcher has answered yet. */
+  #isSaved = false;
 
   constructor(options: RuleSetsOptions<Change>) {
-    this.#options = options;
+    const { ruleSets, localAddresses = readLocalAddresses, bootId = readBootId() } = options;
+    this.#ruleSets = ruleSets;
     this.#clashes = new ClashLog(options.log);
-    this.#members = options.ruleSets.map((ruleSet) => ({
-      ruleSet,
-      planner: new FamilyPlanner(options.settings, ruleSet.family),
-      history: new RuleSetHistory(ruleSet),
-      mode: "full",
-      view: undefined,
-      doubt: "start",
-    }));
+    this.#members = ruleSets.map((ruleSet) => new FamilyRules({ ...options, ruleSet, localAddresses, bootId }));
   }
 
   /**
-   * Puts a view into effect; never rejects. `touched` are the Services that may differ from the last view; "different":
+   * Puts a view of a watcher into effect. `touched` are the Services that may differ from the last view; "different":
    * find them out for each family, whose last successes may differ; "all": also compare the installed rules with the
-   * wanted ones.
+   * desired ones.
    */
-  async sync(
+  sync(
     view: NodeView,
     touched: ReadonlySet<ServiceKey> | "different" | "all",
     progress: SyncStages,
   ): Promise<RulesOutcomes> {
     this.#view = view;
-    const outcomes = await this.#each("sync", (member, stages) =>
-      this.#syncOne(member, view, touched === "different" ? differentServices(member.view, view) : touched, {
-        committing: () => {
-          stages.committing();
-          progress.committing();
-        },
-      }),
-    );
-    this.#clashes.report(this.#members.flatMap(({ planner }) => planner.clashes));
-    return outcomes;
+    this.#isSaved = false;
+    return this.#each((member) => member.sync(view, touched, progress));
+  }
+
+  /** Uses a saved view as far as the installed rules of each family allow; see `FamilyRules.useSaved`. */
+  useSaved(view: NodeView, progress: SyncStages): Promise<RulesOutcomes> {
+    this.#view = view;
+    this.#isSaved = true;
+    return this.#each((member) => member.useSaved(view, "sync", progress));
+  }
+
+  /** Families in which the rules of the saved view had been committed in this boot when it was loaded. */
+  get savedInForce(): readonly Family[] {
+    return this.#members.filter(({ savedUse }) => savedUse === "repair").map(({ family }) => family);
   }
 
   /**
-   * Repairs changes by other programs, and applies new addresses of the node. Never rejects. Returns undefined before
-   * the first sync, because there is nothing to compare with.
+   * Repairs changes by other programs, and applies new addresses of the node. Returns undefined before the first view,
+   * because there is nothing to compare with.
    */
   async repair(): Promise<RulesOutcomes | undefined> {
     const view = this.#view;
     if (view === undefined) return undefined;
-    return this.#each("repair", async (member, stages) => {
-      const change = await this.#syncOne(member, view, new Set(), stages);
-      if (member.mode === "full" || change.mode !== "none") return change;
-      member.mode = "full";
-      return member.ruleSet.repair(stages);
-    });
-  }
-
-  /** Returns true if rules of an earlier run are installed in all families. */
-  async areInstalled(): Promise<boolean> {
-    const each = await Promise.all(this.#members.map(({ ruleSet }) => ruleSet.isInstalled()));
-    return each.length > 0 && each.every((isInstalled) => isInstalled);
+    const isSaved = this.#isSaved;
+    return this.#each((member) => (isSaved ? member.useSaved(view, "repair") : member.repair(view)));
   }
 
   /** Returns the state of each rule set for inspection. */
   inspect(): readonly InspectedRules[] {
-    return this.#members.map(({ history }) => history.inspect());
+    return this.#members.map((member) => member.inspect());
   }
 
   /** Closes all rule sets at the end of the process. */
   async close(): Promise<void> {
-    await Promise.all(this.#members.map(({ ruleSet }) => ruleSet.close?.()));
+    await Promise.all(this.#ruleSets.map((ruleSet) => ruleSet.close?.()));
   }
 
-  async #syncOne(
-    member: Member<Change>,
-    view: NodeView,
-    services: ReadonlySet<ServiceKey> | "all",
-    stages: SyncStages,
-  ): Promise<Change> {
-    const { localAddresses = readLocalAddresses } = this.#options;
-    const { ruleSet, planner, doubt } = member;
-    const { plan, touched } = await planner.plan(view, doubt === undefined ? services : "all", localAddresses());
-    member.mode = touched === "all" ? "full" : "partial";
-    return ruleSet.sync(plan, touched, stages);
-  }
-
-  async #each(
-    cause: Cause,
-    work: (member: Member<Change>, stages: SyncStages) => Promise<Change>,
-  ): Promise<RulesOutcomes> {
-    const failures = await Promise.all(this.#members.map((member) => this.#attempt(cause, member, work)));
+  async #each(work: (member: FamilyRules<Change>) => Promise<Failure>): Promise<RulesOutcomes> {
+    const failures = await Promise.all(this.#members.map(work));
+    this.#clashes.report(this.#members.flatMap(({ clashes }) => clashes));
     return {
-      inForce: this.#members.filter((_, at) => failures[at] === undefined).map(({ ruleSet }) => ruleSet.family),
+      inForce: this.#members.filter((_, at) => failures[at] === undefined).map(({ family }) => family),
       failure: failures.find((failure) => failure !== undefined),
     };
   }
-
-  /** Returns the failure of a member, if there is one. */
-  async #attempt(
-    cause: Cause,
-    member: Member<Change>,
-    work: (member: Member<Change>, stages: SyncStages) => Promise<Change>,
-  ): Promise<RulesOutcomes["failure"]> {
-    const { ruleSet, history } = member;
-    const { family } = ruleSet;
-    const startMs = performance.now();
-    const report = (result: FamilyOutcome<Change>["result"]): void =>
-      this.#options.onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
-    let hasFoundDifference = false;
-    const stages = {
-      committing: () => {
-        hasFoundDifference = true;
-      },
-    };
-    try {
-      const change = await work(member, stages);
-      // Only when the rules are in force is the sysctl safe.
-      await ruleSet.guardedSysctl?.afterCommit();
-      member.doubt = undefined;
-      member.view = this.#view;
-      history.add(cause, member.mode, change);
-      report({ kind: "done", change });
-      return undefined;
-    } catch (error) {
-      // After a sync that failed, a difference may be the change that it could not write.
-      const isDamaged = cause === "repair" && hasFoundDifference && member.doubt !== "sync";
-      if (member.doubt !== "sync") member.doubt = cause;
-      report({ kind: "failed", error, mode: member.mode, isDamaged });
-      return { cause: error };
-    }
-  }
-}
-
-/** Services that did not change are the same objects in both views. */
-function differentServices(before: NodeView | undefined, after: NodeView): ReadonlySet<ServiceKey> | "all" {
-  if (before === undefined) return "all";
-  const keys = new Set([...before.services.keys(), ...after.services.keys()]);
-  return new Set([...keys].filter((key) => before.services.get(key) !== after.services.get(key)));
 }

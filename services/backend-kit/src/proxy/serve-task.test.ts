@@ -3,7 +3,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { endpoint, port, service } from "@kpng/model/testing/views.ts";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { runProxy } from "../testing/run-proxy.ts";
 
@@ -144,4 +144,92 @@ test("--once ends after the search in the conntrack table", async () => {
   proxy.send(dns);
   await proxy.ended;
   expect(await proxy.metrics.metrics()).toContain("kpng_backend_conntrack_working 1\n");
+});
+
+describe("after a restart without a watcher", () => {
+  beforeAll(() => useConntrack("exit 0"));
+
+  /** Runs a proxy that saves the view of a Service with a health check, and ends. */
+  async function saveView(ruleSet: MemoryRuleSet, stateFolder: string, number: number): Promise<void> {
+    await using proxy = await runProxy([ruleSet], { stateFolder });
+    proxy.send(checked(number), dns);
+    await expect.poll(() => ruleSet.lines.size, poll).toBe(2);
+  }
+
+  test.concurrent.each<{
+    readonly name: string;
+    readonly meddle: (ruleSet: MemoryRuleSet) => void;
+    readonly left: readonly string[];
+    readonly frameRepairs: boolean;
+    readonly conntrack: boolean;
+  }>([
+    {
+      name: "damaged rules of the saved view are repaired",
+      meddle: ({ lines }) => lines.delete("a/web"),
+      left: ["a/dns", "a/web"],
+      frameRepairs: false,
+      conntrack: true,
+    },
+    {
+      name: "rules that may be newer keep their Services, and only the frame is restored",
+      meddle: (ruleSet) => {
+        ruleSet.lines.delete("a/web");
+        ruleSet.record = ruleSet.record?.replace(/.{16}$/, "0123456789abcdef");
+      },
+      left: ["a/dns"],
+      frameRepairs: true,
+      conntrack: false,
+    },
+    {
+      name: "rules of an older release stay as they are",
+      meddle: (ruleSet) => {
+        ruleSet.lines.delete("a/web");
+        ruleSet.record = undefined;
+      },
+      left: ["a/dns"],
+      frameRepairs: false,
+      conntrack: false,
+    },
+    {
+      name: "rules of another boot are replaced",
+      meddle: (ruleSet) => {
+        ruleSet.lines.set("x/old", "x/old");
+        ruleSet.record = ruleSet.record?.replace(/^boot=[0-9a-f-]*/, "boot=0");
+      },
+      left: ["a/dns", "a/web"],
+      frameRepairs: false,
+      conntrack: false,
+    },
+    {
+      name: "the saved view is installed if nothing is",
+      meddle: (ruleSet) => {
+        ruleSet.lines.clear();
+        ruleSet.record = undefined;
+      },
+      left: ["a/dns", "a/web"],
+      frameRepairs: false,
+      conntrack: false,
+    },
+  ])("$name; health checks are answered, and the watcher's view is synced in full", async (row) => {
+    const [ruleSet, number] = [new MemoryRuleSet("v4"), await unusedPort()];
+    const stateFolder = mkdtempSync(join(tmpdir(), "kpng-state-"));
+    await saveView(ruleSet, stateFolder, number);
+    row.meddle(ruleSet);
+    await using proxy = await runProxy([ruleSet], { stateFolder });
+    await expect.poll(() => statusAt(number), poll).toBe(200);
+    expect([...ruleSet.lines.keys()].sort()).toEqual(row.left);
+    expect(ruleSet.frameRepairs > 0).toBe(row.frameRepairs);
+    // The decision is made again at each drift period.
+    if (row.left.includes("a/web")) {
+      ruleSet.lines.delete("a/web");
+      await expect.poll(() => ruleSet.lines.has("a/web"), poll).toBe(true);
+    }
+    const checks = /drift_checks_total\{result="ok"\} [1-9]/;
+    await expect.poll(() => proxy.metrics.metrics(), poll).toMatch(checks);
+    expect((await proxy.metrics.metrics()).includes("kpng_backend_conntrack_working 1\n")).toBe(row.conntrack);
+    ruleSet.lines.delete("a/dns");
+    proxy.send(checked(number), dns);
+    await expect.poll(() => [...ruleSet.lines.keys()].sort(), poll).toEqual(["a/dns", "a/web"]);
+    rmSync(stateFolder, { recursive: true });
+  });
 });

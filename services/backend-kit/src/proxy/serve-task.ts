@@ -13,10 +13,11 @@ import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncStages, SyncUpdate } from "../types/sync-update.ts";
 import { AfterCommit } from "./after-commit.ts";
 import { driftCheck } from "./drift-check.ts";
+import type { FamilyOutcome } from "./family-rules.ts";
 import type { ProxyHost } from "./proxy-host.ts";
 import type { ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange } from "./rule-set.ts";
-import { type FamilyOutcome, RuleSets } from "./rule-sets.ts";
+import { RuleSets } from "./rule-sets.ts";
 
 /** Options of {@link serveTask}. */
 export interface ServeOptions<Change extends RuleChange> {
@@ -70,20 +71,14 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
   await after.seed();
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);
-    const { inForce, failure } = await rules.sync(update.view, servicesOf(update), stages);
+    const { view, isFromDisk = false } = update;
+    const { inForce, failure } = await (isFromDisk
+      ? rules.useSaved(view, stages)
+      : rules.sync(view, servicesOf(update), stages));
     // There may have been nothing to commit.
     stages.committing();
-    if (isCommitted) await after.run(update, inForce);
+    if (isCommitted) await after.run(update, inForce, isFromDisk ? rules.savedInForce : inForce);
     if (failure !== undefined) throw failure.cause;
-  };
-  const hasRules = async (): Promise<boolean> => {
-    try {
-      return await rules.areInstalled();
-    } catch (error) {
-      // Rules that cannot be read cannot be written either: the next sync fails with the same reason.
-      log.debug("installed rules cannot be read", { reason: reasonOf(error) });
-      return false;
-    }
   };
   const following = backendTask({
     ...context,
@@ -94,7 +89,6 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
     requests,
     observers: [new ProxyMetrics({ registry: metrics, families })],
     state,
-    hasRules,
     ruleSets: () => rules.inspect(),
   });
   const main: Task = {

@@ -1,0 +1,177 @@
+import type { AddressSet, Family } from "@kpng/model/address.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Log } from "@kpng/process/log.ts";
+import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
+import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
+import type { InspectedRules } from "../inspect/inspected-rules.ts";
+import type { SyncMode, SyncStages } from "../types/sync-update.ts";
+import { FamilyPlanner, type PlanUpdate } from "./family-planner.ts";
+import { chooseUse, formatRecord, type InstalledState, type SavedViewUse } from "./rule-record.ts";
+import type { RuleChange, RuleSet } from "./rule-set.ts";
+import { RuleSetHistory } from "./rule-set-history.ts";
+
+/** Reason for a change of rules: the view changed, or another program had changed the rules. */
+export type Cause = "sync" | "repair";
+
+/** Outcome of one sync or repair of one family. */
+export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
+  readonly family: Family;
+  readonly cause: Cause;
+  readonly elapsedMs: number;
+  readonly result:
+    | { readonly kind: "done"; readonly change: Change }
+    /**
+     * `mode` is how much was compared. `isDamaged`: a repair found changes of another program and could not undo them.
+     */
+    | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode; readonly isDamaged: boolean };
+}
+
+/** Options of {@link FamilyRules}. */
+export interface FamilyRulesOptions<Change extends RuleChange> {
+  readonly settings: ProxySettings;
+  readonly ruleSet: RuleSet<Change>;
+  readonly onOutcome: (outcome: FamilyOutcome<Change>) => void;
+  readonly log: Log;
+  readonly localAddresses: () => AddressSet;
+  /** Identifier of the current boot; see `readBootId`. */
+  readonly bootId: string;
+}
+
+/** The error of a call that failed; undefined if it did not. */
+export type Failure = { readonly cause: unknown } | undefined;
+
+/** Work of one call: returns the change, or undefined if the installed rules were left alone. */
+type Work<Change> = (stages: SyncStages) => Promise<Change | undefined>;
+
+/**
+ * The rules of one IP family of a service proxy: a rule set with its planner and its history. `RuleSets` has one for
+ * each family of the node. Calls must not overlap; none rejects.
+ */
+export class FamilyRules<Change extends RuleChange = RuleChange> {
+  readonly #options: FamilyRulesOptions<Change>;
+  readonly #planner: FamilyPlanner;
+  readonly #history: RuleSetHistory;
+  /** How much the last call compared. */
+  #mode: SyncMode = "full";
+  /** The view that is in force; undefined before the first. */
+  #view: NodeView | undefined;
+  /** Why the installed rules are unknown: at the start, and after a failure; undefined while they are known. */
+  #doubt: "start" | Cause | undefined = "start";
+  #savedUse: SavedViewUse | undefined;
+
+  constructor(options: FamilyRulesOptions<Change>) {
+    this.#options = options;
+    this.#planner = new FamilyPlanner(options.settings, options.ruleSet.family);
+    this.#history = new RuleSetHistory(options.ruleSet);
+  }
+
+  get family(): Family {
+    return this.#options.ruleSet.family;
+  }
+
+  get clashes(): readonly Clash[] {
+    return this.#planner.clashes;
+  }
+
+  /** How the saved view was used at first; undefined if none was. */
+  get savedUse(): SavedViewUse | undefined {
+    return this.#savedUse;
+  }
+
+  inspect(): InspectedRules {
+    return this.#history.inspect();
+  }
+
+  /** Puts a view into effect; see `RuleSets.sync`. */
+  sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "different" | "all", progress: SyncStages): Promise<Failure> {
+    const services = touched === "different" ? differentServices(this.#view, view) : touched;
+    return this.#attempt("sync", view, progress, (stages) => this.#sync(view, services, stages));
+  }
+
+  /** Repairs changes by other programs. `view` is that of the last sync. */
+  repair(view: NodeView): Promise<Failure> {
+    return this.#attempt("repair", view, undefined, async (stages) => {
+      const change = await this.#sync(view, new Set(), stages);
+      if (this.#mode === "full" || change.mode !== "none") return change;
+      this.#mode = "full";
+      return this.#options.ruleSet.repair(stages);
+    });
+  }
+
+  /**
+   * Uses a saved view as far as the installed rules allow, see {@link chooseUse}. Unless its rules are in force
+   * afterwards, the next sync compares everything.
+   */
+  async useSaved(view: NodeView, cause: Cause, progress?: SyncStages): Promise<Failure> {
+    let use: SavedViewUse = "keep";
+    const failure = await this.#attempt(cause, view, progress, async (stages) => {
+      const { ruleSet, log, bootId } = this.#options;
+      const { plan } = await this.#plan(view, "all");
+      const installed = await readInstalled(ruleSet);
+      use = chooseUse(installed, { bootId, digest: this.#planner.digest });
+      if (this.#savedUse === undefined)
+        log.info("saved view compared with the installed rules", { family: this.family, use });
+      this.#savedUse ??= use;
+      this.#mode = "full";
+      if (use === "keep") return undefined;
+      return use === "frame" ? ruleSet.repairFrame?.(plan, stages) : ruleSet.sync(plan, "all", stages);
+    });
+    if (failure === undefined && (use === "keep" || use === "frame")) this.#doubt = "start";
+    return failure;
+  }
+
+  async #sync(view: NodeView, services: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change> {
+    const { plan, touched } = await this.#plan(view, this.#doubt === undefined ? services : "all");
+    this.#mode = touched === "all" ? "full" : "partial";
+    return this.#options.ruleSet.sync(plan, touched, stages);
+  }
+
+  async #plan(view: NodeView, services: ReadonlySet<ServiceKey> | "all"): Promise<PlanUpdate> {
+    const { localAddresses, bootId } = this.#options;
+    const { plan, touched } = await this.#planner.plan(view, services, localAddresses());
+    return { plan: { ...plan, record: formatRecord({ bootId, digest: this.#planner.digest }) }, touched };
+  }
+
+  async #attempt(cause: Cause, view: NodeView, progress: SyncStages | undefined, work: Work<Change>): Promise<Failure> {
+    const { ruleSet, onOutcome } = this.#options;
+    const { family } = ruleSet;
+    const startMs = performance.now();
+    const report = (result: FamilyOutcome<Change>["result"]): void =>
+      onOutcome({ family, cause, elapsedMs: performance.now() - startMs, result });
+    let hasFoundDifference = false;
+    const committing = (): void => {
+      hasFoundDifference = true;
+      progress?.committing();
+    };
+    try {
+      const change = await work({ committing });
+      this.#doubt = undefined;
+      this.#view = view;
+      if (change === undefined) return undefined;
+      // The sysctl is safe only with the rules installed.
+      await ruleSet.guardedSysctl?.afterCommit();
+      this.#history.add(cause, this.#mode, change);
+      report({ kind: "done", change });
+      return undefined;
+    } catch (error) {
+      // After a sync that failed, a difference may be the change that it could not write.
+      const isDamaged = cause === "repair" && hasFoundDifference && this.#doubt !== "sync";
+      if (this.#doubt !== "sync") this.#doubt = cause;
+      report({ kind: "failed", error, mode: this.#mode, isDamaged });
+      return { cause: error };
+    }
+  }
+}
+
+async function readInstalled(ruleSet: RuleSet): Promise<InstalledState> {
+  if (ruleSet.readInstalled !== undefined) return ruleSet.readInstalled();
+  return { kind: (await ruleSet.isInstalled()) ? "unmarked" : "absent" };
+}
+
+/** Services that did not change are the same objects in both views. */
+function differentServices(before: NodeView | undefined, after: NodeView): ReadonlySet<ServiceKey> | "all" {
+  if (before === undefined) return "all";
+  const keys = new Set([...before.services.keys(), ...after.services.keys()]);
+  return new Set([...keys].filter((key) => before.services.get(key) !== after.services.get(key)));
+}
