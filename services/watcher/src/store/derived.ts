@@ -15,7 +15,7 @@ export function derived<T>(
   evolve: (value: T, before: Snapshot, snapshot: Snapshot) => T,
 ): (snapshot: Snapshot) => T {
   let last: { readonly snapshot: Snapshot; readonly value: T } = { snapshot: emptySnapshot, value: empty };
-  return (snapshot) => {
+  const derive = (snapshot: Snapshot): T => {
     if (snapshot === last.snapshot) return last.value;
     if (snapshot === emptySnapshot) return empty;
     const values = valuesOf(snapshot) as Map<typeof evolve, T>;
@@ -24,6 +24,15 @@ export function derived<T>(
     if (snapshot.revision >= last.snapshot.revision) last = { snapshot, value };
     return value;
   };
+  allDerived.push(derive);
+  return derive;
+}
+
+const allDerived: ((snapshot: Snapshot) => unknown)[] = [];
+
+/** Derives all values of a snapshot, so that they are known when a view is computed. See PreparedSnapshots. */
+export function deriveAll(snapshot: Snapshot): void {
+  for (const derive of allDerived) derive(snapshot);
 }
 
 // Derived values are properties of their snapshot and not in a WeakMap: V8 frees entries of a WeakMap only in a full

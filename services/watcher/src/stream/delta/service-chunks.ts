@@ -3,6 +3,7 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
+import { digestOf } from "../../items/item-digests.ts";
 import { type ServiceState, serviceStates } from "../../items/service-state.ts";
 import { type ViewClass, viewClassOf } from "../../items/view-target.ts";
 import { changedServices, derived } from "../../store/derived.ts";
@@ -99,9 +100,12 @@ export function packedChunk(chunk: ServiceChunk, viewClass: ViewClass): readonly
 }
 
 function chunkItems({ services }: ServiceChunk, viewClass: ViewClass): Item[] {
-  return services.flatMap(({ state }) =>
+  const items = services.flatMap(({ state }) =>
     state.service.proxyName === viewClass.proxyName ? state.sharedItems(viewClass).items : [],
   );
+  // The digest of the view needs them all at once, after its last chunk.
+  if (viewClass.isExtended) for (const item of items) digestOf(item);
+  return items;
 }
 
 /** Without zone hints, all zones share what is encoded. */

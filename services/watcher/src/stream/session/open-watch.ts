@@ -18,6 +18,7 @@ import {
   readLocalRequest,
   readReceived,
 } from "./requests.ts";
+import { roundsOf } from "./rounds.ts";
 import type { StartLimits } from "./start-limits.ts";
 import type { Subscribers } from "./subscribers.ts";
 import { type Wanted, type WatchSink, WatchStream } from "./watch-stream.ts";
@@ -33,6 +34,7 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   sink,
 ) => {
   const subscriber = subscribers.add("local", peer, store, isTool(userAgent));
+  roundsOf(store).forViews();
   let last: NodeViewRequest | undefined;
   let lastMessage: WatchReq | undefined;
   let lastWanted: Wanted | undefined;

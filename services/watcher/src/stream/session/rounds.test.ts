@@ -37,7 +37,7 @@ function follow(before: () => void = () => undefined): { readonly seen: number[]
 
 /** Waits until no work is scheduled. */
 async function quiet(): Promise<void> {
-  for (let index = 0; index < 20; index += 1) await new Promise((resolve) => setImmediate(resolve));
+  for (let index = 0; index < 200; index += 1) await new Promise((resolve) => setImmediate(resolve));
 }
 
 test("between rounds, the newest snapshot is the target immediately", async () => {

@@ -2,6 +2,7 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
+import { PreparedSnapshots } from "./prepared-snapshots.ts";
 import { scheduler } from "./scheduler.ts";
 
 /**
@@ -16,6 +17,7 @@ import { scheduler } from "./scheduler.ts";
  */
 export class Rounds {
   readonly #store: Store;
+  readonly #prepared: PreparedSnapshots;
   readonly #waiting = new Wakeup();
   readonly #onStored = (): void => this.#begin();
   readonly #onDone = (): void => this.#end();
@@ -29,11 +31,17 @@ export class Rounds {
   constructor(store: Store) {
     this.#store = store;
     this.#snapshot = store.snapshot;
+    this.#prepared = new PreparedSnapshots(store, () => this.#onStored());
   }
 
-  /** The target snapshot: the one of the round in progress, otherwise the newest. */
+  /** Prepares snapshots for views of nodes; see PreparedSnapshots. Called for each stream of a node. */
+  forViews(): void {
+    this.#prepared.forViews();
+  }
+
+  /** The target snapshot: the one of the round in progress, otherwise the newest that is prepared. */
   get snapshot(): Snapshot {
-    if (!this.#isInProgress) this.#snapshot = this.#store.snapshot;
+    if (!this.#isInProgress) this.#snapshot = this.#prepared.newest();
     return this.#snapshot;
   }
 
@@ -50,7 +58,10 @@ export class Rounds {
 
   #begin(): void {
     if (this.#isInProgress) return;
-    this.#snapshot = this.#store.snapshot;
+    const snapshot = this.#prepared.newest();
+    // Otherwise, the round begins when the snapshot is prepared.
+    if (this.#prepared.isPreparing) return;
+    this.#snapshot = snapshot;
     this.#isInProgress = true;
     this.#waiting.wake();
     scheduler.schedule("round", this.#onDone);
