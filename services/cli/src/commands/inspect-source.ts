@@ -1,4 +1,3 @@
-import { createRouterTransport } from "@connectrpc/connect";
 import { watcherTimeoutOption } from "@kpng/backend-kit/backend/backend-options.ts";
 import type { Health } from "@kpng/process/health/health.ts";
 import { logLevelOption, type OptionSpec } from "@kpng/process/options.ts";
@@ -8,7 +7,7 @@ import type { Task } from "@kpng/process/task.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { filterProxyNames } from "@kpng/watcher/source/filter-proxy-names.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
-import { makeRoutes } from "@kpng/watcher/stream/serve/routes.ts";
+import { localTransport } from "@kpng/watcher/stream/serve/local-transport.ts";
 import type { Command } from "commander";
 import { withContext } from "../context/command-context.ts";
 import { explainCommand } from "../inspect/explain.ts";
@@ -35,9 +34,7 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
       const sink = filterProxyNames(store, readProxyNames(options));
       const routes = routesOptions(readProxyNames(options), store, context);
       const stop = new AbortController();
-      const transport = createRouterTransport(
-        makeRoutes({ ...routes, moreServices: [inspection(routes)] }, stop.signal),
-      );
+      const transport = localTransport({ ...routes, moreServices: [inspection(routes)] }, stop.signal);
       const main: Task = {
         name: "inspect",
         run: async (ended) => {

@@ -1,7 +1,6 @@
-import { createRouterTransport } from "@connectrpc/connect";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { followOptions, readFollowOptions } from "@kpng/backend-kit/backend/backend-options.ts";
-import { makeRoutes } from "@kpng/watcher/stream/serve/routes.ts";
+import { localTransport } from "@kpng/watcher/stream/serve/local-transport.ts";
 import { readProxyNames } from "../source/proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
@@ -24,8 +23,8 @@ export function toLocal(backend: BackendCommand): SinkCommand {
       const unlimited = { maxViewSize: Number.POSITIVE_INFINITY };
       const follow = readFollowOptions({ ...options, ...unlimited, serviceProxyName: names[0] ?? "" });
       const stop = new AbortController();
-      const routes = makeRoutes({ ...routesOptions(names, store, context) }, stop.signal);
-      const task = backend.makeTask(options, { ...context, ...follow, transport: createRouterTransport(routes) });
+      const transport = localTransport(routesOptions(names, store, context), stop.signal);
+      const task = backend.makeTask(options, { ...context, ...follow, transport });
       return { name: task.name, run: (signal) => task.run(signal).finally(() => stop.abort()) };
     },
   };
