@@ -20,6 +20,7 @@ export const state: Row = {
           expr: `sum by (result) (${rate("kpng_source_position_checks_total", watcher)})`,
           legend: "questions/s {{result}}",
         },
+        { expr: rate("kpng_source_epochs_total", watcher), legend: "{{instance}} older states accepted/s" },
       ],
     },
     {

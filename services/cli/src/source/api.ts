@@ -1,8 +1,10 @@
 import { dial } from "@kpng/process/connection/dial.ts";
+import { parseDurationMs } from "@kpng/process/options.ts";
 import { tlsOptions } from "@kpng/process/tls-files.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
 import { readApiClientTls } from "../context/command-context.ts";
 import type { SourceCommand } from "./source-command.ts";
+import { readStaleAfterMs, staleOption } from "./stale-option.ts";
 
 /**
  * `kpng api`: reads the cluster from another watcher, as a relay. The other watcher sends it the whole cluster state,
@@ -19,6 +21,13 @@ export const apiCommand: SourceCommand = {
       description: "upstream watcher: host:port or unix:///path",
       default: "127.0.0.1:12090",
     },
+    staleOption,
+    {
+      flags: "--accept-older-after <duration>",
+      description: "how long to refuse states that are older than the last one, if the watcher offers nothing newer",
+      default: 60_000,
+      parse: parseDurationMs,
+    },
     ...tlsOptions("api-client-", "the connection to the upstream watcher"),
   ],
   examples: `
@@ -32,6 +41,9 @@ Examples:
   make: (options, sink, context) => {
     const api = String(options.api ?? "");
     const tls = readApiClientTls(options);
-    return apiSource({ transport: dial({ api, tls }), sink, ...context });
+    const redial = () => dial({ api, tls });
+    const acceptOlderAfterMs = options.acceptOlderAfter as number;
+    const staleAfterMs = readStaleAfterMs(options);
+    return apiSource({ transport: redial(), redial, acceptOlderAfterMs, staleAfterMs, sink, ...context });
   },
 };

@@ -29,6 +29,12 @@ export function checkNodeRight(rights: Rights, nodeName: string): void {
   throw refusal(rights, `read the view of node "${nodeName}"`);
 }
 
+/** Allows a request that reveals no object of the cluster, to any client that may read something. Errors: as above. */
+export function checkAnyRight(rights: Rights): void {
+  if (rights.nodes === "all" || rights.nodes.size > 0 || rights.hasState || rights.hasInspection) return;
+  throw refusal(rights, "ask for the position of the state");
+}
+
 /** Allows a request for the state of the whole cluster. Errors: as {@link checkNodeRight}. */
 export function checkStateRight(rights: Rights): void {
   if (!rights.hasState) throw refusal(rights, "read the state of the whole cluster");

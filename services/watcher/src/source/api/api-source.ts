@@ -1,8 +1,8 @@
 import { create } from "@bufbuild/protobuf";
 import { createClient, type Transport } from "@connectrpc/connect";
 import { GlobalWatchReqSchema, Sets } from "@kpng/model/gen/globalv1/api_pb.ts";
-import { Feature, type OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
-import { decodeMark } from "@kpng/model/wire/decode-local.ts";
+import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
+import { decodeMark, type SyncMark } from "@kpng/model/wire/decode-local.ts";
 import type { BackoffOptions } from "@kpng/process/backoff.ts";
 import { Reconnect } from "@kpng/process/connection/reconnect.ts";
 import type { Health } from "@kpng/process/health/health.ts";
@@ -14,6 +14,7 @@ import { makeConnectedGauge } from "../connected-gauge.ts";
 import type { ClusterSink, Origin, Source } from "../source.ts";
 import { applyGlobalOp } from "./apply-global-op.ts";
 import { GlobalItems } from "./global-items.ts";
+import { RelayCurrency } from "./relay-currency.ts";
 
 /**
  * Options of {@link apiSource}, the source of a relay. A relay is a watcher that reads the cluster state from another
@@ -22,11 +23,17 @@ import { GlobalItems } from "./global-items.ts";
 export interface ApiSourceOptions {
   /** Connection to the upstream watcher: kpng or the original KPNG. */
   readonly transport: Transport;
+  /** Makes a new connection after the current one does not answer. Default: `transport` is kept. */
+  readonly redial?: (() => Transport) | undefined;
   readonly sink: ClusterSink;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
   readonly backoff?: BackoffOptions | undefined;
+  /** How long states that are older than the one before are refused, in milliseconds. Default 60 000. */
+  readonly acceptOlderAfterMs?: number | undefined;
+  /** Time without an answer of the upstream after which the relay is stale, in milliseconds. Default 15 000. */
+  readonly staleAfterMs?: number | undefined;
 }
 
 /** Name of this source in the health of the process. */
@@ -36,7 +43,7 @@ const part = "source/api";
  * Fills the sink from the global stream of another watcher: the source of a relay.
  *
  * Each complete batch becomes at most one revision. When the connection is lost, the relay keeps serving the last state
- * and reconnects with jittered backoff. The first batch of the new stream replaces the whole state.
+ * and reconnects with jittered backoff. The first batch of the new stream replaces the whole state, unless it is older.
  */
 export function apiSource(options: ApiSourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };
@@ -53,33 +60,60 @@ async function run(options: ApiSourceOptions, signal: AbortSignal): Promise<void
   const setConnected = (isConnected: boolean): void =>
     connected.set({ source: "api", kind: "all" }, Number(isConnected));
   setConnected(false);
+  const epochs = new Counter({
+    name: "kpng_source_epochs_total",
+    help: "Older states that were accepted, because the upstream watcher offered no newer one for a minute",
+    registers: [options.metrics],
+  });
   const reconnect = new Reconnect(options.backoff);
   health.setWaiting(part, "waiting for the upstream watcher");
+  let { transport } = options;
+  let stream = new AbortController();
+  const relay = new RelayCurrency({
+    ...options,
+    transport: () => transport,
+    onOlder: () => {
+      epochs.inc();
+      log.error("older state accepted: the upstream watcher offered no newer one");
+    },
+    onFrozen: (reason) => {
+      transport = options.redial?.() ?? transport;
+      stream.abort(new Error(`the upstream watcher does not answer: ${reason}`));
+    },
+  });
+  const probing = options.sink.currency && relay.run(options.sink.currency, signal);
   while (!signal.aborted) {
     let failure: unknown = new Error("the upstream watcher ended the stream");
     reconnect.opening();
+    stream = new AbortController();
+    const onBatch = (): void => {
+      setConnected(true);
+      relay.connected();
+    };
     try {
-      await follow({ ...options, onBatch: () => setConnected(true) }, reconnect, signal);
+      await follow({ ...options, transport, relay, onBatch }, reconnect, AbortSignal.any([signal, stream.signal]));
     } catch (error) {
-      failure = error;
+      failure = stream.signal.aborted ? stream.signal.reason : error;
     }
     setConnected(false);
-    if (signal.aborted) return;
+    if (signal.aborted) break;
     const reason = reasonOf(failure);
+    relay.lost(reason);
     const { kind, delayMs } = reconnect.ended(failure);
     log[kind === "lost" ? "error" : "info"](`upstream watcher ${kind}`, { reason, delayMs });
     if (!health.parts.get(part)?.isReady) health.setWaiting(part, `upstream watcher: ${reason}`);
     if (kind !== "moved") losses.inc();
     await waitMs(delayMs, signal);
   }
+  await probing;
 }
 
 async function follow(
-  options: ApiSourceOptions & { readonly onBatch: () => void },
+  options: ApiSourceOptions & { readonly relay: RelayCurrency; readonly onBatch: () => void },
   reconnect: Reconnect,
   signal: AbortSignal,
 ): Promise<void> {
-  const { transport, sink, log, health, onBatch } = options;
+  const { transport, sink, log, health, relay, onBatch } = options;
   const stop = new AbortController();
   const streamSignal = AbortSignal.any([signal, stop.signal]);
   // Flow control: each request asks for one batch, and the next request is sent when that batch is applied. A counter,
@@ -99,7 +133,11 @@ async function follow(
   try {
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
       if (!applyGlobalOp(items, op)) continue;
-      items.deliverTo(sink, originOf(op));
+      const mark = op.Op.case === "Sync" ? decodeMark(op.Op.value) : undefined;
+      if (!(await relay.admit(mark?.position, mark?.instance ?? "", streamSignal))) {
+        throw new Error("the upstream watcher offers an older state");
+      }
+      items.deliverTo(sink, originOf(mark));
       log.debug("upstream batch applied", { services: items.serviceCount, nodes: items.nodeCount });
       if (!isSynced) log.info("upstream watcher in sync");
       isSynced = true;
@@ -115,12 +153,13 @@ async function follow(
 }
 
 /** Origin of the batch that a sync marker ends. */
-function originOf({ Op: op }: OpItem): Origin {
+function originOf(mark: SyncMark | undefined): Origin {
   return {
     source: "api",
     receivedAtMs: wallClockMs(),
     // Only the first batch of a stream is a complete list.
     isConfirming: true,
-    upstream: op.case === "Sync" ? decodeMark(op.value) : undefined,
+    upstream: mark,
+    position: mark?.position,
   };
 }

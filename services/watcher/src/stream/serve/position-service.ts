@@ -2,7 +2,9 @@ import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import { CheckResponseSchema, type PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { decodePosition, encodePosition } from "@kpng/model/wire/position-message.ts";
+import { checkAnyRight } from "../../identity/rights.ts";
 import type { Store } from "../../store/store.ts";
+import { rightsKey } from "./peer.ts";
 
 /**
  * kpng.position.v1.PositionService: tells nodes and relays whether the state of this watcher is older than theirs. A
@@ -10,7 +12,8 @@ import type { Store } from "../../store/store.ts";
  */
 export function positionService(store: Store): ServiceImpl<typeof PositionService> {
   return {
-    async check({ needed: message }) {
+    async check({ needed: message }, { values }) {
+      checkAnyRight(values.get(rightsKey));
       const needed = decodePosition(message);
       if (!store.snapshot.isSynced) {
         throw new ConnectError(`waiting for the first list of ${store.missingKinds.join(", ")}`, Code.Unavailable);

@@ -1,0 +1,91 @@
+import { dial } from "@kpng/process/connection/dial.ts";
+import { Health } from "@kpng/process/health/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { Registry } from "prom-client";
+import { expect, onTestFinished, test } from "vitest";
+import { Store } from "../../store/store.ts";
+import { node, service } from "../../testing/build.ts";
+import { serveStore } from "../../testing/serve-store.ts";
+import { apiSource } from "./api-source.ts";
+
+const patient = { timeout: 30_000 };
+
+/** State of an API server at a resourceVersion. */
+function kubeStore(name: string, version: bigint): Store {
+  const store = new Store();
+  const versions = { services: version, slices: version, nodes: version };
+  const objects = { services: [service({ name })], slices: [], nodes: [node("n1")] };
+  store.replace(objects, { source: "kube", receivedAtMs: 0, versions });
+  return store;
+}
+
+function startRelay(api: string, acceptOlderAfterMs: number) {
+  const [store, metrics, stop] = [new Store(), new Registry(), new AbortController()];
+  const lines: string[] = [];
+  const source = apiSource({
+    transport: dial({ api }),
+    sink: store,
+    log: createLog("debug", (line) => lines.push(line)),
+    health: new Health(),
+    metrics,
+    backoff: { minMs: 10, maxMs: 100 },
+    acceptOlderAfterMs,
+    staleAfterMs: 600,
+  });
+  const running = source.run(stop.signal);
+  onTestFinished(async () => {
+    stop.abort();
+    await running;
+  });
+  return { store, metrics, lines };
+}
+
+const namesIn = ({ snapshot }: Store): readonly string[] => [...snapshot.services.values()].map(({ name }) => name);
+
+test("a relay refuses an older state of its upstream, and accepts it if nothing newer is offered for a while", async () => {
+  const first = await serveStore(kubeStore("new", 20n));
+  const { store, metrics, lines } = startRelay(first.address, 2_000);
+  const staleReasons: string[] = [];
+  store.currency.observe((event) => {
+    if (event.kind === "stale") staleReasons.push(event.reason);
+  });
+  await expect.poll(() => namesIn(store), patient).toEqual(["new"]);
+  expect(store.position).toMatchObject({ source: "kube", epoch: 0n, services: 20n });
+  await first.stop();
+  const restored = await serveStore(kubeStore("old", 10n), { listen: [`tcp://${first.address}`] });
+  onTestFinished(() => restored.stop());
+  await expect.poll(() => namesIn(store), patient).toEqual(["old"]);
+  const indexOf = (text: string): number => lines.findIndex((line) => line.includes(text));
+  expect(indexOf("offers an older state")).toBeGreaterThan(0);
+  expect(indexOf("older state accepted")).toBeGreaterThan(indexOf("offers an older state"));
+  expect(staleReasons.join()).toContain("offers an older state");
+  expect(await metrics.metrics()).toContain("kpng_source_epochs_total 1\n");
+  await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
+});
+
+test("a relay asks its upstream whether its state covers a later position, and learns a new epoch from a node", async () => {
+  const upstream = kubeStore("web", 20n);
+  const server = await serveStore(upstream);
+  onTestFinished(() => server.stop());
+  const { store } = startRelay(server.address, 60_000);
+  await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
+  const later = { ...store.position, nodes: 25n };
+  expect(await store.currency.covers(later)).toBe(false);
+  upstream.currency.known({ nodes: 30n });
+  expect(await store.currency.covers(later)).toBe(true);
+  upstream.currency.verifyWith(async () => true);
+  expect(await store.currency.covers({ ...later, epoch: 1n })).toBe(true);
+  expect([upstream.position.epoch, store.position.epoch]).toEqual([1n, 1n]);
+});
+
+test("a relay of a watcher that is stale is stale, and recovers with it", async () => {
+  const upstream = kubeStore("web", 20n);
+  const server = await serveStore(upstream);
+  onTestFinished(() => server.stop());
+  const { store } = startRelay(server.address, 60_000);
+  await expect.poll(() => namesIn(store), patient).toEqual(["web"]);
+  upstream.currency.stale("the API server does not answer");
+  await expect.poll(() => store.currency.staleReason, patient).toBe("the upstream watcher is stale");
+  upstream.currency.fresh();
+  await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
+});
