@@ -30,7 +30,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-callout": ["commit"],
   "backend-iptables": ["render", "read", "diff", "commit"],
   "backend-json": [],
-  "backend-nft": ["netlink", "layout", "render", "elements", "read", "commit"],
+  "backend-nft": ["layout", "netlink", "render", "elements", "read", "commit"],
   cli: [
     ...["context", "source", "sink", "demo"],
     ...["inspect/print", "inspect/query", "inspect/tables", "inspect/get", "inspect/record", "inspect", "commands"],

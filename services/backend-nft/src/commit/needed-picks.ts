@@ -1,21 +1,18 @@
-import type { SharedSetChange } from "../elements/element-table.ts";
+import { type ElementValue, readNumber } from "../layout/element-keys.ts";
 import { unpackSet } from "../layout/packed-set.ts";
+import { dataOf, type SharedSet } from "../layout/set-names.ts";
 import { pickChain } from "../render/skeleton.ts";
 
-const frontendMaps: ReadonlySet<string> = new Set(["frontends", "local_frontends", "nodeports", "local_nodeports"]);
+const frontendMaps: ReadonlySet<SharedSet> = new Set(["frontends", "local_frontends", "nodeports", "local_nodeports"]);
 
-/** Returns the names of the chains that pick among the numbers of endpoints in changed elements, each once. */
-export function neededPicks(changes: readonly SharedSetChange[]): readonly string[] {
+/** Returns the names of the chains that pick among the numbers of endpoints in new elements, each once. */
+export function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementValue]>): readonly string[] {
   const needed = new Set<string>();
-  for (const { kind, set, elements } of changes) {
-    if (kind === "delete") continue;
-    for (const { data } of elements) {
-      if (data?.kind === "jump") needed.add(data.chain);
-      else if (data?.kind === "value" && frontendMaps.has(set)) {
-        const { count } = unpackSet(Buffer.from(data.bytes).readUInt32LE(0));
-        if (count > 0) needed.add(pickChain(count));
-      }
-    }
+  for (const [set, value] of values) {
+    if (frontendMaps.has(set)) {
+      const { count } = unpackSet(readNumber(value));
+      if (count > 0) needed.add(pickChain(count));
+    } else if (dataOf[set] === "jump") needed.add(value);
   }
   return [...needed];
 }

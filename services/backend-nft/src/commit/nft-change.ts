@@ -51,8 +51,8 @@ export function formatTransaction(
 }
 
 function formatOne(family: Family, set: Parameters<typeof formatElement>[1], { key, data }: SetElement): string {
-  const value = data === undefined ? undefined : data.kind === "value" ? latin1(data.bytes) : data.chain;
-  return formatElement(family, set, latin1(key), value);
+  const value = data === undefined ? undefined : data.kind === "value" ? data.bytes : data.chain;
+  return formatElement(family, set, key, value);
 }
 
 /** One difference for each set and chain. */
@@ -76,8 +76,4 @@ function listDifferences(family: Family, { elements, chains }: TableChange): rea
       fields: { chain },
     })),
   ];
-}
-
-function latin1(bytes: Uint8Array): string {
-  return Buffer.from(bytes).toString("latin1");
 }

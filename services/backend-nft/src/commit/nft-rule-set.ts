@@ -5,6 +5,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { formatElement } from "../layout/format-element.ts";
 import { sharedSets } from "../layout/set-names.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
+import { firstHook } from "../render/skeleton.ts";
 import { makeNftChange, type NftChange } from "./nft-change.ts";
 import { NftTable, type NftTableOptions } from "./nft-table.ts";
 
@@ -54,8 +55,7 @@ export class NftRuleSet implements RuleSet<NftChange> {
     const { connection, table } = this.#options;
     const id = { family: this.family, name: table };
     if ((await readOwnObjects(connection, id)) === undefined) return false;
-    // The hooks are installed last.
-    return (await connection.readRules(id)).has("nat_prerouting");
+    return (await connection.readRules(id)).has(firstHook);
   }
 
   async close(): Promise<void> {

@@ -41,4 +41,16 @@ describePackets("the table in the kernel", () => {
       expect(seen.foreign).toContain("exists without the chain kpng_layout_1");
     },
   );
+
+  test("the first load fits a small socket buffer, and a larger transaction is refused with the name of the limit", async () => {
+    await laboratory.add("nft-small");
+    const loader = fileURLToPath(new URL("../testing/load-table.ts", import.meta.url));
+    const { limit, first, all } = JSON.parse(
+      await laboratory.run("nft-small", [process.execPath, loader, "1500", "100000"]),
+    );
+    expect(limit).toBe(100_000);
+    // 2 ports × (frontend + 5 slots), and two elements for the chains that pick.
+    expect(first).toBe(1_500 * 12 + 2);
+    expect(all).toMatch(/^\[TRANSACTION_TOO_LARGE\] .*sysctl net\.core\.wmem_max/);
+  });
 });

@@ -4,12 +4,13 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { SharedSetChange } from "../elements/element-table.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
 import { numberBytes } from "../layout/element-keys.ts";
-import type { BatchStep, TableId } from "../netlink/element-batch.ts";
+import { type BatchStep, splitElements, type TableId } from "../netlink/element-batch.ts";
 import type { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
 import { readElements } from "../read/read-table.ts";
 import {
+  firstHook,
   pickChainAddition,
   renderHooks,
   renderSkeleton,
@@ -38,8 +39,11 @@ export interface TableChange {
   readonly chains: readonly string[];
 }
 
-/** Elements of the first load are sent in transactions of this many: the sets are not used yet. */
-const elementsPerChunk = 5_000;
+/** Size of a transaction of the first load, in bytes: smaller ones take longer in all, larger ones more memory. */
+const chunkBytes = 256 * 1024;
+
+/** Size of the headers of a transaction, of which there is one for 60 000 bytes of elements. */
+const chunkOverhead = 4 * 1024;
 
 /** The table of one family in the kernel, and what it should contain. One call at a time. */
 export class NftTable {
@@ -93,11 +97,14 @@ export class NftTable {
     table.put("picks", numberBytes(0), "sticky");
     table.compareWith(actual);
     // Chains of an earlier run are written again: their rules may have been changed.
-    const needed = new Set([...known, ...neededPicks(table.changes())]);
+    const needed = new Set([...known, ...neededPicks(table.newValues())]);
     for (const name of needed) this.#putPick(name);
     const elements = table.changes();
     await this.#installChains(options, needed, chains.additions());
-    await this.#send([...this.#pickChains(needed), ...elements], isNew);
+    // The hooks are installed last: without them nothing leads to the sets, also after a first load that was
+    // interrupted.
+    const isUnused = !before.has(firstHook);
+    await this.#send([...this.#pickChains(needed), ...elements], isUnused);
     chains.committed();
     table.committed();
     await runNft.apply(`${chains.removalsOf(existing.chains, existing.sets)}${renderHooks(options)}`);
@@ -137,7 +144,7 @@ export class NftTable {
     const { table, chains } = this.#elements;
     const installed = this.#installed;
     if (installed === undefined) throw new Error("commit before the first full sync");
-    const needed = new Set(neededPicks(table.changes()).filter((name) => !installed.picks.has(name)));
+    const needed = new Set(neededPicks(table.newValues()).filter((name) => !installed.picks.has(name)));
     for (const name of needed) this.#putPick(name);
     const elements = table.changes();
     const [additions, removals] = [chains.additions(), chains.removals()];
@@ -179,8 +186,9 @@ export class NftTable {
     for (const step of steps) {
       if (step.kind === "chain") await connection.commit(this.#id, [step]);
       else {
-        for (let at = 0; at < step.elements.length; at += elementsPerChunk) {
-          await connection.commit(this.#id, [{ ...step, elements: step.elements.slice(at, at + elementsPerChunk) }]);
+        const limit = Math.min(chunkBytes, connection.maxTransactionBytes - chunkOverhead);
+        for (const elements of splitElements(step.elements, limit)) {
+          await connection.commit(this.#id, [{ ...step, elements }]);
         }
       }
     }

@@ -43,7 +43,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     if (touched === "all" || elements === undefined) return await this.#syncAll(plan, stages);
     for (const key of touched) elements.put(key, plan.service(key));
     const { table, family } = this.#options;
-    const needed = neededPicks(elements.table.changes());
+    const needed = neededPicks(elements.table.newValues());
     for (const name of needed) this.#putPick(elements, name);
     const change: TableChange = { elements: elements.table.changes(), chains: [] };
     const chains = `${needed.map((name) => this.#renderPick(name)).join("")}${elements.chains.additions()}`;
@@ -80,7 +80,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const existing = found ?? { chains: [], sets: [] };
     for (const name of existing.chains) this.#putPick(elements, name);
     elements.table.compareWith(actual);
-    const needed = neededPicks(elements.table.changes());
+    const needed = neededPicks(elements.table.newValues());
     for (const name of needed) this.#putPick(elements, name);
     const rules = isNew ? new Map<string, readonly string[]>() : await connection.readRules(id);
     const options = { node: plan.node, table, masqueradeBit };

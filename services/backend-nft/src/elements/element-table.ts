@@ -68,7 +68,7 @@ export class ElementTable {
       for (const [key, before] of this.#before[set]) {
         const now = this.#elements[set].get(key);
         if (now === before) continue;
-        if (before !== undefined) deletes.push({ key: toBuffer(key) });
+        if (before !== undefined) deletes.push({ key });
         if (now !== undefined) puts.push(toElement(set, key, now, this.#comments.get(`${set} ${key}`)));
       }
       return [
@@ -76,6 +76,16 @@ export class ElementTable {
         ...(puts.length === 0 ? [] : [{ set, kind: "put" as const, elements: puts }]),
       ];
     });
+  }
+
+  /** Returns the values of the elements that {@link changes} puts. */
+  *newValues(): Generator<readonly [set: SharedSet, value: ElementValue], void, void> {
+    for (const set of sharedSets) {
+      for (const [key, before] of this.#before[set]) {
+        const now = this.#elements[set].get(key);
+        if (now !== undefined && now !== before) yield [set, now];
+      }
+    }
   }
 
   /** Declares the elements wanted now to be those that the kernel has. */
@@ -107,7 +117,7 @@ function bySet<Value>(make: () => Value): Record<SharedSet, Value> {
 }
 
 function toElement(set: SharedSet, key: ElementBytes, value: ElementValue, comment: string | undefined): SetElement {
-  return { key: toBuffer(key), data: toData(set, value), comment };
+  return { key, data: toData(set, value), comment };
 }
 
 function toData(set: SharedSet, value: ElementValue): ElementData | undefined {
@@ -116,13 +126,9 @@ function toData(set: SharedSet, value: ElementValue): ElementData | undefined {
     case "none":
       return undefined;
     case "value":
-      return { kind: "value", bytes: toBuffer(value) };
+      return { kind: "value", bytes: value };
     case "goto":
     case "jump":
       return { kind, chain: value };
   }
-}
-
-function toBuffer(bytes: ElementBytes): Buffer {
-  return Buffer.from(bytes, "latin1");
 }

@@ -16,7 +16,19 @@ const protocolNumber: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SC
 
 /** An address in network byte order. `address` is canonical. */
 export function addressBytes(address: string): ElementBytes {
-  return String.fromCharCode(...ipaddr.parse(address).toByteArray());
+  // A full sync needs some 100 000 of them: parsing IPv4 with regular expressions would leave 130 MB of garbage.
+  return address.includes(":") ? String.fromCharCode(...ipaddr.parse(address).toByteArray()) : v4Bytes(address);
+}
+
+function v4Bytes(address: string): ElementBytes {
+  const bytes = [0, 0, 0, 0];
+  let at = 0;
+  for (let index = 0; index < address.length; index++) {
+    const code = address.charCodeAt(index);
+    if (code === 46) at += 1;
+    else bytes[at] = (bytes[at] ?? 0) * 10 + code - 48;
+  }
+  return String.fromCharCode(...bytes);
 }
 
 /** Fields of a key that are shorter than 4 bytes are padded to 4. */

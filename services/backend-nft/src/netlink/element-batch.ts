@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import type { ElementBytes } from "../layout/element-keys.ts";
 import {
   batchGenerationId,
   chain as chainAttribute,
@@ -19,13 +20,13 @@ import { NetlinkWriter } from "./netlink-writer.ts";
 
 /** Data of a map's element: a value, or a chain that evaluation continues in. */
 export type ElementData =
-  | { readonly kind: "value"; readonly bytes: Uint8Array }
+  | { readonly kind: "value"; readonly bytes: ElementBytes }
   | { readonly kind: "goto" | "jump"; readonly chain: string };
 
 /** One element of a set or map. */
 export interface SetElement {
   /** The fields of the key, each padded to a multiple of 4 bytes. */
-  readonly key: Uint8Array;
+  readonly key: ElementBytes;
   /** Undefined for a set. */
   readonly data?: ElementData | undefined;
   /** Shown by `nft list`; at most 127 characters of ASCII. */
@@ -109,7 +110,7 @@ interface Message {
 function messagesOf(table: TableId, step: BatchStep): readonly Message[] {
   if (step.kind === "chain") return chainMessages(table, step);
   const isPut = step.kind === "put";
-  return splitElements(step).map((elements) => ({
+  return [...splitElements(step.elements, maxListBytes)].map((elements) => ({
     type: isPut ? nftables.newElement : nftables.deleteElement,
     flags: isPut ? flags.create | flags.excl : 0,
     write: (writer) => {
@@ -158,24 +159,26 @@ export function elementBytes({ key, data: leads, comment }: SetElement): number 
   return 32 + key.length + dataBytes + (comment === undefined ? 0 : 12 + comment.length);
 }
 
-function splitElements({ elements }: ElementChange): readonly (readonly SetElement[])[] {
-  const lists: SetElement[][] = [];
-  let bytes = maxListBytes;
-  for (const one of elements) {
-    const size = elementBytes(one);
-    if (bytes + size > maxListBytes) {
-      lists.push([]);
-      bytes = 0;
+/** Returns the elements in order, in lists that take at most `limit` bytes in a message, or a single element. Pure. */
+export function* splitElements(
+  elements: readonly SetElement[],
+  limit: number,
+): Generator<readonly SetElement[], void, void> {
+  let [start, bytes] = [0, 0];
+  for (const [at, element] of elements.entries()) {
+    const size = elementBytes(element);
+    if (bytes + size > limit && at > start) {
+      yield elements.slice(start, at);
+      [start, bytes] = [at, 0];
     }
     bytes += size;
-    lists.at(-1)?.push(one);
   }
-  return lists;
+  if (start < elements.length) yield elements.slice(start);
 }
 
 function writeElement(writer: NetlinkWriter, { key, data: leads, comment }: SetElement, isPut: boolean): void {
   writer.nested(listItem, () => {
-    writer.nested(elementAttribute.key, () => writer.value(data.value, key));
+    writer.nested(elementAttribute.key, () => writer.latin1(data.value, key));
     // A key is enough to delete an element.
     if (!isPut) return;
     if (leads !== undefined) writer.nested(elementAttribute.data, () => writeData(writer, leads));
@@ -184,7 +187,7 @@ function writeElement(writer: NetlinkWriter, { key, data: leads, comment }: SetE
 }
 
 function writeData(writer: NetlinkWriter, leads: ElementData): void {
-  if (leads.kind === "value") writer.value(data.value, leads.bytes);
+  if (leads.kind === "value") writer.latin1(data.value, leads.bytes);
   else {
     writer.nested(data.verdict, () => {
       writer.uint32(verdict.code, verdictCode[leads.kind]);

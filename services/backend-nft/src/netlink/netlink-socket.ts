@@ -61,19 +61,19 @@ export class NetlinkSocket {
    */
   readonly maxSendBytes: number;
 
-  private constructor(libc: CLibrary, descriptor: number) {
+  private constructor(libc: CLibrary, descriptor: number, bufferBytes: number) {
     this.#libc = libc;
     this.#descriptor = descriptor;
     this.#setBuffer(receiveBufferForce, wantedBufferBytes);
-    if (!this.#setBuffer(sendBufferForce, wantedBufferBytes)) this.#setBuffer(sendBuffer, wantedBufferBytes);
+    if (!this.#setBuffer(sendBufferForce, bufferBytes)) this.#setBuffer(sendBuffer, bufferBytes);
     const size = Buffer.alloc(4);
     libc.getOption(descriptor, solSocket, sendBuffer, size, [4]);
     // The kernel reports twice what was asked for, to account for its own overhead.
     this.maxSendBytes = Math.floor(size.readInt32LE(0) / 2);
   }
 
-  /** Errors: NETLINK_UNAVAILABLE. */
-  static open(): NetlinkSocket {
+  /** `bufferBytes` is the wanted size of the send buffer. Errors: NETLINK_UNAVAILABLE. */
+  static open(bufferBytes = wantedBufferBytes): NetlinkSocket {
     loaded ??= loadCLibrary();
     const libc = loaded;
     const descriptor = libc.socket(addressFamilyNetlink, socketTypeRaw | closeOnExec, protocolNetfilter);
@@ -85,7 +85,7 @@ export class NetlinkSocket {
       libc.close(descriptor);
       throw error;
     }
-    return new NetlinkSocket(libc, descriptor);
+    return new NetlinkSocket(libc, descriptor, bufferBytes);
   }
 
   /** Sends messages as one datagram. Errors: TRANSACTION_TOO_LARGE, NETLINK_UNAVAILABLE. */

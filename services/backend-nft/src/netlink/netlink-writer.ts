@@ -77,6 +77,12 @@ export class NetlinkWriter {
     this.#bytes.set(value, start);
   }
 
+  /** Bytes that are given as a text with one character for each. */
+  latin1(type: number, bytes: string): void {
+    const start = this.#beginValue(type, bytes.length);
+    this.#bytes.write(bytes, start, "latin1");
+  }
+
   /** A text with its terminating NUL, ASCII. */
   text(type: number, text: string): void {
     const start = this.#beginValue(type, text.length + 1);

@@ -39,9 +39,17 @@ export class NftablesConnection {
   readonly #socket: NetlinkSocket;
   #last: Promise<unknown> = Promise.resolve();
 
-  /** Errors: NETLINK_UNAVAILABLE. */
-  constructor() {
-    this.#socket = NetlinkSocket.open();
+  /**
+   * `bufferBytes` limits transactions as the kernel does for a process without CAP_NET_ADMIN on the host. Errors:
+   * NETLINK_UNAVAILABLE.
+   */
+  constructor(bufferBytes?: number) {
+    this.#socket = NetlinkSocket.open(bufferBytes);
+  }
+
+  /** Largest transaction, in bytes. */
+  get maxTransactionBytes(): number {
+    return this.#socket.maxSendBytes;
   }
 
   /**

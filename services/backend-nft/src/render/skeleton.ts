@@ -8,6 +8,9 @@ import { writeMaskRule, writePickRule } from "../netlink/pick-rules.ts";
 /** Present in a table whose sets have the types that this version expects; a table without it is not ours. */
 export const layoutChain = "kpng_layout_1";
 
+/** A chain of {@link renderHooks}: without it, no packet meets the rules and sets of a table. */
+export const firstHook = "nat_prerouting";
+
 /** Settings that the fixed rules of one table depend on. */
 export interface SkeletonOptions {
   readonly node: NodePlan;
@@ -56,7 +59,7 @@ export function renderHooks({ node, table }: SkeletonOptions): string {
       base("filter_input", "type filter hook input priority -110", `${isNew} check_nodeports`, `${isNew} check`),
       base("filter_forward", "type filter hook forward priority -110", `${isNew} check`, `${isNew} check_cluster_ips`),
       base("filter_output", "type filter hook output priority -90", `${isNew} check`, `${isNew} check_cluster_ips`),
-      base("nat_prerouting", "type nat hook prerouting priority -100", "jump services"),
+      base(firstHook, "type nat hook prerouting priority -100", "jump services"),
       base("nat_output", "type nat hook output priority -100", "jump services"),
       base("nat_postrouting", "type nat hook postrouting priority 100", "jump masquerade_marked"),
     ]),

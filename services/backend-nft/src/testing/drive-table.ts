@@ -56,7 +56,7 @@ nft("flush", "chain", ip, "kpng", "services");
 const lostRules = sizes(await table.repair(plan));
 nft("delete", "table", ip, "kpng");
 const lostTable = sizes(await table.repair(plan)).elements;
-const element = { key: Buffer.alloc(4), data: { kind: "goto", chain: "missing" } } as const;
+const element = { key: "\0\0\0\0", data: { kind: "goto", chain: "missing" } } as const;
 const refusal = await failureOf(
   connection.commit({ family, name: "kpng" }, [{ set: "picks", kind: "put", elements: [element] }]),
 );
