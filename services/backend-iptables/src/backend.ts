@@ -26,7 +26,8 @@ const iptablesOptions: readonly OptionSpec[] = [
   },
   {
     flags: "--iptables-variant <variant>",
-    description: "variant of iptables: auto (that of the program `iptables`), nft or legacy",
+    description:
+      "variant of iptables: nft, legacy, or auto: that of kubelet, else the one with more rules, else `iptables`",
     default: "auto",
     parse: oneOf("--iptables-variant", ["auto", "nft", "legacy"]),
   },

@@ -25,11 +25,11 @@ COMMIT
 `;
 
 test("a cleanup removes our chains and our jumps, and nothing else", () => {
-  expect(cleanupTransaction(saved, "KPNG-").split("\n")).toEqual([
+  expect(cleanupTransaction(saved, "KPNG-").transaction.split("\n")).toEqual([
     ...["*filter", ":KPNG-FORWARD - [0:0]", "-X KPNG-FORWARD", "COMMIT"],
     ...["*nat", ":KPNG-SERVICES - [0:0]", ":KPNG-EMPTY - [0:0]"],
     '-D PREROUTING -m comment --comment "ours" -j KPNG-SERVICES',
     ...["-X KPNG-SERVICES", "-X KPNG-EMPTY", "COMMIT", ""],
   ]);
-  expect(cleanupTransaction(saved, "OTHER-")).toBe("");
+  expect(cleanupTransaction(saved, "OTHER-")).toEqual({ transaction: "", kept: [] });
 });

@@ -5,18 +5,29 @@ import { isSameRule } from "../read/canonical-rule.ts";
 import { findInstalledRules } from "../read/installed-rules.ts";
 import { splitChainId } from "../render/table.ts";
 
+/** Changes that `--cleanup` makes to one family. */
+export interface Cleanup {
+  /** Input of iptables-restore; "" if nothing is to be removed. */
+  readonly transaction: string;
+  /** Our chains that stay, empty, because a chain of another program jumps to them. *Shape:* `KPNG-A (from USER)`. */
+  readonly kept: readonly string[];
+}
+
 /**
- * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`; "" if there
- * are none. Other rules stay as they are.
+ * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`. Other rules
+ * stay as they are.
  *
  * `saved` is the output of iptables-save. With `keepsGuard`, the chain that guards 127.0.0.1 and the jumps to it stay.
  */
-export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): string {
-  const { chains, jumps } = findInstalledRules(saved, prefix);
+export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): Cleanup {
+  const { chains, jumps, busy } = findInstalledRules(saved, prefix);
   const guard = `${prefix}LOCALNET`;
   const kept = new Map(
     [...jumps].map(([id, rules]) => [id, keepsGuard ? rules.filter((rule) => rule.endsWith(` -j ${guard}`)) : []]),
   );
   const removed = [...chains.keys()].filter((id) => !keepsGuard || splitChainId(id).chain !== guard);
-  return transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, kept, isSameRule)));
+  return {
+    transaction: transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, kept, isSameRule), busy)),
+    kept: removed.flatMap((id) => (busy.has(id) ? [`${splitChainId(id).chain} (from ${busy.get(id)})`] : [])),
+  };
 }

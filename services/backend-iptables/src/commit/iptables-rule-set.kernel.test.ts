@@ -202,7 +202,7 @@ describePackets("rules in the kernel", () => {
       const { tools } = own;
       const run = (command: readonly string[], { input }: { readonly input?: string | undefined }) =>
         laboratory.tryRun(`net${count - 1}`, command, input);
-      const transaction = cleanupTransaction(await own.saved(), "KPNG-");
+      const { transaction } = cleanupTransaction(await own.saved(), "KPNG-");
       await restoreRules(transaction, { tools, run, lockSeconds: 5, timeoutMs: 30_000 });
       expect(await own.shown()).toEqual(before);
     });

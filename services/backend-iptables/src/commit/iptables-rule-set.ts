@@ -17,6 +17,7 @@ import { adoptChains } from "../read/adopt-chains.ts";
 import { isSameRule } from "../read/canonical-rule.ts";
 import { type InstalledRules, InstalledRulesReader } from "../read/installed-rules.ts";
 import { findInstalledState } from "../read/installed-state.ts";
+import { BackendIptablesError } from "../read/iptables-error.ts";
 import { findPrintedForms, type PrintedForm } from "../read/printed-forms.ts";
 import { renderJumps } from "../render/jumps.ts";
 import { makeRenderOptions } from "../render/make-render-options.ts";
@@ -125,16 +126,15 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   async readInstalled(): Promise<InstalledState> {
-    const { chains, jumps } = await this.#read();
-    return findInstalledState({ chains, jumps }, this.#options.settings.names);
+    return findInstalledState(await this.#read(), this.#options.settings.names);
   }
 
   async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<IptablesChange> {
     await this.#options.counters?.open();
     const options = await this.#makeRenderOptions(node);
-    const { chains, jumps } = await this.#read();
-    const change = diffFrame({ chains, jumps }, options);
-    const result = await this.#commit(new Map(chains), change, "full", stages);
+    const installed = await this.#read();
+    const change = diffFrame(installed, options);
+    const result = await this.#commit(new Map(installed.chains), change, "full", stages);
     // What should be installed is unknown.
     this.#committed = undefined;
     return result;
@@ -157,7 +157,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     options: RenderOptions,
     stages?: SyncStages,
   ): Promise<{ readonly change: IptablesChange; readonly found: ReadonlyMap<ChainId, ChainBody> }> {
-    const { chains, jumps } = await this.#forgetOnFailure(this.#read(wanted.bodies));
+    const { chains, jumps, busy } = await this.#readOrCatchUp(wanted);
     const found = adoptChains(chains, wanted.bodies);
     const committed = new Map(found);
     for (const [id, { body, printed }] of this.#printedForms) {
@@ -165,8 +165,25 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     }
     const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
     const jumpLines = diffJumps(jumps, renderJumps(options), isSameRule);
-    const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines);
+    const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines, busy);
     return { change: await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages)), found };
+  }
+
+  /**
+   * Reads the installed rules to compare all of them. If the tools cannot print a table, Services must still be served:
+   * the rules of the last commit are updated, without a comparison, before the error is thrown.
+   */
+  async #readOrCatchUp(wanted: DesiredChains): Promise<InstalledRules> {
+    const committed = this.#committed;
+    try {
+      return await this.#forgetOnFailure(this.#read(wanted.bodies));
+    } catch (error) {
+      const isIncompatible = error instanceof BackendIptablesError && error.code === "TABLE_INCOMPATIBLE";
+      if (!isIncompatible || committed === undefined) throw error;
+      const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
+      await this.#forgetOnFailure(this.#commit(committed, diffChains(committed, wanted.bodies, ids), "partial"));
+      throw error;
+    }
   }
 
   /** If `work` fails, the installed rules are unknown. Until it ends, inspection shows the rules from before. */

@@ -1,6 +1,7 @@
 import { GuardedSysctl } from "@kpng/backend-kit/sysctl/guarded-sysctl.ts";
 import { routeLocalnet, type Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { BackendIptablesError } from "../read/iptables-error.ts";
 import { localnetMarker } from "../render/render-fixed-chains.ts";
 
 /** Passes the output of iptables-save for IPv4 to `take`, in pieces cut anywhere. */
@@ -35,10 +36,14 @@ export function openRouteLocalnet(options: RouteLocalnetOptions): Promise<Guarde
 async function hasMarker(read: ReadRules): Promise<boolean> {
   let isFound = false;
   let rest = "";
-  await read((text) => {
+  const take = (text: string): void => {
     const all = rest + text;
     isFound ||= all.includes(localnetMarker);
     rest = all.slice(-localnetMarker.length);
+  };
+  await read(take).catch((error: unknown) => {
+    // The sync reports it, and retries until the table can be read. The marker is most likely in the other table.
+    if (!(error instanceof BackendIptablesError && error.code === "TABLE_INCOMPATIBLE")) throw error;
   });
   return isFound;
 }

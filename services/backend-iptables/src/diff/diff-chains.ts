@@ -16,6 +16,9 @@ export type RulesetChange = Readonly<Record<Table, TableChange>>;
 /**
  * Returns the changes that turn the chains in the kernel into the wanted chains. It compares only the chains in `ids`.
  *
+ * Chains in `busy` are not deleted but emptied: a chain of another program jumps to them, and the kernel would refuse
+ * the deletion together with all other changes of the table. A later call deletes them, when nothing jumps to them.
+ *
  * Pure; O(ids). Equal chains cause no change.
  */
 export function diffChains(
@@ -23,11 +26,12 @@ export function diffChains(
   wanted: ReadonlyMap<ChainId, ChainBody>,
   ids: Iterable<ChainId>,
   jumps: Readonly<Record<Table, readonly string[]>> = { filter: [], nat: [] },
+  busy: Pick<ReadonlySet<ChainId>, "has"> = new Set<ChainId>(),
 ): RulesetChange {
   const puts = { filter: [] as { chain: string; body: ChainBody }[], nat: [] as { chain: string; body: ChainBody }[] };
   const deletes = { filter: [] as string[], nat: [] as string[] };
   for (const id of ids) {
-    const body = wanted.get(id);
+    const body = wanted.get(id) ?? (busy.has(id) ? "" : undefined);
     if (body === committed.get(id)) continue;
     const { table, chain } = splitChainId(id);
     if (body === undefined) deletes[table].push(chain);

@@ -1,4 +1,3 @@
-import { builtInChains } from "../render/jumps.ts";
 import { type ChainBody, type ChainId, chainId, type Table } from "../render/table.ts";
 
 /** Our chains and jumps that are installed in the kernel, in one family. */
@@ -7,7 +6,17 @@ export interface InstalledRules {
   readonly chains: ReadonlyMap<ChainId, ChainBody>;
   /** Rules of each built-in chain that jump to our chains, in their order, each without `-A CHAIN `. */
   readonly jumps: ReadonlyMap<ChainId, readonly string[]>;
+  /**
+   * Our chains that a chain of another program jumps to, with the name of that chain. The kernel does not delete them.
+   */
+  readonly busy: ReadonlyMap<ChainId, string>;
 }
+
+/**
+ * Built-in chains of the tables that we write to. Jumps are found in all of them: another version of kpng may have had
+ * jumps where this version has none.
+ */
+const builtIn = new Set(["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"]);
 
 /** A chain whose rules are arriving. */
 interface OpenChain {
@@ -21,7 +30,7 @@ interface OpenChain {
 
 /**
  * Finds our rules in the output of iptables-save while it arrives: the chains whose names begin with `prefix`, and the
- * rules of built-in chains that jump to them.
+ * rules of other chains that jump to them.
  *
  * Each chain is compared with its wanted rules while it arrives, and its text is stored only if it differs. A node has
  * tens of thousands of rules, of which at most a few differ in each check. Lines of other programs are skipped.
@@ -31,6 +40,7 @@ export class InstalledRulesReader {
   readonly #wanted: ReadonlyMap<ChainId, ChainBody>;
   readonly #chains = new Map<ChainId, ChainBody>();
   readonly #jumps = new Map<ChainId, string[]>();
+  readonly #busy = new Map<ChainId, string>();
   #table: Table | undefined;
   #open: OpenChain | undefined;
   /** The last line, while it is incomplete. */
@@ -57,7 +67,7 @@ export class InstalledRulesReader {
   end(): InstalledRules {
     if (this.#rest !== "") this.take("\n");
     this.#close();
-    return { chains: this.#chains, jumps: this.#jumps };
+    return { chains: this.#chains, jumps: this.#jumps, busy: this.#busy };
   }
 
   /** Takes the line from `start` to `end`, including its line break. */
@@ -113,10 +123,13 @@ export class InstalledRulesReader {
   }
 
   #takeJump(table: Table, rule: string): void {
-    const chain = rule.slice(0, rule.indexOf(" "));
-    if (!builtInChains[table].includes(chain)) return;
     const target = rule.match(/ -[jg] (\S+)/)?.[1];
     if (target?.startsWith(this.#prefix) !== true) return;
+    const chain = rule.slice(0, rule.indexOf(" "));
+    if (!builtIn.has(chain)) {
+      this.#busy.set(chainId(table, target), chain);
+      return;
+    }
     const id = chainId(table, chain);
     const rules = this.#jumps.get(id) ?? [];
     rules.push(rule.slice(chain.length + 1));

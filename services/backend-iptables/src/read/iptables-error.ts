@@ -5,6 +5,8 @@ export type BackendIptablesErrorCode =
   | "IPTABLES_MISSING"
   | "IPTABLES_TOO_OLD"
   | "SAVE_FAILED"
+  | "TABLE_INCOMPATIBLE"
+  | "CHAINS_IN_USE"
   | "RESTORE_REFUSED"
   | "LOCK_HELD"
   | "TOOL_TIMEOUT";

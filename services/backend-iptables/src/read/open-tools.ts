@@ -1,5 +1,6 @@
 import { families } from "@kpng/model/address.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { detectVariant } from "./detect-variant.ts";
 import { findTools, type Tools, type Variant } from "./find-tools.ts";
 import type { RunTool } from "./run-tool.ts";
 
@@ -11,14 +12,16 @@ import type { RunTool } from "./run-tool.ts";
  */
 export async function openTools(variant: Variant | "auto", run: RunTool, log: Log): Promise<readonly Tools[]> {
   const opened: Tools[] = [];
+  const { variant: chosen, reason } =
+    variant === "auto" ? await detectVariant(run) : { variant, reason: "--iptables-variant" };
   for (const family of families) {
-    const tools = await findTools(family, variant, run).catch((error: unknown) => {
+    const tools = await findTools(family, chosen, run).catch((error: unknown) => {
       if (family === "v4") throw error;
       return { missing: reasonOf(error) };
     });
     if ("missing" in tools) log.info("not serving this family", { family, reason: tools.missing });
     else {
-      log.info("iptables found", { family, version: tools.version, variant: tools.variant });
+      log.info("iptables found", { family, version: tools.version, variant: tools.variant, reason });
       opened.push(tools);
     }
   }

@@ -1,4 +1,5 @@
 import type { Tools } from "./find-tools.ts";
+import { findIncompatibleTables, incompatibleError } from "./incompatible-tables.ts";
 import { BackendIptablesError } from "./iptables-error.ts";
 import type { RunTool } from "./run-tool.ts";
 
@@ -8,7 +9,7 @@ import type { RunTool } from "./run-tool.ts";
  * It does not pass `-t`: iptables-legacy would load the kernel module of the table, which then costs time for each
  * packet.
  *
- * Errors: SAVE_FAILED, and those of `run`.
+ * Errors: SAVE_FAILED; TABLE_INCOMPATIBLE if iptables-nft cannot print a table that we use; and those of `run`.
  */
 export async function readRules(tools: Tools, run: RunTool, timeoutMs: number): Promise<string> {
   let saved = "";
@@ -28,9 +29,16 @@ export async function scanRules(
   timeoutMs: number,
   take: (text: string) => void,
 ): Promise<void> {
-  const { exitCode, stdout, stderr } = await run([tools.save], { timeoutMs, onOutput: take });
+  const finder = findIncompatibleTables();
+  const onOutput = (text: string): void => {
+    finder.take(text);
+    take(text);
+  };
+  const { exitCode, stdout, stderr } = await run([tools.save], { timeoutMs, onOutput });
   if (exitCode !== 0) {
     throw new BackendIptablesError("SAVE_FAILED", `${tools.save} failed (exit status ${exitCode}): ${stderr.trim()}`);
   }
-  if (stdout !== "") take(stdout);
+  if (stdout !== "") onOutput(stdout);
+  const [table] = finder.tables;
+  if (table !== undefined) throw await incompatibleError(table, tools, run, timeoutMs);
 }

@@ -1,0 +1,72 @@
+import type { Variant } from "./find-tools.ts";
+import type { RunTool } from "./run-tool.ts";
+
+/** The variant that `--iptables-variant auto` chooses, and why; `openTools` logs both. */
+export interface DetectedVariant {
+  /** `auto`: the program `iptables`, whichever variant it is. */
+  readonly variant: Variant | "auto";
+  readonly reason: string;
+}
+
+/** Rules of both families that the tools of one variant show. */
+interface VariantRules {
+  readonly hasHint: boolean;
+  readonly ruleCount: number;
+}
+
+/**
+ * Chains in table mangle with which kubelet tells containers its variant: KUBE-IPTABLES-HINT since Kubernetes 1.24,
+ * KUBE-KUBELET-CANARY since 1.17.
+ */
+const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
+
+/** Time limit of one iptables-save, in milliseconds. */
+const timeoutMs = 30_000;
+
+/**
+ * Finds out which variant the other programs of this node use: rules of both variants are in force at the same time, in
+ * an order that no one expects. First it looks for the hint of kubelet, then for the variant with more rules.
+ *
+ * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the image of kube-proxy. Unlike it, a node
+ * without any rules gets its own default and not always iptables-nft.
+ *
+ * Runs iptables-save without `-t`; see `readRules`. A variant that is not installed has no rules.
+ */
+export async function detectVariant(run: RunTool): Promise<DetectedVariant> {
+  const nft = await look("nft", run);
+  if (nft?.hasHint === true) return { variant: "nft", reason: "kubelet's chain KUBE-IPTABLES-HINT" };
+  const legacy = await look("legacy", run);
+  if (legacy?.hasHint === true) return { variant: "legacy", reason: "kubelet's chain KUBE-IPTABLES-HINT" };
+  if (nft === undefined || legacy === undefined) return { variant: "auto", reason: "only one variant is installed" };
+  const counts = `${nft.ruleCount} rules of iptables-nft, ${legacy.ruleCount} of iptables-legacy`;
+  if (nft.ruleCount === legacy.ruleCount) return { variant: "auto", reason: `default of this system: ${counts}` };
+  return { variant: nft.ruleCount > legacy.ruleCount ? "nft" : "legacy", reason: counts };
+}
+
+/** Returns undefined if the variant is not installed. */
+async function look(variant: Variant, run: RunTool): Promise<VariantRules | undefined> {
+  let hasHint = false;
+  let ruleCount = 0;
+  let isInstalled = false;
+  for (const program of [`iptables-${variant}-save`, `ip6tables-${variant}-save`]) {
+    const take = readLines((line) => {
+      hasHint ||= hint.test(line);
+      if (line.startsWith("-")) ruleCount++;
+    });
+    // Errors are those of a missing program, of a family that the kernel lacks, or of a lack of rights: the next use of
+    // the tools reports them.
+    const end = await run([program], { timeoutMs, onOutput: take }).catch(() => undefined);
+    if (end?.stdout !== undefined) take(end.stdout);
+    isInstalled ||= end?.exitCode === 0;
+  }
+  return isInstalled ? { hasHint, ruleCount } : undefined;
+}
+
+function readLines(onLine: (line: string) => void): (text: string) => void {
+  let rest = "";
+  return (text) => {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop() ?? "";
+    for (const line of lines) onLine(line);
+  };
+}

@@ -1,0 +1,56 @@
+import { builtInChains } from "../render/jumps.ts";
+import { type Table, tables } from "../render/table.ts";
+import type { Tools } from "./find-tools.ts";
+import { BackendIptablesError } from "./iptables-error.ts";
+import type { RunTool } from "./run-tool.ts";
+
+/**
+ * Notice of iptables-nft-save in place of the rules of a table, with exit status 0. It is printed if the program `nft`
+ * added a rule to the table that iptables has no words for. Without this check, the table would look empty.
+ *
+ * *Source:* iptables 1.8.9, `nft-save`: "Table `%s' is incompatible, use 'nft' tool."
+ */
+const notice = /^# Table `(\w+)' is incompatible/gm;
+
+/** Longer than a notice that is cut anywhere. */
+const maxNoticeLength = 100;
+
+/** Tables of ours that the output of iptables-save leaves out. `scanRules` passes the output in pieces. */
+export interface IncompatibleTables {
+  take(text: string): void;
+  readonly tables: ReadonlySet<Table>;
+}
+
+/** Returns a finder that has found nothing yet. */
+export function findIncompatibleTables(): IncompatibleTables {
+  const found = new Set<Table>();
+  let rest = "";
+  return {
+    tables: found,
+    take: (text) => {
+      const all = rest + text;
+      for (const [, name] of all.matchAll(notice)) for (const table of tables) if (table === name) found.add(table);
+      rest = all.slice(Math.max(all.length - maxNoticeLength, all.lastIndexOf("\n") + 1));
+    },
+  };
+}
+
+/** Returns the error for a table, with the built-in chains that have the rules, as far as they can be found. */
+export async function incompatibleError(
+  table: Table,
+  { family, save }: Pick<Tools, "family" | "save">,
+  run: RunTool,
+  timeoutMs: number,
+): Promise<BackendIptablesError> {
+  const chains: string[] = [];
+  for (const chain of builtInChains[table]) {
+    const { exitCode } = await run([save.replace(/-save$/, ""), "-t", table, "-S", chain], { timeoutMs });
+    if (exitCode !== 0) chains.push(chain);
+  }
+  const where = chains.length === 0 ? "" : `, in chain ${chains.join(" and ")}`;
+  const nftTable = `${family === "v4" ? "ip" : "ip6"} ${table}`;
+  return new BackendIptablesError(
+    "TABLE_INCOMPATIBLE",
+    `${save} cannot print table ${table}: a program added rules with nft${where}. Move them to a table of their own ("nft -a list table ${nftTable}" shows them, "nft delete rule ${nftTable} CHAIN handle N" deletes one)`,
+  );
+}
