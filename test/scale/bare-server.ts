@@ -63,7 +63,9 @@ const handlers = {
     whole = [...projection.whole(store.snapshot).frames()];
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
     const server: Http2Server =
-      tls === undefined ? createServer() : createSecureServer({ ...tls, requestCert: true, rejectUnauthorized: true });
+      tls === undefined
+        ? createServer()
+        : createSecureServer({ ...tls(), requestCert: true, rejectUnauthorized: true });
     server.on("stream", (stream) => void serve(stream).catch(() => undefined));
     server.listen(0, "127.0.0.1");
     await once(server, "listening");
