@@ -54,6 +54,14 @@ export const alertCases: readonly AlertCase[] = [
     },
   },
   {
+    alert: "KpngDeletionsHeld",
+    fires: { [`kpng_brake_held_objects{${on},kind="slices"}`]: "0x29 950x60" },
+    silent: {
+      [`kpng_brake_held_objects{${on},kind="slices"}`]: "950x20 0x60",
+      [`kpng_brake_holds_total{${on}}`]: "1x60",
+    },
+  },
+  {
     alert: "KpngNodesFailing",
     fires: { [`kpng_subscribers_failing{${on}}`]: "0x20 1x60" },
     silent: { [`kpng_subscribers_failing{${on}}`]: "0x20 1x3 0x3 1x60" },

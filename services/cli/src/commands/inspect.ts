@@ -15,11 +15,12 @@ import { viewCommand } from "../inspect/get/view.ts";
 import { withRequestErrors } from "../inspect/query/inspect-client.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 import { recordCommand } from "../inspect/record/record.ts";
+import { releaseCommand } from "../inspect/release.ts";
 import { topCommand } from "../inspect/top.ts";
 import { traceCommand } from "../inspect/trace.ts";
 import { makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 
-/** `kpng get|explain|trace|top|record`: query a remote watcher, or a backend of this node. */
+/** `kpng get|explain|trace|top|record|release`: query a remote watcher, or a backend of this node. */
 export function makeInspect(signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = async (options, work) => {
     const api = String(options.api ?? "");
@@ -36,6 +37,7 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
     make(traceCommand),
     make(topCommand),
     make(recordCommand),
+    make(releaseCommand),
   ];
 }
 

@@ -11,11 +11,16 @@ export interface Rights {
   readonly hasState: boolean;
   /** Every method of the inspect API. Without it, the client may inspect its own nodes. */
   readonly hasInspection: boolean;
+  /**
+   * Methods that change what the watcher serves: releasing held deletions. Only for clients of a unix socket. Default
+   * false.
+   */
+  readonly hasControl?: boolean | undefined;
   /** The client's identity for log messages. *Shape:* `certificate CN=n1`, `system:serviceaccount:kube-system:kpng`. */
   readonly identity: string;
 }
 
-/** Rights of clients on a unix socket or loopback, and with `--allow-anonymous` of all clients. */
+/** Rights to read everything: of clients on a unix socket or loopback, and with `--allow-anonymous` of all clients. */
 export function everyRight(identity: string): Rights {
   return { nodes: "all", hasState: true, hasInspection: true, identity };
 }
@@ -49,6 +54,12 @@ export function checkInspectionRight(rights: Rights, nodeName: string | undefine
   if (rights.hasInspection) return;
   if (nodeName === undefined || nodeName === "") throw refusal(rights, "inspect the whole cluster");
   if (rights.nodes !== "all" && !rights.nodes.has(nodeName)) throw refusal(rights, `inspect node "${nodeName}"`);
+}
+
+/** Allows a call that changes what the watcher serves. Errors: PERMISSION_DENIED. */
+export function checkControlRight({ hasControl = false }: Rights): void {
+  if (!hasControl)
+    throw new ConnectError("only a client of a unix socket may release deletions", Code.PermissionDenied);
 }
 
 function refusal({ identity }: Rights, what: string): ConnectError {

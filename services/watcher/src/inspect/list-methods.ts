@@ -12,6 +12,7 @@ import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/kpng/inspe
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
+import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import { countObjects } from "../store/count-objects.ts";
 import { slicesOf } from "../store/snapshot.ts";
 import { readProxyName } from "../stream/session/requests.ts";
@@ -49,6 +50,12 @@ export function listMethods(context: InspectContext, startedAtMs: number): Lists
         ...countObjects(snapshot),
         subscribers: countSubscribers(context, snapshot.revision),
         startedAt: timestampOf(startedAtMs),
+        heldDeletions: [...store.brake.held].map(([kind, held]) => ({
+          kind,
+          heldCount: held.keys.size,
+          currentCount: held.currentCount,
+          releaseAt: timestampOf(wallClockMs() + store.brake.remainingMs(held)),
+        })),
       });
     },
 

@@ -42,7 +42,7 @@ export function observeBrake({ brake }: Store, { log, health, metrics }: BrakeRe
     }
     holds.inc({ kind });
     const { keys, currentCount } = event.held;
-    const reason = `a list would delete ${keys.size} of ${currentCount} ${kind}; waiting for a later list to confirm it`;
+    const reason = `a list would delete ${keys.size} of ${currentCount} ${kind}; waiting for a later list to confirm it, or for kpng release`;
     const isReady = true;
     health.set(`brake/${kind}`, { isHealthy: false, isReady, reason });
     log.error("deletions held back: a list would delete most objects", {

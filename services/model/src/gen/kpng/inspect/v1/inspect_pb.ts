@@ -26,7 +26,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file kpng/inspect/v1/inspect.proto.
  */
 export const file_kpng_inspect_v1_inspect: GenFile = /*@__PURE__*/
-  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3QizwIKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ7Cg9TdWJzY3JpYmVyQ291bnQSLQoEa2luZBgBIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIqCgVzdGF0ZRgCIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEg0KBWNvdW50GAMgASgNIl0KE0xpc3RTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkSEQoJcGFnZV9zaXplGAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkibQoUTGlzdFNlcnZpY2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIc2VydmljZXMYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuU2VydmljZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkiNwoUV2F0Y2hTZXJ2aWNlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEgwKBG5hbWUYAiABKAkiewoVV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEioKCHNlcnZpY2VzGAIgAygLMhgua3BuZy5pbnNwZWN0LnYxLlNlcnZpY2USDwoHZGVsZXRlZBgDIAMoCRITCgtpc19jb21wbGV0ZRgEIAEoCCKBAQoUTGlzdEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJwChVMaXN0RW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLAoJZW5kcG9pbnRzGAIgAygLMhkua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50EhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJbChVXYXRjaEVuZHBvaW50c1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSDAoEbm9kZRgDIAEoCRIQCghlbmRwb2ludBgEIAEoCSJ+ChZXYXRjaEVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEiwKCWVuZHBvaW50cxgCIAMoCzIZLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludBIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIpIBChBMaXN0Tm9kZXNSZXF1ZXN0EgwKBG5hbWUYASABKAkSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAiABKAQSKwoGc3RhdGVzGAMgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSEQoJcGFnZV9zaXplGAQgASgNEhIKCnBhZ2VfdG9rZW4YBSABKAkiZAoRTGlzdE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAyABKAkibAoRV2F0Y2hOb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgCIAEoBBIrCgZzdGF0ZXMYAyADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZSJyChJXYXRjaE5vZGVzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSJAoFbm9kZXMYAiADKAsyFS5rcG5nLmluc3BlY3QudjEuTm9kZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIscBChZMaXN0U3Vic2NyaWJlcnNSZXF1ZXN0EgwKBG5vZGUYASABKAkSLQoEa2luZBgCIAEoDjIfLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyS2luZBIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgDIAEoBBIrCgZzdGF0ZXMYBCADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJ2ChdMaXN0U3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSKhAQoXV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRItCgRraW5kGAIgASgOMh8ua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJLaW5kEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAMgASgEEisKBnN0YXRlcxgEIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlIoQBChhXYXRjaFN1YnNjcmliZXJzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSMAoLc3Vic2NyaWJlcnMYAiADKAsyGy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlchIPCgdkZWxldGVkGAMgAygEEhMKC2lzX2NvbXBsZXRlGAQgASgIIncKEkxpc3RDaGFuZ2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIWCg5zaW5jZV9yZXZpc2lvbhgDIAEoBBIRCglwYWdlX3NpemUYBCABKA0SEgoKcGFnZV90b2tlbhgFIAEoCSJqChNMaXN0Q2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJRChNXYXRjaENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEhYKDnNpbmNlX3JldmlzaW9uGAMgASgEImcKFFdhdGNoQ2hhbmdlc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEigKB2NoYW5nZXMYAiADKAsyFy5rcG5nLmluc3BlY3QudjEuQ2hhbmdlEhMKC2lzX2NvbXBsZXRlGAMgASgIIrsBChhMaXN0Tm9kZUVuZHBvaW50c1JlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIRCgluYW1lc3BhY2UYAyABKAkSDwoHc2VydmljZRgEIAEoCRIQCghlbmRwb2ludBgFIAEoCRITCgtvbmx5X3VudXNlZBgGIAEoCBIRCglwYWdlX3NpemUYByABKA0SEgoKcGFnZV90b2tlbhgIIAEoCSKTAQoZTGlzdE5vZGVFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIVCg1pc19ub2RlX2tub3duGAIgASgIEjQKCWRlY2lzaW9ucxgDIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhcKD25leHRfcGFnZV90b2tlbhgEIAEoCSKLAgoORXhwbGFpblJlcXVlc3QSEQoJbm9kZV9uYW1lGAEgASgJEhoKEnNlcnZpY2VfcHJveHlfbmFtZRgCIAEoCRIWCg5zb3VyY2VfYWRkcmVzcxgDIAEoCRIwCgtzb3VyY2Vfa2luZBgEIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhMKC2Rlc3RpbmF0aW9uGAUgASgJEgwKBHBvcnQYBiABKA0SKwoIcHJvdG9jb2wYByABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSMAoIc2V0dGluZ3MYCCABKAsyHi5rcG5nLmluc3BlY3QudjEuUHJveHlTZXR0aW5ncyLgAwoPRXhwbGFpblJlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSMAoLc291cmNlX2tpbmQYAyABKA4yGy5rcG5nLmluc3BlY3QudjEuU291cmNlS2luZBIbChNkZXN0aW5hdGlvbl9hZGRyZXNzGAQgASgJEgwKBHBvcnQYBSABKA0SKwoIcHJvdG9jb2wYBiABKA4yGS5rcG5nLmluc3BlY3QudjEuUHJvdG9jb2wSEQoJbmFtZXNwYWNlGAcgASgJEg8KB3NlcnZpY2UYCCABKAkSEQoJcG9ydF9uYW1lGAkgASgJEi8KCGZyb250ZW5kGAogASgOMh0ua3BuZy5pbnNwZWN0LnYxLkZyb250ZW5kS2luZBIpCgd2ZXJkaWN0GAsgASgOMhgua3BuZy5pbnNwZWN0LnYxLlZlcmRpY3QSFgoOaXNfbWFzcXVlcmFkZWQYDCABKAgSJAoFc3RlcHMYDSADKAsyFS5rcG5nLmluc3BlY3QudjEuU3RlcBI0CgllbmRwb2ludHMYDiADKAsyIS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnREZWNpc2lvbhITCgthc3N1bXB0aW9ucxgPIAMoCTKBCgoOSW5zcGVjdFNlcnZpY2USVwoJR2V0U3RhdHVzEiEua3BuZy5pbnNwZWN0LnYxLkdldFN0YXR1c1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVzcG9uc2UiA5ACARJgCgxMaXN0U2VydmljZXMSJC5rcG5nLmluc3BlY3QudjEuTGlzdFNlcnZpY2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXNwb25zZSIDkAIBEmAKDVdhdGNoU2VydmljZXMSJS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1JlcXVlc3QaJi5rcG5nLmluc3BlY3QudjEuV2F0Y2hTZXJ2aWNlc1Jlc3BvbnNlMAESYwoNTGlzdEVuZHBvaW50cxIlLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5MaXN0RW5kcG9pbnRzUmVzcG9uc2UiA5ACARJjCg5XYXRjaEVuZHBvaW50cxImLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1JlcXVlc3QaJy5rcG5nLmluc3BlY3QudjEuV2F0Y2hFbmRwb2ludHNSZXNwb25zZTABElcKCUxpc3ROb2RlcxIhLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZXNSZXF1ZXN0GiIua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1Jlc3BvbnNlIgOQAgESVwoKV2F0Y2hOb2RlcxIiLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVxdWVzdBojLmtwbmcuaW5zcGVjdC52MS5XYXRjaE5vZGVzUmVzcG9uc2UwARJpCg9MaXN0U3Vic2NyaWJlcnMSJy5rcG5nLmluc3BlY3QudjEuTGlzdFN1YnNjcmliZXJzUmVxdWVzdBooLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXNwb25zZSIDkAIBEmkKEFdhdGNoU3Vic2NyaWJlcnMSKC5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1JlcXVlc3QaKS5rcG5nLmluc3BlY3QudjEuV2F0Y2hTdWJzY3JpYmVyc1Jlc3BvbnNlMAESXQoLTGlzdENoYW5nZXMSIy5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXF1ZXN0GiQua3BuZy5pbnNwZWN0LnYxLkxpc3RDaGFuZ2VzUmVzcG9uc2UiA5ACARJdCgxXYXRjaENoYW5nZXMSJC5rcG5nLmluc3BlY3QudjEuV2F0Y2hDaGFuZ2VzUmVxdWVzdBolLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXNwb25zZTABEm8KEUxpc3ROb2RlRW5kcG9pbnRzEikua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVxdWVzdBoqLmtwbmcuaW5zcGVjdC52MS5MaXN0Tm9kZUVuZHBvaW50c1Jlc3BvbnNlIgOQAgESUQoHRXhwbGFpbhIfLmtwbmcuaW5zcGVjdC52MS5FeHBsYWluUmVxdWVzdBogLmtwbmcuaW5zcGVjdC52MS5FeHBsYWluUmVzcG9uc2UiA5ACAWIGcHJvdG8z", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_subscriber]);
+  fileDesc("Ch1rcG5nL2luc3BlY3QvdjEvaW5zcGVjdC5wcm90bxIPa3BuZy5pbnNwZWN0LnYxIhIKEEdldFN0YXR1c1JlcXVlc3QihwMKEUdldFN0YXR1c1Jlc3BvbnNlEhAKCGluc3RhbmNlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhEKCWlzX3N5bmNlZBgDIAEoCBIVCg1taXNzaW5nX2tpbmRzGAQgAygJEi0KCXN0b3JlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc2VydmljZV9jb3VudBgGIAEoDRITCgtzbGljZV9jb3VudBgHIAEoDRIWCg5lbmRwb2ludF9jb3VudBgIIAEoDRISCgpub2RlX2NvdW50GAkgASgNEjUKC3N1YnNjcmliZXJzGAogAygLMiAua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJDb3VudBIuCgpzdGFydGVkX2F0GAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI2Cg5oZWxkX2RlbGV0aW9ucxgMIAMoCzIeLmtwbmcuaW5zcGVjdC52MS5IZWxkRGVsZXRpb25zIngKDUhlbGREZWxldGlvbnMSDAoEa2luZBgBIAEoCRISCgpoZWxkX2NvdW50GAIgASgNEhUKDWN1cnJlbnRfY291bnQYAyABKA0SLgoKcmVsZWFzZV9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiGQoXUmVsZWFzZURlbGV0aW9uc1JlcXVlc3QiMgoYUmVsZWFzZURlbGV0aW9uc1Jlc3BvbnNlEhYKDnJlbGVhc2VkX2NvdW50GAEgASgNInsKD1N1YnNjcmliZXJDb3VudBItCgRraW5kGAEgASgOMh8ua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJLaW5kEioKBXN0YXRlGAIgASgOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUSDQoFY291bnQYAyABKA0iXQoTTGlzdFNlcnZpY2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDAoEbmFtZRgCIAEoCRIRCglwYWdlX3NpemUYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJtChRMaXN0U2VydmljZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIqCghzZXJ2aWNlcxgCIAMoCzIYLmtwbmcuaW5zcGVjdC52MS5TZXJ2aWNlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSI3ChRXYXRjaFNlcnZpY2VzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDAoEbmFtZRgCIAEoCSJ7ChVXYXRjaFNlcnZpY2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKgoIc2VydmljZXMYAiADKAsyGC5rcG5nLmluc3BlY3QudjEuU2VydmljZRIPCgdkZWxldGVkGAMgAygJEhMKC2lzX2NvbXBsZXRlGAQgASgIIoEBChRMaXN0RW5kcG9pbnRzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIMCgRub2RlGAMgASgJEhAKCGVuZHBvaW50GAQgASgJEhEKCXBhZ2Vfc2l6ZRgFIAEoDRISCgpwYWdlX3Rva2VuGAYgASgJInAKFUxpc3RFbmRwb2ludHNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIsCgllbmRwb2ludHMYAiADKAsyGS5rcG5nLmluc3BlY3QudjEuRW5kcG9pbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIlsKFVdhdGNoRW5kcG9pbnRzUmVxdWVzdBIRCgluYW1lc3BhY2UYASABKAkSDwoHc2VydmljZRgCIAEoCRIMCgRub2RlGAMgASgJEhAKCGVuZHBvaW50GAQgASgJIn4KFldhdGNoRW5kcG9pbnRzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLAoJZW5kcG9pbnRzGAIgAygLMhkua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50Eg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgikgEKEExpc3ROb2Rlc1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIcChRub3RfYXBwbGllZF9yZXZpc2lvbhgCIAEoBBIrCgZzdGF0ZXMYAyADKA4yGy5rcG5nLmluc3BlY3QudjEuQXBwbHlTdGF0ZRIRCglwYWdlX3NpemUYBCABKA0SEgoKcGFnZV90b2tlbhgFIAEoCSJkChFMaXN0Tm9kZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIkCgVub2RlcxgCIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5Ob2RlEhcKD25leHRfcGFnZV90b2tlbhgDIAEoCSJsChFXYXRjaE5vZGVzUmVxdWVzdBIMCgRuYW1lGAEgASgJEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAIgASgEEisKBnN0YXRlcxgDIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlInIKEldhdGNoTm9kZXNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIkCgVub2RlcxgCIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5Ob2RlEg8KB2RlbGV0ZWQYAyADKAkSEwoLaXNfY29tcGxldGUYBCABKAgixwEKFkxpc3RTdWJzY3JpYmVyc1JlcXVlc3QSDAoEbm9kZRgBIAEoCRItCgRraW5kGAIgASgOMh8ua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXJLaW5kEhwKFG5vdF9hcHBsaWVkX3JldmlzaW9uGAMgASgEEisKBnN0YXRlcxgEIAMoDjIbLmtwbmcuaW5zcGVjdC52MS5BcHBseVN0YXRlEhEKCXBhZ2Vfc2l6ZRgFIAEoDRISCgpwYWdlX3Rva2VuGAYgASgJInYKF0xpc3RTdWJzY3JpYmVyc1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEjAKC3N1YnNjcmliZXJzGAIgAygLMhsua3BuZy5pbnNwZWN0LnYxLlN1YnNjcmliZXISFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIqEBChdXYXRjaFN1YnNjcmliZXJzUmVxdWVzdBIMCgRub2RlGAEgASgJEi0KBGtpbmQYAiABKA4yHy5rcG5nLmluc3BlY3QudjEuU3Vic2NyaWJlcktpbmQSHAoUbm90X2FwcGxpZWRfcmV2aXNpb24YAyABKAQSKwoGc3RhdGVzGAQgAygOMhsua3BuZy5pbnNwZWN0LnYxLkFwcGx5U3RhdGUihAEKGFdhdGNoU3Vic2NyaWJlcnNSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBIwCgtzdWJzY3JpYmVycxgCIAMoCzIbLmtwbmcuaW5zcGVjdC52MS5TdWJzY3JpYmVyEg8KB2RlbGV0ZWQYAyADKAQSEwoLaXNfY29tcGxldGUYBCABKAgidwoSTGlzdENoYW5nZXNSZXF1ZXN0EhEKCW5hbWVzcGFjZRgBIAEoCRIPCgdzZXJ2aWNlGAIgASgJEhYKDnNpbmNlX3JldmlzaW9uGAMgASgEEhEKCXBhZ2Vfc2l6ZRgEIAEoDRISCgpwYWdlX3Rva2VuGAUgASgJImoKE0xpc3RDaGFuZ2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKAoHY2hhbmdlcxgCIAMoCzIXLmtwbmcuaW5zcGVjdC52MS5DaGFuZ2USFwoPbmV4dF9wYWdlX3Rva2VuGAMgASgJIlEKE1dhdGNoQ2hhbmdlc1JlcXVlc3QSEQoJbmFtZXNwYWNlGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSFgoOc2luY2VfcmV2aXNpb24YAyABKAQiZwoUV2F0Y2hDaGFuZ2VzUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSKAoHY2hhbmdlcxgCIAMoCzIXLmtwbmcuaW5zcGVjdC52MS5DaGFuZ2USEwoLaXNfY29tcGxldGUYAyABKAgiuwEKGExpc3ROb2RlRW5kcG9pbnRzUmVxdWVzdBIRCglub2RlX25hbWUYASABKAkSGgoSc2VydmljZV9wcm94eV9uYW1lGAIgASgJEhEKCW5hbWVzcGFjZRgDIAEoCRIPCgdzZXJ2aWNlGAQgASgJEhAKCGVuZHBvaW50GAUgASgJEhMKC29ubHlfdW51c2VkGAYgASgIEhEKCXBhZ2Vfc2l6ZRgHIAEoDRISCgpwYWdlX3Rva2VuGAggASgJIpMBChlMaXN0Tm9kZUVuZHBvaW50c1Jlc3BvbnNlEhAKCHJldmlzaW9uGAEgASgEEhUKDWlzX25vZGVfa25vd24YAiABKAgSNAoJZGVjaXNpb25zGAMgAygLMiEua3BuZy5pbnNwZWN0LnYxLkVuZHBvaW50RGVjaXNpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAQgASgJIosCCg5FeHBsYWluUmVxdWVzdBIRCglub2RlX25hbWUYASABKAkSGgoSc2VydmljZV9wcm94eV9uYW1lGAIgASgJEhYKDnNvdXJjZV9hZGRyZXNzGAMgASgJEjAKC3NvdXJjZV9raW5kGAQgASgOMhsua3BuZy5pbnNwZWN0LnYxLlNvdXJjZUtpbmQSEwoLZGVzdGluYXRpb24YBSABKAkSDAoEcG9ydBgGIAEoDRIrCghwcm90b2NvbBgHIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbBIwCghzZXR0aW5ncxgIIAEoCzIeLmtwbmcuaW5zcGVjdC52MS5Qcm94eVNldHRpbmdzIuADCg9FeHBsYWluUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSFQoNaXNfbm9kZV9rbm93bhgCIAEoCBIwCgtzb3VyY2Vfa2luZBgDIAEoDjIbLmtwbmcuaW5zcGVjdC52MS5Tb3VyY2VLaW5kEhsKE2Rlc3RpbmF0aW9uX2FkZHJlc3MYBCABKAkSDAoEcG9ydBgFIAEoDRIrCghwcm90b2NvbBgGIAEoDjIZLmtwbmcuaW5zcGVjdC52MS5Qcm90b2NvbBIRCgluYW1lc3BhY2UYByABKAkSDwoHc2VydmljZRgIIAEoCRIRCglwb3J0X25hbWUYCSABKAkSLwoIZnJvbnRlbmQYCiABKA4yHS5rcG5nLmluc3BlY3QudjEuRnJvbnRlbmRLaW5kEikKB3ZlcmRpY3QYCyABKA4yGC5rcG5nLmluc3BlY3QudjEuVmVyZGljdBIWCg5pc19tYXNxdWVyYWRlZBgMIAEoCBIkCgVzdGVwcxgNIAMoCzIVLmtwbmcuaW5zcGVjdC52MS5TdGVwEjQKCWVuZHBvaW50cxgOIAMoCzIhLmtwbmcuaW5zcGVjdC52MS5FbmRwb2ludERlY2lzaW9uEhMKC2Fzc3VtcHRpb25zGA8gAygJMuoKCg5JbnNwZWN0U2VydmljZRJXCglHZXRTdGF0dXMSIS5rcG5nLmluc3BlY3QudjEuR2V0U3RhdHVzUmVxdWVzdBoiLmtwbmcuaW5zcGVjdC52MS5HZXRTdGF0dXNSZXNwb25zZSIDkAIBEmAKDExpc3RTZXJ2aWNlcxIkLmtwbmcuaW5zcGVjdC52MS5MaXN0U2VydmljZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLkxpc3RTZXJ2aWNlc1Jlc3BvbnNlIgOQAgESYAoNV2F0Y2hTZXJ2aWNlcxIlLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVxdWVzdBomLmtwbmcuaW5zcGVjdC52MS5XYXRjaFNlcnZpY2VzUmVzcG9uc2UwARJjCg1MaXN0RW5kcG9pbnRzEiUua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXF1ZXN0GiYua3BuZy5pbnNwZWN0LnYxLkxpc3RFbmRwb2ludHNSZXNwb25zZSIDkAIBEmMKDldhdGNoRW5kcG9pbnRzEiYua3BuZy5pbnNwZWN0LnYxLldhdGNoRW5kcG9pbnRzUmVxdWVzdBonLmtwbmcuaW5zcGVjdC52MS5XYXRjaEVuZHBvaW50c1Jlc3BvbnNlMAESVwoJTGlzdE5vZGVzEiEua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2Rlc1JlcXVlc3QaIi5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVzUmVzcG9uc2UiA5ACARJXCgpXYXRjaE5vZGVzEiIua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXF1ZXN0GiMua3BuZy5pbnNwZWN0LnYxLldhdGNoTm9kZXNSZXNwb25zZTABEmkKD0xpc3RTdWJzY3JpYmVycxInLmtwbmcuaW5zcGVjdC52MS5MaXN0U3Vic2NyaWJlcnNSZXF1ZXN0Gigua3BuZy5pbnNwZWN0LnYxLkxpc3RTdWJzY3JpYmVyc1Jlc3BvbnNlIgOQAgESaQoQV2F0Y2hTdWJzY3JpYmVycxIoLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVxdWVzdBopLmtwbmcuaW5zcGVjdC52MS5XYXRjaFN1YnNjcmliZXJzUmVzcG9uc2UwARJdCgtMaXN0Q2hhbmdlcxIjLmtwbmcuaW5zcGVjdC52MS5MaXN0Q2hhbmdlc1JlcXVlc3QaJC5rcG5nLmluc3BlY3QudjEuTGlzdENoYW5nZXNSZXNwb25zZSIDkAIBEl0KDFdhdGNoQ2hhbmdlcxIkLmtwbmcuaW5zcGVjdC52MS5XYXRjaENoYW5nZXNSZXF1ZXN0GiUua3BuZy5pbnNwZWN0LnYxLldhdGNoQ2hhbmdlc1Jlc3BvbnNlMAESbwoRTGlzdE5vZGVFbmRwb2ludHMSKS5rcG5nLmluc3BlY3QudjEuTGlzdE5vZGVFbmRwb2ludHNSZXF1ZXN0Gioua3BuZy5pbnNwZWN0LnYxLkxpc3ROb2RlRW5kcG9pbnRzUmVzcG9uc2UiA5ACARJRCgdFeHBsYWluEh8ua3BuZy5pbnNwZWN0LnYxLkV4cGxhaW5SZXF1ZXN0GiAua3BuZy5pbnNwZWN0LnYxLkV4cGxhaW5SZXNwb25zZSIDkAIBEmcKEFJlbGVhc2VEZWxldGlvbnMSKC5rcG5nLmluc3BlY3QudjEuUmVsZWFzZURlbGV0aW9uc1JlcXVlc3QaKS5rcG5nLmluc3BlY3QudjEuUmVsZWFzZURlbGV0aW9uc1Jlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_timestamp, file_kpng_inspect_v1_change, file_kpng_inspect_v1_cluster, file_kpng_inspect_v1_explain, file_kpng_inspect_v1_subscriber]);
 
 /**
  * Request for the counts.
@@ -125,6 +125,13 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
    * @generated from field: google.protobuf.Timestamp started_at = 11;
    */
   startedAt?: Timestamp | undefined;
+
+  /**
+   * Kinds with deletions that are held.
+   *
+   * @generated from field: repeated kpng.inspect.v1.HeldDeletions held_deletions = 12;
+   */
+  heldDeletions: HeldDeletions[];
 };
 
 /**
@@ -133,6 +140,84 @@ export type GetStatusResponse = Message<"kpng.inspect.v1.GetStatusResponse"> & {
  */
 export const GetStatusResponseSchema: GenMessage<GetStatusResponse> = /*@__PURE__*/
   messageDesc(file_kpng_inspect_v1_inspect, 1);
+
+/**
+ * Deletions of objects of one kind, which are held because a list lacked nearly all objects of the kind.
+ *
+ * @generated from message kpng.inspect.v1.HeldDeletions
+ */
+export type HeldDeletions = Message<"kpng.inspect.v1.HeldDeletions"> & {
+  /**
+   * "services", "slices" or "nodes".
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind: string;
+
+  /**
+   * Number of objects that are kept, although the newest list lacks them.
+   *
+   * @generated from field: uint32 held_count = 2;
+   */
+  heldCount: number;
+
+  /**
+   * Number of objects of the kind before the first such list.
+   *
+   * @generated from field: uint32 current_count = 3;
+   */
+  currentCount: number;
+
+  /**
+   * Time at which they are deleted at the latest.
+   *
+   * @generated from field: google.protobuf.Timestamp release_at = 4;
+   */
+  releaseAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message kpng.inspect.v1.HeldDeletions.
+ * Use `create(HeldDeletionsSchema)` to create a new message.
+ */
+export const HeldDeletionsSchema: GenMessage<HeldDeletions> = /*@__PURE__*/
+  messageDesc(file_kpng_inspect_v1_inspect, 2);
+
+/**
+ * Request for the deletion of all objects whose deletion is held.
+ *
+ * @generated from message kpng.inspect.v1.ReleaseDeletionsRequest
+ */
+export type ReleaseDeletionsRequest = Message<"kpng.inspect.v1.ReleaseDeletionsRequest"> & {
+};
+
+/**
+ * Describes the message kpng.inspect.v1.ReleaseDeletionsRequest.
+ * Use `create(ReleaseDeletionsRequestSchema)` to create a new message.
+ */
+export const ReleaseDeletionsRequestSchema: GenMessage<ReleaseDeletionsRequest> = /*@__PURE__*/
+  messageDesc(file_kpng_inspect_v1_inspect, 3);
+
+/**
+ * Result of a release.
+ *
+ * @generated from message kpng.inspect.v1.ReleaseDeletionsResponse
+ */
+export type ReleaseDeletionsResponse = Message<"kpng.inspect.v1.ReleaseDeletionsResponse"> & {
+  /**
+   * Number of objects deleted.
+   *
+   * @generated from field: uint32 released_count = 1;
+   */
+  releasedCount: number;
+};
+
+/**
+ * Describes the message kpng.inspect.v1.ReleaseDeletionsResponse.
+ * Use `create(ReleaseDeletionsResponseSchema)` to create a new message.
+ */
+export const ReleaseDeletionsResponseSchema: GenMessage<ReleaseDeletionsResponse> = /*@__PURE__*/
+  messageDesc(file_kpng_inspect_v1_inspect, 4);
 
 /**
  * Number of open streams of one kind and state.
@@ -167,7 +252,7 @@ export type SubscriberCount = Message<"kpng.inspect.v1.SubscriberCount"> & {
  * Use `create(SubscriberCountSchema)` to create a new message.
  */
 export const SubscriberCountSchema: GenMessage<SubscriberCount> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 2);
+  messageDesc(file_kpng_inspect_v1_inspect, 5);
 
 /**
  * Selection of Services.
@@ -209,7 +294,7 @@ export type ListServicesRequest = Message<"kpng.inspect.v1.ListServicesRequest">
  * Use `create(ListServicesRequestSchema)` to create a new message.
  */
 export const ListServicesRequestSchema: GenMessage<ListServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 3);
+  messageDesc(file_kpng_inspect_v1_inspect, 6);
 
 /**
  * Page of Services.
@@ -244,7 +329,7 @@ export type ListServicesResponse = Message<"kpng.inspect.v1.ListServicesResponse
  * Use `create(ListServicesResponseSchema)` to create a new message.
  */
 export const ListServicesResponseSchema: GenMessage<ListServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 4);
+  messageDesc(file_kpng_inspect_v1_inspect, 7);
 
 /**
  * Selection of Services.
@@ -272,7 +357,7 @@ export type WatchServicesRequest = Message<"kpng.inspect.v1.WatchServicesRequest
  * Use `create(WatchServicesRequestSchema)` to create a new message.
  */
 export const WatchServicesRequestSchema: GenMessage<WatchServicesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 5);
+  messageDesc(file_kpng_inspect_v1_inspect, 8);
 
 /**
  * Created, changed and deleted Services.
@@ -314,7 +399,7 @@ export type WatchServicesResponse = Message<"kpng.inspect.v1.WatchServicesRespon
  * Use `create(WatchServicesResponseSchema)` to create a new message.
  */
 export const WatchServicesResponseSchema: GenMessage<WatchServicesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 6);
+  messageDesc(file_kpng_inspect_v1_inspect, 9);
 
 /**
  * Selection of endpoints.
@@ -370,7 +455,7 @@ export type ListEndpointsRequest = Message<"kpng.inspect.v1.ListEndpointsRequest
  * Use `create(ListEndpointsRequestSchema)` to create a new message.
  */
 export const ListEndpointsRequestSchema: GenMessage<ListEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 7);
+  messageDesc(file_kpng_inspect_v1_inspect, 10);
 
 /**
  * Page of endpoints.
@@ -405,7 +490,7 @@ export type ListEndpointsResponse = Message<"kpng.inspect.v1.ListEndpointsRespon
  * Use `create(ListEndpointsResponseSchema)` to create a new message.
  */
 export const ListEndpointsResponseSchema: GenMessage<ListEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 8);
+  messageDesc(file_kpng_inspect_v1_inspect, 11);
 
 /**
  * Selection of endpoints.
@@ -447,7 +532,7 @@ export type WatchEndpointsRequest = Message<"kpng.inspect.v1.WatchEndpointsReque
  * Use `create(WatchEndpointsRequestSchema)` to create a new message.
  */
 export const WatchEndpointsRequestSchema: GenMessage<WatchEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 9);
+  messageDesc(file_kpng_inspect_v1_inspect, 12);
 
 /**
  * Created, changed and deleted endpoints.
@@ -489,7 +574,7 @@ export type WatchEndpointsResponse = Message<"kpng.inspect.v1.WatchEndpointsResp
  * Use `create(WatchEndpointsResponseSchema)` to create a new message.
  */
 export const WatchEndpointsResponseSchema: GenMessage<WatchEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 10);
+  messageDesc(file_kpng_inspect_v1_inspect, 13);
 
 /**
  * Selection of nodes.
@@ -539,7 +624,7 @@ export type ListNodesRequest = Message<"kpng.inspect.v1.ListNodesRequest"> & {
  * Use `create(ListNodesRequestSchema)` to create a new message.
  */
 export const ListNodesRequestSchema: GenMessage<ListNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 11);
+  messageDesc(file_kpng_inspect_v1_inspect, 14);
 
 /**
  * Page of nodes.
@@ -574,7 +659,7 @@ export type ListNodesResponse = Message<"kpng.inspect.v1.ListNodesResponse"> & {
  * Use `create(ListNodesResponseSchema)` to create a new message.
  */
 export const ListNodesResponseSchema: GenMessage<ListNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 12);
+  messageDesc(file_kpng_inspect_v1_inspect, 15);
 
 /**
  * Selection of nodes.
@@ -609,7 +694,7 @@ export type WatchNodesRequest = Message<"kpng.inspect.v1.WatchNodesRequest"> & {
  * Use `create(WatchNodesRequestSchema)` to create a new message.
  */
 export const WatchNodesRequestSchema: GenMessage<WatchNodesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 13);
+  messageDesc(file_kpng_inspect_v1_inspect, 16);
 
 /**
  * Created, changed and deleted nodes, and nodes that no longer match.
@@ -651,7 +736,7 @@ export type WatchNodesResponse = Message<"kpng.inspect.v1.WatchNodesResponse"> &
  * Use `create(WatchNodesResponseSchema)` to create a new message.
  */
 export const WatchNodesResponseSchema: GenMessage<WatchNodesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 14);
+  messageDesc(file_kpng_inspect_v1_inspect, 17);
 
 /**
  * Selection of streams.
@@ -707,7 +792,7 @@ export type ListSubscribersRequest = Message<"kpng.inspect.v1.ListSubscribersReq
  * Use `create(ListSubscribersRequestSchema)` to create a new message.
  */
 export const ListSubscribersRequestSchema: GenMessage<ListSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 15);
+  messageDesc(file_kpng_inspect_v1_inspect, 18);
 
 /**
  * Page of streams.
@@ -742,7 +827,7 @@ export type ListSubscribersResponse = Message<"kpng.inspect.v1.ListSubscribersRe
  * Use `create(ListSubscribersResponseSchema)` to create a new message.
  */
 export const ListSubscribersResponseSchema: GenMessage<ListSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 16);
+  messageDesc(file_kpng_inspect_v1_inspect, 19);
 
 /**
  * Selection of streams.
@@ -784,7 +869,7 @@ export type WatchSubscribersRequest = Message<"kpng.inspect.v1.WatchSubscribersR
  * Use `create(WatchSubscribersRequestSchema)` to create a new message.
  */
 export const WatchSubscribersRequestSchema: GenMessage<WatchSubscribersRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 17);
+  messageDesc(file_kpng_inspect_v1_inspect, 20);
 
 /**
  * Started, changed and ended streams, and streams that no longer match.
@@ -826,7 +911,7 @@ export type WatchSubscribersResponse = Message<"kpng.inspect.v1.WatchSubscribers
  * Use `create(WatchSubscribersResponseSchema)` to create a new message.
  */
 export const WatchSubscribersResponseSchema: GenMessage<WatchSubscribersResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 18);
+  messageDesc(file_kpng_inspect_v1_inspect, 21);
 
 /**
  * Selection of changes.
@@ -875,7 +960,7 @@ export type ListChangesRequest = Message<"kpng.inspect.v1.ListChangesRequest"> &
  * Use `create(ListChangesRequestSchema)` to create a new message.
  */
 export const ListChangesRequestSchema: GenMessage<ListChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 19);
+  messageDesc(file_kpng_inspect_v1_inspect, 22);
 
 /**
  * Page of changes.
@@ -910,7 +995,7 @@ export type ListChangesResponse = Message<"kpng.inspect.v1.ListChangesResponse">
  * Use `create(ListChangesResponseSchema)` to create a new message.
  */
 export const ListChangesResponseSchema: GenMessage<ListChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 20);
+  messageDesc(file_kpng_inspect_v1_inspect, 23);
 
 /**
  * Selection of changes.
@@ -945,7 +1030,7 @@ export type WatchChangesRequest = Message<"kpng.inspect.v1.WatchChangesRequest">
  * Use `create(WatchChangesRequestSchema)` to create a new message.
  */
 export const WatchChangesRequestSchema: GenMessage<WatchChangesRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 21);
+  messageDesc(file_kpng_inspect_v1_inspect, 24);
 
 /**
  * New changes, and changes with new counts.
@@ -980,7 +1065,7 @@ export type WatchChangesResponse = Message<"kpng.inspect.v1.WatchChangesResponse
  * Use `create(WatchChangesResponseSchema)` to create a new message.
  */
 export const WatchChangesResponseSchema: GenMessage<WatchChangesResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 22);
+  messageDesc(file_kpng_inspect_v1_inspect, 25);
 
 /**
  * Selection of decisions.
@@ -1050,7 +1135,7 @@ export type ListNodeEndpointsRequest = Message<"kpng.inspect.v1.ListNodeEndpoint
  * Use `create(ListNodeEndpointsRequestSchema)` to create a new message.
  */
 export const ListNodeEndpointsRequestSchema: GenMessage<ListNodeEndpointsRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 23);
+  messageDesc(file_kpng_inspect_v1_inspect, 26);
 
 /**
  * Page of decisions.
@@ -1092,7 +1177,7 @@ export type ListNodeEndpointsResponse = Message<"kpng.inspect.v1.ListNodeEndpoin
  * Use `create(ListNodeEndpointsResponseSchema)` to create a new message.
  */
 export const ListNodeEndpointsResponseSchema: GenMessage<ListNodeEndpointsResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 24);
+  messageDesc(file_kpng_inspect_v1_inspect, 27);
 
 /**
  * A packet that reaches a node.
@@ -1162,7 +1247,7 @@ export type ExplainRequest = Message<"kpng.inspect.v1.ExplainRequest"> & {
  * Use `create(ExplainRequestSchema)` to create a new message.
  */
 export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 25);
+  messageDesc(file_kpng_inspect_v1_inspect, 28);
 
 /**
  * Path of a packet.
@@ -1282,7 +1367,7 @@ export type ExplainResponse = Message<"kpng.inspect.v1.ExplainResponse"> & {
  * Use `create(ExplainResponseSchema)` to create a new message.
  */
 export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
-  messageDesc(file_kpng_inspect_v1_inspect, 26);
+  messageDesc(file_kpng_inspect_v1_inspect, 29);
 
 /**
  * Inspects the cluster, its nodes and its changes.
@@ -1426,6 +1511,17 @@ export const InspectService: GenService<{
     methodKind: "unary";
     input: typeof ExplainRequestSchema;
     output: typeof ExplainResponseSchema;
+  },
+  /**
+   * Deletes the objects whose deletion the watcher holds, because a list lacked nearly all objects of a kind. Only for
+   * clients of a unix socket. Errors: PERMISSION_DENIED for all others.
+   *
+   * @generated from rpc kpng.inspect.v1.InspectService.ReleaseDeletions
+   */
+  releaseDeletions: {
+    methodKind: "unary";
+    input: typeof ReleaseDeletionsRequestSchema;
+    output: typeof ReleaseDeletionsResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_kpng_inspect_v1_inspect, 0);
