@@ -6,12 +6,13 @@ export const nodesRow: Row = {
   panels: [
     {
       title: "Streams connected",
-      description: "Backends with a watcher, without one, and with the view from disk.",
+      description: "Backends with a watcher, without one, with the view from disk, and with a wrong node name.",
       unit: "short",
       queries: [
         { expr: `sum(kpng_backend_stream_connected{${node}})`, legend: "connected" },
         { expr: `count(kpng_backend_stream_connected{${node}} == 0) or vector(0)`, legend: "without watcher" },
         { expr: `sum(kpng_backend_view_from_disk{${node}})`, legend: "from disk" },
+        { expr: `count(kpng_backend_node_known{${node}} == 0) or vector(0)`, legend: "unknown node" },
       ],
     },
     {

@@ -10,7 +10,7 @@ const primary: NodePortAddressRule = { kind: "primary" };
 interface Case {
   readonly name: string;
   readonly rule: NodePortAddressRule;
-  readonly ofNode?: readonly string[];
+  readonly ofNode?: readonly string[] | "unknown";
   readonly v4: "all" | readonly string[];
   readonly v6: "all" | readonly string[];
 }
@@ -44,9 +44,10 @@ test.each<Case>([
   },
   { name: "primary is the Node's first address of each family", rule: primary, v4: ["10.0.0.1"], v6: ["fd00::1"] },
   { name: "a family without a primary has all", rule: primary, ofNode: ["10.0.0.1"], v4: ["10.0.0.1"], v6: "all" },
+  { name: "an unknown Node has no primary", rule: primary, ofNode: "unknown", v4: [], v6: [] },
   { name: "a loopback address is not a primary", rule: primary, ofNode: ["127.0.0.1"], v4: "all", v6: "all" },
 ])("$name", ({ rule, v4, v6, ...parts }) => {
-  const addresses = { local, ofNode: parts.ofNode ?? ofNode };
+  const addresses = { local, ofNode: parts.ofNode === "unknown" ? undefined : (parts.ofNode ?? ofNode) };
   for (const [family, expected] of [["v4", v4] as const, ["v6", v6] as const]) {
     const chosen = resolveNodePortAddresses(rule, family, addresses);
     expect(chosen.kind === "all" ? "all" : chosen.addresses, family).toEqual(expected);

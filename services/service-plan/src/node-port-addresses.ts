@@ -20,14 +20,14 @@ export type NodePortAddresses =
 export interface NodeAddresses {
   /** Addresses of its interfaces. */
   readonly local: AddressSet;
-  /** ViewNode.addresses: internal addresses first. */
-  readonly ofNode: readonly string[];
+  /** ViewNode.addresses: internal addresses first. Undefined if the Node is unknown. */
+  readonly ofNode: readonly string[] | undefined;
 }
 
 /**
  * Resolves a rule for one family. A family without a CIDR gets all addresses, even if the other has one; a CIDR of
  * length 0 means all. `primary` is the Node's first address of the family, and all if there is none or it is a loopback
- * address.
+ * address. While the Node is unknown, `primary` is no address: all would open node ports that the administrator closed.
  *
  * *Source:* kube-proxy `util/nodeport_addresses.go`, `cmd/kube-proxy/app/server.go`.
  *
@@ -38,7 +38,8 @@ export function resolveNodePortAddresses(
   family: Family,
   { local, ofNode }: NodeAddresses,
 ): NodePortAddresses {
-  const cidrs = cidrsOf(rule, family, ofNode);
+  if (rule.kind === "primary" && ofNode === undefined) return { kind: "listed", addresses: [] };
+  const cidrs = cidrsOf(rule, family, ofNode ?? []);
   if (cidrs.length === 0 || cidrs.some((cidr) => cidr.endsWith("/0"))) return { kind: "all" };
   return { kind: "listed", addresses: local[family].filter((address) => cidrs.some((cidr) => isIn(address, cidr))) };
 }

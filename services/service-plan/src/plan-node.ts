@@ -42,7 +42,7 @@ export interface NodeFacts {
 /** Returns the part of all plans of one family that does not depend on Services. Pure. */
 export function planNode(settings: ProxySettings, family: Family, { node, localAddresses }: NodeFacts): NodePlan {
   const isLoopbackNodePorts = family === "v4" && settings.isLoopbackNodePorts;
-  const addresses = { local: localAddresses, ofNode: node?.addresses ?? [] };
+  const addresses = { local: localAddresses, ofNode: node?.addresses };
   const chosen = resolveNodePortAddresses(settings.nodePortAddresses, family, addresses);
   const isServed = (address: string): boolean =>
     isLoopback(address) ? isLoopbackNodePorts : !address.startsWith("fe80:");

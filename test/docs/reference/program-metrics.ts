@@ -6,6 +6,7 @@ import { StaleFlowCleaner } from "@kpng/backend-kit/conntrack/stale-flow-cleaner
 import { ViewKeeper } from "@kpng/backend-kit/disk/view-keeper.ts";
 import { HealthCheckServers } from "@kpng/backend-kit/health-check/health-check-servers.ts";
 import { createBackendMetrics } from "@kpng/backend-kit/observe/backend-metrics.ts";
+import { KnownNode } from "@kpng/backend-kit/observe/known-node.ts";
 import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
 import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
@@ -60,6 +61,7 @@ const groups: Readonly<Record<string, Register>> = {
   },
   backend: (registry) => {
     createBackendMetrics(registry);
+    new KnownNode({ nodeName: "", health: new Health(), log, metrics: registry });
   },
   "backend-parts": (registry) => {
     const common = { log, metrics: registry };

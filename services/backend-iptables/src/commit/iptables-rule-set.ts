@@ -50,6 +50,8 @@ export interface IptablesRuleSetOptions {
   /** Whether conntrack is liberal now; see `RenderOptions`. Default: returns false. */
   readonly isConntrackLiberal?: (() => Promise<boolean>) | undefined;
   readonly log: Log;
+  /** True if `kernel.restore` writes nothing: for a run that prints or compares rules. Default false. */
+  readonly isReadOnly?: boolean | undefined;
 }
 
 /** The rules of one family in the tables of iptables. */
@@ -59,6 +61,8 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   #wanted: DesiredChains | undefined;
   /** Installed chains; undefined if they must be read, at the start and after a failure. */
   #committed: Map<ChainId, ChainBody> | undefined;
+  /** Chains that the last full comparison found, before it changed them. */
+  #found: ReadonlyMap<ChainId, ChainBody> = new Map();
   #printedForms: ReadonlyMap<ChainId, PrintedForm> = new Map();
 
   constructor(options: IptablesRuleSetOptions) {
@@ -78,7 +82,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   get installed(): RuleList {
-    return listRules(() => this.committed);
+    return listRules(() => (this.#options.isReadOnly === true ? this.#found : this.committed));
   }
 
   /** Chains that should be installed; empty before the first sync. */
@@ -159,6 +163,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   ): Promise<{ readonly change: IptablesChange; readonly found: ReadonlyMap<ChainId, ChainBody> }> {
     const { chains, jumps, busy } = await this.#readOrCatchUp(wanted);
     const found = adoptChains(chains, wanted.bodies);
+    if (this.#options.isReadOnly === true) this.#found = found;
     const committed = new Map(found);
     for (const [id, { body, printed }] of this.#printedForms) {
       if (committed.get(id) === printed && wanted.bodies.get(id) === body) committed.set(id, body);

@@ -47,6 +47,7 @@ export async function openRuleSets(options: OpenOptions, host: ProxyHost): Promi
           family === "v4" ? await openRouteLocalnet({ isWanted, read, isReadOnly, sysctls, log: host.log }) : undefined,
         isConntrackLiberal: async () => ((await sysctls.read(conntrackLiberal)) ?? 0) !== 0,
         log,
+        isReadOnly,
       }),
     );
   }

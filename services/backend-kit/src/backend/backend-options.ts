@@ -46,7 +46,7 @@ export const connectionOptions: readonly OptionSpec[] = [
 export const watcherTimeoutOption: OptionSpec = {
   flags: "--watcher-timeout <duration>",
   description:
-    "with --once, --diff and other runs that end by themselves: maximum wait for a first view; 0 for no limit",
+    "with --once, --diff and other runs that end by themselves: maximum wait for a first view, and then for a sync that succeeds; 0 for no limit",
   default: 30_000,
   parse: parseDurationMs,
 };

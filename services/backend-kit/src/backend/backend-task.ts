@@ -10,6 +10,7 @@ import { ViewKeeper } from "../disk/view-keeper.ts";
 import type { InspectedRules } from "../inspect/inspected-rules.ts";
 import { createBackendMetrics, observeSyncs } from "../observe/backend-metrics.ts";
 import { ConnectionObserver } from "../observe/connection-observer.ts";
+import { KnownNode } from "../observe/known-node.ts";
 import { TraceSyncs } from "../observe/trace-syncs.ts";
 import { UnknownPorts } from "../observe/unknown-ports.ts";
 import { Acknowledgements } from "../receive/acknowledgements.ts";
@@ -53,6 +54,8 @@ export type BackendTaskOptions = BackendCallbacks &
   Partial<Pick<BackendContext, FieldWithDefault>> & {
     /** Name of the backend: lower-case letters, digits, dashes; e.g. "nft". */
     readonly name: string;
+    /** True if nothing is put into effect: revisions are neither acknowledged nor counted as applied. Default false. */
+    readonly isDryRun?: boolean | undefined;
     /** Returns the rules for inspection (`--inspect-socket`). Default: no rules. */
     readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
     /** Default {@link waitMs}. */
@@ -94,18 +97,22 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
           program,
           nodeName,
           isConnected,
+          isDryRun: options.isDryRun,
           ruleSets,
         });
-  const own = [observeSyncs(metrics), keeper, options.proxyHealth, acks, tracer, inspection?.observer];
+  const { isDryRun = false } = options;
+  const applied = isDryRun ? [] : [acks, tracer];
+  const own = [observeSyncs(metrics, isDryRun), keeper, options.proxyHealth, inspection?.observer, ...applied];
   const observers = [...(options.observers ?? []), ...own].filter((one) => one !== undefined);
   const { requests = new SyncRequests() } = options;
-  const loop = new SyncLoop({ ...options, sync, observers, requests });
+  const loop = new SyncLoop({ ...options, onceLimitMs: options.firstViewLimitMs, sync, observers, requests });
   const done = new AbortController();
   const running = AbortSignal.any([signal, done.signal]);
   // The first part that ends, by its work or by an error, ends the others.
   const end = (): void => done.abort();
   const answered = new AbortController();
   const unknownPorts = new UnknownPorts(log);
+  const knownNode = new KnownNode(options);
   let saved: NodeView | undefined;
   let lossReason = "";
   const receive = async (): Promise<void> => {
@@ -119,6 +126,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
     for await (const update of followView(follow, running)) {
       answered.abort();
       unknownPorts.report(update.changes);
+      knownNode.report(update);
       metrics.fromDisk.set(0);
       // The saved view may have been used in part, and may equal this view: without a request there would be no sync.
       if (saved !== undefined) requests.request("full", "first view of a watcher");

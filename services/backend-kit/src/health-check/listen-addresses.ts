@@ -15,7 +15,7 @@ export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
  * ports follow the same rule (`--nodeport-addresses`) as node ports.
  */
 export function listenAddresses(rule: NodePortAddressRule, { node }: Pick<NodeView, "node">): ListenAddresses {
-  const addresses = { local: readLocalAddresses(), ofNode: node?.addresses ?? [] };
+  const addresses = { local: readLocalAddresses(), ofNode: node?.addresses };
   const ofFamily = (family: Family) => resolveNodePortAddresses(rule, family, addresses);
   return { v4: ofFamily("v4"), v6: ofFamily("v6") };
 }

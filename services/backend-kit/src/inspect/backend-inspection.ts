@@ -20,6 +20,8 @@ export interface BackendInspectionOptions {
   readonly nodeName: string;
   /** True while a stream from a watcher is in sync. */
   readonly isConnected: () => boolean;
+  /** True if no revision is applied. Default false. */
+  readonly isDryRun?: boolean | undefined;
   /** Returns the state of the rules; undefined for a backend without rules. */
   readonly ruleSets?: (() => readonly InspectedRules[]) | undefined;
 }
@@ -55,7 +57,7 @@ export class BackendInspection implements SyncObserver {
 
   settled({ view, revision, instance }: ViewUpdate): void {
     this.#view = view;
-    if (instance === this.#instance) this.#applied = revision;
+    if (instance === this.#instance && this.#options.isDryRun !== true) this.#applied = revision;
   }
 
   succeeded(update: SyncUpdate, times: SyncTimes): void {

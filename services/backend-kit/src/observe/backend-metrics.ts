@@ -80,13 +80,13 @@ export function createBackendMetrics(registry: Registry): BackendMetrics {
   };
 }
 
-/** Returns the observer that measures the syncs of a sync loop. */
-export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics): SyncObserver {
+/** Returns the observer that measures the syncs of a sync loop. A dry run applies no revision. */
+export function observeSyncs({ syncs, syncSeconds, revision }: BackendMetrics, isDryRun = false): SyncObserver {
   return {
     succeeded: (update, { startedAtMs, endedAtMs }) => {
       syncs.inc({ result: "ok" });
       syncSeconds.observe((endedAtMs - startedAtMs) / 1_000);
-      revision.set(Number(update.revision));
+      if (!isDryRun) revision.set(Number(update.revision));
     },
     failed: () => syncs.inc({ result: "failed" }),
   };

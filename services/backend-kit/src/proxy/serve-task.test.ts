@@ -3,7 +3,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { endpoint, port, service } from "@kpng/model/testing/views.ts";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, type ExpectStatic, expect, test } from "vitest";
 import { MemoryRuleSet } from "../testing/memory-rule-set.ts";
 import { runProxy } from "../testing/run-proxy.ts";
 
@@ -146,17 +146,49 @@ test("--once ends after the search in the conntrack table", async () => {
   expect(await proxy.metrics.metrics()).toContain("kpng_backend_conntrack_working 1\n");
 });
 
+test("a dry run acknowledges no revision and reports none as applied", async () => {
+  const ruleSet = new MemoryRuleSet("v4");
+  await using proxy = await runProxy([ruleSet], { options: { dryRun: true } });
+  proxy.send(service("a/web"));
+  await expect.poll(() => ruleSet.touched.length, poll).toBe(1);
+  proxy.send(service("a/web"), dns);
+  await expect.poll(() => ruleSet.touched.length, poll).toBe(2);
+  expect(proxy.requests.filter(({ request }) => request.Ack !== undefined)).toEqual([]);
+  expect(await proxy.metrics.metrics()).toContain("kpng_backend_revision 0\n");
+});
+
+test("a node name that the cluster does not know is named in /readyz, and does not fail it", async () => {
+  await using proxy = await runProxy([new MemoryRuleSet("v4")], { nodeName: "n2" });
+  proxy.send(service("a/web"));
+  const reason = "the cluster has no Node of this name: check --node-name";
+  await expect.poll(() => proxy.health.parts.get("node"), poll).toEqual({ isHealthy: true, isReady: true, reason });
+  await expect.poll(() => proxy.health.isReady, poll).toBe(true);
+});
+
+test("--once gives up when its syncs have failed for --watcher-timeout", async () => {
+  const ruleSet = new MemoryRuleSet("v4");
+  ruleSet.failure = new Error("not permitted");
+  await using proxy = await runProxy([ruleSet], { isOnce: true, firstViewLimitMs: 100 });
+  proxy.send(service("a/web"));
+  await expect(proxy.ended).rejects.toThrow("not permitted");
+});
+
 describe("after a restart without a watcher", () => {
   beforeAll(() => useConntrack("exit 0"));
 
   /** Runs a proxy that saves the view of a Service with a health check, and ends. */
-  async function saveView(ruleSet: MemoryRuleSet, stateFolder: string, number: number): Promise<void> {
+  async function saveView(
+    ruleSet: MemoryRuleSet,
+    stateFolder: string,
+    number: number,
+    expect: ExpectStatic,
+  ): Promise<void> {
     await using proxy = await runProxy([ruleSet], { stateFolder });
     proxy.send(checked(number), dns);
     await expect.poll(() => ruleSet.lines.size, poll).toBe(2);
   }
 
-  test.concurrent.each<{
+  test.concurrent.for<{
     readonly name: string;
     readonly meddle: (ruleSet: MemoryRuleSet) => void;
     readonly left: readonly string[];
@@ -210,10 +242,10 @@ describe("after a restart without a watcher", () => {
       frameRepairs: false,
       conntrack: false,
     },
-  ])("$name; health checks are answered, and the watcher's view is synced in full", async (row) => {
+  ])("$name; health checks are answered, and the watcher's view is synced in full", async (row, { expect }) => {
     const [ruleSet, number] = [new MemoryRuleSet("v4"), await unusedPort()];
     const stateFolder = mkdtempSync(join(tmpdir(), "kpng-state-"));
-    await saveView(ruleSet, stateFolder, number);
+    await saveView(ruleSet, stateFolder, number, expect);
     row.meddle(ruleSet);
     await using proxy = await runProxy([ruleSet], { stateFolder });
     await expect.poll(() => statusAt(number), poll).toBe(200);

@@ -89,6 +89,7 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
     requests,
     observers: [new ProxyMetrics({ registry: metrics, families })],
     state,
+    isDryRun: !isCommitted,
     ruleSets: () => rules.inspect(),
   });
   const main: Task = {

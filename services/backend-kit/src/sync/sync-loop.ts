@@ -49,6 +49,8 @@ export interface SyncLoopOptions extends SyncPace {
   readonly errorDelayMs?: number | undefined;
   /** True to end after the first success. */
   readonly isOnce?: boolean | undefined;
+  /** With `isOnce`: how long calls may fail, in milliseconds; 0 for no limit. Default 0. */
+  readonly onceLimitMs?: number | undefined;
   /** Default {@link waitMs}. */
   readonly wait?: typeof waitMs | undefined;
 }
@@ -62,7 +64,7 @@ interface Failure {
 type Outcome =
   | { readonly kind: "nothing" }
   | { readonly kind: "synced" }
-  | { readonly kind: "failed"; readonly delayMs: number };
+  | { readonly kind: "failed"; readonly delayMs: number; readonly cause: unknown };
 
 /**
  * Delay of the first check, in milliseconds. It is short, because a program that an earlier, killed process started may
@@ -104,9 +106,14 @@ export class SyncLoop {
     this.#arrived.wake();
   }
 
-  /** Runs until `signal` aborts, or with `isOnce` until the first success. A running call is not interrupted. */
+  /**
+   * Runs until `signal` aborts, or with `isOnce` until the first success. A running call is not interrupted.
+   *
+   * Rejects only with `isOnce`, with the error of the last call, if calls have failed for `onceLimitMs`.
+   */
   async run(signal: AbortSignal): Promise<void> {
-    const { isOnce = false, errorDelayMs = 1_000, minIntervalMs = 0 } = this.#options;
+    const { isOnce = false, onceLimitMs = 0, errorDelayMs = 1_000, minIntervalMs = 0 } = this.#options;
+    let failingSinceMs: number | undefined;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
     const pacer = new Pacer(minIntervalMs, this.#clock);
     this.#requestCheck(firstCheckMs);
@@ -122,7 +129,11 @@ export class SyncLoop {
       this.#takeRequests();
       const outcome = await this.#syncPending(pacer, backoff, signal);
       if (outcome.kind === "synced" && isOnce) return;
-      if (outcome.kind === "failed") await this.#clock.wait(outcome.delayMs, signal);
+      if (outcome.kind !== "failed") continue;
+      failingSinceMs ??= this.#clock.nowMs();
+      const nextMs = this.#clock.nowMs() + outcome.delayMs;
+      if (isOnce && onceLimitMs > 0 && nextMs - failingSinceMs >= onceLimitMs) throw outcome.cause;
+      await this.#clock.wait(outcome.delayMs, signal);
     }
   }
 
@@ -192,7 +203,7 @@ export class SyncLoop {
     for (const observer of this.#observers) observer.failed?.(delivery.update, reason, failure.times);
     const delayMs = backoff.nextMs();
     log.error("sync failed", { backend: name, revision: Number(delivery.update.revision), reason, delayMs });
-    return { kind: "failed", delayMs };
+    return { kind: "failed", delayMs, cause: failure.cause };
   }
 
   async #syncOnce(update: SyncUpdate, signal: AbortSignal): Promise<Failure | undefined> {

@@ -1,5 +1,5 @@
-import { toBinary } from "@bufbuild/protobuf";
-import { type OpItem, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { type OpItem, OpItemSchema, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
@@ -11,7 +11,7 @@ import { ProxyHealth } from "../observe/proxy-health.ts";
 import { proxyBackend } from "../proxy/proxy-backend.ts";
 import type { RuleSet } from "../proxy/rule-set.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
-import { put, putNode, reset, sync } from "./ops.ts";
+import { put, putNode, reset } from "./ops.ts";
 import { playWatcher, silence } from "./played-watcher.ts";
 import { createReadableLog, Mailbox } from "./steps.ts";
 
@@ -29,18 +29,19 @@ export interface RunningProxy extends AsyncDisposable {
   send(...services: readonly ServiceView[]): void;
 }
 
-/** `now` is the clock of health; `watches` is false for a watcher that never answers. */
+/** `now` is the clock of health; the watcher knows Node n1 alone. */
 export interface RunProxyOptions {
   readonly options?: ParsedOptions | undefined;
   readonly now?: (() => number) | undefined;
   readonly isOnce?: boolean | undefined;
   readonly nodeName?: string | undefined;
   readonly stateFolder?: string | undefined;
+  readonly firstViewLimitMs?: number | undefined;
 }
 
 export async function runProxy(
   ruleSets: readonly RuleSet[],
-  { options = {}, now, isOnce = false, nodeName = "n1", stateFolder }: RunProxyOptions = {},
+  { options = {}, now, isOnce = false, nodeName = "n1", stateFolder, firstViewLimitMs }: RunProxyOptions = {},
 ): Promise<RunningProxy> {
   const batches = new Mailbox<readonly OpItem[]>();
   const watcher = await playWatcher((asked) => {
@@ -72,6 +73,7 @@ export async function runProxy(
       serviceProxyName: "",
       errorDelayMs: 10,
       isOnce,
+      firstViewLimitMs,
       log,
       health,
       metrics,
@@ -87,13 +89,22 @@ export async function runProxy(
     lines,
     requests: watcher.asked,
     ended,
-    send: (...services) => batches.put([reset, putNode("n1"), ...services.flatMap(putView), sync(++revision, "run")]),
+    send: (...services) => {
+      const node = nodeName === "n1" ? [putNode("n1")] : [];
+      batches.put([reset, ...node, ...services.flatMap(putView), ackedSync(++revision)]);
+    },
     [Symbol.asyncDispose]: async () => {
       stop.abort();
       await ended.catch(() => undefined);
       await watcher[Symbol.asyncDispose]();
     },
   };
+}
+
+/** A sync marker of a watcher that takes acknowledgements. */
+function ackedSync(revision: bigint): OpItem {
+  const mark = { Revision: revision, Instance: "run", TakesAcks: true };
+  return create(OpItemSchema, { Op: { case: "Sync", value: mark } });
 }
 
 /** Operations that put a Service and its endpoints. */

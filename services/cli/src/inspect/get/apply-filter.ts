@@ -12,9 +12,10 @@ const stateNames: ReadonlyMap<string, ApplyState> = new Map([
   ["behind", ApplyState.BEHIND],
   ["failing", ApplyState.FAILING],
   ["absent", ApplyState.ABSENT],
+  ["unknown", ApplyState.UNKNOWN],
 ]);
 
-const stateWords = "current, received, behind, failing or absent";
+const stateWords = "current, received, behind, failing, absent or unknown";
 
 const stateOption = repeatable("--state <state>", `only this state: ${stateWords}`);
 

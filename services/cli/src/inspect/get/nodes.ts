@@ -20,6 +20,9 @@ Examples:
 
   # which nodes are not up to date?
   COMMAND --state behind,failing,absent --watch
+
+  # which backends follow a node that the cluster does not have, e.g. because of a wrong --node-name?
+  COMMAND --state unknown
 `,
   run: runList({
     noun: "node",

@@ -59,7 +59,7 @@ function nodeRow(
     podCidrs: [...(node?.podCIDRs ?? [])],
     isEligible: node?.isEligible ?? false,
     endpointCount,
-    state: states.toSorted((a, b) => b - a)[0] ?? ApplyState.ABSENT,
+    state: node === undefined ? ApplyState.UNKNOWN : (states.toSorted((a, b) => b - a)[0] ?? ApplyState.ABSENT),
     subscriberCount: subscribers.length,
     appliedRevision: BigInt(subscribers.length === 0 ? 0 : Math.min(...subscribers.map(knownRevision))),
     ...setIfDefined("unappliedSince", waiting.length === 0 ? undefined : timestampOf(Math.min(...waiting))),
