@@ -34,6 +34,8 @@ async function serve(path: string, inspection: BackendInspection, signal: AbortS
   const handle = connectNodeAdapter({
     routes: (router) => router.service(BackendInspectService, inspection.service),
     readMaxBytes: maxRequestBytes,
+    // The longest timer of Node.js: with a longer deadline, a timer would fire at once.
+    maxTimeoutMs: 2 ** 31 - 1,
   });
   const server = createServer(handle);
   server.on("session", (session) => {

@@ -5,6 +5,7 @@ import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
 import { failureExitCode } from "@kpng/process/run/exit-code.ts";
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
+import { terminalText } from "../inspect/print/terminal-text.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 
 /**
@@ -41,7 +42,7 @@ async function withPlainErrors(work: () => Promise<void>): Promise<void> {
     await work();
   } catch (error) {
     if (!(error instanceof CodedError)) throw error;
-    process.stderr.write(`Error: ${reasonOf(error)}\n`);
+    process.stderr.write(`Error: ${terminalText(reasonOf(error))}\n`);
     process.exitCode = failureExitCode();
   }
 }

@@ -11,6 +11,7 @@ import { parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options
 import { waitMs } from "@kpng/process/wait.ts";
 import { formatAge, formatClock, formatCount, formatEnum, timestampMs } from "./print/format.ts";
 import { formatTable } from "./print/table.ts";
+import { terminalText } from "./print/terminal-text.ts";
 import { inspectClient } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
 import { changeTable } from "./tables/change-table.ts";
@@ -59,7 +60,7 @@ Examples:
             client.listChanges({ pageSize: rowCount }).then((page) => page.changes),
           ])
         : [[], []];
-      const text = formatTop(status, previous, nodes, changes);
+      const text = terminalText(formatTop(status, previous, nodes, changes));
       // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
       if (isTTY) process.stdout.write(`\u001b[H${toScreen(text, height)}\u001b[J`);
       else process.stdout.write(`${updates === 1 ? "" : "\n"}${text}`);

@@ -1,6 +1,7 @@
 import type { Change, Distribution } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { durationMs, formatClock, formatMs, timestampMs } from "./print/format.ts";
-import { formatTable, oneLine } from "./print/table.ts";
+import { formatTable } from "./print/table.ts";
+import { oneLine } from "./print/terminal-text.ts";
 import { formatObjects } from "./tables/change-table.ts";
 
 /**

@@ -2,7 +2,7 @@ import { createClient } from "@connectrpc/connect";
 import { BackendInspectService, RuleLinesSchema } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { isTable, outputOptions, printMessages, readOutputOptions } from "../print/output.ts";
-import { oneLine } from "../print/table.ts";
+import { oneLine } from "../print/terminal-text.ts";
 import { parseFilter } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { backendExamples } from "./backend.ts";

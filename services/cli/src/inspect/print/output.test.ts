@@ -4,6 +4,7 @@ import { expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 import { serviceTable } from "../tables/service-table.ts";
 import { type OutputFormat, printRows, WatchPrinter } from "./output.ts";
+import { terminalText } from "./terminal-text.ts";
 
 const web = create(ServiceSchema, { namespace: "default", name: "web", type: "ClusterIP", clusterIps: ["10.96.0.1"] });
 const dns = create(ServiceSchema, { namespace: "kube-system", name: "dns", isHeadless: true });
@@ -79,4 +80,19 @@ test("a watch prints puts and deletes as JSON objects", () => {
 test("a table replaces control characters in cells by spaces", () => {
   const evil = create(ServiceSchema, { name: "a\u001b[2J\nb" });
   expect(printed("table", [evil], false).trimEnd()).not.toMatch(/\p{Cc}/u);
+});
+
+test("no format passes escape sequences and bidirectional marks on to a terminal", () => {
+  const name = "web\u001b[2J\u009b1m\u202eexe\u2028";
+  const hostile = create(ServiceSchema, { namespace: "default", name });
+  const parts: string[] = [];
+  const write = (part: string) => parts.push(part);
+  for (const format of ["table", "wide", "json", "jsonl", "yaml"] as const) {
+    printRows(serviceTable, [hostile], { format, hasHeaders: false, write });
+    new WatchPrinter(serviceTable, { format, hasHeaders: false, write }).print([hostile], [`default/${name}`]);
+  }
+  for (const unsafe of ["\u001b", "\u009b", "\u202e", "\u2028"]) expect(parts.join("")).not.toContain(unsafe);
+  expect(JSON.parse(printed("json", [hostile]))[0].name).toBe(name);
+  expect(parse(printed("yaml", [hostile])).name).toBe(name);
+  expect(terminalText(`a\tb\n${name}`)).toBe("a\tb\nweb [2J 1m exe ");
 });

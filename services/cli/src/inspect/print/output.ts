@@ -3,6 +3,7 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 import { Document } from "yaml";
 import { type Column, formatTable } from "./table.ts";
+import { hasUnsafe, oneLine, terminalJson, terminalText } from "./terminal-text.ts";
 
 // Output of the commands that query a watcher: tables, JSON and YAML.
 
@@ -44,7 +45,7 @@ export function readOutputOptions(options: Readonly<Record<string, unknown>>): O
   return {
     format: options.output as OutputFormat,
     hasHeaders: options.headers !== false,
-    write: (text) => process.stdout.write(text),
+    write: (text) => process.stdout.write(terminalText(text)),
   };
 }
 
@@ -71,7 +72,7 @@ export function printMessages<D extends DescMessage>(
   { format, write }: OutputOptions,
 ): void {
   const plain = messages.map((message) => toPlain(schema, message));
-  if (format === "json") write(`${JSON.stringify(plain, undefined, 2)}\n`);
+  if (format === "json") write(`${terminalJson(JSON.stringify(plain, undefined, 2))}\n`);
   else for (const value of plain) write(formatValue(value, format));
 }
 
@@ -108,7 +109,7 @@ export class WatchPrinter<D extends DescMessage> {
       write(formatTable(shown, rows, this.#needsHeaders, this.#widths));
       this.#needsHeaders = false;
     }
-    for (const key of deletedKeys) write(`delete   ${key}\n`);
+    for (const key of deletedKeys) write(`delete   ${oneLine(key)}\n`);
   }
 }
 
@@ -122,6 +123,9 @@ function toPlain<D extends DescMessage>(schema: D, message: MessageShape<D>): Js
 }
 
 function formatValue(value: JsonObject, format: OutputFormat): string {
-  if (format !== "yaml") return `${JSON.stringify(value, undefined, format === "json" ? 2 : 0)}\n`;
-  return `---\n${new Document(value, { aliasDuplicateObjects: false }).toString({ lineWidth: 0 })}`;
+  const json = JSON.stringify(value, undefined, format === "json" ? 2 : 0);
+  if (format !== "yaml") return `${terminalJson(json)}\n`;
+  const style = { lineWidth: 0, ...(hasUnsafe(json) ? { defaultStringType: "QUOTE_DOUBLE" as const } : {}) };
+  const text = new Document(value, { aliasDuplicateObjects: false }).toString(style);
+  return `---\n${hasUnsafe(json) ? terminalJson(text) : text}`;
 }

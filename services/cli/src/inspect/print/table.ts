@@ -1,3 +1,5 @@
+import { oneLine } from "./terminal-text.ts";
+
 /** A column of a table. `output.ts` prints lists of messages with it; `explain` and `top` also print smaller tables. */
 export interface Column<T> {
   /** In capitals, as in kubectl. */
@@ -34,9 +36,4 @@ export function formatTable<T>(
       .join(gap)
       .trimEnd();
   return cells.map((line) => `${formatLine(line)}\n`).join("");
-}
-
-/** Replaces control characters by spaces: error messages of nodes contain line breaks, and must not move the cursor. */
-export function oneLine(text: string): string {
-  return text.replaceAll(/\p{Cc}+/gu, " ").trim();
 }

@@ -16,3 +16,13 @@ export function readTimeout(header: string | string[] | undefined): number | "in
   if (digits === undefined || factorMs === undefined) return "invalid";
   return Math.min(Number(digits) * factorMs, maxTimerMs);
 }
+
+/**
+ * Deletes the deadline of a call if it is beyond the longest timer. `makeRequestHandler` calls it for calls that the
+ * Connect library serves: with such a deadline, its timer would fire at once, with a warning on standard error.
+ */
+export function dropDistantDeadline(header: Headers): void {
+  const timeout = readTimeout(header.get("grpc-timeout") ?? undefined);
+  if (timeout === maxTimerMs) header.delete("grpc-timeout");
+  if (Number(header.get("connect-timeout-ms") ?? 0) > maxTimerMs) header.delete("connect-timeout-ms");
+}

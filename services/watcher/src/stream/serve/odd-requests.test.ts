@@ -56,3 +56,16 @@ test("a connection without answers to pings is closed, one with answers is kept"
   expect(session.destroyed).toBe(false);
   session.destroy();
 });
+
+test("a deadline beyond the longest timer is no deadline: it does not end the call, and nothing is logged", async () => {
+  const warnings: string[] = [];
+  const onWarning = ({ name }: Error): unknown => warnings.push(name);
+  process.on("warning", onWarning);
+  for (const header of ["Connect-Timeout-Ms: 3000000000", "Grpc-Timeout: 99999999H"]) {
+    const answer = await answerTo(`${head}.1\r\nHost: localhost\r\n${header}\r\n${body}`);
+    expect(answer).toContain("HTTP/1.1 200 ");
+  }
+  await new Promise(setImmediate);
+  process.removeListener("warning", onWarning);
+  expect(warnings).toEqual([]);
+});

@@ -9,6 +9,7 @@ import {
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { Rights } from "../../identity/rights.ts";
+import { dropDistantDeadline } from "./grpc-timeout.ts";
 import { leaveKey } from "./leave.ts";
 import { formatPeer, peerKey, rightsKey } from "./peer.ts";
 
@@ -44,6 +45,7 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
       response.end();
       return;
     }
+    dropDistantDeadline(universal.header);
     handler(universal)
       .then((answer) => universalResponseToNodeResponse(answer, response))
       .catch((error: unknown) => {

@@ -10,6 +10,7 @@ import {
   parseAllDocuments,
 } from "yaml";
 import type { FieldPath } from "../../decode/decoded.ts";
+import { findDeepNesting } from "./deep-nesting.ts";
 import type { ParsedDocument, ParsedDocuments, TextPosition, TextProblem } from "./parsed-document.ts";
 
 /**
@@ -30,6 +31,12 @@ export function parseAnyYaml(text: string, firstLine: number, otherLine: number)
     const { line, col } = lines.linePos(offset);
     return { line: line + firstLine - 1, column: col };
   };
+  const deepOffset = findDeepNesting(text);
+  if (deepOffset !== undefined) {
+    const before = text.slice(0, deepOffset).split("\n");
+    const place = { line: firstLine + before.length - 1, column: (before.at(-1)?.length ?? 0) + 1 };
+    return { kind: "bad", problems: [{ ...place, problem: "nested too deeply" }] };
+  }
   try {
     const parsed: readonly Document[] = parseAllDocuments(text, {
       lineCounter: lines,
