@@ -49,7 +49,7 @@ async function serve(
   { address, health, metrics }: StatusServerOptions,
   signal: AbortSignal,
 ): Promise<void> {
-  const server = createServer((request, response) => {
+  const server = createServer(silenceLimits, (request, response) => {
     // Not parsed by URL: it throws for paths that port scanners send, such as "//", and would end the process.
     switch (request.url?.split("?", 1)[0]) {
       case "/livez":
@@ -68,8 +68,11 @@ async function serve(
         response.writeHead(404, { "content-type": "text/plain" }).end("/livez /healthz /readyz /metrics\n");
     }
   });
+  server.maxConnections = maxConnections;
   await new Promise<void>((resolve, reject) => {
-    server.once("error", (cause) =>
+    // Also after the start, when it has no effect: an error means that there are too many open files to accept a
+    // connection, and without a listener it would end the process.
+    server.on("error", (cause) =>
       reject(new ProcessError("LISTEN_FAILED", `cannot serve health and metrics on ${address}`, { cause })),
     );
     server.listen(port, host, resolve);
@@ -78,6 +81,12 @@ async function serve(
   server.closeAllConnections();
   await new Promise((resolve) => server.close(resolve));
 }
+
+/** Clients that connect and send no request must not take the place of probes; in milliseconds. */
+const silenceLimits = { headersTimeout: 5_000, requestTimeout: 10_000, connectionsCheckingInterval: 1_000 };
+
+/** Leaves the other half of the files that the watcher reserves to its source and state files. */
+const maxConnections = 32;
 
 function answer(response: ServerResponse, isOk: boolean, health: Health): void {
   const parts = Object.fromEntries(health.parts);
