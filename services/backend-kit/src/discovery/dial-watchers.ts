@@ -1,12 +1,16 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
-import { Code, ConnectError, type Transport } from "@connectrpc/connect";
-import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
+import type { Transport } from "@connectrpc/connect";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { pushbackOf, retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
+import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { ReadTls } from "@kpng/process/tls-files.ts";
 import { BackendError } from "../types/backend-error.ts";
+import { AnswerLimit, asConnectError } from "./answer-limit.ts";
 import { checkReachable, dialAddress } from "./dial-address.ts";
 import { type KnownWatchers, nothingKnown, readKnownWatchers, writeKnownWatchers } from "./known-watchers.ts";
+import { findFreshWatcher } from "./leave-stale-watcher.ts";
 import { parseApis, type Resolve, resolveApis, resolveHost, type WatcherAddress } from "./resolve-apis.ts";
 import { WatcherRotation } from "./watcher-rotation.ts";
 
@@ -21,6 +25,8 @@ export interface DialWatchersOptions {
   readonly folder?: string | undefined;
   /** Time that one of several watchers has to send its first message, in milliseconds. Default 30 000. */
   readonly answerLimitMs?: number | undefined;
+  /** Time between two searches for a watcher that is not stale, in milliseconds. Default 20 000. */
+  readonly searchMs?: number | undefined;
   /** Default {@link resolveHost}. */
   readonly resolve?: Resolve | undefined;
   /** Returns a number from 0 up to but not including 1. Default Math.random. */
@@ -37,8 +43,9 @@ const answerLimitMs = 30_000;
  * Returns a transport to one of several watchers, chosen for each stream: a different one than for the previous stream,
  * or any of them if the previous one asked the node to move. If an address does not accept a connection, the next one
  * is tried at once. Names are resolved for each stream, and the address that worked last is tried first after a
- * restart. Unary calls go to the watcher of the last stream. `prepareBackend` gives the transport to the backend, which
- * opens its streams on it (`followView`).
+ * restart. A stream from a watcher that says that it is stale moves to another one as soon as that one is not stale.
+ * Unary calls go to the watcher of the last stream. `prepareBackend` gives the transport to the backend, which opens
+ * its streams on it (`followView`).
  *
  * Errors: BAD_OPTION for an invalid address. A stream fails with NO_WATCHER_ADDRESS if no name can be resolved.
  */
@@ -46,12 +53,24 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
   const { api, tls, maxMessageBytes, log } = options;
   const finder = new WatcherFinder(options, parseApis(api, tls !== undefined));
   const transports = new Map<string, Transport>();
+  const transportOf = (address: WatcherAddress): Transport =>
+    getOrMake(transports, address.key, () => dialAddress(address, tls, maxMessageBytes));
   const find = async (signal: AbortSignal | undefined) => {
     const { address, keys } = await finder.next(signal ?? new AbortController().signal);
     for (const key of transports.keys()) if (!keys.has(key)) transports.delete(key);
-    const transport = transports.get(address.key) ?? dialAddress(address, tls, maxMessageBytes);
-    transports.set(address.key, transport);
-    return { address, transport, isOnlyOne: keys.size === 1 };
+    return { address, transport: transportOf(address), isOnlyOne: keys.size === 1 };
+  };
+  const leaveIfStale = async (current: Transport, { signal, end }: AnswerLimit): Promise<void> => {
+    const { searchMs: intervalMs, random } = options;
+    const others = (): Iterable<readonly [string, Transport]> =>
+      finder.addresses
+        .map((one) => [one.key, transportOf(one)] as const)
+        .filter(([, transport]) => transport !== current);
+    const key = await findFreshWatcher({ current, others, intervalMs, random }, signal);
+    if (key === undefined || signal.aborted) return;
+    log.info("leaving a stale watcher for one that is current", { address: key });
+    finder.prefer(key);
+    end(retryLaterError("the watcher is stale, and another one is not", 0));
   };
   let current: Transport | undefined;
   return {
@@ -65,6 +84,7 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
       const limit = new AnswerLimit(isOnlyOne ? undefined : (options.answerLimitMs ?? answerLimitMs), address.key);
       try {
         const response = await transport.stream(method, limit.with(signal), ...rest);
+        if (!isOnlyOne && response.header.has(staleHeader)) void leaveIfStale(transport, limit);
         return { ...response, message: observe(response.message, limit, finder, address) };
       } catch (error) {
         throw limit.explain(error);
@@ -91,34 +111,7 @@ async function* observe<O extends DescMessage>(
     if (!isFirst && pushbackOf(error) !== undefined) finder.askedToMove();
     throw limit.explain(error);
   } finally {
-    limit.keep();
-  }
-}
-
-/** Ends a stream without a first message in time: the watcher hangs, or has no view yet, and another one may have. */
-class AnswerLimit {
-  readonly #over = new AbortController();
-  readonly #timer: NodeJS.Timeout | undefined;
-  readonly #error: ConnectError;
-
-  constructor(limitMs: number | undefined, key: string) {
-    this.#error = asConnectError(new Error(`watcher ${key}: no answer within ${limitMs} ms`));
-    if (limitMs !== undefined) this.#timer = setTimeout(() => this.#over.abort(), limitMs).unref();
-  }
-
-  with(signal: AbortSignal | undefined): AbortSignal {
-    return signal === undefined ? this.#over.signal : AbortSignal.any([signal, this.#over.signal]);
-  }
-
-  /** Lifts the limit, because the stream has begun or ended. */
-  keep(): void {
-    clearTimeout(this.#timer);
-  }
-
-  /** Returns the error that names the limit instead of "canceled", if the limit ended the stream. */
-  explain(error: unknown): unknown {
-    this.keep();
-    return this.#over.signal.aborted ? this.#error : error;
+    limit.ended();
   }
 }
 
@@ -128,6 +121,7 @@ class WatcherFinder {
   readonly #apis: ReturnType<typeof parseApis>;
   #known: KnownWatchers | undefined;
   #rotation: WatcherRotation | undefined;
+  #addresses: readonly WatcherAddress[] = [];
   #working = "";
 
   constructor(options: DialWatchersOptions, apis: ReturnType<typeof parseApis>) {
@@ -141,6 +135,7 @@ class WatcherFinder {
     const known = this.#known ?? (folder === undefined ? nothingKnown : await readKnownWatchers(folder));
     this.#rotation ??= new WatcherRotation(known.lastGood, random);
     const { addresses, addressesByHost, failures } = await resolveApis(this.#apis, known.addressesByHost, resolve);
+    this.#addresses = addresses;
     this.#known = { ...known, addressesByHost: new Map([...known.addressesByHost, ...addressesByHost]) };
     if (failures.length > 0 && addresses.length > 0)
       log.debug("name not resolved: using its last addresses", { failures });
@@ -170,6 +165,16 @@ class WatcherFinder {
     throw asConnectError(new Error(reasons.join("; ")));
   }
 
+  /** Addresses of all watchers, as resolved for the last stream. */
+  get addresses(): readonly WatcherAddress[] {
+    return this.#addresses;
+  }
+
+  /** Makes the next stream go to this address. */
+  prefer(key: string): void {
+    this.#rotation?.prefer(key);
+  }
+
   /** Must be called if a watcher asks the node to move. */
   askedToMove(): void {
     this.#rotation?.startOver();
@@ -189,8 +194,4 @@ class WatcherFinder {
       log.debug("watcher addresses not saved", { reason: reasonOf(error) }),
     );
   }
-}
-
-function asConnectError(cause: Error): ConnectError {
-  return new ConnectError(cause.message, Code.Unavailable, undefined, undefined, cause);
 }

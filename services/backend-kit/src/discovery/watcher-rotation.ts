@@ -29,6 +29,12 @@ export class WatcherRotation {
     this.#last = "";
   }
 
+  /** Makes `key` the next address to try, if it is in the list then. */
+  prefer(key: string): void {
+    this.#round = [key];
+    if (this.#last === key) this.#last = "";
+  }
+
   /** Returns the next address to try; undefined if there is none. */
   next(addresses: readonly WatcherAddress[]): WatcherAddress | undefined {
     const byKey = new Map(addresses.map((address) => [address.key, address]));

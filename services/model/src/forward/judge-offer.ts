@@ -46,8 +46,8 @@ export function judgeOffer(
     return { verdict: "apply", state: forwardState({ ...offered, epoch }) };
   }
   const behindSinceMs = state.behindSinceMs ?? nowMs;
-  // A watcher that made a newer offer long ago may be gone.
-  const rival = state.newest !== undefined && nowMs - state.newest.atMs <= acceptAfterMs ? state.newest : undefined;
+  // A watcher that made a newer offer long ago may be gone. Twice the time, because delays between offers vary.
+  const rival = state.newest !== undefined && nowMs - state.newest.atMs <= 2 * acceptAfterMs ? state.newest : undefined;
   const isNewest = rival === undefined || isAtLeastAsNew(offered, rival.position);
   if (nowMs - behindSinceMs >= acceptAfterMs && isNewest) return { verdict: "accept", state: forwardState(offered) };
   const newest = isNewest ? { position: offered, atMs: nowMs } : rival;

@@ -4,7 +4,7 @@ import { Counter, Gauge, type Registry } from "prom-client";
  * Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. `Connections`
  * counts with the metrics of this file.
  */
-export type EndReason = "age" | "ca" | "drain" | "idle" | "silent";
+export type EndReason = "age" | "ca" | "drain" | "idle" | "silent" | "stale";
 
 /** Metrics of `Connections`. */
 export interface ConnectionMetrics {
@@ -28,6 +28,7 @@ export function makeConnectionMetrics(registry: Registry, count: () => number): 
     labelNames: ["reason"],
     registers,
   });
-  for (const reason of ["age", "ca", "drain", "idle", "silent"] satisfies EndReason[]) ended.inc({ reason }, 0);
+  for (const reason of ["age", "ca", "drain", "idle", "silent", "stale"] satisfies EndReason[])
+    ended.inc({ reason }, 0);
   return { ended };
 }

@@ -28,13 +28,15 @@ export class Connections {
   readonly #open = new Set<Connection>();
   /** By HTTP/2 session, or by HTTP/1.1 socket. */
   readonly #byCarrier = new WeakMap<object, Connection>();
+  /** Connections whose clients can reconnect elsewhere. */
+  readonly #movable = new Set<Connection>();
   /**
-   * Connections that reached their maximum age, in order; {@link ConnectionLimits.ageIntervalMs} apart they are asked
-   * to close.
+   * Connections that must move, and why, in order; {@link ConnectionLimits.ageIntervalMs} apart they are asked to
+   * close.
    */
-  readonly #aged = new Set<Connection>();
+  readonly #moving = new Map<Connection, "age" | "stale">();
   readonly #closed = new Wakeup();
-  #isAgePaced = false;
+  #isPaced = false;
   #isDraining = false;
 
   constructor(limits: ConnectionLimits, log: Log, registry: Registry, refusals: Refusals) {
@@ -87,6 +89,14 @@ export class Connections {
     return connection.leaving.signal;
   }
 
+  /**
+   * Asks the clients of all current connections to reconnect, one after the other, because the state of this watcher
+   * may be out of date. Connections that are opened later stay: their clients found no better watcher.
+   */
+  moveAll(): void {
+    for (const connection of this.#movable) this.#move(connection, "stale");
+  }
+
   /** Asks all connections to close, one after the other. Resolves when all are closed or the time is over. */
   async drain(): Promise<void> {
     this.#isDraining = true;
@@ -130,16 +140,18 @@ export class Connections {
     this.#open.add(connection);
     this.#byCarrier.set(carrier, connection);
     const cancels = [this.#endIdle(connection), this.#endUnread(connection, carrier)];
+    if (hasAge) this.#movable.add(connection);
     const { maxAgeMs = 1_800_000 } = this.#limits;
     if (hasAge && maxAgeMs > 0) {
       const ageMs = maxAgeMs * (0.9 + 0.2 * Math.random());
-      cancels.push(this.clock.after(ageMs, () => this.#age(connection)));
+      cancels.push(this.clock.after(ageMs, () => this.#move(connection, "age")));
     }
     // Both types emit "close", but TypeScript cannot call `once` of their union.
     (carrier as Socket).once("close", () => {
       for (const cancel of cancels) cancel();
       this.#open.delete(connection);
-      this.#aged.delete(connection);
+      this.#movable.delete(connection);
+      this.#moving.delete(connection);
       this.#closed.wake();
     });
     if (this.#isDraining) this.#leave(connection, "drain");
@@ -195,18 +207,19 @@ export class Connections {
     });
   }
 
-  #age(connection: Connection): void {
-    this.#aged.add(connection);
-    if (!this.#isAgePaced) this.#leaveNextAged();
+  #move(connection: Connection, reason: "age" | "stale"): void {
+    if (!this.#moving.has(connection)) this.#moving.set(connection, reason);
+    if (!this.#isPaced) this.#moveNext();
   }
 
-  #leaveNextAged(): void {
-    const [connection] = this.#aged;
-    this.#isAgePaced = connection !== undefined;
-    if (connection === undefined) return;
-    this.#aged.delete(connection);
-    this.#leave(connection, "age");
-    this.clock.after(this.#limits.ageIntervalMs ?? 1_000, () => this.#leaveNextAged());
+  #moveNext(): void {
+    const [first] = this.#moving;
+    this.#isPaced = first !== undefined;
+    if (first === undefined) return;
+    const [connection, reason] = first;
+    this.#moving.delete(connection);
+    this.#leave(connection, reason);
+    this.clock.after(this.#limits.ageIntervalMs ?? 1_000, () => this.#moveNext());
   }
 
   #leave(connection: Connection, reason: keyof typeof leaveMessages): void {
@@ -226,6 +239,7 @@ export class Connections {
 /** Messages for clients that are asked to reconnect, by reason. */
 const leaveMessages = {
   age: "maximum connection age reached",
+  stale: "the state of the watcher may be out of date",
   ca: "the CA of client certificates changed",
   drain: "the watcher stops",
 } as const;

@@ -4,6 +4,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { Sets as GlobalSets, GlobalWatchReqSchema } from "@kpng/model/gen/globalv1/api_pb.ts";
 import { Sets as LocalSets, WatchReqSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import { pingHeader } from "@kpng/process/connection/silence-limit.ts";
+import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { Acknowledgement } from "../session/acknowledgement.ts";
 import {
@@ -117,7 +118,7 @@ function answer(
   open: Open,
   request: Http2ServerRequest,
   response: Http2ServerResponse,
-  { maxRequestBytes, pingMs, log }: FastWatchOptions,
+  { maxRequestBytes, pingMs, log, store }: FastWatchOptions,
   { stop, leave, rights }: CallContext & { readonly stop: AbortSignal },
 ): void {
   const { stream } = response;
@@ -192,7 +193,8 @@ function answer(
   stream.once("aborted", onGone);
   // "close" follows. An "error" event without a listener would end the process.
   stream.on("error", (error) => log.debug("client disconnected", { rpc: request.url, reason: reasonOf(error) }));
-  response.writeHead(200, { "content-type": "application/grpc+proto", [pingHeader]: String(pingMs) });
+  const stale = store.currency.staleReason === undefined ? {} : { [staleHeader]: "1" };
+  response.writeHead(200, { "content-type": "application/grpc+proto", [pingHeader]: String(pingMs), ...stale });
   const timeout = readTimeout(request.headers["grpc-timeout"]);
   if (timeout === "invalid") abort(Code.InvalidArgument, "the header grpc-timeout is invalid");
   else if (timeout !== undefined && !isOver) {

@@ -88,6 +88,9 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   const handle = makeHandler({ ...options, ...context }, { connections, clientRights, queries, refusals }, stop.signal);
   const http1 = createHttp1Server(handle);
   connections.clock.start();
+  options.store.currency.observe(({ kind }) => {
+    if (kind === "stale") connections.moveAll();
+  });
   const servers: Server[] = [];
   try {
     const dialable: string[] = [];

@@ -1,0 +1,55 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+
+/**
+ * Ends a stream of `dialWatchers` without a first message in time: the watcher hangs, or has no view yet, and another
+ * one may have. Also ends a stream when the node leaves its watcher.
+ */
+export class AnswerLimit {
+  readonly #over = new AbortController();
+  readonly #ended = new AbortController();
+  readonly #timer: NodeJS.Timeout | undefined;
+  #error: ConnectError;
+
+  /** `key`: address of the watcher, for the error. */
+  constructor(limitMs: number | undefined, key: string) {
+    this.#error = asConnectError(new Error(`watcher ${key}: no answer within ${limitMs} ms`));
+    if (limitMs !== undefined) this.#timer = setTimeout(() => this.#over.abort(), limitMs).unref();
+  }
+
+  with(signal: AbortSignal | undefined): AbortSignal {
+    return signal === undefined ? this.#over.signal : AbortSignal.any([signal, this.#over.signal]);
+  }
+
+  /** Aborts when the stream has ended. */
+  get signal(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  /** Ends the stream with an error. */
+  readonly end = (error: ConnectError): void => {
+    this.#error = error;
+    this.#over.abort();
+  };
+
+  /** Must be called when the stream has ended. */
+  ended(): void {
+    this.keep();
+    this.#ended.abort();
+  }
+
+  /** Lifts the limit, because the stream has begun or ended. */
+  keep(): void {
+    clearTimeout(this.#timer);
+  }
+
+  /** Returns the error that names the limit instead of "canceled", if the limit ended the stream. */
+  explain(error: unknown): unknown {
+    this.keep();
+    return this.#over.signal.aborted ? this.#error : error;
+  }
+}
+
+/** Returns an error UNAVAILABLE with this cause. */
+export function asConnectError(cause: Error): ConnectError {
+  return new ConnectError(cause.message, Code.Unavailable, undefined, undefined, cause);
+}
