@@ -95,6 +95,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const { iptablesVariant } = options;
   const variant = iptablesVariant === "nft" || iptablesVariant === "legacy" ? iptablesVariant : "auto";
   return {
+    rulesName: prefix,
     wantsLoopbackNodePorts: options.iptablesLocalhostNodeports !== false,
     openRuleSets: (host) => openRuleSets({ settings, variant, ...limits }, host),
     cleanUp: ({ sysctls, log }) => removeRules({ prefix, ...limits, sysctls, log }),

@@ -53,6 +53,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     return new PrintedRuleSet({ ...common, print: destination.kind === "print" ? destination.print : undefined });
   };
   return {
+    rulesName: table,
     wantsLoopbackNodePorts: false,
     openRuleSets: async (host) => {
       const runNft = new RunNft(timeoutMs);

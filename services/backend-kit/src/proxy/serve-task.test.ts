@@ -173,6 +173,27 @@ test("--once gives up when its syncs have failed for --watcher-timeout", async (
   await expect(proxy.ended).rejects.toThrow("not permitted");
 });
 
+test("of two instances with the same rules, the second one waits until the first has ended", async () => {
+  const rulesName = `test-${process.pid}-`;
+  const [older, newer] = [new MemoryRuleSet("v4"), new MemoryRuleSet("v4")];
+  const first = await runProxy([older], { rulesName });
+  first.send(service("a/web"));
+  await expect.poll(() => older.lines.size, poll).toBe(1);
+  await using second = await runProxy([newer], { rulesName });
+  second.send(service("a/web"));
+  const reason = `another process of this node manages the rules test ${rulesName}`;
+  await expect.poll(() => second.health.parts.get("rules-lock"), poll).toMatchObject({ isReady: false, reason });
+  // Instances with other rules do not wait.
+  const other = new MemoryRuleSet("v4");
+  await using third = await runProxy([other], { rulesName: `other-${process.pid}-` });
+  third.send(service("a/web"));
+  await expect.poll(() => other.lines.size, poll).toBe(1);
+  expect(newer.touched).toEqual([]);
+  await first[Symbol.asyncDispose]();
+  await expect.poll(() => newer.lines.size, poll).toBe(1);
+  expect(second.health.parts.get("rules-lock")?.isReady).toBe(true);
+});
+
 describe("after a restart without a watcher", () => {
   beforeAll(() => useConntrack("exit 0"));
 

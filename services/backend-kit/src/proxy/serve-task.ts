@@ -18,6 +18,7 @@ import type { ProxyHost } from "./proxy-host.ts";
 import type { ServiceProxy } from "./proxy-spec.ts";
 import type { RuleChange } from "./rule-set.ts";
 import { RuleSets } from "./rule-sets.ts";
+import { lockRules } from "./rules-lock.ts";
 
 /** Options of {@link serveTask}. */
 export interface ServeOptions<Change extends RuleChange> {
@@ -47,6 +48,14 @@ export function serveTask<Change extends RuleChange>(serve: ServeOptions<Change>
 }
 
 async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
+  const { name, proxy, host, context } = serve;
+  const isLocked = proxy.rulesName !== undefined && host.destination.kind === "kernel" && !context.isOnce;
+  if (!isLocked) return serveRules(serve, signal);
+  await using lock = await lockRules({ ...context, name: `${name} ${proxy.rulesName}` }, signal);
+  if (lock !== undefined) await serveRules(serve, signal);
+}
+
+async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
   const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
   const { log, metrics, proxyHealth } = context;
   const { requests } = host;

@@ -37,11 +37,20 @@ export interface RunProxyOptions {
   readonly nodeName?: string | undefined;
   readonly stateFolder?: string | undefined;
   readonly firstViewLimitMs?: number | undefined;
+  readonly rulesName?: string | undefined;
 }
 
 export async function runProxy(
   ruleSets: readonly RuleSet[],
-  { options = {}, now, isOnce = false, nodeName = "n1", stateFolder, firstViewLimitMs }: RunProxyOptions = {},
+  {
+    options = {},
+    now,
+    isOnce = false,
+    nodeName = "n1",
+    stateFolder,
+    firstViewLimitMs,
+    rulesName,
+  }: RunProxyOptions = {},
 ): Promise<RunningProxy> {
   const batches = new Mailbox<readonly OpItem[]>();
   const watcher = await playWatcher((asked) => {
@@ -59,6 +68,7 @@ export async function runProxy(
     examples: "",
     options: [],
     makeProxy: () => ({
+      rulesName,
       wantsLoopbackNodePorts: false,
       openRuleSets: async () => ({ ruleSets }),
       cleanUp: async () => undefined,
