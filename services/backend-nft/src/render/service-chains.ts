@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { Family } from "@kpng/model/address.ts";
 import type { AllowedSources, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { firstEndpointId, packed } from "../layout/packed-set.ts";
-import { ipOf } from "./skeleton.ts";
+import { ipOf, notRemembered } from "./skeleton.ts";
 
 /** A chain that some Services need, and the set or map that belongs to it. */
 export interface ServiceChain {
@@ -28,8 +28,8 @@ export function stickyChainName(port: ServicePortPlan, set: EndpointSetName): st
  * A client whose endpoint is remembered and still has an id in `sticky_endpoints` gets it again; an endpoint that is
  * removed loses its id in the same transaction, so no new connection goes there. All other clients get an endpoint by
  * chance, which is remembered. If the map of clients is full, `update` fails, its rule ends, and the connection is
- * balanced without being remembered. The sets for policy Cluster and policy Local remember apart: a client may have an
- * endpoint in one that the other does not contain.
+ * balanced without being remembered, and counted. The sets for policy Cluster and policy Local remember apart: a client
+ * may have an endpoint in one that the other does not contain.
  */
 export function renderStickyChain(
   family: Family,
@@ -54,12 +54,15 @@ export function renderStickyChain(
       `meta priority >= ${firstEndpointId} ${goThere}`,
       `meta priority set ${id * (packed.countMask + 1)}`,
       "meta priority vmap @sticky_counts",
+      // Again if it found nothing, as in the skeleton; an endpoint's id is not in the map.
+      "meta priority vmap @sticky_counts",
       // Only the id of an endpoint may be remembered.
       `meta priority < ${firstEndpointId} return`,
       // `update` renews the time of an element but keeps its old value.
       `delete @${clients} { ${ip} saddr : meta priority }`,
-      `update @${clients} { ${client} }`,
-      goThere,
+      `update @${clients} { ${client} } ${goThere}`,
+      // The map is full.
+      `counter name ${notRemembered} ${goThere}`,
     ],
   };
 }

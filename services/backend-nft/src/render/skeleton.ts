@@ -2,7 +2,6 @@ import type { Family } from "@kpng/model/address.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { type FrontendKind, firstEndpointId, packed } from "../layout/packed-set.ts";
 import type { ChainAddition } from "../netlink/element-batch.ts";
-import type { NetlinkWriter } from "../netlink/netlink-writer.ts";
 import { writeMaskRule, writePickRule } from "../netlink/pick-rules.ts";
 
 /** Present in a table whose sets have the types that this version expects; a table without it is not ours. */
@@ -10,6 +9,9 @@ export const layoutChain = "kpng_layout_1";
 
 /** A chain of {@link renderHooks}: without it, no packet meets the rules and sets of a table. */
 export const firstHook = "nat_prerouting";
+
+/** Named counter of connections with affinity whose client is not remembered, because the map of clients is full. */
+export const notRemembered = "not_remembered";
 
 /** Settings that the fixed rules of one table depend on. */
 export interface SkeletonOptions {
@@ -41,6 +43,7 @@ export function renderSkeleton(options: SkeletonOptions, withSets: boolean): str
   const sets = withSets ? renderSets(node.family) : [];
   return lines([
     `add table ${ip} ${table}`,
+    `add counter ${ip} ${table} ${notRemembered}`,
     ...sets.map((set) => set.replace(/^(map|set) /, `add $1 ${ip} ${table} `)),
     ...renderChains(ip, table, fixedChains(options)),
   ]);
@@ -50,12 +53,12 @@ export function renderSkeleton(options: SkeletonOptions, withSets: boolean): str
 export function renderHooks({ node, table }: SkeletonOptions): string {
   const ip = ipOf(node.family);
   const isNew = "ct state new jump";
-  const firewall = `ct state new ${frontendKey(ip)} vmap @firewall`;
+  const firewall = twice(`ct state new ${frontendKey(ip)} vmap @firewall`);
   const base = (name: string, hook: string, ...rules: readonly string[]): Chain => ({ name, hook, rules });
   return lines(
     renderChains(ip, table, [
-      base("firewall_prerouting", "type filter hook prerouting priority -110", firewall),
-      base("firewall_output", "type filter hook output priority -110", firewall),
+      base("firewall_prerouting", "type filter hook prerouting priority -110", ...firewall),
+      base("firewall_output", "type filter hook output priority -110", ...firewall),
       base("filter_input", "type filter hook input priority -110", `${isNew} check_nodeports`, `${isNew} check`),
       base("filter_forward", "type filter hook forward priority -110", `${isNew} check`, `${isNew} check_cluster_ips`),
       base("filter_output", "type filter hook output priority -90", `${isNew} check`, `${isNew} check_cluster_ips`),
@@ -82,9 +85,9 @@ export function pickChainAddition(family: Family, count: number): ChainAddition 
     rules: [
       (writer) => writeMaskRule(writer, packed.idMask),
       (writer) => writePickRule(writer, family, count, "slots"),
-      // A concurrent transaction may have removed the slot after this packet had read the count; slot 0 is the last to
-      // go.
-      ...(count > 1 ? [(writer: NetlinkWriter) => writePickRule(writer, family, 1, "slots")] : []),
+      // A concurrent transaction may have removed the slot after this packet had read the count, or be replacing it;
+      // slot 0 is the last to go, and is found at the second attempt.
+      (writer) => writePickRule(writer, family, 1, "slots"),
     ],
   };
 }
@@ -100,7 +103,7 @@ export function stickyPickChain(count: number): string {
 export function renderStickyPickChain(family: Family, table: string, count: number): string {
   const pick = (modulus: number): string =>
     `meta priority set meta priority . numgen random mod ${modulus} map @sticky_slots`;
-  const rules = [pick(count), ...(count > 1 ? [`meta priority < ${firstEndpointId} ${pick(1)}`] : [])];
+  const rules = [pick(count), `meta priority < ${firstEndpointId} ${pick(1)}`];
   return lines(renderChains(ipOf(family), table, [{ name: stickyPickChain(count), rules }]));
 }
 
@@ -109,7 +112,7 @@ export function renderPickChain(family: Family, table: string, count: number): s
   const ip = ipOf(family);
   const pick = (modulus: number): string =>
     `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority . numgen random mod ${modulus} map @slots`;
-  const rules = [`meta priority set meta priority and ${packed.idMask}`, pick(count), ...(count > 1 ? [pick(1)] : [])];
+  const rules = [`meta priority set meta priority and ${packed.idMask}`, pick(count), pick(1)];
   return lines(renderChains(ip, table, [{ name: pickChain(count), rules }]));
 }
 
@@ -154,8 +157,10 @@ function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[]
     {
       name: "services",
       rules: [
-        `meta priority set ${frontend} map @frontends goto balance_frontends`,
-        ...nodePorts.map((match) => `${match} meta priority set ${nodePortKey} map @nodeports goto balance_nodeports`),
+        ...twice(`meta priority set ${frontend} map @frontends goto balance_frontends`),
+        ...nodePorts.flatMap((match) =>
+          twice(`${match} meta priority set ${nodePortKey} map @nodeports goto balance_nodeports`),
+        ),
       ],
     },
     { name: "check", rules: [`${frontend} @refused reject`, `${frontend} @dropped drop`] },
@@ -198,7 +203,7 @@ function balanceChains(node: NodePlan, frontends: "frontends" | "nodeports", key
         ...(pod === undefined ? [] : [`${pod.is} goto pick`]),
         "fib saddr type local jump mark_masquerade",
         "fib saddr type local goto pick",
-        `meta priority set ${key} map @local_${frontends} goto pick`,
+        ...twice(`meta priority set ${key} map @local_${frontends} goto pick`),
       ],
     },
     {
@@ -211,6 +216,15 @@ function balanceChains(node: NodePlan, frontends: "frontends" | "nodeports", key
       ],
     },
   ];
+}
+
+/**
+ * A rule that is repeated if its lookup finds nothing. While a transaction replaces an element, a lookup that began
+ * before it may see neither the old element nor the new one; one that begins afterwards sees the new one. Linux 6.17
+ * repeats such lookups itself (docs/decisions/0037).
+ */
+function twice(rule: string): readonly string[] {
+  return [rule, rule];
 }
 
 /** A chain is declared and emptied before any rule is added, because rules of other chains lead to it. */

@@ -1,0 +1,82 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { until } from "../cluster/until.ts";
+import { web } from "../scenario/build.ts";
+import { addressOf, clusterIP, outside } from "../scenario/packet.ts";
+import { crowdAddresses, type HostName } from "../scenario/places.ts";
+import { kpngNft } from "./backend/kpng-nft.ts";
+import type { RunningBackend } from "./backends.ts";
+import { describePackets } from "./describe-packets.ts";
+import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
+
+const maxClients = 3;
+const ports = [{ port: 80 }];
+const stateOf = (hosts: readonly HostName[], affinitySeconds = 600) => web({ ports, affinitySeconds }, hosts);
+
+describePackets(`affinity of kpng-nft with room for ${maxClients} clients`, () => {
+  let world: TwoNodes;
+  let backend: RunningBackend;
+  beforeAll(async () => {
+    world = await buildTwoNodes();
+    backend = await kpngNft(world, { args: ["--max-affinity-clients", String(maxClients)] });
+    await backend.start({}, stateOf(["b", "c"]));
+  });
+  afterAll(async () => {
+    await backend?.close();
+    await world?.close();
+  });
+
+  /** Returns which host answers each client, one connection after the other. */
+  async function hostsOf(clients: readonly string[]): Promise<readonly string[]> {
+    const address = addressOf(stateOf([]), clusterIP("web"), "v4");
+    const found: string[] = [];
+    for (const from of clients) {
+      const question = { kind: "ask", protocol: "tcp", address, port: 80, from, timeoutMs: 10_000 } as const;
+      const [answer] = await world.agentOf(outside).send({ ...question, atOnce: 1, atMost: 1, wanted: 1 });
+      found.push(answer?.kind === "answer" ? answer.name : (answer?.kind ?? "nothing"));
+    }
+    return found;
+  }
+
+  const clients = crowdAddresses.map(({ v4 }) => v4);
+  const [known, others] = [clients.slice(0, maxClients), clients.slice(maxClients)];
+
+  async function notRemembered(): Promise<number> {
+    const text = await world.laboratory.run("n1", ["nft", "list", "counter", "ip", "kpng", "not_remembered"]);
+    return Number(/packets (\d+)/.exec(text)?.[1]);
+  }
+
+  test("clients beyond the limit are balanced, counted and not remembered; those before keep their endpoint", async () => {
+    const before = await hostsOf(known);
+    expect(await notRemembered()).toBe(0);
+    const seen = new Set(await hostsOf([...others, ...others, ...others]));
+    expect(await notRemembered()).toBe(3 * others.length);
+    expect([...seen].sort()).toEqual(["b", "c"]);
+    for (let round = 0; round < 4; round++) expect(await hostsOf(known)).toEqual(before);
+  });
+
+  test("remembered clients keep their endpoint over a kill, a restart and a changed timeout", async () => {
+    const before = await hostsOf(known);
+    await backend.restart("SIGKILL");
+    expect(await hostsOf(known)).toEqual(before);
+    await backend.apply(stateOf(["b", "c"], 900));
+    expect(await hostsOf(known)).toEqual(before);
+    const maps = await world.laboratory.run("n1", ["nft", "list", "maps", "ip"]);
+    // nft prints the timeout of the map's element as it was first, and the time that is left.
+    expect(maps).toMatch(/expires 14m5\ds/);
+    await backend.apply(stateOf(["a", "b", "c"]));
+    expect(await hostsOf(known)).toEqual(before);
+  });
+
+  test("clients of a removed endpoint get another one at once and keep it, also when the first comes back", async () => {
+    await backend.apply(stateOf(["b"]));
+    // The kernel collects the place of a deleted element of a full map within seconds; only then it can be used again.
+    const isRemembered = async (): Promise<boolean> => {
+      const before = await notRemembered();
+      expect(new Set(await hostsOf(known))).toEqual(new Set(["b"]));
+      return (await notRemembered()) === before;
+    };
+    await until("all known clients are remembered again", isRemembered, 30_000);
+    await backend.apply(stateOf(["b", "c"]));
+    expect(new Set(await hostsOf(known))).toEqual(new Set(["b"]));
+  });
+});
