@@ -2,18 +2,19 @@ import { fileURLToPath } from "node:url";
 import type { RunningBackend } from "../backends.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
 import { flushServices } from "../nft-rules.ts";
-import { kpngProxy } from "./kpng-proxy.ts";
+import { type InstanceOptions, kpngProxy, type ProxyProgram } from "./kpng-proxy.ts";
 import { nftablesOptions } from "./kube-proxy.ts";
 
 const program = fileURLToPath(new URL("../../../services/backend-nft/src/main.ts", import.meta.url));
 
 /** Starts kpng-nft on n1, with a watcher. Node ports are served on all addresses, as the scenarios expect. */
-export function kpngNft(world: TwoNodes): Promise<RunningBackend> {
-  return kpngProxy(world, {
+export function kpngNft(world: TwoNodes, instance?: InstanceOptions): Promise<RunningBackend> {
+  const proxy: ProxyProgram = {
     proxy: "nft",
     program,
     minSyncPeriod: "--nftables-min-sync-period",
     loseRules: () => flushServices(world, "kpng"),
     settingsOptions: nftablesOptions,
-  });
+  };
+  return kpngProxy(world, proxy, instance);
 }

@@ -1,0 +1,56 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Dice } from "../peer/kube-proxy/dice.ts";
+import { describePackets } from "./describe-packets.ts";
+import { manyServices } from "./laboratory/many-services.ts";
+
+const main = fileURLToPath(new URL("../../services/cli/src/main.ts", import.meta.url));
+const seed = Number(process.env.KPNG_NFT_SEED ?? Math.floor(Math.random() * 2 ** 31));
+
+describePackets(`the commands of kpng-nft, seed ${seed}`, () => {
+  let laboratory: Laboratory;
+  let path: string;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+    path = join(laboratory.folder, "state.json");
+    await writeFile(path, manyServices(80, new Dice(seed)));
+    for (const name of ["printed", "installed"]) await laboratory.add(name);
+  });
+  afterAll(() => laboratory?.close());
+
+  const kpng = (namespace: string, ...options: readonly string[]) =>
+    laboratory.tryRun(namespace, [
+      ...[process.execPath, main, "file", "-i", path, "to-local", "to-nft", "--node-name", "n1", "--once"],
+      ...["--cluster-cidr", "10.1.0.0/16", "--state-dir", "none", ...options],
+    ]);
+  const tables = (namespace: string): Promise<string> => laboratory.run(namespace, ["nft", "list", "tables"]);
+
+  test("--dry-run changes nothing, and nft installs from its output what --diff finds to be right", async () => {
+    const printed = await kpng("printed", "--dry-run");
+    expect(printed.exitCode, printed.stderr).toBe(0);
+    expect(await tables("printed")).toBe("");
+    // An empty table differs in everything.
+    const before = await kpng("printed", "--diff");
+    expect(before.exitCode, before.stderr).toBe(1);
+    await laboratory.run("printed", ["nft", "-f", "-"], printed.stdout);
+    const after = await kpng("printed", "--diff");
+    expect({ exitCode: after.exitCode, stdout: after.stdout }, after.stderr).toMatchObject({ exitCode: 0 });
+  });
+
+  test("--diff names a set that another program changed, the next start repairs it, and --cleanup leaves nothing", async () => {
+    expect((await kpng("installed")).exitCode).toBe(0);
+    expect((await kpng("installed", "--diff")).exitCode).toBe(0);
+    await laboratory.run("installed", ["nft", "flush", "map", "ip", "kpng", "slots"]);
+    const { exitCode, stdout } = await kpng("installed", "--diff");
+    expect(exitCode).toBe(1);
+    expect(stdout).toContain("set slots");
+    expect((await kpng("installed")).exitCode).toBe(0);
+    expect((await kpng("installed", "--diff")).exitCode).toBe(0);
+    await laboratory.run("installed", ["nft", "add", "table", "ip", "foreign"]);
+    expect((await kpng("installed", "--cleanup")).exitCode).toBe(0);
+    expect(await tables("installed")).toBe("table ip foreign\n");
+  });
+});
