@@ -12,17 +12,18 @@ import { mebibytes } from "./proc.ts";
 import { ProxyUnderTest, type Usage } from "./proxy-under-test.ts";
 
 /**
- * Compares kpng-iptables with the real kube-proxy in one run: the time from the start to installed rules, and the time
- * for one changed endpoint. Each proxy runs in its own network namespace, and both read the same API server. Durations
- * are from the metrics that both export. CPU time is that of the process and of the tools that it ran, as counted by
- * the kernel.
+ * Compares kpng-iptables and kpng-nft with the real kube-proxy in the same mode in one run: the time from the start to
+ * installed rules, and the time for one changed endpoint. Each proxy runs in its own network namespace, and both read
+ * the same API server. Durations are from the metrics that both export. CPU time is that of the process and of the
+ * tools that it ran, as counted by the kernel.
  */
 const { values } = parseArgs({
   options: {
     services: { type: "string", default: "1000,5000" },
     ports: { type: "string", default: "2" },
     endpoints: { type: "string", default: "10" },
-    variants: { type: "string", default: "nft,legacy" },
+    /** iptables-nft, iptables-legacy, and nftables mode. */
+    variants: { type: "string", default: "nft,legacy,nftables" },
     changes: { type: "string", default: "20" },
     /** Time limit for a full sync, in seconds. */
     limit: { type: "string", default: "120" },
@@ -42,14 +43,13 @@ interface Result {
 }
 
 const print = (line: string): void => void process.stdout.write(`${line}\n`);
-const common = [
-  "--hostname-override=n1",
-  "--cluster-cidr=10.0.0.0/8",
-  // Once an hour: periodic syncs would be counted with the changes.
-  "--iptables-sync-period=1h",
-  "--iptables-min-sync-period=0s",
-  "--metrics-bind-address=127.0.0.1:10249",
-];
+const common = ["--hostname-override=n1", "--cluster-cidr=10.0.0.0/8", "--metrics-bind-address=127.0.0.1:10249"];
+
+/** A kind of iptables, or nftables mode. */
+type Variant = IptablesVariant | "nftables";
+
+/** Once an hour: periodic syncs would be counted with the changes. */
+const periods = (mode: string): readonly string[] => [`--${mode}-sync-period=1h`, `--${mode}-min-sync-period=0s`];
 
 async function measure(proxy: ProxyUnderTest, cluster: Cluster, shape: IptablesShape): Promise<Result> {
   const startedAt = performance.now();
@@ -116,11 +116,13 @@ async function askingCost(proxy: ProxyUnderTest): Promise<number> {
 /** Fails if the proxy has not installed rules for all endpoints: it would be faster for doing less. */
 async function proveComplete(proxy: ProxyUnderTest, { services, ports, endpoints }: IptablesShape): Promise<void> {
   const rules = await proxy.rules();
-  const made = rules.split("\n").filter((line) => line.includes("--to-destination")).length;
+  // Slots of kpng-nft, and the elements of kube-proxy's anonymous maps.
+  const pattern = proxy.isNftables ? /: 10\.\d+\.\d+\.\d+ \. \d+/g : /--to-destination/g;
+  const made = rules.match(pattern)?.length ?? 0;
   if (made < services * ports * endpoints) throw new Error(`only ${made} rules for endpoints are installed`);
 }
 
-async function measureKubeProxy(cluster: Cluster, path: string, variant: IptablesVariant, shape: IptablesShape) {
+async function measureKubeProxy(cluster: Cluster, path: string, variant: Variant, shape: IptablesShape) {
   const apiPort = Number(new URL(cluster.apiServer.url).port);
   const apiSocket = join(cluster.folder, `api-${variant}-${shape.services}.sock`);
   const api = relay(apiSocket, apiPort);
@@ -128,7 +130,9 @@ async function measureKubeProxy(cluster: Cluster, path: string, variant: Iptable
     variant,
     [
       path,
-      "--proxy-mode=iptables",
+      `--proxy-mode=${variant === "nftables" ? "nftables" : "iptables"}`,
+      // These apply to nftables mode, too.
+      ...periods("iptables"),
       `--kubeconfig=${cluster.kubeconfig("admin")}`,
       "--detect-local-mode=ClusterCIDR",
       "--healthz-bind-address=127.0.0.1:10256",
@@ -149,9 +153,10 @@ async function measureKubeProxy(cluster: Cluster, path: string, variant: Iptable
   }
 }
 
-async function measureKpng(cluster: Cluster, watcherSocket: string, variant: IptablesVariant, shape: IptablesShape) {
-  const main = join(import.meta.dirname, "../../services/backend-iptables/src/main.ts");
-  const from = ["--api", `unix://${watcherSocket}`, "--state-dir", "none"];
+async function measureKpng(cluster: Cluster, watcherSocket: string, variant: Variant, shape: IptablesShape) {
+  const [backend, mode] = variant === "nftables" ? ["nft", "nftables"] : ["iptables", "iptables"];
+  const main = join(import.meta.dirname, `../../services/backend-${backend}/src/main.ts`);
+  const from = ["--api", `unix://${watcherSocket}`, "--state-dir", "none", ...periods(mode ?? "")];
   const proxy = await ProxyUnderTest.start(variant, [process.execPath, main, ...from, ...common.map(ours)], []);
   try {
     return await measure(proxy, cluster, shape);
@@ -216,7 +221,7 @@ function showRatios(theirs: Result, own: Result): void {
     times(theirs.usage.rssBytes, own.usage.rssBytes),
     times(theirs.usage.peakRssBytes, own.usage.peakRssBytes),
   ];
-  print(`| kube-proxy : kpng-iptables | ${cells.join(" | ")} |`);
+  print(`| kube-proxy : kpng | ${cells.join(" | ")} |`);
 }
 
 const found = await findBinaries(["etcd", "kube-apiserver", "kube-proxy"]);
@@ -234,14 +239,14 @@ for (const services of values.services.split(",").map(Number)) {
     watcher = await startWatcher(cluster, socket);
     for (const variant of values.variants
       .split(",")
-      .map((word): IptablesVariant => (word === "legacy" ? "legacy" : "nft"))) {
+      .map((word): Variant => (word === "legacy" || word === "nftables" ? word : "nft"))) {
       print(
-        `${services} Services × ${shape.ports} ports × ${shape.endpoints} endpoints, iptables-${variant}; CPU with tools\n`,
+        `${services} Services × ${shape.ports} ports × ${shape.endpoints} endpoints, ${variant === "nftables" ? variant : `iptables-${variant}`}; CPU with tools\n`,
       );
       print("| | full sync | from the start to it | CPU until then | one endpoint | CPU for it | RSS | RSS peak |");
       print("|---|--:|--:|--:|--:|--:|--:|--:|");
       const own = await measureKpng(cluster, socket, variant, shape);
-      show("kpng-iptables", own);
+      show(variant === "nftables" ? "kpng-nft" : "kpng-iptables", own);
       const theirs = await measureKubeProxy(cluster, found.paths["kube-proxy"] ?? "", variant, shape);
       show("kube-proxy 1.36", theirs);
       showRatios(theirs, own);

@@ -22,9 +22,12 @@ export class ProxyUnderTest {
   readonly #laboratory: Laboratory;
   readonly #child: ChildProcess;
   readonly #metricsSocket: string;
+  /** Its rules are in nftables, and not in iptables-nft. */
+  readonly isNftables: boolean;
   #said = "";
 
-  private constructor(laboratory: Laboratory, child: ChildProcess, metricsSocket: string) {
+  private constructor(laboratory: Laboratory, child: ChildProcess, metricsSocket: string, isNftables: boolean) {
+    this.isNftables = isNftables;
     this.#laboratory = laboratory;
     this.#child = child;
     this.#metricsSocket = metricsSocket;
@@ -40,7 +43,7 @@ export class ProxyUnderTest {
    * connects a port of its loopback address with a unix socket.
    */
   static async start(
-    variant: IptablesVariant,
+    variant: IptablesVariant | "nftables",
     command: readonly string[],
     relays: readonly (readonly [port: number, socket: string])[],
   ): Promise<ProxyUnderTest> {
@@ -50,7 +53,7 @@ export class ProxyUnderTest {
     const metricsSocket = join(laboratory.folder, "metrics.sock");
     const places = [...relays.flat(), metricsSocket, metricsPort].map(String);
     laboratory.start("node", [process.execPath, relayProgram, ...places]);
-    return new ProxyUnderTest(laboratory, laboratory.start("node", command), metricsSocket);
+    return new ProxyUnderTest(laboratory, laboratory.start("node", command), metricsSocket, variant === "nftables");
   }
 
   /** Usage of the process and of its tools, running or finished; the memory is that of the process alone. */
@@ -91,7 +94,7 @@ export class ProxyUnderTest {
 
   /** Returns the installed IPv4 rules. */
   async rules(): Promise<string> {
-    return this.#laboratory.run("node", ["iptables-save"]);
+    return this.#laboratory.run("node", this.isNftables ? ["nft", "list", "ruleset", "ip"] : ["iptables-save"]);
   }
 
   close(): Promise<void> {
