@@ -1,7 +1,7 @@
 import { makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
 import { expect, test } from "vitest";
 import { numberBytes, readNumber } from "../layout/element-keys.ts";
-import { maxEndpoints, unpackSet } from "../layout/packed-set.ts";
+import { maxEndpoints, maxSetId, unpackSet } from "../layout/packed-set.ts";
 import { ElementTable } from "./element-table.ts";
 import { EndpointSets } from "./endpoint-sets.ts";
 
@@ -78,4 +78,14 @@ test("endpoints beyond the largest count are left out", () => {
   const sets = new EndpointSets(new ElementTable());
   const many = Array.from({ length: maxEndpoints + 10 }, (_, at) => numberBytes(at));
   expect(sets.put("a", "slots", many).count).toBe(maxEndpoints);
+});
+
+test("a table of an earlier run that has given out the last id leaves the unused ids for new sets", () => {
+  const sets = new EndpointSets(new ElementTable());
+  sets.adopt("old", "slots", 1, [numberBytes(1)]);
+  sets.adopt("newest", "slots", maxSetId, [numberBytes(2)]);
+  const ids = ["a", "b"].map((name) => sets.put(name, "slots", [numberBytes(3)]).id);
+  expect(ids).toEqual([2, 3]);
+  sets.delete("old");
+  expect(sets.put("c", "slots", [numberBytes(3)]).id).toBe(4);
 });

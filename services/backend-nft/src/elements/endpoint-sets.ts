@@ -26,7 +26,7 @@ interface HeldSet {
 export class EndpointSets {
   readonly #table: ElementTable;
   readonly #sets = new Map<string, HeldSet>();
-  readonly #freeIds: number[] = [];
+  #freeIds: number[] = [];
   #lastId = 0;
 
   constructor(table: ElementTable) {
@@ -93,11 +93,18 @@ export class EndpointSets {
     this.#table.delete(map, slotKey(id, slots.length));
   }
 
+  /** Ids that an earlier run gave out, and that no adopted set has. */
+  #unusedIds(): number[] {
+    const used = new Set([...this.#sets.values()].map(({ id }) => id));
+    return Array.from({ length: maxSetId }, (_, index) => index + 1).filter((id) => !used.has(id));
+  }
+
   #nextId(): number {
     if (this.#lastId < maxSetId) {
       this.#lastId += 1;
       return this.#lastId;
     }
+    if (this.#freeIds.length === 0) this.#freeIds = this.#unusedIds();
     const id = this.#freeIds.shift();
     if (id === undefined) throw new RangeError(`all ${maxSetId} ids of endpoint sets are in use`);
     return id;
