@@ -62,11 +62,17 @@ export function makeFastWatch(
   };
   if (options.hasLocalApi) add(LocalSets.typeName, WatchReqSchema, openLocalWatch, Acknowledgement.fromBytes);
   if (options.hasGlobalApi) add(GlobalSets.typeName, GlobalWatchReqSchema, openGlobalWatch, () => undefined);
+  // One listener for all calls: adding a listener takes time in proportion to those that the signal has.
+  const openCalls = new Set<() => void>();
+  const endAll = (): void => {
+    for (const end of openCalls) end();
+  };
+  stop.addEventListener("abort", endAll, { once: true });
   return (request, response, { leave, rights }) => {
     if (!(request instanceof Http2ServerRequest) || !(response instanceof Http2ServerResponse)) return false;
     const open = isPlainGrpc(request) ? opens.get(request.url) : undefined;
     if (open === undefined) return false;
-    answer(open, request, response, options, { stop, leave, rights });
+    answer(open, request, response, options, { stop, openCalls, leave, rights });
     return true;
   };
 }
@@ -88,6 +94,13 @@ interface Watch {
   readonly stream: Pick<WatchStream<never>, "isFull" | "finish" | "drained" | "leave" | "abort" | "close">;
   /** Errors: ConnectError. */
   take(message: Uint8Array): void;
+}
+
+/** The rights of a call, and the reasons for which the watcher ends it. */
+interface Endings extends CallContext {
+  readonly stop: AbortSignal;
+  /** Functions that end the open calls when the watcher stops. */
+  readonly openCalls: Set<() => void>;
 }
 
 type Open = (client: WatchClient, sink: WatchSink) => Watch;
@@ -119,7 +132,7 @@ function answer(
   request: Http2ServerRequest,
   response: Http2ServerResponse,
   { maxRequestBytes, pingMs, log, store }: FastWatchOptions,
-  { stop, leave, rights }: CallContext & { readonly stop: AbortSignal },
+  { stop, openCalls, leave, rights }: Endings,
 ): void {
   const { stream } = response;
   const messages = new MessageSplitter(maxRequestBytes);
@@ -175,7 +188,7 @@ function answer(
   const forget = (): void => {
     isOver = true;
     clearTimeout(deadline);
-    stop.removeEventListener("abort", onStop);
+    openCalls.delete(onStop);
     leave.removeEventListener("abort", onLeave);
   };
   const onGone = (): void => {
@@ -183,7 +196,7 @@ function answer(
     watch.stream.close();
     stream.destroy();
   };
-  stop.addEventListener("abort", onStop, { once: true });
+  openCalls.add(onStop);
   leave.addEventListener("abort", onLeave, { once: true });
   if (stop.aborted) onStop();
   else if (leave.aborted) onLeave();

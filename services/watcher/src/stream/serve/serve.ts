@@ -22,6 +22,7 @@ import { sniffHttp } from "../../connection/sniff-http.ts";
 import { ClientRights } from "../../identity/client-rights.ts";
 import { isLoopback, type Trust } from "../../identity/identify.ts";
 import { webPageReason } from "../../identity/refuse-web-page.ts";
+import { scheduler } from "../session/scheduler.ts";
 import { StartLimits } from "../session/start-limits.ts";
 import { makeFastWatch } from "./fast-watch.ts";
 import { formatPeer } from "./peer.ts";
@@ -97,6 +98,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     for (const address of addresses) {
       const server = makeServer(address, options, { connections, clientRights, http1, handle });
       if (address.kind !== "unix") accepts.attach(server);
+      server.on("connection", () => scheduler.connected());
       dialable.push(await listen(server, address, () => refusals.add("files", "")));
       servers.push(server);
     }

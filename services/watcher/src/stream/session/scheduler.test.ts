@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { Scheduler, scheduledItems, type Work } from "./scheduler.ts";
+import type { Work } from "./lane.ts";
+import { Scheduler, scheduledItems } from "./scheduler.ts";
 
 /** Work that takes 4 ms of a fake clock, and records its name and its turn of the event loop. */
 function recorder() {
@@ -108,22 +109,22 @@ describe("the scheduler", () => {
     return tookMs;
   }
 
-  test("gives subscribers that resume and that begin 30% beside constant updates, whatever a piece costs", async () => {
+  test("gives subscribers that resume and that begin nearly half of the thread beside constant updates, whatever a piece costs", async () => {
     for (const costs of [
       { update: 1, resume: 1, begin: 1 },
       { update: 0.1, resume: 60, begin: 5 },
     ]) {
       const { update = 0, resume = 0, begin = 0 } = await compete(costs, 20_000);
-      expect(resume / 20_000).toBeCloseTo(0.15 / 0.95, 1);
-      expect(begin / 20_000).toBeCloseTo(0.15 / 0.95, 1);
-      expect(update / 20_000).toBeCloseTo(0.65 / 0.95, 1);
+      expect(resume / 20_000).toBeCloseTo(0.25 / 0.95, 1);
+      expect(begin / 20_000).toBeCloseTo(0.2 / 0.95, 1);
+      expect(update / 20_000).toBeCloseTo(0.5 / 0.95, 1);
     }
   });
 
   test("leaves the share of idle lanes to the others", async () => {
     expect((await compete({ begin: 2 }, 1_000)).begin).toBe(1_000);
     const { begin = 0, query = 0 } = await compete({ begin: 1, query: 1 }, 4_000);
-    expect(begin / query).toBeCloseTo(3, 0);
+    expect(begin / query).toBeCloseTo(4, 0);
   });
 
   test("charges a slow first view, which builds shared parts, like the others", async () => {
@@ -141,5 +142,38 @@ describe("the scheduler", () => {
     await Promise.all([...begins, ...updates]);
     // Charged completely, the first view would hold back the second for 4 s of updates.
     expect(order.indexOf("b", 1)).toBeLessThan(200);
+  });
+
+  test("charges what work causes in the event loop to its lane", async () => {
+    let nowMs = 0;
+    const charging = new Scheduler(() => nowMs);
+    const tookMs = { update: 0, resume: 0 };
+    const end = Promise.withResolvers<void>();
+    const again = (kind: "update" | "resume", costMs: number, ioMs: number): void =>
+      charging.schedule(kind, () => {
+        nowMs += costMs;
+        tookMs[kind] += costMs + ioMs;
+        // Reads and writes, which happen between two turns.
+        process.nextTick(() => {
+          nowMs += ioMs;
+        });
+        if (nowMs < 20_000) again(kind, costMs, ioMs);
+        else end.resolve();
+      });
+    setImmediate(() => {
+      again("update", 0.1, 0.3);
+      again("resume", 5, 0);
+    });
+    await end.promise;
+    // Updates have twice the share of resumes. Without the charge, they would get eight times as much.
+    expect(tookMs.update / tookMs.resume).toBeCloseTo(2, 0);
+  });
+
+  test("lets the event loop turn sooner while clients connect", async () => {
+    const { scheduler, work, done } = recorder();
+    setImmediate(() => scheduler.connected());
+    await Promise.all(Array.from({ length: 9 }, (_, index) => scheduler.run("update", work(String(index)))));
+    const perTurn = [...Map.groupBy(done, (entry) => entry.split("@")[1]).values()];
+    expect(perTurn.map((entries) => entries.length)).toEqual([3, 1, 3, 2]);
   });
 });

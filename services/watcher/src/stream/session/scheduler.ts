@@ -1,53 +1,26 @@
-import { Queue } from "./queue.ts";
+import { Lane, lanes, type Work } from "./lane.ts";
 
 /** Maximum time of continuous work before the event loop turns, in milliseconds. */
 const sliceMs = 10;
 
-/**
- * The lanes of work that wait for the thread, and their shares of it while all of them have work. A lane without work
- * leaves its share to the others.
- *
- * | Lane | Work | Kinds, first to last |
- * |---|---|---|
- * | `updates` | changes for subscribers that have their view | `update`, then the end of a round (see Rounds) |
- * | `resumes` | first batches of subscribers that hold a view | `continue-resume`, then `resume` |
- * | `views` | first batches of other subscribers | `continue`, then `begin` |
- * | `queries` | responses to people: lists, explanations | `query` |
- *
- * A batch in progress is completed before another one begins, so views are completed one after the other.
- */
-const lanes = {
-  updates: { share: 0.65, kinds: ["update", "round"] },
-  resumes: { share: 0.15, kinds: ["continue-resume", "resume"] },
-  views: { share: 0.15, kinds: ["continue", "begin"] },
-  queries: { share: 0.05, kinds: ["query"] },
-} as const;
-
-/** The kind of a piece of work; see the lanes. */
-export type Work = (typeof lanes)[keyof typeof lanes]["kinds"][number];
+/** The same while clients connect: the event loop accepts only one connection per turn. */
+const connectingSliceMs = 2;
 
 /**
- * Highest cost of a piece of work that its lane is charged, as a multiple of the lane's mean. The first view after a
- * start also builds the parts that all views share; without the limit, the views after it would wait for that.
+ * Longest time between two turns that is charged to the lanes, in milliseconds. A longer one has another cause: a list
+ * of the source, or a full garbage collection.
  */
-const maxOutlier = 8;
-
-/** Weight of the newest piece of work in the mean cost. */
-const newestShare = 0.1;
-
-/** Mean cost of a lane before its first work, in milliseconds. */
-const firstMeanMs = 5;
-
-/** Lowest mean cost of a lane, in milliseconds. */
-const minMeanMs = 1;
+const maxBetweenMs = 40;
 
 /**
  * Schedules the work of all subscribers on the one thread. Each lane gets at least its share, and the event loop turns
- * after each 10 ms.
+ * after each 10 ms, or 2 ms while clients connect.
  *
  * The lane with the least charged time in proportion to its share is next. An idle lane saves nothing up: when it gets
- * work, it starts at the position of the others. Neither constant changes nor thousands of new
- * subscribers keep another lane waiting for long. Updates go first if two lanes are equal.
+ * work, it starts at the position of the others. The time between two turns also counts: there the event loop writes
+ * what the work has produced, and reads what it causes subscribers to send. An update takes 10 µs, and 30 µs more in
+ * the event loop; without these, updates would get nearly all of the thread. Neither constant changes nor thousands of
+ * new subscribers keep another lane waiting for long. Updates go first if two lanes are equal.
  *
  * Without turns of the event loop, a thousand nodes that reconnect, or a client that opens and cancels streams, would
  * delay health probes, pings and all other subscribers, and the watcher would learn of a cancelled stream only after
@@ -63,12 +36,25 @@ export class Scheduler {
   #position = 0;
   #waitingCount = 0;
   #usedMs = 0;
+  #sliceMs = sliceMs;
+  #hasConnected = false;
+  /** The end of the last turn and `#usedMs` then; undefined if no work was waiting. */
+  #turned: { readonly atMs: number; readonly usedMs: number } | undefined;
   #isTurning = false;
   #isWorking = false;
 
   /** `now` is in milliseconds. */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
+  }
+
+  /**
+   * Call when a connection was accepted. Turns are short as long as each accepts one; otherwise a thousand clients that
+   * connect during a round would wait in the kernel for longer than for their views.
+   */
+  connected(): void {
+    this.#hasConnected = true;
+    this.#sliceMs = connectingSliceMs;
   }
 
   /** Runs the work, now or in a later turn of the event loop. It must not throw. */
@@ -78,7 +64,7 @@ export class Scheduler {
     lane.add(kind, work, this.#position);
     this.#waitingCount += 1;
     // Work that schedules more work is not nested: it might never return, and shares would have no effect.
-    if (!this.#isWorking && this.#usedMs < sliceMs && this.#waitingCount === 1) this.#runNext();
+    if (!this.#isWorking && this.#usedMs < this.#sliceMs && this.#waitingCount === 1) this.#runNext();
     this.#turn();
   }
 
@@ -123,49 +109,26 @@ export class Scheduler {
     this.#isTurning = true;
     setImmediate(() => {
       this.#isTurning = false;
+      this.#chargeBetween();
       this.#usedMs = 0;
-      while (this.#usedMs < sliceMs) if (!this.#runNext()) return;
+      this.#sliceMs = this.#hasConnected ? connectingSliceMs : sliceMs;
+      this.#hasConnected = false;
+      while (this.#usedMs < this.#sliceMs) if (!this.#runNext()) return;
+      this.#turned = { atMs: this.#now(), usedMs: this.#usedMs };
       this.#turn();
     });
   }
-}
 
-/** The waiting work of one lane. */
-class Lane {
-  readonly kinds: readonly Work[];
-  readonly #queues: ReadonlyMap<Work, Queue<() => void>>;
-  readonly #share: number;
-  #meanMs = firstMeanMs;
-  position = 0;
-  size = 0;
-
-  constructor(share: number, kinds: readonly Work[]) {
-    this.#share = share;
-    this.kinds = kinds;
-    this.#queues = new Map(kinds.map((kind) => [kind, new Queue()]));
-  }
-
-  /** `position` is that of the lane that ran last. */
-  add(kind: Work, work: () => void, position: number): void {
-    if (this.size === 0) this.position = Math.max(this.position, position);
-    this.#queues.get(kind)?.push(work);
-    this.size += 1;
-  }
-
-  take(): (() => void) | undefined {
-    for (const queue of this.#queues.values()) {
-      const work = queue.shift();
-      if (work === undefined) continue;
-      this.size -= 1;
-      return work;
+  /** Charges the time since the last turn to the lanes, in proportion to the pieces of work that they have run. */
+  #chargeBetween(): void {
+    const runCount = this.#lanes.reduce((sum, lane) => sum + lane.takenCount, 0);
+    if (this.#turned !== undefined && runCount > 0) {
+      const { atMs, usedMs } = this.#turned;
+      const betweenMs = Math.min(maxBetweenMs, this.#now() - atMs - (this.#usedMs - usedMs));
+      for (const lane of this.#lanes) lane.chargeShare(betweenMs / runCount);
     }
-    return undefined;
-  }
-
-  charge(costMs: number): void {
-    const chargedMs = Math.min(costMs, this.#meanMs * maxOutlier);
-    this.#meanMs = Math.max(minMeanMs, this.#meanMs + (chargedMs - this.#meanMs) * newestShare);
-    this.position += chargedMs / this.#share;
+    this.#turned = undefined;
+    for (const lane of this.#lanes) lane.takenCount = 0;
   }
 }
 

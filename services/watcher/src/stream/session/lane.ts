@@ -1,0 +1,86 @@
+import { Queue } from "./queue.ts";
+
+/**
+ * The lanes of work that wait for the thread, and their shares of it while all of them have work. A lane without work
+ * leaves its share to the others.
+ *
+ * | Lane | Work | Kinds, first to last |
+ * |---|---|---|
+ * | `updates` | changes for subscribers that have their view | `update`, then the end of a round (see Rounds) |
+ * | `resumes` | first batches of subscribers that hold a view | `continue-resume`, then `resume` |
+ * | `views` | first batches of other subscribers | `continue`, then `begin` |
+ * | `queries` | responses to people: lists, explanations | `query` |
+ *
+ * A batch in progress is completed before another one begins, so views are completed one after the other.
+ */
+export const lanes = {
+  updates: { share: 0.5, kinds: ["update", "round"] },
+  resumes: { share: 0.25, kinds: ["continue-resume", "resume"] },
+  views: { share: 0.2, kinds: ["continue", "begin"] },
+  queries: { share: 0.05, kinds: ["query"] },
+} as const;
+
+/** The kind of a piece of work; see the lanes. */
+export type Work = (typeof lanes)[keyof typeof lanes]["kinds"][number];
+
+/**
+ * Highest cost of a piece of work that its lane is charged, as a multiple of the lane's mean. The first view after a
+ * start also builds the parts that all views share; without the limit, the views after it would wait for that.
+ */
+const maxOutlier = 8;
+
+/** Weight of the newest piece of work in the mean cost. */
+const newestShare = 0.1;
+
+/** Mean cost of a lane before its first work, in milliseconds. */
+const firstMeanMs = 5;
+
+/** Lowest mean cost of a lane, in milliseconds. */
+const minMeanMs = 1;
+
+/** The waiting work of one lane, and the time that it was charged. */
+export class Lane {
+  readonly kinds: readonly Work[];
+  readonly #queues: ReadonlyMap<Work, Queue<() => void>>;
+  readonly #share: number;
+  #meanMs = firstMeanMs;
+  position = 0;
+  size = 0;
+  /** Number of pieces of work that were taken since the last turn. */
+  takenCount = 0;
+
+  constructor(share: number, kinds: readonly Work[]) {
+    this.#share = share;
+    this.kinds = kinds;
+    this.#queues = new Map(kinds.map((kind) => [kind, new Queue()]));
+  }
+
+  /** `position` is that of the lane that ran last. */
+  add(kind: Work, work: () => void, position: number): void {
+    if (this.size === 0) this.position = Math.max(this.position, position);
+    this.#queues.get(kind)?.push(work);
+    this.size += 1;
+  }
+
+  take(): (() => void) | undefined {
+    for (const queue of this.#queues.values()) {
+      const work = queue.shift();
+      if (work === undefined) continue;
+      this.size -= 1;
+      this.takenCount += 1;
+      return work;
+    }
+    return undefined;
+  }
+
+  charge(costMs: number): void {
+    const chargedMs = Math.min(costMs, this.#meanMs * maxOutlier);
+    this.#meanMs = Math.max(minMeanMs, this.#meanMs + (chargedMs - this.#meanMs) * newestShare);
+    this.position += chargedMs / this.#share;
+  }
+
+  /** Charges so many milliseconds for each piece of work that was taken since the last turn. */
+  chargeShare(eachMs: number): void {
+    this.position += (eachMs * this.takenCount) / this.#share;
+  }
+}
