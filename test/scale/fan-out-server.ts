@@ -1,8 +1,11 @@
+import { writeFileSync } from "node:fs";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises";
 import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
+import { viewTargetIn } from "../../services/watcher/src/items/view-target.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
+import { viewBuckets } from "../../services/watcher/src/stream/delta/resume-view.ts";
 import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
 import type { MadeChange } from "./batch-log.ts";
 import { answerCalls } from "./calls.ts";
@@ -42,6 +45,12 @@ export interface ScriptResult {
   readonly cpuMs: number;
   /** Delay of the last step, because the server was busy. */
   readonly behindMs: number;
+}
+
+interface WriteDigests {
+  readonly path: string;
+  readonly firstNode: number;
+  readonly nodes: number;
 }
 
 function apply(changes: readonly ObjectChange[]): MadeChange {
@@ -104,6 +113,12 @@ const handlers = {
     return { changes, sinceRevision };
   },
 
+  /** Makes one endpoint unready in each of so many Services, for good. */
+  age({ changes }: { readonly changes: number }): void {
+    apply(Array.from({ length: changes }, (_, index) => endpointChange(changesMade + 2 * index, shape)));
+    changesMade += 2 * changes;
+  },
+
   /** Returns the revision after the change. */
   prepare({ script }: { readonly script: ScriptName }): number {
     const { before } = makeScript(script, shape);
@@ -142,6 +157,15 @@ const handlers = {
   restore({ script }: { readonly script: ScriptName }): number {
     const { after } = makeScript(script, shape);
     return apply([...after, nextMarker()]).revision;
+  },
+
+  /** Writes the digests of the views of some nodes to a file; see FleetOptions.heldDigests. */
+  writeDigests({ path, firstNode, nodes }: WriteDigests): void {
+    const request = { proxyName: "", isExtended: true, wantsNode: false };
+    const digests = Array.from({ length: nodes }, (_, index) =>
+      viewBuckets(store.snapshot, viewTargetIn(store.snapshot, { ...request, nodeName: `node-${firstNode + index}` })),
+    );
+    writeFileSync(path, Buffer.concat(digests.map((one) => one.toBytes())));
   },
 
   cpu(_: Record<never, never>): number {

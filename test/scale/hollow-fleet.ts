@@ -22,6 +22,11 @@ export interface FleetOptions {
   readonly streamsPerConnection?: number | undefined;
   /** Request our own fields, as the kit does. False makes the request of a Go client. */
   readonly isExtended: boolean;
+  /**
+   * Path of a file with WatchReq.HeldDigests of each stream, one after the other, which makes the streams resume.
+   * Default none: they hold nothing.
+   */
+  readonly heldDigests?: string | undefined;
   /** Acknowledge each batch shortly after requesting the next one, as real nodes do. Defaults to `isExtended`. */
   readonly acknowledges?: boolean | undefined;
   /** Number of streams that keep the received items, for `digests`. */
@@ -60,6 +65,9 @@ const askedByStalled = 1_000;
 
 /** Batches requested ahead by other readers, as in the kit; they refill when half of them have arrived. */
 const askedAhead = 32;
+
+/** Length of WatchReq.HeldDigests, in bytes. */
+const heldBytes = 8_192;
 
 /** Maximum number of connections being opened: more would only fill the listen queue. */
 const maxDialling = 256;
@@ -103,7 +111,11 @@ export class HollowFleet {
       create(WatchReqSchema, { NodeName: `node-${firstNode + stream}`, Features }),
     );
     const Count = !isExtended ? 0 : options.stallAfterBatches === undefined ? askedAhead : askedByStalled;
-    const requests = this.#requests.map((request) => toBinary(WatchReqSchema, { ...request, Count }));
+    const held = options.heldDigests === undefined ? undefined : readFileSync(options.heldDigests);
+    const requests = this.#requests.map((request, stream) => {
+      const HeldDigests = held?.subarray(stream * heldBytes, (stream + 1) * heldBytes) ?? request.HeldDigests;
+      return toBinary(WatchReqSchema, { ...request, Count, HeldDigests });
+    });
     this.#slots = Array.from({ length: Math.ceil(streams / streamsPerConnection) }, (_, index) => {
       const firstStream = index * streamsPerConnection;
       const own = requests.slice(firstStream, firstStream + streamsPerConnection);

@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { Caller } from "./calls.ts";
 import type { FanOutServerHandlers } from "./fan-out-server.ts";
@@ -6,14 +9,16 @@ import { startCalled, startServer } from "./processes.ts";
 
 /**
  * Measures how soon clients that connect at once get their first batch, beside settled streams and under changes. The
- * clients are plain: they send the requests of a Go client, without our features.
+ * clients are plain: they send the requests of a Go client, without our features. Or they are our own and resume: they
+ * hold the view of some changes ago.
  *
  * Without options it measures the rows of `docs/performance.md`; with any option, one table of that size.
  */
 const usage = `node test/scale/newcomers.ts [options]
 
   --settled <n>    streams of our own clients that have their views before (0)
-  --newcomers <n>  plain clients that connect at once (600)
+  --newcomers <n>  clients that connect at once (600)
+  --missed <n>     the clients resume, and have missed this many changes (they are plain and hold nothing)
   --services <n>   Services with 10 endpoints each (1000)
   --rates <n,n>    changes per second; one row each (0,30)
   --limit <s>      time limit for all newcomers (30)
@@ -22,6 +27,8 @@ const usage = `node test/scale/newcomers.ts [options]
 interface Size {
   readonly settled: number;
   readonly newcomers: number;
+  /** Number of changes that the newcomers have missed; undefined if they hold nothing. */
+  readonly missed?: number | undefined;
   readonly services: number;
   readonly rates: readonly number[];
   readonly limitMs: number;
@@ -30,6 +37,8 @@ interface Size {
 const standardSizes: readonly Size[] = [
   { settled: 0, newcomers: 600, services: 1_000, rates: [0, 30], limitMs: 30_000 },
   { settled: 1_000, newcomers: 300, services: 1_000, rates: [5, 12, 50], limitMs: 30_000 },
+  { settled: 1_000, newcomers: 1_000, missed: 100, services: 5_000, rates: [0, 12, 50], limitMs: 60_000 },
+  { settled: 0, newcomers: 5_000, missed: 100, services: 5_000, rates: [0, 12], limitMs: 120_000 },
 ];
 
 function say(line: string): void {
@@ -41,6 +50,7 @@ async function main(): Promise<void> {
     options: {
       settled: { type: "string" },
       newcomers: { type: "string" },
+      missed: { type: "string" },
       services: { type: "string" },
       rates: { type: "string" },
       limit: { type: "string" },
@@ -54,49 +64,76 @@ async function main(): Promise<void> {
   const size: Size = {
     settled: Number(values.settled ?? 0),
     newcomers: Number(values.newcomers ?? 600),
+    missed: values.missed === undefined ? undefined : Number(values.missed),
     services: Number(values.services ?? 1_000),
     rates: (values.rates ?? "0,30").split(",").map(Number),
     limitMs: Number(values.limit ?? 30) * 1_000,
   };
-  for (const one of Object.keys(values).length === 0 ? standardSizes : [size]) {
-    say(`${one.settled} settled streams, ${one.newcomers} newcomers, ${one.services} Services × 10 endpoints\n`);
-    say("| changes/s | last newcomer | p50 | p99 | retries | watcher CPU | age of settled batches, p50 | p99 |");
-    say("| --: | --: | --: | --: | --: | --: | --: | --: |");
-    for (const rate of one.rates) say(await measure(one, rate));
-    say("");
+  const folder = mkdtempSync(join(tmpdir(), "kpng-digests-"));
+  try {
+    for (const one of Object.keys(values).length === 0 ? standardSizes : [size]) {
+      const { settled, newcomers, missed, services } = one;
+      const kind = missed === undefined ? "newcomers" : `clients that resume after ${missed} changes`;
+      say(`${settled} settled streams, ${newcomers} ${kind}, ${services} Services × 10 endpoints\n`);
+      say(
+        "| changes/s | last one served | p50 | p99 | KiB each | retries | watcher CPU | loop delay, p99 | max | settled batches' age, p50 | p99 |",
+      );
+      say("| --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |");
+      for (const rate of one.rates) say(await measure(one, rate, join(folder, "digests")));
+      say("");
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
   }
 }
 
 /** Returns one row of the table. */
-async function measure({ settled, newcomers, services, limitMs }: Size, changesPerSecond: number): Promise<string> {
+async function measure(size: Size, changesPerSecond: number, path: string): Promise<string> {
+  const { settled, newcomers, missed, services, limitMs } = size;
   const server: Caller<FanOutServerHandlers> = startServer<FanOutServerHandlers>("fan-out-server");
-  const load: Caller<HollowNodesHandlers> = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
+  const settledNodes: Caller<HollowNodesHandlers> = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
+  // A process of its own, so that the settled nodes note their batches in time.
+  const newNodes: Caller<HollowNodesHandlers> = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
   try {
     const shape = { services, endpoints: 10, nodes: settled + newcomers };
     const { address } = await server.call("start", { shape });
     if (settled > 0) {
       const options = { address, streams: settled, firstNode: 0, isExtended: true };
-      await load.call("open", { fleet: "settled", options, timeoutMs: 60_000 });
-      await load.call("mark", { fleet: "settled" });
+      await settledNodes.call("open", { fleet: "settled", options, timeoutMs: 60_000 });
     }
+    if (missed !== undefined) {
+      await server.call("writeDigests", { path, firstNode: settled, nodes: newcomers });
+      await server.call("age", { changes: missed });
+      if (settled > 0) await settledNodes.call("quiet", { fleet: "settled", quietMs: 300, timeoutMs: 60_000 });
+    }
+    if (settled > 0) await settledNodes.call("mark", { fleet: "settled" });
     await server.call("churn", { changesPerSecond });
+    await server.call("watchDelay", {});
     const cpuBeforeMs = await server.call("cpu", {});
-    const options = { address, streams: newcomers, firstNode: settled, isExtended: false };
-    const opened = await load
+    const isResuming = missed !== undefined;
+    const held = isResuming ? { heldDigests: path } : {};
+    const options = { address, streams: newcomers, firstNode: settled, isExtended: isResuming, ...held };
+    const opened = await newNodes
       .call("open", { fleet: "newcomers", options, timeoutMs: limitMs })
       .catch((error: unknown) => String(error).split("\n")[0]);
     const cpuMs = (await server.call("cpu", {})) - cpuBeforeMs;
+    const delay = await server.call("delay", {});
     const { changes, sinceRevision } = await server.call("endChurn", {});
     const hasAges = settled > 0 && changes.length > 0;
-    const ages = hasAges ? await load.call("collect", { fleet: "settled", changes, sinceRevision }) : undefined;
+    const ages = hasAges ? await settledNodes.call("collect", { fleet: "settled", changes, sinceRevision }) : undefined;
     const first =
       typeof opened === "object"
-        ? [opened.elapsedMs, opened.each.p50, opened.each.p99].map(inMs).concat(String(opened.retries))
-        : [opened, "", "", ""];
+        ? [
+            ...[opened.elapsedMs, opened.each.p50, opened.each.p99].map(inMs),
+            (opened.receivedBytes / newcomers / 1_024).toFixed(0),
+            String(opened.retries),
+          ]
+        : [opened, "", "", "", ""];
     const settledAges = ages === undefined ? ["", ""] : [inMs(ages.latencies.p50), inMs(ages.latencies.p99)];
-    return `| ${[changesPerSecond, ...first, inMs(cpuMs), ...settledAges].join(" | ")} |`;
+    return `| ${[changesPerSecond, ...first, inMs(cpuMs), inMs(delay.p99), inMs(delay.max), ...settledAges].join(" | ")} |`;
   } finally {
-    await load.stop();
+    await settledNodes.stop();
+    await newNodes.stop();
     await server.stop();
   }
 }

@@ -55,20 +55,23 @@ function bucketOfBytes(keyLength: number): number {
 /** Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. */
 export class BucketDigests {
   readonly #digests: BigUint64Array;
+  /** The same memory in halves: reading these makes no bigint. */
+  readonly #halves: Uint32Array;
 
   constructor(digests: BigUint64Array = new BigUint64Array(bucketCount)) {
     this.#digests = digests;
+    this.#halves = new Uint32Array(digests.buffer, digests.byteOffset, 2 * bucketCount);
   }
 
   /** Reads the format of WatchReq.HeldDigests; undefined if the length is wrong. */
   static fromBytes(bytes: Uint8Array): BucketDigests | undefined {
     if (bytes.length !== bucketCount * bytesPerDigest) return undefined;
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    const digests = new BigUint64Array(bucketCount);
+    const digests = new BucketDigests();
     for (let bucket = 0; bucket < bucketCount; bucket += 1) {
-      digests[bucket] = view.getBigUint64(bucket * bytesPerDigest, true);
+      digests.#digests[bucket] = view.getBigUint64(bucket * bytesPerDigest, true);
     }
-    return new BucketDigests(digests);
+    return digests;
   }
 
   /** Returns the format of WatchReq.HeldDigests. */
@@ -88,9 +91,21 @@ export class BucketDigests {
     this.#digests[bucket] = (this.#digests[bucket] ?? 0n) ^ hash;
   }
 
-  /** True if both sets have the same items in a bucket, apart from hash collisions. */
-  isSameBucket(other: BucketDigests, bucket: number): boolean {
-    return this.#digests[bucket] === other.#digests[bucket];
+  /** Adds the items of a set that has none in common with this one. */
+  toggleAll(other: BucketDigests): void {
+    for (let index = 0; index < 2 * bucketCount; index += 1) {
+      this.#halves[index] = (this.#halves[index] ?? 0) ^ (other.#halves[index] ?? 0);
+    }
+  }
+
+  /** Returns the buckets in which the sets have different items, in ascending order. */
+  differing(other: BucketDigests): readonly number[] {
+    const buckets: number[] = [];
+    for (let bucket = 0; bucket < bucketCount; bucket += 1) {
+      const [low, high] = [2 * bucket, 2 * bucket + 1];
+      if (this.#halves[low] !== other.#halves[low] || this.#halves[high] !== other.#halves[high]) buckets.push(bucket);
+    }
+    return buckets;
   }
 }
 

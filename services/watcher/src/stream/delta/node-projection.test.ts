@@ -23,7 +23,6 @@ import { expectedItems } from "../../testing/expected-items.ts";
 import { diffItems } from "./diff-items.ts";
 import { nodeProjection } from "./node-projection.ts";
 import type { Changes } from "./projection.ts";
-import { resumeView } from "./resume-view.ts";
 
 /**
  * Compares node projections, byte for byte, with the plain definition: makeServiceView for every Service, and the
@@ -139,7 +138,7 @@ function checkBetween(
 function checkResume(before: Snapshot, snapshot: Snapshot, request: NodeViewRequest): void {
   const digests = new BucketDigests();
   for (const item of expectedItems(before, request)) digests.toggle(digestOf(item));
-  const changes = resumeView(snapshot, request, digests);
+  const changes = nodeProjection(request).resume(snapshot, digests);
   expect(applied(plainHeld(before, request), changes)).toEqual(plainHeld(snapshot, request));
 }
 
@@ -199,7 +198,7 @@ test("a projection equals the plain definition while many Services are added and
   }
 });
 
-test("a subscriber that resumes with few matching items gets the whole view in compressed batches", () => {
+test("a subscriber that resumes gets compressed buckets, and with few matching items the whole view in compressed batches", () => {
   const store = new Store();
   const names = Array.from({ length: 2_000 }, (_, index) => `s${index}`);
   const made = (name: string, port: number) =>
@@ -210,7 +209,7 @@ test("a subscriber that resumes with few matching items gets the whole view in c
     nodes: [],
   });
   const before = store.snapshot;
-  const request = { nodeName: "n1", proxyName: "", isExtended: true, wantsNode: false };
+  const request = { nodeName: "stranger", proxyName: "", isExtended: true, wantsNode: false };
   for (const count of [20, 2_000]) {
     store.apply(names.slice(0, count).map((name) => ({ kind: "put-slice", slice: made(name, 2) })));
     checkResume(before, store.snapshot, request);
@@ -218,10 +217,10 @@ test("a subscriber that resumes with few matching items gets the whole view in c
     const digests = new BucketDigests();
     for (const item of expectedItems(before, request)) digests.toggle(digestOf(item));
     const [plain, packed] = [false, true].map(
-      (takesBatches) => bytesOf(resumeView(store.snapshot, { ...request, takesBatches }, digests)).length,
+      (takesBatches) => bytesOf(nodeProjection({ ...request, takesBatches }).resume(store.snapshot, digests)).length,
     );
-    if (count === 20) expect(packed).toBe(plain);
-    else expect(packed).toBeLessThan((plain ?? 0) * 0.7);
+    // Buckets of few items are hardly shorter when they are compressed.
+    expect(packed).toBeLessThan((plain ?? 0) * (count === 20 ? 1 : 0.7));
   }
 });
 

@@ -10,19 +10,25 @@ import { diffItems } from "./diff-items.ts";
 import { nodeDelta } from "./node-delta.ts";
 import { type OverlayDelta, overlayDeltas } from "./overlay-delta.ts";
 import type { Changes, Projection } from "./projection.ts";
+import { resumeView } from "./resume-view.ts";
 import { snapshotDelta } from "./snapshot-delta.ts";
 import { wholeView } from "./whole-view.ts";
 
 /** The view of one node. */
-export function nodeProjection(request: NodeViewRequest): Projection {
+export function nodeProjection(request: NodeViewRequest): Required<Projection> {
   const targets = new ViewTargetTracker(request);
   const digest = new OverlaysDigest();
+  const resetDigest = (snapshot: Snapshot, target: ViewTarget, overlays: readonly Overlay[]): void => {
+    if (request.isExtended) digest.reset(snapshot, target, overlays);
+  };
   return {
     whole(snapshot) {
       const target = targets.at(snapshot);
-      return wholeView(snapshot, target, (overlays) => {
-        if (request.isExtended) digest.reset(snapshot, target, overlays);
-      });
+      return wholeView(snapshot, target, (overlays) => resetDigest(snapshot, target, overlays));
+    },
+    resume(snapshot, held) {
+      const target = targets.at(snapshot);
+      return resumeView(snapshot, target, held, (overlays) => resetDigest(snapshot, target, overlays));
     },
     between(before, snapshot) {
       const [old, target] = [targets.at(before), targets.at(snapshot)];

@@ -1,3 +1,4 @@
+import type { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
@@ -8,6 +9,11 @@ export interface Projection {
   whole(snapshot: Snapshot): Changes;
   /** The changes from one snapshot to another. */
   between(before: Snapshot, snapshot: Snapshot): Changes;
+  /**
+   * The changes that lead from a held view, known by its digests, to the view of a snapshot. Undefined for a view
+   * without digests.
+   */
+  resume?(snapshot: Snapshot, held: BucketDigests): Changes;
   /** All items of a snapshot, in no particular order. */
   items(snapshot: Snapshot): Iterable<Item>;
   /**

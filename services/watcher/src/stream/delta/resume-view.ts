@@ -1,16 +1,15 @@
-import { getOrMake } from "@kpng/model/get-or-make.ts";
-import { type BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/item-digest.ts";
-import { keepFrame } from "../../items/frames.ts";
+import { BucketDigests, bucketCount, encodeBuckets } from "@kpng/model/wire/item-digest.ts";
+import { type Frame, keepFrame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
 import { digestOf, uncachedDigestOf } from "../../items/item-digests.ts";
 import { nodeViewOrder } from "../../items/node-view-items.ts";
-import { overlaysOf } from "../../items/overlay.ts";
-import { sharedItemsAt } from "../../items/service-state.ts";
-import { type NodeViewRequest, type ViewClass, type ViewTarget, viewTargetIn } from "../../items/view-target.ts";
+import { type Overlay, overlaysOf } from "../../items/overlay.ts";
+import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
-import { classBuckets } from "./class-digests.ts";
+import { bucketIndexes } from "./bucket-index.ts";
 import { diffItems } from "./diff-items.ts";
 import type { Changes } from "./projection.ts";
+import { deleteOp } from "./snapshot-delta.ts";
 import { wholeView } from "./whole-view.ts";
 
 /**
@@ -18,61 +17,102 @@ import { wholeView } from "./whole-view.ts";
  * buckets that differ. The changes begin with Keep, which names the buckets that the subscriber keeps.
  *
  * The subscriber may come from any replica: equal items have equal bytes on all replicas of one version, and what
- * differs on another version is sent again. A subscriber that understands batches and holds few matching buckets gets
- * the whole view in batches instead.
+ * differs on another version is sent again. A subscriber that understands batches gets the buckets compressed, as its
+ * whole class does, and then the node's corrections; if few of its buckets match, it gets the whole view.
  *
- * *Cost:* the node's own endpoints and the items of the buckets that differ. For each snapshot and class, the first
- * subscriber with such a bucket costs all items.
+ * Calls `onOverlays` with the node's overlays.
+ *
+ * *Cost:* the node's own endpoints and the buckets that differ. A bucket is encoded once, and again when one of its
+ * items changes.
  */
-export function resumeView(snapshot: Snapshot, request: NodeViewRequest, held: BucketDigests): Changes {
-  const target = viewTargetIn(snapshot, request);
-  const digests = classBuckets(snapshot, target.viewClass).copy();
+export function resumeView(
+  snapshot: Snapshot,
+  target: ViewTarget,
+  held: BucketDigests,
+  onOverlays: (overlays: readonly Overlay[]) => void = () => undefined,
+): Changes {
   const overlays = overlaysOf(snapshot, target);
-  const hidden = new Set(overlays.flatMap((overlay) => overlay.hidden));
-  const own = overlays.flatMap((overlay) => overlay.own);
-  const ownDigests = new Map(own.map((item) => [item, uncachedDigestOf(item)]));
+  onOverlays(overlays);
+  const hidden = overlays.flatMap((overlay) => overlay.hidden);
+  const own = overlays.flatMap((overlay) => overlay.own).map((item) => ({ item, digest: uncachedDigestOf(item) }));
+  const digests = classBuckets(snapshot, target);
   for (const item of hidden) digests.toggle(digestOf(item));
-  for (const digest of ownDigests.values()) digests.toggle(digest);
-  const isSame = (bucket: number): boolean => digests.isSameBucket(held, bucket);
-  const differing = Array.from({ length: bucketCount }, (_, bucket) => bucket).filter((bucket) => !isSame(bucket));
-  if (request.takesBatches && differing.length > maxDifferingShare * bucketCount) return keepNothing(snapshot, target);
-  const wanted = own.filter((item) => !isSame(ownDigests.get(item)?.bucket ?? 0));
-  if (differing.length > 0) {
-    const byBucket = itemsByBucket(snapshot, target.viewClass);
-    for (const bucket of differing) {
-      for (const item of byBucket[bucket] ?? []) if (!hidden.has(item)) wanted.push(item);
-    }
+  for (const { digest } of own) digests.toggle(digest);
+  const differing = new Set(digests.differing(held));
+  const { takesBatches = false } = target.request;
+  if (takesBatches && differing.size > maxDifferingShare * bucketCount) {
+    const whole = wholeView(snapshot, target);
+    return startingWith(keepFrame(encodeBuckets(() => false)), () => whole.frames());
   }
-  const keep = keepFrame(encodeBuckets(isSame));
-  return { isEmpty: false, frames: () => [keep, ...diffItems([], wanted, nodeViewOrder).frames()] };
+  const lacking: Lacking = {
+    buckets: [...differing],
+    hidden: hidden.filter((item) => differing.has(digestOf(item).bucket)),
+    own: own.flatMap(({ item, digest }) => (differing.has(digest.bucket) ? [item] : [])),
+  };
+  const keep = keepFrame(encodeBuckets((bucket) => !differing.has(bucket)));
+  return startingWith(keep, () => (takesBatches ? packedFrames : orderedFrames)(snapshot, target, lacking));
 }
 
-/** With a larger share of differing buckets, the compressed whole view is shorter than the items in these buckets. */
-const maxDifferingShare = 1 / 4;
+/** Returns the digests of a node's view, as a subscriber that has this view sends them. */
+export function viewBuckets(snapshot: Snapshot, target: ViewTarget): BucketDigests {
+  const digests = classBuckets(snapshot, target);
+  for (const { hidden, own } of overlaysOf(snapshot, target)) {
+    for (const item of hidden) digests.toggle(digestOf(item));
+    for (const item of own) digests.toggle(uncachedDigestOf(item));
+  }
+  return digests;
+}
 
-/** The whole view, after a Keep that names no bucket. */
-function keepNothing(snapshot: Snapshot, target: ViewTarget): Changes {
+/** With a larger share of differing buckets, the whole view is shorter: it is compressed in larger blocks. */
+const maxDifferingShare = 1 / 2;
+
+/** The buckets that a subscriber does not keep, and its corrections in them. */
+interface Lacking {
+  readonly buckets: readonly number[];
+  /** The items in these buckets that the class shares and the node does not get. */
+  readonly hidden: readonly Item[];
+  /** The items in these buckets that only the node gets. */
+  readonly own: readonly Item[];
+}
+
+/** Returns a copy of the digests of the items that the target's class shares. */
+function classBuckets(snapshot: Snapshot, { viewClass }: ViewTarget): BucketDigests {
+  const digests = new BucketDigests();
+  for (const index of bucketIndexes(snapshot, viewClass)) digests.toggleAll(index.digests);
+  return digests;
+}
+
+function startingWith(first: Frame, others: () => Iterable<Frame>): Changes {
   return {
     isEmpty: false,
     *frames() {
-      yield keepFrame(encodeBuckets(() => false));
-      yield* wholeView(snapshot, target).frames();
+      yield first;
+      yield* others();
     },
   };
 }
 
-type ItemsByBucket = readonly (readonly Item[])[];
+function* packedFrames(
+  snapshot: Snapshot,
+  { viewClass }: ViewTarget,
+  { buckets, hidden, own }: Lacking,
+): Iterable<Frame> {
+  const shared = bucketIndexes(snapshot, viewClass).map((index) => index.join(buckets));
+  for (const { services } of shared) if (services.length > 0) yield services;
+  for (const { endpoints } of shared) if (endpoints.length > 0) yield endpoints;
+  const kept = new Set(own.map(({ path }) => path));
+  const deletes = hidden.filter(({ path }) => !kept.has(path)).map((item) => deleteOp(item).frame);
+  if (deletes.length + own.length > 0) yield Buffer.concat([...deletes, ...own.map(({ frame }) => frame)]);
+}
 
-const buckets = new WeakMap<Snapshot, Map<string, ItemsByBucket>>();
-
-/** All items that a class shares. */
-function itemsByBucket(snapshot: Snapshot, viewClass: ViewClass): ItemsByBucket {
-  const byClass = getOrMake(buckets, snapshot, () => new Map<string, ItemsByBucket>());
-  return getOrMake(byClass, viewClass.key, () => {
-    const byBucket = Array.from({ length: bucketCount }, (): Item[] => []);
-    for (const key of snapshot.services.keys()) {
-      for (const item of sharedItemsAt(snapshot, key, viewClass).items) byBucket[digestOf(item).bucket]?.push(item);
-    }
-    return byBucket;
-  });
+function orderedFrames(
+  snapshot: Snapshot,
+  { viewClass }: ViewTarget,
+  { buckets, hidden, own }: Lacking,
+): Iterable<Frame> {
+  const indexes = bucketIndexes(snapshot, viewClass);
+  const shared = buckets.flatMap((number) => indexes.flatMap((index) => index.bucket(number).items));
+  const without = new Set(hidden.map(({ path }) => path));
+  const wanted = [...shared.filter(({ path }) => !without.has(path)), ...own];
+  return diffItems([], wanted, nodeViewOrder).frames();
 }

@@ -7,7 +7,6 @@ import { Store } from "../../store/store.ts";
 import { endpoint, node, service, slice } from "../../testing/build.ts";
 import { nodeProjection } from "./node-projection.ts";
 import type { Changes } from "./projection.ts";
-import { resumeView } from "./resume-view.ts";
 
 // Heap sizes are comparable only after a garbage collection, and vitest's workers run without the flag for it.
 setFlagsFromString("--expose-gc");
@@ -33,7 +32,7 @@ describe("caches for future subscribers", () => {
     {
       name: "resumed views",
       ask: (proxyName: string) => {
-        const { frames } = resumeView(after, requestOf("", proxyName), new BucketDigests());
+        const { frames } = nodeProjection(requestOf("", proxyName)).resume(after, new BucketDigests());
         // The first frame is Keep.
         return { isEmpty: false, frames: () => [...frames()].slice(1) };
       },

@@ -5,9 +5,10 @@ import { nodeViewOrder } from "../../items/node-view-items.ts";
 import { ownersOf } from "../../items/own-services.ts";
 import { diffSorted, type ItemsDiff } from "../../items/service-items.ts";
 import { sharedItemsAt } from "../../items/service-state.ts";
-import type { ViewClass } from "../../items/view-target.ts";
+import { type ViewClass, viewClassOf } from "../../items/view-target.ts";
 import { between, changedServices } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
+import { hasZoneHints } from "./class-values.ts";
 import { type EncodedOps, encodeOps, type PathOp } from "./encoded-ops.ts";
 import { packFrames } from "./packed-frames.ts";
 import { type Changes, noChanges } from "./projection.ts";
@@ -54,11 +55,15 @@ function makeDelta(before: Snapshot, snapshot: Snapshot): SnapshotDelta {
   const byClass = new Map<string, ClassDelta>();
   const diffFor = (viewClass: ViewClass, key: string): ItemsDiff =>
     diffSorted(sharedItemsAt(before, key, viewClass).items, sharedItemsAt(snapshot, key, viewClass).items);
+  const dependsOnZone = keys.some((key) => hasZoneHints(before, key) || hasZoneHints(snapshot, key));
   return {
     keys,
     keysByNode,
-    forClass: (viewClass) =>
-      getOrMake(byClass, viewClass.key, () => classDelta(keys.map((key) => diffFor(viewClass, key)))),
+    forClass(viewClass) {
+      // Without zone hints, all zones share what is encoded.
+      const { key } = dependsOnZone ? viewClass : viewClassOf(viewClass, "");
+      return getOrMake(byClass, key, () => classDelta(keys.map((one) => diffFor(viewClass, one))));
+    },
   };
 }
 

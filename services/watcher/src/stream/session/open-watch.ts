@@ -6,8 +6,6 @@ import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import { globalProjection } from "../delta/global-projection.ts";
 import { nodeProjection } from "../delta/node-projection.ts";
-import type { Projection } from "../delta/projection.ts";
-import { resumeView } from "../delta/resume-view.ts";
 import { Acknowledgement } from "./acknowledgement.ts";
 import {
   isExtended,
@@ -38,7 +36,7 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   let last: NodeViewRequest | undefined;
   let lastMessage: WatchReq | undefined;
   let lastWanted: Wanted | undefined;
-  let lastProjection: Projection | undefined;
+  let lastProjection: ReturnType<typeof nodeProjection> | undefined;
   const read = (message: WatchReq | Acknowledgement): Wanted | undefined => {
     if (message === lastMessage) return lastWanted;
     if (message instanceof Acknowledgement) {
@@ -59,7 +57,7 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
     subscriber.introduce(message.Subscriber);
     subscriber.failedBefore(message.LastFailure);
     const held = readHeldDigests(message);
-    const resume = held && ((snapshot: Snapshot) => resumeView(snapshot, request, held));
+    const resume = held && ((snapshot: Snapshot) => projection.resume(snapshot, held));
     const [count, received] = [readCount(message), readReceived(message)];
     const wanted = { projection, isExtended: request.isExtended, resume, count, received };
     lastProjection = projection;

@@ -1,0 +1,74 @@
+import { bucketCount } from "@kpng/model/wire/item-digest.ts";
+import { describe, expect, test } from "vitest";
+import { viewTargetIn } from "../../items/view-target.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
+import { Store } from "../../store/store.ts";
+import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { type BucketIndex, bucketIndexes } from "./bucket-index.ts";
+
+const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
+
+function makeStore(hintedZones: (name: string) => readonly string[] = () => []): Store {
+  const store = new Store();
+  store.replace({
+    services: names.map((name) => service({ name })),
+    slices: names.map((name) =>
+      slice([endpoint("10.1.0.1", { hintedZones: hintedZones(name) })], { serviceName: name }),
+    ),
+    nodes: [node("n1", { zone: "z1" }), node("n2", { zone: "z2" })],
+  });
+  return store;
+}
+
+function indexesOf(snapshot: Snapshot, nodeName: string): readonly BucketIndex[] {
+  const request = { nodeName, proxyName: "", isExtended: true, wantsNode: false };
+  return bucketIndexes(snapshot, viewTargetIn(snapshot, request).viewClass);
+}
+
+const numbers = Array.from({ length: bucketCount }, (_, number) => number);
+
+describe("the bucket index", () => {
+  test("of the next snapshot shares all buckets in which no item changed", () => {
+    const store = makeStore();
+    const [before] = indexesOf(store.snapshot, "n1");
+    store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.2")], { serviceName: "s7" }) }]);
+    const [after] = indexesOf(store.snapshot, "n1");
+    const changed = numbers.filter((number) => before?.bucket(number) !== after?.bucket(number));
+    // The endpoint that is gone and the new one.
+    expect(changed).toHaveLength(2);
+    expect(before && after?.digests.differing(before.digests)).toEqual(changed);
+  });
+
+  test("is one object for all zones, without hints for zones", () => {
+    const { snapshot } = makeStore();
+    const [one, other] = [indexesOf(snapshot, "n1"), indexesOf(snapshot, "n2")];
+    expect(one).toHaveLength(1);
+    expect(other[0]).toBe(one[0]);
+  });
+
+  test("has a part for each zone with only the Services that have hints", () => {
+    const { snapshot } = makeStore((name) => (name === "s7" ? ["z1"] : []));
+    const [one, other] = [indexesOf(snapshot, "n1"), indexesOf(snapshot, "n2")];
+    expect(other[0]).toBe(one[0]);
+    const pathsOf = (index: BucketIndex | undefined) =>
+      numbers.flatMap((number) => index?.bucket(number).items.map(({ path }) => path) ?? []);
+    expect(pathsOf(one[0])).toHaveLength(2 * (names.length - 1));
+    for (const [, zoned] of [one, other]) {
+      expect(pathsOf(zoned).every((path) => path === "ns/s7" || path.startsWith("ns/s7/"))).toBe(true);
+      expect(pathsOf(zoned)).toContain("ns/s7");
+    }
+  });
+
+  test("forgets an item whose Service was replaced by an equal one in between", () => {
+    const store = makeStore();
+    indexesOf(store.snapshot, "n1");
+    // The items of the endpoint are made again, with equal bytes.
+    store.apply([{ kind: "put-service", service: service({ name: "s7", healthCheckNodePort: 30_000 }) }]);
+    indexesOf(store.snapshot, "n1");
+    store.apply([{ kind: "delete-service", key: "ns/s7" }]);
+    const [index] = indexesOf(store.snapshot, "n1");
+    const left = numbers.flatMap((number) => index?.bucket(number).items ?? []);
+    expect(left.filter(({ path }) => path.startsWith("ns/s7/") || path === "ns/s7")).toEqual([]);
+    expect(left).toHaveLength(2 * (names.length - 1));
+  });
+});
