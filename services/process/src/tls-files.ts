@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from "node:crypto";
-import { readFileSync } from "node:fs";
 import type { OptionSpec } from "./options.ts";
 import { ProcessError } from "./process-error.ts";
+import { readRegularFile } from "./regular-file.ts";
 
 /**
  * Paths of PEM files, from the options; undefined if the option is not set. A watcher uses such files to serve TLS, its
@@ -116,9 +116,12 @@ function readCertificate(option: string, path: string): Buffer {
   return pem;
 }
 
+/** Maximum size of a file, in bytes. A bundle of all public CAs has 200 KB. */
+const maxFileBytes = 4 * 1024 * 1024;
+
 function readFile(option: string, path: string): Buffer {
   try {
-    return readFileSync(path);
+    return readRegularFile(path, maxFileBytes);
   } catch (cause) {
     throw new ProcessError("TLS_FILES", `${option} ${path} cannot be read`, { cause });
   }

@@ -1,5 +1,9 @@
-import { mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { mkdir, rename } from "node:fs/promises";
 import { join } from "node:path";
+import { createOwnFile, openOwnFile } from "@kpng/process/regular-file.ts";
+
+/** Maximum size of the file, in bytes: many times the addresses of a cluster's watchers. */
+const maxFileBytes = 1024 * 1024;
 
 /** Addresses of watchers that a node saves for its next start, in `watchers.json` of the state folder. */
 export interface KnownWatchers {
@@ -18,7 +22,8 @@ export const nothingKnown: KnownWatchers = { lastGood: undefined, addressesByHos
  */
 export async function readKnownWatchers(folder: string): Promise<KnownWatchers> {
   try {
-    return decode(JSON.parse(await readFile(pathIn(folder), "utf8")));
+    await using file = await openOwnFile(pathIn(folder), maxFileBytes);
+    return decode(JSON.parse(await file.readFile("utf8")));
   } catch {
     return nothingKnown;
   }
@@ -30,7 +35,10 @@ export async function writeKnownWatchers(folder: string, known: KnownWatchers): 
   const json = JSON.stringify({ version: 1, lastGood, addresses: Object.fromEntries(addressesByHost) });
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const draft = `${pathIn(folder)}.tmp`;
-  await writeFile(draft, `${json}\n`, { mode: 0o600 });
+  {
+    await using file = await createOwnFile(draft);
+    await file.writeFile(`${json}\n`);
+  }
   await rename(draft, pathIn(folder));
 }
 

@@ -1,5 +1,5 @@
-import { open } from "node:fs/promises";
 import type { Position } from "@kpng/model/forward/position.ts";
+import { openOwnFile } from "@kpng/process/regular-file.ts";
 import { decodeHeader } from "./view-header.ts";
 import { viewPath } from "./view-keeper.ts";
 
@@ -17,7 +17,7 @@ export async function readSavedPosition(
 ): Promise<Position | undefined> {
   if (folder === undefined) return undefined;
   try {
-    const file = await open(viewPath(folder, serviceProxyName));
+    const file = await openOwnFile(viewPath(folder, serviceProxyName), Number.POSITIVE_INFINITY);
     try {
       const { bytesRead, buffer } = await file.read(Buffer.alloc(maxHeaderBytes), 0, maxHeaderBytes, 0);
       const text = buffer.toString("utf8", 0, bytesRead);

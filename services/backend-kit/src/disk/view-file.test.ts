@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -6,6 +7,7 @@ import { endpoint, port, service, view } from "@kpng/model/testing/views.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { type LoadedView, loadView } from "./load-view.ts";
 import { type ServiceFilter, writeViewFile } from "./view-file.ts";
+import { viewPath } from "./view-keeper.ts";
 
 const hour = 3_600_000;
 const header = { nodeName: "n1", serviceProxyName: "", currentAtMs: 100 * hour, bootId: "boot-1" };
@@ -129,4 +131,17 @@ test("a failed write leaves the old file and nothing else", async () => {
   await expect(writeViewFile(path, header, failing as unknown as NodeView)).rejects.toThrow();
   expect(readdirSync(folder)).toEqual(["view"]);
   expect(await load()).toMatchObject({ kind: "view" });
+});
+
+test("a planted link or FIFO at the draft is replaced, and a FIFO at the file is not waited for", async () => {
+  const path = viewPath(folder, "");
+  writeFileSync(join(folder, "victim"), "untouched");
+  for (const plant of ["ln -s victim", "mkfifo"]) {
+    execFileSync("sh", ["-c", `${plant} "$0.tmp"`, path], { cwd: folder });
+    await writeViewFile(path, header, world);
+    expect(await load()).toMatchObject({ kind: "view" });
+  }
+  expect(readFileSync(join(folder, "victim"), "utf8")).toBe("untouched");
+  execFileSync("sh", ["-c", `rm "$0" && mkfifo "$0"`, path]);
+  expect(await load()).toEqual({ kind: "refused", reason: expect.stringContaining("[STATE_FILE]") });
 });
