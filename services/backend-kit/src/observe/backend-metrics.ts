@@ -15,6 +15,8 @@ export interface BackendMetrics {
   readonly olderOffers: Counter;
   /** Number of older states that were accepted, because no watcher offered a newer one. */
   readonly epochs: Counter;
+  /** Services that the view of another watcher lacks and that are kept. */
+  readonly keptServices: Gauge;
   /** Revision that was applied last; 0 with a Go watcher. */
   readonly revision: Gauge;
   /** 1 from the first batch of a stream until the stream is lost, otherwise 0. */
@@ -55,6 +57,11 @@ export function createBackendMetrics(registry: Registry): BackendMetrics {
     olderOffers: new Counter({
       name: "kpng_backend_older_offers_total",
       help: "States of watchers that were refused because they were older than the state before",
+      registers,
+    }),
+    keptServices: new Gauge({
+      name: "kpng_backend_kept_services",
+      help: "Services that the view of another watcher lacks and that are kept (--view-brake-hold)",
       registers,
     }),
     epochs: new Counter({

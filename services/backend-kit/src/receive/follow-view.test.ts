@@ -19,7 +19,7 @@ const world = [putService("a/web"), putEndpoint("a/web/x")];
 async function follow(
   watcher: PlayedWatcher,
   steps: (next: () => Promise<ViewUpdate>) => Promise<void>,
-  random?: () => number,
+  more: Partial<Parameters<typeof followView>[0]> = {},
 ): Promise<{ readonly states: ConnectionState[]; readonly delaysMs: readonly number[] }> {
   const stop = new AbortController();
   const states: ConnectionState[] = [];
@@ -31,7 +31,7 @@ async function follow(
       log: createReadableLog().log,
       onConnection: (state) => states.push(state),
       wait,
-      random,
+      ...more,
     },
     stop.signal,
   );
@@ -104,7 +104,7 @@ test("delays grow until a sync marker arrives, and then start from the minimum a
       await next();
     };
     await using watcher = await playWatcher(answer);
-    return (await follow(watcher, twice, random)).delaysMs;
+    return (await follow(watcher, twice, { random })).delaysMs;
   };
   expect(await delays(() => 0)).toEqual([1_000, 2_000, 4_000, 8_000, 1_000]);
   // The whole delay is random, because thousands of nodes lose their watcher at the same moment.
@@ -162,7 +162,7 @@ test("watchers that send the client away after each first batch are not retried 
   const all = async (next: () => Promise<ViewUpdate>): Promise<void> => {
     for (let count = 0; count < 4; count++) await next();
   };
-  const { states, delaysMs } = await follow(watcher, all, () => 0.5);
+  const { states, delaysMs } = await follow(watcher, all, { random: () => 0.5 });
   expect(states.slice(0, 4).map(({ kind }) => kind)).toEqual(["synced", "moved", "synced", "moved"]);
   expect(delaysMs.slice(0, 3)).toEqual([500, 500, 500]);
 });
@@ -205,4 +205,25 @@ describe("a view without the digest that the watcher sent", () => {
     });
     expect(states.map(({ kind }) => kind)).toEqual(["diverged", "synced", "synced"]);
   });
+});
+
+test("Services that a restarted watcher lacks are kept, and deleted when the hold is over", async () => {
+  const names = Array.from({ length: 12 }, (_, index) => `ns/s${10 + index}`);
+  const views = [names.map((name) => putService(name)), [putService("ns/new")]];
+  await using watcher = await playWatcher((asked) =>
+    asked.index > 0 ? silence(asked) : [reset, ...(views[asked.stream] ?? []), sync()],
+  );
+  const { states } = await follow(
+    watcher,
+    async (next) => {
+      await next();
+      const second = next();
+      while (watcher.asked.length < 2) await new Promise(setImmediate);
+      watcher.breakConnections();
+      expect([...(await second).view.services.keys()]).toEqual(["ns/new", ...names]);
+      expect([...(await next()).view.services.keys()]).toEqual(["ns/new"]);
+    },
+    { brakeHoldMs: 50 },
+  );
+  expect(states.flatMap((state) => (state.kind === "kept" ? [state.count] : []))).toEqual([12, 0]);
 });

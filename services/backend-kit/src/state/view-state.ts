@@ -6,6 +6,7 @@ import { diffViews } from "./diff-views.ts";
 import { sameValue } from "./same-value.ts";
 import { SortedMap } from "./sorted-map.ts";
 import { StagedView } from "./staged-view.ts";
+import { ViewBrake } from "./view-brake.ts";
 
 /** A view whose Services are in a map that shares unchanged parts between versions. */
 interface HeldView extends NodeView {
@@ -19,11 +20,18 @@ interface HeldView extends NodeView {
  * real differences, including deletions. `followView` applies each batch to it.
  */
 export class ViewState {
+  readonly #brake: ViewBrake;
+  /** The view that the watcher means. */
+  #offered: HeldView;
+  /** The same with the Services that the brake keeps. */
   #held: HeldView;
-  #isFirst = true;
+  #last: Pick<ViewUpdate, "revision" | "instance"> | undefined;
 
-  constructor(nodeName: string) {
-    this.#held = emptyView(nodeName);
+  /** `brake` keeps Services that the view of another watcher lacks. Default: none. */
+  constructor(nodeName: string, brake: ViewBrake = new ViewBrake({ holdMs: 0 })) {
+    this.#brake = brake;
+    this.#offered = emptyView(nodeName);
+    this.#held = this.#offered;
   }
 
   /** Empty before the first batch. */
@@ -36,8 +44,8 @@ export class ViewState {
    *
    * Errors: BAD_STREAM if the batch is invalid; the view is unchanged then.
    */
-  apply(batch: Pick<Batch, "isReset" | "changes" | "revision" | "instance" | "arrival">): ViewUpdate {
-    const before = this.#held;
+  apply(batch: Pick<Batch, "isReset" | "isResumed" | "changes" | "revision" | "instance" | "arrival">): ViewUpdate {
+    const before = this.#offered;
     const staged = new StagedView(batch.isReset ? emptyView(before.nodeName) : before);
     for (const change of batch.changes) staged.apply(change);
     const services = new Map(staged.services(before));
@@ -45,20 +53,43 @@ export class ViewState {
       for (const key of before.services.keys()) if (!services.has(key)) services.set(key, undefined);
     }
     const touched = [...services].filter(([key, service]) => service !== before.services.get(key));
-    const view: HeldView = {
+    this.#offered = {
       nodeName: before.nodeName,
       node: sameValue(before.node, staged.node) ? before.node : staged.node,
       services: touched.length === 0 ? before.services : before.services.with(new Map(touched)),
     };
-    const changes = diffViews(
-      before,
-      view,
-      touched.map(([key]) => key),
-    );
-    const isFirst = this.#isFirst;
+    const wasKept = this.#brake.kept;
+    const isStart = batch.isReset || batch.isResumed === true;
+    this.#brake.decide(this.#held.services, this.#offered.services, batch.instance, isStart);
+    return this.#update([...touched.map(([key]) => key), ...wasKept.keys()], batch);
+  }
+
+  /** Deletes the Services that the brake keeps. Returns undefined if there are none. */
+  release(): ViewUpdate | undefined {
+    const keys = [...this.#brake.kept.keys()];
+    if (keys.length === 0 || this.#last === undefined) return undefined;
+    this.#brake.release();
+    return this.#update(keys, { ...this.#last, arrival: undefined });
+  }
+
+  /** Combines the watcher's view with the kept Services. `touched` names the Services that may have changed. */
+  #update(
+    touched: readonly ServiceKey[],
+    { revision, instance, arrival }: Pick<ViewUpdate, "revision" | "instance" | "arrival">,
+  ): ViewUpdate {
+    const before = this.#held;
+    const { kept } = this.#brake;
+    const keys = new Set([...touched, ...kept.keys()]);
+    const valueAt = (key: ServiceKey): ServiceView | undefined => kept.get(key) ?? this.#offered.services.get(key);
+    // Without kept Services both views are one object, which needs no second map.
+    const view =
+      kept.size === 0
+        ? this.#offered
+        : { ...this.#offered, services: before.services.with(new Map([...keys].map((key) => [key, valueAt(key)]))) };
+    const changes = diffViews(before, view, keys);
+    const isFirst = this.#last === undefined;
     this.#held = view;
-    this.#isFirst = false;
-    const { revision, instance, arrival } = batch;
+    this.#last = { revision, instance };
     return { view, changes, isFirst, revision, instance, arrival };
   }
 }
