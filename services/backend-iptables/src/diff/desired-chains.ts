@@ -5,11 +5,9 @@ import type { FixedRules } from "../render/render-fixed-chains.ts";
 import type { RenderedService } from "../render/rendered-service.ts";
 import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
 
-/** A chain with rules of several Services. */
+/** A chain with rules of several Services. For `entry`, `isDistinct` and buckets see {@link RuleList}. */
 interface SharedList {
-  /**
-   * Rules by their owner: the key of a Service, or the id of the bucket that the rule jumps to; see {@link RuleList}.
-   */
+  /** Rules by owner. The owner is a Service (its key), or a bucket that the rule jumps to (its chain id). */
   readonly parts: Map<string, readonly string[]>;
   readonly entry: RuleList["entry"];
   readonly isDistinct: boolean;
@@ -19,12 +17,13 @@ interface SharedList {
  * The chains that should be installed in one family, updated Service by Service. `IptablesRuleSet` compares them with
  * the installed chains.
  *
- * The content depends on the last put of each Service, never on their order: two instances with the same Services have
- * the same text.
+ * The content depends only on the last put of each Service, not on the order of the puts. Two instances with the same
+ * Services have the same text.
  *
  * *Cost:* a put takes time proportional to the rules of the Service, `takeTouched` to the shared chains that changed.
  */
 export class DesiredChains {
+  /** Rules before and after those of the Services, for chains that always exist. */
   readonly #fixed: ReadonlyMap<ChainId, FixedRules>;
   readonly #bodies = new Map<ChainId, ChainBody>();
   readonly #services = new Map<ServiceKey, Contribution>();
@@ -37,7 +36,7 @@ export class DesiredChains {
     for (const id of fixed.keys()) this.#staleLists.add(id);
   }
 
-  /** Current after `takeTouched`. */
+  /** All chains. Shared chains are up to date only after `takeTouched`. */
   get bodies(): ReadonlyMap<ChainId, ChainBody> {
     return this.#bodies;
   }

@@ -10,10 +10,19 @@ import type { DesiredChains } from "./desired-chains.ts";
 /** After this many Services the event loop gets a turn, so that health answers during a full render. */
 const servicesPerTurn = 100;
 
-/** Stands for a Service that has the chain with the record of the rules. No Service has an empty name. */
-const recordOwner: ServiceKey = "/";
+/**
+ * Key of the chain that stores the record of the rules. {@link DesiredChains} keeps chains by Service, and this chain
+ * belongs to none. No Service has this key, because names are not empty.
+ */
+const recordKey: ServiceKey = "/";
 
-/** Renders the touched Services of a plan, and its record, into `wanted`. Returns the chains that changed. */
+/**
+ * Renders the touched Services of a plan into `wanted`, and the record by which the backend recognizes its own rules
+ * after a restart. "all" also removes the Services that the plan no longer has. Returns the chains that changed.
+ *
+ * `IptablesRuleSet` calls it in each sync and commits the returned chains. It is separate from {@link DesiredChains},
+ * which joins rendered rules but renders none.
+ */
 export async function putPlan(
   plan: FamilyPlan,
   touched: ReadonlySet<ServiceKey> | "all",
@@ -30,6 +39,6 @@ export async function putPlan(
   }
   const { record } = plan;
   const chains = new Map(record === undefined ? [] : [[recordChain(options.names), [renderRecord(record)]] as const]);
-  wanted.put(recordOwner, { chains, listed: [] });
+  wanted.put(recordKey, { chains, listed: [] });
   return wanted.takeTouched();
 }

@@ -2,7 +2,7 @@ import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
 import { BackendIptablesError } from "./iptables-error.ts";
 
-/** Result of a tool that exited by itself. */
+/** Result of an iptables tool that exited by itself. */
 export interface ToolResult {
   readonly exitCode: number;
   readonly stdout: string;
@@ -10,16 +10,18 @@ export interface ToolResult {
 }
 
 export interface ToolOptions {
-  /** Standard input of the tool; ASCII. Default: empty. */
+  /** Standard input of the tool. ASCII only, so that its length is its number of bytes. Default: empty. */
   readonly input?: string | undefined;
-  /** Receives the output while it arrives, in pieces cut anywhere; `stdout` of the result is then empty. */
+  /** Receives the output as it arrives, in pieces of any length. `stdout` of the result is then empty. */
   readonly onOutput?: ((text: string) => void) | undefined;
   /** Time after which the tool is killed, in milliseconds. */
   readonly timeoutMs: number;
 }
 
 /**
- * Runs a tool until it exits. The caller checks the exit status. Tests pass one that runs it in a network namespace.
+ * Runs an iptables tool until it exits. The caller checks the exit status.
+ *
+ * It is a parameter of the code that reads and writes rules, so that a test can run the tools in a network namespace.
  */
 export type RunTool = (command: readonly string[], options: ToolOptions) => Promise<ToolResult>;
 
@@ -27,10 +29,14 @@ export type RunTool = (command: readonly string[], options: ToolOptions) => Prom
 const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
- * Runs a tool of the iptables family.
+ * The {@link RunTool} of the backend: it runs all iptables-save, iptables-restore, iptables and nfacct commands.
+ * `openRuleSets`, `observeRules` and `removeRules` pass it to the functions that read and write rules.
  *
- * Errors: IPTABLES_MISSING if it cannot be started. TOOL_TIMEOUT if it was killed; of each table, the kernel then has
- * either committed the whole transaction or none of it.
+ * It adds to backend-kit's `runProgram` the limits of these tools, and errors in place of results for a tool without an
+ * exit status.
+ *
+ * Errors: IPTABLES_MISSING if the tool cannot be started. TOOL_TIMEOUT if the tool was killed. The kernel may then have
+ * committed some tables of a transaction, but none of them partly.
  */
 export const runTool: RunTool = async (command, { input = "", timeoutMs, onOutput }) => {
   const options = { timeoutMs, stdin: input, stdout: onOutput, env: toolEnvironment(), maxOutputBytes };

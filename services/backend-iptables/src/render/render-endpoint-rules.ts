@@ -4,14 +4,17 @@ import type { RenderOptions } from "./render-options.ts";
 import { comment, oneIn, protocolName, rule } from "./rule.ts";
 
 /**
- * Renders the rules that choose an endpoint: one per endpoint, each with its DNAT.
+ * Renders the rules of a chain that chooses an endpoint: one rule per endpoint, which has the DNAT. `renderService`
+ * calls it for the chains of a Service port: the one with all endpoints, and the one with those of the node.
  *
- * kube-proxy gives each endpoint a chain. Without them iptables-nft loads 26 times as fast; in return a rule with
- * affinity names its client list twice. The affinity rules of all endpoints come first: a client must find the endpoint
- * that it had before one is chosen at random. The k-th of n rules matches with probability 1/(n−k+1), the last one
+ * kube-proxy gives each endpoint a chain of its own. iptables-nft loads rules without such chains 26 times as fast. The
+ * price: a rule with client affinity must name its client list twice.
+ *
+ * With client affinity, each endpoint has a second rule. These rules come first, so that a client returns to its
+ * endpoint before one is chosen at random. The k-th of n rules matches with probability 1/(n−k+1), the last one
  * always, so each endpoint gets 1/n.
  *
- * `isNamed` if a rule before these names the Service port.
+ * `isNamed`: a preceding rule of the chain already has the comment with the name of the Service port.
  */
 export function renderEndpointRules(
   port: ServicePortPlan,
@@ -38,8 +41,8 @@ export function renderEndpointRules(
     ...sticky.map(({ check, set, target }) => rule(protocol, check, set, target)),
     ...targets.map(({ set, target }, index) => {
       const remaining = targets.length - index;
-      // Only the first rule names its Service port. A comment on each rule would double what iptables-nft has to load,
-      // and iptables-legacy, which needs 288 bytes for one, copies all of them at each change.
+      // Only the first rule has a comment. A comment on each rule would double the data that iptables-nft loads. In
+      // iptables-legacy a comment takes 288 bytes, and each change copies all of them.
       const note = index === 0 && !isNamed ? comment(port.name) : "";
       return rule(protocol, note, remaining > 1 ? oneIn(remaining) : "", set, target);
     }),

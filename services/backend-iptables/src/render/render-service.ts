@@ -11,10 +11,15 @@ import { comment, host, ifNotPod, masquerade, protocolName, rule } from "./rule.
 import { type ChainId, chainId } from "./table.ts";
 
 /**
- * Renders the part of one Service in the rules of one family.
+ * Renders the iptables rules of one Service in one address family. `putPlan` calls it for each changed Service.
  *
- * Pure; O(endpoints of all ports). The form differs from kube-proxy's in three points: endpoints have no chains,
- * packets of an endpoint to itself are found in POSTROUTING, and SERVICES and NODEPORTS are lists of buckets.
+ * Each kind of chain has a renderer in a file of its own; this file decides which chains a Service has.
+ *
+ * The rules differ from kube-proxy's in three points. Endpoints have no chains of their own. Packets that an endpoint
+ * sends to itself through a Service are masqueraded by rules in POSTROUTING. SERVICES and NODEPORTS are divided into
+ * buckets, see `RuleList`.
+ *
+ * Pure; O(endpoints of all ports).
  */
 export function renderService(
   { key, ports, hairpin, healthCheck }: ServicePlan,
@@ -24,9 +29,9 @@ export function renderService(
   const chains = new Map<ChainId, readonly string[]>();
   const listed: ListedRule[] = [];
   for (const port of ports) {
-    const of = portChains(port, names);
-    for (const [chain, rules] of renderPortChains(port, of, options)) chains.set(chainId("nat", chain), rules);
-    listed.push(...renderFrontends(port, of, options));
+    const ofPort = portChains(port, names);
+    for (const [chain, rules] of renderPortChains(port, ofPort, options)) chains.set(chainId("nat", chain), rules);
+    listed.push(...renderFrontends(port, ofPort, options));
   }
   for (const address of hairpin) {
     const cidr = host(node.family, address);
@@ -34,7 +39,7 @@ export function renderService(
     listed.push({ list, rule: rule(`-s ${cidr}`, `-d ${cidr}`, masquerade) });
   }
   if (healthCheck !== undefined) {
-    // The node's own firewall may refuse ports that no rule names.
+    // The node's own firewall may reject ports without an accepting rule.
     const list = { id: chainId("filter", names.fixed("NODEPORTS")) };
     const note = comment(`${key} health check node port`);
     listed.push({ list, rule: rule("-p tcp", note, `-m tcp --dport ${healthCheck.port}`, "-j ACCEPT") });
@@ -52,7 +57,8 @@ function* renderPortChains(
   for (const [set, chain] of sets) {
     const isInternal = internal?.kind === "balance" && internal.set === set;
     const first = isInternal ? renderClusterIPMasquerade(port, chains, options) : [];
-    yield [chain, [...first, ...renderEndpointRules(port, port.sets[set], options, first.length > 0)]];
+    const isNamed = first.length > 0;
+    yield [chain, [...first, ...renderEndpointRules(port, port.sets[set], options, isNamed)]];
   }
   if (external === undefined || externalRoutes === undefined) return;
   yield [external, renderExternalChain(port.name, externalRoutes, sets, options)];
@@ -60,7 +66,7 @@ function* renderPortChains(
   if (filtered.length > 0) yield [firewall, renderFirewallChain(port.name, filtered, external, options)];
 }
 
-/** Marks the packets to cluster IPs that must be masqueraded: all packets, or those of all senders but pods. */
+/** Renders the rules that mark packets to cluster IPs for masquerade: all packets, or only those not sent by pods. */
 function renderClusterIPMasquerade(
   { name, protocol, port, frontends }: ServicePortPlan,
   { internalRoutes }: PortChains,

@@ -23,9 +23,7 @@ export function protocolName(protocol: Protocol): string {
   return protocol.toLowerCase();
 }
 
-/**
- * Matches one packet in `count`. The kernel rounds the probability to units of 2⁻³¹, and iptables-save prints it so.
- */
+/** The match for one in `count` packets, at random. The kernel rounds the probability to units of 2⁻³¹. */
 export function oneIn(count: number): string {
   return `-m statistic --mode random --probability ${(Math.round(2 ** 31 / count) / 2 ** 31).toFixed(11)}`;
 }
@@ -36,17 +34,17 @@ export function markBits(mark: number): string {
 }
 
 /**
- * The target that gives a connection the node's address. The source port is random, because two CPUs that choose the
- * next free port at the same moment lose a packet (`--random-fully`, iptables 1.6.2).
+ * Jump to the target that gives a connection the node's address. The source port is random, because two CPUs that
+ * choose the next free port at the same moment lose a packet (`--random-fully`, iptables 1.6.2).
  */
 export const masquerade = "-j MASQUERADE --random-fully";
 
-/** The target that refuses a packet with an error to the client. */
+/** Name and options of the target that rejects a packet with an error to the client, without the `-j`. */
 export function reject(family: Family): string {
   return `REJECT --reject-with ${family === "v4" ? "icmp-port-unreachable" : "icmp6-port-unreachable"}`;
 }
 
-/** The match for the packets of pods, in the two places of a rule where it may be; "" in the other. */
+/** The match for packets of pods. One field is the match, the other is "": iptables-save prints them in two places. */
 export interface PodMatch {
   /** Before the destination. */
   readonly source: string;

@@ -22,7 +22,7 @@ export const connectionOptions: readonly OptionSpec[] = [
     description:
       "watcher: host:port, http://host:port, https://host:port or unix:///path; several separated by commas or repeated",
     default: standardApi,
-    // Repeated flags are joined with commas, the form that the environment variable has.
+    // Repeated flags are joined with commas, as in the environment variable.
     parse: (text, previous) => (previous === standardApi || previous === undefined ? text : `${previous},${text}`),
   },
   {

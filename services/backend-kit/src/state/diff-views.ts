@@ -4,9 +4,11 @@ import { compareText } from "@kpng/model/text-order.ts";
 import { sameValue } from "./same-value.ts";
 
 /**
- * Returns the fewest changes that lead from one view of a node to another. The order is node, Services put, endpoints
- * put, endpoints deleted, Services deleted: no endpoint is ever without its Service, and a Service whose only endpoint
- * is replaced is never without one. `ViewState` and the sync loop use it to give backends only real differences.
+ * Returns the fewest changes that lead from one view of a node to another. `ViewState` and the sync loop use it to give
+ * backends only real differences.
+ *
+ * The order is node, Services put, endpoints put, endpoints deleted, Services deleted. So an endpoint always has its
+ * Service, and a Service keeps an endpoint while its only one is replaced.
  *
  * `touched` names the Services that may differ; the others are not compared.
  *

@@ -34,7 +34,11 @@ const exportDelayMs = 1_000;
 const closeLimitMs = 2_000;
 
 /**
- * Returns a recorder that exports spans over OTLP.
+ * Returns the {@link Tracing} that exports spans over OTLP. `openTracing` calls it at start, if the environment
+ * configures an export.
+ *
+ * Only this file depends on OpenTelemetry's SDK. `openTracing` imports it dynamically, so that programs that export no
+ * traces do not load the SDK.
  *
  * *Bound:* 2 048 spans wait for export. While the collector is unreachable or slow, further spans are dropped, and the
  * log says so.
@@ -90,7 +94,7 @@ function logFailures(log: Log): void {
   );
 }
 
-/** Returns the message of an error that the SDK has formatted as JSON with its stack. */
+/** Returns the message of an SDK error. The SDK formats errors as JSON, with the stack. */
 function messageIn(message: string): string {
   try {
     const error: unknown = JSON.parse(message);
@@ -101,6 +105,7 @@ function messageIn(message: string): string {
   return message.slice(0, 500);
 }
 
+/** Implements {@link Tracing.begin}. */
 function begin(tracer: Tracer, name: string, { startMs, kind, parent, links }: SpanStart): OpenSpan | undefined {
   const span = tracer.startSpan(
     name,

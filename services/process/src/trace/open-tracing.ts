@@ -4,12 +4,12 @@ import { readTraceSettings } from "./trace-settings.ts";
 import type { TracedProcess, Tracing } from "./tracing.ts";
 
 /**
- * Returns the recorder of this process's spans; undefined if the environment does not configure an export (see
- * {@link readTraceSettings}).
+ * Returns the tracing of this process; undefined if the environment does not configure an export (see
+ * {@link readTraceSettings}). Programs of this project call {@link withTracing} instead.
  *
- * Loads the SDK only then, because it takes 0.15 s and 34 MB.
+ * Loads OpenTelemetry's SDK only if it is needed, because the SDK takes 0.15 s and 34 MB.
  *
- * Errors: BAD_OPTION for an invalid value of such a variable.
+ * Errors: BAD_OPTION for an invalid value of an OpenTelemetry environment variable.
  */
 export async function openTracing(traced: TracedProcess, log: Log): Promise<Tracing | undefined> {
   const settings = readTraceSettings(process.env);
@@ -19,7 +19,7 @@ export async function openTracing(traced: TracedProcess, log: Log): Promise<Trac
   return exportTraces(traced, settings, log);
 }
 
-/** Calls `work` with the result of {@link openTracing}, and closes it when `work` is done. */
+/** Calls `work`, the main part of a program, with the result of {@link openTracing}; closes it when `work` is done. */
 export async function withTracing(
   traced: TracedProcess,
   log: Log,

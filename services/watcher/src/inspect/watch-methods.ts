@@ -28,8 +28,11 @@ type Watches = Pick<
 >;
 
 /**
- * Streaming methods of InspectService: all rows first, and then changed and deleted rows. `kpng get --watch` calls
- * them.
+ * Streaming methods of InspectService: each sends all rows first, and then the changed and deleted rows. `kpng get
+ * --watch` calls them.
+ *
+ * Rows of Services and endpoints change only with the snapshot (`followSnapshots`). The other rows also change with
+ * acknowledgements, so they are compared at intervals (`followRows`).
  */
 export function watchMethods(context: InspectContext): Watches {
   const { subscribers, changes } = context;
@@ -97,7 +100,7 @@ export function watchMethods(context: InspectContext): Watches {
         mustBeSynced: true,
       };
       for await (const { revision, rows, isComplete } of followRows(context, table, signal)) {
-        // Records that were overwritten are not reported as deleted.
+        // Dropped records are not reported as deleted.
         if (rows.length > 0 || isComplete) yield { revision, changes: rows, isComplete };
       }
     },

@@ -3,7 +3,12 @@ import type { Log } from "@kpng/process/log.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { Store } from "./store.ts";
 
-/** Reports as log lines, health and metrics whether the state of a store is known to be current. */
+/**
+ * Reports the events of a store's `Currency` as log lines, health and metrics: whether the state of the store is
+ * known to be as new as that of the source. Every watcher calls it once at start.
+ *
+ * It is separate from the store, which has no log and no metrics of its own.
+ */
 export function observeCurrency({ currency }: Store, { log, health, metrics }: CurrencyReports): void {
   const registers = [metrics];
   new Gauge({
@@ -16,7 +21,7 @@ export function observeCurrency({ currency }: Store, { log, health, metrics }: C
   });
   const checks = new Counter({
     name: "kpng_source_position_checks_total",
-    help: "Questions to the server of the source because a node held a newer state, by whether the state now covers it",
+    help: "Checks of the state against the server of the source, made because a node has a newer state; covers: the watcher has that state now",
     labelNames: ["result"],
     registers,
   });
@@ -26,12 +31,12 @@ export function observeCurrency({ currency }: Store, { log, health, metrics }: C
       case "stale": {
         const reason = `the state may be out of date: ${event.reason}`;
         // Nodes prefer other watchers, and still need this one if all are stale.
-        health.set(part, { isHealthy: false, isReady: true, reason });
+        health.set(healthPart, { isHealthy: false, isReady: true, reason });
         log.error("the source does not answer; the state may be out of date", { reason: event.reason });
         break;
       }
       case "fresh":
-        health.setReady(part);
+        health.setReady(healthPart);
         log.info("the source answers again");
         break;
       default:
@@ -48,5 +53,5 @@ export interface CurrencyReports {
   readonly metrics: Registry;
 }
 
-/** Name of the part of the process's health. */
-const part = "source/current";
+/** Name of these reports in the health of the process. */
+const healthPart = "source/current";

@@ -5,7 +5,11 @@ import type { Store } from "../store/store.ts";
 import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/delivery.ts";
 
 /**
- * Records how long a traced revision took to compute and to send: one pair of spans for each group of subscribers.
+ * Records how long the views of a traced revision took to compute and to send: two spans for each group of subscribers.
+ * A traced revision is one whose change has a span; `traceRevisions` makes them.
+ *
+ * In a process that exports traces, `routesOptions` adds it to the followers of `Subscribers`, which call it after each
+ * batch. So the streams need not know about tracing.
  *
  * *Bound:* the traced revisions of the last seconds. *Cost* of a batch without a traced revision: a comparison.
  */
@@ -39,6 +43,7 @@ export class TraceSends implements DeliveryFollower {
     const { groups } = sending;
     const zone = this.#store.snapshot.nodes.get(nodeName)?.zone ?? "";
     const wanted = `${kind} ${zone} ${proxyName}`;
+    // Subscribers beyond the limit share the group "".
     const key = groups.has(wanted) || groups.size < maxGroups ? wanted : "";
     const held = groups.get(key);
     if (held !== undefined) return held;
@@ -49,15 +54,15 @@ export class TraceSends implements DeliveryFollower {
   }
 
   #endWhenQuiet(revision: number, beganAtMs: number): void {
-    const look = (): void => {
+    const endOrWait = (): void => {
       const sending = this.#sending.get(revision);
       if (sending === undefined) return;
       const lastMs = Math.max(...[...sending.groups.values()].map(({ lastSentAtMs }) => lastSentAtMs));
       const nowMs = wallClockMs();
-      if (nowMs - lastMs < quietMs && nowMs - beganAtMs < longestMs) setTimeout(look, quietMs).unref();
+      if (nowMs - lastMs < quietMs && nowMs - beganAtMs < longestMs) setTimeout(endOrWait, quietMs).unref();
       else this.#end(revision, sending.traced, sending.groups.values());
     };
-    setTimeout(look, quietMs).unref();
+    setTimeout(endOrWait, quietMs).unref();
   }
 
   #end(revision: number, { traceparent: parent, storedAtMs }: TracedRevision, groups: Iterable<GroupSends>): void {
@@ -86,10 +91,10 @@ export class TraceSends implements DeliveryFollower {
   }
 }
 
-/** A revision counts as sent when no subscriber was sent it for this time, in milliseconds. */
+/** Time without a send of a revision after which all subscribers count as served, in milliseconds. */
 const quietMs = 250;
 
-/** Time after which a revision counts as sent in any case, in milliseconds. Later sends get spans of their own. */
+/** Longest time for which sends of a revision share spans, in milliseconds. Later sends get spans of their own. */
 const longestMs = 10_000;
 
 /** Maximum number of groups of subscribers with spans of their own; all others share one span. */
@@ -100,7 +105,7 @@ interface GroupSends {
   readonly kind: string;
   readonly zone: string;
   readonly proxyName: string;
-  /** When the changes for the first of them were computed. */
+  /** When the changes of the first batch were computed. */
   readonly computedAtMs: number;
   lastSentAtMs: number;
   subscriberCount: number;

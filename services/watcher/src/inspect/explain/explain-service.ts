@@ -23,9 +23,9 @@ export function explainService(
 ): readonly Decision[] {
   const merged = mergeSlices(slices);
   const decisions: Decision[] = [];
-  const isServed = service?.proxyName === proxyName;
+  const isOfProxy = service?.proxyName === proxyName;
   const chosen = new Map(
-    isServed
+    isOfProxy
       ? [...choosePortEndpoints(service, slices, node, merged.groups)].map((each) => [each.group, each] as const)
       : [],
   );
@@ -52,7 +52,7 @@ export function explainService(
         reasons,
       });
     }
-    if (isServed) decisions.push(...missingPorts(service, one));
+    if (isOfProxy) decisions.push(...missingPorts(service, one));
   }
   return decisions;
 }
@@ -151,8 +151,8 @@ function refusal(
 }
 
 /**
- * True if no service proxy serves the Service, but an external program that asks for its proxy name may
- * (examples/all-ip).
+ * True for a headless Service with a proxy name: service proxies ignore it, but an external program may subscribe to
+ * this proxy name and serve it (examples/all-ip).
  */
 export function isForProgram({ isHeadless, proxyName }: Service): boolean {
   return isHeadless && proxyName !== "";
@@ -185,7 +185,7 @@ function missingPorts(service: Service, one: MergedEndpoint): readonly Decision[
     }));
 }
 
-/** Returns the reason of the set that the endpoint is in, or else of the set that is needed. */
+/** Returns the reason for an endpoint set that contains the endpoint, or else for a set that the node needs. */
 function overall(use: EndpointUse | undefined, { cluster, local }: Decision["reasons"]): DecisionReason {
   if (use?.cluster === true || use?.local !== true) {
     const closest = use?.cluster === true || cluster !== "set-not-needed" ? cluster : local;

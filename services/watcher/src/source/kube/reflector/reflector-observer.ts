@@ -22,7 +22,7 @@ export interface ReflectorObserver {
   heldBack(list: HeldBack, retryMs: number): void;
   /** The server sent something: a number of changes, a bookmark, or the start of a watch. */
   progressed(changes: Readonly<Record<"put" | "delete", number>>): void;
-  /** An object is invalid. `problem` is undefined if it is the same as the last time. */
+  /** An object is invalid. `problem` is undefined if it was reported before. */
   bad(key: string, problem: string | undefined): void;
   /** `count` parts of an object are invalid and not served. `fresh`: the problems that are new. */
   partsSkipped(key: string, fresh: readonly string[], count: number): void;
