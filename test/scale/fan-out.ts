@@ -21,6 +21,7 @@ const usage = `node test/scale/fan-out.ts [options]
   --endpoints <n>     endpoints of each Service (10)
   --nodes <n>         nodes that the endpoints run on (as many as streams)
   --changes <n>       single changes that are measured (50)
+  --cold              count the first changes after the start, without a warm-up
   --per-connection <n>  streams on one connection (1)
   --plain             requests of a Go client, without our features
   --tls               use TLS with client certificates
@@ -78,6 +79,22 @@ const standardRows: readonly Row[] = [
     shape: { services: 5_000, endpoints: 10 },
     isBare: true,
   },
+  {
+    name: "100 × 1 000 × 10, plain, first 20 changes",
+    streams: 100,
+    shape: { services: 1_000, endpoints: 10 },
+    isExtended: false,
+    isCold: true,
+    changes: 20,
+  },
+  {
+    name: "1 000 × 5 000 × 10, plain, first 20 changes",
+    streams: 1_000,
+    shape: { services: 5_000, endpoints: 10 },
+    isExtended: false,
+    isCold: true,
+    changes: 20,
+  },
   { name: "1 000 × 10 000 × 10", streams: 1_000, shape: { services: 10_000, endpoints: 10 }, changes: 30 },
   {
     name: "1 000 × 5 000 × 10, TLS",
@@ -124,6 +141,7 @@ async function main(): Promise<void> {
       endpoints: { type: "string" },
       nodes: { type: "string" },
       changes: { type: "string" },
+      cold: { type: "boolean" },
       "per-connection": { type: "string" },
       plain: { type: "boolean" },
       tls: { type: "boolean" },
@@ -150,7 +168,8 @@ async function main(): Promise<void> {
     ...(values.storms === undefined ? {} : { storms: values.storms.split(",").map(Number) }),
     ...(values.limit === undefined ? {} : { limitMs: Number(values.limit) * 1_000 }),
     ...(values["per-connection"] === undefined ? {} : { streamsPerConnection: Number(values["per-connection"]) }),
-    isExtended: values.plain !== true,
+    ...(values.cold === true ? { isCold: true } : {}),
+    ...(values.plain === true ? { isExtended: false } : {}),
   };
   const size = {
     streams: Number(streams ?? 100),

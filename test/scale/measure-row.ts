@@ -19,6 +19,8 @@ export interface RowOptions {
   /** Number of additional readers that stall: half before the first byte, half after the first batch. */
   readonly stalled: number;
   readonly changes: number;
+  /** Counts the first changes after the start, without a warm-up: real clusters restart their watchers. */
+  readonly isCold?: boolean | undefined;
   readonly scripts: readonly ScriptName[];
   /** Durations in milliseconds over which the connections of a mass reconnect are spread; one reconnect for each. */
   readonly storms: readonly number[];
@@ -129,7 +131,7 @@ class Row {
   }
 
   async measure(): Promise<RowResult> {
-    const { streams, changes, limitMs, scripts, storms, stalled } = this.#options;
+    const { streams, changes, isCold = false, limitMs, scripts, storms, stalled } = this.#options;
     await this.#load.call("open", {
       fleet: "first",
       options: this.#fleet({ streams: 1, firstNode: 0 }),
@@ -150,7 +152,7 @@ class Row {
     await this.#load.call("drop", { fleet: "first" });
     await this.#settle();
     const idle = await this.#server.usage(true);
-    await this.#single(warmUp.changes, warmUp.ms);
+    if (!isCold) await this.#single(warmUp.changes, warmUp.ms);
     const single = await this.#single(changes);
     const rssAfterBytes = (await this.#server.usage(false)).rssBytes;
     this.#say(`single changes: last node ${single.lastMs.median.toFixed(1)} ms`);

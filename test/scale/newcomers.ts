@@ -38,7 +38,7 @@ const standardSizes: readonly Size[] = [
   { settled: 0, newcomers: 600, services: 1_000, rates: [0, 30], limitMs: 30_000 },
   { settled: 1_000, newcomers: 300, services: 1_000, rates: [5, 12, 50], limitMs: 30_000 },
   { settled: 1_000, newcomers: 1_000, missed: 100, services: 5_000, rates: [0, 12, 50], limitMs: 60_000 },
-  { settled: 0, newcomers: 5_000, missed: 100, services: 5_000, rates: [0, 12], limitMs: 120_000 },
+  { settled: 0, newcomers: 5_000, missed: 100, services: 5_000, rates: [0], limitMs: 120_000 },
 ];
 
 function say(line: string): void {
