@@ -1,9 +1,6 @@
-import { create, toBinary } from "@bufbuild/protobuf";
-import { type OpItem, OpItemSchema, ServiceSchema, Set as WireSet } from "@kpng/model/gen/localv1/api_pb.ts";
+import { create } from "@bufbuild/protobuf";
+import { type OpItem, OpItemSchema } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
-import { serviceKey } from "@kpng/model/service.ts";
-import { endpointBytes } from "@kpng/model/wire/endpoint-bytes.ts";
-import { encodeService } from "@kpng/model/wire/service-message.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { Registry } from "prom-client";
@@ -11,9 +8,10 @@ import { ProxyHealth } from "../observe/proxy-health.ts";
 import { proxyBackend } from "../proxy/proxy-backend.ts";
 import type { RuleSet } from "../proxy/rule-set.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
-import { put, putNode, reset } from "./ops.ts";
+import { putNode, reset } from "./ops.ts";
 import { playWatcher, silence } from "./played-watcher.ts";
 import { createReadableLog, Mailbox } from "./steps.ts";
+import { putView } from "./view-ops.ts";
 
 /** A proxy of our kit in this process, with rule sets of the test, that follows a watcher of the test. */
 export interface RunningProxy extends AsyncDisposable {
@@ -115,17 +113,4 @@ export async function runProxy(
 function ackedSync(revision: bigint): OpItem {
   const mark = { Revision: revision, Instance: "run", TakesAcks: true };
   return create(OpItemSchema, { Op: { case: "Sync", value: mark } });
-}
-
-/** Operations that put a Service and its endpoints. */
-function putView({ service, portHasEndpoints, endpoints }: ServiceView): readonly OpItem[] {
-  const path = serviceKey(service);
-  const extension = portHasEndpoints === undefined ? undefined : { portHasEndpoints };
-  return [
-    put(WireSet.ServicesSet, path, toBinary(ServiceSchema, encodeService(service, extension))),
-    // A copy: the encoder uses its buffer again.
-    ...endpoints.map((endpoint) =>
-      put(WireSet.EndpointsSet, `${path}/${endpoint.key}`, Uint8Array.from(endpointBytes(endpoint, service, true))),
-    ),
-  ];
 }

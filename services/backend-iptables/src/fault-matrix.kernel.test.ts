@@ -1,0 +1,98 @@
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { afterAll, beforeAll, test, vi } from "vitest";
+import { describePackets } from "../../../test/kernel/describe-packets.ts";
+import type { FaultCell, FaultResult } from "./testing/fault-cell.ts";
+
+const program = fileURLToPath(new URL("testing/fault-cells.ts", import.meta.url));
+
+const [none, older, newer] = ["", "10.0.1.1", "10.0.1.2"];
+
+/**
+ * Endpoints that must answer, for each moment and kind of rules, in the order of `watchers`. Some rows cannot exist:
+ *
+ * - start, installed or damaged: nothing was installed before; otherwise it is a restart.
+ * - reboot, foreign: the kernel is empty, or another program has restored all rules ("installed").
+ *
+ * A stale watcher is believed if nothing newer is known of it: its view is complete and valid. After an upgrade,
+ * damaged rules without a record stay damaged until a watcher answers, because nothing says which view they belong to.
+ */
+const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], readonly string[]>>>> = {
+  start: { absent: [none, newer, older, none], foreign: [none, newer, older, none] },
+  running: {
+    installed: [newer, newer, older, newer],
+    absent: [newer, newer, older, newer],
+    damaged: [newer, newer, older, newer],
+    foreign: [newer, newer, older, newer],
+  },
+  restart: {
+    installed: [newer, newer, older, newer],
+    absent: [newer, newer, older, newer],
+    damaged: [newer, newer, older, newer],
+    foreign: [newer, newer, older, newer],
+  },
+  reboot: {
+    installed: [newer, newer, older, newer],
+    absent: [newer, newer, older, newer],
+    damaged: [newer, newer, older, newer],
+  },
+  upgrade: {
+    installed: [newer, newer, older, newer],
+    absent: [newer, newer, older, newer],
+    damaged: [none, newer, older, none],
+    foreign: [newer, newer, older, newer],
+  },
+};
+
+const watchers = ["away", "restarted", "stale", "hostile"] as const;
+
+// Some cells wait 3 s for a watcher, and up to 30 s for an event.
+vi.setConfig({ testTimeout: 180_000 });
+
+describePackets("kpng-iptables: what fails, when, and with which rules", () => {
+  let laboratory: Laboratory;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+  });
+  afterAll(() => laboratory.close());
+
+  const rows = (Object.keys(matrix) as FaultCell["phase"][]).flatMap((phase) =>
+    (Object.keys(matrix[phase]) as FaultCell["rules"][]).map((rules) => ({ phase, rules })),
+  );
+  test.concurrent.for(rows)(
+    "$phase, rules $rules: the expected endpoint answers, and health is good",
+    async (row, context) => {
+      const { phase, rules } = row;
+      const cells = (matrix[phase][rules] ?? []).map(
+        (wanted, at): FaultCell => ({ ...row, watcher: watchers[at] ?? "away", wanted }),
+      );
+      const name = `${phase}-${rules}`;
+      await laboratory.add(name);
+      const { stdout, stderr, exitCode } = await run(laboratory, name, cells);
+      const results = stdout.split("\n").flatMap((line) => (line === "" ? [] : [JSON.parse(line) as Run]));
+      context
+        .expect(results, `exit status ${exitCode}: ${stderr}`)
+        .toEqual(cells.map((cell) => ({ cell, result: { reached: cell.wanted, isHealthy: true } })));
+    },
+  );
+});
+
+/** Runs the cells in a namespace. Not with `tryRun`, whose time limit a busy machine may exceed. */
+async function run(laboratory: Laboratory, name: string, cells: readonly FaultCell[]) {
+  const child = laboratory.start(name, ["unshare", "--mount", process.execPath, program, JSON.stringify(cells)]);
+  const output = { stdout: "", stderr: "" };
+  for (const stream of ["stdout", "stderr"] as const) {
+    child[stream]?.setEncoding("utf8").on("data", (text: string) => {
+      output[stream] += text;
+    });
+  }
+  const [exitCode] = await once(child, "close");
+  return { ...output, exitCode };
+}
+
+/** A line that the program prints. */
+interface Run {
+  readonly cell: FaultCell;
+  readonly result: FaultResult;
+}

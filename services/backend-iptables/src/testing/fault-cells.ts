@@ -1,0 +1,169 @@
+// Test program that runs in network and mount namespaces of its own, as one machine: for each cell of a fault matrix it
+// brings the kernel and the watcher into a state, runs the backend in this process, and prints as a line of JSON which
+// endpoint answers and whether health is good. `fault-matrix.kernel.test.ts` starts it and knows what is right.
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { ProxyHealth } from "@kpng/backend-kit/observe/proxy-health.ts";
+import { putEndpoint, putNode, reset, sync } from "@kpng/backend-kit/testing/ops.ts";
+import { type Answer, playWatcher, silence } from "@kpng/backend-kit/testing/played-watcher.ts";
+import { putView } from "@kpng/backend-kit/testing/view-ops.ts";
+import { endpoint, service } from "@kpng/model/testing/views.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { Health } from "@kpng/process/health/health.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { waitMs } from "@kpng/process/wait.ts";
+import { Registry } from "prom-client";
+import { iptablesBackend } from "../backend.ts";
+import type { FaultCell, FaultResult } from "./fault-cell.ts";
+
+const clusterIP = "10.96.0.10";
+const [older, newer] = ["10.0.1.1", "10.0.1.2"];
+const folder = mkdtempSync(join(tmpdir(), "kpng-faults-"));
+const bootId = join(folder, "boot-id");
+const sh = (script: string): string => execFileSync("sh", ["-ec", script], { encoding: "utf8" });
+
+let boots = 0;
+const reboot = (): void => writeFileSync(bootId, `00000000-0000-0000-0000-${String(++boots).padStart(12, "0")}\n`);
+reboot();
+sh(`ip link set lo up
+for a in ${older} ${newer}; do ip addr add $a/32 dev lo; done
+ip route add 10.96.0.0/16 dev lo
+mount --bind ${bootId} /proc/sys/kernel/random/boot_id`);
+for (const host of [older, newer]) {
+  await new Promise<void>((resolve) => {
+    createServer((socket) => socket.on("error", () => undefined).end(host)).listen(80, host, resolve);
+  });
+}
+
+/** Returns the endpoint that answers at the cluster IP; "" if none does. */
+function reached(): Promise<string> {
+  return new Promise((resolve) => {
+    let text = "";
+    const socket = connect({ host: clusterIP, port: 80, timeout: 300 });
+    socket.setEncoding("utf8").on("data", (data: string) => {
+      text += data;
+    });
+    socket.on("timeout", () => socket.destroy()).on("error", () => undefined);
+    socket.once("close", () => resolve(text));
+  });
+}
+
+const web = (address: string) =>
+  service("a/web", { ips: [clusterIP], endpoints: [endpoint(address, { ports: [{ name: "", port: 80 }] })] });
+
+const sends =
+  (address: string, instance: string): Answer =>
+  (asked) =>
+    asked.index === 0 ? [reset, putNode("n1"), ...putView(web(address)), sync(1n, instance)] : silence(asked);
+
+const watchers: Readonly<Record<FaultCell["watcher"], Answer | undefined>> = {
+  away: undefined,
+  restarted: sends(newer, "restarted"),
+  stale: sends(older, "stale"),
+  // An endpoint without its Service.
+  hostile: (asked) =>
+    asked.index === 0 ? [reset, putEndpoint("a/none/x", "10.0.1.9"), sync(9n, "hostile")] : silence(asked),
+};
+
+interface Backend extends AsyncDisposable {
+  readonly proxyHealth: ProxyHealth;
+  /** Number of drift checks that compared rules. */
+  checkCount(): Promise<number>;
+  /** Resolves when a stream has failed. */
+  hasLost(): Promise<void>;
+}
+
+async function startBackend(api: string, state: string): Promise<Backend> {
+  const [health, metrics, stop] = [new Health(), new Registry(), new AbortController()];
+  const proxyHealth = new ProxyHealth({ families: ["v4", "v6"], lateMs: 1_000 });
+  const options = { stateDir: state, driftInterval: 100, iptablesMinSyncPeriod: 0 };
+  const transport = dial({ api });
+  const context = { transport, nodeName: "n1", serviceProxyName: "", errorDelayMs: 50, isOnce: false };
+  let lines = "";
+  const log = createLog("info", (line) => {
+    lines += line;
+  });
+  const task = iptablesBackend.makeTask(options, { ...context, log, health, metrics, proxyHealth });
+  const ended = task.run(stop.signal);
+  const checkCount = async (): Promise<number> => {
+    const text = await metrics.metrics();
+    return Number(/^kpng_iptables_drift_checks_total\{result="ok"\} (\d+)/m.exec(text)?.[1] ?? 0);
+  };
+  return {
+    proxyHealth,
+    checkCount,
+    hasLost: () => until("the loss of the stream", async () => lines.includes("stream lost")),
+    [Symbol.asyncDispose]: async () => {
+      stop.abort();
+      await ended;
+    },
+  };
+}
+
+async function until(what: string, isDone: () => Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + 30_000;
+  while (!(await isDone())) {
+    if (Date.now() > deadline) throw new Error(`${what} did not happen`);
+    await waitMs(20, new AbortController().signal);
+  }
+}
+
+const everything =
+  "for t in nat filter; do iptables -t $t -F; iptables -t $t -X; ip6tables -t $t -F; ip6tables -t $t -X; done";
+const rulesOf: Readonly<Record<FaultCell["rules"], string>> = {
+  installed: "true",
+  absent: everything,
+  damaged: "for c in $(iptables-save -t nat | grep -o '^:KPNG-SVC-[^ ]*' | tr -d :); do iptables -t nat -F $c; done",
+  foreign: "iptables -t nat -N OTHER 2>/dev/null || true; iptables -t nat -I OUTPUT -d 192.0.2.1 -j OTHER",
+};
+
+/** Leaves what an earlier run leaves: rules that lead to an endpoint, and a saved view. */
+async function runBefore(address: string, state: string): Promise<void> {
+  await using watcher = await playWatcher(sends(address, "before"));
+  await using _ = await startBackend(watcher.address, state);
+  await until(`${address} answers`, async () => (await reached()) === address);
+}
+
+async function runCell({ phase, watcher, rules, wanted }: FaultCell): Promise<FaultResult> {
+  const state = mkdtempSync(join(folder, "state-"));
+  sh(everything);
+  if (phase === "restart" || phase === "upgrade" || phase === "reboot") await runBefore(newer, state);
+  if (phase === "reboot") {
+    reboot();
+    sh(everything);
+    // Another program restores rules that it saved long ago.
+    if (rules !== "absent") await runBefore(older, mkdtempSync(join(folder, "state-")));
+    reboot();
+  }
+  if (phase === "upgrade") sh("iptables -t nat -F KPNG-RECORD; iptables -t nat -X KPNG-RECORD");
+  let answer: Answer = phase === "running" ? sends(newer, "before") : (watchers[watcher] ?? silence);
+  await using played = await playWatcher((asked) => answer(asked));
+  if (phase !== "running") sh(rulesOf[rules]);
+  if (phase !== "running" && watcher === "away") await played[Symbol.asyncDispose]();
+  await using backend = await startBackend(played.address, state);
+  let checked = 0;
+  if (phase === "running") {
+    await until("the first sync", async () => (await reached()) === newer);
+    answer = watchers[watcher] ?? silence;
+    if (watcher === "away") await played[Symbol.asyncDispose]();
+    else played.breakConnections();
+    sh(rulesOf[rules]);
+    checked = await backend.checkCount();
+  }
+  if (phase === "start" && wanted === "") {
+    // There is no view, so nothing is checked.
+    await backend.hasLost();
+  } else {
+    await until("a drift check", async () => (await backend.checkCount()) > checked);
+  }
+  await until(`"${wanted}" answers`, async () => (await reached()) === wanted);
+  return { reached: await reached(), isHealthy: backend.proxyHealth.healthz().isOk };
+}
+
+const cells: readonly FaultCell[] = JSON.parse(process.argv[2] ?? "[]");
+for (const cell of cells) process.stdout.write(`${JSON.stringify({ cell, result: await runCell(cell) })}\n`);
+rmSync(folder, { recursive: true });
+process.exit(0);
