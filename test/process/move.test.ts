@@ -137,8 +137,10 @@ describe("a watcher that drains", { timeout: 180_000 }, () => {
   test("answers its probes while nodes leave: alive and not ready", async () => {
     const [port = 0] = await freePorts(1);
     const { program, address } = await watcher("--drain-time", "10m", "--healthz-bind-address", `127.0.0.1:${port}`);
+    const status = async (path: string) => (await fetch(`http://127.0.0.1:${port}${path}`)).status;
+    // The health endpoints are a server of their own, which may start last.
+    await expect.poll(() => status("/livez").catch(() => "not open yet"), patience).toBe(200);
     await stopWithStalled(program, address, async () => {
-      const status = async (path: string) => (await fetch(`http://127.0.0.1:${port}${path}`)).status;
       expect([await status("/livez"), await status("/healthz"), await status("/readyz")]).toEqual([200, 200, 503]);
     });
     expect(await program.ended).toBe(0);
