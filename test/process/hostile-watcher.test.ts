@@ -23,12 +23,15 @@ test.each([
     if (asked.index > 0) return silence(asked);
     return asked.stream < 2 ? endless(hasSync) : [reset, putService("a/good"), sync(1n, "j")];
   });
-  const args = ["--api", watcher.address, "--node-name", "n1", "--error-delay", "10ms"];
+  // An eighth of the heap, so that the load of the machine does not decide when garbage is collected.
+  const limits = ["--max-view-size", String(16 * 1024 * 1024)];
+  const args = ["--api", watcher.address, "--node-name", "n1", "--error-delay", "10ms", ...limits];
   const program = programs.start("services/backend-json/src/main.ts", args, {
-    NODE_OPTIONS: "--max-old-space-size=64 --max-semi-space-size=2",
+    NODE_OPTIONS: "--max-old-space-size=128",
   });
   const isServed = expect.poll(() => program.stdout(), { timeout: 150_000 }).toContain('"Name":"good"');
   // A backend that ends fails the test at once.
   await Promise.race([isServed, program.ended]);
-  expect(program.stderr().match(/VIEW_TOO_LARGE/g)?.length).toBe(2);
+  expect(program.stdout(), program.stderr()).toContain('"Name":"good"');
+  expect(program.stderr()).toContain("[VIEW_TOO_LARGE]");
 });
