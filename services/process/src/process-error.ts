@@ -7,6 +7,7 @@ export type ProcessErrorCode =
   | "BAD_OPTION"
   | "LISTEN_FAILED"
   | "TLS_FILES"
+  | "TOKEN_FILE"
   | "BACKEND_FAILED"
   | "REQUEST_FAILED"
   | "OUTPUT_FAILED";

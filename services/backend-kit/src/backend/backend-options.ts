@@ -8,7 +8,7 @@ import {
   statusServerOptions,
 } from "@kpng/process/options.ts";
 import { memoryLimitBytes } from "@kpng/process/run/memory-limit.ts";
-import { tlsOptions } from "@kpng/process/tls-files.ts";
+import { clientOptions } from "@kpng/process/token-file.ts";
 import { defaultMessageBytes, defaultViewBytes } from "../receive/view-limit.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { BackendContext } from "./backend-command.ts";
@@ -92,7 +92,7 @@ export const followOptions: readonly OptionSpec[] = [
 /** All options that backends with a process of their own share; `prepareBackend` parses them. */
 export const backendOptions: readonly OptionSpec[] = [
   ...connectionOptions,
-  ...tlsOptions("", "the connection to the watcher"),
+  ...clientOptions("", "the connection to the watcher"),
   ...followOptions,
   ...statusServerOptions,
   logLevelOption,

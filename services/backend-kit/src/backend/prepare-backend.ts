@@ -3,6 +3,7 @@ import type { Log } from "@kpng/process/log.ts";
 import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import type { Task } from "@kpng/process/task.ts";
 import type { ReadTls } from "@kpng/process/tls-files.ts";
+import type { ReadToken } from "@kpng/process/token-file.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import type { Registry } from "prom-client";
 import { dialWatchers } from "../discovery/dial-watchers.ts";
@@ -20,6 +21,8 @@ export interface ProcessParts {
   readonly tracing?: Tracing | undefined;
   /** TLS files for the connection to the watcher. */
   readonly tls?: ReadTls | undefined;
+  /** Token for the calls to the watcher. */
+  readonly token?: ReadToken | undefined;
 }
 
 /** A backend that follows watchers over the network, to run with `runWithMain`. */
@@ -38,7 +41,7 @@ export interface PreparedBackend {
  */
 export function prepareBackend(backend: BackendCommand, options: ParsedOptions, parts: ProcessParts): PreparedBackend {
   keepYoungGenerationSmall();
-  const { log, health, metrics, tracing, tls } = parts;
+  const { log, health, metrics, tracing, tls, token } = parts;
   const { keepsState = false } = backend;
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
   const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
@@ -48,6 +51,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const transport = dialWatchers({
     api,
     tls,
+    token,
     maxMessageBytes: follow.maxMessageBytes,
     log,
     folder: state?.folder,

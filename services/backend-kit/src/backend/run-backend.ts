@@ -6,6 +6,7 @@ import { runProcess } from "@kpng/process/run/run-process.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import { formatVersion } from "@kpng/process/run/version.ts";
 import { readClientTls } from "@kpng/process/tls-files.ts";
+import { readTokenFile } from "@kpng/process/token-file.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import { Command } from "commander";
 import { Registry } from "prom-client";
@@ -81,9 +82,10 @@ async function serveBackend(backend: BackendCommand, options: ParsedOptions, sig
   const health = new Health();
   const metrics = new Registry();
   const tls = readClientTls("", { key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) });
+  const token = readTokenFile("", text(options.tokenFile));
   const traced = { name: `kpng-${backend.name}`, version: packageJson.version };
   await withTracing(traced, log, async (tracing) => {
-    const { main, beside } = prepareBackend(backend, options, { log, health, metrics, tracing, tls });
+    const { main, beside } = prepareBackend(backend, options, { log, health, metrics, tracing, tls, token });
     await runWithMain(main, beside, signal);
   });
 }

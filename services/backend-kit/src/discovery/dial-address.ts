@@ -1,7 +1,7 @@
 import { connect } from "node:net";
 import type { Transport } from "@connectrpc/connect";
-import { dial } from "@kpng/process/connection/dial.ts";
-import type { ReadTls, TlsFiles } from "@kpng/process/tls-files.ts";
+import { type DialOptions, dial } from "@kpng/process/connection/dial.ts";
+import type { TlsFiles } from "@kpng/process/tls-files.ts";
 import type { WatcherAddress } from "./resolve-apis.ts";
 
 /**
@@ -10,14 +10,13 @@ import type { WatcherAddress } from "./resolve-apis.ts";
  */
 export function dialAddress(
   { key, address, serverName }: WatcherAddress,
-  tls: ReadTls | undefined,
-  maxMessageBytes: number | undefined,
+  { tls, token, maxMessageBytes }: Omit<DialOptions, "api">,
 ): Transport {
-  if (address.kind === "unix") return dial({ api: `unix://${address.path}`, tls, maxMessageBytes });
-  if (!address.isTls) return dial({ api: key, maxMessageBytes });
+  if (address.kind === "unix") return dial({ api: `unix://${address.path}`, tls, token, maxMessageBytes });
+  if (!address.isTls) return dial({ api: key, token, maxMessageBytes });
   const named = (): TlsFiles & { readonly servername?: string } =>
     serverName === undefined ? { ...tls?.() } : { ...tls?.(), servername: serverName };
-  return dial({ api: `https://${key}`, tls: named, maxMessageBytes });
+  return dial({ api: `https://${key}`, tls: named, token, maxMessageBytes });
 }
 
 /**

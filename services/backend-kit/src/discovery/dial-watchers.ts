@@ -1,11 +1,13 @@
 import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { Transport } from "@connectrpc/connect";
 import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { checkSecrecy } from "@kpng/process/connection/dial.ts";
 import { pushbackOf, retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { staleHeader } from "@kpng/process/connection/stale-header.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { ReadTls } from "@kpng/process/tls-files.ts";
+import type { ReadToken } from "@kpng/process/token-file.ts";
 import { BackendError } from "../types/backend-error.ts";
 import { AnswerLimit, asConnectError } from "./answer-limit.ts";
 import { checkReachable, dialAddress } from "./dial-address.ts";
@@ -19,6 +21,8 @@ export interface DialWatchersOptions {
   /** Addresses or names in the form that `dial` accepts, separated by commas; a name may have several addresses. */
   readonly api: string;
   readonly tls?: ReadTls | undefined;
+  /** See DialOptions. */
+  readonly token?: ReadToken | undefined;
   readonly maxMessageBytes?: number | undefined;
   readonly log: Log;
   /** Folder for the addresses that worked, for the next start; undefined to save nothing. */
@@ -47,14 +51,15 @@ const answerLimitMs = 30_000;
  * Unary calls go to the watcher of the last stream. `prepareBackend` gives the transport to the backend, which opens
  * its streams on it (`followView`).
  *
- * Errors: BAD_OPTION for an invalid address. A stream fails with NO_WATCHER_ADDRESS if no name can be resolved.
+ * Errors: BAD_OPTION for an invalid address, or for a token over plain TCP. A stream fails with NO_WATCHER_ADDRESS if
+ * no name can be resolved.
  */
 export function dialWatchers(options: DialWatchersOptions): Transport {
-  const { api, tls, maxMessageBytes, log } = options;
-  const finder = new WatcherFinder(options, parseApis(api, tls !== undefined));
+  const { log } = options;
+  const finder = new WatcherFinder(options, parseOptions(options));
   const transports = new Map<string, Transport>();
   const transportOf = (address: WatcherAddress): Transport =>
-    getOrMake(transports, address.key, () => dialAddress(address, tls, maxMessageBytes));
+    getOrMake(transports, address.key, () => dialAddress(address, options));
   const find = async (signal: AbortSignal | undefined) => {
     const { address, keys } = await finder.next(signal ?? new AbortController().signal);
     for (const key of transports.keys()) if (!keys.has(key)) transports.delete(key);
@@ -91,6 +96,12 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
       }
     },
   };
+}
+
+function parseOptions({ api, tls, token }: DialWatchersOptions): ReturnType<typeof parseApis> {
+  const apis = parseApis(api, tls !== undefined);
+  if (token !== undefined) for (const address of apis) checkSecrecy(address, api);
+  return apis;
 }
 
 async function* observe<O extends DescMessage>(

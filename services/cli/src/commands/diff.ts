@@ -2,7 +2,7 @@ import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.t
 import { connectionOptions, followOptions } from "@kpng/backend-kit/backend/backend-options.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
-import { tlsOptions } from "@kpng/process/tls-files.ts";
+import { clientOptions } from "@kpng/process/token-file.ts";
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { runLocalBackend } from "./local.ts";
@@ -24,7 +24,7 @@ The exit code is 0 if nothing differs, 1 if something differs, and 2 if the comp
   for (const backend of backends.filter(({ canDiff }) => canDiff === true)) {
     const command = addOptions(new Command(backend.name), [
       ...connectionOptions,
-      ...tlsOptions("api-client-", "the connection to the watcher"),
+      ...clientOptions("api-client-", "the connection to the watcher"),
       ...backend.options,
       ...followOptions,
       ...statusServerOptions,

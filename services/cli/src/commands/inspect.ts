@@ -1,8 +1,8 @@
 import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
 import { type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
-import { tlsOptions } from "@kpng/process/tls-files.ts";
+import { clientOptions } from "@kpng/process/token-file.ts";
 import type { Command } from "commander";
-import { readApiClientTls } from "../context/command-context.ts";
+import { readApiClient } from "../context/command-context.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { backendCommand } from "../inspect/get/backend.ts";
 import { changesCommand } from "../inspect/get/changes.ts";
@@ -24,7 +24,7 @@ import { makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.
 export function makeInspect(signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = async (options, work) => {
     const api = String(options.api ?? "");
-    const transport = dial({ api, tls: readApiClientTls(options) });
+    const transport = dial({ api, ...readApiClient(options) });
     await withRequestErrors(api, signal, () => work(transport));
   };
   const make = (command: InspectCommand, path = "", more: readonly OptionSpec[] = []): Command =>
@@ -59,5 +59,5 @@ const remoteOptions: readonly OptionSpec[] = [
       return text;
     },
   },
-  ...tlsOptions("api-client-", "the connection to the watcher"),
+  ...clientOptions("api-client-", "the connection to the watcher"),
 ];

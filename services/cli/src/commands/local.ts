@@ -4,9 +4,9 @@ import { prepareBackend } from "@kpng/backend-kit/backend/prepare-backend.ts";
 import { addOptions, logLevelOption, statusServerOptions } from "@kpng/process/options.ts";
 import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
-import { tlsOptions } from "@kpng/process/tls-files.ts";
+import { clientOptions } from "@kpng/process/token-file.ts";
 import { Command } from "commander";
-import { type Options, readApiClientTls, withContext } from "../context/command-context.ts";
+import { type Options, readApiClient, withContext } from "../context/command-context.ts";
 import { externalBackend } from "../sink/external-program.ts";
 import { addExternalBackends } from "./external-backends.ts";
 
@@ -17,7 +17,7 @@ import { addExternalBackends } from "./external-backends.ts";
 export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const local = addOptions(new Command("local"), [
     ...connectionOptions,
-    ...tlsOptions("api-client-", "the connection to the watcher"),
+    ...clientOptions("api-client-", "the connection to the watcher"),
   ])
     .description("run a backend for one node, with a remote watcher")
     .addHelpText(
@@ -45,20 +45,19 @@ Examples:
     local.addCommand(command);
   }
   addExternalBackends(local, async (name, args, options) => {
-    const tls = (["key", "crt", "ca"] as const).flatMap((file) => {
-      const path = options[`apiClientTls${file[0]?.toUpperCase()}${file.slice(1)}`];
-      return path === undefined ? [] : [`--tls-${file}`, String(path)];
-    });
-    await externalBackend(name, ["--api", String(options.api), ...tls, ...args]).run(signal);
+    const { apiClientTlsKey: key, apiClientTlsCrt: crt, apiClientTlsCa: ca, apiClientTokenFile: token } = options;
+    const files = { "--tls-key": key, "--tls-crt": crt, "--tls-ca": ca, "--token-file": token };
+    const client = Object.entries(files).flatMap(([flag, path]) => (path === undefined ? [] : [flag, String(path)]));
+    await externalBackend(name, ["--api", String(options.api), ...client, ...args]).run(signal);
   });
   return local;
 }
 
 /** Runs a backend with the parsed values of its own options and of the common ones. */
 export async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
-  const tls = readApiClientTls(options);
+  const client = readApiClient(options);
   await withContext(options, `kpng-${backend.name}`, async (context) => {
-    const { main, beside } = prepareBackend(backend, options, { ...context, tls });
+    const { main, beside } = prepareBackend(backend, options, { ...context, ...client });
     await runWithMain(main, beside, signal);
   });
 }

@@ -1,6 +1,8 @@
+import type { DialOptions } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
-import { type ReadTls, readClientTls } from "@kpng/process/tls-files.ts";
+import { readClientTls } from "@kpng/process/tls-files.ts";
+import { readTokenFile } from "@kpng/process/token-file.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
@@ -37,15 +39,17 @@ export async function withContext(
 }
 
 /**
- * Returns a function that reads the files of the options `--api-client-tls-…`; undefined if none is set.
+ * Returns functions that read the files of the options `--api-client-tls-…` and `--api-client-token-file`, for `dial`;
+ * undefined for those that are not set.
  *
- * Errors: TLS_FILES if a file is missing or invalid.
+ * Errors: TLS_FILES or TOKEN_FILE if a file is missing or invalid.
  */
-export function readApiClientTls(options: Options): ReadTls | undefined {
+export function readApiClient(options: Options): Pick<DialOptions, "tls" | "token"> {
   const {
     apiClientTlsKey: key,
     apiClientTlsCrt: crt,
     apiClientTlsCa: ca,
+    apiClientTokenFile: token,
   } = options as Record<string, string | undefined>;
-  return readClientTls("api-client-", { key, crt, ca });
+  return { tls: readClientTls("api-client-", { key, crt, ca }), token: readTokenFile("api-client-", token) };
 }

@@ -1,8 +1,8 @@
 import { dial } from "@kpng/process/connection/dial.ts";
 import { parseDurationMs } from "@kpng/process/options.ts";
-import { tlsOptions } from "@kpng/process/tls-files.ts";
+import { clientOptions } from "@kpng/process/token-file.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
-import { readApiClientTls } from "../context/command-context.ts";
+import { readApiClient } from "../context/command-context.ts";
 import type { SourceCommand } from "./source-command.ts";
 import { readStaleAfterMs, staleOption } from "./stale-option.ts";
 
@@ -28,7 +28,7 @@ export const apiCommand: SourceCommand = {
       default: 60_000,
       parse: parseDurationMs,
     },
-    ...tlsOptions("api-client-", "the connection to the upstream watcher"),
+    ...clientOptions("api-client-", "the connection to the upstream watcher"),
   ],
   examples: `
 Examples:
@@ -40,8 +40,8 @@ Examples:
 `,
   make: (options, sink, context) => {
     const api = String(options.api ?? "");
-    const tls = readApiClientTls(options);
-    const redial = () => dial({ api, tls });
+    const client = readApiClient(options);
+    const redial = () => dial({ api, ...client });
     const acceptOlderAfterMs = options.acceptOlderAfter as number;
     const staleAfterMs = readStaleAfterMs(options);
     return apiSource({ transport: redial(), redial, acceptOlderAfterMs, staleAfterMs, sink, ...context });

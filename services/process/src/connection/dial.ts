@@ -1,10 +1,11 @@
 import { connect as connectSocket, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import type { Transport } from "@connectrpc/connect";
+import type { Interceptor, Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { ProcessError } from "../process-error.ts";
 import { withoutCredentials } from "../redact.ts";
 import { minTlsVersion, type ReadTls } from "../tls-files.ts";
+import type { ReadToken } from "../token-file.ts";
 import { pingHeader, SilenceLimit } from "./silence-limit.ts";
 
 /** Address of a watcher. Backends, relays and the queries of `kpng` connect to watchers with this file. */
@@ -38,7 +39,7 @@ export function parseApiAddress(text: string, hasTlsFiles: boolean, shown = with
   const port = Number(match?.[3] ?? standardApiPort);
   if (host === undefined || port < 1 || port > 65_535) {
     const hint = shown.includes("@")
-      ? "a user name is not supported, watchers authenticate clients by certificate"
+      ? "a user name is not supported, watchers authenticate clients by certificate or token"
       : "write host:port, [IPv6]:port or unix:///path";
     throw new ProcessError("BAD_OPTION", `--api "${shown}" is not an address: ${hint}`);
   }
@@ -54,6 +55,8 @@ export interface DialOptions {
   readonly api: string;
   /** Called for each connection. */
   readonly tls?: ReadTls | undefined;
+  /** Called for each call, which then carries the token. Not for plain TCP. */
+  readonly token?: ReadToken | undefined;
   /** Largest message that is accepted, in bytes. Default 64 MiB. Source: KPNG's `--max-msg-size`. */
   readonly maxMessageBytes?: number | undefined;
 }
@@ -61,10 +64,11 @@ export interface DialOptions {
 /**
  * Returns a gRPC transport to a watcher. It connects when it is first used, and reconnects after a loss.
  *
- * Errors: BAD_OPTION.
+ * Errors: BAD_OPTION, also for a token over plain TCP.
  */
-export function dial({ api, tls, maxMessageBytes = 64 * 1024 * 1024 }: DialOptions): Transport {
+export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024 }: DialOptions): Transport {
   const address = parseApiAddress(api, tls !== undefined);
+  if (token !== undefined) checkSecrecy(address, api);
   const silence = new SilenceLimit();
   const transport = createGrpcTransport({
     baseUrl: baseUrlOf(address),
@@ -73,6 +77,7 @@ export function dial({ api, tls, maxMessageBytes = 64 * 1024 * 1024 }: DialOptio
     binaryOptions: { readUnknownFields: false },
     // Compression would cost the watcher CPU for every message to every node.
     acceptCompression: [],
+    interceptors: token === undefined ? [] : [sendToken(token)],
     // A watcher that loses power does not close its connections; TCP keepalive or an unanswered ping detects that.
     // Pings are rare, because a Go server closes a connection with more than one ping in five minutes. Our watchers
     // ping their clients instead; see SilenceLimit.
@@ -87,6 +92,25 @@ export function dial({ api, tls, maxMessageBytes = 64 * 1024 * 1024 }: DialOptio
       silence.expect(response.header.get(pingHeader));
       return response;
     },
+  };
+}
+
+/**
+ * Refuses to send a token to an address over plain TCP: everyone on the way could read it, and use it until it expires.
+ *
+ * Errors: BAD_OPTION.
+ */
+export function checkSecrecy(address: ApiAddress, shown: string): void {
+  if (address.kind === "unix" || address.isTls) return;
+  const remedy = "use https:// with TLS files, or a unix socket";
+  const text = `--api "${withoutCredentials(shown)}" is plain TCP, which would reveal the token: ${remedy}`;
+  throw new ProcessError("BAD_OPTION", text);
+}
+
+function sendToken(token: ReadToken): Interceptor {
+  return (next) => (request) => {
+    request.header.set("authorization", `Bearer ${token()}`);
+    return next(request);
   };
 }
 

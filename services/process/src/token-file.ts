@@ -1,0 +1,49 @@
+import { readFileSync } from "node:fs";
+import type { OptionSpec } from "./options.ts";
+import { ProcessError } from "./process-error.ts";
+import { tlsOptions } from "./tls-files.ts";
+
+/**
+ * Reads the token that a client of a watcher sends with each call. The kubelet replaces the file of a projected token
+ * before the token expires, so a client reads it for each call.
+ *
+ * Errors: TOKEN_FILE.
+ */
+export type ReadToken = () => string;
+
+/**
+ * Returns the options with which a client of a watcher verifies the watcher and proves its own identity: TLS files and
+ * a token file. The prefix is "api-client-" or ""; `what` is the name of the connection in the descriptions.
+ */
+export function clientOptions(prefix: string, what: string): readonly OptionSpec[] {
+  return [
+    ...tlsOptions(prefix, what),
+    {
+      flags: `--${prefix}token-file <file>`,
+      description: `ServiceAccount token to send on ${what}, over TLS or a unix socket only; read for each call`,
+    },
+  ];
+}
+
+/**
+ * Checks the token file, and returns a function that reads it; undefined if the option is not set.
+ *
+ * Errors: TOKEN_FILE, with the option and the file.
+ */
+export function readTokenFile(prefix: string, path: string | undefined): ReadToken | undefined {
+  if (path === undefined) return undefined;
+  const option = `--${prefix}token-file ${path}`;
+  const read = (): string => {
+    let token: string;
+    try {
+      token = readFileSync(path, "utf8").trim();
+    } catch (cause) {
+      throw new ProcessError("TOKEN_FILE", `${option} cannot be read`, { cause });
+    }
+    // Other characters are not allowed in a token, and a header with a line break would be invalid.
+    if (!/^[\w.~+/=-]+$/.test(token)) throw new ProcessError("TOKEN_FILE", `${option} does not contain a token`);
+    return token;
+  };
+  read();
+  return read;
+}
