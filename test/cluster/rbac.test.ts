@@ -21,12 +21,14 @@ const refused: readonly Right[] = [
   { verb: "get", resource: "nodes/proxy" },
   { verb: "update", resource: "services/status" },
   { verb: "list", resource: "networkpolicies", group: "networking.k8s.io" },
+  { verb: "create", resource: "subjectaccessreviews", group: "authorization.k8s.io" },
+  { verb: "create", resource: "serviceaccounts/token", namespace: "kube-system" },
 ];
 
 await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, (cluster) => {
   const start = sourceStarter();
 
-  test("rbac.yaml lets the watcher get, list and watch its four kinds, and nothing else", async () => {
+  test("rbac.yaml lets the watcher get, list and watch its four kinds and review tokens, and nothing else", async () => {
     const { api } = cluster();
     await applyRbac(api);
     for (const right of watched) {
@@ -37,6 +39,8 @@ await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, 
         assert.ok(!(await mayKpng(api, { ...right, verb })), `may ${verb} ${right.resource}`);
       }
     }
+    const reviews = { resource: "tokenreviews", group: "authentication.k8s.io" };
+    assert.ok(await mayKpng(api, { ...reviews, verb: "create" }), "may not create tokenreviews");
     for (const right of refused) assert.ok(!(await mayKpng(api, right)), `may ${right.verb} ${right.resource}`);
   });
 
@@ -58,11 +62,11 @@ await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, 
       });
       const role = await api.get(clusterRolePath);
       const rules = role.rules as readonly {
-        readonly resources: readonly string[];
+        readonly resources?: readonly string[] | undefined;
         readonly verbs: readonly string[];
       }[];
       const cut = rules.map((rule) =>
-        rule.resources.includes("endpointslices")
+        rule.resources?.includes("endpointslices")
           ? { ...rule, verbs: rule.verbs.filter((verb) => verb !== missing) }
           : rule,
       );

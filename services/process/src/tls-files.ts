@@ -31,8 +31,8 @@ export interface TlsFiles {
  */
 export type ReadTls<T extends TlsFiles = TlsFiles> = () => T;
 
-/** Contents of the files of a server. */
-export type ServerTlsFiles = Required<{ [K in keyof TlsFiles]: Buffer }>;
+/** Contents of the files of a server. `ca` is undefined if clients need no certificate. */
+export type ServerTlsFiles = TlsFiles & { readonly key: Buffer; readonly cert: Buffer };
 
 /**
  * Returns KPNG's three TLS options with a prefix: "listen-", "api-client-" or "". `what` completes "certificate for".
@@ -48,21 +48,26 @@ export function tlsOptions(prefix: string, what: string): readonly OptionSpec[] 
 /**
  * Checks the files of a server, and returns a function that reads them; undefined if no option is set.
  *
- * All three files are required, as in KPNG: a server with TLS always demands client certificates.
+ * All three files are required, as in KPNG: a server with TLS demands client certificates, unless `hasTokens` says that
+ * clients may prove their identity by tokens instead.
  *
  * Errors: TLS_FILES, with the option and the file.
  */
-export function readServerTls(prefix: string, paths: TlsPaths): ReadTls<ServerTlsFiles> | undefined {
+export function readServerTls(prefix: string, paths: TlsPaths, hasTokens = false): ReadTls<ServerTlsFiles> | undefined {
   const { key, crt, ca } = paths;
   if (key === undefined && crt === undefined && ca === undefined) return undefined;
-  const missing = [key === undefined && "key", crt === undefined && "crt", ca === undefined && "ca"].filter(Boolean);
-  if (key === undefined || crt === undefined || ca === undefined) {
-    throw new ProcessError(
-      "TLS_FILES",
-      `a TLS listener verifies client certificates and needs all three files; missing: ${missing.map((name) => `--${prefix}tls-${name}`).join(", ")}`,
-    );
+  if (key === undefined || crt === undefined || (ca === undefined && !hasTokens)) {
+    const isMissing = { key: key === undefined, crt: crt === undefined, ca: ca === undefined && !hasTokens };
+    const missing = Object.entries(isMissing).flatMap(([name, is]) => (is ? [`--${prefix}tls-${name}`] : []));
+    const needs = hasTokens
+      ? "needs a key and a certificate"
+      : "verifies client certificates and needs all three files";
+    throw new ProcessError("TLS_FILES", `a TLS listener ${needs}; missing: ${missing.join(", ")}`);
   }
-  return checked(() => ({ ...readPair(prefix, key, crt), ca: readCertificate(`--${prefix}tls-ca`, ca) }));
+  return checked(() => ({
+    ...readPair(prefix, key, crt),
+    ...(ca === undefined ? {} : { ca: readCertificate(`--${prefix}tls-ca`, ca) }),
+  }));
 }
 
 /**

@@ -63,7 +63,8 @@ function run(source: SourceCommand, sink: SinkCommand, options: Options, signal:
     observeBrake(store, context);
     observeCurrency(store, context);
     // Both are made before either runs, so that an invalid option has no effect.
-    const main = sink.make(options, store, context);
+    const { connect } = source;
+    const main = sink.make(options, store, { ...context, connect: connect && (() => connect(options)) });
     const sourceSink = filterProxyNames(store, readProxyNames(options));
     const beside = [source.make(options, sourceSink, context), ...statusServerTasks(options, health, metrics)];
     await runWithMain(main, beside, signal);

@@ -1,5 +1,6 @@
 import type { OptionSpec } from "@kpng/process/options.ts";
 import type { Task } from "@kpng/process/task.ts";
+import type { KubeConnection } from "@kpng/watcher/source/kube/client/connection.ts";
 import type { Store } from "@kpng/watcher/store/store.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
@@ -14,5 +15,11 @@ export interface SinkCommand {
   readonly examples: string;
   /** As in BackendCommand. */
   readonly isQuestion?: ((options: Options) => boolean) | undefined;
-  make(options: Options, store: Store, context: CommandContext): Task;
+  make(options: Options, store: Store, context: SinkContext): Task;
+}
+
+/** Context of a sink. */
+export interface SinkContext extends CommandContext {
+  /** Makes a connection to the API server that the source reads from; undefined if it reads no API server. */
+  readonly connect?: (() => Promise<KubeConnection>) | undefined;
 }

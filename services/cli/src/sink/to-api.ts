@@ -7,6 +7,7 @@ import { InvalidArgumentError } from "commander";
 import { readProxyNames } from "../source/proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
+import { makeTokenChecker, tokenOptions } from "./token-options.ts";
 
 /** Options of `to-api` that limit and move connections and calls. */
 const connectionOptions: readonly OptionSpec[] = [
@@ -88,7 +89,7 @@ export const toApi: SinkCommand = {
     },
     {
       flags: "--allow-anonymous [boolean]",
-      description: "give every right to clients over TCP that prove no identity by a certificate",
+      description: "give every right to clients over TCP that prove no identity by a certificate or token",
       parse: parseBoolean,
       default: false,
     },
@@ -98,12 +99,16 @@ export const toApi: SinkCommand = {
       parse: parseBoolean,
       default: true,
     },
+    ...tokenOptions,
     ...connectionOptions,
   ],
   examples: `
 Examples:
   # for nodes anywhere, with client certificates
   COMMAND --listen tcp://:12090 --listen-tls-key tls.key --listen-tls-crt tls.crt --listen-tls-ca ca.crt
+
+  # for nodes anywhere, with the tokens of their pods
+  COMMAND --listen tcp://:12090 --listen-tls-key tls.key --listen-tls-crt tls.crt --token-audience kpng
 
   # on this machine only, on two addresses
   COMMAND --listen tcp://127.0.0.1:12090 --listen unix:///run/kpng.sock
@@ -115,12 +120,14 @@ Examples:
   make: (options, store, context) => {
     relaxOldGeneration();
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
+    const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
     return serveTask({
       ...routes,
       moreServices: options.inspectApi === true ? [inspection(routes)] : [],
       listen: options.listen as readonly string[],
-      tls: readServerTls("listen-", { key, crt, ca }),
+      tls: readServerTls("listen-", { key, crt, ca }, tokens !== undefined),
+      tokens,
       hasGlobalApi: options.globalv1Api as boolean,
       hasLocalApi: options.localApi as boolean,
       maxWaiting: options.maxWaitingStreams as number | undefined,

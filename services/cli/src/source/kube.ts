@@ -1,3 +1,5 @@
+import type { KubeConnection } from "@kpng/watcher/source/kube/client/connection.ts";
+import type { Options } from "../context/command-context.ts";
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
 import { readProxyNames } from "./proxy-names.ts";
 import type { SourceCommand } from "./source-command.ts";
@@ -29,17 +31,15 @@ Examples:
   # the state of the cluster, in a file
   kpng kube to-file -o state.yaml
 `,
+  connect,
   make: (options, sink, context) => {
-    const { kubeconfig, server } = options as Record<string, string | undefined>;
     return {
       name: "source/kube",
       run: async (signal) => {
-        // Loaded on demand: the Kubernetes client takes half a second and 80 MB.
-        const [{ connectKube }, { kubeSource }] = await Promise.all([
-          import("@kpng/watcher/source/kube/client/connect.ts"),
+        const [connection, { kubeSource }] = await Promise.all([
+          connect(options),
           import("@kpng/watcher/source/kube/kube-source.ts"),
         ]);
-        const connection = connectKube({ kubeconfig, server });
         const proxyNames = readProxyNames(options);
         const staleAfterMs = readStaleAfterMs(options);
         const decode = decodeOptionsOf(options);
@@ -48,3 +48,10 @@ Examples:
     };
   },
 };
+
+async function connect(options: Options): Promise<KubeConnection> {
+  const { kubeconfig, server } = options as Record<string, string | undefined>;
+  // Loaded on demand: the Kubernetes client takes half a second and 80 MB.
+  const { connectKube } = await import("@kpng/watcher/source/kube/client/connect.ts");
+  return connectKube({ kubeconfig, server });
+}

@@ -1,4 +1,5 @@
 import type { OptionSpec } from "@kpng/process/options.ts";
+import type { KubeConnection } from "@kpng/watcher/source/kube/client/connection.ts";
 import type { ClusterSink, Source } from "@kpng/watcher/source/source.ts";
 import type { CommandContext, Options } from "../context/command-context.ts";
 
@@ -15,5 +16,7 @@ export interface SourceCommand {
   readonly asksServer?: boolean | undefined;
   /** Default of --brake-hold, in milliseconds. Default 0: no brake. */
   readonly brakeHoldMs?: number | undefined;
+  /** Makes another connection to the API server that the source reads from; undefined if it reads no API server. */
+  readonly connect?: ((options: Options) => Promise<KubeConnection>) | undefined;
   make(options: Options, sink: ClusterSink, context: CommandContext): Source;
 }

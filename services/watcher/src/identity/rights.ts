@@ -18,6 +18,16 @@ export interface Rights {
   readonly hasControl?: boolean | undefined;
   /** The client's identity for log messages. *Shape:* `certificate CN=n1`, `system:serviceaccount:kube-system:kpng`. */
   readonly identity: string;
+  /** Why the token of the call was not accepted. Refusals say it. */
+  readonly tokenProblem?: TokenProblem | undefined;
+}
+
+/** Why a token gives no rights. */
+export interface TokenProblem {
+  /** UNAVAILABLE if the token could not be checked, and may be accepted later. */
+  readonly code: Code.Unauthenticated | Code.Unavailable;
+  /** *Shape:* "the token has expired". */
+  readonly message: string;
 }
 
 /** Rights to read everything: of clients on a unix socket or loopback, and with `--allow-anonymous` of all clients. */
@@ -27,6 +37,18 @@ export function everyRight(identity: string): Rights {
 
 /** Rights of clients over TCP that prove no identity. */
 export const noRights: Rights = { nodes: new Set(), hasState: false, hasInspection: false, identity: "" };
+
+/** Returns the rights of a call that has those of its connection and those of its token. */
+export function joinRights(connection: Rights, token: Rights): Rights {
+  const [a, b] = [connection.nodes, token.nodes];
+  return {
+    ...connection,
+    nodes: a === "all" || b === "all" ? "all" : a.union(b),
+    hasState: connection.hasState || token.hasState,
+    hasInspection: connection.hasInspection || token.hasInspection,
+    identity: [connection.identity, token.identity].filter((identity) => identity !== "").join(" and "),
+  };
+}
 
 /** Allows a request for the view of a node. Errors: UNAUTHENTICATED without any identity; PERMISSION_DENIED. */
 export function checkNodeRight(rights: Rights, nodeName: string): void {
@@ -62,7 +84,11 @@ export function checkControlRight({ hasControl = false }: Rights): void {
     throw new ConnectError("only a client of a unix socket may release deletions", Code.PermissionDenied);
 }
 
-function refusal({ identity }: Rights, what: string): ConnectError {
+function refusal({ identity, tokenProblem }: Rights, what: string): ConnectError {
+  if (tokenProblem !== undefined) {
+    const { code, message } = tokenProblem;
+    return new ConnectError(`${message}; without a valid token, this client may not ${what}`, code);
+  }
   if (identity !== "") return new ConnectError(`${identity} may not ${what}`, Code.PermissionDenied);
   return new ConnectError(
     `a client without a certificate or token may not ${what}; the watcher's --allow-anonymous would permit it`,

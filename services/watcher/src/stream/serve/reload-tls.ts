@@ -28,7 +28,7 @@ export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, clock, inter
       return;
     }
     failure = "";
-    const isSame = (name: keyof ServerTlsFiles): boolean => files[name].equals(current[name]);
+    const isSame = (name: keyof ServerTlsFiles): boolean => isEqual(files[name], current[name]);
     if (isSame("key") && isSame("cert") && isSame("ca")) return;
     const hasNewCa = !isSame("ca");
     current = files;
@@ -37,6 +37,10 @@ export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, clock, inter
     if (hasNewCa) onNewCa();
   };
   clock.after(intervalMs, reload);
+}
+
+function isEqual(a: Buffer | undefined, b: Buffer | undefined): boolean {
+  return a === undefined || b === undefined ? a === b : a.equals(b);
 }
 
 /** Parts of the server that {@link reloadTls} works with. */

@@ -22,13 +22,15 @@ import { sniffHttp } from "../../connection/sniff-http.ts";
 import { ClientRights } from "../../identity/client-rights.ts";
 import { isLoopback, type Trust } from "../../identity/identify.ts";
 import { webPageReason } from "../../identity/refuse-web-page.ts";
+import type { TokenChecker } from "../../identity/token/token-checker.ts";
 import { scheduler } from "../session/scheduler.ts";
 import { StartLimits } from "../session/start-limits.ts";
+import { admitCall } from "./admit-call.ts";
 import { makeFastWatch } from "./fast-watch.ts";
 import { formatPeer } from "./peer.ts";
 import { isQuery, refuseQuery } from "./query.ts";
 import { reloadTls, standardReloadMs } from "./reload-tls.ts";
-import { makeRequestHandler, type ServerRequest, type ServerResponse } from "./request-handler.ts";
+import { type CallContext, makeRequestHandler, type ServerRequest, type ServerResponse } from "./request-handler.ts";
 import { makeRoutes, type RoutesOptions } from "./routes.ts";
 
 /**
@@ -48,6 +50,8 @@ export interface ServeOptions extends RoutesOptions, ConnectionLimits, Trust {
   /** Listen addresses; see parseListenAddress. */
   readonly listen: readonly string[];
   readonly tls?: ReadTls<ServerTlsFiles> | undefined;
+  /** Checks the tokens of calls over TLS, which then need no client certificate. Default: tokens are ignored. */
+  readonly tokens?: TokenChecker | undefined;
   /** Interval between two reads of the TLS files, in milliseconds. Default 10 000. */
   readonly reloadMs?: number | undefined;
   /** See StartLimitsOptions. */
@@ -92,6 +96,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
   options.store.currency.observe(({ kind }) => {
     if (kind === "stale") connections.moveAll();
   });
+  options.tokens?.start();
   const servers: Server[] = [];
   try {
     const dialable: string[] = [];
@@ -128,6 +133,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     await connections.gone(AbortSignal.timeout(stopGraceMs));
     connections.destroyAll();
     connections.clock.stop();
+    options.tokens?.stop();
   }
 }
 
@@ -164,6 +170,9 @@ function makeHandler(
   });
   const start = (request: ServerRequest, response: ServerResponse): void => {
     const call = { leave: connections.began(request, response), rights: clientRights.of(carrierOf(request)) };
+    admitCall({ request, response, call }, options.tokens, (admitted) => begin(request, response, admitted));
+  };
+  const begin = (request: ServerRequest, response: ServerResponse, call: CallContext): void => {
     if (watchFast(request, response, call)) return;
     if (isQuery(request.url)) {
       const connection = carrierOf(request);
@@ -183,8 +192,8 @@ function makeHandler(
       return;
     }
     const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));
-    const begin = (): void => (isFromWebPage(request, response, log) ? undefined : start(request, response));
-    http1Calls.add(request, response, begin, onFlood);
+    const startOne = (): void => (isFromWebPage(request, response, log) ? undefined : start(request, response));
+    http1Calls.add(request, response, startOne, onFlood);
   };
 }
 
@@ -229,12 +238,15 @@ function makeServer(address: ListenAddress, options: ServeOptions, parts: Parts)
     clientRights.add(socket, isUnix);
     connections.addHttp1(socket, hasAge);
   };
-  const http2 = tls
+  const files = tls?.();
+  const http2 = files
     ? createSecureServer(
         {
-          ...tls(),
-          requestCert: true,
-          rejectUnauthorized: true,
+          ...files,
+          // With tokens, a client may have no certificate; one of another CA gives no rights. Without a CA of our own,
+          // Node.js would trust certificates of the public ones.
+          requestCert: files.ca !== undefined,
+          rejectUnauthorized: options.tokens === undefined,
           minVersion: minTlsVersion,
           allowHTTP1: true,
           // With a margin: this Node.js timer also counts time in which the event loop is blocked.
@@ -253,7 +265,7 @@ function makeServer(address: ListenAddress, options: ServeOptions, parts: Parts)
     clientRights.add(session, isUnix);
     connections.addSession(session, hasAge);
   });
-  if (tls) {
+  if (files) {
     http2.on("secureConnection", (socket: TLSSocket) => {
       if (socket.alpnProtocol !== "h2") addHttp1(socket);
     });

@@ -24,13 +24,15 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
   const agentOptions = { keepAlive: true, keepAliveMsecs: keepAliveMs, timeout: 5_000 };
   const agent = isPlain ? new HttpAgent(agentOptions) : new HttpsAgent(agentOptions);
 
-  async function send(path: string, signal: AbortSignal): Promise<IncomingMessage> {
+  async function send({ path, body }: Sent, signal: AbortSignal): Promise<IncomingMessage> {
     const credentials: RequestOptions = {};
     await config.applyToHTTPSOptions(credentials);
     const proxyUrl = config.getCurrentCluster()?.proxyUrl;
+    const content = body === undefined ? {} : { "content-type": "application/json" };
     const requestOptions = {
       ...credentials,
-      headers: trimHeaders({ ...credentials.headers, accept: "application/json" }),
+      method: body === undefined ? "GET" : "POST",
+      headers: trimHeaders({ ...credentials.headers, accept, ...content }),
       agent: proxyUrl === undefined ? agent : credentials.agent,
     };
     return new Promise((resolve, reject) => {
@@ -50,23 +52,35 @@ export function connectKube(options: ConnectOptions = {}): KubeConnection {
       // Not as an option of the request: with plain HTTP, Node.js would bind the connection to the signal as well, and
       // an abort after the response would destroy it while it waits for the next request.
       addAbortSignal(signal, request);
-      request.end();
+      request.end(body);
     });
+  }
+
+  async function call(sent: Sent, signal: AbortSignal): Promise<KubeResponse> {
+    let response = await send(sent, signal);
+    if (response.statusCode === 401) {
+      response.resume();
+      config = loadConfig(options);
+      response = await send(sent, signal);
+    }
+    return { status: response.statusCode ?? 0, body: response };
   }
 
   return {
     server,
-    async get(path, signal): Promise<KubeResponse> {
-      let response = await send(path, signal);
-      if (response.statusCode === 401) {
-        response.resume();
-        config = loadConfig(options);
-        response = await send(path, signal);
-      }
-      return { status: response.statusCode ?? 0, body: response };
-    },
+    get: (path, signal) => call({ path }, signal),
+    post: (path, body, signal) => call({ path, body: JSON.stringify(body) }, signal),
     close: () => agent.destroy(),
   };
+}
+
+/** The second type is that of the keys that sign tokens. */
+const accept = "application/json, application/jwk-set+json";
+
+/** A request: a GET, or with a body of JSON a POST. */
+interface Sent {
+  readonly path: string;
+  readonly body?: string | undefined;
 }
 
 /**

@@ -18,6 +18,8 @@ export interface KubeConnection {
    * Errors: those of Node.js if the connection fails, also while `body` is read.
    */
   get(path: string, signal: AbortSignal): Promise<KubeResponse>;
+  /** Sends a POST with a body of JSON; otherwise like {@link get}. For reviews, which create no object. */
+  post(path: string, body: unknown, signal: AbortSignal): Promise<KubeResponse>;
   /** Closes the idle connections. */
   close(): void;
 }

@@ -20,6 +20,11 @@ export class FakeServer implements KubeConnection {
     return { status, body: bodyOf(lines, after, signal) };
   }
 
+  /** No source sends a POST. */
+  async post(path: string): Promise<KubeResponse> {
+    throw new Error(`unexpected POST ${path}`);
+  }
+
   close(): void {}
 }
 

@@ -1,0 +1,28 @@
+import type { JSONWebKeySet } from "jose";
+
+/** The issuer of the tokens, as `TokenChecker` needs it: the API server of the cluster, or files. */
+export interface TokenAuthority {
+  /** Reads the keys that sign tokens. Rejects if they cannot be read. */
+  readKeys(signal: AbortSignal): Promise<IssuerKeys>;
+  /**
+   * Asks whether the token is still valid: its pod and ServiceAccount exist. Undefined if there is no API server to
+   * ask.
+   */
+  readonly review: ((token: string, signal: AbortSignal) => Promise<Review>) | undefined;
+}
+
+/** Issuers whose tokens are accepted, and their public keys. */
+export interface IssuerKeys {
+  readonly issuers: readonly string[];
+  readonly keys: JSONWebKeySet;
+}
+
+/** Result of a review of a token. */
+export type Review =
+  | { readonly kind: "valid" }
+  /** The API server does not accept the token (any more). */
+  | { readonly kind: "invalid"; readonly reason: string }
+  /** The watcher's own account may not review tokens. */
+  | { readonly kind: "forbidden"; readonly reason: string }
+  /** The API server does not answer, or cannot say. */
+  | { readonly kind: "unknown"; readonly reason: string };

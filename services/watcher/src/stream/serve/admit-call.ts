@@ -1,0 +1,94 @@
+import { Http2ServerRequest } from "node:http2";
+import { Code } from "@connectrpc/connect";
+import { joinRights, type Rights, type TokenProblem } from "../../identity/rights.ts";
+import type { CheckedToken, TokenChecker } from "../../identity/token/token-checker.ts";
+import type { CallContext, ServerRequest, ServerResponse } from "./request-handler.ts";
+
+/**
+ * Calls `begin` with the rights of a call: those of its connection, and those of the token that it carries. Without a
+ * token, or with one that is known, it does so at once; otherwise when the token has been checked, unless the client
+ * has cancelled the call by then. A token that is refused adds no rights, and the service says why if it needs them.
+ *
+ * While it waits, nothing reads the request, so the stream keeps its data and its end. When the token expires or is
+ * revoked, the signal `leave` of the call aborts with UNAUTHENTICATED.
+ */
+export function admitCall(
+  { request, response, call }: ArrivedCall,
+  tokens: TokenChecker | undefined,
+  begin: (call: CallContext) => void,
+): void {
+  const header = request.headers.authorization;
+  if (tokens === undefined || header === undefined || hasEverything(call.rights)) {
+    begin(call);
+    return;
+  }
+  const admit = (result: CheckedToken): void => {
+    if (result.kind === "refused") begin(withProblem(call, result.problem));
+    else begin(withToken(call, result, response));
+  };
+  const token = /^Bearer +(\S+)$/i.exec(header)?.[1];
+  const problem = token === undefined ? "the header authorization has no bearer token" : secrecyProblem(request);
+  if (token === undefined || problem !== undefined) {
+    begin(withProblem(call, { code: Code.Unauthenticated, message: problem ?? "" }));
+    return;
+  }
+  const result = tokens.check(token);
+  if (result instanceof Promise) {
+    void result.then((checked) => {
+      if (!isOver(request, response)) admit(checked);
+    });
+  } else admit(result);
+}
+
+/** A call whose header has arrived. */
+export interface ArrivedCall {
+  readonly request: ServerRequest;
+  readonly response: ServerResponse;
+  /** With the rights of the connection. */
+  readonly call: CallContext;
+}
+
+function hasEverything({ nodes, hasState, hasInspection }: Rights): boolean {
+  return nodes === "all" && hasState && hasInspection;
+}
+
+/** A token over plain TCP may be anyone's who has seen it on the way. */
+function secrecyProblem({ socket }: ServerRequest): string | undefined {
+  return "encrypted" in socket && socket.encrypted ? undefined : "a token is accepted over TLS only";
+}
+
+function withProblem(call: CallContext, tokenProblem: TokenProblem): CallContext {
+  return { ...call, rights: { ...call.rights, tokenProblem } };
+}
+
+/** Returns the call with the rights of its token, whose end is also the end of the call. */
+function withToken(
+  call: CallContext,
+  { token }: CheckedToken & { kind: "accepted" },
+  response: ServerResponse,
+): CallContext {
+  const leaving = new AbortController();
+  const signals = [token.ended, call.leave];
+  const removers = signals.map((signal) => {
+    const leave = (): void => leaving.abort(signal.reason);
+    if (signal.aborted) leave();
+    else signal.addEventListener("abort", leave, { once: true });
+    return () => signal.removeEventListener("abort", leave);
+  });
+  token.calls += 1;
+  response.once("close", () => {
+    token.calls -= 1;
+    for (const remove of removers) remove();
+  });
+  return { ...call, rights: joinRights(call.rights, token.rights), leave: leaving.signal };
+}
+
+/** Returns true if the client cancelled the call, or the connection is closed. */
+function isOver(request: ServerRequest, response: ServerResponse): boolean {
+  if (!(request instanceof Http2ServerRequest)) return response.destroyed || request.destroyed;
+  const { stream } = request;
+  if (!stream.closed && !stream.destroyed && !stream.aborted) return false;
+  // After a reset without an error, Node.js would wait for the end of the data, which is never read.
+  stream.destroy();
+  return true;
+}

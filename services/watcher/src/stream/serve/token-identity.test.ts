@@ -1,0 +1,216 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:http2";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { Sets as GlobalSets } from "@kpng/model/gen/globalv1/api_pb.ts";
+import { Health } from "@kpng/model/gen/grpc/health/v1/health_pb.ts";
+import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
+import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { createLog } from "@kpng/process/log.ts";
+import { type KeyPair, makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
+import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";
+import { readTokenFile } from "@kpng/process/token-file.ts";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { TokenChecker, type TokenCheckerOptions } from "../../identity/token/token-checker.ts";
+import { TokenIssuer } from "../../testing/token-issuer.ts";
+import { WatchedServer } from "../../testing/watched-server.ts";
+
+let files: TestCertificates;
+beforeAll(() => {
+  files = makeCertificates();
+});
+afterAll(() => files.remove());
+
+let watched: WatchedServer;
+let issuer: TokenIssuer;
+let folder: string;
+let tokenFile: string;
+beforeEach(async () => {
+  watched = new WatchedServer();
+  issuer = await TokenIssuer.make();
+  folder = mkdtempSync(join(tmpdir(), "kpng-token-"));
+  tokenFile = join(folder, "token");
+});
+afterEach(async () => {
+  await watched.stop();
+  rmSync(folder, { recursive: true });
+});
+
+const accounts = {
+  node: new Set(["kube-system/kpng-node"]),
+  state: new Set(["kube-system/kpng-relay"]),
+  inspection: new Set<string>(),
+};
+
+/** Serves TLS with tokens. Every client of a test is on this machine, so loopback is not trusted. */
+async function serve(options: Partial<TokenCheckerOptions> = {}, ca?: string): Promise<void> {
+  const log = createLog("error", () => undefined);
+  const tokens = new TokenChecker({ authority: issuer, audience: "kpng", accounts, log, ...options });
+  const tls = readServerTls("", { ...files.server, ca }, true);
+  await watched.serve({ tls, tokens, trustsLoopback: false, drainMs: 0 });
+}
+
+/** Connects as a backend does, with the token file that the test has written. */
+function dialWithToken(pair?: KeyPair): Transport {
+  const tls = readClientTls("", { ca: files.ca, ...pair });
+  return dial({ api: `https://${watched.address}`, tls, token: readTokenFile("", tokenFile) });
+}
+
+async function dialAs(...claims: Parameters<TokenIssuer["sign"]>): Promise<Transport> {
+  writeFileSync(tokenFile, `${await issuer.sign(...claims)}\n`);
+  return dialWithToken();
+}
+
+async function* requests<R>(list: readonly R[]): AsyncIterable<R> {
+  yield* list;
+  await new Promise(() => undefined);
+}
+
+/** Opens a stream and waits for its first message. `ended` rejects with the reason when it ends. */
+async function watch(transport: Transport, ...nodeNames: string[]): Promise<{ readonly ended: Promise<void> }> {
+  const answers = createClient(Sets, transport)
+    .watch(requests(nodeNames.map((NodeName) => ({ NodeName }))))
+    [Symbol.asyncIterator]();
+  await answers.next();
+  const ended = (async () => {
+    while (!(await answers.next()).done);
+  })();
+  ended.catch(() => undefined);
+  return { ended };
+}
+
+async function codeOf(call: Promise<unknown>): Promise<Code | "ok"> {
+  return call.then(
+    () => "ok" as const,
+    (error: unknown) => ConnectError.from(error).code,
+  );
+}
+
+test("the token of a node's pod gives the view of that node only, without a client certificate", async () => {
+  await serve();
+  const transport = await dialAs({ node: "n1" });
+  await watch(transport, "n1");
+  expect(await codeOf(watch(transport, "n2"))).toBe(Code.PermissionDenied);
+  expect(await codeOf(createClient(NodeViewService, transport).getNodeView({ nodeName: "n1" }))).toBe("ok");
+  expect(await codeOf(createClient(NodeViewService, transport).getNodeView({ nodeName: "n2" }))).toBe(
+    Code.PermissionDenied,
+  );
+  const state = createClient(GlobalSets, transport)
+    .watch(requests([{}]))
+    [Symbol.asyncIterator]();
+  expect(await codeOf(state.next())).toBe(Code.PermissionDenied);
+});
+
+test("a client cannot turn the stream of its token's node into that of another, to acknowledge for it", async () => {
+  await serve();
+  const { ended } = await watch(await dialAs({ node: "n1" }), "n1", "n2");
+  await expect(ended).rejects.toMatchObject({ code: Code.PermissionDenied });
+  expect([...watched.server.subscribers.open].map(({ nodeName }) => nodeName)).not.toContain("n2");
+});
+
+test("a client without a token may call health only", async () => {
+  await serve();
+  const transport = dial({ api: `https://${watched.address}`, tls: readClientTls("", { ca: files.ca }) });
+  expect(await codeOf(createClient(Health, transport).check({}))).toBe("ok");
+  expect(await codeOf(watch(transport, "n1"))).toBe(Code.Unauthenticated);
+});
+
+test("a refusal names what is wrong with the token", async () => {
+  await serve();
+  const refused = watch(await dialAs({ audience: "another" }), "n1");
+  await expect(refused).rejects.toMatchObject({
+    code: Code.Unauthenticated,
+    message: expect.stringContaining('"aud"'),
+  });
+});
+
+test("a token adds to the rights of a certificate, and a certificate of another CA gives none", async () => {
+  await serve({}, files.ca);
+  writeFileSync(tokenFile, await issuer.sign({ node: "n1" }));
+  const both = dialWithToken(files.clientWith(["kpng://node/n2"]));
+  await watch(both, "n1");
+  await watch(both, "n2");
+  const others = makeCertificates();
+  const foreign = dialWithToken(others.clientWith(["kpng://node/n2"]));
+  await watch(foreign, "n1");
+  expect(await codeOf(watch(foreign, "n2"))).toBe(Code.PermissionDenied);
+  others.remove();
+});
+
+test("a stream ends with UNAUTHENTICATED when its token is revoked, and the next uses the new token file", async () => {
+  await serve({ reviewMs: 20 });
+  const transport = await dialAs({ node: "n1" });
+  const { ended } = await watch(transport, "n1");
+  issuer.answer = { kind: "invalid", reason: "pod not found" };
+  await expect(ended).rejects.toMatchObject({ code: Code.Unauthenticated });
+  expect(await codeOf(watch(transport, "n1"))).toBe(Code.Unauthenticated);
+  issuer.answer = { kind: "valid" };
+  writeFileSync(tokenFile, await issuer.sign({ node: "n1", expiresIn: 1_800 }));
+  await watch(transport, "n1");
+});
+
+test("a stream ends with UNAUTHENTICATED when its token expires", async () => {
+  let nowMs = Date.now();
+  await serve({ unixMs: () => nowMs, reviewMs: 20 });
+  const { ended } = await watch(await dialAs({ expiresIn: 600 }), "n1");
+  nowMs += 700_000;
+  await expect(ended).rejects.toMatchObject({
+    code: Code.Unauthenticated,
+    message: expect.stringContaining("expired"),
+  });
+});
+
+test("a call that is cancelled while its token is reviewed leaves nothing behind", async () => {
+  const review = Promise.withResolvers<void>();
+  const began = Promise.withResolvers<void>();
+  const authority = {
+    readKeys: () => issuer.readKeys(),
+    review: async () => {
+      began.resolve();
+      await review.promise;
+      return { kind: "valid" as const };
+    },
+  };
+  await serve({ authority });
+  const token = await issuer.sign();
+  const session = connect(`https://${watched.address}`, { ca: readFileSync(files.ca) });
+  const headers = { "content-type": "application/grpc", authorization: `Bearer ${token}` };
+  const cancelled = session.request({ ":method": "POST", ":path": "/localv1.Sets/Watch", ...headers });
+  const kept = session.request({ ":method": "POST", ":path": "/grpc.health.v1.Health/Check", ...headers });
+  const answered = new Promise((resolve) => kept.on("response", resolve));
+  kept.end(Buffer.alloc(5));
+  await began.promise;
+  const closed = new Promise((resolve) => cancelled.on("close", resolve));
+  cancelled.close();
+  await closed;
+  review.resolve();
+  await answered;
+  expect(watched.server.subscribers.open.size).toBe(0);
+  session.destroy();
+});
+
+test("a token over plain TCP is refused by the client, and by a watcher that receives one", async () => {
+  writeFileSync(tokenFile, await issuer.sign());
+  const log = createLog("error", () => undefined);
+  const tokens = new TokenChecker({ authority: issuer, audience: "kpng", accounts, log });
+  await watched.serve({ tokens, trustsLoopback: false });
+  expect(() => dial({ api: watched.address, token: readTokenFile("", tokenFile) })).toThrow(/plain TCP/);
+  const session = connect(`http://${watched.address}`);
+  const stream = session.request({
+    ":method": "POST",
+    ":path": "/kpng.view.v1.NodeViewService/GetNodeView",
+    "content-type": "application/json",
+    authorization: `Bearer ${readFileSync(tokenFile, "utf8")}`,
+  });
+  stream.end('{"nodeName":"n1"}');
+  let text = "";
+  for await (const chunk of stream.setEncoding("utf8")) text += chunk;
+  expect(JSON.parse(text)).toMatchObject({
+    code: "unauthenticated",
+    message: expect.stringContaining("over TLS only"),
+  });
+  expect(issuer.reads).toBe(0);
+  session.destroy();
+});
