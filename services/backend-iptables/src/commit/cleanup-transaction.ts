@@ -15,19 +15,20 @@ export interface Cleanup {
 
 /**
  * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`. Other rules
- * stay as they are.
+ * stay as they are. `removeRules` runs the transaction. Pure.
  *
- * `saved` is the output of iptables-save. With `keepsGuard`, the chain that guards 127.0.0.1 and the jumps to it stay.
+ * `saved` is the output of iptables-save. `keepsGuard` keeps the chain that guards 127.0.0.1 and the jumps to it. It is
+ * true if route_localnet cannot be reset, which without the guard would open 127.0.0.1 to the node's neighbours.
  */
 export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): Cleanup {
   const { chains, jumps, busy } = findInstalledRules(saved, prefix);
   const guard = `${prefix}LOCALNET`;
-  const kept = new Map(
+  const keptJumps = new Map(
     [...jumps].map(([id, rules]) => [id, keepsGuard ? rules.filter((rule) => rule.endsWith(` -j ${guard}`)) : []]),
   );
   const removed = [...chains.keys()].filter((id) => !keepsGuard || splitChainId(id).chain !== guard);
   return {
-    transaction: transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, kept, isSameRule), busy)),
+    transaction: transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, keptJumps, isSameRule), busy)),
     kept: removed.flatMap((id) => (busy.has(id) ? [`${splitChainId(id).chain} (from ${busy.get(id)})`] : [])),
   };
 }

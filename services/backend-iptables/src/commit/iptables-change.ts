@@ -15,8 +15,10 @@ export interface IptablesChange extends RuleChange {
 const maxTransaction = 64 * 1024;
 
 /**
- * Describes a change for log, metrics and inspection. `committed` are the chains before the change; the caller may
- * modify it after this call.
+ * Describes a change for log, metrics and inspection. `IptablesRuleSet` returns it from each sync and repair.
+ *
+ * `committed` are the chains before the change. The caller may modify them after this call, so those that the
+ * differences need are copied.
  */
 export function makeIptablesChange(
   mode: SyncMode | "none",

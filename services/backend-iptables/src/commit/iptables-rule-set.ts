@@ -30,9 +30,12 @@ import type { PacketCounters } from "./packet-counters.ts";
 import type { RestoreRules } from "./restore-rules.ts";
 import { listRules } from "./rule-lines.ts";
 
-/** Access to the installed rules of one family. Tests replace the programs of iptables with it. */
+/**
+ * Access to the installed rules of one family. `openRuleSets` implements it with iptables-save and iptables-restore,
+ * and tests with a kernel in memory.
+ */
 export interface Kernel {
-  /** Passes the output of iptables-save to `take`, in pieces cut anywhere. */
+  /** Passes the output of iptables-save to `take`, in pieces of any length. */
   read(take: (text: string) => void): Promise<void>;
   readonly restore: RestoreRules;
   /** Maximum number of new chains in one transaction; see {@link splitChange}. Default: no limit. */
@@ -54,9 +57,16 @@ export interface IptablesRuleSetOptions {
   readonly isReadOnly?: boolean | undefined;
 }
 
-/** The rules of one family in the tables of iptables. */
+/**
+ * The iptables rules of one address family. It brings the installed rules into agreement with the plans of Services.
+ *
+ * `openRuleSets` makes one for each family, and backend-kit's `FamilyRules` calls it through the interface `RuleSet`.
+ * This class only coordinates: `render/` makes the wanted rules, `read/` reads the installed ones, `diff/` compares
+ * them. It holds the state that lasts from one sync to the next.
+ */
 export class IptablesRuleSet implements RuleSet<IptablesChange> {
   readonly #options: IptablesRuleSetOptions;
+  /** Options of the last sync. `text` is their JSON, by which a change of the options is detected. */
   #render: { readonly text: string; readonly value: RenderOptions } | undefined;
   #wanted: DesiredChains | undefined;
   /** Installed chains; undefined if they must be read, at the start and after a failure. */
@@ -139,7 +149,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const installed = await this.#read();
     const change = diffFrame(installed, options);
     const result = await this.#commit(new Map(installed.chains), change, "full", stages);
-    // What should be installed is unknown.
+    // The frame alone was committed. The next sync must read and compare all rules.
     this.#committed = undefined;
     return result;
   }
@@ -175,8 +185,8 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   /**
-   * Reads the installed rules to compare all of them. If the tools cannot print a table, Services must still be served:
-   * the rules of the last commit are updated, without a comparison, before the error is thrown.
+   * Reads the installed rules to compare all of them. If the tools cannot print a table, it commits the difference from
+   * the last commit without a comparison, so that Services are still served. Then it throws the error.
    */
   async #readOrCatchUp(wanted: DesiredChains): Promise<InstalledRules> {
     const committed = this.#committed;

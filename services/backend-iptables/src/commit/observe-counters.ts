@@ -4,9 +4,10 @@ import type { CounterNames } from "../render/render-options.ts";
 import { readPackets } from "./packet-counters.ts";
 
 /**
- * Adds the kernel's packet counters to the metrics, with kube-proxy's names. They are read at each scrape.
+ * Adds the kernel's packet counters to the metrics, with kube-proxy's names. Each scrape reads the counters.
  *
- * Call it once the counters exist: before, the metrics would be 0, as if no packet had matched.
+ * `observeRules`, which makes the other metrics, calls it only after a sync has created the counters. Earlier the
+ * metrics would show 0, as if no packet had matched.
  */
 export function observeCounters(registry: Registry, names: CounterNames, run: RunTool): void {
   const registers = [registry];

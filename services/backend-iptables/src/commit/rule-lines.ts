@@ -3,7 +3,13 @@ import { compareText } from "@kpng/model/text-order.ts";
 import { countRules } from "../diff/transaction-text.ts";
 import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
 
-/** Lists the rules of chains for inspection, sorted by chain. *Shape of a line:* `nat -A KPNG-SERVICES …`. */
+/**
+ * Lists the rules of chains, sorted by chain. *Shape of a line:* `nat -A KPNG-SERVICES …`.
+ *
+ * `IptablesRuleSet` implements its two lists with it, the desired and the installed rules. The inspection of
+ * backend-kit shows them, e.g. for `kpng get rules`. `bodies` is a function, because each request shows the current
+ * chains.
+ */
 export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {
   return {
     count: () => countRules(bodies().values()),

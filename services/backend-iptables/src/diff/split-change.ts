@@ -10,9 +10,9 @@ const kinds = ["MARK-MASQ", "SVC-", "SVL-", "EXT-", "FW-"];
  * Splits a large change into several transactions. Only the last one affects packets: the others create chains that no
  * rule jumps to yet.
  *
- * iptables-nft compares the chain of each rule with the names of all chains that its input creates, so its time is
- * quadratic in the input: 10 000 chains in one transaction take several times as long as in transactions of
- * `maxChains`. A process that is killed between two transactions leaves unused chains, which the next start adopts.
+ * `IptablesRuleSet` calls it before each commit. For each rule, iptables-nft searches all new chains of its input, so
+ * its time is quadratic: 10 000 chains in one transaction take several times as long as in transactions of `maxChains`.
+ * A process that is killed between two transactions leaves unused chains, which the next start adopts.
  *
  * Do not split for iptables-legacy, which reads and writes the whole table in every transaction.
  *

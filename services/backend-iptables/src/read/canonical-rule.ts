@@ -1,6 +1,6 @@
 /**
  * Returns the canonical text of a rule. Most rules that mean the same have the same canonical text, whichever version
- * of iptables printed them.
+ * of iptables printed them. The comparisons of installed rules with wanted rules use it.
  *
  * Our rules are rendered as iptables-save 1.8.9 prints them. Other versions may print the parts in another order, other
  * quotes, another last digit of a probability, a mask without effect, or an older name of an option. And every version
@@ -21,10 +21,10 @@ export function isSameRule(a: string, b: string): boolean {
 }
 
 /**
- * Returns the parts of a rule that iptables itself prints: protocol, addresses, interfaces and target.
+ * Returns the core of a rule: protocol, addresses, interfaces, target, and the destination of DNAT.
  *
- * All versions print these in the same words. An extension (`-m`, or the options of a target) prints its own options,
- * in words that may change with its version.
+ * All versions of iptables print these in the same words, but the options of extensions (`-m`) in words of their own.
+ * `findPrintedForms` compares cores, to recognize our rules in the output of an unknown version.
  *
  * *Shape of the argument:* the part of the rule that follows `-A CHAIN `.
  */

@@ -20,8 +20,7 @@ export interface PrintedForm {
  * - The repair did not change its text: it is printed after the repair as it was `found` before. This excludes a change
  *   that another program made once.
  * - Its rules agree with the wanted ones in everything that iptables itself prints; see {@link coreOfRule}. This
- *   excludes
- *   the changes of a program that undoes each of our repairs at once.
+ *   excludes the changes of a program that undoes each of our repairs at once.
  *
  * All other differences are drift, which the next check finds and repairs.
  *

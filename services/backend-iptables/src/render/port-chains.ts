@@ -1,13 +1,16 @@
 import type { EndpointSetName, Route, Sender, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { ChainNames } from "./chain-names.ts";
 
-/** The names of a Service port's chains; see the README for the path of a packet through them. */
+/**
+ * The names of a Service port's chains, and the routes that decide which of these chains exist. Packets reach them from
+ * the shared chains, e.g. SERVICES; see the README.
+ */
 export interface PortChains {
-  /** The chains with the endpoints of each policy, as far as a route leads to them. */
+  /** The chains that choose an endpoint, one per set of endpoints ("cluster", "local") that some route uses. */
   readonly sets: ReadonlyMap<EndpointSetName, string>;
-  /** The chain of all addresses but cluster IPs; undefined if no route from there leads to an endpoint. */
+  /** The chain for packets to all frontends but cluster IPs; undefined if no route of theirs leads to an endpoint. */
   readonly external: string | undefined;
-  /** The chain that lets only some clients pass; rendered if a load-balancer IP has source ranges. */
+  /** The chain that admits only clients in source ranges. It exists only if a load-balancer IP has source ranges. */
   readonly firewall: string;
   /** Routes of cluster IPs; undefined if the port has none. */
   readonly internalRoutes: Routes | undefined;
@@ -15,8 +18,13 @@ export interface PortChains {
   readonly externalRoutes: Routes | undefined;
 }
 
+/** The route of packets from each kind of sender. */
 export type Routes = Readonly<Record<Sender, Route>>;
 
+/**
+ * Names the chains of a Service port. `renderService` calls it once per port and passes the result to all renderers, so
+ * that the jump to a chain and the chain itself have the same name.
+ */
 export function portChains({ name, protocol, frontends }: ServicePortPlan, names: ChainNames): PortChains {
   const chain = names.ofServicePort(name, protocol);
   const internalRoutes = frontends.find(({ kind }) => kind === "clusterIP")?.routes;

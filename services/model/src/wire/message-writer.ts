@@ -5,11 +5,10 @@ const maxUint32Bytes = 5;
 const maxNumberBytes = maxUint32Bytes + 10;
 
 /**
- * Encodes protobuf messages one after the other, in a buffer that is reused. Used for messages that occur too often for
- * the protobuf library, such as endpoints and frames.
+ * Encodes protobuf messages one after the other, in a buffer that is reused. The encoders of endpoints and frames use
+ * it, because the protobuf library takes several times as long (`npm run bench -- wire`).
  *
- * For messages of which there are as many as endpoints: the library's encoder takes several times as long
- * (`npm run bench -- wire`). Each field is named by its tag (see `tagsOf`). The result equals the library's if fields
+ * Each field is named by its tag (see `tagsOf`). The result equals the library's if fields
  * are written in ascending order of their numbers; as in proto3, a field with its default value is left out.
  *
  * *Bound:* the buffer stays twice as long as the longest message so far.

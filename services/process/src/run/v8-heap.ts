@@ -8,8 +8,8 @@ import { setFlagsFromString } from "node:v8";
  * generation the first view takes a few more, but shorter, collections. Not suitable for programs that allocate all the
  * time, such as the watcher.
  *
- * The growth factor is set, because V8 reads it at every collection; it reads the size limit only at start. A later V8
- * without this flag ignores it with a warning.
+ * It sets the growth factor, which V8 reads at every collection, and not the size limit, which V8 reads only at start.
+ * A later V8 without this flag ignores it with a warning.
  */
 export function keepYoungGenerationSmall(): void {
   setFlagsFromString("--semi-space-growth-factor=1");
@@ -18,10 +18,10 @@ export function keepYoungGenerationSmall(): void {
 /**
  * Lets V8's old generation, which holds long-lived objects, grow by 50 % between two full garbage collections.
  *
- * By default V8 allows a quiet program 10 %. The heap of a watcher is nearly all long-lived state, 110 MB for 50 000
- * endpoints, and each change adds little garbage. With the default, full collections came every few seconds, took a
- * quarter of the CPU time of all changes, and delayed one change in thirty by 0.2 s. Under heavy allocation V8 allows
- * more than 50 % by itself.
+ * By default V8 lets it grow by only 10 % in a program that allocates little. The heap of a watcher is nearly all
+ * long-lived state, 110 MB for 50 000 endpoints, and each change adds little garbage. With the default, full
+ * collections came every few seconds, took a quarter of the CPU time of all changes, and delayed one change in thirty
+ * by 0.2 s. Under heavy allocation V8 allows more than 50 % by itself.
  */
 export function relaxOldGeneration(): void {
   setFlagsFromString("--heap-growing-percent=50");

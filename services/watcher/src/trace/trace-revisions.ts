@@ -4,8 +4,9 @@ import { triggerTimes } from "../store/trigger-times.ts";
 import type { Update } from "../store/update.ts";
 
 /**
- * Returns the function that a store calls for each revision. It starts a trace, or continues the trace of the watcher
- * that is the source, and records the stages that are complete by then.
+ * Returns the function that a store calls for each revision, in a watcher that exports traces. The function starts a
+ * trace; if the source is another watcher, it continues that watcher's trace. It records the stages up to the store.
+ * `TraceSends` records the later ones.
  *
  * All objects that a source delivers together are one revision, and therefore one trace.
  */
@@ -40,7 +41,7 @@ const tracedNodes = 50;
 /** Maximum number of objects and of trigger times in the attributes of a span. */
 const maxNamed = 10;
 
-/** Attributes of a change. They name only objects that differ by value, not everything in a list or file. */
+/** Returns the attributes of a change. They name only objects that differ, although a list or file brings all. */
 function describe({ origin, before, next, instance }: Update): SpanAttributes {
   const slicesOf = next.slicesByService.changedKeys(before.slicesByService);
   const services = firstOf([...firstOf(slicesOf), ...firstOf(next.services.changedKeys(before.services))]);

@@ -19,7 +19,7 @@ export class RecentChanges implements DeliveryFollower {
   readonly #size: number;
   /** Ring buffer: the index of a revision is its number modulo the size. */
   readonly #records: (ChangeRecord | undefined)[];
-  /** Newest revision for which a failure of a subscriber was counted: it reports a failure again at each attempt. */
+  /** Newest revision for which a failure was counted, by subscriber. A subscriber reports each failed retry again. */
   readonly #failed = new WeakMap<Recipient, number>();
   readonly #lost = new LostBatches();
   #newest = 0;

@@ -16,6 +16,8 @@ import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
  * Finds the frontend that a packet is addressed to, in the plans of the node's proxy. Like kube-proxy's iptables mode,
  * it checks addresses of Services before node ports.
  *
+ * It is the first step of `explainPacket`, which then follows the packet to an endpoint.
+ *
  * Pure; O(Services + endpoints of the Services with this frontend).
  */
 export function findFrontend(
@@ -61,7 +63,10 @@ export function findFrontend(
   };
 }
 
-/** Returns a sentence if the destination is an address of a headless Service with a proxy name. Pure; O(Services). */
+/**
+ * Returns a sentence for a packet without a frontend whose destination belongs to a Service of an external program (see
+ * {@link isForProgram}); otherwise undefined. `explainPacket` shows it. Pure; O(Services).
+ */
 export function describeProgram(services: Iterable<Service>, { family, destination }: Packet): string | undefined {
   for (const service of services) {
     const { clusterIPs, externalIPs, loadBalancerIPs, proxyName } = service;
@@ -91,15 +96,15 @@ export interface ExplainedFrontend {
 /** The frontend of a packet, or a sentence why it has none. */
 export type FoundFrontend = { readonly frontend: ExplainedFrontend } | { readonly none: string };
 
-/** Of several Services with the same frontend, finds the one that is served. */
+/** Returns the Service that owns a frontend. Several Services may claim a frontend, but only one of them owns it. */
 function findOwner(
   snapshot: Snapshot,
   nodeName: string,
   claimants: readonly Service[],
   node: NodePlan,
-  place: Pick<Frontend, "address" | "protocol" | "port">,
+  wanted: Pick<Frontend, "address" | "protocol" | "port">,
 ): Pick<ExplainedFrontend, "service" | "port" | "planned"> | undefined {
-  const id = frontendId(place);
+  const id = frontendId(wanted);
   const claims = new FrontendClaims();
   const choosing = choosingNode(snapshot, nodeName);
   const plans = claimants.map((service) => {
@@ -124,7 +129,8 @@ function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend):
 }
 
 /**
- * The plan of a proxy with these settings. The settings may have many cluster CIDRs, so no sender is classified by it.
+ * Returns the plan of a proxy with these settings. Its `podTraffic` has only the first cluster CIDR, so senders are not
+ * classified by it; `packet.ts` does that by all cluster CIDRs.
  */
 function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, settings: ProxySettings): NodePlan {
   const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs, isLocalhostNodePorts } = settings;

@@ -3,9 +3,7 @@ import { type InputFilesOptions, listInputFiles, readInputFiles } from "./input/
 import type { InputResult } from "./input-result.ts";
 import { readTexts } from "./read-texts.ts";
 
-/**
- * Options of {@link readInput}. The file source calls that function at the start and after each change of its inputs.
- */
+/** Options of {@link loadInput} and {@link readInput}. */
 export interface ReadInputOptions extends InputFilesOptions {
   readonly decode: DecodeOptions;
 }
@@ -21,7 +19,12 @@ export interface LoadedInput {
   read(): InputResult;
 }
 
-/** Loads the bytes of all inputs. Problems with files are part of the result of `read`, not errors. */
+/**
+ * Loads the bytes of all inputs. Problems with files are part of the result of `read`, not errors.
+ *
+ * The file source calls it at the start and after each change of its inputs. It compares the digest, and parses the
+ * inputs only if their contents changed.
+ */
 export async function loadInput(inputs: readonly string[], options: ReadInputOptions): Promise<LoadedInput> {
   const listed = await listInputFiles(inputs);
   const loaded = await readInputFiles(listed.files, options);
@@ -44,6 +47,8 @@ export async function loadInput(inputs: readonly string[], options: ReadInputOpt
  *
  * One problem invalidates the whole input, because part of a cluster must never be served. Problems are values, not
  * errors.
+ *
+ * This is {@link loadInput} and `read` in one step. Only tests need it.
  */
 export async function readInput(inputs: readonly string[], options: ReadInputOptions): Promise<InputResult> {
   return (await loadInput(inputs, options)).read();

@@ -85,7 +85,8 @@ export class ObjectCache<T> implements CollectionHandler {
 
   /**
    * Returns the decoded object: its known value if it is equal, its last valid value if it is invalid, undefined if no
-   * proxy needs it. Comparing it here divides the comparison of a list: the store then compares references.
+   * proxy needs it. Values are compared here, object by object as a list arrives. The store then compares only
+   * references, and does not block for the comparison of a whole list.
    */
   #decode(key: string, object: unknown): T | undefined {
     const decoded = this.#kind.decode(object);
