@@ -31,8 +31,8 @@ import type { RestoreRules } from "./restore-rules.ts";
 import { listRules } from "./rule-lines.ts";
 
 /**
- * Access to the installed rules of one family. `openRuleSets` implements it with iptables-save and iptables-restore,
- * and tests with a kernel in memory.
+ * Access to the installed rules of one family. `openRuleSets` implements it with iptables-save and iptables-restore;
+ * tests use the same tools in a network namespace.
  */
 export interface Kernel {
   /** Passes the output of iptables-save to `take`, in pieces of any length. */
