@@ -186,6 +186,8 @@ test("a call that is cancelled while its token is reviewed leaves nothing behind
   const closed = new Promise((resolve) => cancelled.on("close", resolve));
   cancelled.close();
   await closed;
+  // The server answers the ping after it has read the reset.
+  await new Promise((resolve) => session.ping(resolve));
   review.resolve();
   await answered;
   expect(watched.server.subscribers.open.size).toBe(0);
