@@ -45,6 +45,11 @@ export const alertCases: readonly AlertCase[] = [
     },
   },
   {
+    alert: "KpngWatcherStale",
+    fires: { [`kpng_source_stale{${on}}`]: "0x20 1x60" },
+    silent: { [`kpng_source_stale{${on}}`]: "0x28 1x1 0x60" },
+  },
+  {
     alert: "KpngBadObjects",
     fires: { [`kpng_source_bad_objects_total{${on},kind="services"}`]: "0x20 1x60" },
     silent: {

@@ -61,7 +61,7 @@ describe("a Watch with a deadline", () => {
     return watch;
   }
 
-  test("costs as much as one without", async () => {
+  test("costs as much as one without", { timeout: 120_000 }, async () => {
     // The size of the view, and the shared frames.
     const first = open();
     await first.received(serviceCount * 100);

@@ -256,7 +256,7 @@ describe("a bad client does not affect others", () => {
   });
 });
 
-test("readers that stop cost only the memory of their own view", async () => {
+test("readers that stop cost only the memory of their own view", { timeout: 120_000 }, async () => {
   const big = Array.from({ length: 2_000 }, (_, index) =>
     service({ name: `s${index}`, annotations: { text: "x".repeat(500) } }),
   );

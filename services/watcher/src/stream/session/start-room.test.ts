@@ -128,7 +128,7 @@ describe("a refused stream", () => {
     const pushbacks = Array.from({ length: 5_000 }, () => pushbackOf(room.enter()));
     expect(Math.max(...pushbacks)).toBeLessThanOrEqual(60_000);
     const perSecond = Map.groupBy(pushbacks, (ms) => Math.floor(ms / 1_000));
-    // 200 can be served in a second. Many more in one second do no harm, all of them would.
-    expect(Math.max(...[...perSecond.values()].map((all) => all.length))).toBeLessThan(600);
+    // At 50 per second they would take 100 s; the limit of a minute brings them closer together.
+    expect(Math.max(...[...perSecond.values()].map((all) => all.length))).toBeLessThan(200);
   });
 });

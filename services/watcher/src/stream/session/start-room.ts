@@ -5,13 +5,10 @@ const sampleCount = 16;
 const minSampleCount = 4;
 
 /**
- * Assumed interval between two completed first batches before any was measured, in milliseconds. A refusal with its
- * connection takes a millisecond, so retries to a watcher that serves no stream yet cost at most 5% of a core.
+ * Minimum time between two retries, in milliseconds, and the assumed interval between two completed first batches
+ * before any was measured. A refusal with its connection takes a millisecond, so retries cost at most 5 % of a core.
  */
-const firstGuessMs = 20;
-
-/** Minimum time between two retries, in milliseconds, however fast streams are served. */
-const minSpacingMs = 5;
+const minSpacingMs = 20;
 
 /** Minimum and maximum pushback, in milliseconds, before the random variation. */
 const minPushbackMs = 1_000;
@@ -86,9 +83,9 @@ export class StartRoom {
    * for a slow reader says nothing about the next one.
    */
   get #intervalMs(): number {
-    if (this.#intervalsMs.length < minSampleCount) return firstGuessMs;
+    if (this.#intervalsMs.length < minSampleCount) return minSpacingMs;
     const sorted = this.#intervalsMs.toSorted((a, b) => a - b);
-    return sorted[sorted.length >> 1] ?? firstGuessMs;
+    return sorted[sorted.length >> 1] ?? minSpacingMs;
   }
 
   #expireStalled(nowMs: number): void {
@@ -105,9 +102,10 @@ export class StartRoom {
     const intervalMs = this.#intervalMs;
     const soonestMs = Math.max(minPushbackMs, (this.#tickets.size * intervalMs) / 2);
     const nextMs = this.#lastRetryMs + Math.max(minSpacingMs, intervalMs) - nowMs;
-    const pushbackMs = Math.min(maxPushbackMs, Math.max(soonestMs, nextMs));
+    // Varied by half, it is at most the maximum: with a cap after that, many clients would retry at the same moment.
+    const pushbackMs = Math.min(maxPushbackMs / 1.5, Math.max(soonestMs, nextMs));
     this.#lastRetryMs = nowMs + pushbackMs;
-    return Math.min(maxPushbackMs, pushbackMs * (0.5 + this.#random()));
+    return pushbackMs * (0.5 + this.#random());
   }
 }
 
