@@ -56,7 +56,12 @@ const iptablesOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** The backend `to-iptables` and the program kpng-iptables: serves Services as kube-proxy's iptables mode does. */
+/**
+ * The backend that serves Services with iptables rules, as kube-proxy's iptables mode does. The program kpng-iptables
+ * (`main.ts`) runs it, and package cli runs it as `kpng SOURCE to-iptables`.
+ *
+ * This file only declares options and connects parts. `openRuleSets` makes the rules, `removeRules` removes them.
+ */
 export const iptablesBackend = proxyBackend({
   name: "iptables",
   proxyMode: "iptables",
@@ -85,6 +90,7 @@ Rules stay when the program ends, so traffic goes on. The next start changes onl
   makeProxy,
 });
 
+/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IptablesChange> {
   const prefix = typeof options.chainPrefix === "string" ? options.chainPrefix : prefixOf(serviceProxyName);
   const settings = { names: chainNames(prefix), masqueradeBit: Number(options.iptablesMasqueradeBit ?? 14) };

@@ -14,7 +14,13 @@ import { NftablesConnection } from "./netlink/nftables-connection.ts";
 import { nftOptions, readNftSettings } from "./nft-options.ts";
 import { readOwnObjects } from "./read/own-objects.ts";
 
-/** Makes this node's nftables rules serve the Services of its view. */
+/**
+ * The backend that serves Services with nftables rules. The program kpng-nft (`main.ts`) runs it, and package cli runs
+ * it as `kpng SOURCE to-nft`.
+ *
+ * This file only declares the backend and connects parts; `NftRuleSet` installs the rules, and `nft-options.ts` has the
+ * options.
+ */
 export const nftBackend = proxyBackend<NftChange>({
   name: "nft",
   proxyMode: "nftables",
@@ -44,6 +50,7 @@ Rules stay when the program ends: traffic goes on, and the next start changes on
   makeProxy,
 });
 
+/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<NftChange> {
   const { table, masqueradeBit, maxClients, timeoutMs } = readNftSettings(options, serviceProxyName);
   const openOne = (family: Family, runNft: RunNft, host: ProxyHost): NftRuleSet | PrintedRuleSet => {
@@ -73,7 +80,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   };
 }
 
-/** A kernel without IPv6 has IPv4 tables alone. */
+/** Returns the families that the kernel has; without IPv6, tables exist for IPv4 only. */
 function nodeFamilies(): readonly Family[] {
   return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
 }

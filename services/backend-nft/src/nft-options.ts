@@ -3,7 +3,7 @@ import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 
-/** Options of this backend alone. */
+/** Options of this backend alone. `backend.ts` adds them to those of every service proxy. */
 export const nftOptions: readonly OptionSpec[] = [
   {
     flags: "--table-name <name>",
@@ -30,7 +30,7 @@ export const nftOptions: readonly OptionSpec[] = [
   },
 ];
 
-/** The backend's own settings. */
+/** Values of the options of this backend. */
 export interface NftSettings {
   readonly table: string;
   readonly masqueradeBit: number;
@@ -38,7 +38,10 @@ export interface NftSettings {
   readonly timeoutMs: number;
 }
 
-/** Each instance has its own tables: `kpng`, or `kpng-` and a hash of the service proxy name. */
+/**
+ * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own tables:
+ * `kpng`, or `kpng-` and a hash of the service proxy name.
+ */
 export function readNftSettings(options: ParsedOptions, serviceProxyName: string): NftSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   const standard = serviceProxyName === "" ? "kpng" : `kpng-${hash}`;
@@ -50,11 +53,13 @@ export function readNftSettings(options: ParsedOptions, serviceProxyName: string
   };
 }
 
+/** Parses the name of a table. Errors: InvalidArgumentError. */
 function tableName(text: string): string {
   if (/^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(text)) return text;
   throw new InvalidArgumentError("a table name begins with a letter and contains letters, digits, - and _ only");
 }
 
+/** Returns a parser of whole numbers from `least` to `most`. */
 function integer(flag: string, least: number, most: number): (text: string) => number {
   return (text) => {
     const value = Number(text);

@@ -15,10 +15,11 @@ export interface Cleanup {
 
 /**
  * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`. Other rules
- * stay as they are. `removeRules` runs the transaction. Pure.
+ * stay as they are. Pure. `removeRules` calls it for each family and variant of iptables, and runs the transaction.
  *
- * `saved` is the output of iptables-save. `keepsGuard` keeps the chain that guards 127.0.0.1 and the jumps to it. It is
- * true if route_localnet cannot be reset, which without the guard would open 127.0.0.1 to the node's neighbours.
+ * `saved` is the output of iptables-save. If `keepsGuard` is true, the chain that guards 127.0.0.1 and the jumps to it
+ * stay. The caller passes true if it cannot reset the sysctl route_localnet: with this sysctl and without the guard,
+ * hosts next to the node could reach services on 127.0.0.1.
  */
 export function cleanupTransaction(saved: string, prefix: string, keepsGuard = false): Cleanup {
   const { chains, jumps, busy } = findInstalledRules(saved, prefix);

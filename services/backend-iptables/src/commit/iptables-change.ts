@@ -17,6 +17,9 @@ const maxTransaction = 64 * 1024;
 /**
  * Describes a change for log, metrics and inspection. `IptablesRuleSet` returns it from each sync and repair.
  *
+ * Separate from `IptablesRuleSet`, because it decides nothing about rules: it only describes a change that is already
+ * made.
+ *
  * `committed` are the chains before the change. The caller may modify them after this call, so those that the
  * differences need are copied.
  */

@@ -17,7 +17,10 @@ interface MeasuredRules {
 }
 
 /**
- * Registers the metrics of rules, with kube-proxy's names. Call the returned function after each sync and repair.
+ * Registers the metrics of rules, with kube-proxy's names. `openRuleSets` calls it once. Backend-kit calls the returned
+ * function after each sync and repair of a family.
+ *
+ * Separate from `observeCounters`, whose metrics come from the kernel and exist only on nodes with packet counters.
  *
  * All rules are counted at each scrape. Counting them at each sync would take longer than a partial sync.
  */

@@ -13,13 +13,15 @@ import { countersInUse, PacketCounters } from "./packet-counters.ts";
 import { type RestoreLimits, restoreRules } from "./restore-rules.ts";
 import { openRouteLocalnet } from "./route-localnet.ts";
 
+/** Options of `openRuleSets`, from the command line. */
 export interface OpenOptions extends RestoreLimits {
   readonly settings: RuleSettings;
   readonly variant: Variant | "auto";
 }
 
 /**
- * Opens the rule set of each family that the node has tools for. `iptablesBackend` passes it to `proxyBackend`.
+ * Opens the rule set of each family that the node has tools for. `iptablesBackend` passes it to `proxyBackend`. This is
+ * the only file that connects `IptablesRuleSet` to the tools, the sysctls and the metrics of a node.
  *
  * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
  */
@@ -54,6 +56,10 @@ export async function openRuleSets(options: OpenOptions, host: ProxyHost): Promi
   return { ruleSets, onOutcome: observeRules(host.metrics, ruleSets) };
 }
 
+/**
+ * Returns the access of one rule set to the kernel. For `--dry-run` it prints transactions, for `--diff` it ignores
+ * them.
+ */
 function openKernel(tools: Tools, { lockSeconds, timeoutMs }: OpenOptions, { destination }: ProxyHost): Kernel {
   const restore = async (transaction: string): Promise<void> => {
     if (destination.kind === "print") destination.print(`# ${tools.restore} --noflush\n${transaction}`);

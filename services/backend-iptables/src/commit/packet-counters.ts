@@ -4,6 +4,7 @@ import type { RunTool } from "../read/run-tool.ts";
 import type { CounterNames } from "../render/render-options.ts";
 import type { RestoreRules } from "./restore-rules.ts";
 
+/** Options of {@link PacketCounters}. */
 export interface PacketCountersOptions {
   /** Prefix of the chains of this instance, e.g. "KPNG-". Each instance has counters of its own. */
   readonly prefix: string;
@@ -22,10 +23,11 @@ export function counterNames(prefix: string): CounterNames {
 }
 
 /**
- * The kernel counters (`nfacct`) with which the rules of one family count packets.
+ * The kernel counters (`nfacct`) with which the rules of one family count packets. `openRuleSets` makes one for each
+ * family, and `IptablesRuleSet` opens it before each full sync.
  *
- * Few kernels support them, and few nodes have the program. Without them, rules do not count packets; this is logged
- * once.
+ * Few kernels support these counters, and few nodes have the program nfacct. Without them, rules do not count packets;
+ * this is logged once. `observeCounters` shows the counters as metrics.
  */
 export class PacketCounters {
   readonly #options: PacketCountersOptions;

@@ -11,6 +11,7 @@ import { deleteCounters } from "./packet-counters.ts";
 import { type RestoreLimits, restoreRules } from "./restore-rules.ts";
 import { resetBeforeCleanup } from "./route-localnet.ts";
 
+/** Options of `removeRules`. */
 export interface RemoveOptions extends RestoreLimits {
   readonly prefix: string;
   readonly sysctls: Sysctls;
@@ -23,9 +24,11 @@ export interface RemoveOptions extends RestoreLimits {
  * the other. Then it deletes the packet counters of the rules. If kpng set the sysctl route_localnet, it resets the
  * sysctl first. Variants that are not installed are skipped.
  *
+ * `proxyBackend` of backend-kit calls it through `cleanUp` of `iptablesBackend`. It does not use `IptablesRuleSet`,
+ * which knows one variant of iptables and needs the Services of a view; a cleanup has neither.
+ *
  * Errors: those of `restoreRules`; TABLE_INCOMPATIBLE and CHAINS_IN_USE after everything else is removed; and
- * SYSCTL_FAILED if the sysctl cannot be reset. All rules are removed then, except
- * those that guard 127.0.0.1.
+ * SYSCTL_FAILED if the sysctl cannot be reset. In that case all rules are removed except those that guard 127.0.0.1.
  */
 export async function removeRules(options: RemoveOptions): Promise<void> {
   const { prefix, sysctls, log } = options;
@@ -50,11 +53,13 @@ export async function removeRules(options: RemoveOptions): Promise<void> {
   }
 }
 
+/** Returns the error for chains that stay, empty, because rules of other programs jump to them. */
 function chainsInUse(kept: readonly string[], { save }: Tools): BackendIptablesError {
   const text = `${save}: rules of other programs jump to our chains, which are now empty and stay: ${kept.join(", ")}. Delete these rules, then run --cleanup again`;
   return new BackendIptablesError("CHAINS_IN_USE", text);
 }
 
+/** Installed rules of all families and variants. */
 interface AllRules {
   /** Output of iptables-save for each family and variant that is installed. */
   readonly saved: ReadonlyMap<Tools, string>;
@@ -62,6 +67,7 @@ interface AllRules {
   readonly failures: BackendIptablesError[];
 }
 
+/** Reads the rules of each family and each installed variant of iptables. */
 async function readAll({ timeoutMs, log }: RemoveOptions): Promise<AllRules> {
   const saved = new Map<Tools, string>();
   const failures: BackendIptablesError[] = [];

@@ -13,6 +13,7 @@ export interface RestoreLimits {
   readonly timeoutMs: number;
 }
 
+/** Options of {@link restoreRules}. */
 export interface RestoreOptions extends RestoreLimits {
   readonly tools: Tools;
   readonly run: RunTool;
@@ -22,7 +23,8 @@ export interface RestoreOptions extends RestoreLimits {
 const lockExitCode = 4;
 
 /**
- * Commits a transaction with `iptables-restore --noflush`.
+ * Commits a transaction with `iptables-restore --noflush`. `IptablesRuleSet` calls it through `openRuleSets` in each
+ * sync and repair, and `removeRules` calls it for `--cleanup`.
  *
  * Errors: RESTORE_REFUSED with the rejected line; its table is unchanged, but tables before it are committed. LOCK_HELD
  * if another program kept the lock; nothing is changed. And those of `run`.

@@ -7,6 +7,7 @@ import { localnetMarker } from "../render/render-fixed-chains.ts";
 /** Passes the output of iptables-save for IPv4 to `take`, in pieces cut anywhere. */
 export type ReadRules = (take: (text: string) => void) => Promise<void>;
 
+/** Options of {@link openRouteLocalnet}. */
 export interface RouteLocalnetOptions {
   /** Whether node ports on localhost are served. */
   readonly isWanted: boolean;
@@ -20,8 +21,12 @@ export interface RouteLocalnetOptions {
 const stays = "route_localnet stays set; keeping the rules that guard 127.0.0.1";
 
 /**
- * Opens the sysctl `route_localnet` of this node. Node ports on 127.0.0.1 need it; without the guard in filter INPUT it
- * opens every service bound to 127.0.0.1 to the node's neighbours (CVE-2020-8558).
+ * Returns the object that sets and resets the sysctl `route_localnet` of this node. `openRuleSets` calls it once, for
+ * IPv4.
+ *
+ * Node ports on 127.0.0.1 need the sysctl. Without the guard, a rule in filter INPUT, it opens every service bound to
+ * 127.0.0.1 to the node's neighbours (CVE-2020-8558). The returned object therefore sets the sysctl only after the
+ * guard is committed.
  */
 export function openRouteLocalnet(options: RouteLocalnetOptions): Promise<GuardedSysctl> {
   return GuardedSysctl.open({
@@ -33,6 +38,7 @@ export function openRouteLocalnet(options: RouteLocalnetOptions): Promise<Guarde
   });
 }
 
+/** Whether the installed rules say that an earlier run of kpng set the sysctl. */
 async function hasMarker(read: ReadRules): Promise<boolean> {
   let isFound = false;
   let rest = "";
@@ -49,7 +55,8 @@ async function hasMarker(read: ReadRules): Promise<boolean> {
 }
 
 /**
- * Resets the sysctl before `--cleanup` removes the guard with chain prefix `prefix`. Returns whether the guard may go.
+ * Resets the sysctl before `removeRules` removes the chains with prefix `prefix`, the guard among them. Returns whether
+ * the guard may be removed.
  *
  * The sysctl stays as it is if kpng did not set it, or if another kpng instance or kube-proxy still guards 127.0.0.1 on
  * this node. If it cannot be reset, the guard must stay.

@@ -5,17 +5,19 @@ import type { FixedRules } from "../render/render-fixed-chains.ts";
 import type { RenderedService } from "../render/rendered-service.ts";
 import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
 
-/** A chain with rules of several Services. For `entry`, `isDistinct` and buckets see {@link RuleList}. */
+/** A chain with rules of several Services. It may be a bucket: one of the parts into which a long chain is divided. */
 interface SharedList {
   /** Rules by owner. The owner is a Service (its key), or a bucket that the rule jumps to (its chain id). */
   readonly parts: Map<string, readonly string[]>;
+  /** For a bucket: the rule that jumps to it, and the chain that contains this rule. */
   readonly entry: RuleList["entry"];
+  /** Whether a rule that several Services have is installed only once. */
   readonly isDistinct: boolean;
 }
 
 /**
  * The chains that should be installed in one family, updated Service by Service. `IptablesRuleSet` compares them with
- * the installed chains.
+ * the installed chains. Separate from `renderService`, which renders one Service and keeps no state.
  *
  * The content depends only on the last put of each Service, not on the order of the puts. Two instances with the same
  * Services have the same text.
@@ -70,6 +72,7 @@ export class DesiredChains {
     return touched;
   }
 
+  /** Replaces the rules of one owner in a shared chain. The chain is rebuilt later, by `takeTouched`. */
   #setPart(list: RuleList, owner: string, rules: readonly string[] | undefined): void {
     const { entry, isDistinct = false } = list;
     const held = this.#lists.get(list.id) ?? { parts: new Map<string, readonly string[]>(), entry, isDistinct };
@@ -82,6 +85,7 @@ export class DesiredChains {
     this.#staleLists.add(list.id);
   }
 
+  /** Joins the rules of all owners of a shared chain, and updates the rule that jumps to it if it is a bucket. */
   #rebuild(id: ChainId): void {
     this.#staleLists.delete(id);
     const list = this.#lists.get(id);

@@ -10,8 +10,11 @@ import { diffChains, type RulesetChange } from "./diff-chains.ts";
 import { diffJumps } from "./diff-jumps.ts";
 
 /**
- * Returns the change that restores the jumps and the chains that do not depend on Services. A chain with rules of
- * Services is only created if it is missing, because jumps lead to it. Pure.
+ * Returns the change that restores the frame of our rules: the jumps, and the chains that do not depend on Services. A
+ * chain with rules of Services is only created if it is missing, because jumps lead to it. Pure.
+ *
+ * `IptablesRuleSet` calls it in `repairFrame`, at a start with rules that may be newer than the view known so far.
+ * Separate from `diffChains`, which would delete the chains of Services that this view lacks.
  */
 export function diffFrame({ chains, jumps }: InstalledRules, options: RenderOptions): RulesetChange {
   const { names } = options;

@@ -4,6 +4,8 @@ import type { RulesetChange, TableChange } from "./diff-chains.ts";
 /**
  * Returns a change as input of `iptables-restore --noflush`: one transaction for each table that changes, "" for none.
  *
+ * `IptablesRuleSet` calls it for each commit, `cleanupTransaction` for `--cleanup`.
+ *
  * A line `:CHAIN - [0:0]` creates a chain, or removes all rules of an existing one. Chains that are not named keep
  * their rules. The order of the lines:
  *

@@ -24,13 +24,15 @@ const hint = /^:KUBE-(?:IPTABLES-HINT|KUBELET-CANARY) /m;
 const timeoutMs = 30_000;
 
 /**
- * Finds out which variant the other programs of this node use: rules of both variants are in force at the same time, in
- * an order that no one expects. First it looks for the hint of kubelet, then for the variant with more rules.
+ * Finds out which variant of iptables the other programs of this node use. `openTools` calls it for
+ * `--iptables-variant auto`. If kpng used the other variant, rules of both would apply to each packet, in an order that
+ * is hard to predict. First it looks for the hint of kubelet, then for the variant with more rules.
  *
  * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the image of kube-proxy. Unlike it, a node
  * without any rules gets its own default and not always iptables-nft.
  *
- * Runs iptables-save without `-t`; see `readRules`. A variant that is not installed has no rules.
+ * Runs iptables-save without `-t`, which in iptables-legacy would load a kernel module. A variant that is not installed
+ * has no rules.
  */
 export async function detectVariant(run: RunTool): Promise<DetectedVariant> {
   const nft = await look("nft", run);
@@ -43,7 +45,7 @@ export async function detectVariant(run: RunTool): Promise<DetectedVariant> {
   return { variant: nft.ruleCount > legacy.ruleCount ? "nft" : "legacy", reason: counts };
 }
 
-/** Returns undefined if the variant is not installed. */
+/** Reads the rules of one variant and looks for the hint. Returns undefined if the variant is not installed. */
 async function look(variant: Variant, run: RunTool): Promise<VariantRules | undefined> {
   let hasHint = false;
   let ruleCount = 0;
@@ -62,6 +64,7 @@ async function look(variant: Variant, run: RunTool): Promise<VariantRules | unde
   return isInstalled ? { hasHint, ruleCount } : undefined;
 }
 
+/** Returns a function that takes text in pieces and calls `onLine` with each complete line. */
 function readLines(onLine: (line: string) => void): (text: string) => void {
   let rest = "";
   return (text) => {

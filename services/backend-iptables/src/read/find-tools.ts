@@ -25,8 +25,10 @@ const minVersion = [1, 6, 2] as const;
 const timeoutMs = 10_000;
 
 /**
- * Returns the tools of a family; "missing" is the reason why this machine cannot have rules of the family (IPv6 is
- * disabled).
+ * Looks for the tools of one family and checks their version. `openTools` calls it at the start, `removeRules` for
+ * `--cleanup`.
+ *
+ * The result `missing` is the reason why this machine cannot have rules of the family (IPv6 is disabled).
  *
  * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD.
  */
@@ -66,8 +68,9 @@ function isOlder(version: readonly number[], than: readonly number[]): boolean {
 }
 
 /**
- * Returns the maximum number of chains that one transaction should create; see `splitChange`. Measured with
- * iptables-nft 1.8.9 and 10 000 chains of 10 rules.
+ * Returns the maximum number of chains that one transaction should create. `openRuleSets` passes it to `splitChange`,
+ * which splits larger transactions, because the time of iptables-nft is quadratic. Measured with iptables-nft 1.8.9 and
+ * 10 000 chains of 10 rules.
  */
 export function maxChainsOf({ variant }: Tools): number {
   return variant === "nft" ? 1_000 : Number.POSITIVE_INFINITY;

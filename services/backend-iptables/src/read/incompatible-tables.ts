@@ -12,16 +12,22 @@ import type { RunTool } from "./run-tool.ts";
  */
 const notice = /^# Table `(\w+)' is incompatible/gm;
 
-/** Longer than a notice that is cut anywhere. */
+/** Number of characters kept from one piece of output to the next; longer than a notice, which may be cut anywhere. */
 const maxNoticeLength = 100;
 
-/** Tables of ours that the output of iptables-save leaves out. `scanRules` passes the output in pieces. */
+/**
+ * Tables of ours whose rules the output of iptables-save lacks. `scanRules` passes each piece of the output to `take`,
+ * and throws `incompatibleError` if a table was found.
+ */
 export interface IncompatibleTables {
   take(text: string): void;
   readonly tables: ReadonlySet<Table>;
 }
 
-/** Returns a finder that has found nothing yet. */
+/**
+ * Returns a finder that has found nothing yet. Separate from `InstalledRulesReader`, which reads the same output: it
+ * sees only rules and chains, and this check must hold for every reader.
+ */
 export function findIncompatibleTables(): IncompatibleTables {
   const found = new Set<Table>();
   let rest = "";
@@ -35,7 +41,9 @@ export function findIncompatibleTables(): IncompatibleTables {
   };
 }
 
-/** Returns the error for a table, with the built-in chains that have the rules, as far as they can be found. */
+/**
+ * Returns the error for a table, with the built-in chains that have the unreadable rules, as far as these can be found.
+ */
 export async function incompatibleError(
   table: Table,
   { family, save }: Pick<Tools, "family" | "save">,

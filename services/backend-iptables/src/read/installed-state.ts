@@ -5,8 +5,12 @@ import { chainId } from "../render/table.ts";
 import type { InstalledRules } from "./installed-rules.ts";
 
 /**
- * Returns what an earlier run has left, from the chains and jumps that are installed. Rules with a record count even if
- * jumps to them are missing, because these can be restored. Pure.
+ * Decides from the installed chains and jumps whether an earlier run left rules: "marked" with the record of these
+ * rules, "unmarked" without one, or "absent". Rules with a record count even if jumps to them are missing, because
+ * these can be restored. Pure.
+ *
+ * `IptablesRuleSet` calls it at the start for `FamilyRules` of backend-kit, which then decides whether the rules stay
+ * until the first complete view.
  */
 export function findInstalledState({ chains, jumps }: InstalledRules, names: ChainNames): InstalledState {
   const services = chains.has(chainId("nat", names.fixed("SERVICES")));

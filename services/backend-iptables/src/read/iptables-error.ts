@@ -11,7 +11,10 @@ export type BackendIptablesErrorCode =
   | "LOCK_HELD"
   | "TOOL_TIMEOUT";
 
-/** The failure of an iptables tool, thrown by the folders `read` and `commit`. */
+/**
+ * The failure of an iptables tool, thrown by the folders `read` and `commit`. The error codes have a file of their own,
+ * because all files that run a tool need them.
+ */
 export class BackendIptablesError extends CodedError<BackendIptablesErrorCode> {
   override readonly name = "BackendIptablesError";
 }

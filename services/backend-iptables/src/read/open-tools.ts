@@ -5,8 +5,10 @@ import { findTools, type Tools, type Variant } from "./find-tools.ts";
 import type { RunTool } from "./run-tool.ts";
 
 /**
- * Returns the tools of each family that this node can have rules of. Without ip6tables, the node serves IPv4 only.
- * Without iptables it cannot serve at all.
+ * Returns the tools of each family that this node can have rules of. `openRuleSets` calls it once, at the start.
+ * Without ip6tables, the node serves IPv4 only. Without iptables it cannot serve at all.
+ *
+ * `detectVariant` and `findTools` look at the node; this function decides, and logs the decision.
  *
  * Errors: IPTABLES_MISSING, IPTABLES_TOO_OLD for IPv4.
  */

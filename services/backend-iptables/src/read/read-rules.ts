@@ -4,7 +4,7 @@ import { BackendIptablesError } from "./iptables-error.ts";
 import type { RunTool } from "./run-tool.ts";
 
 /**
- * Returns the output of iptables-save for all tables in use. `--cleanup` reads the rules with it.
+ * Returns the output of iptables-save for all tables in use. `removeRules` reads the rules with it, for `--cleanup`.
  *
  * It does not pass `-t`: iptables-legacy would load the kernel module of the table, which then costs time for each
  * packet.
@@ -20,8 +20,10 @@ export async function readRules(tools: Tools, run: RunTool, timeoutMs: number): 
 }
 
 /**
- * Like {@link readRules}, but passes the output to `take` while it arrives, in pieces cut anywhere. Syncs use it,
- * because tens of thousands of rules are many megabytes of text.
+ * Like {@link readRules}, but passes the output to `take` while it arrives, in pieces cut anywhere. `openRuleSets`
+ * gives it to each `IptablesRuleSet`, because tens of thousands of rules are many megabytes of text.
+ *
+ * This file only runs the tool; `InstalledRulesReader` finds our rules in the output.
  */
 export async function scanRules(
   tools: Tools,

@@ -9,11 +9,15 @@ export const maxPrefixLength = 8;
 
 const defaultPrefix = "KPNG-";
 
-/** The purpose of a chain of a service port; see the README for the path of a packet through them. */
+/**
+ * The purpose of a chain of a service port: SVC chooses among all endpoints, SVL among those of this node, EXT handles
+ * packets to node ports and external addresses, FW checks the source ranges of a load-balancer IP.
+ */
 export type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
 
 /**
- * Names of all chains of one instance.
+ * Names of all chains of one instance. `makeProxy` in `backend.ts` creates the names from the prefix, with
+ * `chainNames`; the renderers in this folder use them.
  *
  * Only an instance's own chains begin with its prefix, and no prefix is the beginning of another, because a prefix ends
  * in its only dash. An instance can therefore find its own chains and remove them.
@@ -26,9 +30,12 @@ export interface ChainNames {
   ofServicePort(name: string, protocol: Protocol): (kind: ServiceChainKind) => string;
   /** The list of clients that stay with an endpoint: `KPNG-SEP-SXIVWICOYRO3J4NJ`. */
   clientList(servicePortName: string, protocol: Protocol, endpoint: string): string;
-  /** One bucket of addresses of a chain: `KPNG-IP-172.30.5.0` for Services', `KPNG-HP-10.1.5.0` for endpoints'. */
+  /**
+   * The chain with the rules of neighbouring addresses, called a bucket: `KPNG-IP-172.30.5.0` for addresses of
+   * Services, `KPNG-HP-10.1.5.0` for those of endpoints.
+   */
   addressBucket(parent: "SERVICES" | "HAIRPIN", network: string): string;
-  /** One bucket of node ports: `KPNG-NP-TCP-30080`, the first of its ports. */
+  /** The chain with the rules of 64 neighbouring node ports, named after the first of them: `KPNG-NP-TCP-30080`. */
   nodePortBucket(protocol: Protocol, firstPort: number): string;
 }
 
@@ -53,7 +60,7 @@ export function prefixOf(serviceProxyName: string): string {
   return serviceProxyName === "" ? defaultPrefix : `KPNG${digest(serviceProxyName).slice(0, 3)}-`;
 }
 
-/** Prefixes of kubelet and kube-proxy, Docker, CNI plugins and flannel: a cleanup would remove all their chains. */
+/** Prefixes that are not allowed: with one, a cleanup would remove the chains of kube-proxy, Docker, CNI or flannel. */
 const prefixesOfOthers: readonly string[] = ["KUBE-", "DOCKER-", "CNI-", "FLANNEL-"];
 
 /** True for 1 to 7 capital letters or digits and a dash, unless chains of a well-known program begin like that. */
@@ -62,6 +69,7 @@ export function isChainPrefix(text: string): boolean {
   return text.length <= maxPrefixLength && /^[A-Z][A-Z0-9]*-$/.test(text);
 }
 
+/** Returns the names of all chains of the instance with a prefix. */
 export function chainNames(prefix: string): ChainNames {
   return {
     prefix,

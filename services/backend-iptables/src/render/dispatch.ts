@@ -5,12 +5,15 @@ import { rule } from "./rule.ts";
 import { type ChainId, chainId } from "./table.ts";
 
 /**
- * A list of rules of many Services: a top-level chain, or a bucket of one.
+ * A chain that contains rules of many Services: a top-level chain, or a bucket of one.
  *
- * The kernel compares a new connection with rules one after another, so the rules of SERVICES, NODEPORTS and HAIRPIN
- * are spread over buckets: the rules of 256 neighbouring addresses, or of 64 neighbouring ports of a protocol, form a
- * chain, and the top-level chain has one rule per bucket. With 5 000 Services × 2 ports in a /16 a connection meets 296
- * rules instead of 10 000, and creating or deleting a Service rewrites about 40.
+ * The kernel compares a new connection with rules one after another. The rules of SERVICES, NODEPORTS and HAIRPIN are
+ * therefore spread over buckets: the rules of 256 neighbouring addresses, or of 64 neighbouring ports of a protocol,
+ * form a chain, and the top-level chain has one rule per bucket. With 5 000 Services × 2 ports in a /16 a connection
+ * meets 296 rules instead of 10 000, and creating or deleting a Service rewrites about 40.
+ *
+ * `renderService` and `renderFrontends` choose the list of each rule with the functions of this file. `DesiredChains`
+ * then joins the rules of all Services in a list, and creates and deletes buckets.
  */
 export interface RuleList {
   readonly id: ChainId;

@@ -12,6 +12,9 @@ export const builtInChains: Readonly<Record<Table, readonly string[]>> = {
 /**
  * Renders our jumps at the beginning of each built-in chain, in the order in which packets meet them. Source:
  * kube-proxy `iptables/proxier.go`, iptablesJumpChains. The README gives the reason for each.
+ *
+ * `IptablesRuleSet` and `diffFrame` compare them with the installed jumps, by `diffJumps`. Separate from
+ * `renderFixedChains`, because built-in chains also have rules of other programs and are never rewritten as a whole.
  */
 export function renderJumps(options: RenderOptions): ReadonlyMap<ChainId, readonly string[]> {
   const { names } = options;

@@ -2,16 +2,20 @@ import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import type { CounterNames, LocalnetGuard, RenderOptions } from "./render-options.ts";
 import type { RuleSettings } from "./settings.ts";
 
-/** The state of the kernel that rules depend on. */
+/** The state of the kernel that rules depend on. `IptablesRuleSet` finds it out before each sync. */
 export interface KernelFacts {
-  /** See {@link RenderOptions.isConntrackLiberal}. */
+  /** True if the sysctl nf_conntrack_tcp_be_liberal is set; packets are then not dropped as INVALID. */
   readonly isConntrackLiberal: boolean;
   readonly counters?: CounterNames | undefined;
   /** For IPv4. Default "others" with node ports on loopback addresses, else "none". */
   readonly localnetGuard?: LocalnetGuard | undefined;
 }
 
-/** Returns the options of the rules of one family. Pure. */
+/**
+ * Joins the settings of the command line, the node's part of the plan and the state of the kernel into the options that
+ * all renderers take. `IptablesRuleSet` calls it at the start of each sync. Pure, and separate from the rule set so
+ * that tests need no kernel.
+ */
 export function makeRenderOptions(settings: RuleSettings, node: NodePlan, facts: KernelFacts): RenderOptions {
   const { isConntrackLiberal, counters, localnetGuard } = facts;
   return {

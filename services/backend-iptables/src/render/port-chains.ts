@@ -3,7 +3,7 @@ import type { ChainNames } from "./chain-names.ts";
 
 /**
  * The names of a Service port's chains, and the routes that decide which of these chains exist. Packets reach them from
- * the shared chains, e.g. SERVICES; see the README.
+ * the chains that all Services share, e.g. SERVICES.
  */
 export interface PortChains {
   /** The chains that choose an endpoint, one per set of endpoints ("cluster", "local") that some route uses. */

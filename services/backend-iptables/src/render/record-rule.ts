@@ -2,10 +2,18 @@ import type { ChainNames } from "./chain-names.ts";
 import { comment } from "./rule.ts";
 import { type ChainId, chainId } from "./table.ts";
 
-/** Number of the current layout of chains; a version whose fixed chains do not fit older Service chains has another. */
+/**
+ * Number of the current layout of chains. It is increased when new fixed chains do not fit older chains of Services.
+ */
 const layout = 1;
 
-/** The chain whose only rule is the record of the rules. No packet reaches it. */
+/**
+ * The chain whose only rule is the record of the rules: a text that says of which boot and which plans they are. No
+ * packet reaches the chain.
+ *
+ * `putPlan` writes the record with `renderRecord`, and `findInstalledState` reads it after a restart with
+ * `readRecord`. Both are in this file, so that they agree about the format.
+ */
 export function recordChain(names: ChainNames): ChainId {
   return chainId("nat", names.fixed("RECORD"));
 }

@@ -4,9 +4,11 @@ import type { RenderOptions } from "./render-options.ts";
 import { comment, ifPod, rule } from "./rule.ts";
 
 /**
- * Renders the chain of packets to a node port, an external IP or a load-balancer IP: first the senders whose route
- * differs from that of outside clients, then all others. Packets that reach its end are dropped or refused by filter
- * EXTERNAL-SERVICES.
+ * Renders the chain EXT of a Service port, for packets to a node port, an external IP or a load-balancer IP.
+ * `renderService` calls it for ports with such a frontend.
+ *
+ * First come the senders whose route differs from that of outside clients, then all others. Packets that reach its end
+ * are dropped or refused by the chain EXTERNAL-SERVICES of table filter.
  */
 export function renderExternalChain(
   name: string,
@@ -35,6 +37,7 @@ export function renderExternalChain(
   return [...rules, `-j ${chains.get(outside.set)}`];
 }
 
+/** Whether two routes treat packets alike. */
 function isSameRoute(a: Route, b: Route): boolean {
   if (a.kind !== "balance" || b.kind !== "balance") return a.kind === b.kind;
   return a.set === b.set && a.isMasqueraded === b.isMasqueraded;

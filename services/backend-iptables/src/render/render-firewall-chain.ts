@@ -3,8 +3,9 @@ import type { RenderOptions } from "./render-options.ts";
 import { comment, host, rule } from "./rule.ts";
 
 /**
- * Renders the chain that lets only some clients pass to a load-balancer IP. Packets that reach its end have no
- * endpoint, and filter PROXY-FIREWALL drops them.
+ * Renders the chain FW of a Service port, which lets only clients in the source ranges of a load-balancer IP pass.
+ * `renderService` calls it for ports with source ranges. Packets that reach its end have no endpoint, and the chain
+ * PROXY-FIREWALL of table filter drops them.
  *
  * `filtered` are the port's frontends with source ranges, at least one.
  */

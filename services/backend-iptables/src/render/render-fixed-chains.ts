@@ -8,7 +8,12 @@ export interface FixedRules {
   readonly tail: readonly string[];
 }
 
-/** Renders all chains that do not depend on the Services. Pure. */
+/**
+ * Renders all chains that do not depend on the Services. Pure.
+ *
+ * `IptablesRuleSet` and `diffFrame` call it and pass the result to `DesiredChains`, which adds the rules of Services
+ * between `head` and `tail`. `renderService` renders these; `renderJumps` renders the jumps from built-in chains.
+ */
 export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, FixedRules> {
   const { names, masqueradeMark, isConntrackLiberal } = options;
   const nat = (name: Parameters<typeof names.fixed>[0]): ChainId => chainId("nat", names.fixed(name));
@@ -61,8 +66,8 @@ export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, 
 export const localnetMarker = "kpng set route_localnet";
 
 /**
- * route_localnet, which node ports on 127.0.0.1 need, would let neighbours reach what listens there (CVE-2020-8558).
- * Source: kube-proxy's and kubelet's KUBE-FIREWALL.
+ * Renders the chain LOCALNET, which guards 127.0.0.1. Node ports on 127.0.0.1 need the sysctl route_localnet, which
+ * would let neighbours reach what listens there (CVE-2020-8558). Source: kube-proxy's and kubelet's KUBE-FIREWALL.
  */
 function localnet({ masqueradeMark, counters, localnetGuard }: RenderOptions): FixedRules {
   const drop = rule(
@@ -71,7 +76,8 @@ function localnet({ masqueradeMark, counters, localnetGuard }: RenderOptions): F
     "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
   );
   if (counters === undefined) return { head: [drop], tail: [] };
-  // Only counts. Table nat has given the packet an endpoint and the mark, as it does with every packet from localhost.
+  // This rule only counts. Table nat has given the packet an endpoint and the mark, as it does with every packet from
+  // localhost.
   const count = rule(
     "-s 127.0.0.0/8",
     comment("connections to node ports on localhost"),
@@ -82,13 +88,14 @@ function localnet({ masqueradeMark, counters, localnetGuard }: RenderOptions): F
   return { head: [drop, count], tail: [] };
 }
 
-/** The rule's packets are counted, if there is a counter. */
+/** Returns the match that counts the packets of a rule; "" without a counter. */
 function counting(name: string | undefined): string {
   return name === undefined ? "" : `-m nfacct --nfacct-name ${name}`;
 }
 
 /**
- * The jumps are the last rules of SERVICES: an address of a Service may be one of the node's own and takes precedence.
+ * Renders the jumps to NODEPORTS. They are the last rules of SERVICES: an address of a Service may be one of the node's
+ * own, and then takes precedence.
  */
 function nodePortJumps({ names, node }: RenderOptions): readonly string[] {
   const { family, nodePortAddresses, isLoopbackNodePorts } = node;

@@ -9,6 +9,9 @@ import { chainId } from "./table.ts";
 /**
  * Renders the rules that lead from a Service port's frontends to its chains, and the rules that refuse or drop the
  * packets that no chain takes. Table nat cannot do either, so such a packet passes nat and is stopped in filter.
+ *
+ * `renderService` calls it for each port. The chains themselves have other renderers; this file has only rules in
+ * chains that all Services share.
  */
 export function renderFrontends(
   port: ServicePortPlan,
@@ -24,6 +27,7 @@ export function renderFrontends(
   });
 }
 
+/** Rules of a cluster IP: to the chain of its endpoints, or to refuse or drop packets. */
 function renderClusterIP(
   port: ServicePortPlan,
   frontend: Frontend,

@@ -1,7 +1,7 @@
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import type { ChainNames } from "./chain-names.ts";
 
-/** Packet counters of the kernel that rules count with; see `commit/packet-counters.ts`. */
+/** Names of the kernel's packet counters that rules count with. `PacketCounters` creates the counters. */
 export interface CounterNames {
   /** Packets dropped as INVALID. */
   readonly invalidDropped: string;
@@ -10,12 +10,17 @@ export interface CounterNames {
 }
 
 /**
- * The rule that keeps neighbours from 127.0.0.0/8 while route_localnet is set: absent, or present with a record of the
- * program that set the sysctl (kpng, or another one before it); see `commit/route-localnet.ts`.
+ * The rule that keeps neighbours from 127.0.0.0/8 while the sysctl route_localnet is set. "none" if it is absent; else
+ * a comment of the rule records the program that set the sysctl: kpng ("ours"), or another one before it ("others").
+ *
+ * This record lets `removeRules` decide whether to reset the sysctl.
  */
 export type LocalnetGuard = "none" | "ours" | "others";
 
-/** Everything that the rules of one family depend on besides the Services; equal values give equal rules. */
+/**
+ * Everything that the rules of one family depend on besides the Services; equal values give equal rules.
+ * `makeRenderOptions` creates it for each sync, and all renderers of this folder take it.
+ */
 export interface RenderOptions {
   readonly node: NodePlan;
   readonly names: ChainNames;
@@ -23,7 +28,9 @@ export interface RenderOptions {
   readonly masqueradeMark: number;
   /** IPv4 only; "none" for IPv6. Never "none" with node ports on loopback addresses. */
   readonly localnetGuard: LocalnetGuard;
-  /** The kernel does not treat late packets as INVALID (nf_conntrack_tcp_be_liberal): then none are dropped. */
+  /**
+   * True if the kernel does not treat late packets as INVALID (nf_conntrack_tcp_be_liberal). No rule drops them then.
+   */
   readonly isConntrackLiberal: boolean;
   /** Undefined where the kernel or the node has no packet counters. */
   readonly counters?: CounterNames | undefined;

@@ -2,8 +2,9 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import type { PodTraffic } from "@kpng/service-plan/service-plan.ts";
 
-// Parts of rules, in the form and order in which iptables-save prints them (1.8.9, -nft and -legacy alike): source,
-// destination, interface, protocol, then matches. Installed rules can then be compared as text.
+// Parts of rules, which all renderers of this folder join with `rule`. They have the form and order in which
+// iptables-save prints them (1.8.9, -nft and -legacy alike): source, destination, interface, protocol, then matches.
+// Installed rules can then be compared as text.
 
 /** The longest comment that the kernel accepts: 256 bytes with the zero at its end. */
 const maxCommentLength = 255;
@@ -19,6 +20,7 @@ export function host(family: Family, address: string): string {
   return `${address}/${family === "v4" ? 32 : 128}`;
 }
 
+/** Name of a protocol as iptables-save prints it: `tcp`. */
 export function protocolName(protocol: Protocol): string {
   return protocol.toLowerCase();
 }
@@ -52,6 +54,7 @@ export interface PodMatch {
   readonly interface: string;
 }
 
+/** Returns the match for packets that pods send. */
 export function ifPod(traffic: PodTraffic): PodMatch {
   switch (traffic.kind) {
     case "source":
@@ -63,7 +66,7 @@ export function ifPod(traffic: PodTraffic): PodMatch {
   }
 }
 
-/** Matches everything if pods cannot be recognized. */
+/** Returns the match for packets that pods do not send. It matches everything if pods cannot be recognized. */
 export function ifNotPod(traffic: PodTraffic | undefined): PodMatch {
   if (traffic === undefined) return { source: "", interface: "" };
   const match = ifPod(traffic);

@@ -8,9 +8,11 @@ import { type ActualElements, slotsById } from "../read/read-table.ts";
 const servicesPerTurn = 200;
 
 /**
- * Fills empty `elements` with all Services of a plan, for a full sync.
+ * Fills empty `elements` with all Services of a plan. `NftTable` calls it in a full sync, and `PrintedRuleSet` for
+ * `--dry-run` and `--diff`; a partial sync puts single Services itself.
  *
- * The Services keep the ids that they have in the kernel: all of these are taken over before a Service gets a new one.
+ * The ids that endpoint sets have in the kernel are kept, so that few elements are rewritten: all of them are taken
+ * over before any Service gets a new id. `actual` are the elements in the kernel.
  */
 export async function fillElements(elements: ServiceElements, plan: FamilyPlan, actual: ActualElements): Promise<void> {
   const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };

@@ -5,7 +5,13 @@ import { pickChain } from "../render/skeleton.ts";
 
 const frontendMaps: ReadonlySet<SharedSet> = new Set(["frontends", "local_frontends", "nodeports", "local_nodeports"]);
 
-/** Returns the names of the chains that pick among the numbers of endpoints in new elements, each once. */
+/**
+ * Returns the names of the pick chains that new elements need, each once. A pick chain chooses at random one of a
+ * certain number of endpoints: `pick_3` one of three. All Services with that number of endpoints share the chain.
+ *
+ * `NftTable` and `PrintedRuleSet` call it before they write elements, because the chains must exist first. A file of
+ * its own, so that both install the same chains.
+ */
 export function neededPicks(values: Iterable<readonly [set: SharedSet, value: ElementValue]>): readonly string[] {
   const needed = new Set<string>();
   for (const [set, value] of values) {
@@ -17,7 +23,7 @@ export function neededPicks(values: Iterable<readonly [set: SharedSet, value: El
   return [...needed];
 }
 
-/** Returns the number of endpoints that a chain with this name picks one of; undefined for other chains. */
+/** Returns the number of endpoints among which the pick chain with this name chooses; undefined for other chains. */
 export function countOfPick(name: string): number | undefined {
   const count = /^(?:sticky_)?pick_(\d+)$/.exec(name)?.[1];
   return count === undefined ? undefined : Number(count);

@@ -5,16 +5,20 @@ import type { SetElement } from "../netlink/element-batch.ts";
 import { ipOf } from "../render/skeleton.ts";
 import type { TableChange } from "./nft-table.ts";
 
-/** A change of the table of one family. */
+/** A change of the table of one family; the result of each sync and repair. */
 export interface NftChange extends RuleChange {
   /** Elements that were put and deleted. */
   readonly puts: number;
   readonly deletes: number;
 }
 
-/** Most of a transaction that is kept for inspection, in characters. */
+/** Maximum length of the part of a transaction that is kept for inspection, in characters. */
 const maxTransaction = 64 * 1024;
 
+/**
+ * Describes a change for log, metrics and inspection. `NftRuleSet` and `PrintedRuleSet` call it after each sync and
+ * repair. Separate from `NftTable`, which makes the change and formats no text.
+ */
 export function makeNftChange(family: Family, mode: "partial" | "full", change: TableChange, table: string): NftChange {
   const { elements, chains } = change;
   const count = (kind: "put" | "delete"): number =>

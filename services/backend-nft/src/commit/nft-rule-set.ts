@@ -9,7 +9,13 @@ import { firstHook } from "../render/skeleton.ts";
 import { makeNftChange, type NftChange } from "./nft-change.ts";
 import { NftTable, type NftTableOptions } from "./nft-table.ts";
 
-/** The rules of one family in a table of nftables. */
+/**
+ * The rules of one family in a table of nftables. `backend.ts` makes one for each family, and `FamilyRules` of
+ * backend-kit calls it through the interface `RuleSet`.
+ *
+ * It translates between that interface and `NftTable`, which reads and writes the kernel. For `--dry-run` and `--diff`,
+ * `PrintedRuleSet` takes its place.
+ */
 export class NftRuleSet implements RuleSet<NftChange> {
   readonly #options: NftTableOptions;
   readonly #table: NftTable;
@@ -62,6 +68,7 @@ export class NftRuleSet implements RuleSet<NftChange> {
     this.#options.connection.close();
   }
 
+  /** Lists the elements of all shared sets; none while `isShown` returns false. */
   #listElements(isShown: () => boolean): RuleList {
     const { elements } = this.#table;
     const shown = () => (isShown() ? sharedSets : []);

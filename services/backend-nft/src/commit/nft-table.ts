@@ -21,6 +21,7 @@ import { fillElements } from "./fill-elements.ts";
 import { countOfPick, neededPicks } from "./needed-picks.ts";
 import type { RunNft } from "./run-nft.ts";
 
+/** Options of {@link NftTable}. */
 export interface NftTableOptions {
   readonly family: Family;
   /** Name of the table. */
@@ -28,7 +29,7 @@ export interface NftTableOptions {
   readonly masqueradeBit: number;
   readonly connection: NftablesConnection;
   readonly runNft: RunNft;
-  /** Most clients of one Service port with affinity that are remembered. */
+  /** Maximum number of clients remembered for one Service port with affinity. */
   readonly maxClients: number;
 }
 
@@ -39,13 +40,20 @@ export interface TableChange {
   readonly chains: readonly string[];
 }
 
-/** Size of a transaction of the first load, in bytes: smaller ones take longer in all, larger ones more memory. */
+/** Size of a transaction in the first load, in bytes. Smaller ones take longer in total, larger ones more memory. */
 const chunkBytes = 256 * 1024;
 
-/** Size of the headers of a transaction, of which there is one for 60 000 bytes of elements. */
+/** Upper bound of the size of the headers of such a transaction, in bytes. */
 const chunkOverhead = 4 * 1024;
 
-/** The table of one family in the kernel, and what it should contain. One call at a time. */
+/**
+ * The table of one family in the kernel, and the elements and chains that it should contain. `NftRuleSet` calls it, one
+ * call at a time.
+ *
+ * This class decides what is written and in which order. `ServiceElements` keeps the wanted elements, `render/` makes
+ * rules, `read/` reads the table. Elements are written through `NftablesConnection`, chains mostly through the program
+ * nft.
+ */
 export class NftTable {
   readonly #options: NftTableOptions;
   readonly #id: TableId;
@@ -66,6 +74,7 @@ export class NftTable {
     return this.#elements.table;
   }
 
+  /** Whether the installed rules are known; if not, the next call must be {@link syncAll}. */
   get isKnown(): boolean {
     return this.#installed !== undefined;
   }
@@ -76,7 +85,7 @@ export class NftTable {
     return await this.#commitInUse(committing);
   }
 
-  /** Makes the table contain exactly what the plan needs; what is there already stays. Writes all rules again. */
+  /** Makes the table contain exactly what the plan needs. Correct elements stay; all rules are written again. */
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
     const { connection, runNft, maxClients } = this.#options;
     const options = this.#skeletonOptions(plan);
@@ -134,6 +143,10 @@ export class NftTable {
     return { node, table, masqueradeBit };
   }
 
+  /**
+   * Adds the element that leads from a number of endpoints to the pick chain with this name. Chains for client affinity
+   * have no such element.
+   */
   #putPick(name: string): void {
     if (!name.startsWith("sticky_")) this.#elements.table.put("picks", numberBytes(countOfPick(name) ?? 0), name);
   }
@@ -175,11 +188,15 @@ export class NftTable {
     if (commands !== "") await this.#options.runNft.apply(commands);
   }
 
+  /**
+   * Returns the steps that install pick chains through netlink; chains for client affinity are added by nft instead.
+   */
   #pickChains(names: ReadonlySet<string>): readonly BatchStep[] {
     const plain = [...names].filter((name) => !name.startsWith("sticky_"));
     return plain.map((name) => pickChainAddition(this.#options.family, countOfPick(name) ?? 0));
   }
 
+  /** Commits steps in one transaction; or, if no packet uses the table yet (`isUnused`), in many small ones. */
   async #send(steps: readonly BatchStep[], isUnused: boolean): Promise<void> {
     const { connection } = this.#options;
     if (!isUnused) return await connection.commit(this.#id, steps);

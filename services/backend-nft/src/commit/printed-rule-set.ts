@@ -12,12 +12,18 @@ import { countOfPick, neededPicks } from "./needed-picks.ts";
 import { formatTransaction, makeNftChange, type NftChange } from "./nft-change.ts";
 import type { NftTableOptions, TableChange } from "./nft-table.ts";
 
+/** Options of {@link PrintedRuleSet}. */
 export interface PrintedRuleSetOptions extends NftTableOptions {
   /** Receives the commands that would be executed; undefined for `--diff`. */
   readonly print: ((text: string) => void) | undefined;
 }
 
-/** Compares the table of one family with what it should contain, and changes nothing: for `--dry-run` and `--diff`. */
+/**
+ * Compares the table of one family with what it should contain, and changes nothing. `backend.ts` makes it in place of
+ * `NftRuleSet` for `--dry-run` and `--diff`.
+ *
+ * Separate from `NftRuleSet`, so that no code of these two runs can write to the kernel.
+ */
 export class PrintedRuleSet implements RuleSet<NftChange> {
   readonly #options: PrintedRuleSetOptions;
   #elements: ServiceElements | undefined;

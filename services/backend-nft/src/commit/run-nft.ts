@@ -7,7 +7,10 @@ import { ipOf } from "../render/skeleton.ts";
 const oldestNft = [1, 0, 1] as const;
 const oldestKernel = [5, 13, 0] as const;
 
-/** The program `nft`: for chains, rules and whole tables; elements go through netlink. */
+/**
+ * Runs the program `nft`. `NftTable` uses it for chains and rules, `backend.ts` to check versions and to delete tables.
+ * Elements, which are far more, go through `NftablesConnection` without a process.
+ */
 export class RunNft {
   readonly #timeoutMs: number;
 

@@ -9,9 +9,12 @@ type Elements = Map<ElementBytes, ElementValue>;
 
 /**
  * The elements that the sets of one table should have, and which of them have changed since the last commit.
+ * `ServiceElements` puts the elements of Services, and `NftTable` commits the changes.
+ *
+ * It knows only keys and values. `EndpointSets`, `EndpointIds` and `ServiceElements` decide which elements there are.
  *
  * Several Services may own the same element: a hairpin address, or a frontend that moves from one Service to another,
- * where the new owner may come before the old one goes. It stays until the last owner deletes it.
+ * where the new owner may be put before the old one is deleted. The element stays until the last owner deletes it.
  *
  * *Memory:* about 150 bytes for each element.
  */
@@ -60,7 +63,7 @@ export class ElementTable {
     this.#elements[set].delete(key);
   }
 
-  /** Returns what changes the elements of the last commit into those wanted now. O(elements touched since). */
+  /** Returns the changes from the elements of the last commit to the wanted ones. O(elements touched since). */
   changes(): readonly SharedSetChange[] {
     return sharedSets.flatMap((set) => {
       const deletes: SetElement[] = [];
@@ -88,15 +91,15 @@ export class ElementTable {
     }
   }
 
-  /** Declares the elements wanted now to be those that the kernel has. */
+  /** Call it after a commit: the kernel now has the wanted elements. */
   committed(): void {
     for (const set of sharedSets) this.#before[set].clear();
     this.#comments.clear();
   }
 
   /**
-   * Declares what the kernel has to be this, e.g. after a failure or where another program changed a set: the next
-   * {@link changes} leads from there to what is wanted. O(all elements).
+   * Sets the elements that the kernel has to `actual`, e.g. after a failure or if another program changed a set. The
+   * next {@link changes} leads from these to the wanted elements. O(all elements).
    */
   compareWith(actual: Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>): void {
     for (const set of sharedSets) {
@@ -107,6 +110,7 @@ export class ElementTable {
     }
   }
 
+  /** Remembers the value that a key had at the last commit, before its first change since then. */
   #touch(set: SharedSet, key: ElementBytes, held: ElementValue | undefined): void {
     if (!this.#before[set].has(key)) this.#before[set].set(key, held);
   }

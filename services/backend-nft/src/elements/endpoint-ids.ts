@@ -5,15 +5,18 @@ import type { ElementTable } from "./element-table.ts";
 
 interface HeldId {
   readonly id: number;
-  /** Calls of `add` without a `release`: a Service is put again before its previous elements are released. */
+  /** Number of calls of `add` without a `release`. It is 2 while a Service is replaced. */
   owners: number;
 }
 
 /**
- * Ids of the endpoints of sets with affinity, by which clients are remembered.
+ * Ids of the endpoints of sets with client affinity. The kernel remembers the id of the endpoint that each client got.
+ * `ServiceElements` asks for the id of each endpoint of such a Service.
  *
- * An id is derived from the set and the endpoint, so a restart gives the same ids and clients stay where they were.
- * Where two of them agree in 31 bits, the later one gets the next free id.
+ * Separate from `EndpointSets`, whose slot numbers change when endpoints go: a client must keep its endpoint then.
+ *
+ * An id is derived from the set and the endpoint, so a restart gives the same ids and clients stay with their
+ * endpoints. If the ids of two endpoints agree in all 31 bits, the later one gets the next free id.
  */
 export class EndpointIds {
   readonly #table: ElementTable;

@@ -3,13 +3,13 @@ import { addressBytes, type ElementBytes, numberBytes, portBytes } from "../layo
 import { maxEndpoints, maxSetId } from "../layout/packed-set.ts";
 import type { ElementTable } from "./element-table.ts";
 
-/** Bits of the count below the id; see `render/packed-set.ts`. */
+/** Factor of the id in a packed set, which has the number of endpoints in its lowest bits; see `packSet`. */
 const idFactor = maxEndpoints + 1;
 
-/** Where the slots of a set are: "sticky_slots" holds ids of endpoints, for sets with affinity. */
+/** The map of nftables that has the slots of a set: "sticky_slots" for sets with client affinity, with endpoint ids. */
 export type SlotMap = "slots" | "sticky_slots";
 
-/** One endpoint set as the kernel has it. */
+/** One endpoint set: the endpoints among which connections to some frontends of a Service port are balanced. */
 interface HeldSet {
   readonly id: number;
   readonly map: SlotMap;
@@ -18,10 +18,14 @@ interface HeldSet {
 }
 
 /**
- * Numbers the endpoint sets of a table and keeps the endpoints of each in slots 0 to count − 1.
+ * Numbers the endpoint sets of a table and keeps the endpoints of each in slots 0 to count − 1, so that a rule can
+ * choose one by a random number. `ServiceElements` puts and deletes the sets of each Service port.
  *
- * An endpoint keeps its slot while it can, so that one that comes or goes changes one or two elements. An id that is no
- * longer used is given out again only after all others, so a packet on its way cannot meet another Service's endpoints.
+ * An endpoint keeps its slot as long as possible, so adding or removing an endpoint changes one or two elements. An id
+ * that is no longer used is reused only after all others, so a packet that is being processed cannot reach another
+ * Service's endpoints.
+ *
+ * Separate from `renderService`, which is pure: the slots depend on earlier puts.
  */
 export class EndpointSets {
   readonly #table: ElementTable;
@@ -34,8 +38,8 @@ export class EndpointSets {
   }
 
   /**
-   * Gives the set called `name` these endpoints, of which there is at least one, and returns its id and how many of
-   * them are balanced over: at most {@link maxEndpoints}. `endpoints` are values of slots, no two of them equal.
+   * Sets the endpoints of the set `name`. Returns its id and the number of endpoints that get connections, at most
+   * {@link maxEndpoints}. `endpoints` are values of slots: at least one, and no two equal.
    *
    * Errors: RangeError if all ids are in use.
    */
@@ -53,7 +57,7 @@ export class EndpointSets {
       const newcomer = added.pop();
       if (newcomer !== undefined) this.#setSlot(held, at, newcomer);
       else {
-        // The last endpoint moves into the hole; all slots behind it are wanted already.
+        // The last endpoint moves into the empty slot; all slots behind that slot have wanted endpoints already.
         const last = slots.at(-1) ?? "";
         this.#truncate(held);
         if (at < slots.length) this.#setSlot(held, at, last);
@@ -83,22 +87,25 @@ export class EndpointSets {
     for (const [at, endpoint] of slots.entries()) this.#setSlot(held, at, endpoint);
   }
 
+  /** Writes the endpoint of one slot. */
   #setSlot({ id, map, slots }: HeldSet, at: number, endpoint: ElementBytes): void {
     slots[at] = endpoint;
     this.#table.put(map, slotKey(id, at), endpoint);
   }
 
+  /** Deletes the last slot. */
   #truncate({ id, map, slots }: HeldSet): void {
     slots.pop();
     this.#table.delete(map, slotKey(id, slots.length));
   }
 
-  /** Ids that an earlier run gave out, and that no adopted set has. */
+  /** Returns all ids that no set has now. */
   #unusedIds(): number[] {
     const used = new Set([...this.#sets.values()].map(({ id }) => id));
     return Array.from({ length: maxSetId }, (_, index) => index + 1).filter((id) => !used.has(id));
   }
 
+  /** Returns an id that no set has: a new one as long as there are any, then each unused id in turn. */
   #nextId(): number {
     if (this.#lastId < maxSetId) {
       this.#lastId += 1;

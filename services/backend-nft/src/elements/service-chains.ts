@@ -8,7 +8,12 @@ interface HeldChain {
   owners: number;
 }
 
-/** The chains that single Services need, for affinity and source ranges, and which of them the kernel has. */
+/**
+ * The chains that single Services need, for client affinity and source ranges, and which of them are installed.
+ * `ServiceElements` adds and releases the chains of each Service; `NftTable` runs the commands that it returns.
+ *
+ * Separate from `ElementTable`, because the program nft writes chains, as text, and netlink writes elements.
+ */
 export class ServiceChains {
   readonly #table: TableId;
   readonly #wanted = new Map<string, HeldChain>();

@@ -24,7 +24,11 @@ interface Contribution {
 const nothing: Contribution = { elements: [], sets: new Set(), chains: [], stickyEndpoints: [] };
 
 /**
- * Turns plans of Services into the elements and chains of one table.
+ * Turns plans of Services into the elements and chains of one table, and remembers those of each Service to replace
+ * them. `NftTable` puts each changed Service; `fillElements` puts all of them in a full sync.
+ *
+ * It joins four parts: `renderService` decides which elements a Service has, `EndpointSets` and `EndpointIds` give out
+ * numbers, and {@link table} keeps the elements until they are committed.
  *
  * One change of a Service touches the elements of that Service alone. *Memory:* about 200 bytes for each endpoint.
  */
@@ -37,7 +41,7 @@ export class ServiceElements {
   readonly #ids = new EndpointIds(this.table);
   readonly #services = new Map<ServiceKey, Contribution>();
 
-  /** `maxClients` is how many clients of one Service port with affinity are remembered at most. */
+  /** `maxClients` is the maximum number of clients remembered for one Service port with affinity. */
   constructor(table: TableId, maxClients: number) {
     this.#family = table.family;
     this.#maxClients = maxClients;

@@ -3,13 +3,18 @@ import type { Protocol } from "@kpng/model/service.ts";
 import ipaddr from "ipaddr.js";
 
 /**
- * Bytes of a key or value of an element as the kernel has them, one character for each byte (latin1).
+ * Bytes of a key or value of an element as the kernel has them, one character for each byte (latin1). The renderers
+ * make them, `ElementTable` compares them, and `netlink/` sends them.
  *
- * A text rather than a buffer: it is a key of maps, compares by content and takes a byte for each character.
+ * A string rather than a buffer: it can be a key of maps, is compared by content, and takes one byte for each
+ * character.
  */
 export type ElementBytes = string;
 
-/** The data of an element: bytes, the name of a chain, or "" in a set; see `dataOf` in `set-names.ts`. */
+/**
+ * The data of an element: bytes, the name of a chain, or "" in a set without data. `dataOf` in `set-names.ts` says
+ * which of them a set has.
+ */
 export type ElementValue = ElementBytes;
 
 const protocolNumber: Readonly<Record<Protocol, number>> = { TCP: 6, UDP: 17, SCTP: 132 };
@@ -31,11 +36,12 @@ function v4Bytes(address: string): ElementBytes {
   return String.fromCharCode(...bytes);
 }
 
-/** Fields of a key that are shorter than 4 bytes are padded to 4. */
+/** A port in network byte order, padded to 4 bytes as every short field of a key. */
 export function portBytes(port: number): ElementBytes {
   return String.fromCharCode(port >> 8, port & 0xff, 0, 0);
 }
 
+/** Number of a protocol as IP headers have it, padded to 4 bytes. */
 export function protocolBytes(protocol: Protocol): ElementBytes {
   return String.fromCharCode(protocolNumber[protocol], 0, 0, 0);
 }

@@ -36,8 +36,11 @@ const valueFields: Partial<Readonly<Record<SharedSet, readonly Field[]>>> = {
 const protocolNames: Readonly<Record<number, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 
 /**
- * Formats an element as nft writes it, or its key alone if `value` is undefined. *Shape:* `frontends { 10.96.0.1 . tcp
+ * Formats an element as nft prints it, or its key alone if `value` is undefined. *Shape:* `frontends { 10.96.0.1 . tcp
  * . 80 : 4000:200a }`.
+ *
+ * `NftRuleSet` lists elements with it for inspection, and `makeNftChange` describes changes. Nothing is installed from
+ * this text: elements are sent as bytes, see `element-batch.ts`.
  *
  * Errors: RangeError for bytes that are not of the set's type.
  */
@@ -82,7 +85,7 @@ function formatField(field: Field, bytes: ElementBytes): string {
     case "index":
       return String(readNumber(bytes));
     case "number": {
-      // As nft writes the type of `meta priority`: two hexadecimal halves.
+      // As nft prints the type of `meta priority`: two hexadecimal halves.
       const value = readNumber(bytes);
       return `${Math.floor(value / 65_536).toString(16)}:${(value % 65_536).toString(16)}`;
     }

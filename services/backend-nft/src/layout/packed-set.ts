@@ -18,12 +18,12 @@ const kinds: readonly FrontendKind[] = ["plain", "masqueradeUnlessPod", "masquer
 const countBits = 13;
 const idBits = 17;
 
-/** The most endpoints that one set balances over. */
+/** Maximum number of endpoints of one set that get connections. */
 export const maxEndpoints = 2 ** countBits - 1;
 /** The largest id; 0 is not used. */
 export const maxSetId = 2 ** idBits - 1;
 
-/** Masks and limits of the packed value as rules write them. */
+/** Masks and limits of the packed value, for the rules that unpack it. */
 export const packed = {
   countMask: maxEndpoints,
   idMask: maxSetId * 2 ** countBits,
@@ -32,7 +32,7 @@ export const packed = {
   firstOfKind: (kind: FrontendKind): number => kinds.indexOf(kind) * 2 ** (countBits + idBits),
 } as const;
 
-/** Value of a frontend. */
+/** Value of a frontend in a map of nftables: which endpoints get its connections, and how. */
 export interface PackedSet {
   readonly kind: FrontendKind;
   /** 1 to {@link maxSetId}. */
@@ -42,8 +42,11 @@ export interface PackedSet {
 }
 
 /**
- * Packs a set into the 32 bits of `meta priority`, so that one lookup of a frontend returns all that the rules need:
- * two lookups could read the id before and the count after a concurrent transaction.
+ * Packs a set into the 32 bits of `meta priority`, so that one lookup of a frontend returns all that the rules need.
+ * With two lookups, a packet could get the id from before a concurrent transaction and the count from after it.
+ *
+ * `renderService` packs the values of frontends. The masks in {@link packed}, by which rules unpack them, are in the
+ * same file, so that both agree about the bits.
  */
 export function packSet({ kind, id, count }: PackedSet): number {
   return packed.firstOfKind(kind) + id * 2 ** countBits + count;

@@ -1,4 +1,7 @@
-/** The sets and maps that all Services share; see `render/skeleton.ts`. */
+/**
+ * Names of the sets and maps of nftables that all Services share. `renderSkeleton` declares them, `ServiceElements`
+ * fills them, and `read/` reads them. This file has only the names, so that all folders can import it.
+ */
 export const sharedSets = [
   "frontends",
   "local_frontends",

@@ -2,6 +2,10 @@
  * Numbers of the netlink protocol that nftables uses. Source: linux/netlink.h, linux/netfilter/{nfnetlink,nf_tables}.h.
  */
 
+/**
+ * Numbers of the netlink protocol that nftables uses, for all files of this folder. Source: linux/netlink.h,
+ * linux/netfilter/{nfnetlink,nf_tables}.h.
+ */
 export const flags = { request: 0x1, ack: 0x4, dump: 0x300, excl: 0x200, create: 0x400, append: 0x800 } as const;
 
 export const messageType = { error: 2, done: 3, batchBegin: 16, batchEnd: 17 } as const;

@@ -18,7 +18,7 @@ import {
 } from "./constants.ts";
 import { NetlinkWriter } from "./netlink-writer.ts";
 
-/** Data of a map's element: a value, or a chain that evaluation continues in. */
+/** Data of a map's element: a value, or the chain in which evaluation continues. */
 export type ElementData =
   | { readonly kind: "value"; readonly bytes: ElementBytes }
   | { readonly kind: "goto" | "jump"; readonly chain: string };
@@ -49,6 +49,7 @@ export interface ChainAddition {
   readonly rules: readonly ((writer: NetlinkWriter) => void)[];
 }
 
+/** One step of a transaction. `NftTable` makes the steps, and `NftablesConnection` commits them. */
 export type BatchStep = ElementChange | ChainAddition;
 
 /** Which table a transaction changes. */
@@ -57,7 +58,7 @@ export interface TableId {
   readonly name: string;
 }
 
-/** A transaction as it is sent, and what each of its messages changes, to explain a refusal. */
+/** A transaction as it is sent, and the step that each of its messages belongs to, for error messages. */
 export interface EncodedBatch {
   readonly bytes: Buffer;
   /** By sequence number. */
@@ -70,10 +71,11 @@ export interface EncodedBatch {
 const maxListBytes = 60_000;
 
 /**
- * Encodes one transaction: all steps take effect together or none does.
+ * Encodes one transaction: all steps take effect, or none. `NftablesConnection` sends the result. Separate from it,
+ * because encoding is pure.
  *
- * With `generation` the kernel refuses it (ERESTART) unless the ruleset of this network namespace still has that
- * generation. Steps without elements are skipped; a batch without any step has `lastSequence` 0. Pure.
+ * With `generation`, the kernel refuses the transaction (ERESTART) unless the ruleset of this network namespace still
+ * has that generation. Steps without elements are skipped; a batch without any step has `lastSequence` 0. Pure.
  */
 export function encodeBatch(
   table: TableId,
@@ -138,7 +140,7 @@ function chainMessages(table: TableId, { chain, rules }: ChainAddition): readonl
         writer.text(chainAttribute.name, chain);
       },
     },
-    // Without a handle, all rules of the chain.
+    // A message without a handle deletes all rules of the chain.
     { type: nftables.deleteRule, flags: 0, write: writeRuleChain },
     ...rules.map(
       (writeRule): Message => ({
@@ -159,7 +161,7 @@ export function elementBytes({ key, data: leads, comment }: SetElement): number 
   return 32 + key.length + dataBytes + (comment === undefined ? 0 : 12 + comment.length);
 }
 
-/** Returns the elements in order, in lists that take at most `limit` bytes in a message, or a single element. Pure. */
+/** Divides elements into lists of at most `limit` bytes in a message, or of one element if it is longer. Pure. */
 export function* splitElements(
   elements: readonly SetElement[],
   limit: number,

@@ -9,7 +9,10 @@ export interface NetlinkMessage {
   readonly payload: Buffer;
 }
 
-/** Splits what one read of a socket returned into messages. A truncated rest is ignored: the kernel sends none. */
+/**
+ * Splits the result of one read of a socket into messages, for `NftablesConnection`. A truncated rest is ignored: the
+ * kernel sends none. This file knows only the framing of netlink; `read-objects.ts` decodes what nftables puts into it.
+ */
 export function* readMessages(bytes: Buffer): Generator<NetlinkMessage, void, void> {
   for (let at = 0; at + 16 <= bytes.length; ) {
     const length = bytes.readUInt32LE(at);
@@ -24,7 +27,10 @@ export function* readMessages(bytes: Buffer): Generator<NetlinkMessage, void, vo
   }
 }
 
-/** Calls `take` with each attribute of a list; the value is a view of `bytes`. */
+/**
+ * Calls `take` with each attribute of a list; the value is a view of `bytes`. `read-objects.ts` decodes messages with
+ * it.
+ */
 export function forEachAttribute(bytes: Buffer, take: (type: number, value: Buffer) => void): void {
   for (let at = 0; at + 4 <= bytes.length; ) {
     const length = bytes.readUInt16LE(at);

@@ -48,7 +48,8 @@ function loadCLibrary() {
 }
 
 /**
- * A netlink socket to the kernel's netfilter subsystem, in the network namespace of this process.
+ * A netlink socket to the kernel's netfilter subsystem, in the network namespace of this process. `NftablesConnection`
+ * has one. This is the only file that calls the C library; it knows bytes, not their meaning.
  *
  * The kernel handles a message during `send`, so its answer can be received at once.
  */
@@ -97,7 +98,7 @@ export class NetlinkSocket {
     }
   }
 
-  /** The same on a thread of its own: the kernel takes some microseconds for each element. */
+  /** Like {@link send}, but on another thread: the kernel takes some microseconds for each element. */
   async sendOffThread(bytes: Buffer): Promise<void> {
     this.#checkSize(bytes);
     await new Promise<void>((resolve, reject) => {
@@ -139,6 +140,7 @@ export class NetlinkSocket {
   }
 }
 
+/** Returns the error for a failed call of the C library, with its error number. */
 function failure(libc: CLibrary, text: string): BackendNftError {
   return new BackendNftError("NETLINK_UNAVAILABLE", `${text} (errno ${libc.errno()})`);
 }

@@ -22,10 +22,11 @@ export interface MessageHeader {
 }
 
 /**
- * Writes nfnetlink messages into one growing buffer.
+ * Writes nfnetlink messages into one growing buffer. `encodeBatch` and `NftablesConnection` write messages with it,
+ * `pick-rules.ts` their rules. It knows headers, attributes and padding, but no numbers of nftables.
  *
- * Integers of headers are in host byte order, which is little-endian on every platform that Node.js supports Linux on;
- * integers of nftables attributes are big-endian.
+ * Integers of headers are in host byte order, which is little-endian on every platform where Node.js runs on Linux.
+ * Integers of nftables attributes are big-endian.
  */
 export class NetlinkWriter {
   #bytes: Buffer;
@@ -72,24 +73,26 @@ export class NetlinkWriter {
     this.#bytes.writeUInt16LE(type | nestedFlag, start + 2);
   }
 
+  /** Appends an attribute with bytes. */
   value(type: number, value: Uint8Array): void {
     const start = this.#beginValue(type, value.length);
     this.#bytes.set(value, start);
   }
 
-  /** Bytes that are given as a text with one character for each. */
+  /** Appends an attribute with bytes that are given as a string of one character for each byte. */
   latin1(type: number, bytes: string): void {
     const start = this.#beginValue(type, bytes.length);
     this.#bytes.write(bytes, start, "latin1");
   }
 
-  /** A text with its terminating NUL, ASCII. */
+  /** Appends an attribute with an ASCII text and its terminating NUL. */
   text(type: number, text: string): void {
     const start = this.#beginValue(type, text.length + 1);
     this.#bytes.write(text, start, "latin1");
     this.#bytes[start + text.length] = 0;
   }
 
+  /** Appends an attribute with an integer, big-endian. */
   uint32(type: number, value: number): void {
     this.#bytes.writeUInt32BE(value, this.#beginValue(type, 4));
   }

@@ -10,7 +10,10 @@ export type BackendNftErrorCode =
   | "NFT_UNSUPPORTED"
   | "TABLE_NOT_OURS";
 
-/** An error of the nft backend. */
+/**
+ * An error of the nft backend, thrown by the folders `netlink`, `read` and `commit`. It is defined here because
+ * `netlink` is the lowest of them.
+ */
 export class BackendNftError extends CodedError<BackendNftErrorCode> {
   override readonly name = "BackendNftError";
 }

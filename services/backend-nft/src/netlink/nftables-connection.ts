@@ -26,12 +26,16 @@ import {
 /** Above this size a transaction is sent on a thread of its own, so that the event loop goes on. */
 const offThreadBytes = 64 * 1024;
 
-/** NLM_F_DUMP_INTR: what is listed changed meanwhile. */
+/** NLM_F_DUMP_INTR: the listed objects changed during the listing. */
 const dumpInterrupted = 0x10;
 
 /**
  * Changes and reads elements of nftables sets and maps through netlink, without a process and without reading the rest
- * of the ruleset: the cost is that of the elements, whatever else the network namespace contains.
+ * of the ruleset. The cost is that of the elements, whatever else the network namespace contains.
+ *
+ * `NftTable` commits transactions with it, and `read/` reads the table. It runs the dialogue with the kernel:
+ * `element-batch.ts` encodes requests, `read-objects.ts` decodes answers, `NetlinkSocket` transports both. The program
+ * nft, which changes chains and rules, is run by `RunNft`.
  *
  * One call at a time; a second call begins when the first has ended.
  */
@@ -145,6 +149,7 @@ export class NftablesConnection {
     this.#socket.close();
   }
 
+  /** Sends one request for a list, and calls a function with each message of the answer. */
   #dump(
     table: TableId,
     what: string,
@@ -174,11 +179,12 @@ export class NftablesConnection {
     });
   }
 
-  /** A late answer to an earlier request must not be taken for the next one's. */
+  /** Discards late answers to an earlier request, so that they are not taken for answers to the next one. */
   #discardInput(): void {
     while (this.#socket.receive() !== undefined);
   }
 
+  /** Reads the answers to a transaction; throws COMMIT_REJECTED if the kernel refused it. */
   #readOutcome(table: TableId, { stepOfMessage, lastSequence }: EncodedBatch): void {
     const refusals: string[] = [];
     let isAcknowledged = false;
@@ -200,6 +206,7 @@ export class NftablesConnection {
     );
   }
 
+  /** Runs work after all earlier work has ended. */
   #inTurn<Result>(work: () => Promise<Result>): Promise<Result> {
     const run = this.#last.then(work);
     this.#last = run.catch(() => undefined);

@@ -6,11 +6,13 @@ import type { NetlinkWriter } from "./netlink-writer.ts";
 type Expression = readonly [name: string, writeAttributes: (writer: NetlinkWriter) => void];
 
 /**
- * Writes the expressions of the rule `meta priority set meta priority and MASK`.
+ * Writes the expressions of the rule `meta priority set meta priority and MASK`. `pickChainAddition` in `skeleton.ts`
+ * uses the rules of this file in pick chains, the chains that choose an endpoint at random.
  *
- * The rules of pick chains are encoded here because nft 1.0.6 cannot add them to a table that exists: it fails with
- * "conflicting protocols specified" for a map whose values have `th dport`. Source of the encoding: what `nft
- * --debug=netlink` prints for the same rules, and linux/netfilter/nf_tables.h for the numbers of attributes.
+ * All other rules are text for the program nft. These are encoded here because nft 1.0.6 cannot add them to a table
+ * that exists: it fails with "conflicting protocols specified" for a map whose values have `th dport`. Source of the
+ * encoding: the output of `nft --debug=netlink` for the same rules, and linux/netfilter/nf_tables.h for the numbers of
+ * attributes.
  */
 export function writeMaskRule(writer: NetlinkWriter, mask: number): void {
   writeExpressions(writer, [

@@ -12,7 +12,10 @@ import {
 } from "./constants.ts";
 import { forEachAttribute } from "./netlink-reader.ts";
 
-/** One element as the kernel has it. */
+/**
+ * One element as the kernel has it. `NftablesConnection` decodes answers of the kernel with the functions of this file;
+ * `element-batch.ts` encodes requests.
+ */
 export interface ReadElement {
   readonly key: Buffer;
   /** A value, the name of the chain that a verdict leads to, or undefined for a set. */
@@ -25,6 +28,7 @@ export interface TableObjects {
   readonly sets: readonly { readonly kind: "set" | "map"; readonly name: string }[];
 }
 
+/** Decodes a message that describes a chain. */
 export function readChain(bytes: Buffer): { readonly table: string; readonly name: string } {
   const names = { table: "", name: "" };
   forEachAttribute(bytes, (type, value) => {
@@ -34,6 +38,7 @@ export function readChain(bytes: Buffer): { readonly table: string; readonly nam
   return names;
 }
 
+/** Decodes a message that describes a set or map. */
 export function readSet(bytes: Buffer): TableObjects["sets"][number] & { readonly table: string } {
   const names = { table: "", name: "" };
   let isMap = false;
@@ -78,7 +83,10 @@ function readData(bytes: Buffer): Buffer | string | undefined {
   return leads;
 }
 
-/** Reads a rule without its handle and without the numbers of anonymous sets, which differ each time it is added. */
+/**
+ * Decodes a message that describes a rule. `text` is without its handle and without the numbers of anonymous sets,
+ * because these differ each time the same rule is added.
+ */
 export function readRule(bytes: Buffer): { readonly table: string; readonly chain: string; readonly text: string } {
   const names = { table: "", chain: "" };
   const texts: string[] = [];
@@ -107,6 +115,7 @@ function withoutAnonymousSet(bytes: Buffer): string {
   return parts.join(" ");
 }
 
+/** Decodes a text with its terminating NUL. */
 export function readText(bytes: Buffer): string {
   return bytes.toString("latin1", 0, bytes.length - 1);
 }

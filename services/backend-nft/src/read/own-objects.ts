@@ -11,6 +11,9 @@ const ownChainPattern = new RegExp(`${serviceChainPattern.source}|^(?:sticky_)?p
  * Returns the chains and sets of our table that belong to single Services or pick endpoints; undefined if the table
  * does not exist. O(chains and sets of all tables of the family).
  *
+ * Both rule sets call it before a full sync, to find the chains and sets of an earlier run. `makeProxy` in `backend.ts`
+ * calls it for `--cleanup`, so that the table of another program is not deleted. Elements are read by `readElements`.
+ *
  * Errors: TABLE_NOT_OURS if another program, or a version with another layout, has made the table; READ_FAILED.
  */
 export async function readOwnObjects(connection: NftablesConnection, id: TableId): Promise<TableObjects | undefined> {

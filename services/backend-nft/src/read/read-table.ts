@@ -15,7 +15,8 @@ export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set
 >;
 
 /**
- * Reads the elements of all shared sets. O(elements); about 10 µs for each, with turns for the event loop.
+ * Reads the elements of all shared sets. O(elements); about 10 µs for each, with turns for the event loop. `NftTable`
+ * calls it in full syncs and repairs, `PrintedRuleSet` for `--dry-run` and `--diff`.
  *
  * Errors: READ_FAILED, e.g. if the table does not exist.
  */
@@ -31,7 +32,10 @@ export async function readElements(connection: NftablesConnection, table: TableI
   return Object.fromEntries(read) as Record<SharedSet, Map<ElementBytes, ElementValue>>;
 }
 
-/** Returns the values of each set's slots by its id, in order; sets with a hole are left out. */
+/**
+ * Returns the values of each endpoint set's slots, by the id of the set, in order; sets with an empty slot in between
+ * are left out. `fillElements` hands them to `ServiceElements`, which keeps the slots of an earlier run.
+ */
 export function slotsById(slots: ReadonlyMap<ElementBytes, ElementValue>): Map<number, readonly ElementBytes[]> {
   const found = new Map<number, ElementBytes[]>();
   for (const [key, endpoint] of slots) {

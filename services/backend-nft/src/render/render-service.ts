@@ -25,9 +25,9 @@ export interface ServiceElement {
   readonly comment?: string | undefined;
 }
 
-/** Sets and chains that elements refer to. */
+/** Ids of sets and names of chains that elements refer to; `ServiceElements` provides them. */
 export interface RenderedParts {
-  /** Returns the set of a port; asked only for sets of {@link usedSets}. */
+  /** Returns the id and size of an endpoint set of a port; called only for sets in {@link usedSets}. */
   readonly numbered: (port: ServicePortPlan, set: EndpointSetName) => NumberedSet;
   /** Returns the name of the chain that drops packets from all but these sources. */
   readonly rangesChain: (sources: AllowedSources) => string;
@@ -40,7 +40,9 @@ export function usedSets({ frontends }: ServicePortPlan): ReadonlySet<EndpointSe
 }
 
 /**
- * Renders the elements of one Service: all but its slots, which `EndpointSets` keeps. Pure; O(frontends).
+ * Renders the elements of one Service, except the slots with its endpoints, which `EndpointSets` keeps.
+ * `ServiceElements` calls it for each changed Service. Rules that do not depend on Services are in `skeleton.ts`. Pure;
+ * O(frontends).
  */
 export function renderService(plan: ServicePlan, { numbered, rangesChain }: RenderedParts): readonly ServiceElement[] {
   return [

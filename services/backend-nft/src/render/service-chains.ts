@@ -4,7 +4,10 @@ import type { AllowedSources, EndpointSetName, ServicePortPlan } from "@kpng/ser
 import { firstEndpointId, packed } from "../layout/packed-set.ts";
 import { ipOf, notRemembered } from "./skeleton.ts";
 
-/** A chain that some Services need, and the set or map that belongs to it. */
+/**
+ * A chain that some Services need, and the set or map that belongs to it. `ServiceElements` renders the chains of each
+ * Service with the functions of this file; `elements/service-chains.ts` remembers which are installed.
+ */
 export interface ServiceChain {
   /** Name of the chain; equal names have equal rules unless `rules` differ in a later version of the same Service. */
   readonly name: string;
@@ -13,8 +16,9 @@ export interface ServiceChain {
   readonly rules: readonly string[];
 }
 
-/** Patterns of the names, by which a full sync finds chains and sets that no Service needs any more. */
+/** Pattern of the names of these chains, by which a full sync finds chains that no Service needs any more. */
 export const serviceChainPattern = /^(?:sticky|ranges)_[0-9a-f]{16}$/;
+/** Pattern of the names of their sets and maps. */
 export const serviceSetPattern = /^(?:clients|ranges)_[0-9a-f]{16}$/;
 
 /** The name of the chain of a port's set with affinity. */
@@ -26,10 +30,10 @@ export function stickyChainName(port: ServicePortPlan, set: EndpointSetName): st
  * Renders the chain that keeps a client with its endpoint.
  *
  * A client whose endpoint is remembered and still has an id in `sticky_endpoints` gets it again; an endpoint that is
- * removed loses its id in the same transaction, so no new connection goes there. All other clients get an endpoint by
- * chance, which is remembered. If the map of clients is full, `update` fails, its rule ends, and the connection is
- * balanced without being remembered, and counted. The sets for policy Cluster and policy Local remember apart: a client
- * may have an endpoint in one that the other does not contain.
+ * removed loses its id in the same transaction, so no new connection goes there. All other clients get a random
+ * endpoint, which is remembered. If the map of clients is full, `update` fails and its rule ends: the connection goes
+ * to a random endpoint that is not remembered, and is counted. The sets for policy Cluster and policy Local have
+ * separate maps, because a client may have an endpoint in one that the other does not contain.
  */
 export function renderStickyChain(
   family: Family,
@@ -89,7 +93,7 @@ function setHash({ name, protocol }: ServicePortPlan, set: EndpointSetName): str
   return hash(`${name} ${protocol} ${set}`);
 }
 
-/** 16 hexadecimal digits: two of 100 000 names agree once in 4 billion clusters. */
+/** Returns 16 hexadecimal digits. The probability that two of 100 000 names agree is about 1 in 4 billion. */
 function hash(text: string): string {
   return createHash("sha256").update(text).digest("hex").slice(0, 16);
 }

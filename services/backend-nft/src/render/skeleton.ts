@@ -4,10 +4,12 @@ import { type FrontendKind, firstEndpointId, packed } from "../layout/packed-set
 import type { ChainAddition } from "../netlink/element-batch.ts";
 import { writeMaskRule, writePickRule } from "../netlink/pick-rules.ts";
 
-/** Present in a table whose sets have the types that this version expects; a table without it is not ours. */
+/**
+ * Name of a chain that marks our tables. A table without it is not ours, or has sets that this version does not expect.
+ */
 export const layoutChain = "kpng_layout_1";
 
-/** A chain of {@link renderHooks}: without it, no packet meets the rules and sets of a table. */
+/** Name of a chain of {@link renderHooks}: without it, no packet reaches the rules and sets of a table. */
 export const firstHook = "nat_prerouting";
 
 /** Named counter of connections with affinity whose client is not remembered, because the map of clients is full. */
@@ -31,10 +33,13 @@ interface Chain {
 }
 
 /**
- * Renders the sets and maps of a table that does not exist yet (`withSets`), and the chains whose number does not
- * depend on the Services, with their rules replaced.
+ * Renders, as commands of nft, the chains whose number does not depend on the Services, with their rules replaced. With
+ * `withSets`, for a table that does not exist yet, it also renders the sets and maps.
  *
- * Nothing leads to the chains before {@link renderHooks} is installed, so the sets can be filled in several
+ * `NftTable` runs the commands in each full sync, and `PrintedRuleSet` prints them. Separate from `renderService`:
+ * Services only add elements to the sets, so a change of a Service changes no rule of this file.
+ *
+ * No packet reaches the chains before {@link renderHooks} is installed, so the sets can be filled in several
  * transactions.
  */
 export function renderSkeleton(options: SkeletonOptions, withSets: boolean): string {
@@ -49,7 +54,7 @@ export function renderSkeleton(options: SkeletonOptions, withSets: boolean): str
   ]);
 }
 
-/** Renders the base chains that lead packets to the skeleton: installed last. */
+/** Renders the base chains through which packets reach the skeleton. `NftTable` installs them last. */
 export function renderHooks({ node, table }: SkeletonOptions): string {
   const ip = ipOf(node.family);
   const isNew = "ct state new jump";
@@ -75,8 +80,8 @@ export function pickChain(count: number): string {
 }
 
 /**
- * The chain that picks one of `count` endpoints of the set whose id is in the packet's priority; as text for the first
- * installation of a table, and as a step of a transaction for later ones.
+ * Returns the chain that picks one of `count` endpoints of the set whose id is in the packet's priority, as a step of a
+ * transaction. `NftTable` installs pick chains with it; `PrintedRuleSet` prints {@link renderPickChain}.
  */
 export function pickChainAddition(family: Family, count: number): ChainAddition {
   return {
@@ -107,7 +112,7 @@ export function renderStickyPickChain(family: Family, table: string, count: numb
   return lines(renderChains(ipOf(family), table, [{ name: stickyPickChain(count), rules }]));
 }
 
-/** The chain of {@link pickChainAddition} as text. */
+/** Renders the chain of {@link pickChainAddition} as commands of nft, for `PrintedRuleSet`. */
 export function renderPickChain(family: Family, table: string, count: number): string {
   const ip = ipOf(family);
   const pick = (modulus: number): string =>
@@ -178,8 +183,8 @@ function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[]
     {
       name: "masquerade_marked",
       rules: [
-        // A packet of the node itself, or forwarded over IPv6, would keep the scratch value; queueing disciplines see
-        // it.
+        // A packet of the node itself, or forwarded over IPv6, would keep the temporary value, which queueing
+        // disciplines see.
         `ct status dnat meta priority >= ${packed.firstId} meta priority set 0`,
         `meta mark and ${bit} != 0 meta mark set meta mark xor ${bit} masquerade fully-random`,
         `ct status dnat ${ip} saddr . ${ip} daddr @hairpin masquerade fully-random`,
@@ -189,8 +194,8 @@ function fixedChains({ node, masqueradeBit }: SkeletonOptions): readonly Chain[]
 }
 
 /**
- * The chains that decide about masquerade and, with policy Local, about the set; `key` is what the frontend is found
- * by.
+ * Renders the chains that decide about masquerade and, with policy Local, about the endpoint set. `key` is the
+ * expression that looks up the frontend.
  */
 function balanceChains(node: NodePlan, frontends: "frontends" | "nodeports", key: string): readonly Chain[] {
   const pod = podMatch(node);
@@ -219,9 +224,9 @@ function balanceChains(node: NodePlan, frontends: "frontends" | "nodeports", key
 }
 
 /**
- * A rule that is repeated if its lookup finds nothing. While a transaction replaces an element, a lookup that began
- * before it may see neither the old element nor the new one; one that begins afterwards sees the new one. Linux 6.17
- * repeats such lookups itself (docs/decisions/0037).
+ * Returns a rule twice, so that it is repeated if its lookup finds nothing. While a transaction replaces an element, a
+ * lookup that began before it may see neither the old element nor the new one; one that begins afterwards sees the new
+ * one. Linux 6.17 repeats such lookups itself (docs/decisions/0037).
  */
 function twice(rule: string): readonly string[] {
   return [rule, rule];
