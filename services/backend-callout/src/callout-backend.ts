@@ -1,8 +1,10 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
+import { createProgramCgroup } from "@kpng/backend-kit/exec/program-cgroup.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
 import type { ViewUpdate } from "@kpng/backend-kit/types/view-update.ts";
 import { parseNonEmptyText, parsePositiveDurationMs } from "@kpng/process/options.ts";
+import { inheritedEnvironment } from "./commit/callout-environment.ts";
 import { runCallout } from "./commit/run-callout.ts";
 
 /**
@@ -28,6 +30,13 @@ export const calloutBackend: BackendCommand = {
       parse: (text, previous) => [...(Array.isArray(previous) ? previous : []), text],
     },
     {
+      flags: "--callout-env <name>",
+      description:
+        "variable that the program inherits, besides PATH and HOME; repeatable. Without it: all except kpng's credentials",
+      default: [],
+      parse: (text, previous) => [...(Array.isArray(previous) ? previous : []), parseNonEmptyText(text)],
+    },
+    {
       flags: "--timeout <duration>",
       description: "time limit of one run; then the program and its process group are killed",
       default: 30_000,
@@ -48,11 +57,23 @@ input. After any other status the program is run again with the newest view, wit
   makeTask: (options, context) => {
     const program = String(options.callout);
     const args = (options.calloutArg as readonly string[] | undefined) ?? [];
+    const inherited = inheritedEnvironment(process.env, (options.calloutEnv as readonly string[] | undefined) ?? []);
     const timeoutMs = Number(options.timeout);
+    let isCgroupReported = false;
     const onChanges = async ({ view, revision }: ViewUpdate): Promise<void> => {
-      const env = { KPNG_NODE_NAME: view.nodeName, KPNG_REVISION: String(revision) };
-      const stderr = await runCallout({ program, args, env, input: formatViewLines(view), timeoutMs });
-      if (stderr !== "") context.log.info("program wrote to standard error", { program, stderr });
+      const env = { ...inherited, KPNG_NODE_NAME: view.nodeName, KPNG_REVISION: String(revision) };
+      const created = createProgramCgroup();
+      if (created instanceof Error && !isCgroupReported) {
+        isCgroupReported = true;
+        context.log.info("no cgroup for the program: a process that leaves its session survives --timeout", {
+          reason: created.message,
+        });
+      }
+      using cgroup = created instanceof Error ? undefined : created;
+      const run = { program, args, env, input: formatViewLines(view), timeoutMs, cgroup };
+      const { tail: stderr, droppedBytes } = await runCallout(run);
+      if (stderr === "" && droppedBytes === 0) return;
+      context.log.info("program wrote to standard error", { program, stderr, droppedBytes });
     };
     return backendTask({ ...context, name: "callout", onChanges });
   },

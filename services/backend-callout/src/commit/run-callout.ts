@@ -1,19 +1,23 @@
 import { existsSync } from "node:fs";
+import type { ProgramCgroup } from "@kpng/backend-kit/exec/program-cgroup.ts";
 import { type ProgramEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import { CalloutError } from "./callout-error.ts";
-import { fill, openUnlinkedFile, readTail } from "./unlinked-file.ts";
+import { type ErrorOutput, openErrorPipe } from "./error-pipe.ts";
+import { fill, openUnlinkedFile } from "./unlinked-file.ts";
 
 /** One run of the program of kpng-callout, by {@link runCallout}. `callout-backend.ts` starts one for each sync. */
 export interface CalloutOptions {
   /** Path, or name to look up in PATH. */
   readonly program: string;
   readonly args: readonly string[];
-  /** Variables in addition to those of this process. */
-  readonly env: Readonly<Record<string, string>>;
+  /** All its variables. */
+  readonly env: NodeJS.ProcessEnv;
   /** Standard input of the program. */
   readonly input: Iterable<string>;
   /** Time limit of the run, in milliseconds. */
   readonly timeoutMs: number;
+  /** Cgroup of the run. Default: none, and a process that leaves the program's session survives the time limit. */
+  readonly cgroup?: ProgramCgroup | undefined;
   /** File descriptor of the program's standard output. Default 1, that of this process. */
   readonly outputFd?: number | undefined;
 }
@@ -21,33 +25,31 @@ export interface CalloutOptions {
 /** Time between SIGTERM and SIGKILL after the time limit. */
 const killDelayMs = 2_000;
 
-/** Maximum of standard error that is kept, from its end, where scripts say why they fail. */
-const maxErrorBytes = 4 * 1024;
-
 /**
- * Runs a program to its end and returns the last 4 KiB of its standard error.
+ * Runs a program to its end and returns the last 4 KiB of its standard error, and how much came before.
  *
  * The run succeeds if the program exits with status 0 in time, whether or not it read its input; processes that it left
- * in the background keep running. At the time limit, its process group gets SIGTERM, and SIGKILL 2 s later or as soon
- * as the program itself has ended.
+ * in the background keep running. At the time limit, its process group gets SIGTERM; group and cgroup get SIGKILL 2 s
+ * later or as soon as the program itself has ended.
  *
  * Errors: CalloutError with INPUT_FAILED, PROGRAM_MISSING, PROGRAM_FAILED, PROGRAM_KILLED or PROGRAM_TIMEOUT. After
  * PROGRAM_FAILED and PROGRAM_KILLED, processes that the program left in the background may still run.
  */
-export async function runCallout(options: CalloutOptions): Promise<string> {
+export async function runCallout(options: CalloutOptions): Promise<ErrorOutput> {
   await using input = await openUnlinkedFile();
-  await using errors = await openUnlinkedFile();
   await fill(input, options.input);
-  const { program, args, env, timeoutMs, outputFd = 1 } = options;
+  const { program, args, env, timeoutMs, cgroup, outputFd = 1 } = options;
+  const errors = await openErrorPipe();
   const end = await runProgram([program, ...args], {
     timeoutMs,
     graceMs: killDelayMs,
     stdin: input.fd,
     stdout: outputFd,
     stderr: errors.fd,
-    env: { ...process.env, ...env },
+    env,
+    cgroup,
   });
-  const stderr = await readTail(errors, maxErrorBytes);
+  const stderr = errors.finish();
   const failure = describeFailure(options, end, stderr);
   if (failure !== undefined) throw failure;
   return stderr;
@@ -63,8 +65,10 @@ function startHint(program: string, { code }: NodeJS.ErrnoException): string {
     : "";
 }
 
-function describeFailure({ program, timeoutMs }: CalloutOptions, end: ProgramEnd, stderr: string) {
-  const details = stderr === "" ? "standard error is empty" : stderr;
+function describeFailure({ program, timeoutMs }: CalloutOptions, end: ProgramEnd, stderr: ErrorOutput) {
+  const dropped =
+    stderr.droppedBytes === 0 ? "" : ` (${stderr.droppedBytes} bytes of standard error before that dropped)`;
+  const details = stderr.tail === "" ? "standard error is empty" : `${stderr.tail}${dropped}`;
   switch (end.kind) {
     case "not-started": {
       const { cause } = end;

@@ -1,22 +1,22 @@
 import { randomUUID } from "node:crypto";
 import { constants } from "node:fs";
 import { type FileHandle, open, unlink } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CalloutError } from "./callout-error.ts";
+import { temporaryFolders } from "./temporary-folders.ts";
 
 /**
  * Opens a file without a name, for reading and appending. It disappears when the last process closes it.
  *
- * The program's standard input and standard error are such files, not pipes: Node.js makes its pipes from sockets, and
- * a script that opens /dev/stdin or /dev/stderr fails on a socket ("No such device or address"). Files also never
- * block, whether the program ignores 50 MB of input or writes before it reads.
+ * The program's standard input is such a file, not a pipe: Node.js makes its pipes from sockets, and a script that
+ * opens /dev/stdin fails on a socket ("No such device or address"). A file also never blocks, whether the program
+ * ignores 50 MB of input or writes before it reads.
  *
  * Errors: INPUT_FAILED.
  */
 export async function openUnlinkedFile(): Promise<FileHandle> {
   const failures: unknown[] = [];
-  for (const folder of folders()) {
+  for (const folder of temporaryFolders()) {
     const path = join(folder, `kpng-callout-${randomUUID()}`);
     try {
       const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | constants.O_APPEND;
@@ -29,15 +29,12 @@ export async function openUnlinkedFile(): Promise<FileHandle> {
   }
   throw new CalloutError(
     "INPUT_FAILED",
-    `cannot create a file for the program's standard input in ${folders().join(" or ")}`,
+    `cannot create a file for the program's standard input in ${temporaryFolders().join(" or ")}`,
     {
       cause: failures[0],
     },
   );
 }
-
-/** Folders to try, in order: /dev/shm is usually writable in a container whose root is read-only. */
-const folders = (): readonly string[] => [tmpdir(), "/dev/shm"];
 
 /**
  * Writes text to an empty file and leaves its offset at 0, where the program that inherits it starts to read.
@@ -67,13 +64,4 @@ export async function fill(file: FileHandle, chunks: Iterable<string>): Promise<
   } catch (cause) {
     throw new CalloutError("INPUT_FAILED", "cannot write the program's input", { cause });
   }
-}
-
-/** Returns the last `maxBytes` of a file as trimmed text. */
-export async function readTail(file: FileHandle, maxBytes: number): Promise<string> {
-  const { size } = await file.stat();
-  const length = Math.min(size, maxBytes);
-  const buffer = Buffer.alloc(length);
-  await file.read(buffer, 0, length, size - length);
-  return buffer.toString("utf8").trim();
 }

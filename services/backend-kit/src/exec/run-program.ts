@@ -1,5 +1,6 @@
 import { type ChildProcess, type SpawnOptions, spawn } from "node:child_process";
 import { Readable } from "node:stream";
+import type { ProgramCgroup } from "./program-cgroup.ts";
 
 /** Options of {@link runProgram}. */
 export interface ProgramOptions {
@@ -20,6 +21,8 @@ export interface ProgramOptions {
   readonly maxOutputBytes?: number | undefined;
   /** Time between SIGTERM and SIGKILL when the program is stopped, in milliseconds. Default 0: SIGKILL at once. */
   readonly graceMs?: number | undefined;
+  /** The program starts in this cgroup, which is killed when the process group is. Default: in our own cgroup. */
+  readonly cgroup?: ProgramCgroup | undefined;
   /** Stops the program. Default: only its time limit does. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -48,21 +51,23 @@ const maxErrorLength = 4 * 1024;
  *
  * The program gets a process group of its own, which is killed as a whole when the program is stopped, and when our
  * process exits meanwhile; Ctrl-C in a terminal does not reach it. Processes that a program leaves behind when it exits
- * by itself are left alone. A process that has left the group is out of reach.
+ * by itself are left alone. A process that has left the group is reached only through `cgroup`.
  *
  * Never rejects. *Bound:* `maxOutputBytes` of output, 4 KiB of standard error.
  */
 export function runProgram(command: readonly string[], options: ProgramOptions): Promise<ProgramEnd> {
-  const { timeoutMs, env, stdin = "", stdout, stderr, graceMs = 0, signal } = options;
+  const { timeoutMs, env, stdin = "", stdout, stderr, graceMs = 0, cgroup, signal } = options;
   const [program = "", ...args] = command;
   if (signal?.aborted === true) return Promise.resolve({ kind: "stopped", reason: "aborted", stderr: "" });
   const spawned: SpawnOptions = { env, detached: true, stdio: [pipeOr(stdin), pipeOr(stdout), stderr ?? "pipe"] };
   return new Promise((resolve) => {
-    const child = spawn(program, args, spawned);
+    const start = (): ChildProcess => spawn(program, args, spawned);
+    const child = cgroup === undefined ? start() : cgroup.start(start);
     let reason: StopReason | undefined;
     let graceTimer: NodeJS.Timeout | undefined;
     const kill = (): void => {
       killGroup(child, "SIGKILL");
+      cgroup?.kill();
       // A process outside the group may hold the other ends of the pipes, and "close" would wait for it.
       child.stdout?.destroy();
       child.stderr?.destroy();
