@@ -33,17 +33,27 @@ await describeCluster("the Kubernetes source on a real cluster", {}, (cluster) =
     const source = start({ kubeconfig: kubeconfig("admin") });
     await source.untilReady();
     const { revision } = source.sink.store.snapshot;
-    const callCount = source.sink.calls.length;
-    await api.patch("/api/v1/namespaces/default/services/kubernetes", { metadata: { annotations: { "a/b": "c" } } });
+    const [service, node] = ["/api/v1/namespaces/default/services/kubernetes", "/api/v1/nodes/node-1"];
+    await api.patch(service, { metadata: { annotations: { "a/b": "c" } } });
     const heartbeat = {
       type: "Ready",
       status: "True",
       reason: "KubeletReady",
       lastHeartbeatTime: "2026-01-01T00:00:00Z",
     };
-    await api.patch("/api/v1/nodes/node-1/status", { status: { conditions: [heartbeat] } });
-    await source.until("both calls", (sink) => sink.calls.length >= callCount + 2);
-    assert.equal(source.sink.store.snapshot.revision, revision);
+    await api.patch(`${node}/status`, { status: { conditions: [heartbeat] } });
+    // Events of a kind arrive in order: once these two changes are stored, the other two have been received.
+    await api.patch(service, { spec: { sessionAffinity: "ClientIP" } });
+    await api.patch(node, { metadata: { labels: { "topology.kubernetes.io/zone": "z" } } });
+    const { store } = source.sink;
+    await source.until("both changes", () => {
+      const { services, nodes } = store.snapshot;
+      const [changed, moved] = [services.get("default/kubernetes"), nodes.get("node-1")];
+      return changed?.clientIPAffinitySeconds !== undefined && moved?.labels["topology.kubernetes.io/zone"] === "z";
+    });
+    assert.equal(store.snapshot.revision, revision + 2);
+    await api.patch(service, { spec: { sessionAffinity: "None", sessionAffinityConfig: null } });
+    await api.patch(node, { metadata: { labels: { "topology.kubernetes.io/zone": null } } });
   });
 
   test("a slice that changes its Service leaves the old one, and a slice that loses its label is deleted", async () => {

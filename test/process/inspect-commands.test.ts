@@ -136,7 +136,7 @@ describe("commands read files without a watcher", () => {
     [
       ["get", "nodes", "--state", "tired"],
       2,
-      /unknown state "tired": expected current, received, behind, failing or absent/,
+      /unknown state "tired": expected current, received, behind, failing, absent or unknown/,
     ],
     [["get", "nodes", "-o", "xml"], 2, /expected table, wide, json, jsonl or yaml/],
     [["get", "services", "default/web", "-n", "other"], 1, /"default\/web" and --namespace "other" name different/],

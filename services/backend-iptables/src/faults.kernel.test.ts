@@ -297,12 +297,13 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     },
   );
 
-  test("a rejected transaction is reported with its line, in health and in metrics, keeps old rules, and a full sync follows", async () => {
+  test("a rejected transaction is reported with its line and in metrics, and the full sync after it succeeds", async () => {
     await put({ web: "10.0.1.1", api: "10.0.2.1" });
     startWatcher();
     const backend = start(command("--state-dir", "none", "--iptables-sync-period", "0"));
     await serves("10.0.2.1");
-    // Our chain cannot be deleted while another program's rule jumps to it.
+    // Our chain cannot be deleted while another program's rule jumps to it. The rule is added between two syncs, so
+    // only the full sync finds it, and empties the chain instead.
     const chain = /^-A KPNG-IP-10\.96\.1\.0 .*-j (KPNG-SVC-\S+)$/m.exec(await rules())?.[1] ?? "";
     await laboratory.run(name, ["iptables", "-t", "nat", "-N", "OTHER"]);
     await laboratory.run(name, ["iptables", "-t", "nat", "-A", "OTHER", "-j", chain]);
@@ -311,15 +312,14 @@ describePackets("kpng-iptables as a program, when something fails", () => {
     expect(backend.said()).toMatch(
       /\[RESTORE_REFUSED\] iptables-restore rejected a transaction of \d+ lines \(exit status \d+\) at line \d+ \\"/,
     );
-    expect(await rules()).toContain("--to-destination 10.0.2.1:8080");
-    expect(await partOf("iptables")).toMatchObject({ isHealthy: false, isReady: true });
     const failures = (await ask("/metrics")).body;
     expect(failures).toMatch(/_iptables_restore_failures_total\{ip_family="IPv4"\} [1-9]/);
     expect(failures).toMatch(/_iptables_partial_restore_failures_total\{ip_family="IPv4"\} 1\n/);
-    await laboratory.run(name, ["iptables", "-t", "nat", "-F", "OTHER"]);
     await backend.says(/"fullReason":"failure"/);
     await until("the rules of the Service are deleted", async () => !(await rules()).includes("10.0.2.1"));
-    await until("health is good again", async () => (await partOf("iptables")).isHealthy === true);
+    await until("health is good again", async () => (await partOf("rules/IPv4")).isHealthy === true);
+    expect(await rules()).toContain(`-A OTHER -j ${chain}`);
+    await laboratory.run(name, ["iptables", "-t", "nat", "-F", "OTHER"]);
   });
 
   test("inspection on a unix socket shows the view, the rules and repaired drift", async () => {
