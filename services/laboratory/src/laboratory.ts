@@ -17,6 +17,9 @@ export class LaboratoryUnavailable extends Error {}
  * every process in the laboratory; the namespaces and their rules disappear with the last process.
  *
  * The file system is the machine's own, so every namespace reaches a unix socket in a temporary folder.
+ *
+ * `openLaboratory` opens one after it has checked that this machine permits it; some tests call `Laboratory.open`
+ * directly.
  */
 export class Laboratory {
   /** Folder for files of the laboratory's users; removed by `close`. */

@@ -19,8 +19,9 @@ export interface Network {
   readonly pods: readonly Host[];
 }
 
-/** The pods of node n1 in the manifests of examples/all-ip. */
+/** One of the two pods of node n1 in the manifests of examples/all-ip. */
 export const podA: Host = { name: "pod-a", v4: "10.1.1.11", v6: "fd00:10:1:1::11" };
+/** The other pod of node n1. */
 export const podB: Host = { name: "pod-b", v4: "10.1.1.12", v6: "fd00:10:1:1::12" };
 
 /** The network that matches those manifests. */
@@ -37,6 +38,8 @@ const gateway = { v4: "169.254.1.1", v6: "fe80::1" };
  * Builds the network: one link between client and node, one link between node and each pod; the node routes.
  *
  * Takes about half a second.
+ *
+ * The demo calls it.
  */
 export async function buildNetwork(laboratory: Laboratory, { client, node, pods }: Network): Promise<void> {
   for (const { name } of [client, node, ...pods]) {

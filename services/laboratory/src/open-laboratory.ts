@@ -14,6 +14,9 @@ export type OpenResult =
  * Opens a laboratory if this machine has the tools, permits namespaces and can load NAT rules of both families.
  *
  * As root on Debian it first installs missing tools, and reports that through `say`.
+ *
+ * The demo and the suites of packet tests call it. Separate from `Laboratory`, which assumes that the tools are
+ * installed.
  */
 export async function openLaboratory(say: (text: string) => void): Promise<OpenResult> {
   if (process.platform !== "linux") return unavailable("network namespaces need Linux");

@@ -5,6 +5,8 @@ import type { Laboratory } from "./laboratory.ts";
  * undefined if `ping` is not installed.
  *
  * A laboratory is a set of network namespaces in which `kpng demo` and the tests send real packets.
+ *
+ * The demo calls it.
  */
 export async function ping(
   laboratory: Laboratory,

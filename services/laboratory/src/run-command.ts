@@ -19,7 +19,10 @@ export function toolEnvironment(): NodeJS.ProcessEnv {
   return { ...process.env, PATH: path };
 }
 
-/** Runs a command, kills it after `timeoutMs`, and returns how it ended. Never rejects. */
+/**
+ * Runs a command, kills it after `timeoutMs`, and returns how it ended. Never rejects. Separate from `Laboratory`
+ * because some commands run outside of it.
+ */
 export async function runCommand(command: readonly string[], input = "", timeoutMs = 60_000): Promise<CommandResult> {
   const [program = "", ...options] = command;
   return new Promise((resolve) => {

@@ -14,6 +14,9 @@ export const families: readonly Family[] = ["v4", "v6"];
  * Addresses of both families, each in the order of the Kubernetes object.
  *
  * *Shape:* canonical text, no zone, no port: `{ v4: ["10.0.1.7"], v6: ["fd00::7"] }`.
+ *
+ * Endpoints, Services and the messages on the wire use it. Whether an address is in a CIDR is answered by `isIn` of
+ * `cidr.ts`.
  */
 export interface AddressSet {
   readonly v4: readonly string[];

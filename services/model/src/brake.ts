@@ -13,6 +13,9 @@
  * - held objects, otherwise: still held, with the age of the first list.
  *
  * A held object that the list contains again is not held any more. Pure; O(objects).
+ *
+ * The watcher calls it for lists of its source (`ListBrake`), and a backend for the first view of another watcher
+ * (`ViewBrake`). Both share this rule and keep the held objects themselves.
  */
 export function brakeList(
   list: ListedKeys,
@@ -37,7 +40,10 @@ export function brakeList(
   return { keys, currentCount: isOld ? held.currentCount : currentCount, sinceMs: isOld ? held.sinceMs : list.nowMs };
 }
 
-/** True if a list that lacks `deletedCount` of `currentCount` objects is not believed at once. */
+/**
+ * True if the deletions of a list that lacks `deletedCount` of `currentCount` objects are held instead of applied at
+ * once. {@link brakeList} calls it.
+ */
 export function isSuspicious(
   currentCount: number,
   deletedCount: number,

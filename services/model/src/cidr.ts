@@ -7,7 +7,8 @@ const maxKnown = 10_000;
 
 /**
  * True if an address is in a CIDR of the same family; `cidr` may also be a single address. Used for the source ranges
- * of Services, for node-port addresses, and to recognize pods.
+ * of Services, for node-port addresses, and to recognize pods. A file of its own because it keeps parsed ranges, unlike
+ * `address.ts`.
  */
 export function isIn(address: string, cidr: string): boolean {
   if (!cidr.includes("/")) return address === cidr;

@@ -56,6 +56,8 @@ export interface Endpoint {
  *
  * Source: EndpointSlice of discovery.k8s.io/v1. Each Service of a state file is one slice; in a global stream,
  * endpoints with the same SourceName are one slice.
+ *
+ * What one node sees of an endpoint is `ViewEndpoint`.
  */
 export interface EndpointSlice {
   readonly namespace: string;

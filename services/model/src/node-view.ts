@@ -3,13 +3,16 @@ import type { EndpointConditions, EndpointPort } from "./endpoint.ts";
 import type { Node } from "./node.ts";
 import type { Service, ServiceKey } from "./service.ts";
 
-/** A boolean for each address family. */
+/**
+ * A boolean for each address family. The types in this file are what a watcher sends to one node, and what a backend
+ * puts into effect; `service.ts`, `endpoint.ts` and `node.ts` describe the cluster itself.
+ */
 export interface FamilyFlags {
   readonly v4: boolean;
   readonly v6: boolean;
 }
 
-/** A Service in a node view. */
+/** A Service in a node view. A stream carries it apart from its endpoints. */
 export interface ServiceItem {
   readonly service: Service;
   /**
@@ -69,7 +72,10 @@ export interface ServiceView extends ServiceItem {
   readonly endpoints: readonly ViewEndpoint[];
 }
 
-/** Everything that one node must know: a pure function of the cluster state and the node's name. */
+/**
+ * Everything that one node must know: a pure function of the cluster state and the node's name. Backends keep it
+ * (`StagedView`) and render their rules from it.
+ */
 export interface NodeView {
   readonly nodeName: string;
   /** Undefined if the cluster does not know the node. */
@@ -78,7 +84,10 @@ export interface NodeView {
   readonly services: ReadonlyMap<ServiceKey, ServiceView>;
 }
 
-/** One change between two views. A put carries the whole new value. */
+/**
+ * One change between two views. A put carries the whole new value. Backends decode it from their stream with
+ * `decodeLocalOp`.
+ */
 export type ViewChange =
   | { readonly kind: "put-node"; readonly node: ViewNode }
   | { readonly kind: "delete-node" }

@@ -1,9 +1,6 @@
 import type { EndpointConditions, EndpointPort } from "./endpoint.ts";
 import type { EndpointUse, ViewEndpoint } from "./node-view.ts";
 
-// Most values of an endpoint recur in many others: the name of a node, a list of ports, a few flags. A process that
-// holds many endpoints keeps one object for equal values, which reduces a view to a third of its size.
-
 /** Bound of each kind of shared value: more than the nodes of the largest clusters. */
 const maxShared = 10_000;
 
@@ -27,8 +24,11 @@ class SharedValues<V> {
 const texts = new SharedValues<string>();
 
 /**
- * Returns an equal text: the same object for all calls with this text. Decoders use the functions of this file, so that
- * equal values of thousands of endpoints take memory once.
+ * Returns an equal text: the same object for all calls with this text.
+ *
+ * The decoders of EndpointSlices, state files and messages call the functions of this file. Most values of an endpoint
+ * recur in many others: the name of a node, a list of ports, a few flags. With one object for equal values, a view
+ * takes a third of the memory.
  */
 export function shareText(text: string): string {
   return texts.get(text, text);

@@ -12,7 +12,8 @@ export interface BackoffOptions {
 
 /**
  * Delays between retries: they double from `minMs` to `maxMs`. Each is shortened at random, so that thousands of nodes
- * that lost the same peer do not reconnect at the same moment.
+ * that lost the same peer do not reconnect at the same moment. The sync loop of backends, reconnects to a watcher and
+ * the reflectors of the API server use it. It only computes delays; the caller waits.
  */
 export class Backoff {
   readonly #minMs: number;

@@ -2,7 +2,8 @@ import { waitMs } from "./wait.ts";
 
 /**
  * Injectable clock. Code that waits takes it as a parameter, so that a test can pass a {@link ManualClock} and need not
- * wait.
+ * wait. The sync loop of backends and the drain of connections take one. Times that travel between processes come from
+ * `wallClockMs` instead.
  */
 export interface Clock {
   /** Monotonic time in milliseconds, from an arbitrary start. */

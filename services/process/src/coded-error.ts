@@ -3,6 +3,8 @@
  * codes.
  *
  * *Shape of the message:* `[CODE] what happened to what: the tool's own words`.
+ *
+ * The subclasses are in files such as `process-error.ts` and `watcher-error.ts`.
  */
 export abstract class CodedError<Code extends string> extends Error {
   readonly code: Code;

@@ -22,8 +22,9 @@ export interface Log {
 }
 
 /**
- * Returns a log that writes to standard error, or to `write` in tests. Repeated lines are held back (see
- * {@link RepeatLimit}), except lines of level "debug".
+ * Returns a log that writes to standard error, or to `write` in tests. Repeated lines are held back (see {@link
+ * RepeatLimit}), except lines of level "debug". Each program calls it once. `RepeatLimit` decides which repetitions are
+ * held back; this file formats and writes.
  */
 export function createLog(
   level: LogLevel = "info",

@@ -14,7 +14,10 @@ export interface OptionSpec {
   readonly parse?: ((text: string, previous: unknown) => unknown) | undefined;
 }
 
-/** Adds options to a command. Each can also be set by its environment variable; the flag takes precedence. */
+/**
+ * Adds options to a command. Each can also be set by its environment variable; the flag takes precedence. Every program
+ * builds its command line with it, from the option tables of its packages.
+ */
 export function addOptions(command: Command, specs: readonly OptionSpec[]): Command {
   for (const spec of specs) {
     const option = new Option(spec.flags, spec.description);

@@ -12,7 +12,10 @@ export type ProcessErrorCode =
   | "REQUEST_FAILED"
   | "OUTPUT_FAILED";
 
-/** An error in a part that all processes share, such as options or listeners. */
+/**
+ * An error in a part that all processes share, such as options or listeners. Other packages have error classes and
+ * codes of their own.
+ */
 export class ProcessError extends CodedError<ProcessErrorCode> {
   override readonly name = "ProcessError";
 }

@@ -22,6 +22,8 @@ interface Window {
  * newest of the others is reported with their number.
  *
  * *Bound:* `maxKeys` windows; beyond that, the oldest window ends early.
+ *
+ * Separate from the log because `Refusals` and `TokenChecker` of a watcher use one with limits of their own.
  */
 export class RepeatLimit {
   readonly #burst: number;

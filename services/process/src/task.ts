@@ -1,4 +1,7 @@
-/** A long-lived part of a process. Servers, sources, sinks and sync loops are tasks; {@link runTasks} runs them. */
+/**
+ * A long-lived part of a process. Servers, sources, sinks and sync loops are tasks; {@link runTasks} runs them. A file
+ * of its own, so that a task need not import how it is run.
+ */
 export interface Task {
   /** Name in logs and metrics, e.g. "source/kube". */
   readonly name: string;

@@ -29,6 +29,9 @@ export function clientOptions(prefix: string, what: string): readonly OptionSpec
  * Checks the token file, and returns a function that reads it; undefined if the option is not set.
  *
  * Errors: TOKEN_FILE, with the option and the file.
+ *
+ * Backends and `kpng` call it at start, and pass the result to `dial`. The token of `kpng kube` for the API server is
+ * read by the Kubernetes client instead.
  */
 export function readTokenFile(prefix: string, path: string | undefined): ReadToken | undefined {
   if (path === undefined) return undefined;

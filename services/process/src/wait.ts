@@ -12,7 +12,10 @@ export function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
 }
 
-/** A repeatable event: each call of `wake` wakes everything that waits at that time. */
+/**
+ * A repeatable event: each call of `wake` wakes everything that waits at that time. The store, queues and streams wait
+ * with it. Unlike with an EventEmitter, a caller has no listener to remove.
+ */
 export class Wakeup {
   #waiting = new Set<() => void>();
   /** Callbacks of the `wake` in progress; `cancel` removes a callback that has not been called yet. */

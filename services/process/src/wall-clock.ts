@@ -39,7 +39,10 @@ export class WallClock {
 
 const clock = new WallClock();
 
-/** Milliseconds since 1970, with fractions; see {@link WallClock}. */
+/**
+ * Milliseconds since 1970, with fractions; see {@link WallClock}. The store, the sources and the backends call it.
+ * Delays and time limits use `Clock`, which never jumps.
+ */
 export function wallClockMs(): number {
   return clock.now();
 }

@@ -1,4 +1,5 @@
-// Public API of the package, for programs that embed a watcher. Code in this repository imports from the defining file.
+// Public API of the package, for programs that embed a watcher; the package's README shows one. Code in this
+// repository imports from the defining file.
 export type { AddressSet, Family } from "@kpng/model/address.ts";
 export type { Endpoint, EndpointConditions, EndpointPort, EndpointSlice, SliceKey } from "@kpng/model/endpoint.ts";
 export type { Node } from "@kpng/model/node.ts";

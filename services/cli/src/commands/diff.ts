@@ -7,7 +7,10 @@ import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { runLocalBackend } from "./local.ts";
 
-/** `kpng diff NAME`: compares the installed rules with the desired ones, for the backends that support it. */
+/**
+ * `kpng diff NAME`: compares the installed rules with the desired ones, for the backends that support it. `makeKpng`
+ * adds it. It runs the backend as `kpng local` does, with options under which it compares once and exits.
+ */
 export function makeDiff(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const diff = new Command("diff")
     .description("compare the rules in this node's kernel with those that its view requires; changes nothing")

@@ -25,7 +25,7 @@ import { makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.
 
 /**
  * `kpng SOURCE get|explain`: query a watcher in this process about the objects of the source. `commands/inspect.ts` has
- * the same queries for a remote watcher.
+ * the same queries for a remote watcher. `makeSource` adds them.
  */
 export function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = (options, work) =>

@@ -15,7 +15,10 @@ import type { InspectCommand } from "../inspect/query/inspect-command.ts";
  */
 export type WithTransport = (options: Options, work: (transport: Transport) => Promise<void>) => Promise<void>;
 
-/** Turns an inspect command into a command of commander. `path` is how a user calls it, for its examples. */
+/**
+ * Turns an inspect command into a command of commander. `path` is how a user calls it, for its examples. The queries
+ * themselves are in `inspect/`.
+ */
 export function makeInspectCommand(
   { name, aliases = [], argument, parseArgument, description, options, examples, run }: InspectCommand,
   moreOptions: readonly OptionSpec[],

@@ -20,7 +20,10 @@ import { topCommand } from "../inspect/top.ts";
 import { traceCommand } from "../inspect/trace.ts";
 import { makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 
-/** `kpng get|explain|trace|top|record|release`: query a remote watcher, or a backend of this node. */
+/**
+ * `kpng get|explain|trace|top|record|release`: query a remote watcher, or a backend of this node. `makeKpng` adds them.
+ * The same queries of a watcher in this process are in `inspect-source.ts`.
+ */
 export function makeInspect(signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = async (options, work) => {
     const api = String(options.api ?? "");

@@ -12,7 +12,7 @@ import { addExternalBackends } from "./external-backends.ts";
 
 /**
  * `kpng local to-NAME`: runs a backend for one node, with a remote watcher. The watcher holds the state of the cluster;
- * the backend puts the part for its node into effect.
+ * the backend puts the part for its node into effect. `makeKpng` adds it.
  */
 export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const local = addOptions(new Command("local"), [
@@ -53,7 +53,7 @@ Examples:
   return local;
 }
 
-/** Runs a backend with the parsed values of its own options and of the common ones. */
+/** Runs a backend with the parsed values of its own options and of the common ones. `kpng diff` calls it too. */
 export async function runLocalBackend(backend: BackendCommand, options: Options, signal: AbortSignal): Promise<void> {
   const client = readApiClient(options);
   await withContext(options, `kpng-${backend.name}`, async (context) => {

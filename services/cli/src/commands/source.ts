@@ -26,6 +26,8 @@ import { makeInspectSource } from "./inspect-source.ts";
  * `kpng SOURCE to-api|to-file|to-local|get|explain …`: options of the source are accepted before and after the sink.
  * SOURCE is where the cluster's objects come from: kube, file, api or replay. The command after it serves, writes,
  * applies or queries them.
+ *
+ * `makeKpng` calls it for each source. The sources are in `source/`, the sinks in `sink/`; this file combines them.
  */
 export function makeSource(source: SourceCommand, backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const command = addOptions(new Command(source.name), [

@@ -3,7 +3,7 @@ import { formatVersion } from "@kpng/process/run/version.ts";
 import { Command, InvalidArgumentError } from "commander";
 import packageJson from "../../package.json" with { type: "json" };
 
-/** Output of `kpng --version`. */
+/** Output of `kpng --version`, which `makeKpng` sets. */
 export const versionText = formatVersion("kpng", packageJson.version);
 
 const outputOption: OptionSpec = {
@@ -18,7 +18,9 @@ const outputOption: OptionSpec = {
   },
 };
 
-/** `kpng version`: prints the version as text or JSON. */
+/**
+ * `kpng version`: prints the version as text or JSON. `makeKpng` adds it; unlike `kpng --version`, it can print JSON.
+ */
 export function makeVersion(): Command {
   return addOptions(new Command("version"), [outputOption])
     .description("print the version")

@@ -9,7 +9,8 @@ import { Registry } from "prom-client";
 import packageJson from "../../package.json" with { type: "json" };
 
 /**
- * Parts that every source, sink and backend of a process uses. The commands create them once with {@link withContext}.
+ * Log, health, metrics and tracing of a process, which every source, sink and backend uses. The commands create them
+ * once with {@link withContext}.
  */
 export interface CommandContext {
   readonly log: Log;

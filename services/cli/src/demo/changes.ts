@@ -4,9 +4,13 @@ import { readManifest, replaceManifest, withoutEndpoint } from "./manifests.ts";
 import { elapsed, firstAnswer, isFrom, type Observation, observe } from "./observe.ts";
 import type { Print } from "./print.ts";
 
-// The steps of the demo that change manifests, and measure when packets follow the change.
-
-/** For each family: the Service's address, the one that it moves to, and the EndpointSlice with its endpoints. */
+/**
+ * For each address family, the Service's address in the demo, the one that it moves to, and the EndpointSlice with its
+ * endpoints.
+ *
+ * The functions below are the steps of the demo that change manifests, and measure when packets follow the change.
+ * `runWalkthrough` calls them after the steps that change nothing.
+ */
 export const families = [
   { external: "198.51.100.10", moved: "198.51.100.20", slice: "endpointslice-ipv4.yaml", podKey: "v4" },
   { external: "2001:db8:100::10", moved: "2001:db8:100::20", slice: "endpointslice-ipv6.yaml", podKey: "v6" },
@@ -26,7 +30,8 @@ export async function removePod(client: AgentClient, print: Print, manifests: st
 }
 
 /**
- * Each packet goes to either pod with the same probability, so 16 in a row to one of two happen once in 65 536 times.
+ * True if pod B answered the last 16 packets. Each packet goes to either pod with the same probability, so 16 in a row
+ * to one of two happen once in 65 536 times.
  */
 function areLast16FromB(observations: readonly Observation[]): boolean {
   const last = observations.slice(-16);
@@ -44,7 +49,7 @@ export async function swapPods(client: AgentClient, print: Print, manifests: str
   }
 }
 
-/** Gives the Service new addresses: these answer, the old ones no longer do. */
+/** Gives the Service new addresses, and shows that they answer and the old ones no longer do. */
 export async function moveAddresses(client: AgentClient, print: Print, manifests: string): Promise<void> {
   print.step("change", "the Service gets new external IPs");
   let service = await readManifest("service.yaml");

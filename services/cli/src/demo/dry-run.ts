@@ -16,6 +16,8 @@ import { type Running, startCallout, startWatcher, withOutput } from "./processe
  * Runs the same processes on the same manifests, but the example's program only prints its rules: it neither reads nor
  * changes those of this machine. Errors: no rules within 10 s, with the output of the processes. Nothing is left
  * behind.
+ *
+ * `runDemo` calls it.
  */
 export async function renderRules(signal: AbortSignal): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "kpng-demo-"));

@@ -21,6 +21,8 @@ const limitMs = 20_000;
  *
  * It does not wait for one answer before it sends the next packet: a lost packet would delay the following ones.
  * Errors: not enough after 20 s, with the last answer; the client ended.
+ *
+ * The steps of the demo that change something call it. `AgentClient` itself sends single packets.
  */
 export async function observe(
   client: AgentClient,

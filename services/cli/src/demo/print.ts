@@ -1,4 +1,7 @@
-/** Prints the demo's output, one line per call. `kpng demo` passes {@link printToStdout}. */
+/**
+ * Prints the demo's output, one line per call. `kpng demo` and `npm run demo` pass {@link printToStdout} to `runDemo`,
+ * so that the steps of the demo need not know about colours.
+ */
 export interface Print {
   /** The heading of the next step, with its number. */
   step(name: string, text: string): void;

@@ -21,7 +21,7 @@ const proxyName = "allip";
 /** Starts a command, in a namespace or on this machine. */
 export type Start = (command: readonly string[]) => ChildProcess;
 
-/** Starts the watcher on a folder of manifests. */
+/** Starts the watcher on a folder of manifests. `runWalkthrough` and `renderRules` call it. */
 export function startWatcher(start: Start, manifests: string, socket: string): Running {
   const to = ["to-api", "--listen", `unix://${socket}`, "--service-proxy-name", proxyName];
   return run(start, "kpng", new URL("../main.ts", import.meta.url), ["file", "-i", manifests, ...to]);

@@ -9,6 +9,9 @@ import { runWalkthrough } from "./walkthrough.ts";
  * namespaces, after printing the reason and the rules; 130 if `signal` aborted. Nothing is left behind in any case.
  *
  * Errors: a step that did not go as expected.
+ *
+ * `kpng demo` and `npm run demo` (`main.ts`) call it. The steps are in `walkthrough.ts`; this file decides whether they
+ * can run, and cleans up.
  */
 export async function runDemo(print: Print, signal: AbortSignal): Promise<number> {
   const start = performance.now();

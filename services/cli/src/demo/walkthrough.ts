@@ -27,6 +27,8 @@ const { client: outside, node, pods } = network;
  * Runs every step of the demo in an open laboratory, with real processes and real packets.
  *
  * Errors: a step that did not go as expected, with the output of the processes. They end with the laboratory.
+ *
+ * `runDemo` calls it.
  */
 export async function runWalkthrough(laboratory: Laboratory, print: Print): Promise<void> {
   const running: Running[] = [];

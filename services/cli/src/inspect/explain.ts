@@ -20,8 +20,6 @@ import { inspectClient, warnUnknownNode } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
 import { decisionTable } from "./tables/decision-table.ts";
 
-// `kpng explain`: asks a watcher what a node does with a packet, and prints its steps and endpoints.
-
 const sourceNames: ReadonlyMap<string, SourceKind> = new Map([
   ["pod", SourceKind.POD],
   ["node", SourceKind.NODE],
@@ -44,7 +42,10 @@ const settingOptions: readonly OptionSpec[] = [
   repeatable("--nodeport-addresses <cidrs>", "addresses on which the node's proxy serves node ports (default: all)"),
 ];
 
-/** `kpng explain`. */
+/**
+ * `kpng explain`: asks a watcher what a node does with a packet, and prints its steps and endpoints. The watcher finds
+ * the answer (`explainMethod`). `makeInspect` and `makeInspectSource` add this command.
+ */
 export const explainCommand: InspectCommand = {
   name: "explain",
   description: "what a node does with a packet, and why",

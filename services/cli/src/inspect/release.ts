@@ -4,7 +4,7 @@ import type { InspectCommand } from "./query/inspect-command.ts";
 
 /**
  * `kpng release`: deletes the objects whose deletion a watcher holds. An operator runs it on the watcher's machine
- * after an intended mass deletion, instead of waiting for a confirming list.
+ * after an intended mass deletion, instead of waiting for a confirming list. `makeInspect` adds it.
  */
 export const releaseCommand: InspectCommand = {
   name: "release",

@@ -19,7 +19,7 @@ import { nodeTable } from "./tables/node-table.ts";
 
 /**
  * `kpng top`: prints the state of a watcher every few seconds. It shows the totals, the newest changes and the nodes
- * that are behind, like top(1) for processes.
+ * that are behind, like top(1) for processes. `makeInspect` adds it.
  */
 export const topCommand: InspectCommand = {
   name: "top",

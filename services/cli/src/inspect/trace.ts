@@ -16,7 +16,7 @@ import { formatWaterfall } from "./waterfall.ts";
 
 /**
  * `kpng trace`: prints how changes reached the nodes, and the duration of each stage. The changes come from a watcher
- * or, with `--recording`, from a file of `kpng record`.
+ * or, with `--recording`, from a file of `kpng record`. `makeInspect` adds it. `formatWaterfall` formats each change.
  */
 export const traceCommand: InspectCommand = {
   name: "trace",

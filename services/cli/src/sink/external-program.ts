@@ -9,6 +9,8 @@ import type { Task } from "@kpng/process/task.ts";
  * to-NAME` and `kpng local to-NAME` start backends with it that are not built into `kpng`.
  *
  * Errors: BAD_OPTION if no such program is on the PATH; of the task: BACKEND_FAILED if the program fails.
+ *
+ * `kpng local` calls it directly, `kpng SOURCE` through `toExternal`, which also serves the state to the program.
  */
 export function externalBackend(name: string, args: readonly string[]): Task {
   const program = findProgram(`kpng-${name}`);

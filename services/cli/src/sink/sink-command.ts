@@ -6,7 +6,7 @@ import type { CommandContext, Options } from "../context/command-context.ts";
 
 /**
  * A command that uses the cluster state: `kpng SOURCE … to-NAME`. The sinks are `to-api`, `to-file`, `to-local` and one
- * for each backend; `commands/source.ts` runs them.
+ * for each backend; `commands/source.ts` runs them. `SourceCommand` is the other half of such a command.
  */
 export interface SinkCommand {
   readonly name: string;

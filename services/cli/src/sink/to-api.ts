@@ -63,7 +63,10 @@ const connectionOptions: readonly OptionSpec[] = [
 
 const defaultListen = ["tcp://127.0.0.1:12090"];
 
-/** `kpng SOURCE to-api`: serves the state to nodes, relays and people. */
+/**
+ * `kpng SOURCE to-api`: serves the state to nodes, relays and people. `makeSource` adds it. It only reads the options;
+ * `serveTask` serves.
+ */
 export const toApi: SinkCommand = {
   name: "to-api",
   description: "serve the state to nodes, relays and people, over gRPC, gRPC-Web and Connect on one port",

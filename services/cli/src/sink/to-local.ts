@@ -7,7 +7,7 @@ import type { SinkCommand } from "./sink-command.ts";
 
 /**
  * Runs a backend in this process; it gets the same messages as over the network. This is the sink `kpng SOURCE to-NAME`
- * for backends that are built into `kpng`.
+ * for backends that are built into `kpng`. `makeSource` calls it for each of them.
  */
 export function toLocal(backend: BackendCommand): SinkCommand {
   return {

@@ -44,6 +44,8 @@ export const tokenOptions: readonly OptionSpec[] = [
  * Returns the checker of tokens that the values of {@link tokenOptions} describe; undefined without --token-audience.
  *
  * Errors: BAD_OPTION.
+ *
+ * `toApi` calls it.
  */
 export function makeTokenChecker(options: Options, { connect, log }: SinkContext): TokenChecker | undefined {
   const audience = options.tokenAudience as string | undefined;

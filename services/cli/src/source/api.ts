@@ -8,7 +8,7 @@ import { readStaleAfterMs, staleOption } from "./stale-option.ts";
 
 /**
  * `kpng api`: reads the cluster from another watcher, as a relay. The other watcher sends it the whole cluster state,
- * not the view of one node.
+ * not the view of one node. `sourceCommands` lists it.
  */
 export const apiCommand: SourceCommand = {
   name: "api",

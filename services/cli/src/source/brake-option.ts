@@ -2,7 +2,10 @@ import type { BrakeOptions } from "@kpng/model/brake.ts";
 import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
 import type { Options } from "../context/command-context.ts";
 
-/** The option of a source that limits how long suspicious deletions are held; `defaultMs` depends on the source. */
+/**
+ * The option of a source that limits how long suspicious deletions are held; `defaultMs` depends on the source.
+ * `makeSource` adds it to every source.
+ */
 export function brakeOption(defaultMs: number): OptionSpec {
   return {
     flags: "--brake-hold <duration>",

@@ -5,7 +5,8 @@ import type { SourceCommand } from "./source-command.ts";
 
 /**
  * `kpng file`: reads the cluster from files. The files are Kubernetes manifests or state files of `kpng SOURCE
- * to-file`.
+ * to-file`. `sourceCommands` lists it, and `makeSource` adds it to the command line. It only reads the options;
+ * `fileSource` reads the files.
  */
 export const fileCommand: SourceCommand = {
   name: "file",

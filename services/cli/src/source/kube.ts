@@ -5,7 +5,10 @@ import { readProxyNames } from "./proxy-names.ts";
 import type { SourceCommand } from "./source-command.ts";
 import { readStaleAfterMs, staleOption } from "./stale-option.ts";
 
-/** `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. */
+/**
+ * `kpng kube`: watches the API server. This is the usual source of a watcher in a cluster. `sourceCommands` lists it,
+ * and `makeSource` adds it to the command line. It only reads the options; `kubeSource` watches.
+ */
 export const kubeCommand: SourceCommand = {
   name: "kube",
   description: "watch the API server of the cluster",

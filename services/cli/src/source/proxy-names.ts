@@ -2,8 +2,8 @@ import { type OptionSpec, parseProxyName, repeatable } from "@kpng/process/optio
 import type { Options } from "../context/command-context.ts";
 
 /**
- * Selects the Services to serve. An option of the source, as in KPNG, because it applies to every sink. A Service names
- * its proxy in the label `service.kubernetes.io/service-proxy-name`.
+ * Option that selects the Services to serve. `makeSource` adds it to every source, as in KPNG, because it applies to
+ * every sink. A Service names its proxy in the label `service.kubernetes.io/service-proxy-name`.
  */
 export const proxyNameOption: OptionSpec = (() => {
   const spec = repeatable(

@@ -5,7 +5,7 @@ import type { SourceCommand } from "./source-command.ts";
 
 /**
  * `kpng replay`: replays a recording. The recording comes from `kpng record`; its state and changes appear as if they
- * came from a cluster.
+ * came from a cluster. `sourceCommands` lists it.
  */
 export const replayCommand: SourceCommand = {
   name: "replay",

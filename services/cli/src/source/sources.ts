@@ -4,5 +4,5 @@ import { kubeCommand } from "./kube.ts";
 import { replayCommand } from "./replay.ts";
 import type { SourceCommand } from "./source-command.ts";
 
-/** The sources of `kpng`, in the order of its help. */
+/** The sources of `kpng`, in the order of its help. `makeKpng` adds a command for each. */
 export const sourceCommands: readonly SourceCommand[] = [kubeCommand, fileCommand, apiCommand, replayCommand];

@@ -6,7 +6,7 @@ import type { AgentRequest, Answer, FlowState, FlowTotals, HttpAnswer, ProbeTota
 
 /**
  * Our end of an agent that runs in a namespace. The agent ends with its laboratory. The demo and the tests send packets
- * through agents and read who answered.
+ * through agents and read who answered. `agent.ts` is the other end; it runs as a process of its own.
  */
 export class AgentClient {
   readonly name: string;

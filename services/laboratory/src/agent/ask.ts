@@ -7,7 +7,8 @@ import type { AgentRequest, Answer, HttpAnswer } from "./request.ts";
 
 /**
  * Sends packets in rounds until enough different names have answered: each packet reaches a random endpoint. The agent
- * runs it for the request "ask"; this file contains everything that sends packets one by one.
+ * runs it for the request "ask"; this file contains everything that sends packets one by one. Continuous traffic is in
+ * `flow.ts` and `probe.ts`.
  */
 export async function ask(request: Ask): Promise<readonly Answer[]> {
   const { protocol, atOnce, atMost, wanted } = request;

@@ -22,7 +22,10 @@ const lateMs = 5_000;
 
 type Open = Extract<AgentRequest, { kind: "open" }>;
 
-/** Starts a flow: one TCP connection to an echo server, or datagrams from one port. */
+/**
+ * Starts a flow: one TCP connection to an echo server, or datagrams from one port. `agent.ts` calls it for the request
+ * "open".
+ */
 export function openFlow(request: Open): Promise<RunningFlow> {
   return request.protocol === "tcp" ? openTcp(request) : openUdp(request);
 }

@@ -14,7 +14,10 @@ const everyMs = 50;
 /** Longer than TCP needs to resend a lost SYN twice, so a failure means refused or never served. */
 const timeoutMs = 5_000;
 
-/** Makes a connection, or sends a datagram from a new port, every 50 ms, without waiting for the previous one. */
+/**
+ * Makes a connection, or sends a datagram from a new port, every 50 ms, without waiting for the previous one.
+ * `agent.ts` calls it for the request "probe". A flow, in contrast, keeps one connection.
+ */
 export function startProbe(request: Extract<AgentRequest, { kind: "probe" }>): RunningProbe {
   const { protocol } = request;
   const target = { ...request, timeoutMs };

@@ -4,7 +4,7 @@
  */
 export type Protocol = "tcp" | "udp";
 
-/** A request to an agent; each has one reply. */
+/** A request to an agent; each has one reply. `AgentClient` sends it, and `agent.ts` answers it. */
 export type AgentRequest =
   /** Sends packets until `wanted` different names have answered, or `atMost` packets are sent. */
   | {

@@ -8,6 +8,8 @@ import { createServer, type Socket } from "node:net";
  * in place of a pod.
  *
  * A TCP connection then echoes, or sends a block every 15 ms after `startSending`.
+ *
+ * Everything that an agent sends by itself is in `ask.ts`, `flow.ts` and `probe.ts`.
  */
 export async function serve(name: string, addresses: readonly string[], ports: readonly number[]): Promise<void> {
   // One socket per address: a wildcard socket would answer datagrams from the address that the route prefers.

@@ -3,7 +3,8 @@ import { isVouchedFor, type Position, type PositionAnswer, relate } from "./posi
 
 /**
  * Lets through only states that are not older than the one before. A backend passes each batch of its watcher through
- * it, and a relay each batch of its upstream; one gate lives as long as the process, over all streams.
+ * it, and a relay each batch of its upstream; one gate lives as long as the process, over all streams. It keeps the
+ * state and asks the watcher; `judgeOffer` decides.
  */
 export class ForwardGate {
   readonly #acceptAfterMs: number;

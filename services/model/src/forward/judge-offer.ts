@@ -1,6 +1,8 @@
 import { isAtLeastAsNew, isVouchedFor, type Position, type PositionAnswer, relate } from "./position.ts";
 
-/** Memory of a node or relay that never goes back to an older state. */
+/**
+ * Memory of a node or relay, with which it never goes back to an older state. `ForwardGate` keeps it between offers.
+ */
 export interface ForwardState {
   /** Position of the held state; undefined if it is unknown or nothing is held. */
   readonly held: Position | undefined;
@@ -32,6 +34,8 @@ export interface Judgement {
  * not asked, or did not answer. `acceptAfterMs`: for how long older offers are refused.
  *
  * Pure; `nowMs` is a monotonic time in milliseconds.
+ *
+ * `ForwardGate` calls it. Separate because it is pure, so that tests can try every history.
  */
 export function judgeOffer(
   state: ForwardState,

@@ -28,7 +28,7 @@ export type PositionKind = (typeof positionKinds)[number];
  */
 export type Relation = "covers" | "behind" | "unrelated";
 
-/** Compares the position of an offered state with that of the state that a node holds. Pure. */
+/** Compares the position of an offered state with that of the state that a node holds. Pure. `judgeOffer` calls it. */
 export function relate(offered: Position | undefined, held: Position | undefined): Relation {
   if (offered === undefined || held === undefined || offered.source !== held.source) return "unrelated";
   if (offered.epoch < held.epoch) return "behind";

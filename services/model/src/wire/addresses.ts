@@ -13,7 +13,10 @@ export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined 
   return create(IPSetSchema, { V4: [...set.v4].sort(compareText), V6: [...set.v6].sort(compareText) });
 }
 
-/** Returns the set in a message, in canonical form; undefined if the message is. Errors: WireError. */
+/**
+ * Returns the set in a message, in canonical form; undefined if the message is. Errors: WireError. The decoders of
+ * Services and endpoints call it.
+ */
 export function decodeAddresses(set: IPSet | undefined): AddressSet | undefined {
   if (set === undefined) return undefined;
   if (set.V4.length + set.V6.length === 0) return noAddresses;

@@ -58,7 +58,10 @@ export interface SyncMark {
 /** Fields of newer watchers are never used, and the protobuf library needs 50 times their size for them. */
 const readOptions = { readUnknownFields: false };
 
-/** Decodes an operation. Errors: WireError for an invalid path or item. */
+/**
+ * Decodes an operation. Errors: WireError for an invalid path or item. Backends call it for each operation of their
+ * stream and of their saved view. The stream of a relay is decoded by `applyGlobalOp`.
+ */
 export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   switch (op.case) {
     case "Reset":
@@ -80,7 +83,7 @@ export function decodeLocalOp({ Op: op }: OpItem): LocalOp {
   }
 }
 
-/** Decodes the body of Sync. */
+/** Decodes the body of Sync. `apiSource` calls it too: a relay's stream has the same markers. */
 export function decodeMark(op: EmptyOp): SyncMark {
   return {
     revision: op.Revision,

@@ -12,8 +12,9 @@ import { decodePortNumber, decodeProtocol } from "./service-message.ts";
 import { WireError } from "./wire-error.ts";
 
 /**
- * Sets FirstIPs to the address in use of each family if a family has several: IPs are sorted. This file decodes
- * KPNG's message of an endpoint and computes its key; `endpoint-bytes.ts` encodes the message.
+ * Sets FirstIPs to the address in use of each family if a family has several: IPs are sorted. This file decodes KPNG's
+ * message of an endpoint and computes its key; `endpoint-bytes.ts` encodes the message. `encodeEndpointInfo` calls it,
+ * for the stream of a relay.
  */
 export function setFirstAddresses(message: EndpointMessage, { v4, v6 }: AddressSet): void {
   if (v4.length > 1 || v6.length > 1) {
@@ -21,7 +22,7 @@ export function setFirstAddresses(message: EndpointMessage, { v4, v6 }: AddressS
   }
 }
 
-/** Returns the endpoint in a message. Errors: WireError. */
+/** Returns the endpoint in a message. Errors: WireError. `decodeLocalOp` calls it. */
 export function decodeEndpoint(key: string, message: EndpointMessage): ViewEndpoint {
   const { Use: use, Local: isOnNode } = message;
   return {
@@ -83,6 +84,8 @@ export interface EndpointIdentity {
  * | not a pod | XXH64 of `distinctEndpointBytes`, e.g. "1a8f6a00a703bcd8" (as KPNG, with two exceptions) |
  * | pod of a state file | the pod's name, e.g. "web-1" (as KPNG) |
  * | pod of an EndpointSlice | name, dot, XXH64 of slice, addresses and ports, e.g. "web-1.86f3c1d9a0b2e475" |
+ *
+ * `viewEndpoints` calls it.
  */
 export function endpointKey(endpoint: KpngEndpoint, service: Service, identity: EndpointIdentity): string {
   if (identity.podName === "") {

@@ -8,7 +8,10 @@ import { WireType } from "@bufbuild/protobuf/wire";
  */
 export type FieldTags<S extends DescMessage> = { readonly [Name in keyof S["field"]]: number };
 
-/** Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path`: field 2, length-delimited. */
+/**
+ * Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path`: field 2, length-delimited. The users
+ * of `MessageWriter` and `MessageReader` call it once, when they are loaded.
+ */
 export function tagsOf<S extends DescMessage>(schema: S): FieldTags<S> {
   const tags = Object.entries(schema.field).map(([name, field]) => [name, (field.number << 3) | wireTypeOf(field)]);
   return Object.fromEntries(tags) as FieldTags<S>;

@@ -23,6 +23,8 @@ import { WireError } from "./wire-error.ts";
  * Returns the bytes of a ServiceInfo; with `isExtended` including the fields that KPNG does not have. Global messages
  * carry the whole cluster state, from a watcher to a relay and in recordings; the messages of a node view are in the
  * other files.
+ *
+ * `globalProjection` calls the encoders of this file, and `applyGlobalOp` its decoders.
  */
 export function encodeServiceInfo(service: Service, isExtended: boolean): Uint8Array {
   const message = create(ServiceInfoSchema, { Service: encodeService(service, isExtended ? {} : undefined) });

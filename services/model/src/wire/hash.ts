@@ -9,6 +9,8 @@ const { h64Raw } = await createHasher();
  * Watcher and backends also use it as a fast hash, for example to compare their views when a stream resumes.
  *
  * Source: KPNG `serde.go`, cespare/xxhash.
+ *
+ * A file of its own, because loading the hash function is asynchronous.
  */
 export function hashBytes(bytes: Uint8Array): bigint {
   return h64Raw(bytes);

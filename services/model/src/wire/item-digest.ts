@@ -52,7 +52,10 @@ function bucketOfBytes(keyLength: number): number {
   return Number(hashBytes(scratch.subarray(0, keyLength)) & bucketMask);
 }
 
-/** Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. */
+/**
+ * Digests of a set of items, one per bucket: equal for equal sets, independent of the order of insertion. A backend
+ * sends those of its view (`HeldItems`), and `resumeView` of the watcher compares them. Both ends share this file.
+ */
 export class BucketDigests {
   readonly #digests: BigUint64Array;
   /** The same memory in halves: reading these makes no bigint. */

@@ -5,10 +5,8 @@ const maxScale = 0x80 ** 7;
 
 /**
  * Reads the fields of a protobuf message one after the other, and those of embedded messages in place, without a reader
- * or a copy of their own. Used for messages that occur too often for the protobuf library, such as acknowledgements.
- *
- * For messages of a few known fields that arrive so often that the library's decoder would dominate
- * (`npm run bench -- wire`).
+ * or a copy of their own. The watcher reads acknowledgements (`Acknowledgement.fromBytes`) and its own frames with it:
+ * they occur so often that the protobuf library's decoder would take most of the time (`npm run bench -- wire`).
  *
  * Errors: every method throws WireError for a truncated or malformed message.
  */

@@ -4,7 +4,10 @@ import { type Node as NodeMessage, NodeSchema } from "../gen/localv1/api_pb.ts";
 import type { ViewNode } from "../node-view.ts";
 import { WireError } from "./wire-error.ts";
 
-/** Returns the message of a node. Both the view of a node and the global stream carry it. */
+/**
+ * Returns the message of a node. The watcher calls it for the node in a view (`nodeItems`), and within the larger
+ * NodeInfo for relays (`encodeNodeInfo`); a backend for its saved view.
+ */
 export function encodeNode(node: ViewNode): NodeMessage {
   return create(NodeSchema, {
     Name: node.name,

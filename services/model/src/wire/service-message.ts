@@ -22,7 +22,10 @@ export interface ServiceExtension {
   readonly portHasEndpoints?: readonly FamilyFlags[] | undefined;
 }
 
-/** Returns the message of a Service; exactly KPNG's without `extension`. */
+/**
+ * Returns the message of a Service; exactly KPNG's without `extension`. The watcher calls it for node views and for
+ * relays, and a backend for its saved view.
+ */
 export function encodeService(service: Service, extension?: ServiceExtension): ServiceMessage {
   return create(ServiceSchema, {
     Namespace: service.namespace,

@@ -3,7 +3,8 @@ import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from "
 
 /**
  * Returns the message of a time, given in milliseconds since 1970; precise to the microsecond. The inspection API of
- * watcher and backend uses it for every time that it reports.
+ * watcher and backend uses it for every time that it reports. Streams of nodes and relays carry times as plain numbers
+ * instead.
  */
 export function timestampOf(ms: number): Timestamp {
   return create(TimestampSchema, split(ms));

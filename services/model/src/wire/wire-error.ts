@@ -1,4 +1,7 @@
-/** A message from a peer is invalid. The stream that carried it must be closed. */
+/**
+ * A message from a peer is invalid. The stream that carried it must be closed. The decoders of this folder and of the
+ * relay throw it.
+ */
 export class WireError extends Error {
   override readonly name = "WireError";
   readonly code = "BAD_MESSAGE";

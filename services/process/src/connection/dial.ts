@@ -65,6 +65,9 @@ export interface DialOptions {
  * Returns a gRPC transport to a watcher. It connects when it is first used, and reconnects after a loss.
  *
  * Errors: BAD_OPTION, also for a token over plain TCP.
+ *
+ * Backends call it for each watcher (`dialWatchers`), relays in `kpng api`, and the queries of `kpng get` in
+ * `makeInspect`. When to open the next stream is decided by `Reconnect`.
  */
 export function dial({ api, tls, token, maxMessageBytes = 64 * 1024 * 1024 }: DialOptions): Transport {
   const address = parseApiAddress(api, tls !== undefined);

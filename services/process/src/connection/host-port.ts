@@ -6,6 +6,8 @@ import { withoutCredentials } from "../redact.ts";
  * address to listen on use it.
  *
  * Errors: BAD_OPTION if the text is not in this format.
+ *
+ * Addresses of watchers to connect to are parsed by `parseApiAddress`.
  */
 export function parseHostPort(
   address: string,

@@ -8,7 +8,8 @@ const maxPushbackMs = 60_000;
 
 /**
  * Returns an error UNAVAILABLE that asks the client to retry after `pushbackMs` milliseconds; 0 means immediately. A
- * busy watcher rejects a stream with it.
+ * busy watcher rejects a stream with it. Both ends are in this file: watchers make the error, and clients read the
+ * delay with `pushbackOf`.
  */
 export function retryLaterError(message: string, pushbackMs: number): ConnectError {
   return new ConnectError(message, Code.Unavailable, { [trailer]: String(Math.max(0, Math.round(pushbackMs))) });

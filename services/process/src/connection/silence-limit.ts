@@ -19,6 +19,8 @@ const checksPerPing = 2;
  * kernel then retransmits for a quarter of an hour before its keepalive probes start.
  *
  * The limit counts checks, not time: after a pause of the event loop, the sockets are read before the next check.
+ *
+ * `dial` passes its sockets to one. The watcher detects dead clients by `keepAlive` instead.
  */
 export class SilenceLimit {
   /** For each socket, the bytes read at the last check, and the number of checks since that value last changed. */

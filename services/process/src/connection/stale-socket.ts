@@ -8,6 +8,8 @@ import { ProcessError } from "../process-error.ts";
  * kind of file. Called before a process listens on a unix socket.
  *
  * Errors: LISTEN_FAILED if the process cannot listen on the path.
+ *
+ * `listen` of a watcher and the inspection server of a backend call it.
  */
 export async function removeStaleSocket(path: string): Promise<void> {
   // listen() would report EACCES, "permission denied".

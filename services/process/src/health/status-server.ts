@@ -34,7 +34,7 @@ export interface StatusAddresses {
 
 /**
  * Returns a status server for each address in the options: none, one for both, or two. If there is one, registers the
- * metrics of the process too.
+ * metrics of the process too. `kpng SOURCE` and every backend run the result.
  */
 export function statusServerTasks(addresses: StatusAddresses, health: Health, metrics: Registry): readonly Task[] {
   const distinct = new Set(

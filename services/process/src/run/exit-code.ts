@@ -12,6 +12,8 @@ export const failedQueryExitCode = 2;
  * is 2.
  *
  * Must be called before other hooks are added to the command, so that their errors count as failures too.
+ *
+ * `kpng diff` calls it, and so do the commands of backends, for options such as `--diff`.
  */
 export function answersByExitCode(
   command: Command,

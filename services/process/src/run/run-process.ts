@@ -12,6 +12,8 @@ import { failureExitCode } from "./exit-code.ts";
  * | 1 | failure, including a failed write to standard output; 2 if the exit code is an answer (`answersByExitCode`) |
  * | 2 | invalid command line or environment |
  * | 130 | a second SIGTERM, SIGINT or SIGHUP; the first one aborts `signal` |
+ *
+ * It is separate from `runTasks` because short commands such as `kpng get` run no tasks.
  */
 export async function runProcess(
   makeCommand: (signal: AbortSignal) => Command,

@@ -5,6 +5,8 @@ import type { Task } from "../task.ts";
  * rejects with the first failure. A process runs all its long-lived parts with it.
  *
  * A task may resolve before the abort; the others continue.
+ *
+ * Backends and watchers call it, or `runWithMain`, from their commands.
  */
 export async function runTasks(tasks: readonly Task[], signal: AbortSignal): Promise<void> {
   const failure = new AbortController();

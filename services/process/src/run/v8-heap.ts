@@ -22,6 +22,8 @@ export function keepYoungGenerationSmall(): void {
  * long-lived state, 110 MB for 50 000 endpoints, and each change adds little garbage. With the default, full
  * collections came every few seconds, took a quarter of the CPU time of all changes, and delayed one change in thirty
  * by 0.2 s. Under heavy allocation V8 allows more than 50 % by itself.
+ *
+ * `kpng SOURCE to-api` calls it at start.
  */
 export function relaxOldGeneration(): void {
   setFlagsFromString("--heap-growing-percent=50");

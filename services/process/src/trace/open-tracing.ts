@@ -19,7 +19,10 @@ export async function openTracing(traced: TracedProcess, log: Log): Promise<Trac
   return exportTraces(traced, settings, log);
 }
 
-/** Calls `work`, the main part of a program, with the result of {@link openTracing}; closes it when `work` is done. */
+/**
+ * Calls `work`, the main part of a program, with the result of {@link openTracing}; closes it when `work` is done.
+ * `withContext` of `kpng` and `runBackend` call it.
+ */
 export async function withTracing(
   traced: TracedProcess,
   log: Log,

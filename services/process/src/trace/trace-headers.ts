@@ -12,6 +12,8 @@ type EntryFault = { readonly isSkipped: boolean; readonly text: string };
  * Errors: BAD_OPTION for an entry with which the exporter cannot be created.
  *
  * Source: the exporter's format, W3C Baggage without metadata; gRPC's rules for names and values of metadata.
+ *
+ * Separate from `readTraceSettings`, which reads the variables that this project itself interprets.
  */
 export function checkTraceHeaders(environment: Readonly<Record<string, string | undefined>>): readonly string[] {
   const warnings: string[] = [];

@@ -18,6 +18,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
  * Errors: BAD_OPTION for an invalid value.
  *
  * Source: OpenTelemetry, "Environment Variable Specification".
+ *
+ * `openTracing` calls it.
  */
 export function readTraceSettings(environment: Environment): TraceSettings | undefined {
   const value = (name: string): string => environment[name]?.trim() ?? "";

@@ -40,6 +40,8 @@ export interface OpenSpan {
  * Records spans. Exists only in a process that exports traces, so that tracing costs nothing in others.
  *
  * The caller passes all times, because a span is often recorded only after its operation is over.
+ *
+ * `exportTraces` implements it. Everything that records spans imports only this file.
  */
 export interface Tracing {
   /** Begins a span. Returns undefined if it is not sampled; then no child of it may be recorded either. */

@@ -6,6 +6,9 @@ import type { Refusals } from "./refusals.ts";
  * limited, so that an operator on the machine can still query the watcher.
  *
  * *Bound:* one counter for each address with an open connection.
+ *
+ * The server (`serve`) attaches it to each listener. It counts before anything is known about a client; `QueryLimit`
+ * counts calls.
  */
 export class AcceptLimit {
   readonly #max: number;

@@ -11,7 +11,7 @@ export interface ConnectionMetrics {
   readonly ended: Counter<"reason">;
 }
 
-/** Registers the metrics. `count` returns the number of open connections. */
+/** Registers the metrics; `Connections` calls it once. `count` returns the number of open connections. */
 export function makeConnectionMetrics(registry: Registry, count: () => number): ConnectionMetrics {
   const registers = [registry];
   new Gauge({

@@ -32,7 +32,7 @@ export interface CallOutput {
   once(event: "drain", listener: () => void): unknown;
 }
 
-/** A connection that carries any number of calls. */
+/** A connection that carries any number of calls. `Connections` calls it for each session. */
 export function http2Connection(session: ServerHttp2Session): Connection {
   return {
     leaving: new AbortController(),
@@ -43,7 +43,7 @@ export function http2Connection(session: ServerHttp2Session): Connection {
   };
 }
 
-/** A connection that carries one call at a time. */
+/** A connection that carries one call at a time. `Connections` calls it for each socket. */
 export function http1Connection(socket: Socket): Connection {
   const calls = new Set<Call>();
   return {

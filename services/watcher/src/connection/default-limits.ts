@@ -27,7 +27,7 @@ const reservedFiles = 64;
 
 /**
  * Returns the default limits: connections may take half of the memory, and queries an eighth. Guide "Sizing" documents
- * the formula. Pure.
+ * the formula. Pure. `serve` calls it for limits that no option sets.
  */
 export function defaultLimits({ memoryBytes, openFiles }: ProcessResources, isTls: boolean): DefaultLimits {
   const byMemory = memoryBytes / 2 / (isTls ? connectionBytes.tls : connectionBytes.plain);

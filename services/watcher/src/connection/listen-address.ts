@@ -18,6 +18,8 @@ export type ListenAddress =
  * | `unix:///run/kpng.sock` | a unix socket |
  *
  * Errors: BAD_OPTION if the text is not an address.
+ *
+ * `serveTask` calls it, so that an invalid address is an error before anything starts.
  */
 export function parseListenAddress(text: string): ListenAddress {
   const match = /^(tcp[46]?|unix):\/\/(.+)$/.exec(text);

@@ -10,6 +10,8 @@ import type { ListenAddress } from "./listen-address.ts";
  * connection.
  *
  * Errors: LISTEN_FAILED if the server cannot listen on the address.
+ *
+ * Separate from `parseListenAddress`, which is pure.
  */
 export async function listen(server: Server, address: ListenAddress, onAcceptError: () => void): Promise<string> {
   if (address.kind === "unix") await removeStaleSocket(address.path);

@@ -6,6 +6,8 @@
  * turn, and sockets are read between any two ticks.
  *
  * *Bound:* one entry per pending callback. *Cost:* some nanoseconds per entry and tick.
+ *
+ * `Connections` starts it; keepalive, the detection of protocols and the reload of TLS files use the same one.
  */
 export class LoopClock {
   readonly #tickMs: number;

@@ -10,6 +10,8 @@ const maxWaiting = 1_000;
  * While a request waits, the socket is not read. `onFlood` is called for a connection with more requests than may wait.
  *
  * *Bound:* 1 000 requests per connection; usually those in the 64 KiB that were read with the current one.
+ *
+ * `serve` starts all calls over HTTP/1.1 with it. HTTP/2 limits the streams of a connection by itself.
  */
 export class OneAtATime {
   readonly #waiting = new WeakMap<Socket, (() => void)[]>();

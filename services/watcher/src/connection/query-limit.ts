@@ -2,6 +2,7 @@ import type { Refusals } from "./refusals.ts";
 
 /**
  * Limits the calls in progress that are not a node's or a relay's Watch: the inspect API, kpng.view.v1 and reflection.
+ * `serve` asks it for each such call, and `refuseQuery` answers those that it does not admit.
  *
  * *Bound:* one counter for each connection with a query.
  */

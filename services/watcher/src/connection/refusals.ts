@@ -16,7 +16,10 @@ const messages = {
   unread: "call ended: the client has not read for too long (--write-timeout)",
 } as const;
 
-/** Counts what the limits refuse, and logs one line a minute for each reason. */
+/**
+ * Counts the connections and calls that are refused, and logs one line a minute for each reason. `serve` creates one;
+ * `AcceptLimit`, `QueryLimit` and `Connections` report to it, so that they share the metric.
+ */
 export class Refusals {
   readonly #log: Log;
   readonly #counter: Counter<"reason">;

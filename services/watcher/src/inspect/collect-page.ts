@@ -11,7 +11,8 @@ export interface CollectedPage<R> {
 
 /**
  * Collects the rows of items until the page is full. Items are in the order of their keys and begin after the previous
- * page. `rowOf` returns undefined for items that do not match.
+ * page. `rowOf` returns undefined for items that do not match. Separate from `page.ts`, which decodes the request and
+ * makes the tokens, because this file also knows how to spread the work over turns of the event loop.
  */
 export async function collectRows<T, R>(
   page: Page,

@@ -22,7 +22,8 @@ import { protocolMessage } from "./rows/service-row.ts";
 
 /**
  * Method InspectService.Explain: what happens to a packet on a node. `kpng explain` calls it. This file checks the
- * request and encodes the answer; `explain/` finds the answer. Errors: INVALID_ARGUMENT, UNAVAILABLE.
+ * request and encodes the answer; `explain/` finds the answer. Errors: INVALID_ARGUMENT, UNAVAILABLE. `inspection`
+ * registers it with the other methods.
  */
 export function explainMethod({ store, proxyNames }: InspectContext, request: ExplainRequest): ExplainResponse {
   const nodeName = readRequestedNode(request.nodeName);

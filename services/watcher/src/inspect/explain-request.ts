@@ -11,10 +11,10 @@ import type { Snapshot } from "../store/snapshot.ts";
 import { nodeAddresses, type Packet, type ProxySettings, type SourceKind, sourceKindOf } from "./explain/packet.ts";
 import { listAddresses } from "./rows/service-row.ts";
 
-// Decodes requests of the method Explain.
-
 /**
- * Decodes the packet of a request. `kpng explain` sends such requests. Errors: INVALID_ARGUMENT for an invalid packet.
+ * Decodes the packet of a request of the method Explain, which `kpng explain` calls. `explainMethod` calls this
+ * function and {@link readSettings}; they are separate from it because it encodes the answer. Errors: INVALID_ARGUMENT
+ * for an invalid packet.
  */
 export function readPacket(
   request: ExplainRequest,

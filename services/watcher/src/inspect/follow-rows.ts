@@ -14,6 +14,8 @@ import { abortError, visitInTurns } from "./visit-in-turns.ts";
  *
  * *Bound:* the rows of one message, which are made when the client has taken the previous message, and one hash for
  * each row that a changed Service had before.
+ *
+ * Unlike {@link followRows}, for rows that depend on the snapshot alone.
  */
 export async function* followSnapshots<D extends DescMessage>(
   { store }: InspectContext,
@@ -34,6 +36,8 @@ export async function* followSnapshots<D extends DescMessage>(
  * with every acknowledgement, and compared with hashes of what was sent.
  *
  * *Bound:* one hash per row, and the rows of one message.
+ *
+ * For rows of nodes, subscribers and changes.
  */
 export async function* followRows<D extends DescMessage>(
   { store, changes, subscribers }: InspectContext,

@@ -5,7 +5,10 @@ import type { ProxyNames } from "../stream/session/requests.ts";
 import type { Subscribers } from "../stream/session/subscribers.ts";
 import type { RecentChanges } from "./changes/recent-changes.ts";
 
-/** State that the inspection methods read. `inspection` creates it once for each watcher. */
+/**
+ * State that the inspection methods read. `inspection` creates it once for each watcher. A file of its own, because the
+ * list methods, the watch methods and `explainMethod` all read it.
+ */
 export interface InspectContext {
   readonly store: Store;
   readonly subscribers: Subscribers;

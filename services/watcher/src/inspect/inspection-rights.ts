@@ -10,7 +10,8 @@ import { rightsKey } from "../stream/serve/peer.ts";
 
 /**
  * Checks the rights of a client before each method of the inspect API: a client with the right to one node may call the
- * methods whose answer concerns only that node, and every other method needs the right of inspection.
+ * methods whose answer concerns only that node, and every other method needs the right of inspection. `inspection`
+ * installs it as an interceptor, so that no method can forget the check.
  */
 export const inspectionRights: Interceptor = (next) => async (request) => {
   checkInspectionRight(request.contextValues.get(rightsKey), request.stream ? undefined : nodeOf(request.message));

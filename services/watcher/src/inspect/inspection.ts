@@ -15,6 +15,8 @@ import { watchMethods } from "./watch-methods.ts";
  * Returns the service kpng.inspect.v1.InspectService, which answers queries about the state of a watcher, and starts to
  * record changes for it. Call it before the source runs, because earlier changes are not recorded. `kpng … to-api` adds
  * it to the services of a watcher.
+ *
+ * The methods themselves are in `list-methods.ts`, `watch-methods.ts` and `explain-method.ts`.
  */
 export function inspection({ store, subscribers, proxyNames }: WatchContext): MoreService {
   const changes = new RecentChanges();

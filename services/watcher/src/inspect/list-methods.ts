@@ -34,7 +34,8 @@ import { kindToWire, stateOf, subscriberMessage } from "./rows/subscriber-row.ts
 
 /**
  * Unary methods of InspectService that return status and lists. The proto file describes their paging. `kpng get` and
- * `kpng top` call them.
+ * `kpng top` call them. `inspection` registers them. Separate from `watchMethods`, which stream changes. Rows are made
+ * in `rows/`, pages by `collectRows`.
  */
 export function listMethods(context: InspectContext, startedAtMs: number): Lists {
   const { store, subscribers, changes, proxyNames } = context;

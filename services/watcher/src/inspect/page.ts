@@ -3,7 +3,7 @@ import { formatHash, hashText } from "@kpng/model/wire/hash.ts";
 
 /**
  * Requested page of a list, decoded from the page_size and page_token of a list method. The list methods return large
- * lists in pages.
+ * lists in pages. `collectRows` fills it.
  */
 export interface Page {
   readonly list: ListName;

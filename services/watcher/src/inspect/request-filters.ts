@@ -5,11 +5,9 @@ import type { Subscriber } from "../stream/session/subscriber.ts";
 import type { ChangeRecord } from "./changes/change-record.ts";
 import { kindToWire, knownRevision, stateOf } from "./rows/subscriber-row.ts";
 
-// Filters of the list and watch methods of InspectService.
-
 /**
- * Filter for Services; "" matches all. The requests of `kpng get` contain such filters; list and watch methods apply
- * them.
+ * Filter for Services; "" matches all. The requests of `kpng get` contain such filters. The list and the watch methods
+ * of InspectService apply them with the functions of this file, so that both select the same rows.
  */
 export interface ServiceFilter {
   readonly namespace: string;

@@ -9,6 +9,8 @@ import { scheduler } from "../stream/session/scheduler.ts";
  *
  * Errors: the reason of `signal` if it aborts before the end, so that an incomplete response is never returned as
  * complete.
+ *
+ * `collectRows` and `followRows` call it. Separate from the scheduler because only inspection visits lists in this way.
  */
 export async function visitInTurns<T>(
   items: Iterable<T>,

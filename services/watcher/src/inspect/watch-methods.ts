@@ -33,6 +33,8 @@ type Watches = Pick<
  *
  * Rows of Services and endpoints change only with the snapshot (`followSnapshots`). The other rows also change with
  * acknowledgements, so they are compared at intervals (`followRows`).
+ *
+ * `inspection` registers them. Separate from `listMethods`, which answer once.
  */
 export function watchMethods(context: InspectContext): Watches {
   const { subscribers, changes } = context;

@@ -12,7 +12,7 @@ import { anonymousSection, makeItem, podSection, serviceSection } from "./node-v
 /**
  * Encodes an endpoint for ItemCache: the bytes that every subscriber with the same variant and uses gets. With `isKept`
  * false, the caller must not keep the items; see makeItem. An item is one object as a stream carries it, with its
- * bytes.
+ * bytes. Which endpoints a node uses is decided before, by `ClassChoice`.
  */
 export function makeEndpointItems(
   service: Service,

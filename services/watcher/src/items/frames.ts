@@ -35,7 +35,7 @@ const writer = new MessageWriter();
 
 /**
  * Puts an item. With `isKept` false the frame shares memory with other short-lived frames, and the caller must not keep
- * it.
+ * it. Called for each item of a node view (`makeItem`) and of the cluster state for relays (`globalProjection`).
  */
 export function setFrame(set: SetName, path: string, bytes: Uint8Array, isKept = true): Frame {
   writer.begin();
@@ -76,7 +76,7 @@ export function batchFrame(items: Uint8Array, size: number): Frame {
   });
 }
 
-/** The fields of Sync for an extended subscriber; see EmptyOp. */
+/** The fields of Sync for an extended subscriber; see EmptyOp. `syncMarker` fills it. */
 export interface SyncMark {
   readonly revision: number;
   readonly instance: string;

@@ -12,8 +12,9 @@ import {
 import type { Item } from "./item.ts";
 
 /**
- * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects. The cache of
- * the next state of the Service takes over the items of all endpoints that did not change.
+ * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects. Each
+ * `ServiceState` has one. The cache of the next state of the Service takes over the items of all endpoints that did not
+ * change.
  *
  * *Bound:* for each endpoint, the variants that were requested, which are few.
  */

@@ -17,7 +17,10 @@ export function uncachedDigestOf({ section, path, frame }: Item): ItemDigest {
   return itemDigest(nodeViewOrder.sections[section] ?? 0, path, valueIn(frame));
 }
 
-/** Returns the exclusive or of `digest` and the digests of the items. */
+/**
+ * Returns the exclusive or of `digest` and the digests of the items. `classDigest` and `nodeProjection` keep their
+ * digests up to date with it.
+ */
 export function toggleDigests(digest: bigint, items: readonly Item[], digestOfItem = digestOf): bigint {
   return items.reduce((sum, item) => sum ^ digestOfItem(item).hash, digest);
 }

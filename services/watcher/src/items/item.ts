@@ -23,6 +23,7 @@ export interface Order {
   readonly phases: readonly Phase[];
 }
 
+/** A part of a batch: the puts, or the deletes, of one section. */
 export interface Phase {
   readonly kind: "put" | "delete";
   readonly section: number;

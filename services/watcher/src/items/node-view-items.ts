@@ -6,10 +6,15 @@ import { makeViewNode } from "../view/node.ts";
 import { setFrame } from "./frames.ts";
 import type { Item, Order } from "./item.ts";
 
-// The items of a node view by section; a section is an index into `nodeViewOrder.sections`.
+// A section of a node view is a group of items that are sent together: an index into `nodeViewOrder.sections`.
+
+/** Section of the node itself. */
 export const nodeSection = 0;
+/** Section of Services. */
 export const serviceSection = 1;
+/** Section of endpoints with a pod. */
 export const podSection = 2;
+/** Section of endpoints without a pod. */
 export const anonymousSection = 3;
 
 /**
@@ -37,7 +42,10 @@ export function nodeItems(snapshot: Snapshot, nodeName: string): readonly Item[]
   return node === undefined ? [] : [makeItem(nodeSection, nodeName, toBinary(NodeSchema, encodeNode(node)))];
 }
 
-/** With `isKept` false, the caller must not keep the item: its frame shares a buffer that is reused; see setFrame. */
+/**
+ * Returns an item of a node view with its encoded frame. With `isKept` false, the caller must not keep the item: its
+ * frame shares a buffer that is reused; see setFrame.
+ */
 export function makeItem(section: number, path: string, bytes: Uint8Array, isKept = true): Item {
   const frame = setFrame(nodeViewOrder.sections[section] ?? 0, path, bytes, isKept);
   return { section, path, frame, digest: undefined };

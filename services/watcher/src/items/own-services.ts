@@ -6,7 +6,7 @@ import { serviceStates } from "./service-state.ts";
 
 /**
  * Returns the keys of the Services that have endpoints of the node's own, for any proxy and in no particular order.
- * With this index, a new subscriber costs its own endpoints and not all Services.
+ * With this index, a new subscriber costs its own endpoints and not all Services. `overlaysOf` calls it.
  */
 export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<string> {
   return keysByNode(snapshot).get(nodeName) ?? noServices;
@@ -27,7 +27,10 @@ const keysByNode = derived(ShardedMap.empty<ReadonlySet<string>>(), (byNode, bef
   return byNode.withAll(entries);
 });
 
-/** The names of the nodes for which a Service has own endpoints. */
+/**
+ * The names of the nodes for which a Service has own endpoints. `snapshotDelta` calls it to find the nodes that need
+ * their own changes.
+ */
 export function ownersOf(snapshot: Snapshot, key: string): ReadonlyMap<string, unknown> {
   return serviceStates(snapshot).get(key)?.own.byNode ?? noOwners;
 }

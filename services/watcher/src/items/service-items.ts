@@ -13,6 +13,7 @@ export interface ServiceItems {
   readonly hasClashes: boolean;
 }
 
+/** The items of a Service that a view does not include. */
 export const noServiceItems: ServiceItems = { items: [], hasClashes: false };
 
 /** Sorts the items; of several items with the same path, keeps the last. */
@@ -22,6 +23,7 @@ export function makeServiceItems(items: readonly Item[]): ServiceItems {
   return { items: kept, hasClashes: kept.length < sorted.length };
 }
 
+/** Returns the items ascending by path. */
 export function sortByPath(items: readonly Item[]): readonly Item[] {
   return items.length < 2 ? items : items.toSorted((a, b) => compareText(a.path, b.path));
 }
@@ -87,6 +89,7 @@ export interface Edits {
   readonly own: readonly Item[];
 }
 
+/** The edits between two equal lists. */
 export const noEdits: Edits = { hidden: [], own: [] };
 
 /** Returns the edits that turn one list into another. */

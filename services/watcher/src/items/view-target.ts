@@ -5,7 +5,8 @@ import { choosingNode } from "../view/node.ts";
 
 /**
  * The node and the class for which a view is computed: all that a view depends on besides the snapshot. A class is a
- * set of nodes with the same zone, features and proxy name, which share most of their view.
+ * set of nodes with the same zone, features and proxy name, which share most of their view. `nodeProjection` tracks the
+ * target of each subscriber with `ViewTargetTracker`.
  */
 export interface ViewTarget {
   readonly request: NodeViewRequest;
@@ -35,12 +36,16 @@ export interface ViewClass {
   readonly zone: string;
 }
 
+/**
+ * Returns the class of subscribers with these properties. Called with zone "" for items that do not depend on the zone.
+ */
 export function viewClassOf({ isExtended, proxyName }: Omit<ViewClass, "key" | "zone">, zone: string): ViewClass {
   // The length separates the zone from the name: zones and names from a state file may contain any character.
   const key = `${isExtended} ${zone.length} ${zone}${proxyName === undefined ? "" : ` ${proxyName}`}`;
   return { key, isExtended, proxyName, zone };
 }
 
+/** Returns the view target of a request, as the node and the proxy names are in this snapshot. */
 export function viewTargetIn(snapshot: Snapshot, request: NodeViewRequest): ViewTarget {
   const { isExtended, nodeName } = request;
   const node = choosingNode(snapshot, nodeName);

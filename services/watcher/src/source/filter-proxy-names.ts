@@ -6,6 +6,9 @@ import type { ClusterSink } from "./source.ts";
  * is `sink` itself.
  *
  * A Service that gets another proxy name is deleted. EndpointSlices pass: no view contains those without a Service.
+ *
+ * Every `kpng SOURCE` wraps its store in it. The source `kube` also selects in the API server, but not every selection
+ * can be expressed there.
  */
 export function filterProxyNames(sink: ClusterSink, proxyNames: readonly string[]): ClusterSink {
   if (proxyNames.length === 0) return sink;

@@ -5,8 +5,10 @@ import type { CurrencySink } from "./source.ts";
  * Asks the server of a source again and again whether it answers, and reports the source as stale if it does not. The
  * sources `kube` and `api` run it beside their watches, which cannot tell a frozen server from a quiet one.
  *
- * A server that stops to answer is reported at most `staleAfterMs` + a third after its last answer. Ends when `signal`
+ * A server that stops answering is reported at most `staleAfterMs` + a third after its last answer. Ends when `signal`
  * aborts; never rejects.
+ *
+ * `RelayCurrency` and `followCurrency` call it.
  */
 export async function probeServer(
   { ask, currency, staleAfterMs = standardStaleAfterMs, onFresh = () => undefined }: ProbeOptions,

@@ -1,10 +1,13 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
 
-// An unchanged object stays the same object from one list to the next, so that comparing two states is comparing
-// references. Sources compare objects while they arrive, one by one; the store compares whatever a source did not.
-
-/** Returns `old` itself if `value` equals it, otherwise `value`. */
+/**
+ * Returns `old` itself if `value` equals it, otherwise `value`. So an unchanged object stays the same object from one
+ * list to the next, and two states can be compared by references.
+ *
+ * `ObjectCache` of the source `kube` calls it for each object that arrives. The store calls it for whatever a source
+ * did not compare.
+ */
 export function reuseValue<T>(old: T | undefined, value: T): T {
   return old !== undefined && isDeepStrictEqual(old, value) ? old : value;
 }
@@ -21,8 +24,8 @@ export function reuseSlice(old: EndpointSlice | undefined, slice: EndpointSlice)
 
 /**
  * Returns `slice`, a new version of `before`, with the endpoint objects of `before` wherever they are equal. An update
- * of a slice repeats up to a hundred endpoints of which usually one changed. Values that were derived from the others
- * stay valid.
+ * of a slice repeats up to a hundred endpoints, and usually one of them changed. Values that were derived from the
+ * unchanged ones stay valid.
  *
  * Returns `slice` itself if it has these objects already. Pure; O(endpoints).
  */

@@ -16,6 +16,9 @@ import { writeFileAtomically } from "./write-file-atomically.ts";
  *
  * The file is replaced atomically, so readers see a complete state. A failed write (disk full, no permission) is
  * logged, reported in health, and retried.
+ *
+ * `kpng SOURCE to-file` runs it. This file decides when to write; `formatState` makes the text, and
+ * `writeFileAtomically` replaces the file.
  */
 export function stateFileSink(options: StateFileOptions): Task {
   return { name: part, run: (signal) => run(options, signal) };

@@ -11,6 +11,8 @@ import { WatcherError } from "../source/watcher-error.ts";
  * The file keeps its mode; a new file gets 0644 minus the umask. A symbolic link is kept and its target is replaced.
  *
  * Errors: WRITE_FAILED with the path. The file is then unchanged, and no temporary file is left.
+ *
+ * `stateFileSink` calls it.
  */
 export async function writeFileAtomically(path: string, text: string): Promise<void> {
   let temporary: string | undefined;

@@ -24,7 +24,10 @@ const isWord = /^[A-Za-z](?:[\w./:-]*[\w/])?$/;
 const isSpecial = /^(?:y|n|yes|no|on|off|true|false|null)$/i;
 const isIPv4 = /^\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?:\/\d+)?$/;
 
-/** Returns the lines of a sequence under a key. Each item is a list of lines. Empty: `key: []`. */
+/**
+ * Returns the lines of a sequence under a key. Each item is a list of lines. Empty: `key: []`. `formatState` and
+ * `state-lines.ts` call it.
+ */
 export function listLines(indent: string, key: string, items: readonly (readonly string[])[]): string[] {
   if (items.length === 0) return [`${indent}${key}: []`];
   const lines = [`${indent}${key}:`];

@@ -13,7 +13,8 @@ import type { Snapshot } from "./snapshot.ts";
 
 /**
  * Returns the snapshot after one change, or `snapshot` itself if no value changed. The store calls it for each change
- * of a source.
+ * of a source. Separate from `Store` because this file is pure; the store holds the newest snapshot and wakes its
+ * readers.
  */
 export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot {
   switch (change.kind) {
@@ -34,7 +35,10 @@ export function applyChange(snapshot: Snapshot, change: ObjectChange): Snapshot 
   }
 }
 
-/** Returns the snapshot with complete lists in place of the objects of their kinds, or `snapshot` itself if equal. */
+/**
+ * Returns the snapshot with complete lists in place of the objects of their kinds, or `snapshot` itself if equal. The
+ * store calls it when a source delivers a list.
+ */
 export function replaceObjects(snapshot: Snapshot, objects: ClusterObjects): Snapshot {
   const { services, slices, nodes, serviceCIDRs } = objects;
   let next = snapshot;

@@ -1,6 +1,9 @@
 import type { Snapshot } from "./snapshot.ts";
 
-/** Numbers of objects in a snapshot, for metrics and `kpng get status`. *Cost:* a walk over all slices. */
+/**
+ * Returns the numbers of objects in a snapshot. `observeStore` calls it for metrics, and the inspection method
+ * GetStatus for `kpng get status`. *Cost:* a walk over all slices.
+ */
 export function countObjects({ services, slicesByService, nodes }: Snapshot) {
   let sliceCount = 0;
   let endpointCount = 0;

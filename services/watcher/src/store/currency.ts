@@ -2,8 +2,9 @@ import { type Position, type PositionKind, positionKinds } from "@kpng/model/for
 import type { CurrencySink, Verify, Versions } from "../source/source.ts";
 
 /**
- * How far the state of a store is known to be current. The source reports it; the position service answers the
- * questions of nodes from it, and asks the source in doubt.
+ * How far the state of a store is known to be current. `Store` creates it, and the source reports to it. The position
+ * service calls `covers` when a node asks whether this watcher is older than the node's view; in doubt, `covers` asks
+ * the source.
  *
  * *Bound:* one question to the source at a time, and at most two per second.
  */
@@ -11,7 +12,7 @@ export class Currency implements CurrencySink {
   readonly #state: CurrencyState;
   readonly #minIntervalMs: number;
   readonly #listeners = new Set<(event: CurrencyEvent) => void>();
-  /** From events, lists and bookmarks, so at least the versions of the state. */
+  /** The versions in events, lists and bookmarks of the source: at least the versions of the state. */
   readonly #known = new Map<PositionKind, bigint>();
   #verify: Verify | undefined;
   #verifying: Promise<void> | undefined;

@@ -9,6 +9,8 @@ import { emptySnapshot, type Snapshot } from "./snapshot.ts";
  * keep a reference to a snapshot. The snapshots need not be consecutive or from one store; the cost is then higher.
  *
  * *Bound:* a value lives as long as its snapshot; the newest one is also kept here.
+ *
+ * Separate from the store, so that the store need not know what readers derive.
  */
 export function derived<T>(
   empty: T,
@@ -88,7 +90,10 @@ export function between<T, C = void>(
   };
 }
 
-/** Returns the keys of the Services that differ between two snapshots, or whose slices differ. */
+/**
+ * Returns the keys of the Services that differ between two snapshots, or whose slices differ. Everything that is
+ * derived Service by Service starts with it.
+ */
 export const changedServices = between((before, snapshot): readonly string[] => [
   ...new Set([
     ...snapshot.services.changedKeys(before.services),

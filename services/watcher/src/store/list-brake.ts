@@ -10,6 +10,9 @@ import type { Snapshot } from "./snapshot.ts";
  * objects to the list, so that the store keeps them.
  *
  * *Bound:* the keys of the objects in the store.
+ *
+ * Each `Store` has one and passes it every list and every change of a watch before it applies them. `observeBrake`
+ * reports held deletions.
  */
 export class ListBrake {
   readonly #options: BrakeOptions;
@@ -137,6 +140,7 @@ export interface BrakedList {
   readonly held: HeldBack | undefined;
 }
 
+/** Returns the kind and the key of the object that a change puts or deletes. */
 function keyOfChange(change: ObjectChange): readonly [Kind, string] {
   switch (change.kind) {
     case "put-service":

@@ -4,7 +4,10 @@ import { Counter, Gauge, type Registry } from "prom-client";
 import type { ReleaseReason } from "./list-brake.ts";
 import type { Store } from "./store.ts";
 
-/** Reports held deletions of a store as log lines, health and metrics. */
+/**
+ * Reports held deletions of a store as log lines, health and metrics. `kpng SOURCE` calls it once at start. Separate
+ * from `ListBrake`, which holds the deletions and has no log and no metrics.
+ */
 export function observeBrake({ brake }: Store, { log, health, metrics }: BrakeReports): void {
   const registers = [metrics];
   new Gauge({

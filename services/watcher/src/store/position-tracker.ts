@@ -7,6 +7,9 @@ import type { Snapshot } from "./snapshot.ts";
  *
  * A version advances only when its kind changes, so that it says what the state needs: a replica that saw fewer events
  * of unchanged objects has the same position.
+ *
+ * Each `Store` has one and calls it for each update. Whether the source already has newer versions is the question of
+ * `Currency`, not of this class.
  */
 export class PositionTracker {
   readonly #instance: string;

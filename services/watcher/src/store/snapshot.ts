@@ -53,7 +53,7 @@ export const emptySnapshot: Snapshot = {
   traces: [],
 };
 
-/** Returns the slices of a Service; none if there are none. */
+/** Returns the slices of a Service; an empty list if it has none. */
 export function slicesOf(snapshot: Snapshot, key: ServiceKey): readonly EndpointSlice[] {
   return snapshot.slicesByService.get(key) ?? [];
 }

@@ -9,6 +9,8 @@ import type { Update } from "../store/update.ts";
  * `TraceSends` records the later ones.
  *
  * All objects that a source delivers together are one revision, and therefore one trace.
+ *
+ * `kpng SOURCE` passes it to the store. Separate from the store, which knows nothing about spans.
  */
 export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevision | undefined {
   return (update) => {

@@ -2,8 +2,9 @@ import type { Endpoint } from "@kpng/model/endpoint.ts";
 import type { EndpointUse } from "@kpng/model/node-view.ts";
 
 /**
- * Chooses the endpoints of one service port and family that a node uses. Views, items and `kpng explain` all use this
- * function, so they agree.
+ * Chooses the endpoints of one service port and family that a node uses. `makeServiceView` calls it for one node,
+ * `chooseForClass` for a class of nodes, and `kpng explain` through `explainService`, so all agree. Separate from these
+ * because it knows only a list of candidates, as kube-proxy's function does.
  *
  * - Set "cluster": the ready endpoints to which topology hints lead. If there are none, the endpoints that terminate
  *   and still serve, regardless of hints.
@@ -69,6 +70,7 @@ export interface NeededSets {
  */
 export type SetRule = "not-needed" | "node-hints" | "zone-hints" | "ready" | "draining" | "none";
 
+/** The result of {@link chooseEndpoints}. */
 export interface Choice<C extends Candidate> {
   /** The endpoints that are in at least one set, in the order of the candidates. */
   readonly uses: ReadonlyMap<C, EndpointUse>;

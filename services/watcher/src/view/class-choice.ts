@@ -8,8 +8,9 @@ import { portFlags } from "./service-view.ts";
 import type { Uses } from "./view-endpoints.ts";
 
 /**
- * How the nodes of a class use the endpoints of a Service. Items that a whole class of nodes shares are computed from
- * it.
+ * How the nodes of a class use the endpoints of a Service. `ServiceState` computes from it the items that the class
+ * shares, and `serviceOverlay` those of one node. `makeServiceView` defines the same choice for one node, without
+ * classes.
  *
  * A node's own endpoints are those that run on it, and those whose hints name it. All other endpoints are used in the
  * same way by every node of the class:

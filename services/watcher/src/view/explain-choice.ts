@@ -3,7 +3,8 @@ import { type Candidate, type Choice, type ChoosingNode, isDraining, isOnNode } 
 
 /**
  * Returns why an endpoint was, or was not, chosen for a node's set "cluster" or "local", the endpoints for traffic with
- * that policy. `kpng get view` and `kpng explain` show the reason. Pure; O(1).
+ * that policy. `kpng get view` and `kpng explain` show the reason. Pure; O(1). `explainService` calls it. Separate from
+ * `chooseEndpoints` because views need no reasons.
  */
 export function explainChoice<C extends Candidate>(
   candidate: C,

@@ -12,6 +12,8 @@ import type { Candidate } from "./choose-endpoints.ts";
  * the first by slice name, where kube-proxy takes any. A pod that moves between slices is in both for a moment.
  *
  * Pure; O(endpoints × ports).
+ *
+ * Called by `ServiceState` for streams, by `makeServiceView`, and by `explainService`.
  */
 export function mergeSlices(slices: readonly EndpointSlice[]): MergedSlices {
   const groups = new Map<PortGroup, Map<string, Claim>>();
@@ -66,6 +68,7 @@ export function groupPortEndpoints(slices: readonly EndpointSlice[]): ReadonlyMa
   return mergeSlices(slices).groups;
 }
 
+/** Returns the group of a port; a port without a protocol has a group of its own for each name. */
 export function portGroup(family: Family, port: EndpointPort | undefined): PortGroup {
   return port === undefined ? family : `${family} ${port.protocol ?? ""} ${port.name}`;
 }

@@ -15,6 +15,7 @@ export function makeViewNode(snapshot: Snapshot, nodeName: string): ViewNode | u
 
 /**
  * Returns the fields of a node on which the choice of endpoints depends. A node that is not in the cluster has no zone.
+ * Called wherever endpoints are chosen: for view targets and for `kpng explain`.
  */
 export function choosingNode(snapshot: Snapshot, nodeName: string): ChoosingNode {
   return { name: nodeName, zone: snapshot.nodes.get(nodeName)?.zone ?? "" };

@@ -28,6 +28,8 @@ const forOldFlows: EndpointUse = { cluster: false, local: false };
  * gone.
  *
  * Source: kube-proxy `conntrack/cleanup.go`, which keeps the flows of all serving endpoints.
+ *
+ * Called by `makeServiceView` and `ClassChoice`.
  */
 export function useInNoSet(service: Service, { conditions, port }: PortEndpoint): EndpointUse | undefined {
   const protocol = port?.protocol ?? service.ports.find(({ name }) => name === (port?.name ?? ""))?.protocol;

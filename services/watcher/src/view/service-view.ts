@@ -17,7 +17,8 @@ import { viewEndpoints } from "./view-endpoints.ts";
  * families is one item. Otherwise each use is an item with the ports and addresses of that use. If a state file causes
  * two items with the same key, the later one wins. `isIncluded` filters items before that.
  *
- * This function is the definition. Streams compute the same result from view classes and overlays (`items/overlay.ts`).
+ * Streams compute the same result from view classes and overlays (`items/overlay.ts`). Outside tests, only `kpng
+ * explain` calls this function, in `findFrontend`.
  *
  * Pure; O(endpoints of the Service × ports).
  */
@@ -73,7 +74,9 @@ export function* choosePortEndpoints(
   }
 }
 
-/** Returns for each port of a Service whether one of the usable port groups belongs to it. */
+/**
+ * Returns for each port of a Service whether one of the usable port groups belongs to it. Also called by `ClassChoice`.
+ */
 export function portFlags(service: Service, usable: ReadonlySet<PortGroup>): readonly FamilyFlags[] {
   return service.ports.map((port) => ({
     v4: hasEndpoints(usable, "v4", port),

@@ -4,8 +4,6 @@ import { InvalidArgumentError } from "commander";
 import type { Options } from "../../context/command-context.ts";
 import { parseFilter } from "../query/filter-options.ts";
 
-// Options of `kpng get nodes` and `kpng get subscribers` that select rows by what was applied.
-
 const stateNames: ReadonlyMap<string, ApplyState> = new Map([
   ["current", ApplyState.CURRENT],
   ["received", ApplyState.RECEIVED],

@@ -53,7 +53,10 @@ function describeDrift(first: string | undefined, otherCount: number): string {
   return first === undefined ? "" : `${first}${otherCount === 0 ? "" : `, ${otherCount} more`}`;
 }
 
-/** `kpng get backend`: queries a backend of this node. */
+/**
+ * `kpng get backend`: queries a backend of this node. `makeInspect` adds it. This command and `kpng get rules` ask a
+ * backend; the other commands of this folder ask a watcher.
+ */
 export const backendCommand: InspectCommand = {
   name: "backend",
   description: "a backend of this node: its view, its last sync, and the state of its rules",

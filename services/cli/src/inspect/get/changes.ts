@@ -6,7 +6,7 @@ import { runList, watchOption } from "./list-command.ts";
 
 /**
  * `kpng get changes`: lists recent changes. A change is one revision of the cluster state, with how many nodes applied
- * it and how long that took.
+ * it and how long that took. `kpng trace` prints the same changes with their stages.
  */
 export const changesCommand: InspectCommand = {
   name: "changes",

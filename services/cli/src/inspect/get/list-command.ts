@@ -26,6 +26,8 @@ interface List<D extends DescMessage, F, P, W> {
  * `kpng get …` and `kpng trace` use it.
  *
  * Errors of the action: REQUEST_FAILED if the argument matches no row.
+ *
+ * Each list command is a file of its own in this folder and passes its differences to this function.
  */
 export function runList<
   D extends DescMessage,
@@ -56,7 +58,7 @@ export function runList<
   };
 }
 
-/** Says on standard error that a list is empty, because a table without rows is not printed. */
+/** Prints on standard error that a list is empty, because a table without rows is not printed. */
 export function warnEmpty(noun: string): void {
   process.stderr.write(`no ${noun}s found\n`);
 }

@@ -5,7 +5,10 @@ import { nodeTable } from "../tables/node-table.ts";
 import { applyFilterOf, applyFilterOptions } from "./apply-filter.ts";
 import { runList, watchOption } from "./list-command.ts";
 
-/** `kpng get nodes`: lists nodes. Each row shows a node of the cluster and what its backend has applied. */
+/**
+ * `kpng get nodes`: lists nodes. Each row shows a node of the cluster and what its backend has applied. `makeInspect`
+ * and `makeInspectSource` add it. Its columns are `nodeTable`, which `kpng top` prints too.
+ */
 export const nodesCommand: InspectCommand = {
   name: "nodes",
   aliases: ["node", "no"],

@@ -7,7 +7,10 @@ import { parseFilter } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { backendExamples } from "./backend.ts";
 
-/** `kpng get rules`: prints the rules that a backend wants or has, one per line. `get backend` shows the drift. */
+/**
+ * `kpng get rules`: prints the rules that a backend wants or has, one per line. `makeInspect` adds it. `kpng get
+ * backend` shows only how many rules differ.
+ */
 export const rulesCommand: InspectCommand = {
   name: "rules",
   description: "rules that a backend of this node wants, or has in the kernel",

@@ -6,6 +6,7 @@ import { runList, watchOption } from "./list-command.ts";
 
 /**
  * `kpng get services`: lists Services. Each row shows a Service that the watcher holds and the number of its endpoints.
+ * `makeInspect` and `makeInspectSource` add it.
  */
 export const servicesCommand: InspectCommand = {
   name: "services",

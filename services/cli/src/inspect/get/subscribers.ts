@@ -7,7 +7,7 @@ import { runList, watchOption } from "./list-command.ts";
 
 /**
  * `kpng get subscribers`: lists open streams. Each stream belongs to a subscriber: the backend of a node, or another
- * watcher.
+ * watcher. `makeInspect` adds it, but not `makeInspectSource`: a watcher in this process has no subscribers.
  */
 export const subscribersCommand: InspectCommand = {
   name: "subscribers",

@@ -2,8 +2,6 @@ import type { DescEnum } from "@bufbuild/protobuf";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { Protocol, ProtocolSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 
-// Values of the inspect API as text for a terminal: times, durations, counts and names.
-
 /**
  * Returns a time in milliseconds since 1970. This file formats the values of messages for the tables of `kpng get`,
  * `explain`, `trace` and `top`.

@@ -5,11 +5,11 @@ import { Document } from "yaml";
 import { type Column, formatTable } from "./table.ts";
 import { hasUnsafe, oneLine, terminalJson, terminalText } from "./terminal-text.ts";
 
-// Output of the commands that query a watcher: tables, JSON and YAML.
-
 const formats = ["table", "wide", "json", "jsonl", "yaml"] as const;
+/** Values of `--output`: tables for people, JSON and YAML for programs. */
 export type OutputFormat = (typeof formats)[number];
 
+/** Options of all commands that print what a watcher or a backend answers: format and headers. */
 export const outputOptions: readonly OptionSpec[] = [
   {
     flags: "-o, --output <format>",
@@ -34,6 +34,7 @@ export interface TableSpec<D extends DescMessage> {
   readonly columns: readonly Column<MessageShape<D>>[];
 }
 
+/** How a command prints its rows. `readOutputOptions` makes it, and the functions of this file take it. */
 export interface OutputOptions {
   readonly format: OutputFormat;
   readonly hasHeaders: boolean;
@@ -54,7 +55,10 @@ export function isTable({ format }: OutputOptions): boolean {
   return format === "table" || format === "wide";
 }
 
-/** Prints the rows of a list. Prints no table for an empty list. */
+/**
+ * Prints the rows of a list. Prints no table for an empty list. Tables are laid out by `formatTable`; this file chooses
+ * the format and converts messages.
+ */
 export function printRows<D extends DescMessage>(
   { schema, columns }: TableSpec<D>,
   rows: readonly MessageShape<D>[],

@@ -3,8 +3,6 @@ import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../../context/command-context.ts";
 
-// Arguments and options that select rows by Service, namespace and node.
-
 /**
  * Accepts the value of a filter unless it is empty. The queries `kpng get`, `explain` and `trace` use it for options
  * such as `--namespace`.
@@ -23,6 +21,7 @@ export function parseServiceName(text: string): string {
   throw new InvalidArgumentError("expected a Service as name or namespace/name");
 }
 
+/** Option that selects the rows of one namespace. */
 export const namespaceOption: OptionSpec = {
   flags: "-n, --namespace <name>",
   description: "only this namespace (default: all)",
@@ -34,6 +33,7 @@ export const namespaceOption: OptionSpec = {
   },
 };
 
+/** Option that selects the rows of one Service. */
 export const serviceFilterOption: OptionSpec = {
   flags: "--service <name>",
   description: "only this Service: name or namespace/name",
@@ -41,6 +41,7 @@ export const serviceFilterOption: OptionSpec = {
   parse: parseServiceName,
 };
 
+/** Option that selects the rows of one node. */
 export const nodeFilterOption: OptionSpec = {
   flags: "--node <name>",
   description: "only this node",
@@ -48,6 +49,7 @@ export const nodeFilterOption: OptionSpec = {
   parse: parseNodeName,
 };
 
+/** Option that limits how many changes are printed. */
 export const limitOption: OptionSpec = {
   flags: "--limit <count>",
   description: "maximum number of changes, newest first",

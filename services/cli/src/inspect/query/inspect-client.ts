@@ -10,6 +10,7 @@ import { ProcessError } from "@kpng/process/process-error.ts";
  */
 export type InspectClient = Client<typeof InspectService>;
 
+/** Returns a client that sends its calls over this transport. */
 export function inspectClient(transport: Transport): InspectClient {
   return createClient(InspectService, transport);
 }
@@ -48,7 +49,10 @@ export async function readNodeEndpoints(
   return decisions;
 }
 
-/** Warns on standard error: an answer about an unknown node is the answer for a node without zone and endpoints. */
+/**
+ * Warns on standard error that the cluster does not have the node: the answer is then that for a node without zone and
+ * endpoints.
+ */
 export function warnUnknownNode(nodeName: string): void {
   process.stderr.write(`warning: node "${nodeName}" not found in the cluster\n`);
 }
@@ -57,6 +61,8 @@ export function warnUnknownNode(nodeName: string): void {
  * Runs `work`; an error of an RPC becomes an error that names the server. Returns undefined if `signal` aborted.
  *
  * Errors: REQUEST_FAILED if a request fails.
+ *
+ * `kpng get`, `explain` and the other queries run inside it.
  */
 export async function withRequestErrors<T>(
   server: string,

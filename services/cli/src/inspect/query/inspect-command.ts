@@ -4,7 +4,8 @@ import type { Options } from "../../context/command-context.ts";
 
 /**
  * A command that queries a watcher: a remote one (`kpng NAME`) or one in this process (`kpng SOURCE NAME`). Each file
- * of `inspect/` exports one; `commands/` adds them to the command line.
+ * of `inspect/` exports one; `commands/` adds them to the command line. `makeInspectCommand` turns it into a command of
+ * the command line.
  */
 export interface InspectCommand {
   readonly name: string;

@@ -11,6 +11,8 @@ import packageJson from "../../../package.json" with { type: "json" };
  * `kpng record` writes them to the recording.
  *
  * The first batch, which is the whole state, is always awaited; only the wait for further changes ends early.
+ *
+ * Separate from the command because it needs only the stream, not the recording file.
  */
 export async function recordOps(
   transport: Transport,

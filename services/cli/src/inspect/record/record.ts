@@ -13,7 +13,7 @@ import { createRecordingFile } from "./recording-file.ts";
 
 /**
  * `kpng record`: writes the state of a watcher, and its changes for some time, to a recording. `kpng replay` serves a
- * recording like a cluster, and `kpng trace --recording` prints its changes.
+ * recording like a cluster, and `kpng trace --recording` prints its changes. `makeInspect` adds it.
  */
 export const recordCommand: InspectCommand = {
   name: "record",

@@ -18,6 +18,8 @@ export interface RecordingFile {
  * Creates a recording at `path` with a suffix, readable only by its owner; compressed if `path` ends in ".gz".
  *
  * Errors, also of its methods: REQUEST_FAILED if the file cannot be written.
+ *
+ * Separate from the command because it knows nothing about watchers. `readRecording` reads such files.
  */
 export function createRecordingFile(path: string): RecordingFile {
   // A rename would replace a device such as /dev/null by a file.

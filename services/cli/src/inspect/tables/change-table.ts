@@ -4,7 +4,7 @@ import type { TableSpec } from "../print/output.ts";
 
 /**
  * Changes of the cluster, and how many nodes applied them. Columns of `kpng get changes`; `trace` and `top` print some
- * of them.
+ * of them. Each table is a file of its own, because several commands print it.
  */
 export const changeTable: TableSpec<typeof ChangeSchema> = {
   schema: ChangeSchema,

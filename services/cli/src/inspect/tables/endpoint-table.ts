@@ -2,7 +2,10 @@ import { type Endpoint, EndpointSchema, Protocol } from "@kpng/model/gen/kpng/in
 import { formatProtocol } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
-/** Endpoints of EndpointSlices. Columns of `kpng get endpoints`. */
+/**
+ * Endpoints of EndpointSlices. Columns of `kpng get endpoints`. The endpoints as one node uses them have other columns:
+ * `decisionTable`.
+ */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
   schema: EndpointSchema,
   columns: [

@@ -3,7 +3,9 @@ import { ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.
 import { formatAge, formatEnum } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
-/** Nodes, and what each has applied. Columns of `kpng get nodes`. */
+/**
+ * Nodes, and what each has applied. Columns of `kpng get nodes`. `kpng top` prints it for the nodes that are behind.
+ */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,
   columns: [

@@ -5,6 +5,8 @@ import { Distribution } from "./distribution.ts";
  * One revision of the store, and how far it has reached the subscribers. `RecentChanges` keeps the newest ones.
  *
  * *Bound:* 100 objects, 10 failures and 6 distributions, independent of the number of subscribers.
+ *
+ * `changeRow` converts it to a message.
  */
 export class ChangeRecord {
   readonly facts: ChangeFacts;

@@ -14,6 +14,9 @@ import { LostBatches } from "./lost-batches.ts";
  * was sent has applied it, has failed to, has disconnected, or has not answered yet.
  *
  * *Bound:* `size` records.
+ *
+ * `inspection` creates it and registers it as an observer of the store and of all subscribers. The list and watch
+ * methods read it. One revision is a `ChangeRecord`.
  */
 export class RecentChanges implements DeliveryFollower {
   readonly #size: number;

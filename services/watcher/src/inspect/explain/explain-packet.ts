@@ -17,6 +17,9 @@ import { type PacketPolicy, policyFor } from "./packet-policy.ts";
  * The endpoints come from {@link explainService}, and so from the code that computes the node's view.
  *
  * Pure; O(Services + endpoints of the Service).
+ *
+ * `explainMethod` calls it. This file puts the steps in order and writes their sentences; `findFrontend`, `policyFor`
+ * and `explainService` decide them.
  */
 export function explainPacket(
   snapshot: Snapshot,

@@ -15,6 +15,8 @@ import { choosePortEndpoints } from "../../view/service-view.ts";
  * The result agrees with the node's view, because both come from {@link choosePortEndpoints}.
  *
  * Pure; O(endpoints × ports).
+ *
+ * Separate from `explainPacket` because it needs only a node, not a packet.
  */
 export function explainService(
   { namespace, name, service, slices }: ExplainedService,

@@ -14,7 +14,7 @@ export interface PacketPolicy {
   readonly masqueradeReason: string;
 }
 
-/** Returns the policy for a packet to a frontend. Pure. */
+/** Returns the policy for a packet to a frontend. Pure. `explainPacket` calls it after `findFrontend`. */
 export function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ProxySettings): PacketPolicy {
   const { service, planned, isServed } = frontend;
   const sender = isServed ? senderOf(packet, settings) : "outside";

@@ -6,7 +6,7 @@ import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
 
 /**
  * First packet of a connection, as it reaches a node. A user describes it in `kpng explain`, and `explainPacket`
- * follows it.
+ * follows it. `readPacket` decodes it from a request.
  */
 export interface Packet {
   readonly family: Family;
@@ -33,7 +33,7 @@ export interface ProxySettings {
   readonly moreNodeAddresses: readonly string[];
 }
 
-/** Returns the known addresses of a node. */
+/** Returns the known addresses of a node. The decoder of requests and `findFrontend` call it. */
 export function nodeAddresses(node: Node | undefined, settings: ProxySettings): readonly string[] {
   return [...(node?.addresses ?? []), ...settings.moreNodeAddresses];
 }

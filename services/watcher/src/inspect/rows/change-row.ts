@@ -12,7 +12,10 @@ import type { ChangedObject, ChangeRecord, Reporter, StageTimes } from "../chang
 import type { Distribution } from "../changes/distribution.ts";
 import { timingsMessage } from "./subscriber-row.ts";
 
-/** Converts a change record to its message in the inspection API. `kpng get changes` and `kpng trace` show it. */
+/**
+ * Converts a change record to its message in the inspection API. The methods ListChanges and WatchChanges call it, and
+ * `kpng get changes` and `kpng trace` show the result. Each kind of row has a file of its own in this folder.
+ */
 export function changeRow(record: ChangeRecord): Change {
   const { facts, stages } = record;
   const timeOf = (ms: number | undefined) => (ms === undefined ? undefined : timestampOf(ms));

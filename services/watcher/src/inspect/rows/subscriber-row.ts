@@ -16,6 +16,8 @@ import type { Subscriber } from "../../stream/session/subscriber.ts";
  * for `kpng get subscribers`. `newest` is the newest revision of the store.
  *
  * `sentRevision` is the newest revision up to which nothing is left to send to the subscriber.
+ *
+ * The methods ListSubscribers and WatchSubscribers call it.
  */
 export function subscriberMessage(subscriber: Subscriber, newest: number): SubscriberMessage {
   const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;

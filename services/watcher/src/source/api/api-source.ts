@@ -44,6 +44,9 @@ const part = "source/api";
  *
  * Each complete batch becomes at most one revision. When the connection is lost, the relay keeps serving the last state
  * and reconnects with jittered backoff. The first batch of the new stream replaces the whole state, unless it is older.
+ *
+ * `kpng api` runs it. This file owns the stream and its reconnects; `applyGlobalOp` decodes the operations into a
+ * `GlobalItems`, and `RelayCurrency` refuses older states.
  */
 export function apiSource(options: ApiSourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };

@@ -9,6 +9,8 @@ import type { GlobalItems } from "./global-items.ts";
  * sources `api` and `replay` use it.
  *
  * Errors: WireError; `items` are then unchanged.
+ *
+ * Separate from `GlobalItems`, which knows nothing about the wire.
  */
 export function applyGlobalOp(items: GlobalItems, { Op: op }: OpItem): boolean {
   switch (op.case) {

@@ -17,6 +17,8 @@ interface SlicedEndpoint {
  * collect a batch in it and then deliver it to their sink.
  *
  * *Bound:* one whole cluster state.
+ *
+ * Separate from the store, because a batch takes effect only when it is complete.
  */
 export class GlobalItems {
   readonly #services = new Map<string, Service>();

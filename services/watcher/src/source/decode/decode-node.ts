@@ -11,6 +11,9 @@ import { metadataShape } from "./metadata.ts";
  *
  * Pure. "bad" names the first invalid field. Host names and invalid addresses are ignored with a note, because the
  * kubelets of some clouds report them.
+ *
+ * The sources `kube` and `file` call it, through `nodeKind` and `readManifests`. Each kind of object has a decoder of
+ * its own; state files of KPNG are decoded by `readState`.
  */
 export function decodeNode(object: unknown, options: DecodeOptions): Decoded<Node> {
   const parsed = nodeShape.safeParse(object);

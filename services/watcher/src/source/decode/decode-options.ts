@@ -33,7 +33,10 @@ export const defaultNodeLabels: readonly string[] = [
   "topology.kubernetes.io/region",
 ];
 
-/** Compiles the globs into filters. Errors: BAD_OPTION for an invalid glob. */
+/**
+ * Compiles the globs into filters. Errors: BAD_OPTION for an invalid glob. The commands `kpng kube` and `kpng file`
+ * call it with the values of their options.
+ */
 export function makeDecodeOptions(globs: DecodeGlobs = {}): DecodeOptions {
   return {
     serviceLabels: compileGlobs(globs.serviceLabels ?? []),

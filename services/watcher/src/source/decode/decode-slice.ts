@@ -18,6 +18,8 @@ import { parseParts } from "./parse-parts.ts";
  * that is not in one of the {@link sliceParts}.
  *
  * Source: kube-proxy, `endpointslicecache.go`, and `cmd/kube-proxy/app/server.go` for the headless label.
+ *
+ * The sources `kube` and `file` call it, through `sliceKind` and `readManifests`.
  */
 export function decodeSlice(object: unknown, _options?: DecodeOptions): Decoded<EndpointSlice> {
   const head = sliceHead.safeParse(object);

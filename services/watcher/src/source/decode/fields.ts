@@ -2,15 +2,15 @@ import { type AddressSet, type Family, parseAddress, parseCidr } from "@kpng/mod
 import { z } from "zod";
 import { show } from "./decoded.ts";
 
-// Schemas and checks of fields that the decoders of API objects and of state files share.
-
 /** Longest name in Kubernetes (a DNS subdomain), in characters. */
 const maxNameLength = 253;
 
 /**
  * True if text can be part of a key: 1 to 253 characters, without slashes, `|`, white space and control characters.
- * Kubernetes is stricter, but this is what our keys and the paths on the wire need. The decoders and `state-shape.ts`
- * build their schemas from the fields of this file.
+ * Kubernetes is stricter, but this is what our keys and the paths on the wire need.
+ *
+ * The decoders of Services, EndpointSlices and Nodes, and `state-shape.ts` for KPNG's state files, build their schemas
+ * from the fields of this file.
  */
 export function isName(text: string): boolean {
   return text.length <= maxNameLength && /^[^\s/|\p{Cc}]+$/u.test(text);

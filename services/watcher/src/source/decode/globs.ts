@@ -11,6 +11,8 @@ import { ProcessError } from "@kpng/process/process-error.ts";
  * Source: gobwas/glob, which KPNG uses for the same options.
  *
  * Errors: BAD_OPTION for an invalid glob.
+ *
+ * Separate because it knows nothing about Kubernetes.
  */
 export function compileGlobs(globs: readonly string[]): (text: string) => boolean {
   const patterns = globs.map((glob) => new RegExp(`^(?:${toPattern(glob)})$`, "su"));

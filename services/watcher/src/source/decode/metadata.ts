@@ -1,7 +1,10 @@
 import { z } from "zod";
 import { nameField, stringMapField } from "./fields.ts";
 
-/** Metadata fields that all decoders read. The namespace defaults to "default", because manifests may omit it. */
+/**
+ * Metadata fields that `decodeNode`, `decodeService` and `decodeSlice` read. The namespace defaults to "default",
+ * because manifests may omit it. The source `kube` reads name and version of an object before that, with `rawMetadata`.
+ */
 export const metadataShape = z.object({
   name: nameField,
   namespace: nameField.nullish().transform((namespace) => namespace ?? "default"),

@@ -10,6 +10,8 @@ import { bad, type FieldPath, type FieldProblem, problemsOf } from "./decoded.ts
  * makes the whole object "bad".
  *
  * Pure. *Cost:* one parse of a valid object, two of an object with invalid parts.
+ *
+ * `decodeService` and `decodeSlice` call it. Nodes need no parts: their invalid addresses are ignored.
  */
 export function parseParts<T>(schema: z.ZodType<T>, parts: readonly string[], object: unknown): ParsedParts<T> {
   const first = schema.safeParse(object);

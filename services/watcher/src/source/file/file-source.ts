@@ -46,6 +46,9 @@ const maxProblems = 20;
  * If any file becomes invalid, the last valid state is kept. Log, health and metrics report the problems.
  *
  * Errors: BAD_INPUT if the files are invalid at the start, when there is no state to keep.
+ *
+ * `kpng file` runs it. This file decides when to read the inputs and what to do with problems; `loadInput` reads and
+ * decodes them.
  */
 export function fileSource(options: FileSourceOptions): Source {
   const metrics = makeMetrics(options.metrics);

@@ -4,7 +4,8 @@ import { formatLocation, type InputProblem, type Locate, type ReadDocument } fro
 
 /**
  * Returns a problem, with both locations, for each object that the input files of `kpng file` define twice; at most
- * `max`. `readTexts` calls it after all files are decoded.
+ * `max`. `readTexts` calls it after all files are decoded. Separate from the decoders because they see only one
+ * document.
  */
 export function findDuplicates(
   documents: readonly ReadDocument[],

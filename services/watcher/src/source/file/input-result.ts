@@ -5,7 +5,8 @@ import type { ParsedDocument, TextPosition } from "./parse/parsed-document.ts";
 
 /**
  * Result of reading all inputs: all objects, or all problems. `readInput` returns it to the file source, which applies
- * the objects or keeps its last good state and reports the problems.
+ * the objects or keeps its last good state and reports the problems. A file of its own, because all functions that read
+ * inputs share these types.
  */
 export type InputResult =
   | { readonly kind: "ok"; readonly objects: ClusterObjects; readonly notes: readonly InputNote[] }

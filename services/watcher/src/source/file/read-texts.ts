@@ -8,7 +8,7 @@ import { parseDocuments } from "./parse/parse-documents.ts";
 
 /**
  * Parses and decodes the texts of all input files. No object may be defined twice. This function is separate from
- * `readInput` because it touches no files. Pure.
+ * `loadInput`, its caller, because it touches no files. Pure.
  */
 export function readTexts(texts: readonly InputText[], options: DecodeOptions): InputResult {
   const problems: InputProblem[] = [];

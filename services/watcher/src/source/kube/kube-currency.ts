@@ -19,7 +19,8 @@ export interface KubeCurrencyOptions {
 
 /**
  * Lets nodes ask whether the state of a `kubeSource` is current, and reports when the API server does not answer. Runs
- * until `signal` aborts.
+ * until `signal` aborts. `kubeSource` runs it beside its reflectors. Separate from them because it compares all kinds
+ * at once.
  */
 export async function followCurrency(
   { connection, currency, reflectors, staleAfterMs }: KubeCurrencyOptions,

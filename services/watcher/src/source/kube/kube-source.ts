@@ -40,6 +40,9 @@ export interface KubeSourceOptions {
  * one state.
  *
  * *Cost:* four watches and a read of one object every five seconds, regardless of the number of nodes.
+ *
+ * `kpng kube` runs it. This file only connects its parts: for each kind a `Reflector`, an `ObjectCache` and an
+ * observer.
  */
 export function kubeSource(options: KubeSourceOptions): Source {
   const { connection, sink, decode, log, proxyNames } = options;

@@ -9,6 +9,8 @@ import { parseRecording, type RecordingLine } from "./recording.ts";
  * changes over some time: `kpng record` writes it, `kpng replay` and `kpng trace --recording` read it.
  *
  * Errors: BAD_INPUT if the file cannot be read, is larger than {@link maxRecordingBytes}, or is not a recording.
+ *
+ * Separate from `parseRecording`, which touches no files.
  */
 export function readRecording(path: string): readonly RecordingLine[] {
   let bytes: Buffer;

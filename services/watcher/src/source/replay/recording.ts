@@ -9,6 +9,8 @@ import { WatcherError } from "../watcher-error.ts";
  * *Shape:* JSON Lines. The first line is the head. The operations of a global stream follow in their order. Between
  * them and at the end are rows of the inspection API (messages of kpng.inspect.v1 as protobuf JSON): subscribers,
  * changes, and the endpoints of one node.
+ *
+ * This file defines the format for both sides, as pure functions.
  */
 export type RecordingLine =
   | { readonly kind: "head"; readonly recordedBy: string; readonly beganAt: string; readonly status: JsonValue }

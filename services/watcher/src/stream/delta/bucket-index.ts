@@ -13,6 +13,9 @@ import { packFrames } from "./packed-frames.ts";
  *
  * All snapshots in which no item of a bucket changes share the bucket and its encoded frames. *Bound:* for each part
  * (see perClass) 16 KiB, a reference to each item, and the compressed bytes of the buckets that were requested, twice.
+ *
+ * `resumeView` gets the index of a class from `bucketIndexes` below. Separate from `resumeView` because the index
+ * belongs to a class and lives from snapshot to snapshot; `resumeView` answers one subscriber.
  */
 export class BucketIndex {
   readonly digests: BucketDigests;

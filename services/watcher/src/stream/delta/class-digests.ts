@@ -13,6 +13,9 @@ const digests = perClass(
  * the node's overlays.
  *
  * *Cost:* the items that changed since the last snapshot for which it was requested; all items, for a new class.
+ *
+ * `nodeProjection` calls it for the digest in each sync marker, which tells a node whether its view is complete. Unlike
+ * `BucketIndex`, it keeps one number for a class, not one for each bucket.
  */
 export function classDigest(snapshot: Snapshot, viewClass: ViewClass): bigint {
   return digests(snapshot, viewClass).reduce((sum, digest) => sum ^ digest, 0n);

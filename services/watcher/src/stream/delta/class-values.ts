@@ -15,6 +15,9 @@ import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
  *
  * *Cost:* the Services that changed since the last snapshot for which a value was requested; all Services, for a new
  * class. *Bound:* one part for each proxy name that Services have, and one more for each zone.
+ *
+ * `bucketIndexes` and `classDigest` are made with it. It is separate from both because they differ only in the value
+ * that they keep.
  */
 export function perClass<T>(
   makeEmpty: () => T,
@@ -72,7 +75,10 @@ const zoneHintedCount = derived(0, (count, before, snapshot) =>
   ),
 );
 
-/** True if the items of a Service may depend on the zone of a node. */
+/**
+ * True if the items of a Service may depend on the zone of a node. `snapshotDelta` calls it to decide whether all zones
+ * share the encoded changes of a Service.
+ */
 export function hasZoneHints(snapshot: Snapshot, key: string): boolean {
   return serviceStates(snapshot).get(key)?.own.hasZoneHints === true;
 }

@@ -2,7 +2,12 @@ import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 
-/** The operations of one phase in their order on the wire, in one buffer that all subscribers of a class share. */
+/**
+ * The operations of one phase in their order on the wire, in one buffer that all subscribers of a class share.
+ *
+ * `encodeOps` makes it, for the changes of a class (`snapshotDelta`) and for whole views (`chunkOps`); `spliceOps` puts
+ * the operations of one node in their place.
+ */
 export interface EncodedOps {
   /** In order of their paths; each path occurs once. */
   readonly ops: readonly PathOp[];
@@ -36,7 +41,10 @@ export function encodeOps(ops: readonly PathOp[], isDescending = false): Encoded
 /** The operations of one subscriber that differ from the shared ones, by path; undefined for no operation. */
 export type OpEdits = ReadonlyMap<string, Frame | undefined>;
 
-/** Returns the bytes in slices, with the edited operations replaced. O(edits × log operations). */
+/**
+ * Returns the bytes in slices, with the edited operations replaced. O(edits × log operations). `nodeDelta` and
+ * `wholeView` call it for a node whose items differ from those of its class.
+ */
 export function spliceOps({ ops, isDescending, bytes, ends }: EncodedOps, edits: OpEdits): Frame[] {
   const sign = isDescending ? -1 : 1;
   const slices: Frame[] = [];

@@ -14,10 +14,11 @@ import { diffItems } from "./diff-items.ts";
 import type { Projection } from "./projection.ts";
 
 /**
- * The state of the whole cluster, for relays.
+ * The state of the whole cluster, for relays: watchers whose source is this watcher. `openGlobalWatch` calls it for
+ * each call of globalv1.Sets.Watch. The views of single nodes come from `nodeProjection`.
  *
- * A Go relay is not extended and ignores proxy names, so it gets only the Services of one proxy, with their endpoints.
- * An extended subscriber gets all Services.
+ * A relay of KPNG, which is written in Go, ignores proxy names. So a subscriber without the extended feature gets only
+ * the Services of one proxy name, with their endpoints; an extended subscriber gets all Services.
  */
 export function globalProjection(request: GlobalRequest): Projection {
   const items = (snapshot: Snapshot, keys: Keys): Iterable<Item> => itemsOf(snapshot, keys, request);
@@ -49,6 +50,7 @@ const order: Order = {
   ],
 };
 
+/** The options of a relay's request that determine which objects it gets, and in which encoding. */
 export interface GlobalRequest {
   readonly isExtended: boolean;
   /** The proxy name of the Services for a subscriber without the extended feature. */

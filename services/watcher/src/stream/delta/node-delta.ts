@@ -13,6 +13,9 @@ import { type ClassDelta, deleteOp } from "./snapshot-delta.ts";
  * changed.
  *
  * *Cost:* the items of the overlays that changed, and a copy of the class's bytes; none without such overlays.
+ *
+ * `nodeProjection` calls it for each node at each change. Separate from `snapshotDelta`, which computes the part that
+ * all nodes of a class share.
  */
 export function nodeDelta(shared: ClassDelta, overlays: readonly OverlayDelta[], takesBatches = false): Changes {
   const changes = takesBatches ? shared.packed : shared.changes;

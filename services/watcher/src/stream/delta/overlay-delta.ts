@@ -10,6 +10,8 @@ import { snapshotDelta } from "./snapshot-delta.ts";
  * of the node's view and its digest are both computed from the result.
  *
  * *Cost:* the node's own endpoints of the Services that changed; next to nothing for a node without any.
+ *
+ * `nodeProjection` calls it, and passes the result to `nodeDelta`.
  */
 export function overlayDeltas(before: Snapshot, snapshot: Snapshot, target: ViewTarget): readonly OverlayDelta[] {
   const { node, request } = target;

@@ -3,7 +3,12 @@ import type { Frame } from "../../items/frames.ts";
 import type { Item, Order } from "../../items/item.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 
-/** The view of snapshots that a stream shows, and the order of its operations. */
+/**
+ * The view of snapshots that a stream shows, and the order of its operations.
+ *
+ * `nodeProjection` implements it for a node, `globalProjection` for a relay. `Subscription` and `WatchStream` know only
+ * this interface, so they serve both.
+ */
 export interface Projection {
   /** The whole view of a snapshot, as puts. */
   whole(snapshot: Snapshot): Changes;
@@ -35,4 +40,5 @@ export interface Changes {
   frames(): Iterable<Frame>;
 }
 
+/** The changes between two equal views. */
 export const noChanges: Changes = { isEmpty: true, frames: () => [] };

@@ -20,7 +20,8 @@ import { wholeView } from "./whole-view.ts";
  * differs on another version is sent again. A subscriber that understands batches gets the buckets compressed, as its
  * whole class does, and then the node's corrections; if few of its buckets match, it gets the whole view.
  *
- * Calls `onOverlays` with the node's overlays.
+ * `nodeProjection` calls it for a subscriber that reconnects and sends the digests of the view that it holds; all other
+ * first batches are made by `wholeView`. Calls `onOverlays` with the node's overlays, for the digest of the view.
  *
  * *Cost:* the node's own endpoints and the buckets that differ. A bucket is encoded once, and again when one of its
  * items changes.

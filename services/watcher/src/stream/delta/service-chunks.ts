@@ -13,7 +13,8 @@ import { packFrames } from "./packed-frames.ts";
 
 /**
  * Consecutive Services whose items are encoded together. All snapshots in which none of them changes share the chunk,
- * and everything that was encoded for it.
+ * and everything that was encoded for it. `wholeView` reads the chunks. They are separate from it because they live
+ * from snapshot to snapshot and serve all subscribers; `wholeView` serves one.
  */
 export interface ServiceChunk {
   /** Where the items of the first Service begin: no item of the chunk has a smaller path. */
@@ -103,7 +104,7 @@ function chunkItems({ services }: ServiceChunk, viewClass: ViewClass): Item[] {
   const items = services.flatMap(({ state }) =>
     state.service.proxyName === viewClass.proxyName ? state.sharedItems(viewClass).items : [],
   );
-  // The digest of the view needs them all at once, after its last chunk.
+  // Computed here, chunk by chunk: the sync marker needs the digests of all items at once, after the last chunk.
   if (viewClass.isExtended) for (const item of items) digestOf(item);
   return items;
 }

@@ -13,7 +13,11 @@ import { type EncodedOps, encodeOps, type PathOp } from "./encoded-ops.ts";
 import { packFrames } from "./packed-frames.ts";
 import { type Changes, noChanges } from "./projection.ts";
 
-/** The difference between two snapshots, computed once for all subscribers that advance from the one to the other. */
+/**
+ * The difference between two snapshots, computed once for all subscribers that advance from the one to the other.
+ *
+ * `nodeProjection` takes the part of the node's class from it, and `nodeDelta` adds what differs for the one node.
+ */
 export interface SnapshotDelta {
   /** The Services that changed. */
   readonly keys: readonly string[];
@@ -37,6 +41,8 @@ export interface ClassDelta {
 const minPackedBytes = 16 * 1024;
 
 /**
+ * Returns the difference between two snapshots.
+ *
  * *Cost:* the Services that changed, at the first call for a pair of snapshots; then a look-up. A subscriber that lags
  * behind causes a delta of its own, which references only the snapshot that it was last sent.
  */
@@ -85,7 +91,10 @@ function classDelta(diffs: readonly ItemsDiff[]): ClassDelta {
   return { opsByPhase, changes, packed: { isEmpty: false, frames: pack } };
 }
 
-/** Returns the operation that deletes an item. */
+/**
+ * Returns the operation that deletes an item. Also used for the corrections of single nodes, by `nodeDelta`,
+ * `resumeView` and `wholeView`.
+ */
 export function deleteOp({ section, path }: Pick<Item, "section" | "path">): PathOp {
   return { path, frame: deleteFrame(nodeViewOrder.sections[section] ?? 0, path) };
 }

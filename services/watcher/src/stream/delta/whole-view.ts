@@ -15,7 +15,8 @@ import { deleteOp } from "./snapshot-delta.ts";
  * A whole view as puts: the chunks of Services that a class shares, with the node's own items in them. In order, or
  * compressed for a subscriber that understands batches.
  *
- * Calls `onOverlays` with the node's overlays when the first frame is read.
+ * `nodeProjection` calls it for the first batch of a node that holds no view, and `resumeView` for a node whose view
+ * differs too much. Calls `onOverlays` with the node's overlays when the first frame is read.
  *
  * *Cost:* the node's own endpoints and a copy of the chunks that they are in. Chunks are encoded once, and again when
  * one of their Services changes. *Bound:* the node's own items, until the last frame is read.

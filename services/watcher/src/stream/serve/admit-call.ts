@@ -11,6 +11,9 @@ import type { CallContext, ServerRequest, ServerResponse } from "./request-handl
  *
  * While it waits, nothing reads the request, so the stream keeps its data and its end. When the token expires or is
  * revoked, the signal `leave` of the call aborts with UNAUTHENTICATED.
+ *
+ * `serve` calls it for each call. Separate from the server because only here a call may wait before any service sees
+ * it.
  */
 export function admitCall(
   { request, response, call }: ArrivedCall,
@@ -52,7 +55,7 @@ function hasEverything({ nodes, hasState, hasInspection }: Rights): boolean {
   return nodes === "all" && hasState && hasInspection;
 }
 
-/** A token over plain TCP may be anyone's who has seen it on the way. */
+/** Returns why the token of a request is not secret; undefined over TLS. Over plain TCP, others may have read it. */
 function secrecyProblem({ socket }: ServerRequest): string | undefined {
   return "encrypted" in socket && socket.encrypted ? undefined : "a token is accepted over TLS only";
 }

@@ -27,6 +27,8 @@ import type { CallContext } from "./request-handler.ts";
  *
  * With 500 streams and messages of 200 bytes, a message takes 8 µs of CPU here and 42 µs in connect-node, which encodes
  * and wraps each message for each stream.
+ *
+ * `serve` tries this handler first for each request. `watchOps` answers Watch for all other protocols.
  */
 export function makeFastWatch(
   options: FastWatchOptions,
@@ -77,6 +79,7 @@ export function makeFastWatch(
   };
 }
 
+/** Options of `makeFastWatch`. */
 export interface FastWatchOptions extends WatchContext {
   readonly hasLocalApi: boolean;
   readonly hasGlobalApi: boolean;

@@ -7,7 +7,10 @@ import type { Health } from "@kpng/process/health/health.ts";
 import { Wakeup } from "@kpng/process/wait.ts";
 import { leaveKey } from "./leave.ts";
 
-/** grpc.health.v1. SERVING means that the process is ready, for "" and for each of `services`. */
+/**
+ * Implements grpc.health.v1, for probes and load balancers. SERVING means that the process is ready, for "" and for
+ * each of `services`. `makeRoutes` registers it. Watches end when `stop` aborts.
+ */
 export function healthService(
   health: Health,
   services: readonly string[],

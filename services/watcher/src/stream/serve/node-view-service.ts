@@ -30,7 +30,12 @@ import { leaveKey } from "./leave.ts";
 import { clientOf, rightsKey } from "./peer.ts";
 import { opsIn, watchOps } from "./watch-ops.ts";
 
-/** kpng.view.v1.NodeViewService: a node's view, for clients without bidirectional streams. */
+/**
+ * kpng.view.v1.NodeViewService: a node's view, for clients without bidirectional streams.
+ *
+ * `makeRoutes` registers it. Separate from `watchOps` because its two methods ask for one node by name and answer with
+ * its view; they read no stream of requests.
+ */
 export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeViewService> {
   const { store, proxyNames } = context;
   return {

@@ -2,7 +2,10 @@ import { createContextKey, type HandlerContext } from "@connectrpc/connect";
 import { noRights, type Rights } from "../../identity/rights.ts";
 import type { WatchClient } from "../session/open-watch.ts";
 
-/** Context value for handlers: the address of the client; see {@link formatPeer}. */
+/**
+ * Context value for handlers: the address of the client; see {@link formatPeer}. `makeRequestHandler` sets it, and
+ * `clientOf` below reads it.
+ */
 export const peerKey = createContextKey("", { description: "kpng peer" });
 
 /** Context value for handlers: what the client may do. */
@@ -14,7 +17,10 @@ export function clientOf({ values, requestHeader }: HandlerContext): WatchClient
   return { peer: values.get(peerKey), rights, userAgent: requestHeader.get("user-agent") ?? undefined };
 }
 
-/** Returns the client's address. *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`; "" for a unix or a closed socket. */
+/**
+ * Returns the client's address. *Shape:* `10.0.0.7:43210`, `[fd00::7]:43210`; "" for a unix or a closed socket. Used
+ * for calls of both handlers, `makeFastWatch` and `makeRequestHandler`.
+ */
 export function formatPeer(socket: { remoteAddress?: string | undefined; remotePort?: number | undefined }): string {
   const { remoteAddress: address, remotePort: port } = socket;
   if (address === undefined) return "";

@@ -8,7 +8,7 @@ import { rightsKey } from "./peer.ts";
 
 /**
  * kpng.position.v1.PositionService: tells nodes and relays whether the state of this watcher is older than theirs. A
- * node calls it if a batch has a lower position than its view.
+ * node calls it if a batch has a lower position than its view. `makeRoutes` registers it.
  */
 export function positionService(store: Store): ServiceImpl<typeof PositionService> {
   return {

@@ -1,12 +1,17 @@
 import { Code } from "@connectrpc/connect";
 import type { ServerRequest, ServerResponse } from "./request-handler.ts";
 
-/** False for the calls of nodes and relays, and for health: they are not counted as queries. */
+/**
+ * True for all calls except health and the Watch of nodes and relays: mostly inspection and reflection, by people and
+ * tools. `serve` calls it for each request: QueryLimit limits queries, so that people cannot keep nodes waiting.
+ */
 export function isQuery(url: string | undefined): boolean {
   return !/^\/(localv1\.Sets|globalv1\.Sets|grpc\.health\.v1\.Health)\//.test(url ?? "");
 }
 
-/** Answers a call with RESOURCE_EXHAUSTED, without reading its request. */
+/**
+ * Answers a call with RESOURCE_EXHAUSTED, without reading its request. `serve` calls it for a query beyond the limit.
+ */
 export function refuseQuery(request: ServerRequest, response: ServerResponse): void {
   const message = "too many queries in progress; retry later";
   const type = request.headers["content-type"] ?? "";

@@ -7,6 +7,8 @@ import type { Http2Stream } from "node:http2";
  *
  * It relies on Node.js passing what it has read to the stream's own `push`, as for any Readable. Otherwise, all data
  * arrives as "data" events.
+ *
+ * `makeFastWatch` reads each Watch call with it. Separate because it alone depends on this detail of Node.js.
  */
 export function readChunks(stream: Http2Stream, onChunk: (chunk: Uint8Array) => void): void {
   const push = stream.push;

@@ -9,7 +9,10 @@ import {
 import { compareText } from "@kpng/model/text-order.ts";
 import { endWhen, leaveKey } from "./leave.ts";
 
-/** Adds grpc.reflection v1 and v1alpha, whose messages are the same, for the files of `services`. */
+/**
+ * Adds grpc.reflection v1 and v1alpha, whose messages are the same, for the proto files of `services`. Tools such as
+ * grpcurl call it to learn the services and messages of this watcher. `makeRoutes` calls this function.
+ */
 export function addReflection(router: ConnectRouter, services: readonly DescService[]): void {
   const index = makeIndex([...services, ServerReflection, ServerReflectionAlpha]);
   async function* serverReflectionInfo<R extends { host: string; messageRequest: Question }>(

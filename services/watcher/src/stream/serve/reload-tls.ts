@@ -12,6 +12,9 @@ export const standardReloadMs = 10_000;
  * certificate the new CA did not issue must not keep its stream.
  *
  * Files that cannot be used are logged once, and the servers keep the last ones. It ends when the clock stops.
+ *
+ * `serve` calls it once, if it has TLS files. `readServerTls` of the process package only reads the files; this
+ * function knows the servers that use them.
  */
 export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, clock, intervalMs, onNewCa, log }: Reload): void {
   let current = read();

@@ -18,6 +18,8 @@ import { formatPeer, peerKey, rightsKey } from "./peer.ts";
  *
  * It replaces connectNodeAdapter because of the log: the adapter prints every client disconnect to the console, and
  * with thousands of nodes, clients disconnect all the time.
+ *
+ * `serve` calls it once; the handler answers every request that `makeFastWatch` leaves to it.
  */
 export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) {
   const router = createConnectRouter(options);
@@ -55,8 +57,9 @@ export function makeRequestHandler({ routes, log, ...options }: HandlerOptions) 
   };
 }
 
-// The package does not export these types by name.
+/** A request over HTTP/1.1 or HTTP/2, as Node.js reports it. The Connect library does not export this type by name. */
 export type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0];
+/** The response to a {@link ServerRequest}. */
 export type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[1];
 type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
 
@@ -67,6 +70,7 @@ export interface CallContext {
   readonly rights: Rights;
 }
 
+/** Options of `makeRequestHandler`: the services to register, the log, and options of the Connect library. */
 export interface HandlerOptions extends ConnectRouterOptions {
   readonly routes: (router: ConnectRouter) => void;
   readonly log: Log;

@@ -17,7 +17,10 @@ import { watchOps } from "./watch-ops.ts";
 
 /**
  * Returns a function that registers the gRPC services of a watcher: node views, the cluster state, additional services,
- * health and reflection. The server of the watcher calls it. Watches of health end when `stop` aborts.
+ * health and reflection. Watches of health end when `stop` aborts.
+ *
+ * The server of the watcher (`serve`) calls it, and so does `localTransport`, which serves the same process without a
+ * socket. This file only lists the services; each has a file of its own.
  */
 export function makeRoutes(options: RoutesOptions, stop: AbortSignal): (router: ConnectRouter) => void {
   const { hasLocalApi = true, hasGlobalApi = true, moreServices = [] } = options;
@@ -58,6 +61,7 @@ export interface MoreService {
   readonly addTo: (router: ConnectRouter) => void;
 }
 
+/** Parts of the watcher that the services need, and which services are registered. */
 export interface RoutesOptions extends WatchContext {
   readonly health: Health;
   /** Serve localv1 and kpng.view.v1 (`--local-api`). Default true. */

@@ -10,6 +10,8 @@ import type { WatchStream } from "../session/watch-stream.ts";
  * Yields the operations of a Watch call, for all protocols but gRPC over HTTP/2, which makeFastWatch serves.
  *
  * Errors: ConnectError; UNAVAILABLE when `signal` aborts.
+ *
+ * `makeRoutes` registers it for Watch, and the NodeViewService reads its stream.
  */
 export async function* watchOps<Request>(
   open: OpenWatch<Request>,

@@ -9,7 +9,10 @@ import { tagsOf } from "@kpng/model/wire/field-tags.ts";
 import { MessageReader } from "@kpng/model/wire/message-reader.ts";
 import { WireError } from "@kpng/model/wire/wire-error.ts";
 
-/** The state of the revisions that a subscriber was sent; see Ack. */
+/**
+ * The state of the revisions that a subscriber was sent; see Ack. `makeFastWatch` reads it from bytes, and
+ * `openLocalWatch` from a decoded request. `Subscriber` stores it.
+ */
 export class Acknowledgement {
   /** Newest revision that the subscriber has applied; 0 for none. */
   readonly applied: number;

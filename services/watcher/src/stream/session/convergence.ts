@@ -104,7 +104,7 @@ export class Convergence implements DeliveryFollower {
 /** Maximum number of revisions that some node has not applied. */
 const size = 16_384;
 
-/** Starts to measure the convergence of this store's changes. */
+/** Starts to measure the convergence of this store's changes. The program calls it once, at the start. */
 export function observeConvergence(store: Store, subscribers: Subscribers, registry: Registry): void {
   const convergence = new Convergence({ open: subscribers.open, registry });
   store.observe((update) => convergence.add(update));

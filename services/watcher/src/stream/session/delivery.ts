@@ -3,7 +3,8 @@ import type { PendingBatch } from "./pending-batches.ts";
 
 /**
  * Observes the batches of all subscribers: metrics, traces and inspection implement it. The methods are called for each
- * batch, so they must be O(1) and must not throw. Times are in milliseconds since 1970, with fractions.
+ * batch, so they must be O(1) and must not throw. Times are in milliseconds since 1970, with fractions. `Subscriber`
+ * calls the methods. This file contains only types, so that followers need not import `Subscriber`.
  */
 export interface DeliveryFollower {
   /** A batch was written completely. */

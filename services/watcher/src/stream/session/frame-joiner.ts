@@ -4,6 +4,8 @@ import type { Frame } from "../../items/frames.ts";
  * Joins the frames of a batch into fewer writes.
  *
  * *Bound:* {@link joinedBytes} and one frame.
+ *
+ * Each `WatchStream` has one.
  */
 export class FrameJoiner {
   readonly #write: (frames: Frame) => void;

@@ -1,7 +1,8 @@
 import { Queue } from "./queue.ts";
 
 /**
- * The lanes of work that wait for the thread, and their shares of it while all of them have work. A lane without work
+ * The lanes, which are queues of work that wait for the one thread of the process, and their shares of its time while
+ * all of them have work. `Scheduler` has one `Lane` for each, and chooses which is next. A lane without work
  * leaves its share to the others.
  *
  * | Lane | Work | Kinds, first to last |
@@ -38,7 +39,7 @@ const firstMeanMs = 5;
 /** Lowest mean cost of a lane, in milliseconds. */
 const minMeanMs = 1;
 
-/** The waiting work of one lane, and the time that it was charged. */
+/** The waiting work of one lane, and the time that it was charged. `Scheduler` is its only user. */
 export class Lane {
   readonly kinds: readonly Work[];
   readonly #queues: ReadonlyMap<Work, Queue<() => void>>;

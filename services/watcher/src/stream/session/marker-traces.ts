@@ -5,6 +5,8 @@ import type { Batch } from "./subscription.ts";
  * stream may deliver changes that the node missed while it was disconnected, so it has the traces of the last 30 s.
  *
  * The nodes that may record their part are distributed over `openCount` streams.
+ *
+ * `syncMarker` calls it. Separate because only traced changes need it.
  */
 export function markerTraces(
   { snapshot, before }: Pick<Batch, "snapshot" | "before">,

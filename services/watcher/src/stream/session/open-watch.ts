@@ -68,6 +68,7 @@ export const openLocalWatch: OpenWatch<WatchReq | Acknowledgement> = (
   return new WatchStream({ store, subscriber, sink, read, enter, openCount: () => subscribers.open.size });
 };
 
+/** The parts of the watcher that all Watch calls share. */
 export interface WatchContext {
   readonly store: Store;
   /** Limits the streams that wait for a first batch. Default no limit. */
@@ -88,7 +89,9 @@ export interface WatchClient {
   readonly userAgent?: string | undefined;
 }
 
-/** Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. */
+/**
+ * Opens a call of globalv1.Sets.Watch, the state of the whole cluster for relays. Called like {@link openLocalWatch}.
+ */
 export const openGlobalWatch: OpenWatch<GlobalWatchReq> = (
   { store, proxyNames, subscribers, startLimits },
   { peer, rights, userAgent },

@@ -1,4 +1,7 @@
-/** A FIFO queue with amortized constant time for both operations. */
+/**
+ * A FIFO queue with amortized constant time for both operations. Each `Lane` has one for each kind of work;
+ * `Array.shift` would take time in proportion to the length.
+ */
 export class Queue<T> {
   #items: (T | undefined)[] = [];
   #first = 0;

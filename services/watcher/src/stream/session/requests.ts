@@ -4,7 +4,11 @@ import { Feature, type WatchReq } from "@kpng/model/gen/localv1/api_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import type { NodeViewRequest } from "../../items/view-target.ts";
 
-/** The proxy names that the watcher serves: values of the label `service.kubernetes.io/service-proxy-name`. */
+/**
+ * The proxy names that the watcher serves: values of the label `service.kubernetes.io/service-proxy-name`. The
+ * functions of this file check what clients request against these names and other limits; `openLocalWatch`,
+ * `openGlobalWatch` and the inspection methods call them before they act on a request.
+ */
 export interface ProxyNames {
   /** The name for subscribers that send none; "" selects the Services without the label. */
   readonly standard: string;
@@ -50,10 +54,12 @@ export function readHeldDigests({ HeldDigests: bytes }: WatchReq): BucketDigests
   return held;
 }
 
+/** True if a relay's request has the feature Extended: it understands the fields that kpng adds to KPNG's messages. */
 export function isExtended(request: GlobalWatchReq): boolean {
   return request.Features.includes(Feature.Extended);
 }
 
+/** Returns the node name of a request. Errors: INVALID_ARGUMENT for a name that is too long for Kubernetes. */
 export function readNodeName(name: string): string {
   if (name.length > 253) {
     throw new ConnectError(`the node name has ${name.length} characters, more than 253`, Code.InvalidArgument);
@@ -61,6 +67,9 @@ export function readNodeName(name: string): string {
   return name;
 }
 
+/**
+ * Returns the proxy name that a request selects; "" selects the default. Errors: INVALID_ARGUMENT if it is not served.
+ */
 export function readProxyName(name: string, names: ProxyNames): string {
   if (name === "") return names.standard;
   if (names.allowed !== undefined && !names.allowed.includes(name)) {
@@ -72,6 +81,7 @@ export function readProxyName(name: string, names: ProxyNames): string {
   return name;
 }
 
+/** True if two requests ask for the same view; `openLocalWatch` then continues the view instead of starting another. */
 export function isSameRequest(a: NodeViewRequest, b: NodeViewRequest): boolean {
   return (
     a.nodeName === b.nodeName &&

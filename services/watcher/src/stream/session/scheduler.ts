@@ -132,12 +132,15 @@ export class Scheduler {
   }
 }
 
-/** The scheduler of this process, which has one thread. */
+/**
+ * The scheduler of this process, which has one thread. Streams, rounds, prepared snapshots and inspection schedule
+ * their work on it.
+ */
 export const scheduler = new Scheduler();
 
 /**
  * Yields the same items, each computed as a scheduled piece of work: the first one as `begin`, the others as
- * `continue`. Ends early when `signal` aborts.
+ * `continue`. Ends early when `signal` aborts. The NodeViewService computes its responses with it.
  */
 export async function* scheduledItems<T>(items: Iterable<T>, signal: AbortSignal): AsyncIterable<T> {
   const iterator = items[Symbol.iterator]();

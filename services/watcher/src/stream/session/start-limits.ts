@@ -3,7 +3,12 @@ import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { StartRoom, type StartTicket } from "./start-room.ts";
 
-/** Limits the streams that wait for their first batch, and tells other clients when to retry. */
+/**
+ * Limits the streams that wait for their first batch, and tells other clients when to retry.
+ *
+ * `openLocalWatch` and `openGlobalWatch` call `enter` before the first batch. This class adds metrics and errors to
+ * three instances of `StartRoom`, which counts.
+ */
 export class StartLimits {
   readonly #rooms: Readonly<Record<Beginning, StartRoom>>;
   readonly #begun: Counter<"view">;
@@ -70,6 +75,7 @@ export class StartLimits {
  */
 export type Beginning = "whole" | "resumed" | "global";
 
+/** Options of {@link StartLimits}. */
 export interface StartLimitsOptions {
   readonly registry: Registry;
   /**

@@ -22,6 +22,8 @@ const stalledMs = 10_000;
  * A waiting client costs less than a client that connects again.
  *
  * *Bound:* `maxWaiting` streams.
+ *
+ * `StartLimits` has one for each kind of first batch.
  */
 export class StartRoom {
   readonly #maxWaiting: number;
@@ -124,6 +126,7 @@ export type Entry =
   | { readonly kind: "waits"; readonly ticket: StartTicket }
   | { readonly kind: "full"; readonly pushbackMs: number };
 
+/** Options of {@link StartRoom}. */
 export interface RoomOptions {
   /** Maximum number of streams that wait for their first batch; 0 for no limit. */
   readonly maxWaiting: number;

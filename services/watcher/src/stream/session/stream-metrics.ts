@@ -1,7 +1,10 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { SubscriberKind } from "./delivery.ts";
 
-/** `open` returns the open streams, at each scrape. */
+/**
+ * Registers the metrics of streams. `Subscribers` calls it once, and each `Subscriber` counts its batches in the
+ * result. `open` returns the open streams, at each scrape.
+ */
 export function makeStreamMetrics(registry: Registry, open: () => Iterable<SubscriberState>): StreamMetrics {
   const registers = [registry];
   const labelNames = ["kind"] as const;
@@ -77,6 +80,7 @@ interface SubscriberState {
   readonly unappliedSinceMs: number | undefined;
 }
 
+/** The metrics that subscribers update themselves; the others are computed at each scrape. */
 export interface StreamMetrics {
   readonly subscribers: Gauge<"kind">;
   readonly sent: Readonly<Record<SubscriberKind, Tally>>;

@@ -9,7 +9,9 @@ import type { StreamMetrics } from "./stream-metrics.ts";
 import { Subscription } from "./subscription.ts";
 
 /**
- * The state of one open stream: its request, and the revisions that were sent, received and applied.
+ * The state of one open stream: its request, and the revisions that were sent, received and applied. `Subscribers`
+ * creates it, `WatchStream` updates it, and metrics and inspection read it. `Subscription`, a part of it, computes the
+ * batches; this class stores what the client reports.
  *
  * A revision that does not change the view of a subscriber causes no batch. A subscriber may therefore hold a newer
  * revision than that of its last batch; {@link upToDateRevision} and {@link appliedRevision} account for it.

@@ -9,6 +9,8 @@ import { Subscriber } from "./subscriber.ts";
  * The subscribers of all open streams, and the followers that observe their batches.
  *
  * *Bound:* one entry for each stream.
+ *
+ * The watcher has one. `openLocalWatch` and `openGlobalWatch` add a subscriber for each stream.
  */
 export class Subscribers {
   readonly #metrics: StreamMetrics;

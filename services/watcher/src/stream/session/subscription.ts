@@ -4,8 +4,8 @@ import { diffItems } from "../delta/diff-items.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
 
 /**
- * The view that one subscriber was last sent, and the source of its next batch. Subscriber adds the reports of
- * the client.
+ * The view that one subscriber was last sent, and the source of its next batch. Each `Subscriber` has one, and
+ * `WatchStream` calls `advance` for each batch. `Subscriber` itself stores what the client reports.
  *
  * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
  * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the

@@ -14,6 +14,9 @@ import type { Batch } from "./subscription.ts";
  * number of open streams.
  *
  * Subscribers that advance between the same two snapshots share the marker.
+ *
+ * `WatchStream` calls it at the end of each batch. This file collects the contents; `Marker` adds the digest of each
+ * node to the bytes.
  */
 export function syncMarker(batch: Batch, store: Store, toExtended: boolean, openCount: number): Marker {
   if (!toExtended) return plainMarker;

@@ -12,8 +12,10 @@ import type { Batch } from "./subscription.ts";
 import { syncMarker } from "./sync-marker.ts";
 
 /**
- * One Watch call: one batch for each one requested, as soon as the view changes. The proto file documents the order of
- * messages.
+ * One Watch call: one batch for each requested batch, as soon as the view changes. The proto file documents the order
+ * of messages. `openLocalWatch` and `openGlobalWatch` create it, and the server passes it requests and disconnects.
+ *
+ * This class decides when to send what. `Subscription` computes the batch, and the {@link WatchSink} writes it.
  *
  * Calls and the store drive it from outside; while it waits, it is only an entry in a list. With thousands of streams,
  * memory per idle stream and promises per batch dominate the cost.
@@ -320,6 +322,7 @@ export interface WatchSink {
   end(error?: ConnectError): void;
 }
 
+/** Options of a {@link WatchStream}. */
 export interface WatchStreamOptions<Request> {
   readonly store: Store;
   readonly subscriber: Subscriber;

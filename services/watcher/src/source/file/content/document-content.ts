@@ -5,7 +5,8 @@ import type { FieldPath, FieldProblem } from "../../decode/decoded.ts";
 
 /**
  * Decoded content of one document. If there are problems, the rest must not be used. `kpng file` reads it from a
- * manifest (`readManifests`) or a state file (`readState`).
+ * manifest (`readManifests`) or a state file (`readState`). A file of its own, because both decoders and the code that
+ * merges documents share it.
  */
 export interface DocumentContent {
   readonly services: readonly LocatedObject<Service>[];

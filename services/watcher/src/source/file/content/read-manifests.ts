@@ -14,6 +14,8 @@ import type { DocumentContent, DocumentNote, LocatedObject } from "./document-co
  * `readDocument` calls it for every document that is not a state file.
  *
  * Pure.
+ *
+ * The objects themselves are decoded by the functions of `source/decode`, as for the source `kube`.
  */
 export function readManifests(value: Readonly<Record<string, unknown>>, options: DecodeOptions): DocumentContent {
   const content = new ManifestContent(options);

@@ -13,7 +13,8 @@ import { type StateEndpoint, type StateNode, type StateService, stateShape } fro
  * Service that contains it, whatever its own fields say. A state file is a cluster state as KPNG's YAML, as `kpng
  * SOURCE to-file` writes it.
  *
- * Pure. Returns all problems; each unknown key is a separate one.
+ * `readDocument` calls it for every document without a kind. `stateShape` defines which files are valid; this function
+ * converts them to our types. Pure. Returns all problems; each unknown key is a separate one.
  */
 export function readState(value: unknown): DocumentContent {
   const parsed = stateShape.safeParse(value);

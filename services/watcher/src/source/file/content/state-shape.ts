@@ -16,7 +16,7 @@ import {
   wordField,
 } from "../../decode/fields.ts";
 
-// Schema of a KPNG state file, for `readState`. The parts come first, because `stateShape` is built from them.
+// The parts of a state file come first, because the schema below is built from them.
 
 function addressOf(family: "v4" | "v6") {
   return addressField.refine((parsed) => parsed.family === family, {
@@ -136,13 +136,17 @@ const endpoint = z.strictObject({
  * keys are rejected, because a misspelled key would silently drop a setting. Null is the same as absent.
  *
  * Source: KPNG, `file2store.go` and `store2file.go`.
+ *
+ * `readState` calls it, and then converts the result to our types.
  */
 export const stateShape = z.strictObject({
   nodes: z.array(node).nullish(),
   services: z.array(z.strictObject({ service, endpoints: z.array(endpoint).nullish() })).nullish(),
 });
 
-/** Parsed entries of a state file. */
+/** Parsed Node of a state file. */
 export type StateNode = z.infer<typeof node>;
+/** Parsed Service of a state file. */
 export type StateService = z.infer<typeof service>;
+/** Parsed endpoint of a state file. */
 export type StateEndpoint = z.infer<typeof endpoint>;

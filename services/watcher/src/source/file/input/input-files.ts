@@ -6,11 +6,9 @@ import { join } from "node:path";
 import { addAbortSignal, Readable } from "node:stream";
 import { reasonOf } from "@kpng/process/log.ts";
 
-// Lists and reads the input files of a file source.
-
 /**
- * Input that means standard input, as in most tools. This file finds and reads the input files of `kpng file`; it does
- * not parse them.
+ * Input that means standard input, as in most tools. `listInputFiles` and `readInputFiles` below find and read the
+ * input files of `kpng file`, for `loadInput`. Parsing them is left to `readTexts`.
  */
 export const standardInput = "-";
 
@@ -53,6 +51,7 @@ const defaultMaxBytes = 256 * 1_048_576;
 /**
  * Lists the files of the inputs: each file, and the files of each folder that end in .yaml, .yml or .json, by name.
  * Subfolders and dot files (a ConfigMap's `..data`) are ignored. A file that is named twice is listed once.
+ * `InputWatch` calls it too, to detect changes by the stamps.
  */
 export async function listInputFiles(
   inputs: readonly string[],
@@ -82,7 +81,7 @@ export async function listInputFiles(
   return { files: [...files.values()], failures };
 }
 
-/** Reads files as UTF-8. Files that are too large, unreadable or not UTF-8 are failures. */
+/** Reads files as UTF-8. Files that are too large, unreadable or not UTF-8 are failures. `loadInput` calls it. */
 export async function readInputFiles(
   files: readonly InputFile[],
   options: InputFilesOptions,

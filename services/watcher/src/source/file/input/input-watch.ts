@@ -5,7 +5,8 @@ import { Wakeup, waitMs } from "@kpng/process/wait.ts";
 import { listInputFiles, standardInput } from "./input-files.ts";
 
 /**
- * Detects changes of the inputs of a file source, by events and by polling.
+ * Detects changes of the inputs of a file source, by events and by polling. `fileSource` waits with it before each
+ * read.
  *
  * Neither is sufficient alone. Folder events are immediate, but network file systems and replaced folders send none.
  * Polling times, size and inode of each file detects everything, but late, and misses a second change within one tick

@@ -12,6 +12,8 @@ const closers = new Set(["]", "}"]);
  * because only a parser knows the quotes; a text with 256 more opening than closing ones is not a manifest.
  *
  * Pure; O(length).
+ *
+ * It is separate because it must work before anything is parsed.
  */
 export function findDeepNesting(text: string): number | undefined {
   let brackets = 0;

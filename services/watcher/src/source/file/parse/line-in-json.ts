@@ -7,6 +7,8 @@ import type { FieldPath } from "../../decode/decoded.ts";
  * positions, so the text is scanned again, only for the fields to report.
  *
  * Pure; O(text × depth of the field).
+ *
+ * `parseDocuments` calls it; for YAML, `lineInPlainYaml` and package yaml find the line.
  */
 export function lineInJson(text: string, path: FieldPath): number {
   const scanner = new Scanner(text);

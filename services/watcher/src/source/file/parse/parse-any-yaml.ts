@@ -18,6 +18,8 @@ import type { ParsedDocument, ParsedDocuments, TextPosition, TextProblem } from 
  * starts, `otherLine` the line of the text where it stops being plain YAML.
  *
  * Pure, never throws.
+ *
+ * `parseDocuments` calls it for few files, because package yaml is slow and takes much memory.
  */
 export function parseAnyYaml(text: string, firstLine: number, otherLine: number): ParsedDocuments {
   if (text.length > maxLength) {

@@ -11,6 +11,8 @@ import { lineInPlainYaml, parsePlainYaml } from "./plain-yaml.ts";
  *
  * Pure, never throws. *Cost:* JSON 0.3 s for 40 MB; YAML as written by programs 0.6 s for 20 MB; other YAML 0.5 s and
  * 100 MB of memory per MB, and therefore limited to 8 MiB per document.
+ *
+ * `readTexts` calls it for each file. It only chooses the parser: JSON.parse, `parsePlainYaml` or `parseAnyYaml`.
  */
 export function parseDocuments(text: string): ParsedDocuments {
   const nul = text.indexOf("\0");

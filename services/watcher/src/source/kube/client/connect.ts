@@ -13,6 +13,8 @@ import { type ConnectOptions, loadConfig } from "./load-config.ts";
  * be set back, so a response with status 401 makes us reload the whole configuration at once.
  *
  * Errors: BAD_OPTION if there is no usable configuration.
+ *
+ * `kpng kube` calls it once. `loadConfig` finds the configuration; this file sends the requests.
  */
 export function connectKube(options: ConnectOptions = {}): KubeConnection {
   let config = loadConfig(options);

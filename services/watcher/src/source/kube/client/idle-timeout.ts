@@ -3,6 +3,8 @@
  * it to detect dead connections.
  *
  * Timers run on the monotonic clock, so setting the wall clock has no effect.
+ *
+ * `openResponse` makes one for each request.
  */
 export class IdleTimeout {
   readonly signal: AbortSignal;

@@ -13,6 +13,8 @@ import { parse } from "yaml";
  * service account of its pod.
  *
  * Errors: BAD_OPTION if there is no configuration, it selects no cluster, or the server is not an HTTP URL.
+ *
+ * Separate from `connectKube`, which calls it again when the server refuses the credentials.
  */
 export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
   const config = new KubeConfig();

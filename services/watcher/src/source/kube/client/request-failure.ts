@@ -26,6 +26,7 @@ export type RequestFailure =
 
 /**
  * Returns the text of a failure for logs and health. It names verb and resource: an admin grants permissions by them.
+ * The observer of each reflector and `followCurrency` call it.
  */
 export function describeFailure(failure: RequestFailure): string {
   const what = `${failure.verb} ${failure.resource}`;

@@ -9,6 +9,8 @@ import { versionOf } from "../reflector/resource-version.ts";
  * A `replace` is passed on at once, after the queued changes, so the sink sees everything in order.
  *
  * *Bound:* what one read of each connection delivers in a turn.
+ *
+ * Separate from the caches, because one revision can contain changes of several kinds.
  */
 export class ChangeQueue {
   readonly #sink: ClusterSink;

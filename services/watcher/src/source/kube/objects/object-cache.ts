@@ -19,6 +19,9 @@ import { ReportedTexts } from "./reported-texts.ts";
  * object that is invalid as a whole keeps its last valid value.
  *
  * *Cost:* a map entry per object. The values are shared with the store.
+ *
+ * `kubeSource` makes one for each kind and passes it to the reflector as its handler. The reflector knows versions and
+ * requests; the cache knows objects.
  */
 export class ObjectCache<T> implements CollectionHandler {
   readonly #kind: ObjectKind<T>;

@@ -27,7 +27,10 @@ export interface ObjectKind<T> extends Resource {
   toClusterObjects(values: readonly T[]): ClusterObjects;
 }
 
-/** Kind of Services. `proxyNames`: those to select; without any, all Services. */
+/**
+ * Kind of Services. `proxyNames`: those to select; without any, all Services. `kubeSource` makes all three kinds with
+ * the functions of this file.
+ */
 export function serviceKind(options: DecodeOptions, proxyNames: readonly string[] = []): ObjectKind<Service> {
   return {
     kind: "services",

@@ -12,6 +12,8 @@ import type { ChangeQueue } from "./change-queue.ts";
  * nor Node.
  *
  * Source: networking.k8s.io/v1 ServiceCIDR.spec.cidrs.
+ *
+ * `kubeSource` makes it, as handler of a reflector of its own.
  */
 export class ServiceCIDRCache implements CollectionHandler {
   readonly #queue: ChangeQueue;

@@ -5,11 +5,13 @@ import type { Reflector } from "./reflector.ts";
 import { versionOf } from "./resource-version.ts";
 
 /**
- * Brings a reflector up to a version that a node already has. `kubeSource` calls it when a node asks whether the state
- * of this watcher is older than its own.
+ * Brings a reflector up to a version that a node already has. It is needed when a node asks whether the state of this
+ * watcher is older than its own.
  *
  * A consistent read of one object shows whether the server has the version at all. If no event or bookmark brings it
  * soon, the collection is listed again. Resolves with true if the reflector has the version.
+ *
+ * `followCurrency` calls it for each reflector. Separate from `Reflector`, whose methods it only combines.
  */
 export async function catchUp(
   reflector: Reflector,

@@ -40,7 +40,10 @@ export interface ObserverOptions {
   readonly isOptional?: boolean | undefined;
 }
 
-/** Returns the observer of one kind. The process is not ready until the first list of a kind that is not optional. */
+/**
+ * Returns the observer of one kind. The process is not ready until the first list of a kind that is not optional.
+ * `kubeSource` calls it for each kind.
+ */
 export function observeReflector({
   kind,
   metrics,

@@ -31,7 +31,10 @@ export interface ReflectorTiming {
   readonly usesWatchList?: boolean | undefined;
 }
 
-/** Collection that a `Reflector` follows, and where its objects and events go. */
+/**
+ * Collection that a `Reflector` follows, and where its objects and events go. `kubeSource` passes them to each
+ * `Reflector`.
+ */
 export interface ReflectorOptions extends ReflectorTiming {
   readonly resource: Resource;
   readonly connection: KubeConnection;

@@ -19,6 +19,9 @@ import type { RelistReason } from "./source-metrics.ts";
  * - check: after a lost connection, compare resource versions. If the server's is older than ours: list; else watch.
  *
  * It never gives up, detects watches that die silently, and never applies part of a list.
+ *
+ * It decides what to request next; `streamList`, `listPages` and `watchOnce` send the requests, and a
+ * `CollectionHandler` takes the objects.
  */
 export class Reflector {
   readonly #options: ReflectorOptions;

@@ -1,4 +1,7 @@
-/** Returns a resource version as a number; undefined for a text that cannot be compared. */
+/**
+ * Returns a resource version as a number; undefined for a text that cannot be compared. `Reflector`, its `ObjectCache`
+ * and `followCurrency` compare versions with the functions of this file.
+ */
 export function versionOf(resourceVersion: string): bigint | undefined {
   return /^\d{1,19}$/.test(resourceVersion) ? BigInt(resourceVersion) : undefined;
 }

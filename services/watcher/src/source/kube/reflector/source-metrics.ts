@@ -18,7 +18,10 @@ export interface SourceMetrics {
   readonly connected: ConnectedGauge;
 }
 
-/** Registers the metrics. Call it once per registry. */
+/**
+ * Registers the metrics. Call it once per registry. `kubeSource` calls it, and passes the result to the observer of
+ * each kind.
+ */
 export function makeSourceMetrics(registry: Registry): SourceMetrics {
   const registers = [registry];
   return {

@@ -11,7 +11,10 @@ export interface RawMetadata {
   readonly annotations: Readonly<Record<string, unknown>>;
 }
 
-/** Returns undefined for a value that is not an object with metadata. */
+/**
+ * Returns undefined for a value that is not an object with metadata. Called by `watchOnce`, `ObjectCache` and
+ * `ServiceCIDRCache`. The decoders validate the metadata that is kept.
+ */
 export function rawMetadata(object: unknown): RawMetadata | undefined {
   if (!isRecord(object) || !isRecord(object.metadata)) return undefined;
   const { namespace, name, resourceVersion, annotations } = object.metadata;

@@ -11,6 +11,8 @@ import { rawMetadata } from "./raw-object.ts";
  * `streamList` uses it for a single list.
  *
  * An ERROR event ends the watch with the failure that it describes, although the HTTP status was 200.
+ *
+ * It sends one request and keeps no state; the reflector decides when to watch again.
  */
 export async function watchOnce(
   connection: KubeConnection,
