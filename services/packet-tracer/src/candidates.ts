@@ -14,7 +14,7 @@ const minRules = 32;
 const indexes = new WeakMap<readonly Rule[], ChainIndex>();
 
 /**
- * Returns the rules of a chain that may match a packet, in their order.
+ * Returns the rules of a chain that may match a packet, in their order. `walk` calls it for each chain.
  *
  * kube-proxy's KUBE-SERVICES and KUBE-NODEPORTS have a rule for each address and port of a cluster: comparing each
  * packet with all of them would take time proportional to the square of their number.
@@ -49,7 +49,7 @@ function indexChain(rules: readonly Rule[]): ChainIndex {
   return { byAddress, byPort, others };
 }
 
-/** The address that a rule is about; undefined if it is about several. */
+/** Returns the address that a rule is about; undefined if it is about several. Shadow mode calls it too. */
 export function onlyDestination(matches: readonly Match[]): string | undefined {
   for (const match of matches) {
     if (match.kind !== "address" || match.of !== "destination" || match.isNot) continue;
@@ -60,7 +60,7 @@ export function onlyDestination(matches: readonly Match[]): string | undefined {
   return undefined;
 }
 
-/** The port that a rule is about; undefined if it is about several. */
+/** Returns the port that a rule is about; undefined if it is about several. Shadow mode calls it too. */
 export function onlyPort(matches: readonly Match[]): number | undefined {
   for (const match of matches) if (match.kind === "port" && !match.isNot && match.from === match.to) return match.from;
   return undefined;

@@ -1,7 +1,10 @@
-/** A value of nft's JSON output (libnftables-json(5)), before anything is known about it. */
+/**
+ * A value of nft's JSON output (libnftables-json(5)) before it is decoded. The three files that parse this output use
+ * the functions of this file to check the type of each value.
+ */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };
 
-/** A rule contains something that the tracer does not know. */
+/** Error for a part of a rule that the tracer does not know. `parseNftRule` catches it. */
 export class NotUnderstood extends Error {
   constructor(value: Json | undefined) {
     super(`not known to the tracer: ${JSON.stringify(value)}`);
@@ -15,22 +18,25 @@ export function kindOf(value: Json | undefined): readonly [kind: string, content
   return only;
 }
 
-/** Errors: {@link NotUnderstood}, as for the other functions of this file. */
+/** Returns a value that must be an object. Errors: {@link NotUnderstood}, as for the other functions of this file. */
 export function asObject(value: Json | undefined): Readonly<Record<string, Json>> {
   if (typeof value !== "object" || value === null || Array.isArray(value)) throw new NotUnderstood(value);
   return value as Readonly<Record<string, Json>>;
 }
 
+/** Returns a value that must be a list. */
 export function asList(value: Json | undefined): readonly Json[] {
   if (!Array.isArray(value)) throw new NotUnderstood(value);
   return value;
 }
 
+/** Returns a value that must be a string. */
 export function asText(value: Json | undefined): string {
   if (typeof value !== "string") throw new NotUnderstood(value);
   return value;
 }
 
+/** Returns a value that must be a number. */
 export function asNumber(value: Json | undefined): number {
   if (typeof value !== "number") throw new NotUnderstood(value);
   return value;

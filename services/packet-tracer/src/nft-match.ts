@@ -5,7 +5,7 @@ import type { Match } from "./rule.ts";
 export interface NamedSet {
   /** A map's elements are pairs of key and value. */
   readonly elements: readonly Json[];
-  /** Of sets that packets add elements to, in seconds; what they contain is not known. */
+  /** Timeout of the elements in seconds, for a set to which packets add elements. Its content is not known. */
   readonly timeoutSeconds: number | undefined;
 }
 
@@ -14,11 +14,14 @@ export type NamedSets = ReadonlyMap<string, NamedSet>;
 /** Condition of one statement: each alternative is a list of matches that must all hold. */
 export interface Condition {
   readonly alternatives: readonly (readonly Match[])[];
-  /** The condition is that affinity remembers the client for so long. */
+  /** If set, the condition is that client affinity remembers the client, for this many seconds. */
   readonly affinitySeconds?: number | undefined;
 }
 
-/** Translates a `match` statement. Errors: NotUnderstood. */
+/**
+ * Translates a `match` statement of nft into conditions of the tracer. `parseNftRule` calls it; a file of its own,
+ * because the end of a rule is translated there. Errors: NotUnderstood.
+ */
 export function parseMatch(statement: Json, sets: NamedSets): Condition {
   const { op, left, right } = asObject(statement);
   if (right === undefined) throw new NotUnderstood(statement);
@@ -31,7 +34,7 @@ export function parseMatch(statement: Json, sets: NamedSets): Condition {
   }
   const values = set?.elements ?? anonymousSet(right) ?? [right];
   const each = values.map((value) => parseKey(left, bareElement(value), isNot));
-  // In no element of a set: in none of them.
+  // "Not in the set" means that the key equals none of the elements.
   return { alternatives: isNot ? [each.flat()] : each };
 }
 
@@ -55,7 +58,7 @@ export function parseKey(key: Json | undefined, value: Json, isNot = false): rea
   if (kind !== "concat") return [parseField(kind, content, value, isNot)];
   const values = asList(kindOf(value)[1]);
   const fields = asList(content);
-  // Not equal as a whole is more than any list of conditions can say.
+  // That several keys together are not equal cannot be expressed as a list of matches.
   if (isNot || values.length !== fields.length) throw new NotUnderstood(key);
   return fields.flatMap((field, at) => parseKey(field, values[at] ?? null));
 }

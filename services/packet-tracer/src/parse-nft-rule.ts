@@ -52,7 +52,7 @@ interface Choice {
   readonly note?: string | undefined;
 }
 
-/** Counters, and clients that affinity remembers. */
+/** Whether a statement does not affect the packet: counters, and the list of clients that affinity remembers. */
 function isWithoutEffect(kind: string, content: Json): boolean {
   return (
     kind === "counter" || (kind === "set" && (asObject(content).op === "update" || asObject(content).op === "add"))
@@ -112,7 +112,7 @@ function isRandom(key: Json | undefined): boolean {
   return kind === "numgen" && asObject(content).mode === "random";
 }
 
-/** All but the last target may be skipped. */
+/** Returns one choice for each target; all but the last may be skipped. */
 function choose(targets: readonly Target[]): readonly Choice[] {
   return targets.map((target, at) => (at < targets.length - 1 ? { more: [{ kind: "maybe" }], target } : { target }));
 }

@@ -10,7 +10,7 @@ interface Options {
 
 /**
  * Parses the rest of a line after `-A CHAIN`, in the output of iptables-save or the input of iptables-restore.
- * `parseRuleset` calls it for each `-A` and `-I`.
+ * `parseRuleset` calls it for each `-A` and `-I`. Rules of nft are parsed by `parseNftRule`.
  *
  * A rule with an option that the tracer does not know gets a match `notUnderstood` after the matches before the option:
  * a packet that reaches it cannot be traced, because skipping the rule would be a guess.
@@ -54,7 +54,7 @@ function parseWords(words: readonly string[], matches: Match[], text: string): R
   return { matches, target, text, affinitySeconds: Number(words[words.indexOf("--seconds") + 1] ?? 0) };
 }
 
-/** Undefined for options that restrict nothing. */
+/** Parses an option; undefined if it restricts nothing. */
 function parseMatch(option: string, { value, isNot }: Options, text: string): Match | undefined {
   switch (option) {
     case "-s":
@@ -134,7 +134,7 @@ function parseTarget(name: string, isGoto: boolean, options: readonly string[], 
   }
 }
 
-/** --or-mark and --xor-mark are short forms of --set-xmark. */
+/** Parses a change of the mark; --or-mark and --xor-mark are short forms of --set-xmark. */
 function parseMark([option, word = ""]: readonly string[], text: string): Target {
   const [value = "0", mask = "0xffffffff"] = word.split("/");
   if (option === "--set-xmark") return { kind: "mark", value: Number(value), mask: Number(mask) };
@@ -143,7 +143,7 @@ function parseMark([option, word = ""]: readonly string[], text: string): Target
   throw new NotUnderstood(`not known to the tracer: ${text}`);
 }
 
-/** Words are separated by blanks; a comment with blanks is quoted. */
+/** Splits a line into words, which are separated by blanks; a comment with blanks is quoted. */
 function splitWords(text: string): readonly string[] {
   // Most rules have no quotes, and a node may have a hundred thousand rules.
   if (!text.includes('"')) return text.split(/ +/);

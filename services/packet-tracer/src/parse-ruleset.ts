@@ -25,7 +25,7 @@ export function parseRuleset(text: string): Ruleset {
   return tables;
 }
 
-/** A policy other than ACCEPT becomes the last rule of its chain. */
+/** Returns the policy of a chain as its last rule; none for ACCEPT. */
 function policyRules(line: string): Rule[] {
   const isDrop = line.split(" ")[1] === "DROP";
   return isDrop ? [{ matches: [], target: { kind: "drop" }, isPolicy: true, text: "policy DROP" }] : [];

@@ -25,6 +25,7 @@ export type Target =
   /** mark = (mark & ~mask) ^ value, as --set-xmark. */
   | { readonly kind: "mark"; readonly value: number; readonly mask: number };
 
+/** A parsed rule. `parseRule` and `parseNftRule` make rules, and `walk` follows packets through them. */
 export interface Rule {
   readonly matches: readonly Match[];
   readonly target: Target;

@@ -25,7 +25,8 @@ export interface TracedNode {
 }
 
 /**
- * Returns every possible outcome of a packet, each once.
+ * Returns every possible outcome of a packet, each once. `comparePackets` of shadow mode and tests call it. `walk`
+ * follows the packet through each chain.
  *
  * The packet passes the kernel's hooks: nat PREROUTING or OUTPUT, then by its new destination filter INPUT or FORWARD
  * (or OUTPUT), then nat POSTROUTING if it leaves the node. A packet of the node to itself passes OUTPUT, POSTROUTING

@@ -1,4 +1,7 @@
-/** A packet on its path through a node. `trace.ts` creates it, and `walk.ts` changes it from rule to rule. */
+/**
+ * A packet on its path through a node. `trace.ts` creates it, and `walk.ts` changes it from rule to rule. A file of its
+ * own, because `candidates.ts` reads it too.
+ */
 export interface Traced {
   readonly protocol: string;
   readonly source: string;

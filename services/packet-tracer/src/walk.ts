@@ -18,10 +18,14 @@ interface Step {
   readonly verdict: Branch["verdict"] | "back";
 }
 
-/** More nested jumps than any rule set has. */
+/** Maximum number of nested jumps, more than any rule set has; beyond it there is a loop. */
 const maxDepth = 32;
 
-/** Follows a packet through a built-in chain. The chain's policy decides on packets that reach its end or return. */
+/**
+ * Follows a packet through a built-in chain and all chains that it jumps to. `trace` calls it for each hook of the
+ * kernel, in their order; this file knows only rules. The chain's policy decides on packets that reach its end or
+ * return.
+ */
 export function walk(ruleset: Ruleset, table: string, chain: string, packet: Traced): readonly Branch[] {
   const rules = ruleset.get(table)?.get(chain);
   if (rules === undefined) return [{ packet, verdict: "accept" }];
@@ -37,7 +41,7 @@ function walkChain(ruleset: Ruleset, table: string, chain: string, packet: Trace
   if (rules === undefined) throw new Error(`table ${table} has no chain ${chain}`);
   if (depth > maxDepth) throw new Error(`more than ${maxDepth} jumps, the last to ${chain}: a loop`);
   const ended: Step[] = [];
-  // The packet before the next rule: several variants where rules changed its mark on only some paths.
+  // The variants of the packet before the next rule: more than one if a rule changed its mark on only some paths.
   let passing: readonly Traced[] = [packet];
   for (const rule of candidates(rules, packet)) {
     const next: Traced[] = [];

@@ -4,7 +4,7 @@ import type { Service } from "@kpng/model/service.ts";
 import type { AllowedSources, NodePlan } from "./service-plan.ts";
 
 /**
- * Returns the clients that each load-balancer IP lets through; an address that lets everybody through is missing.
+ * Returns the clients that each load-balancer IP lets through; an address without an entry lets all clients through.
  * `planService` puts them into the plan; Kubernetes calls these CIDRs the source ranges of a Service.
  */
 export function makeAllowedSources(
@@ -26,8 +26,9 @@ export function makeAllowedSources(
 }
 
 /**
- * Empty for everybody: without a range of the family, and with a range that holds every address, whatever else the list
- * contains. Kubernetes has one list for all addresses of a Service; a state file may have one for each.
+ * Returns the ranges for one address; an empty list if all clients are let through. That is the case if no range has
+ * the family, or if one of the ranges contains every address. Kubernetes has one list for all addresses of a Service; a
+ * state file may have one for each.
  *
  * Source: kube-proxy `serviceport.go`, newBaseServiceInfo.
  */

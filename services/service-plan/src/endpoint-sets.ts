@@ -7,7 +7,7 @@ import type { EndpointAddress, ServicePortPlan } from "./service-plan.ts";
 
 /**
  * Returns the endpoints of a Service port for either traffic policy. `planService` calls it for each port. Pure;
- * O(endpoints).
+ * O(endpoints). Separate from `planService`, which decides how packets reach these endpoints.
  */
 export function makeEndpointSets(
   endpoints: readonly ViewEndpoint[],
@@ -31,6 +31,7 @@ export function makeEndpointSets(
   return { cluster: inOrder(cluster), local: inOrder(local) };
 }
 
+/** Returns endpoints ascending by their text. */
 function inOrder(endpoints: ReadonlyMap<string, EndpointAddress>): readonly EndpointAddress[] {
   return [...endpoints.keys()].sort(compareText).flatMap((text) => endpoints.get(text) ?? []);
 }

@@ -4,11 +4,13 @@ import { compareText } from "@kpng/model/text-order.ts";
 import type { Frontend, ServicePlan } from "./service-plan.ts";
 
 /**
- * *Shape:* `10.96.0.10:80/TCP`, `[fd00::1]:80/TCP`, `node port 30080/TCP`. It identifies a frontend, an address and
- * port at which Services answer. This file decides which Service gets one that several claim.
+ * Identifies a frontend: an address and port at which Services answer. *Shape:* `10.96.0.10:80/TCP`,
+ * `[fd00::1]:80/TCP`, `node port 30080/TCP`. {@link FrontendClaims} decides which Service is served if several have the
+ * same frontend.
  */
 export type FrontendId = string;
 
+/** Returns the identifier of a frontend. */
 export function frontendId({ address, protocol, port }: Pick<Frontend, "address" | "protocol" | "port">): FrontendId {
   // A joined text is stored in one piece; a template's result would keep its parts in memory too.
   return [address === undefined ? `node port ${port}` : addressAndPort(address, port), protocol].join("/");
@@ -24,6 +26,9 @@ export interface Clash {
 
 /**
  * The owner of each frontend, for one family.
+ *
+ * `FamilyPlanner` of backend-kit puts the plan of each Service, `indexPlans` and `kpng explain` of the watcher do so
+ * for a whole node. Separate from `planService`, which knows only one Service.
  *
  * Two Services may have the same address and port, or the same node port. The Service whose `namespace/name` comes
  * first among those with endpoints is served, or the first of all if none has endpoints. The outcome depends on the
@@ -113,6 +118,7 @@ export class FrontendClaims {
   }
 }
 
+/** Key of the claim of one Service to one frontend. */
 function claimId(key: ServiceKey, id: FrontendId): string {
   return `${key} ${id}`;
 }

@@ -2,8 +2,8 @@ import { type AddressSet, type Family, parseAddress } from "@kpng/model/address.
 import { isIn } from "@kpng/model/cidr.ts";
 
 /**
- * The administrator's choice of the addresses that serve node ports. Backends read it from the option
- * `--node-port-addresses`.
+ * The administrator's choice of the addresses that serve node ports. `parseNodePortAddresses` of backend-kit reads it
+ * from the option `--nodeport-addresses`.
  */
 export type NodePortAddressRule =
   /** Local addresses in these CIDRs, of both families; none means all. */
@@ -25,9 +25,11 @@ export interface NodeAddresses {
 }
 
 /**
- * Resolves a rule for one family. A family without a CIDR gets all addresses, even if the other has one; a CIDR of
- * length 0 means all. `primary` is the Node's first address of the family, and all if there is none or it is a loopback
- * address. While the Node is unknown, `primary` is no address: all would open node ports that the administrator closed.
+ * Returns the addresses of one family that a rule selects on a node. `planNode` calls it for rules, and
+ * `listenAddresses` of backend-kit for health checks, so that both agree. A family without a CIDR gets all addresses,
+ * even if the other has one; a CIDR of length 0 means all. `primary` is the Node's first address of the family, and all
+ * if there is none or it is a loopback address. While the Node is unknown, `primary` is no address: all would open node
+ * ports that the administrator closed.
  *
  * *Source:* kube-proxy `util/nodeport_addresses.go`, `cmd/kube-proxy/app/server.go`.
  *
@@ -44,7 +46,7 @@ export function resolveNodePortAddresses(
   return { kind: "listed", addresses: local[family].filter((address) => cidrs.some((cidr) => isIn(address, cidr))) };
 }
 
-/** True if node ports are served on `address`, which is canonical. */
+/** True if node ports are served on `address`, which is canonical. `AfterCommit` of backend-kit calls it for flows. */
 export function servesNodePorts(address: string, chosen: NodePortAddresses, local: readonly string[]): boolean {
   return (chosen.kind === "all" ? local : chosen.addresses).includes(address);
 }

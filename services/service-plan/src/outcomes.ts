@@ -7,14 +7,15 @@ import type { PlannedFrontend, PlannedNode } from "./planned-node.ts";
 import type { AllowedSources, Frontend, NodePlan, PodTraffic, Route, Sender } from "./service-plan.ts";
 
 /**
- * A mode of kube-proxy. What the rules of a mode do where no plan says anything differs: nftables mode refuses unknown
- * ports of cluster IPs, drops unallocated cluster IPs, and accepts nothing that a firewall drops.
+ * A mode of kube-proxy. The modes differ for packets that no plan is about: nftables mode refuses unknown ports of
+ * cluster IPs, drops unallocated cluster IPs, and accepts nothing that a firewall drops.
  */
 export type ProxyMode = "iptables" | "nftables";
 
 /**
  * Returns every possible outcome of a packet by the plans of a node, each once, as a mode of kube-proxy would produce
- * it. Tests and shadow mode compare it with the outcomes that the packet tracer finds in the rules of a proxy.
+ * it. Tests and shadow mode (`comparePackets`) compare it with the outcomes that the packet tracer finds in the rules
+ * of a proxy.
  *
  * The order of precedence: a Service's address, a node port, a port for health checks. A packet that no plan is about
  * is untouched, unless nftables mode refuses or drops it.
@@ -47,7 +48,7 @@ export function outcomes(
   return [isHealthCheck ? { kind: "untouched", isAccepted: true } : { kind: "untouched" }];
 }
 
-/** Returns the kind of a packet's sender; see {@link Sender}. */
+/** Returns the kind of a packet's sender: pod, node or outside. */
 export function senderOf(
   { source, inInterface }: Pick<FirstPacket, "source" | "inInterface">,
   { node, localCIDRs }: Pick<PlannedNode, "node" | "localCIDRs">,

@@ -4,11 +4,11 @@ import { isLoopback, type NodePortAddressRule, resolveNodePortAddresses } from "
 import type { NodePlan, PodTraffic } from "./service-plan.ts";
 
 /**
- * How pods of this node are recognized. This file makes the part of a plan that is the same for all Services, from the
- * node and the backend's options. Source: kube-proxy LocalMode.
+ * How pods of this node are recognized; the option `--detect-local-mode`. Source: kube-proxy LocalMode.
  */
 export type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
 
+/** All values of {@link DetectLocalMode}, for the option. */
 export const detectLocalModes: readonly DetectLocalMode[] = [
   "ClusterCIDR",
   "NodeCIDR",
@@ -39,7 +39,10 @@ export interface NodeFacts {
   readonly localAddresses: AddressSet;
 }
 
-/** Returns the part of all plans of one family that does not depend on Services. Pure. */
+/**
+ * Returns the part of all plans of one family that is the same for all Services. `FamilyPlanner` of backend-kit, shadow
+ * mode and `kpng explain` call it before they plan Services with `planService`. Pure.
+ */
 export function planNode(settings: ProxySettings, family: Family, { node, localAddresses }: NodeFacts): NodePlan {
   const isLoopbackNodePorts = family === "v4" && settings.isLoopbackNodePorts;
   const addresses = { local: localAddresses, ofNode: node?.addresses };
@@ -57,6 +60,7 @@ export function planNode(settings: ProxySettings, family: Family, { node, localA
   };
 }
 
+/** Returns how packets of pods are recognized; undefined if the settings or the Node lack what the mode needs. */
 function podTraffic(settings: ProxySettings, node: ViewNode | undefined, family: Family): PodTraffic | undefined {
   switch (settings.detectLocalMode) {
     case "ClusterCIDR":
@@ -70,6 +74,7 @@ function podTraffic(settings: ProxySettings, node: ViewNode | undefined, family:
   }
 }
 
+/** Recognizes pods by the first CIDR of a family. */
 function fromFirst(cidrs: readonly string[], family: Family): PodTraffic | undefined {
   const first = cidrs.map(parseCidr).find((cidr) => cidr?.family === family);
   return first === undefined ? undefined : { kind: "source", cidr: first.cidr };

@@ -18,7 +18,8 @@ import type {
 
 /**
  * Returns what the node must do with the packets of one Service. Backends translate the plan to rules, so kube-proxy's
- * semantics are in this package once and not in each backend.
+ * semantics are in this package once and not in each backend. `FamilyPlanner` of backend-kit, shadow mode and `kpng
+ * explain` call it for each Service.
  *
  * Pure; O(ports × endpoints). Equal views and node plans give equal plans. Source: kube-proxy `iptables/proxier.go`,
  * syncProxyRules.
@@ -40,6 +41,7 @@ export function planService(view: ServiceView, node: NodePlan): ServicePlan {
 /** An address that all ports of a Service answer at. */
 type ServiceAddress = Pick<Frontend, "kind" | "address" | "sources">;
 
+/** Returns the cluster IPs, external IPs and load-balancer IPs of a Service in the family. */
 function serviceAddresses(service: Service, node: NodePlan): readonly ServiceAddress[] {
   const { family } = node;
   const toAddress = (kind: Frontend["kind"], sources?: ReadonlyMap<string, AllowedSources>) => (address: string) => ({
@@ -56,7 +58,10 @@ function serviceAddresses(service: Service, node: NodePlan): readonly ServiceAdd
   ];
 }
 
-/** `taken` are the frontends of the ports before this one; of two equal frontends only the first is served. */
+/**
+ * Plans one Service port. `taken` are the frontends of the ports before this one; of two equal frontends only the first
+ * is served.
+ */
 function planPort(
   view: ServiceView,
   servicePort: ServicePort,

@@ -1,19 +1,19 @@
 import { FrontendClaims, type FrontendId, frontendId } from "./frontend-claims.ts";
 import type { Frontend, NodePlan, ServicePlan, ServicePortPlan } from "./service-plan.ts";
 
-/** A frontend with the plans that it belongs to. {@link outcomes} looks packets up in it. */
+/** A frontend with the plans that it belongs to. */
 export interface PlannedFrontend {
   readonly service: ServicePlan;
   readonly port: ServicePortPlan;
   readonly frontend: Frontend;
 }
 
-/** All plans of one node in one family, indexed for packets. */
+/** All plans of one node in one family, indexed so that `outcomes` finds the frontend of a packet. */
 export interface PlannedNode {
   readonly node: NodePlan;
   /** CIDRs of the node's own addresses, loopback included. */
   readonly localCIDRs: readonly string[];
-  /** Each frontend once, of the Service that owns it; see {@link FrontendClaims}. */
+  /** Each frontend once, with the Service that is served if several claim it. */
   readonly frontends: ReadonlyMap<FrontendId, PlannedFrontend>;
   /** Addresses of frontends that are cluster IPs. */
   readonly clusterIPs: ReadonlySet<string>;
@@ -21,7 +21,10 @@ export interface PlannedNode {
   readonly healthCheckPorts: ReadonlySet<number>;
 }
 
-/** Indexes the plans of a node. Pure; O(frontends). The plans stay in memory as long as the result. */
+/**
+ * Indexes the plans of a node. `FamilyComparer` of shadow mode and tests call it; backends do not, because rules need
+ * no index. Pure; O(frontends). The plans stay in memory as long as the result.
+ */
 export function indexPlans(node: NodePlan, localCIDRs: readonly string[], plans: Iterable<ServicePlan>): PlannedNode {
   const frontends = new Map<FrontendId, PlannedFrontend>();
   const healthCheckPorts = new Set<number>();

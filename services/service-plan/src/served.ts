@@ -3,7 +3,8 @@ import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { Service } from "@kpng/model/service.ts";
 
 /**
- * True if a service proxy serves the Service in this family. The steps of `planService` skip all other Services.
+ * True if a service proxy serves the Service in this family. `planService` and `planHealthCheck` skip all other
+ * Services, and `kpng explain` reports it. They share this file, because they must agree.
  *
  * Headless Services and ExternalNames are not served. A Service with cluster IPs of one family is served in that family
  * alone; a Service without cluster IPs, which only a state file can contain, in both.
@@ -14,7 +15,10 @@ export function isServed({ isHeadless, type, clusterIPs }: Service, family: Fami
   return validAddresses(clusterIPs, family).length > 0 || (clusterIPs?.[other].length ?? 0) === 0;
 }
 
-/** Returns the addresses of a family. An invalid one, e.g. of a state file, would make a kernel refuse all rules. */
+/**
+ * Returns the valid addresses of a family. An invalid one, e.g. of a state file, would make the kernel refuse all
+ * rules.
+ */
 export function validAddresses(addresses: AddressSet | undefined, family: Family): readonly string[] {
   return (addresses?.[family] ?? []).filter((address) => isAddress(address, family));
 }

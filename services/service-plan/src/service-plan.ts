@@ -4,8 +4,10 @@ import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 /**
  * The origin of a packet that reaches a frontend. A packet that fits two kinds belongs to the first, in this order:
  * "pod" if {@link NodePlan.podTraffic} recognizes it, "node" if its source is one of the node's own addresses, else
- * "outside". This file defines the plan: what a service proxy must do with the packets of a Service, whatever rules a
- * backend writes for it.
+ * "outside".
+ *
+ * The types of this file are a plan: what a service proxy must do with the packets of a Service. `planService` and
+ * `planNode` make plans, and each backend renders them as rules of its kernel mechanism.
  */
 export type Sender = "pod" | "node" | "outside";
 

@@ -15,6 +15,7 @@ import type { KubeProxyRules } from "./kube-proxy-rules.ts";
 import type { NodeLinks } from "./node-links.ts";
 import { joinFrontends, type Probe, probesOf, serviceOf } from "./probes.ts";
 
+/** Result of {@link comparePackets}. */
 export interface Comparison {
   readonly differences: readonly Difference[];
   /** Number of packets that were compared. */
@@ -23,7 +24,7 @@ export interface Comparison {
   readonly services: number;
 }
 
-/** The event loop gets a turn after so many packets. */
+/** After this many packets, the event loop gets a turn. */
 const packetsPerTurn = 200;
 
 /** Our side of a comparison, besides the plans. */
@@ -36,7 +37,8 @@ export interface ComparedNode {
 
 /**
  * Compares the outcome of the same packets by kube-proxy's rules for one family and by our plans. Returns the packets
- * with different outcomes. Without rules of kube-proxy every packet that our plans serve is one.
+ * with different outcomes. Without rules of kube-proxy, these are all packets that our plans serve. `FamilyComparer`
+ * calls it when a view or a rule has changed; `probesOf` chooses the packets.
  *
  * Only the first packet of a connection is compared: it decides for all of them. Not compared are how often each
  * endpoint is chosen, and a pod of another node that reaches itself by way of this one, which kube-proxy masquerades
@@ -74,7 +76,7 @@ function parseRules(rules: KubeProxyRules | undefined): Ruleset {
   return rules.mode === "iptables" ? parseRuleset(rules.text) : parseNftRuleset(rules.text);
 }
 
-/** Possible outcomes as text, sorted; a single line if the path is not understood. */
+/** Returns the possible outcomes as text, sorted; the error as a single line if the packet cannot be traced. */
 function describeOutcomes(find: () => readonly PacketOutcome[]): readonly string[] {
   try {
     return find().map(describeOutcome).sort();
@@ -83,6 +85,7 @@ function describeOutcomes(find: () => readonly PacketOutcome[]): readonly string
   }
 }
 
+/** Formats an outcome for reports. *Shape:* `10.1.1.11:8080 (masqueraded)`. */
 export function describeOutcome(outcome: PacketOutcome): string {
   switch (outcome.kind) {
     case "refused":

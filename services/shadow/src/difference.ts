@@ -1,7 +1,10 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { ProbeSender } from "./probes.ts";
 
-/** A packet with different outcomes by kube-proxy's rules and by our plan. */
+/**
+ * A packet with different outcomes by kube-proxy's rules and by our plan. `comparePackets` finds differences;
+ * `SettledDifferences`, the report and the metrics pass them on.
+ */
 export interface Difference {
   /** *Shape:* `namespace/name:port`; "" if unknown. */
   readonly servicePort: string;
@@ -21,7 +24,7 @@ export interface Difference {
   readonly kpng: readonly string[];
 }
 
-/** Returns the same text for equal differences. */
+/** Returns the same text for equal differences. `SettledDifferences` and `shadowTask` recognize differences by it. */
 export function differenceKey(difference: Difference): string {
   return JSON.stringify(difference);
 }

@@ -18,8 +18,10 @@ export type FamilyComparison = Comparison & { readonly hasKubeProxy: boolean };
 const servicesPerTurn = 100;
 
 /**
- * Compares one family repeatedly, and returns the last result again while the view, the node and kube-proxy's rules are
- * the same.
+ * Compares kube-proxy's rules with our plans for one family. It returns the last result again as long as the view, the
+ * node and the rules are the same. `shadowTask` has one for each family and calls it at an interval.
+ *
+ * It collects the inputs: rules, addresses of the node and plans. `comparePackets` does the comparison.
  *
  * *Bound:* the text of kube-proxy's rules; plans are kept only during a comparison.
  */
@@ -38,7 +40,7 @@ export class FamilyComparer {
     this.#mode = mode;
   }
 
-  /** Errors: SAVE_FAILED. */
+  /** Returns the result for the current rules. Errors: SAVE_FAILED. */
   async compare(view: NodeView, signal: AbortSignal): Promise<FamilyComparison> {
     const { family } = this;
     const saved = await this.#readKubeProxy();

@@ -20,13 +20,16 @@ export interface Summary {
   readonly elapsedMs: number;
 }
 
-/** Most rows of a table. */
+/** Maximum number of rows of a table. */
 const maxRows = 30;
 
-/** Most outcomes of one packet in a row; further ones are counted. */
+/** Maximum number of outcomes of one packet in a row; further ones are only counted. */
 const maxOutcomes = 4;
 
-/** Formats a change of the differences: a block with a table, or one object. */
+/**
+ * Formats a change of the differences: a block with a table, or one object. `shadowTask` prints the result. Separate
+ * from it, because formatting is pure.
+ */
 export function formatChange(format: ReportFormat, time: Date, change: SettledChange, compared: Compared): string {
   const { appeared, gone, present } = change;
   const { packets, services } = compared;
@@ -39,6 +42,7 @@ export function formatChange(format: ReportFormat, time: Date, change: SettledCh
   return `${[head, ...table(rows)].join("\n")}\n`;
 }
 
+/** Formats the summary that `shadowTask` prints at its end. */
 export function formatSummary(format: ReportFormat, time: Date, summary: Summary): string {
   const { looks, told, present, elapsedMs } = summary;
   const elapsedSeconds = Math.round(elapsedMs / 1_000);
@@ -74,7 +78,7 @@ function row(sign: string, difference: Difference): Row {
   ];
 }
 
-/** Outcomes that only this side has come first. */
+/** Formats the outcomes of one side; those that the other side does not have come first. */
 function side(outcomes: readonly string[], others: readonly string[]): string {
   const sorted = [
     ...outcomes.filter((each) => !others.includes(each)),

@@ -4,7 +4,10 @@ import type { Rule, Ruleset } from "@kpng/packet-tracer/rule.ts";
 import type { PlannedFrontend, PlannedNode } from "@kpng/service-plan/planned-node.ts";
 import type { PodTraffic, Route } from "@kpng/service-plan/service-plan.ts";
 
-/** An address and port that rules or plans are about. */
+/**
+ * An address and port that rules or plans are about. This file finds the frontends on both sides, kube-proxy's rules
+ * and our plans; `probesOf` then makes packets to all of them.
+ */
 export interface ProbedFrontend {
   /** "tcp", "udp" or "sctp". */
   readonly protocol: string;
@@ -22,6 +25,7 @@ export interface ProbedFrontend {
 /** *Shape:* `tcp 10.96.0.10 80`, `tcp node 30080`. */
 export type FrontendKey = string;
 
+/** Returns the key by which frontends of both sides are matched. */
 export function frontendKey({
   protocol,
   address,
@@ -30,7 +34,7 @@ export function frontendKey({
   return `${protocol} ${address ?? "node"} ${port}`;
 }
 
-/** Returns the frontends of a node's plans. Pure; O(frontends). */
+/** Returns the frontends of a node's plans, for `comparePackets`. Pure; O(frontends). */
 export function frontendsOfPlans({ node, frontends }: PlannedNode): ReadonlyMap<FrontendKey, ProbedFrontend> {
   const found = new Map<FrontendKey, ProbedFrontend>();
   const add = (frontend: ProbedFrontend): void => void found.set(frontendKey(frontend), frontend);
@@ -52,7 +56,10 @@ export function frontendsOfPlans({ node, frontends }: PlannedNode): ReadonlyMap<
 /** A port that hardly any Service has: RFC 6335 reserves it. */
 const unknownPort = 65_535;
 
-/** Returns a TCP port of each cluster IP that no Service has, unless one does: the modes of kube-proxy differ there. */
+/**
+ * Returns TCP port 65535 of each cluster IP, at which hardly any Service answers. `comparePackets` adds these
+ * frontends, because the modes of kube-proxy treat packets to unknown ports differently.
+ */
 export function unknownPorts({ frontends }: PlannedNode): ReadonlyMap<FrontendKey, ProbedFrontend> {
   const none: ReadonlySet<string> = new Set();
   const found = new Map<FrontendKey, ProbedFrontend>();
@@ -69,7 +76,7 @@ function sourcesOf({ frontend: { sources } }: PlannedFrontend): readonly string[
   return [...sources.ranges, ...sources.ownAddresses.map((own) => `${own}/${own.includes(":") ? 128 : 32}`)];
 }
 
-/** True if a pod's packet is treated differently from a packet from outside. */
+/** Whether packets of pods are treated differently from packets from outside. */
 function tellsPods({ frontend: { routes } }: PlannedFrontend): boolean {
   const text = (route: Route): string => JSON.stringify(route);
   return text(routes.pod) !== text(routes.outside);
@@ -138,7 +145,8 @@ function placeOf({ matches, text }: Rule): Pick<ProbedFrontend, "protocol" | "ad
 const chainOfPort = /^(?:service|external|firewall)-[A-Z2-7]{8}-([^/]+\/[^/]+)\/(?:tcp|udp|sctp)\/(.*)$/;
 
 /**
- * The Service in the name of the chain that a rule leads to, or else the comment's first word, if it is a Service's.
+ * Returns the Service port that a rule is for: from the name of the chain that it leads to, or from the first word of
+ * its comment; "" if neither names one.
  */
 function servicePortOf({ text, target }: Rule): string {
   const [, service, port] = (target.kind === "jump" ? chainOfPort.exec(target.chain) : undefined) ?? [];
@@ -164,7 +172,7 @@ function collectClients(
   visited.add(target.chain);
   const rules = chains.get(target.chain) ?? [];
   for (const rule of rules) {
-    // A rule for an endpoint's own address is about packets of the endpoint to itself; see `probes.ts`.
+    // A rule for an endpoint's own address is about packets of the endpoint to itself, which `probesOf` sends anyway.
     if (!isOfEndpoint(rule, rules)) collectClients(chains, rule, into, visited);
   }
 }

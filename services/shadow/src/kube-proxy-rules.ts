@@ -14,17 +14,22 @@ const chainName =
 /** The chain that every version has in table nat from its first sync on. */
 const mark = ":KUBE-SERVICES ";
 
-/** True if kube-proxy in iptables mode has rules here, or has left rules behind. */
+/**
+ * True if kube-proxy in iptables mode has rules here, or has left rules behind. `openKubeProxy` calls it to choose
+ * between the variants of iptables.
+ */
 export function hasKubeProxyRules(saved: string): boolean {
   return saved.includes(`\n${mark}`);
 }
 
 /**
  * Returns kube-proxy's part of the output of iptables-save: its chains, and the jumps to them in the order in which
- * packets meet them.
+ * packets meet them. `openKubeProxy` calls it on the output of iptables-save. Separate from it, because it runs no
+ * program.
  *
  * Rules of other programs (the CNI, a firewall, kpng itself) are left out: shadow mode compares two service proxies,
- * and both would share the node with the same programs. Without counters and times, so that equal rules are equal text.
+ * and both would share the node with the same programs. Counters and times are removed, so that equal rules are equal
+ * text.
  */
 export function kubeProxyRules(saved: string): string {
   const lines: string[] = [];

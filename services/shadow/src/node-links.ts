@@ -3,7 +3,7 @@ import type { Family } from "@kpng/model/address.ts";
 import { isIn } from "@kpng/model/cidr.ts";
 import type { TracedNode } from "@kpng/packet-tracer/trace.ts";
 
-/** The addresses and interfaces of this node, which the path of a packet depends on besides rules. */
+/** The addresses and interfaces of this node, on which the path of a packet depends besides the rules. */
 export interface NodeLinks extends TracedNode {
   /** Without loopback and link-local addresses, in the system's order. */
   readonly addresses: readonly string[];
@@ -12,9 +12,10 @@ export interface NodeLinks extends TracedNode {
 }
 
 /**
- * Reads them for one family.
+ * Reads the addresses and interfaces of this node for one family. `FamilyComparer` calls it before each comparison.
  *
- * An address in no interface's network is taken to leave by `eth0`: only rules of the CNI look at that interface.
+ * A packet to an address outside the networks of all interfaces is assumed to leave by `eth0`: only rules of the CNI
+ * look at that interface.
  */
 export function readNodeLinks(family: Family): NodeLinks {
   const all = Object.entries(networkInterfaces()).flatMap(([link, list = []]) =>

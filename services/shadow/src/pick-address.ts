@@ -8,7 +8,10 @@ const strangers: Readonly<Record<Family, readonly string[]>> = {
   v6: ["2001:db8:7777::77", "2001:db8:77::77", "2001:db8::77", "2001:2:77::77"],
 };
 
-/** Returns an address that is in none of the CIDRs; undefined if they contain all that we know. */
+/**
+ * Returns an address that is in none of the CIDRs; undefined if they contain all that we know. `probesOf` sends packets
+ * from it as a client that no rule knows.
+ */
 export function pickStranger(family: Family, cidrs: readonly string[]): string | undefined {
   return strangers[family].find((address) => !cidrs.some((cidr) => isIn(address, cidr)));
 }
@@ -16,7 +19,7 @@ export function pickStranger(family: Family, cidrs: readonly string[]): string |
 /**
  * Returns an address of a CIDR that is in none of the `others`, if one of a few tries is; else any address of the CIDR.
  *
- * Ranges of clients are distinguished by it, even if one contains another.
+ * `probesOf` calls it for each range of clients, so that ranges are distinguished even if one contains another.
  */
 export function pickInside(cidr: string, others: readonly string[]): string {
   const tries = candidatesIn(cidr);
@@ -24,7 +27,7 @@ export function pickInside(cidr: string, others: readonly string[]): string {
   return free ?? tries[0] ?? cidr.replace(/\/.*$/, "");
 }
 
-/** From the end, where clusters begin to use addresses last; then the middle and the beginning. */
+/** Returns addresses to try: from the end, which clusters use last, then from the middle and the beginning. */
 function candidatesIn(cidr: string): readonly string[] {
   if (!cidr.includes("/")) return [cidr];
   const [network, length] = ipaddr.parseCIDR(cidr);

@@ -27,7 +27,7 @@ export interface ProbedNode {
   readonly links: NodeLinks;
 }
 
-/** Most sources that are probed for one frontend. */
+/** Maximum number of sources that are probed for one frontend. */
 const maxSources = 64;
 
 /**
@@ -35,7 +35,8 @@ const maxSources = 64;
  * outside, from each range and over each interface that either side distinguishes, and from each endpoint on the node
  * to itself. Node ports are probed at the node's address and at localhost; the first of a protocol at every address.
  *
- * Pure. `frontends` are the frontends of both sides, of one family.
+ * `comparePackets` sends each packet through both sides. Pure. `frontends` are the frontends of both sides, of one
+ * family.
  */
 export function* probesOf(
   frontends: ReadonlyMap<FrontendKey, ProbedFrontend>,
@@ -80,12 +81,14 @@ export function joinFrontends(
   return joined;
 }
 
+/** A sender of packets to one frontend. */
 interface Client {
   readonly sender: ProbeSender;
   readonly source: string;
   readonly inInterface: string | undefined;
 }
 
+/** Yields the senders that may be treated differently at a frontend. */
 function* clientsOf(
   frontend: ProbedFrontend,
   destination: string,
@@ -143,7 +146,7 @@ function destinationsOf({ address }: ProbedFrontend, { node, links }: ProbedNode
   return [...new Set([...main, ...(isFirst ? links.addresses.slice(0, 32) : []), loopback])];
 }
 
-/** The range of pods' addresses: the node's own rather than the cluster's. */
+/** Returns the range of pods' addresses: that of the node if known, else that of the cluster. */
 function podRangeOf({ view, node: { family, podTraffic } }: ProbedNode): string | undefined {
   const ofNode = view.node?.podCIDRs.find((cidr) => cidr.includes(":") === (family === "v6"));
   if (podTraffic?.kind === "source") {
@@ -153,7 +156,7 @@ function podRangeOf({ view, node: { family, podTraffic } }: ProbedNode): string 
   return ofNode;
 }
 
-/** *Shape of the argument:* `namespace/name:port`. */
+/** Returns the key of the Service of a Service port. *Shape of the argument:* `namespace/name:port`. */
 export function serviceOf(servicePort: string): string {
   const at = servicePort.indexOf(":");
   return at < 0 ? servicePort : servicePort.slice(0, at);

@@ -29,8 +29,8 @@ export interface KubeProxyPlace {
 }
 
 /**
- * Returns a function that reads kube-proxy's rules in either mode; undefined for a family that this machine cannot have
- * rules in.
+ * Returns a function that reads kube-proxy's rules in either mode; undefined for a family in which this machine cannot
+ * have rules. `shadowTask` calls it once for each family. `read-nftables.ts` reads the rules of nftables mode.
  *
  * Errors: IPTABLES_MISSING for IPv4 if `mode` is iptables.
  */
@@ -94,7 +94,10 @@ function variantOf(end: ProgramEnd): IptablesVariant | undefined {
   return end.stdout.includes("(nf_tables)") ? "nft" : "legacy";
 }
 
-/** Without `-t`: asking iptables-legacy for a table loads the table's module, which then costs each packet. */
+/**
+ * Runs iptables-save without `-t`: with it, iptables-legacy would load the module of the table, which then costs time
+ * for each packet.
+ */
 async function save(program: string, timeoutMs: number, run: RunCommand): Promise<string> {
   const end = await run([program], timeoutMs);
   if (end.kind === "exited" && end.exitCode === 0) return end.stdout;

@@ -4,7 +4,8 @@ import { describeFailure, type RunCommand } from "./run-command.ts";
 import { ShadowError } from "./shadow-error.ts";
 
 /**
- * Reads the table of kube-proxy's nftables mode for one family; undefined if there is none, or no program `nft`.
+ * Reads the table of kube-proxy's nftables mode for one family; undefined if there is none, or no program `nft`. The
+ * function that `openKubeProxy` returns calls it.
  *
  * Runs `nft -j list table`, which writes nothing. Its output is about 1 kB for each Service port. Errors: SAVE_FAILED.
  */
@@ -21,7 +22,9 @@ export async function readNftables(
   throw new ShadowError("SAVE_FAILED", `${command.join(" ")} failed (${describeFailure(end, timeoutMs)})`);
 }
 
-/** A rule that is replaced by an equal one gets another handle; equal rules must be equal text. */
+/**
+ * Removes the handles of rules: a rule that is replaced by an equal one gets another handle, and must be equal text.
+ */
 function withoutHandles(text: string): string {
   return text.replaceAll(/, "handle": \d+/g, "");
 }

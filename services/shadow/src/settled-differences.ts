@@ -9,7 +9,8 @@ export interface SettledChange {
 }
 
 /**
- * Filters out differences of the moment in which one proxy has received a change and the other has not.
+ * Filters out short differences, which exist while one proxy has received a change and the other has not. `shadowTask`
+ * passes it the differences of each comparison and reports the result.
  *
  * A difference is reported once it has been the same for `settleMs`. It is gone with the first comparison without it.
  */

@@ -3,12 +3,14 @@ import type { Family } from "@kpng/model/address.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { Difference } from "./difference.ts";
 
+/** Metrics of shadow mode. `shadowTask` updates them after each comparison. */
 export interface ShadowMetrics {
   readonly looks: Counter<"result">;
   /** Takes the differences that are reported now, of all families. */
   set(family: Family, told: readonly Difference[]): void;
 }
 
+/** Registers the metrics; call it once for each registry. */
 export function createShadowMetrics(registry: Registry): ShadowMetrics {
   const registers = [registry];
   const differences = new Gauge({

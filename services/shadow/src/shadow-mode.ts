@@ -4,9 +4,10 @@ import type { ProxyMode } from "@kpng/service-plan/outcomes.ts";
 import { shadowTask } from "./shadow-task.ts";
 
 /**
- * `--shadow` for a backend: reports the packets that kube-proxy's rules on this node treat differently from the plan
- * that the backend would install. `mode` is the mode of kube-proxy that the backend behaves like; rules of the other
- * mode are compared, too, if kube-proxy has none of this one.
+ * The option `--shadow` of a backend: reports the packets that kube-proxy's rules on this node treat differently from
+ * the plan that the backend would install. `mode` is the mode of kube-proxy that the backend behaves like; rules of the
+ * other mode are compared, too, if kube-proxy has none of this one. `iptablesBackend` and `nftBackend` pass the result
+ * to `proxyBackend`. This file only declares options; `shadowTask` does the work.
  */
 export function shadowMode(backend: string, mode: ProxyMode): ProxyAlternative {
   return {

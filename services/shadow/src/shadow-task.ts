@@ -18,6 +18,7 @@ import { SettledDifferences } from "./settled-differences.ts";
 import { ShadowError } from "./shadow-error.ts";
 import { createShadowMetrics, type ShadowMetrics } from "./shadow-metrics.ts";
 
+/** Options of {@link shadowTask}. */
 export interface ShadowTaskOptions {
   /** Name of the backend. */
   readonly name: string;
@@ -47,8 +48,8 @@ const settlingMs = 1_000;
 
 /**
  * Follows the view, and reports the packets that a backend with these settings would treat differently from
- * kube-proxy's rules in the kernel. Changes nothing: it runs only `iptables-save`, `iptables --version` and `nft -j
- * list table`.
+ * kube-proxy's rules in the kernel. It changes nothing: it runs only `iptables-save`, `iptables --version` and `nft
+ * -j list table`. `shadowMode` returns it for `--shadow`.
  *
  * Rejects with IPTABLES_MISSING; with `isOnce` also with NO_KUBE_PROXY if kube-proxy has no rules, and SAVE_FAILED.
  */
@@ -87,6 +88,7 @@ async function openComparers(options: ShadowTaskOptions): Promise<readonly Famil
   return opened;
 }
 
+/** One run of shadow mode: compares at an interval, and reports differences that last. */
 class Shadow {
   readonly #options: ShadowTaskOptions;
   readonly #format: ReportFormat;

@@ -55,7 +55,8 @@ export interface BackendContext {
 
 /**
  * A backend as a command: `kpng-NAME`, `kpng local to-NAME`, and `kpng file … to-local to-NAME`. A backend package
- * exports one; `runBackendCommand` or the program `kpng` runs it.
+ * exports one; `runBackendCommand` or the program `kpng` runs it. This file has only types, so that backends can import
+ * them without the code that runs them.
  */
 export interface BackendCommand {
   /** Lower-case letters, digits, dashes; e.g. "json". */

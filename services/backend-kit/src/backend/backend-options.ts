@@ -15,7 +15,13 @@ import type { BackendContext } from "./backend-command.ts";
 
 const standardApi = "127.0.0.1:12090";
 
-/** Options of the connection to the watcher, for programs that connect to it over the network. */
+/**
+ * Options of the connection to the watcher, for programs that connect to it over the network: `kpng-NAME` by
+ * {@link backendOptions}, `kpng local` and `kpng diff` directly.
+ *
+ * The options of this file are in groups, because `kpng … to-local` has a watcher in its own process and needs only
+ * `followOptions`.
+ */
 export const connectionOptions: readonly OptionSpec[] = [
   {
     flags: "--api <address>",
@@ -51,7 +57,7 @@ export const watcherTimeoutOption: OptionSpec = {
   parse: parseDurationMs,
 };
 
-/** Options of every backend, in a process of its own or in the watcher's. */
+/** Options of every backend, whether it runs in a process of its own or in that of the watcher. */
 export const followOptions: readonly OptionSpec[] = [
   nodeNameOption,
   {
@@ -98,7 +104,10 @@ export const backendOptions: readonly OptionSpec[] = [
   logLevelOption,
 ];
 
-/** Parses {@link followOptions} and the limits among {@link connectionOptions}. */
+/**
+ * Parses {@link followOptions} and the limits among {@link connectionOptions}. `prepareBackend` and `kpng … to-local`
+ * call it.
+ */
 export function readFollowOptions(
   options: ParsedOptions,
 ): Pick<

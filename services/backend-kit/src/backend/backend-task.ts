@@ -161,6 +161,7 @@ async function run(options: BackendTaskOptions, signal: AbortSignal): Promise<vo
   await Promise.all([main.finally(() => keeping.abort()), kept, answering]);
 }
 
+/** Returns the error NO_VIEW, which says why no view arrived in time. */
 function noView(options: BackendTaskOptions, lossReason: string): BackendError {
   const { nodeName, firstViewLimitMs, health, watcher = "the watcher of this process" } = options;
   // A watcher in this process does not lose its stream; the health of its sources says what it waits for.
@@ -170,6 +171,7 @@ function noView(options: BackendTaskOptions, lossReason: string): BackendError {
   return new BackendError("NO_VIEW", text);
 }
 
+/** Returns the part that saves the view on disk; undefined if the backend saves nothing. */
 function makeKeeper(
   options: BackendTaskOptions,
   isConnected: () => boolean,

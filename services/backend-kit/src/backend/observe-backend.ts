@@ -18,7 +18,8 @@ export interface ObservedBackend {
 
 /**
  * Returns the servers for `--healthz-bind-address` and `--metrics-bind-address`. For a service proxy they answer health
- * as kube-proxy does, for other backends with the health of the process. Called by `prepareBackend`.
+ * as kube-proxy does, for other backends with the health of the process. Called by `prepareBackend`. A file of its own,
+ * because it chooses between two kinds of servers that know nothing of each other.
  */
 export function observeBackend(
   { proxyMode }: Pick<BackendCommand, "proxyMode">,

@@ -35,7 +35,8 @@ export interface PreparedBackend {
 /**
  * Creates a backend and everything around it (connection to the watchers, health, metrics, folder of the saved view)
  * from the parsed values of `connectionOptions`, `followOptions`, `statusServerOptions` and its own options. Called by
- * `runBackendCommand`, and by the program `kpng` for `kpng local to-NAME`.
+ * `runBackendCommand`, and by the program `kpng` for `kpng local to-NAME`. Separate from `runBackendCommand`, which
+ * also parses a command line and ends the process.
  *
  * Errors: BAD_OPTION.
  */

@@ -55,7 +55,10 @@ export function runBackend(options: RunBackendOptions): Promise<never> {
   return runBackendCommand(command, options.argv, version);
 }
 
-/** Runs a backend as a program of its own, with its options and the shared ones; ends the process like `runBackend`. */
+/**
+ * Runs a backend as a program of its own, with its options and the shared ones; ends the process like `runBackend`. The
+ * `main.ts` of each backend calls it.
+ */
 export function runBackendCommand(
   backend: BackendCommand,
   argv?: readonly string[],

@@ -91,6 +91,10 @@ function applySetting(command: Command, { field, flags, text }: Setting): string
   return undefined;
 }
 
+/**
+ * Parses a value from the file as commander parses one of the command line. Errors: BAD_CONFIG with the name of the
+ * field.
+ */
 function parse(option: Option, field: string, text: string): unknown {
   if (option.isBoolean()) return text === "true";
   if (option.parseArg === undefined) return text;

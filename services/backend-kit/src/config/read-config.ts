@@ -28,6 +28,7 @@ const modes: readonly string[] = ["", "iptables", "ipvs", "nftables", "kernelspa
 
 /**
  * Converts a parsed KubeProxyConfiguration to settings for a proxy with the mode `mode`. Called by `readConfigFile`.
+ * Separate from it, because reading the file is not pure and setting options needs the command line.
  *
  * Zero values (null, "", 0, "0s", false, empty lists) count as absent unless the API distinguishes them, because the
  * file that kubeadm writes contains every field. Sections for other modes are checked but not used.
@@ -53,6 +54,7 @@ export function readConfig(document: unknown, mode: string): ProxyConfig {
   return { mode: asked as ProxyMode | "", settings: reader.settings, unsupported: reader.unsupported };
 }
 
+/** Walks through the sections of a document, and collects settings, ignored fields and faults. */
 class Reader {
   readonly settings: Setting[] = [];
   readonly unsupported: { field: string; reason: string }[] = [];
@@ -118,6 +120,7 @@ const described: Readonly<Record<FieldType, string>> = {
   "metrics-address": "an address",
 };
 
+/** Returns a value in the form of the command line; undefined if it has the wrong type. */
 function toText(value: unknown, type: FieldType): string | undefined {
   switch (type) {
     case "text":

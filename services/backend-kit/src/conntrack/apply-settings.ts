@@ -12,7 +12,8 @@ export interface ApplyOptions {
 
 /**
  * Writes the settings of `wantedSettings` that the kernel does not have yet, and sizes the hash table for a quarter of
- * the maximum number of flows. The proxies call it once, after their first rules.
+ * the maximum number of flows. `AfterCommit` calls it once, after the first rules. Separate from `wantedSettings`,
+ * which is pure.
  *
  * A setting that cannot be changed (/proc is read-only, or not the initial network namespace) is logged. Services work
  * without it.
@@ -25,6 +26,7 @@ export async function applySettings(settings: readonly KernelSetting[], options:
   }
 }
 
+/** Writes one setting, and logs a change or a failure. */
 async function ensure(path: string, value: number, isMinimum: boolean, log: Log): Promise<void> {
   try {
     const before = await ensureSetting(path, value, isMinimum);

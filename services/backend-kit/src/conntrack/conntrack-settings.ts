@@ -61,7 +61,7 @@ const maxScaled = 1_048_576;
 
 /**
  * Returns the kernel settings that {@link conntrackOptions} ask for on a machine with `cpuCount` CPUs. `applySettings`
- * writes them.
+ * writes them. `AfterCommit` passes the result on.
  *
  * *Source:* kube-proxy `conntrack/sysctls.go`. Pure.
  */

@@ -27,8 +27,10 @@ const timeoutMs = 60_000;
 const maxOutputBytes = 1024 * 1024 * 1024;
 
 /**
- * Uses the program `conntrack` of conntrack-tools, any version; with 1.4.6 and newer all deletions are one process.
- * `program` is its name or path.
+ * Returns access by the program `conntrack` of conntrack-tools, any version; with 1.4.6 and newer all deletions are one
+ * process. `program` is its name or path. `StaleFlowCleaner` calls it unless a test passes another tool.
+ *
+ * This file only runs the program: `udp-flow.ts` parses its lines, and `stale-flows.ts` decides which flows are stale.
  */
 export function createConntrackTool(program = "conntrack"): ConntrackTool {
   return {
@@ -59,6 +61,7 @@ export function createConntrackTool(program = "conntrack"): ConntrackTool {
 
 const familyName: Readonly<Record<Family, string>> = { v4: "ipv4", v6: "ipv6" };
 
+/** Arguments that delete the flows of one pair. */
 function deletion(flow: UdpFlow): readonly string[] {
   const { family, destination, destinationPort, replySource, replySourcePort } = flow;
   return [
@@ -67,6 +70,7 @@ function deletion(flow: UdpFlow): readonly string[] {
   ];
 }
 
+/** Runs the program and passes each line of its output on. Errors: CONNTRACK_MISSING, CONNTRACK_FAILED. */
 async function run(
   program: string,
   args: readonly string[],

@@ -44,7 +44,8 @@ export function isStale(flow: UdpFlow, frontends: Frontends): boolean {
 
 /**
  * Groups stale flows so that one filter of the conntrack program deletes a group: all clients of one frontend that use
- * one dead endpoint. A thousand clients of a deleted DNS server are one deletion.
+ * one dead endpoint. A thousand clients of a deleted DNS server are one deletion. `StaleFlowCleaner` adds each stale
+ * flow, and passes the groups to `ConntrackTool`.
  */
 export class StaleGroups {
   readonly #groups = new Map<string, UdpFlow>();

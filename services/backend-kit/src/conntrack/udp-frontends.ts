@@ -3,8 +3,8 @@ import type { NodeView, ServiceItem, ServiceView, ViewEndpoint } from "@kpng/mod
 import type { ServicePort } from "@kpng/model/service.ts";
 
 /**
- * Address and port at which a Service receives UDP datagrams: `address port` for its IPs ("10.96.0.10 53"), and
- * `family * port` for its node port on all node-port addresses of a family ("v6 * 30053").
+ * Identifies a UDP frontend: the address and port at which a Service receives UDP datagrams: `address port` for its IPs
+ * ("10.96.0.10 53"), and `family * port` for its node port on all node-port addresses of a family ("v6 * 30053").
  */
 export type FrontendKey = string;
 
@@ -24,7 +24,7 @@ export function familyOfFrontend(key: FrontendKey): Family {
 
 /**
  * Returns all UDP frontends of a view with their serving endpoints, for `StaleFlowCleaner`. A frontend without such
- * endpoints has an empty set.
+ * endpoints has an empty set. `isStale` compares flows with the result.
  *
  * Traffic policies and topology hints are ignored: like a TCP connection, a running flow stays at its endpoint when
  * they change. An endpoint that is ready but not serving (publishNotReadyAddresses) gets new flows, so it keeps them.

@@ -2,7 +2,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 
 /**
  * Ends a stream of `dialWatchers` without a first message in time: the watcher hangs, or has no view yet, and another
- * one may have. Also ends a stream when the node leaves its watcher.
+ * one may have. Also ends a stream when the node leaves its watcher. `dialWatchers` creates one for each stream.
  */
 export class AnswerLimit {
   readonly #over = new AbortController();
@@ -16,6 +16,7 @@ export class AnswerLimit {
     if (limitMs !== undefined) this.#timer = setTimeout(() => this.#over.abort(), limitMs).unref();
   }
 
+  /** Returns a signal that aborts when `signal` does, or when the limit ends the stream. */
   with(signal: AbortSignal | undefined): AbortSignal {
     return signal === undefined ? this.#over.signal : AbortSignal.any([signal, this.#over.signal]);
   }

@@ -6,7 +6,8 @@ import type { WatcherAddress } from "./resolve-apis.ts";
 
 /**
  * Returns a transport to one address of a watcher, for `dialWatchers`. The certificate must have the name that `--api`
- * gives, even if the name was resolved to an address.
+ * gives, even if the name was resolved to an address. Both functions of this file are about one address; `dialWatchers`
+ * chooses among several.
  */
 export function dialAddress(
   { key, address, serverName }: WatcherAddress,
@@ -20,8 +21,8 @@ export function dialAddress(
 }
 
 /**
- * Rejects if an address does not accept a connection within `limitMs`. A machine without power does not answer at all,
- * and the kernel alone would try for two minutes.
+ * Rejects if an address does not accept a connection within `limitMs`. `dialWatchers` calls it before it opens a
+ * stream. A machine without power does not answer at all, and the kernel alone would try for two minutes.
  */
 export function checkReachable({ address }: WatcherAddress, limitMs: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

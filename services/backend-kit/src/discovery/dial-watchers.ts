@@ -98,12 +98,16 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
   };
 }
 
+/** Checks the addresses and their TLS files and token. Errors: BAD_OPTION. */
 function parseOptions({ api, tls, token }: DialWatchersOptions): ReturnType<typeof parseApis> {
   const apis = parseApis(api, tls !== undefined);
   if (token !== undefined) for (const address of apis) checkSecrecy(address, api);
   return apis;
 }
 
+/**
+ * Yields the messages of a stream; the first one lifts the time limit, and makes the address the one that worked last.
+ */
 async function* observe<O extends DescMessage>(
   messages: AsyncIterable<MessageShape<O>>,
   limit: AnswerLimit,

@@ -5,7 +5,10 @@ import { createOwnFile, openOwnFile } from "@kpng/process/regular-file.ts";
 /** Maximum size of the file, in bytes: many times the addresses of a cluster's watchers. */
 const maxFileBytes = 1024 * 1024;
 
-/** Addresses of watchers that a node saves for its next start, in `watchers.json` of the state folder. */
+/**
+ * Addresses of watchers that a node saves for its next start, in `watchers.json` of the state folder. `dialWatchers`
+ * reads the file at its first stream and writes it when an address works.
+ */
 export interface KnownWatchers {
   /** The address that worked last; undefined if none has. */
   readonly lastGood: string | undefined;

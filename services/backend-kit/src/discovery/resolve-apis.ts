@@ -19,7 +19,10 @@ export type Resolve = (host: string) => Promise<readonly string[]>;
 /** Resolves a name as this machine does: hosts file, search domains, DNS. */
 export const resolveHost: Resolve = async (host) => (await lookup(host, { all: true })).map(({ address }) => address);
 
-/** Splits the value of `--api` and checks each part. Errors: BAD_OPTION. */
+/**
+ * Splits the value of `--api` and checks each part. `dialWatchers` calls it once; `resolveApis` resolves the names for
+ * each stream. Errors: BAD_OPTION.
+ */
 export function parseApis(text: string, hasTlsFiles: boolean): readonly ApiAddress[] {
   // A comma may be part of a password, so messages must show the whole text without credentials.
   const shown = text.includes("@") ? withoutCredentials(text) : undefined;

@@ -3,7 +3,8 @@ import type { WatcherAddress } from "./resolve-apis.ts";
 /**
  * Order in which a node tries the addresses of its watchers: rounds in random order, each with every address once, and
  * never the same address twice in a row. Random, so that the nodes that lost one watcher spread over the others. Used
- * by `dialWatchers`.
+ * by `dialWatchers`. It knows only keys of addresses: names are resolved by `resolveApis`, connections opened by
+ * `dialAddress`.
  */
 export class WatcherRotation {
   readonly #random: () => number;

@@ -48,7 +48,8 @@ export async function startFromDisk(
 
 /**
  * Returns the first update of the watcher with `changes` from the saved view to the watcher's. Services and endpoints
- * that the watcher no longer has are deleted.
+ * that the watcher no longer has are deleted. `backendTask` calls it for the first update after a start from the saved
+ * view.
  */
 export function diffFromSaved(saved: NodeView, update: ViewUpdate): ViewUpdate {
   const keys = new Set([...saved.services.keys(), ...update.view.services.keys()]);

@@ -4,7 +4,10 @@ import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/** Command-line options of backends that save their last view on disk (`BackendCommand.keepsState`). */
+/**
+ * Command-line options of backends that save their last view on disk (`BackendCommand.keepsState`). `proxyBackend` adds
+ * them to each service proxy.
+ */
 export const stateOptions: readonly OptionSpec[] = [
   {
     flags: "--state-dir <folder>",
@@ -30,7 +33,8 @@ export interface StateOptions {
 /**
  * Parses {@link stateOptions}. Without `--state-dir`, the folder is /var/lib/kpng/NAME if it is writable; otherwise
  * nothing is saved, and a log line says so. A folder given by the option is always used, even if it is not writable
- * now: each save tries again and logs its errors.
+ * now: each save tries again and logs its errors. Called by `prepareBackend`, and by `proxyBackend` in a process with
+ * several backends.
  */
 export function readStateOptions(name: string, options: ParsedOptions, log: Log, root = "/var/lib/kpng"): StateOptions {
   const maxAgeMs = Number(options.stateMaxAge ?? 24 * 3_600_000);

@@ -1,6 +1,9 @@
 import type { Position } from "@kpng/model/forward/position.ts";
 
-/** Description of a saved view in the first line of its file (`view-file.ts`): for which node, from when. */
+/**
+ * Description of a saved view in the first line of its file (`view-file.ts`): for which node, from when. The header has
+ * a file of its own, because `readSavedPosition` decodes it without the view behind it.
+ */
 export interface ViewHeader {
   readonly nodeName: string;
   readonly serviceProxyName: string;

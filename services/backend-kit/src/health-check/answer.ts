@@ -18,7 +18,7 @@ export interface CheckAnswer {
 /**
  * Returns the response to a load balancer's health check of a Service on this node, byte for byte that of kube-proxy:
  * 200 if the node has ready endpoints and the proxy is healthy, otherwise 503. Called by the server in
- * `check-server.ts`.
+ * `check-server.ts`. Separate from it, because it copies kube-proxy and knows no sockets.
  *
  * *Source:* kube-proxy `healthcheck/service_health.go`, ServeHTTP. Pure.
  */

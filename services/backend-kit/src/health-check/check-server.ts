@@ -7,7 +7,8 @@ export interface CheckServer {
 }
 
 /**
- * Listens on `port` of an address of this machine, and answers any path and method with `state()`.
+ * Listens on `port` of an address of this machine, and answers any path and method with `state()`. Called by
+ * `HealthCheckServers`, which decides which ports are open.
  *
  * Rejects with the system's error if the address cannot be bound.
  */

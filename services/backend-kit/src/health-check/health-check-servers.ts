@@ -13,7 +13,7 @@ export interface HealthCheckServersOptions {
   readonly metrics: Registry;
   /** Value of `serviceProxyHealthy` for a family; called at each request. */
   readonly isProxyHealthy: (family: Family) => boolean;
-  /** Receives the reasons why addresses cannot be listened on, at each look; none if all can. */
+  /** Receives the reasons why addresses cannot be bound, after each attempt; an empty list if all are bound. */
   readonly onFailures?: ((reasons: readonly string[]) => void) | undefined;
   /**
    * Time between two attempts to open ports that another program used, and ports at new addresses of the node, in

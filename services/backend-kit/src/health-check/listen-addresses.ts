@@ -12,7 +12,8 @@ export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 
 /**
  * Returns the current addresses of this machine at which node ports answer, for `HealthCheckServers`: health-check node
- * ports follow the same rule (`--nodeport-addresses`) as node ports.
+ * ports follow the same rule (`--nodeport-addresses`) as node ports. `AfterCommit` and the backend `healthchecks` pass
+ * it on.
  */
 export function listenAddresses(rule: NodePortAddressRule, { node }: Pick<NodeView, "node">): ListenAddresses {
   const addresses = { local: readLocalAddresses(), ofNode: node?.addresses };

@@ -14,7 +14,7 @@ export interface WantedCheck extends HealthCheckPlan {
 
 /**
  * Returns the health checks that a view requires, for `HealthCheckServers`. Pure; O(Services + endpoints of Services
- * with a health-check node port).
+ * with a health-check node port). Separate from the servers, because it opens no port.
  */
 export function wantedChecks(view: NodeView): readonly WantedCheck[] {
   return [...view.services].flatMap(([key, { service, endpoints }]) =>

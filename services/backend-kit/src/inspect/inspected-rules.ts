@@ -1,6 +1,7 @@
 /**
  * State of a rule set for inspection; see kpng.inspect.v1 RuleSet. `RuleSets` of a service proxy provides it. Counts
- * and lists are computed on request.
+ * and lists are computed on request. An interface of its own, because `inspect/` must not import the rule sets of
+ * `proxy/`.
  */
 export interface InspectedRules {
   /** *Shape:* `v4`. */

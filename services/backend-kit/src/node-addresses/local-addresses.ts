@@ -4,7 +4,8 @@ import { type AddressSet, type Family, toAddressSet } from "@kpng/model/address.
 
 /**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
- * Service plans use them to decide where node ports answer.
+ * Service plans use them to decide where node ports answer. `RuleSets` reads them before each sync,
+ * `HealthCheckServers` before it opens ports.
  *
  * Node.js omits links without carrier, although the kernel accepts packets for their addresses from every other link.
  * So the addresses come from the kernel's own tables; Node.js's list is used where /proc does not have them.
@@ -33,7 +34,7 @@ function readFamily(family: Family): readonly string[] {
   return toAddressSet(parse(readTable(path) ?? "") ?? interfaceAddresses()).set[family];
 }
 
-/** Undefined if the kernel has no such table. */
+/** Returns the text of a table in /proc; undefined if the kernel has no such table. */
 function readTable(name: string): string | undefined {
   try {
     return readFileSync(`/proc/net/${name}`, "utf8");

@@ -12,6 +12,7 @@ export const nodePortAddressesOption: OptionSpec = repeatable(
 
 /**
  * Parses the values of `--nodeport-addresses`: CIDRs of both families, or `primary` alone. None means all.
+ * `readProxySettings` and the backend `healthchecks` call it.
  *
  * Errors: BAD_OPTION.
  */

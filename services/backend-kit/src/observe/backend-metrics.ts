@@ -25,7 +25,10 @@ export interface BackendMetrics {
   readonly fromDisk: Gauge;
 }
 
-/** Registers the metrics; call it once for each registry. */
+/**
+ * Registers the metrics; call it once for each registry. kube-proxy's metrics, which only service proxies have, are in
+ * `ProxyMetrics`.
+ */
 export function createBackendMetrics(registry: Registry): BackendMetrics {
   const registers = [registry];
   const syncs = new Counter({

@@ -39,6 +39,7 @@ export class KnownNode {
     this.#gauge.set(1);
   }
 
+  /** Reports whether the view has a Node. */
   report({ view, instance }: Pick<ViewUpdate, "view" | "instance">): void {
     if (instance === "") return;
     const isKnown = view.node !== undefined;

@@ -9,7 +9,8 @@ export interface NoLocalEndpoints {
 }
 
 /**
- * Counts those service ports for one IP family, for `ProxyMetrics`. Ports without any usable endpoint in the cluster do
+ * Counts the service ports of one IP family that this node drops. `ProxyMetrics` calls it when metrics are read.
+ * Separate from it, because this is a pure function of the view. Ports without any usable endpoint in the cluster do
  * not count: they are rejected, not dropped.
  *
  * *Source:* kube-proxy `iptables/proxier.go`, serviceNoLocalEndpointsTotal…

@@ -27,9 +27,9 @@ export interface RulesOutcome {
 interface FamilyHealth {
   /** Arrival of the oldest change that is not in force; undefined if all are. */
   pendingMs: number | undefined;
-  /** The same for changes that arrived during a sync, which does not contain them. */
+  /** Arrival of the oldest change that arrived during the running sync, which does not contain it. */
   nextMs: number | undefined;
-  /** Time of the first repair that failed of those that failed in a row. */
+  /** Time of the first of the repairs that have failed in a row; undefined if the last one succeeded. */
   damagedMs: number | undefined;
   updatedMs: number | undefined;
   /** Whether the running sync has put this family's rules into force. */
@@ -68,7 +68,7 @@ export class ProxyHealth implements SyncObserver {
     this.setFamilies(options.families);
   }
 
-  /** For a backend that has found out which families the node has: health covers these alone. */
+  /** Limits health to these families. A backend calls it when it has found out which families the node has. */
   setFamilies(families: readonly Family[]): void {
     this.#families.clear();
     for (const family of families) {
@@ -93,7 +93,7 @@ export class ProxyHealth implements SyncObserver {
     this.#isNodeEligible = this.#isNodeKnown && (view.node?.isEligible ?? true);
   }
 
-  /** Changes that cancelled each other out are in force already. */
+  /** Nothing is pending any more: the changes cancelled each other out. */
   settled(): void {
     for (const family of this.#families.values()) family.pendingMs = undefined;
   }
@@ -103,7 +103,7 @@ export class ProxyHealth implements SyncObserver {
     for (const family of this.#families.values()) family.isDone = false;
   }
 
-  /** Takes the outcome of one family, during a sync or between syncs. */
+  /** Takes the outcome of one family, during a sync or between syncs. `serveTask` calls it. */
   tell({ family: name, isDone, isDamaged }: RulesOutcome): void {
     const family = this.#families.get(name);
     if (family === undefined) return;

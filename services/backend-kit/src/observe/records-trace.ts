@@ -3,8 +3,9 @@ import { parseTraceparent } from "@kpng/process/trace/traceparent.ts";
 import type { Traceparent } from "@kpng/process/trace/tracing.ts";
 
 /**
- * Returns true if this node records its part of a trace. With thousands of nodes only a share of them does: `share` is
- * a fraction of the nodes, and all of them at 1 and above. Used by `TraceSyncs`.
+ * Returns true if this node records its part of a trace. With thousands of nodes, only a share of them records it:
+ * `share` is this fraction of the nodes, and 1 or more means all of them. `TraceSyncs` calls it before it records
+ * spans.
  *
  * A hash of trace and node decides, so a node decides the same for all parts of a trace, and different nodes record
  * different traces.

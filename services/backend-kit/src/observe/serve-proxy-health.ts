@@ -27,7 +27,8 @@ export interface ProxyObserveAddresses {
 /**
  * Returns the HTTP servers of a service proxy for probes and metrics: /healthz and /livez with kube-proxy's bodies,
  * headers and counters, /readyz, /metrics and /proxyMode; one server if both addresses are the same. `observeBackend`
- * calls it for service proxies; other backends have `statusServerTasks` of @kpng/process.
+ * calls it for service proxies; other backends have `statusServerTasks` of @kpng/process. Separate from `ProxyHealth`,
+ * which decides about health and knows no HTTP.
  *
  * Errors of the tasks: LISTEN_FAILED if an address cannot be bound.
  */

@@ -33,6 +33,7 @@ export interface AfterCommitOptions {
 /**
  * The work of a service proxy that follows each successful sync: it sets the limits of conntrack, deletes stale UDP
  * flows, and answers the health checks of load balancers. `serveTask` creates one and calls it after each commit.
+ * Separate from it, because none of this work may delay or fail a sync.
  */
 export class AfterCommit {
   readonly #options: AfterCommitOptions;
@@ -117,7 +118,7 @@ export class AfterCommit {
     return this.#cleaning.settled(signal);
   }
 
-  /** Only the default instance does, because the limits apply to the whole node. */
+  /** Sets the limits of conntrack. Only the default instance does so, because the limits apply to the whole node. */
   async #setConntrackLimits(): Promise<void> {
     const { options, context, sysctls } = this.#options;
     if (context.serviceProxyName !== "") return;

@@ -27,7 +27,7 @@ export interface DriftCheckOptions {
 
 /**
  * Compares the installed rules with the wanted ones at an interval, and repairs changes by other programs. `serveTask`
- * gives it to the sync loop.
+ * gives it to the sync loop. `RuleSets` does the comparison; this file decides when, and reports the result.
  *
  * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff.
  */

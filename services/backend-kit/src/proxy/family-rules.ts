@@ -46,7 +46,8 @@ type Work<Change> = (stages: SyncStages) => Promise<Change | undefined>;
 
 /**
  * The rules of one IP family of a service proxy: a rule set with its planner and its history. `RuleSets` has one for
- * each family of the node. Calls must not overlap; none rejects.
+ * each family of the node, so that a failure in one family does not affect the other. Calls must not overlap; none
+ * rejects.
  */
 export class FamilyRules<Change extends RuleChange = RuleChange> {
   readonly #options: FamilyRulesOptions<Change>;
@@ -83,7 +84,10 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     return this.#history.inspect();
   }
 
-  /** Puts a view into effect; see `RuleSets.sync`. */
+  /**
+   * Puts a view into effect. `touched` are the Services that may differ from the last view; "different": find them out
+   * by a comparison with the view in force; "all": also compare the installed rules with the desired ones.
+   */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "different" | "all", progress: SyncStages): Promise<Failure> {
     const services = touched === "different" ? differentServices(this.#view, view) : touched;
     return this.#attempt("sync", view, progress, (stages) => this.#sync(view, services, stages));
@@ -100,7 +104,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   /**
-   * Uses a saved view as far as the installed rules allow, see {@link chooseUse}. Unless its rules are in force
+   * Uses a saved view as far as the installed rules allow; {@link chooseUse} decides. Unless its rules are in force
    * afterwards, the next sync compares everything.
    */
   async useSaved(view: NodeView, cause: Cause, progress?: SyncStages): Promise<Failure> {
@@ -169,7 +173,7 @@ async function readInstalled(ruleSet: RuleSet): Promise<InstalledState> {
   return { kind: (await ruleSet.isInstalled()) ? "unmarked" : "absent" };
 }
 
-/** Services that did not change are the same objects in both views. */
+/** Returns the Services that differ between two views. Services that did not change are the same objects in both. */
 function differentServices(before: NodeView | undefined, after: NodeView): ReadonlySet<ServiceKey> | "all" {
   if (before === undefined) return "all";
   const keys = new Set([...before.services.keys(), ...after.services.keys()]);

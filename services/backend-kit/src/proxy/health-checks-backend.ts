@@ -12,7 +12,8 @@ const name = "healthchecks";
 
 /**
  * The backend `to-healthchecks`: answers health-check node ports and does nothing else. For use beside a proxy that
- * does not answer them, or to see what load balancers get.
+ * does not answer them, or to see what load balancers get. The program `kpng` runs it; it has no program of its own.
+ * Service proxies answer health checks by `AfterCommit` instead.
  *
  * It reports the proxy as healthy if all other backends in the same process are healthy.
  */
@@ -29,6 +30,7 @@ Examples:
   makeTask,
 };
 
+/** Returns the task that opens the servers for each view. */
 function makeTask(options: ParsedOptions, context: BackendContext): Task {
   const { log, metrics, health } = context;
   const rule = parseNodePortAddresses((options.nodeportAddresses as readonly string[] | undefined) ?? []);
@@ -42,7 +44,10 @@ function makeTask(options: ParsedOptions, context: BackendContext): Task {
   return { name: main.name, run: (signal) => runWithMain(main, [serving], signal) };
 }
 
-/** Its own health does not count: a port that cannot be opened must not remove the other Services from this node. */
+/**
+ * Whether all other backends of the process are healthy. The health of this backend does not count: a port that cannot
+ * be opened must not remove the other Services from this node.
+ */
 function areOthersHealthy(health: Health): boolean {
   return [...health.parts].every(([part, { isHealthy }]) => part === name || isHealthy);
 }

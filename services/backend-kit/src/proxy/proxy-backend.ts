@@ -16,9 +16,10 @@ import type { RuleChange } from "./rule-set.ts";
 import { serveTask } from "./serve-task.ts";
 
 /**
- * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The command installs and repairs
- * rules for the view of the node; with options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`)
- * them. Everything that service proxies share is here and in this folder; a backend only describes its rules.
+ * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The `backend.ts` of
+ * backend-iptables and backend-nft call it. The command installs and repairs rules for the view of the node; with
+ * options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`) them. Everything that service proxies
+ * share is here and in this folder; a backend only describes its rules.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
   const { name, description, examples, proxyMode, alternatives = [] } = spec;
@@ -36,6 +37,7 @@ export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>)
   };
 }
 
+/** Returns the options of a service proxy: those that all have, and its own. */
 function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {
   const { proxyMode, alternatives = [] } = spec;
   const printing = [...alternatives.map((one) => `--${one.name}`), "--diff"].join(" and ");
@@ -81,6 +83,7 @@ function selectedRuns<Change extends RuleChange>({ alternatives = [] }: ProxySpe
   );
 }
 
+/** Returns the task that the options select: serve, print, compare, clean up, or an alternative such as shadow mode. */
 function makeTask<Change extends RuleChange>(
   spec: ProxySpec<Change>,
   options: ParsedOptions,

@@ -16,7 +16,7 @@ export type Destination =
   | { readonly kind: "print"; readonly print: (text: string) => void }
   | { readonly kind: "nowhere" };
 
-/** Settings and services of a run for its rule sets. `proxyBackend` passes it to `ServiceProxy.openRuleSets`. */
+/** Settings and services of a run. `proxyBackend` creates it; `serveTask` and `diffTask` pass it to `openRuleSets`. */
 export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;

@@ -7,7 +7,10 @@ import { InvalidArgumentError } from "commander";
 import { nodePortAddressesOption, parseNodePortAddresses } from "../node-addresses/node-port-addresses.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 
-/** Options that decide which packets are served and masqueraded; kube-proxy's names. */
+/**
+ * Options that decide which packets are served and masqueraded; kube-proxy's names. `proxyBackend` gives every service
+ * proxy the options of this file.
+ */
 export const planOptions: readonly OptionSpec[] = [
   repeatable(
     "--cluster-cidr <cidrs>",
@@ -64,7 +67,7 @@ export function paceOptions(proxy: string): readonly OptionSpec[] {
 
 /**
  * Parses {@link planOptions}. Node ports answer on 127.0.0.0/8 if the backend wants that and the node-port addresses
- * include it.
+ * include it. `proxyBackend` calls it before each run. `FamilyPlanner` uses the result.
  *
  * Errors: BAD_OPTION for invalid values and combinations.
  */
@@ -133,7 +136,10 @@ function clusterCidrs(texts: readonly string[]): readonly string[] {
   return [...byFamily.values()];
 }
 
-/** At most 15 characters, without characters that have a meaning for iptables or the kernel. */
+/**
+ * Parses the name of an interface: at most 15 characters, none with a meaning for iptables or the kernel. Errors:
+ * InvalidArgumentError.
+ */
 function interfaceName(text: string): string {
   if (/^[^\s/+!"\\:]{0,15}$/.test(text)) return text;
   throw new InvalidArgumentError(`"${text}" is not the name of an interface`);

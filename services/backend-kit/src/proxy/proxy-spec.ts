@@ -7,7 +7,10 @@ import type { FamilyOutcome } from "./family-rules.ts";
 import type { ProxyHost } from "./proxy-host.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";
 
-/** Description of a service proxy, which its backend passes to `proxyBackend`. */
+/**
+ * Description of a service proxy, which its backend passes to `proxyBackend`. The interfaces of this file are all that
+ * a backend implements; the rest of this folder is the same for all of them.
+ */
 export interface ProxySpec<Change extends RuleChange = RuleChange> {
   /** Lower-case letters; e.g. "iptables" for `kpng-iptables`, `to-iptables` and `kpng_iptables_repairs_total`. */
   readonly name: string;

@@ -1,6 +1,7 @@
 /**
  * Record that a rule set stores with its rules, in the same transaction, so that it is lost with them. The next run of
- * the program reads it before it uses a saved view.
+ * the program reads it before it uses a saved view. `FamilyRules` writes it and compares it; rule sets store it as
+ * text.
  */
 export interface RuleRecord {
   /** Boot in which the rules were committed; "" if it is unknown. */
@@ -9,12 +10,12 @@ export interface RuleRecord {
   readonly digest: string;
 }
 
-/** *Shape:* `boot=36c8f5e2-7d0e-4b52-9d6e-6d3f6b0c8f11,plans=8c6a3f0d12345678`. */
+/** Returns a record as text. *Shape:* `boot=36c8f5e2-7d0e-4b52-9d6e-6d3f6b0c8f11,plans=8c6a3f0d12345678`. */
 export function formatRecord({ bootId, digest }: RuleRecord): string {
   return `boot=${bootId},plans=${digest}`;
 }
 
-/** Undefined if the text is not a record. */
+/** Parses the text of a record; undefined if it is not one. */
 export function parseRecord(text: string): RuleRecord | undefined {
   const match = /^boot=([0-9a-f-]*),plans=([0-9a-f]{16})$/.exec(text);
   const [, bootId, digest] = match ?? [];
@@ -39,12 +40,15 @@ export type InstalledState =
  */
 export type SavedViewUse = "install" | "repair" | "frame" | "keep";
 
-/** `saved` is the record that the rules of the saved view would have now. Pure. Decision 0035. */
+/**
+ * Decides how a saved view is used. `saved` is the record that the rules of the saved view would have now. Pure. The
+ * reasons are in docs/decisions/0035.
+ */
 export function chooseUse(installed: InstalledState, saved: RuleRecord): SavedViewUse {
   if (installed.kind === "absent") return "install";
   const record = installed.kind === "marked" ? parseRecord(installed.record) : undefined;
   if (record === undefined) return "keep";
-  // The kernel has restarted since: another program has restored old rules.
+  // The kernel has restarted since then, so another program has restored old rules.
   if (record.bootId !== saved.bootId) return "install";
   return record.digest === saved.digest ? "repair" : "frame";
 }

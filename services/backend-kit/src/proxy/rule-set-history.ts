@@ -2,7 +2,10 @@ import type { InspectedRules } from "../inspect/inspected-rules.ts";
 import type { SyncMode } from "../types/sync-update.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";
 
-/** Records the changes of a rule set that `kpng get rules` shows (`--inspect-socket`). `RuleSets` has one for each. */
+/**
+ * Records the changes of a rule set, which `kpng get rules` shows (`--inspect-socket`). `FamilyRules` has one and adds
+ * each successful change. Separate from it, because nothing else depends on the history.
+ */
 export class RuleSetHistory {
   readonly #ruleSet: Pick<RuleSet, "family" | "desired" | "installed">;
   #readAtMs: number | undefined;

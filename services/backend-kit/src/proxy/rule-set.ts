@@ -12,7 +12,7 @@ import type { InstalledState } from "./rule-record.ts";
  */
 export interface FamilyPlan {
   readonly node: NodePlan;
-  /** Text to store with the rules; see `RuleSet.readInstalled`. *Shape:* `formatRecord`. Default: none. */
+  /** Text to store with the rules, from `formatRecord`; `RuleSet.readInstalled` returns it. Default: none. */
   readonly record?: string | undefined;
   /** Keys of all Services, ascending. */
   readonly keys: () => Iterable<ServiceKey>;
@@ -27,8 +27,8 @@ export interface FamilyPlan {
 }
 
 /**
- * The rules of one IP family in one kernel mechanism, e.g. nftables. A service proxy implements this interface; it is
- * all that `RuleSets` knows of the mechanism.
+ * The rules of one IP family in one kernel mechanism, e.g. nftables. `IptablesRuleSet` and `NftRuleSet` implement it,
+ * and `FamilyRules` calls it; the interface is all that this package knows of the mechanism.
  *
  * Calls of `sync` and `repair` never overlap; `isInstalled` may be called meanwhile. After a call that rejected, the
  * next one is a sync of all Services.

@@ -34,7 +34,8 @@ export interface RuleSetsOptions<Change extends RuleChange> {
 /**
  * The rule sets of a service proxy, one for each IP family. `serveTask` and `diffTask` sync them.
  *
- * If one family fails, the other is still synced. Calls must not overlap; none rejects.
+ * `FamilyRules` does the work of one family; this class combines the outcomes. If one family fails, the other is still
+ * synced. Calls must not overlap; none rejects.
  */
 export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #ruleSets: readonly RuleSet<Change>[];
@@ -42,7 +43,7 @@ export class RuleSets<Change extends RuleChange = RuleChange> {
   readonly #clashes: ClashLog;
   /** The newest view. */
   #view: NodeView | undefined;
-  /** Whether it is a saved one, because no watcher has answered yet. */
+  /** Whether `#view` is a saved view, because no watcher has answered yet. */
   #isSaved = false;
 
   constructor(options: RuleSetsOptions<Change>) {

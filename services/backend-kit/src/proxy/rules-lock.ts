@@ -46,7 +46,7 @@ export async function lockRules(options: RulesLockOptions, signal: AbortSignal):
   return undefined;
 }
 
-/** Undefined if another process listens. */
+/** Opens the socket that is the lock; returns undefined if another process has it. */
 function listen(path: string): Promise<Server | undefined> {
   const server = createServer((socket) => socket.destroy());
   return new Promise((resolve, reject) => {

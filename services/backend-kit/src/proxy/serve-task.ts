@@ -38,7 +38,8 @@ export interface ServeOptions<Change extends RuleChange> {
 
 /**
  * The main task of a service proxy: follows the view of the node and installs the rules for it. With `--dry-run` it
- * prints them instead. `proxyBackend` runs it unless an option selects another run.
+ * prints them instead. `proxyBackend` runs it unless an option selects another run. It connects the parts of this
+ * folder to `backendTask`.
  *
  * Rejects with the error of `openRuleSets` if the node does not support such rules.
  */
@@ -112,7 +113,7 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
   await runWithMain(main, isCommitted ? after.tasks : [], signal).finally(() => rules.close());
 }
 
-/** After a failure, only the family that failed is compared again. */
+/** Returns the Services for `RuleSets.sync`. After a failure, only the family that failed is compared again. */
 function servicesOf({ mode, fullReason, changes }: SyncUpdate): Parameters<RuleSets["sync"]>[1] {
   if (mode === "partial") return touchedServices(changes);
   return fullReason === "failure" ? "different" : "all";

@@ -7,8 +7,11 @@ import { BackendError } from "../types/backend-error.ts";
 import type { WatchOptions } from "./watch-options.ts";
 
 /**
- * Passes the state of a sync marker through the gate, if there is one, before the batch takes effect. Resolves with
- * true if the state is older than the one before and is accepted nevertheless.
+ * Passes the state of a sync marker through the gate (`ForwardGate`), if there is one, before the batch takes effect.
+ * Resolves with true if the state is older than the one before and is accepted nevertheless.
+ *
+ * `watchBatches` calls it for each batch. If the gate finds the state older, this function asks the watcher for its
+ * position, because the watcher may be about to catch up.
  *
  * Errors: STATE_BEHIND if the gate refuses the state.
  */
@@ -32,7 +35,10 @@ export async function admitState(
 /** How long a watcher may take to catch up before it counts as behind, in milliseconds. */
 const answerLimitMs = 25_000;
 
-/** Undefined if the watcher does not answer, does not know the call, or is another one than that of the stream. */
+/**
+ * Asks the watcher for its position. Returns undefined if it does not answer, does not know the call, or is not the
+ * watcher of the stream.
+ */
 async function askPosition(
   needed: Position,
   instance: string,

@@ -36,7 +36,7 @@ export class HeldItems {
     return this.#items.size === 0 ? undefined : this.#digests.toBytes();
   }
 
-  /** Digest of the view: the exclusive or of the hashes of all items; see EmptyOp.Digest. */
+  /** Digest of the view: the exclusive or of the hashes of all items, as in EmptyOp.Digest of the proto file. */
   get digest(): bigint {
     return this.#digest;
   }

@@ -32,7 +32,7 @@ const smallItemBytes = 64 * 1024;
 
 /**
  * Estimates the memory that an operation of a stream takes until its batch is applied, in bytes. `watchBatches` adds
- * the estimates up, so that a watcher cannot fill the memory of a node.
+ * the estimates up, so that a watcher cannot fill the memory of a node. The limit itself is in `view-limit.ts`.
  *
  * *Cost:* proportional to the number of ports, addresses and labels.
  */
@@ -50,7 +50,7 @@ export function estimateOpBytes({ Op: op }: OpItem, decoded: LocalOp): number {
 }
 
 /**
- * Checks an operation before it is decoded.
+ * Checks an operation before it is decoded. `watchBatches` calls it for each operation.
  *
  * Errors: BAD_STREAM for an item that is larger than any object of a cluster, or has more fields.
  */

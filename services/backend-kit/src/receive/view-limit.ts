@@ -2,6 +2,7 @@ import { BackendError } from "../types/backend-error.ts";
 
 /**
  * Default of `--max-view-size` for a memory limit, in bytes: a third. A view of 250 000 endpoints takes 170 MB.
+ * `backendTask` calls it, and `backend-options.ts` shows the value in `--help`.
  *
  * While a whole view replaces another one, both are in memory, and the rest of the process needs memory too. Pure.
  */

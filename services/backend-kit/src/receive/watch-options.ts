@@ -4,7 +4,10 @@ import type { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { Acknowledgements } from "./acknowledgements.ts";
 import type { HeldItems } from "./held-items.ts";
 
-/** Options of one stream from a watcher, for `watchBatches` and, above it, `followView`. */
+/**
+ * Options of one stream from a watcher, for `watchBatches` and, above it, `followView`. A file of its own, because
+ * `WatchRequests` and `admitState`, which `watchBatches` calls, need it too.
+ */
 export interface WatchOptions {
   readonly transport: Transport;
   /** At most 253 characters. A node that the cluster does not know is allowed. */

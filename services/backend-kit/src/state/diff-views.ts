@@ -5,7 +5,7 @@ import { sameValue } from "./same-value.ts";
 
 /**
  * Returns the fewest changes that lead from one view of a node to another. `ViewState` and the sync loop use it to give
- * backends only real differences.
+ * backends only real differences. `diffFromSaved` calls it after a start from disk.
  *
  * The order is node, Services put, endpoints put, endpoints deleted, Services deleted. So an endpoint always has its
  * Service, and a Service keeps an endpoint while its only one is replaced.
@@ -28,6 +28,7 @@ export function diffViews(from: NodeView, to: NodeView, touched: Iterable<Servic
   ];
 }
 
+/** Changes by kind, to return them in the right order. */
 interface ChangeGroups {
   readonly servicePuts: ViewChange[];
   readonly endpointPuts: ViewChange[];
@@ -39,11 +40,13 @@ function emptyGroups(): ChangeGroups {
   return { servicePuts: [], endpointPuts: [], endpointDeletes: [], serviceDeletes: [] };
 }
 
+/** Returns the change of the node, if there is one. */
 function diffNode(from: NodeView, to: NodeView): readonly ViewChange[] {
   if (sameValue(from.node, to.node)) return [];
   return [to.node === undefined ? { kind: "delete-node" } : { kind: "put-node", node: to.node }];
 }
 
+/** Adds the changes of one Service and its endpoints. */
 function diffService(
   key: ServiceKey,
   from: ServiceView | undefined,

@@ -11,7 +11,8 @@ type Field = readonly [name: string, json: string | undefined];
 
 /**
  * Returns the lines that `kpng-json` prints and `kpng-callout` passes to its program, one per Service with its line
- * end, sorted by namespace and then name as in KPNG.
+ * end, sorted by namespace and then name as in KPNG. A file of its own in this package, because no backend imports
+ * another.
  */
 export function* formatViewLines(view: NodeView): Generator<string, void, void> {
   // By key alone "a-b/x" would come before "a/x", because a dash is less than a slash.
@@ -111,7 +112,7 @@ function formatEndpoint(endpoint: ViewEndpoint): string {
   ]);
 }
 
-/** Undefined stays absent; an empty set is an empty object. */
+/** Formats a set of addresses: undefined stays absent, an empty set is an empty object. */
 function addresses(set: AddressSet | undefined): string | undefined {
   if (set === undefined) return undefined;
   return object([
@@ -150,7 +151,7 @@ function flag(value: boolean): string | undefined {
   return value ? "true" : undefined;
 }
 
-/** JSON.stringify escapes what Go escapes, but for what Go adds for the sake of HTML and JavaScript. */
+/** Returns a JSON string. Go also escapes `<`, `>`, `&` and two line separators, which JSON.stringify does not. */
 function quote(value: string): string {
   return JSON.stringify(value).replaceAll(
     /[<>&\u2028\u2029]/g,

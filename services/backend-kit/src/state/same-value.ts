@@ -1,6 +1,6 @@
 /**
- * Returns true if two values of plain data (objects, arrays, strings, numbers, booleans) are deeply equal. The code
- * that compares views uses it.
+ * Returns true if two values of plain data (objects, arrays, strings, numbers, booleans) are deeply equal. `diffViews`,
+ * `StagedView` and `ViewState` compare Services, endpoints and nodes with it.
  *
  * The order of an object's fields does not matter, and an undefined field equals an absent one.
  */
@@ -22,6 +22,7 @@ export function sameValue(a: unknown, b: unknown): boolean {
   );
 }
 
+/** Whether a field has a value. */
 function isDefined([, value]: [string, unknown]): boolean {
   return value !== undefined;
 }

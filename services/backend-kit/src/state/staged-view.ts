@@ -14,7 +14,7 @@ interface StagedService {
 
 /**
  * The effect of one batch on a view. `ViewState` applies a batch to it first, and takes the result only if the whole
- * batch is valid.
+ * batch is valid. It is discarded after the batch; `ViewState` lasts.
  *
  * *Cost:* proportional to the endpoints of the changed Services.
  */
@@ -76,9 +76,10 @@ export class StagedView {
   }
 
   /**
-   * Returns the Services touched, undefined for those that are gone.
+   * Returns the touched Services; undefined for a deleted one.
    *
-   * What equals its value in `held` is that object: a Service and an endpoint that do not change keep their identity.
+   * A Service or endpoint that equals the one in `held` is returned as the same object, so unchanged ones keep their
+   * identity.
    */
   services(held: NodeView): ReadonlyMap<ServiceKey, ServiceView | undefined> {
     const views = new Map<ServiceKey, ServiceView | undefined>();

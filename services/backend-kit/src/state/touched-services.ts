@@ -2,8 +2,8 @@ import type { ViewChange } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 
 /**
- * Returns the keys of the Services that changes put, delete, or change the endpoints of. Backends use it to limit a
- * partial sync to these Services.
+ * Returns the keys of the Services that changes put, delete, or change the endpoints of. `serveTask`, `AfterCommit` and
+ * `PendingUpdate` use it to limit their work to these Services.
  */
 export function touchedServices(changes: readonly ViewChange[]): ReadonlySet<ServiceKey> {
   const keys = new Set<ServiceKey>();

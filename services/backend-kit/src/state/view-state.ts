@@ -21,9 +21,9 @@ interface HeldView extends NodeView {
  */
 export class ViewState {
   readonly #brake: ViewBrake;
-  /** The view that the watcher means. */
+  /** The view that the watcher offered, without kept Services. */
   #offered: HeldView;
-  /** The same with the Services that the brake keeps. */
+  /** The offered view and the Services that the brake keeps. */
   #held: HeldView;
   #last: Pick<ViewUpdate, "revision" | "instance"> | undefined;
 

@@ -3,7 +3,7 @@ import type { Wakeup } from "@kpng/process/wait.ts";
 
 /**
  * Keeps a minimum time between two syncs of a `SyncLoop`, from the end of one to the start of the next, as kube-proxy's
- * BoundedFrequencyRunner does.
+ * BoundedFrequencyRunner does. It knows nothing of updates; `SyncLoop` decides what is synced.
  *
  * Measured from the start, a sync longer than the interval would be followed by the next one at once, and the node
  * would do nothing else.
@@ -32,7 +32,10 @@ export class Pacer {
   }
 }
 
-/** Resolves at the next wake-up, or at `atMs` of the clock, or when `signal` aborts. */
+/**
+ * Waits for the next step of a `SyncLoop`: resolves at the next wake-up, or at `atMs` of the clock, or when `signal`
+ * aborts.
+ */
 export async function waitForWork(arrived: Wakeup, atMs: number, clock: Clock, signal: AbortSignal): Promise<void> {
   if (atMs === Number.POSITIVE_INFINITY) return arrived.wait(signal);
   const over = new AbortController();

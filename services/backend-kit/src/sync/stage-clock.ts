@@ -1,7 +1,10 @@
 import { wallClockMs } from "@kpng/process/wall-clock.ts";
 import type { SyncStages, SyncTimes } from "../types/sync-update.ts";
 
-/** Measures the stages of one sync. The sync loop creates one for each sync and passes it to the backend. */
+/**
+ * Measures the stages of one sync. `SyncLoop` creates one for each sync and passes it to the backend as `SyncStages`;
+ * observers get the times.
+ */
 export class StageClock implements SyncStages {
   readonly #startedAtMs = wallClockMs();
   readonly #receivedAtMs: number;

@@ -18,6 +18,8 @@ interface Request {
  * Requests of a backend to its sync loop. A service proxy requests a full sync when another program removed its rules,
  * a check when one may have changed them, and a partial sync for work that is due later.
  *
+ * `proxyBackend` creates one for `SyncLoop` and for the rule sets, which therefore need not know the loop.
+ *
  * Requests of one kind are merged into the earliest. All of them wait until the first view is synced.
  *
  * *Bound:* one request of each kind.

@@ -1,10 +1,13 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { BackendError } from "../types/backend-error.ts";
 
-/** Allows routing of packets to and from 127.0.0.0/8, which node ports on localhost need. See `GuardedSysctl`. */
+/**
+ * Allows routing of packets to and from 127.0.0.0/8, which node ports on localhost need. Only `GuardedSysctl` may set
+ * it, because it is dangerous without rules that guard it.
+ */
 export const routeLocalnet = "net/ipv4/conf/all/route_localnet";
 
-/** Not 0: conntrack marks only late resets INVALID. Source: kernel nf_conntrack-sysctl. */
+/** If it is not 0, conntrack marks only late resets as INVALID. Source: kernel nf_conntrack-sysctl. */
 export const conntrackLiberal = "net/netfilter/nf_conntrack_tcp_be_liberal";
 
 /**
@@ -44,7 +47,7 @@ async function readSetting(path: string): Promise<number | undefined> {
   try {
     return Number((await readFile(path, "utf8")).trim());
   } catch {
-    // "Absent" is an answer, too; a write that follows fails with the reason.
+    // A setting that cannot be read counts as absent; a later write fails with the reason.
     return undefined;
   }
 }

@@ -1,6 +1,7 @@
 /**
  * When the changes of a view were written, stored and received. Metrics, traces and acknowledgements measure from these
- * times how long a change took. `watchBatches` fills it in.
+ * times how long a change took. `watchBatches` fills it in. The types of this folder have files of their own, because
+ * several folders of the package use them.
  */
 export interface Arrival {
   /** Receipt of the first of the merged sync markers, in milliseconds since 1970, with fractions. */
@@ -18,7 +19,7 @@ export interface Arrival {
 const maxTriggers = 100;
 const maxTraces = 32;
 
-/** Merges two arrivals whose updates are applied together. */
+/** Merges two arrivals whose updates are applied together. `PendingUpdate` calls it when it merges updates. */
 export function mergeArrivals(older: Arrival | undefined, newer: Arrival | undefined): Arrival | undefined {
   if (older === undefined || newer === undefined) return newer ?? older;
   return {

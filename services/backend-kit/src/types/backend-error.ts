@@ -15,7 +15,10 @@ export type BackendErrorCode =
   | "BAD_CONFIG"
   | "NO_WATCHER_ADDRESS";
 
-/** Error of a part that all backends share. */
+/**
+ * Error of a part that all backends share. A backend's own failures have a class in its package, e.g.
+ * `BackendIptablesError`.
+ */
 export class BackendError extends CodedError<BackendErrorCode> {
   override readonly name = "BackendError";
 }

@@ -9,7 +9,10 @@ import type { ViewUpdate } from "./view-update.ts";
  */
 export type SyncMode = "full" | "partial";
 
-/** A view that a backend must put into effect. */
+/**
+ * A view that a backend must put into effect. `PendingUpdate` makes it from a `ViewUpdate`, and `SyncLoop` passes it to
+ * the backend.
+ */
 export interface SyncUpdate extends ViewUpdate {
   readonly mode: SyncMode;
   /** Why the sync is full, for the log: "start", "failure", "interval", or the reason of a request; "" if partial. */
@@ -22,7 +25,7 @@ export interface SyncUpdate extends ViewUpdate {
  */
 export type Sync = (update: SyncUpdate, signal: AbortSignal, stages: SyncStages) => void | Promise<void>;
 
-/** Receives the progress of a sync. */
+/** Receives the progress of a sync; `StageClock` implements it, and rule sets call it. */
 export interface SyncStages {
   /** The changes are computed, and the commit begins. The first call counts; without a call, all time is commit. */
   committing(): void;
