@@ -10,7 +10,7 @@ import { sourceCommands } from "./source/sources.ts";
 
 /**
  * Makes the command tree of `kpng`. A running command stops when `signal` aborts. `main.ts` runs it; tests inspect it
- * without starting a process.
+ * without starting a process. Separate from `main.ts`, which starts the process when it is imported.
  */
 export function makeKpng(signal: AbortSignal): Command {
   const kpng = new Command("kpng")

@@ -5,6 +5,8 @@
  * `more` adds settings below /proc/sys/net, for example "ipv4/icmp_ratelimit 0". Redirects are off, because results
  * would otherwise depend on the order of packets. Duplicate address detection is off, because it delays each IPv6
  * address by a second, and no other host is on these links.
+ *
+ * Separate from `Laboratory`, which adds namespaces without any settings.
  */
 export function kernelSettings(isRouter: boolean, more: readonly string[] = []): string {
   const on = isRouter ? 1 : 0;

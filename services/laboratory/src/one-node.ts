@@ -39,7 +39,7 @@ const gateway = { v4: "169.254.1.1", v6: "fe80::1" };
  *
  * Takes about half a second.
  *
- * The demo calls it.
+ * The demo calls it; the kernel tests build networks of their own.
  */
 export async function buildNetwork(laboratory: Laboratory, { client, node, pods }: Network): Promise<void> {
   for (const { name } of [client, node, ...pods]) {

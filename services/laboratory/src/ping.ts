@@ -6,7 +6,7 @@ import type { Laboratory } from "./laboratory.ts";
  *
  * A laboratory is a set of network namespaces in which `kpng demo` and the tests send real packets.
  *
- * The demo calls it.
+ * The demo calls it. Agents cannot do this: they use only TCP and UDP.
  */
 export async function ping(
   laboratory: Laboratory,

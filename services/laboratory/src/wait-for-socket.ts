@@ -4,7 +4,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 /**
  * Waits until a program has created its unix socket. The demo calls it before it starts the client of that program.
- * Errors: the program ended, or no socket within 10 s. Tests call it too.
+ * Errors: the program ended, or no socket within 10 s. Tests call it too. Separate from `Laboratory`, because the dry
+ * run of the demo has none.
  */
 export async function waitForSocket(program: ChildProcess, path: string): Promise<void> {
   const deadlineMs = performance.now() + 10_000;

@@ -16,6 +16,8 @@
  *
  * The watcher calls it for lists of its source (`ListBrake`), and a backend for the first view of another watcher
  * (`ViewBrake`). Both share this rule and keep the held objects themselves.
+ *
+ * Separate from both, so that the rule is pure and the same in both.
  */
 export function brakeList(
   list: ListedKeys,

@@ -73,8 +73,8 @@ export interface ServiceView extends ServiceItem {
 }
 
 /**
- * Everything that one node must know: a pure function of the cluster state and the node's name. Backends keep it
- * (`StagedView`) and render their rules from it.
+ * Everything that one node must know: a pure function of the cluster state and the node's name. Backends keep it in
+ * `ViewState` and render their rules from it.
  */
 export interface NodeView {
   readonly nodeName: string;

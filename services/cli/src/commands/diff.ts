@@ -9,7 +9,8 @@ import { runLocalBackend } from "./local.ts";
 
 /**
  * `kpng diff NAME`: compares the installed rules with the desired ones, for the backends that support it. `makeKpng`
- * adds it. It runs the backend as `kpng local` does, with options under which it compares once and exits.
+ * adds it. It runs the backend as `kpng local` does, with options under which it compares once and exits. Separate from
+ * `local.ts`, because only some backends can compare.
  */
 export function makeDiff(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const diff = new Command("diff")

@@ -16,7 +16,10 @@ export const families = [
   { external: "2001:db8:100::10", moved: "2001:db8:100::20", slice: "endpointslice-ipv6.yaml", podKey: "v6" },
 ] as const;
 
-/** Removes one pod from the EndpointSlices and shows the last packet that it got. */
+/**
+ * Removes one pod from the EndpointSlices and shows the last packet that it got. Separate from `walkthrough.ts` because
+ * these steps measure times.
+ */
 export async function removePod(client: AgentClient, print: Print, manifests: string): Promise<void> {
   print.step("change", `${podA.name} is removed from the EndpointSlice`);
   for (const { external, slice, podKey } of families) {

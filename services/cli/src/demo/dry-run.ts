@@ -18,6 +18,8 @@ import { type Running, startCallout, startWatcher, withOutput } from "./processe
  * behind.
  *
  * `runDemo` calls it.
+ *
+ * Separate from `walkthrough.ts`, whose steps need a laboratory.
  */
 export async function renderRules(signal: AbortSignal): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), "kpng-demo-"));

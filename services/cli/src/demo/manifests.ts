@@ -8,7 +8,10 @@ import { fileURLToPath } from "node:url";
  */
 export const exampleFolder = fileURLToPath(new URL("../../../../examples/all-ip/", import.meta.url));
 
-/** Copies the example's manifests into a folder whose files the demo changes. */
+/**
+ * Copies the example's manifests into a folder whose files the demo changes. Separate from the steps of the demo, which
+ * only change texts.
+ */
 export async function copyManifests(folder: string): Promise<void> {
   await cp(join(exampleFolder, "manifests"), folder, { recursive: true });
 }

@@ -23,6 +23,8 @@ const limitMs = 20_000;
  * Errors: not enough after 20 s, with the last answer; the client ended.
  *
  * The steps of the demo that change something call it. `AgentClient` itself sends single packets.
+ *
+ * Separate from the steps, because they differ only in what they wait for.
  */
 export async function observe(
   client: AgentClient,

@@ -7,7 +7,10 @@ import { TokenChecker } from "@kpng/watcher/identity/token/token-checker.ts";
 import type { Options } from "../context/command-context.ts";
 import type { SinkContext } from "./sink-command.ts";
 
-/** Options of `to-api` for clients that prove their identity by ServiceAccount tokens. */
+/**
+ * Options of `to-api` for clients that prove their identity by ServiceAccount tokens. Separate from `to-api.ts`, which
+ * has many other options.
+ */
 export const tokenOptions: readonly OptionSpec[] = [
   {
     flags: "--token-audience <name>",

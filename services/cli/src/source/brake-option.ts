@@ -4,7 +4,7 @@ import type { Options } from "../context/command-context.ts";
 
 /**
  * The option of a source that limits how long suspicious deletions are held; `defaultMs` depends on the source.
- * `makeSource` adds it to every source.
+ * `makeSource` adds it to every source. Separate from the sources, because it applies to all of them.
  */
 export function brakeOption(defaultMs: number): OptionSpec {
   return {

@@ -17,7 +17,10 @@ export const keepOptions: readonly OptionSpec[] = [
   repeatable("--with-node-annotations <glob>", "glob of the Node annotations to keep"),
 ];
 
-/** The values of {@link keepOptions}, for the decoders. */
+/**
+ * The values of {@link keepOptions}, for the decoders. Separate from `makeDecodeOptions`, which knows nothing about a
+ * command line.
+ */
 export function decodeOptionsOf(options: Options): DecodeOptions {
   return makeDecodeOptions({
     serviceLabels: options.withServiceLabels as readonly string[],

@@ -10,7 +10,8 @@ export type FieldTags<S extends DescMessage> = { readonly [Name in keyof S["fiel
 
 /**
  * Returns the tags of a generated message, e.g. 18 for `tagsOf(RefSchema).Path`: field 2, length-delimited. The users
- * of `MessageWriter` and `MessageReader` call it once, when they are loaded.
+ * of `MessageWriter` and `MessageReader` call it once, when they are loaded. Separate from `MessageWriter` and
+ * `MessageReader`, which share it.
  */
 export function tagsOf<S extends DescMessage>(schema: S): FieldTags<S> {
   const tags = Object.entries(schema.field).map(([name, field]) => [name, (field.number << 3) | wireTypeOf(field)]);

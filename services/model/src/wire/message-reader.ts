@@ -9,6 +9,8 @@ const maxScale = 0x80 ** 7;
  * they occur so often that the protobuf library's decoder would take most of the time (`npm run bench -- wire`).
  *
  * Errors: every method throws WireError for a truncated or malformed message.
+ *
+ * `MessageWriter` is the reverse.
  */
 export class MessageReader {
   readonly #bytes: Uint8Array;

@@ -20,6 +20,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
  * Source: OpenTelemetry, "Environment Variable Specification".
  *
  * `openTracing` calls it.
+ *
+ * Separate from the exporter, whose import loads OpenTelemetry's SDK.
  */
 export function readTraceSettings(environment: Environment): TraceSettings | undefined {
   const value = (name: string): string => environment[name]?.trim() ?? "";

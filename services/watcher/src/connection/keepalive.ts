@@ -6,6 +6,8 @@ import type { LoopClock } from "./loop-clock.ts";
  * connection, and its subscription would last indefinitely. `Connections` calls it for each HTTP/2 session.
  *
  * A client that sends anything counts as alive: on a slow link, the reply may be queued for minutes behind other data.
+ *
+ * `Connections` itself ends connections for all other reasons.
  */
 export function keepAlive(
   session: ServerHttp2Session,

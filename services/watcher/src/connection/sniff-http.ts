@@ -8,6 +8,8 @@ import type { LoopClock } from "./loop-clock.ts";
  * protocol is still unknown after `firstBytesMs`. `serveTask` uses it for every address without TLS.
  *
  * Not needed with TLS, where ALPN negotiates the protocol.
+ *
+ * `listen` opens the address of the server that it returns.
  */
 export function sniffHttp({ http2, toHttp1, clock, firstBytesMs }: SniffOptions): Server {
   // HTTP/1.1 has no pings, so only TCP keep-alive detects a client that lost its power.

@@ -5,7 +5,8 @@ import { nodeViewOrder } from "./node-view-items.ts";
 
 /**
  * Returns the digest of an item of a node view, and caches it in the item. A subscriber that resumes sends digests of
- * its items, and a sync marker contains the digest of the view.
+ * its items, and a sync marker contains the digest of the view. Separate from `item.ts`, because relays have items
+ * without digests.
  */
 export function digestOf(item: Item): ItemDigest {
   item.digest ??= uncachedDigestOf(item);

@@ -46,8 +46,8 @@ export function overlaysOf(snapshot: Snapshot, target: ViewTarget): readonly Ove
 }
 
 /**
- * The node's own item, which no other node receives. `nodeProjection` and `overlayDeltas` call it for views that
- * include the node.
+ * Returns the overlay that consists of the node's own item, which no other node receives. `nodeProjection` and
+ * `overlayDeltas` call it for views that include the node.
  */
 export function nodeOverlay(snapshot: Snapshot, { node }: ViewTarget): Overlay {
   return { ...noOverlay, own: nodeItems(snapshot, node.name) };

@@ -16,7 +16,10 @@ export interface ServiceItems {
 /** The items of a Service that a view does not include. */
 export const noServiceItems: ServiceItems = { items: [], hasClashes: false };
 
-/** Sorts the items; of several items with the same path, keeps the last. */
+/**
+ * Sorts the items; of several items with the same path, keeps the last. Separate from `ServiceState`, because
+ * differences and overlays are computed with these functions too.
+ */
 export function makeServiceItems(items: readonly Item[]): ServiceItems {
   const sorted = sortByPath(items);
   const kept = sorted.filter((item, index) => item.path !== sorted[index + 1]?.path);

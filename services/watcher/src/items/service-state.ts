@@ -23,6 +23,9 @@ import type { ViewClass } from "./view-target.ts";
  *
  * *Bound:* one list of items for each class that was requested. Classes are zones, if endpoints are hinted to zones,
  * and port groups, if endpoints are hinted to nodes.
+ *
+ * `serviceStates` makes them for each snapshot. `ItemCache` encodes single items; this class decides which items a
+ * class shares.
  */
 export class ServiceState {
   readonly service: Service;

@@ -45,7 +45,10 @@ export function viewClassOf({ isExtended, proxyName }: Omit<ViewClass, "key" | "
   return { key, isExtended, proxyName, zone };
 }
 
-/** Returns the view target of a request, as the node and the proxy names are in this snapshot. */
+/**
+ * Returns the view target of a request, as the node and the proxy names are in this snapshot. Separate from
+ * `ServiceState`, because a target is the same for all Services.
+ */
 export function viewTargetIn(snapshot: Snapshot, request: NodeViewRequest): ViewTarget {
   const { isExtended, nodeName } = request;
   const node = choosingNode(snapshot, nodeName);

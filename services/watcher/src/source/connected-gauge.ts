@@ -8,7 +8,7 @@ export type ConnectedGauge = Gauge<"source" | "kind">;
 
 /**
  * Metric of the sources `kube` and `api`: 1 while the source is connected to its server. The label `kind` is "all"
- * where one stream carries all kinds.
+ * where one stream carries all kinds. A file of its own, because two sources share the metric.
  */
 export function makeConnectedGauge(registry: Registry): ConnectedGauge {
   return new Gauge({

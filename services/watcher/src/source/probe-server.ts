@@ -9,6 +9,8 @@ import type { CurrencySink } from "./source.ts";
  * aborts; never rejects.
  *
  * `RelayCurrency` and `followCurrency` call it.
+ *
+ * Separate from both, because only the question to the server differs.
  */
 export async function probeServer(
   { ask, currency, staleAfterMs = standardStaleAfterMs, onFresh = () => undefined }: ProbeOptions,

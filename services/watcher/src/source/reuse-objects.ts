@@ -14,7 +14,7 @@ export function reuseValue<T>(old: T | undefined, value: T): T {
 
 /**
  * Returns `old` itself if `slice` equals it except for the trigger time, else `slice` with the unchanged endpoints of
- * `old`.
+ * `old`. Separate from the store, because sources compare with it too.
  */
 export function reuseSlice(old: EndpointSlice | undefined, slice: EndpointSlice): EndpointSlice {
   if (old === undefined || old === slice) return slice;

@@ -3,7 +3,7 @@ import { CodedError } from "@kpng/process/coded-error.ts";
 /** Codes of the errors of this package; each has a row in docs/errors.md. Sources and `state-file` throw them. */
 export type WatcherErrorCode = "BAD_INPUT" | "WRITE_FAILED";
 
-/** Error of @kpng/watcher. */
+/** Error of @kpng/watcher. Errors of options, listeners and TLS files are a `ProcessError`. */
 export class WatcherError extends CodedError<WatcherErrorCode> {
   override readonly name = "WatcherError";
 }

@@ -11,6 +11,8 @@ import { listLines, mapLines, noLines, scalar } from "./yaml-text.ts";
  * rejects unknown keys, so keys that only we have are omitted where the value is their default.
  *
  * Pure.
+ *
+ * Separate from `format-state.ts`, which orders the objects and computes hashes.
  */
 export function formatNode(node: Node): string[] {
   return [

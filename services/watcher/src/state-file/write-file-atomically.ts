@@ -13,6 +13,8 @@ import { WatcherError } from "../source/watcher-error.ts";
  * Errors: WRITE_FAILED with the path. The file is then unchanged, and no temporary file is left.
  *
  * `stateFileSink` calls it.
+ *
+ * Separate from it, because this function knows nothing about the cluster.
  */
 export async function writeFileAtomically(path: string, text: string): Promise<void> {
   let temporary: string | undefined;

@@ -7,6 +7,8 @@ import type { CurrencySink, Verify, Versions } from "../source/source.ts";
  * the source.
  *
  * *Bound:* one question to the source at a time, and at most two per second.
+ *
+ * Separate from `Store`, which asks its source nothing.
  */
 export class Currency implements CurrencySink {
   readonly #state: CurrencyState;

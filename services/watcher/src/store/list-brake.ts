@@ -13,6 +13,8 @@ import type { Snapshot } from "./snapshot.ts";
  *
  * Each `Store` has one and passes it every list and every change of a watch before it applies them. `observeBrake`
  * reports held deletions.
+ *
+ * Separate from `Store`, which only applies what the brake lets through. The rule itself is `brakeList`.
  */
 export class ListBrake {
   readonly #options: BrakeOptions;

@@ -10,6 +10,8 @@ import type { Snapshot } from "./snapshot.ts";
  *
  * Each `Store` has one and calls it for each update. Whether the source already has newer versions is the question of
  * `Currency`, not of this class.
+ *
+ * Separate from `Store`, because only positions need the versions of the source.
  */
 export class PositionTracker {
   readonly #instance: string;

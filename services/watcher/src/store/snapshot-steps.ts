@@ -13,6 +13,8 @@ const shardsPerStep = 8;
  * and its slices are always of the same step, because both maps have the same keys.
  *
  * *Cost:* 64 steps, each of 1 024 pointers and the number of shards.
+ *
+ * Separate from `PreparedSnapshots`, which decides when to take a step.
  */
 export function* snapshotSteps(before: Snapshot, snapshot: Snapshot): Iterable<Snapshot> {
   for (let count = shardsPerStep; count < shardCount; count += shardsPerStep) {

@@ -6,7 +6,8 @@ import { ShardedMap } from "./sharded-map.ts";
 
 /**
  * The whole cluster state at one revision. Immutable; unchanged parts of two snapshots are the same objects. The store
- * makes one for each revision; views, streams and queries read it.
+ * makes one for each revision; views, streams and queries read it. The functions that make one from another are in
+ * `change-snapshot.ts`.
  */
 export interface Snapshot {
   /** Number of the state, counted from 1; 0 for the empty initial state. */

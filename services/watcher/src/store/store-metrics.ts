@@ -10,7 +10,7 @@ import type { Update } from "./update.ts";
  *
  * *Cost:* per revision, 1 500 pointer comparisons and the changed shards; per scrape, a walk over all slices.
  *
- * The program calls it once. Separate from `Store`, which has no metrics of its own.
+ * `kpng SOURCE` calls it once at start. Separate from `Store`, which has no metrics of its own.
  */
 export function observeStore(store: Store, registry: Registry): void {
   const registers = [registry];

@@ -17,6 +17,9 @@ import type { Cause, Update } from "./update.ts";
  * Each call of `apply` or `replace` that changes a value makes one new snapshot. Readers may keep a snapshot as long as
  * they need it. A reader that waits for the next state ({@link next}) gets only the newest one. Observers are called
  * for every revision ({@link observe}).
+ *
+ * It only keeps the newest snapshot and informs readers: `change-snapshot.ts` computes snapshots, `ListBrake` holds
+ * deletions, and `PositionTracker` and `Currency` judge how new the state is.
  */
 export class Store implements ClusterSink {
   /** Random identity of this store: revisions of different processes must not be compared. */

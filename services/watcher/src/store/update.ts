@@ -3,7 +3,7 @@ import type { Snapshot } from "./snapshot.ts";
 
 /**
  * A new revision, as observers of the store see it. It names the change and its cause; metrics, traces and `kpng get
- * changes` observe it.
+ * changes` observe it. A file of its own, so that observers need not import the store.
  */
 export interface Update extends Cause {
   readonly before: Snapshot;

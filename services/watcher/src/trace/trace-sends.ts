@@ -12,6 +12,8 @@ import type { Delivery, DeliveryFollower, Recipient } from "../stream/session/de
  * batch. So the streams need not know about tracing.
  *
  * *Bound:* the traced revisions of the last seconds. *Cost* of a batch without a traced revision: a comparison.
+ *
+ * Separate from `traceRevisions`, which records what happens before the first send.
  */
 export class TraceSends implements DeliveryFollower {
   readonly #store: Store;

@@ -18,6 +18,8 @@ import type { Uses } from "./view-endpoints.ts";
  * - Set "cluster" depends only on readiness and on the zone, except in the named groups of the class: there, it
  *   contains only own endpoints.
  * - Set "local" contains only own endpoints.
+ *
+ * Separate from `chooseEndpoints`, which knows only one node.
  */
 export class ClassChoice {
   /** One element for each port of the Service: whether any node can use an endpoint. */

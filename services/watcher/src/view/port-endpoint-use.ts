@@ -9,6 +9,8 @@ import type { PortEndpoint } from "./merge-slices.ts";
  *
  * Pods and the node itself may address a Service by an external address; they use set "cluster" whatever the external
  * policy is. A headless Service has no traffic policy, and its view contains all endpoints.
+ *
+ * Separate from `makeServiceView` and `ClassChoice`, because both need the same answer.
  */
 export function neededSets(service: Service): NeededSets {
   return {

@@ -13,6 +13,8 @@ import type { MergedEndpoint, PortEndpoint } from "./merge-slices.ts";
  *
  * `makeServiceView` calls it for a view as a value, `items/endpoint-items.ts` for the messages of streams. Pure;
  * O(ports × families).
+ *
+ * Which endpoints have a use is decided before, by `chooseEndpoints`.
  */
 export function viewEndpoints(
   service: Service,

@@ -19,7 +19,7 @@ const stateOption = repeatable("--state <state>", `only this state: ${stateWords
 
 /**
  * Options that select nodes and subscribers by the revision that they have applied. The commands `kpng get nodes` and
- * `kpng get subscribers` share them.
+ * `kpng get subscribers` share them. Separate from `filter-options.ts`, whose options other commands have too.
  */
 export const applyFilterOptions: readonly OptionSpec[] = [
   {

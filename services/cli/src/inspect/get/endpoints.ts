@@ -12,7 +12,7 @@ import { runList, watchOption } from "./list-command.ts";
 
 /**
  * `kpng get endpoints`: lists endpoints. They come from the EndpointSlices in a watcher; `kpng get view` shows which of
- * them a node uses.
+ * them a node uses. `makeInspect` and `makeInspectSource` add it.
  */
 export const endpointsCommand: InspectCommand = {
   name: "endpoints",

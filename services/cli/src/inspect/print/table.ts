@@ -18,6 +18,8 @@ const gap = "   ";
  * Formats rows as kubectl does: left-aligned columns, as wide as their widest cell, with three spaces between them.
  *
  * `widths` are minimum widths; the call updates them, so that later rows of a watch align with earlier ones.
+ *
+ * Separate from `output.ts`, which converts messages of the inspection API: this file knows only rows of text.
  */
 export function formatTable<T>(
   columns: readonly Column<T>[],

@@ -7,7 +7,10 @@ const unsafe = /[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]+/gu;
 /** Line breaks and tabs, which our own output consists of. */
 const layout = /^[\n\t]+$/;
 
-/** Returns the text in one line: each run of unsafe characters becomes a space. Cells of tables pass through it. */
+/**
+ * Returns the text in one line: each run of unsafe characters becomes a space. Cells of tables pass through it.
+ * Separate from `format.ts` because it concerns texts that another machine chose.
+ */
 export function oneLine(text: string): string {
   return text.replaceAll(unsafe, " ").trim();
 }

@@ -61,6 +61,8 @@ export const limitOption: OptionSpec = {
  * Combines the argument that `parseServiceName` accepted, if there is one, with `--namespace`.
  *
  * Errors: BAD_OPTION if both name a namespace, and not the same one.
+ *
+ * The options that only `kpng get nodes` and `kpng get subscribers` have are in `apply-filter.ts`.
  */
 export function splitName(argument: string | undefined, options: Options): { namespace: string; name: string } {
   const [first = "", second] = (argument ?? "").split("/");

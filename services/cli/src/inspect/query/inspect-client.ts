@@ -18,7 +18,7 @@ export function inspectClient(transport: Transport): InspectClient {
 /** Rows per page: the maximum, so that a long list takes few calls. */
 export const pageSize = 1_000;
 
-/** Reads all pages of a list and returns their rows. */
+/** Reads all pages of a list and returns their rows. Separate from the commands, which only say what to request. */
 export async function readPages<P extends { readonly nextPageToken: string }, T>(
   readPage: (pageToken: string) => Promise<P>,
   rowsOf: (page: P) => readonly T[],

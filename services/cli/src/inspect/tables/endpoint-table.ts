@@ -4,7 +4,7 @@ import type { TableSpec } from "../print/output.ts";
 
 /**
  * Endpoints of EndpointSlices. Columns of `kpng get endpoints`. The endpoints as one node uses them have other columns:
- * `decisionTable`.
+ * `decisionTable`. Separate from the command, which only requests the rows.
  */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
   schema: EndpointSchema,

@@ -5,6 +5,7 @@ import type { TableSpec } from "../print/output.ts";
 
 /**
  * Nodes, and what each has applied. Columns of `kpng get nodes`. `kpng top` prints it for the nodes that are behind.
+ * Separate from both commands because they share it.
  */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,

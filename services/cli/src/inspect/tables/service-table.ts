@@ -9,7 +9,7 @@ import type { TableSpec } from "../print/output.ts";
 
 /**
  * Columns of `kpng get services`: Services with the number of their endpoints, as a watcher's inspection API lists
- * them.
+ * them. Separate from the command, which only requests the rows.
  */
 export const serviceTable: TableSpec<typeof ServiceSchema> = {
   schema: ServiceSchema,

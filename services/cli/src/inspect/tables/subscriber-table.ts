@@ -8,7 +8,11 @@ import { formatAge, formatDuration, formatEnum } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 import { shortError } from "./node-table.ts";
 
-/** Open streams, and what each subscriber has applied. Columns of `kpng get subscribers`. */
+/**
+ * Open streams, and what each subscriber has applied. Columns of `kpng get subscribers`. The nodes of these streams,
+ * with one row for each node of the cluster, are in `nodeTable`. Separate from the command, which only requests the
+ * rows.
+ */
 export const subscriberTable: TableSpec<typeof SubscriberSchema> = {
   schema: SubscriberSchema,
   columns: [

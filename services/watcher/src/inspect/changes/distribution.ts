@@ -3,6 +3,8 @@
  * a change (such as render or commit); `kpng get changes` and `kpng trace` print its percentiles.
  *
  * *Memory:* 64 counters, whatever the number of durations.
+ *
+ * The metrics of prom-client cannot be used here: they are for all changes together, and this is for one.
  */
 export class Distribution {
   readonly #counts = new Uint32Array(bucketCount);

@@ -13,6 +13,8 @@ export interface LostBatch {
  * node applies a later revision on another stream, so that a node that reconnects is still one node.
  *
  * *Bound:* 10 000 nodes with 16 batches each; beyond that, the oldest are forgotten and stay lost.
+ *
+ * Separate from the subscriber, which is gone when its stream ends.
  */
 export class LostBatches {
   readonly #byNode = new Map<string, LostBatch[]>();

@@ -19,7 +19,11 @@ export interface NodeTable {
   row(name: string): NodeMessage;
 }
 
-/** Groups subscribers and endpoints by node. O(nodes + subscribers + endpoints). */
+/**
+ * Groups subscribers and endpoints by node. O(nodes + subscribers + endpoints). The methods ListNodes and WatchNodes
+ * call it once for all rows, because a row of its own would need a pass over all subscribers. Separate from
+ * `subscriber-row.ts`, because a node may have several subscribers or none.
+ */
 export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeTable {
   const subscribersByNode = new Map<string, Subscriber[]>();
   // A name that only people ask for is not a node.

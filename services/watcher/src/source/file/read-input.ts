@@ -24,6 +24,8 @@ export interface LoadedInput {
  *
  * The file source calls it at the start and after each change of its inputs. It compares the digest, and parses the
  * inputs only if their contents changed.
+ *
+ * Separate from `fileSource`, which decides when to read, and from `readTexts`, which touches no files.
  */
 export async function loadInput(inputs: readonly string[], options: ReadInputOptions): Promise<LoadedInput> {
   const listed = await listInputFiles(inputs);

@@ -31,6 +31,10 @@ const part = "source/replay";
  * end it keeps the last state until it is aborted.
  *
  * Errors: BAD_INPUT for an invalid recording.
+ *
+ * `readRecording` reads the file, and `applyGlobalOp` decodes the operations as for a relay.
+ *
+ * Separate from `apiSource`, which reads the same operations from a running watcher.
  */
 export function replaySource(options: ReplaySourceOptions): Source {
   return { name: part, run: (signal) => run(options, signal) };

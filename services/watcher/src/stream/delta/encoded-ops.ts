@@ -23,7 +23,9 @@ export interface PathOp {
   readonly frame: Frame;
 }
 
-/** Encodes operations, given in any order. */
+/**
+ * Encodes operations, given in any order. Separate from `snapshotDelta` and `service-chunks.ts`, because both need it.
+ */
 export function encodeOps(ops: readonly PathOp[], isDescending = false): EncodedOps {
   const sorted = ops.toSorted(
     isDescending ? (a, b) => compareText(b.path, a.path) : (a, b) => compareText(a.path, b.path),

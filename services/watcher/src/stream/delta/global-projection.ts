@@ -19,6 +19,8 @@ import type { Projection } from "./projection.ts";
  *
  * A relay of KPNG, which is written in Go, ignores proxy names. So a subscriber without the extended feature gets only
  * the Services of one proxy name, with their endpoints; an extended subscriber gets all Services.
+ *
+ * Separate from `nodeProjection`, because a relay gets the state itself, without any choice of endpoints.
  */
 export function globalProjection(request: GlobalRequest): Projection {
   const items = (snapshot: Snapshot, keys: Keys): Iterable<Item> => itemsOf(snapshot, keys, request);

@@ -12,6 +12,8 @@ import { snapshotDelta } from "./snapshot-delta.ts";
  * *Cost:* the node's own endpoints of the Services that changed; next to nothing for a node without any.
  *
  * `nodeProjection` calls it, and passes the result to `nodeDelta`.
+ *
+ * Separate from `nodeDelta`, because the digest of the view needs the same result.
  */
 export function overlayDeltas(before: Snapshot, snapshot: Snapshot, target: ViewTarget): readonly OverlayDelta[] {
   const { node, request } = target;

@@ -25,6 +25,8 @@ import { wholeView } from "./whole-view.ts";
  *
  * *Cost:* the node's own endpoints and the buckets that differ. A bucket is encoded once, and again when one of its
  * items changes.
+ *
+ * Separate from `BucketIndex`, which holds the shared part of the view for all subscribers.
  */
 export function resumeView(
   snapshot: Snapshot,

@@ -20,6 +20,8 @@ import { deleteOp } from "./snapshot-delta.ts";
  *
  * *Cost:* the node's own endpoints and a copy of the chunks that they are in. Chunks are encoded once, and again when
  * one of their Services changes. *Bound:* the node's own items, until the last frame is read.
+ *
+ * Separate from `service-chunks.ts`, which encodes the shared part once for all subscribers.
  */
 export function wholeView(
   snapshot: Snapshot,

@@ -29,6 +29,8 @@ import type { CallContext } from "./request-handler.ts";
  * and wraps each message for each stream.
  *
  * `serve` tries this handler first for each request. `watchOps` answers Watch for all other protocols.
+ *
+ * Separate from `WatchStream`, which decides what to send and knows no HTTP.
  */
 export function makeFastWatch(
   options: FastWatchOptions,

@@ -22,6 +22,7 @@ export function readTimeout(header: string | string[] | undefined): number | "in
 /**
  * Deletes the deadline of a call if it is beyond the longest timer. `makeRequestHandler` calls it for calls that the
  * Connect library serves: with such a deadline, its timer would fire at once, with a warning on standard error.
+ * Separate from `makeRequestHandler`, because `makeFastWatch` reads the same header with `readTimeout`.
  */
 export function dropDistantDeadline(header: Headers): void {
   const timeout = readTimeout(header.get("grpc-timeout") ?? undefined);

@@ -9,7 +9,8 @@ import { leaveKey } from "./leave.ts";
 
 /**
  * Implements grpc.health.v1, for probes and load balancers. SERVING means that the process is ready, for "" and for
- * each of `services`. `makeRoutes` registers it. Watches end when `stop` aborts.
+ * each of `services`. `makeRoutes` registers it. Watches end when `stop` aborts. Probes over plain HTTP are answered by
+ * the status server of the process.
  */
 export function healthService(
   health: Health,

@@ -7,6 +7,8 @@ import { type ContextKey, createContextKey } from "@connectrpc/connect";
  *
  * `makeRequestHandler` sets it for each call that the Connect library serves. `makeFastWatch` gets the same signal
  * directly.
+ *
+ * A file of its own, because services in several folders read it.
  */
 export const leaveKey: ContextKey<AbortSignal> = createContextKey(new AbortController().signal, {
   description: "kpng leave",

@@ -10,6 +10,8 @@ import { makeRoutes, type RoutesOptions } from "./routes.ts";
  * get`. Its calls have every right. Watches of health end when `stop` aborts.
  *
  * Like createRouterTransport of connect, whose calls come from no connection and therefore have no rights.
+ *
+ * Separate from `serve`, which needs sockets, TLS and limits.
  */
 export function localTransport(options: RoutesOptions, stop: AbortSignal): Transport {
   const router = createConnectRouter({ connect: true });

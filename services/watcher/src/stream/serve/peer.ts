@@ -11,7 +11,10 @@ export const peerKey = createContextKey("", { description: "kpng peer" });
 /** Context value for handlers: what the client may do. */
 export const rightsKey = createContextKey<Rights>(noRights, { description: "kpng rights" });
 
-/** Returns the client of a call that connect-node handles. */
+/**
+ * Returns the client of a call that connect-node handles. A file of its own, because services in several folders read
+ * the client of a call.
+ */
 export function clientOf({ values, requestHeader }: HandlerContext): WatchClient {
   const rights = values.get(rightsKey);
   return { peer: values.get(peerKey), rights, userAgent: requestHeader.get("user-agent") ?? undefined };

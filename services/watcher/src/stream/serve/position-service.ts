@@ -8,7 +8,8 @@ import { rightsKey } from "./peer.ts";
 
 /**
  * kpng.position.v1.PositionService: tells nodes and relays whether the state of this watcher is older than theirs. A
- * node calls it if a batch has a lower position than its view. `makeRoutes` registers it.
+ * node calls it if a batch has a lower position than its view. `makeRoutes` registers it. Separate from the Watch of
+ * nodes, because it is one question with one answer.
  */
 export function positionService(store: Store): ServiceImpl<typeof PositionService> {
   return {

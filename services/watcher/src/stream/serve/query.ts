@@ -4,6 +4,7 @@ import type { ServerRequest, ServerResponse } from "./request-handler.ts";
 /**
  * True for all calls except health and the Watch of nodes and relays: mostly inspection and reflection, by people and
  * tools. `serve` calls it for each request: QueryLimit limits queries, so that people cannot keep nodes waiting.
+ * Separate from QueryLimit, which only counts.
  */
 export function isQuery(url: string | undefined): boolean {
   return !/^\/(localv1\.Sets|globalv1\.Sets|grpc\.health\.v1\.Health)\//.test(url ?? "");

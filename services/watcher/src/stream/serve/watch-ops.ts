@@ -12,6 +12,9 @@ import type { WatchStream } from "../session/watch-stream.ts";
  * Errors: ConnectError; UNAVAILABLE when `signal` aborts.
  *
  * `makeRoutes` registers it for Watch, and the NodeViewService reads its stream.
+ *
+ * Separate from `WatchStream`, which is driven by calls: this function adapts it to the async iterators of the Connect
+ * library.
  */
 export async function* watchOps<Request>(
   open: OpenWatch<Request>,

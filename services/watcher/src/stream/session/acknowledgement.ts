@@ -11,7 +11,8 @@ import { WireError } from "@kpng/model/wire/wire-error.ts";
 
 /**
  * The state of the revisions that a subscriber was sent; see Ack. `makeFastWatch` reads it from bytes, and
- * `openLocalWatch` from a decoded request. `Subscriber` stores it.
+ * `openLocalWatch` from a decoded request. `Subscriber` stores it. Separate from `Subscriber`, because reading one must
+ * be fast and needs no state.
  */
 export class Acknowledgement {
   /** Newest revision that the subscriber has applied; 0 for none. */

@@ -16,6 +16,9 @@ import type { Subscribers } from "./subscribers.ts";
  *
  * *Bound:* {@link size} revisions, 256 KiB. *Cost:* for an acknowledgement, one number for each revision that it covers
  * first; for a scrape, one comparison for each subscriber.
+ *
+ * `observeConvergence` below makes one and registers it with the store and the subscribers. Separate from the metrics
+ * in `stream-metrics.ts`, which need no store.
  */
 export class Convergence implements DeliveryFollower {
   readonly #open: Iterable<Subscriber>;
@@ -104,7 +107,9 @@ export class Convergence implements DeliveryFollower {
 /** Maximum number of revisions that some node has not applied. */
 const size = 16_384;
 
-/** Starts to measure the convergence of this store's changes. The program calls it once, at the start. */
+/**
+ * Starts to measure the convergence of this store's changes. `routesOptions` calls it once, at the start of a watcher.
+ */
 export function observeConvergence(store: Store, subscribers: Subscribers, registry: Registry): void {
   const convergence = new Convergence({ open: subscribers.open, registry });
   store.observe((update) => convergence.add(update));

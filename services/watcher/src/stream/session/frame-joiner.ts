@@ -5,7 +5,7 @@ import type { Frame } from "../../items/frames.ts";
  *
  * *Bound:* {@link joinedBytes} and one frame.
  *
- * Each `WatchStream` has one.
+ * Each `WatchStream` has one. Separate from it because joining does not depend on the state of the stream.
  */
 export class FrameJoiner {
   readonly #write: (frames: Frame) => void;

@@ -39,7 +39,10 @@ const firstMeanMs = 5;
 /** Lowest mean cost of a lane, in milliseconds. */
 const minMeanMs = 1;
 
-/** The waiting work of one lane, and the time that it was charged. `Scheduler` is its only user. */
+/**
+ * The waiting work of one lane, and the time that it was charged. `Scheduler` is its only user. Separate from it
+ * because a lane knows nothing about turns of the event loop.
+ */
 export class Lane {
   readonly kinds: readonly Work[];
   readonly #queues: ReadonlyMap<Work, Queue<() => void>>;

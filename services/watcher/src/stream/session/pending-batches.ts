@@ -7,7 +7,7 @@
  * *Bound:* 128. Beyond that, the two oldest batches are merged: the result has the time of the first, and covers also
  * the revisions between the two, in which nothing changed for the subscriber.
  *
- * Each `Subscriber` has one.
+ * Each `Subscriber` has one. Separate from it, so that only this class knows how the numbers are laid out.
  */
 export class PendingBatches {
   /** *Shape:* after, revision, sentAtMs for each batch; a ring once it is full. */

@@ -16,6 +16,8 @@ const maxAtOnce = 256;
  * and the event loop turns between the steps. Changes meanwhile wait for the end of the steps.
  *
  * *Bound:* the values of one further snapshot.
+ *
+ * Separate from `Rounds`, which decides when all subscribers advance.
  */
 export class PreparedSnapshots {
   readonly #store: Store;

@@ -1,6 +1,6 @@
 /**
  * A FIFO queue with amortized constant time for both operations. Each `Lane` has one for each kind of work;
- * `Array.shift` would take time in proportion to the length.
+ * `Array.shift` would take time in proportion to the length. Separate from `Lane`, because it knows nothing about work.
  */
 export class Queue<T> {
   #items: (T | undefined)[] = [];

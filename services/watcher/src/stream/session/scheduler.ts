@@ -27,6 +27,8 @@ const maxBetweenMs = 40;
  * its work is done.
  *
  * *Bound:* one waiting piece of work for each subscriber and query.
+ *
+ * It decides what runs next; `Rounds` decides to which snapshot subscribers advance.
  */
 export class Scheduler {
   readonly #lanes: readonly Lane[] = Object.values(lanes).map(({ share, kinds }) => new Lane(share, kinds));

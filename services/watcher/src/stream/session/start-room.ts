@@ -24,6 +24,8 @@ const stalledMs = 10_000;
  * *Bound:* `maxWaiting` streams.
  *
  * `StartLimits` has one for each kind of first batch.
+ *
+ * Separate from it, so that the counting needs no metrics.
  */
 export class StartRoom {
   readonly #maxWaiting: number;

@@ -3,7 +3,8 @@ import type { SubscriberKind } from "./delivery.ts";
 
 /**
  * Registers the metrics of streams. `Subscribers` calls it once, and each `Subscriber` counts its batches in the
- * result. `open` returns the open streams, at each scrape.
+ * result. `open` returns the open streams, at each scrape. Separate from these classes, so that the names of all
+ * metrics of streams are in one place.
  */
 export function makeStreamMetrics(registry: Registry, open: () => Iterable<SubscriberState>): StreamMetrics {
   const registers = [registry];

@@ -11,6 +11,8 @@ import { Subscriber } from "./subscriber.ts";
  * *Bound:* one entry for each stream.
  *
  * The watcher has one. `openLocalWatch` and `openGlobalWatch` add a subscriber for each stream.
+ *
+ * Separate from `Subscriber`, which is one stream.
  */
 export class Subscribers {
   readonly #metrics: StreamMetrics;

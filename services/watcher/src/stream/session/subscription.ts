@@ -10,6 +10,8 @@ import type { Changes, Projection } from "../delta/projection.ts";
  * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
  * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the
  * difference between the snapshot that was sent and the current one.
+ *
+ * Separate from `Subscriber`, because only this class compares snapshots.
  */
 export class Subscription {
   readonly #state: { readonly snapshot: Snapshot };

@@ -20,6 +20,8 @@ import type { ParsedDocument, ParsedDocuments, TextPosition, TextProblem } from 
  * Pure, never throws.
  *
  * `parseDocuments` calls it for few files, because package yaml is slow and takes much memory.
+ *
+ * Separate from `parsePlainYaml`, so that only this file needs the package and its limits.
  */
 export function parseAnyYaml(text: string, firstLine: number, otherLine: number): ParsedDocuments {
   if (text.length > maxLength) {

@@ -13,6 +13,8 @@ import { lineInPlainYaml, parsePlainYaml } from "./plain-yaml.ts";
  * 100 MB of memory per MB, and therefore limited to 8 MiB per document.
  *
  * `readTexts` calls it for each file. It only chooses the parser: JSON.parse, `parsePlainYaml` or `parseAnyYaml`.
+ *
+ * Separate from `readTexts`, which decodes the objects in the parsed values.
  */
 export function parseDocuments(text: string): ParsedDocuments {
   const nul = text.indexOf("\0");

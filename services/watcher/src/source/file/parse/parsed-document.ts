@@ -2,7 +2,7 @@ import type { FieldPath } from "../../decode/decoded.ts";
 
 /**
  * One parsed document of a file: JSON, or the YAML between two `---` lines. `parseDocuments` returns it, with positions
- * by which problems are reported.
+ * by which problems are reported. A file of its own, because all parsers of this folder return it.
  */
 export interface ParsedDocument {
   /** Value as from JSON.parse; null for an empty document. */

@@ -28,6 +28,7 @@ export type PlainYamlResult =
 
 /**
  * Returns the line, counted from 1, of a field or of its nearest existing ancestor. The text must be plain YAML.
+ * `parseDocuments` calls it for each problem to report.
  */
 export function lineInPlainYaml(text: string, path: FieldPath): number | undefined {
   const reader = new PlainYaml(text, path);

@@ -7,7 +7,10 @@ export interface KubeResponse {
   readonly body: AsyncIterable<Buffer>;
 }
 
-/** Connection to an API server that lists and watches send their requests over. `connectKube` makes it. */
+/**
+ * Connection to an API server that lists and watches send their requests over. `connectKube` makes it. Separate from
+ * `connectKube`, which imports the Kubernetes client.
+ */
 export interface KubeConnection {
   /** URL for logs, e.g. "https://10.96.0.1:443". */
   readonly server: string;

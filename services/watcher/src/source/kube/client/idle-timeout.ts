@@ -5,6 +5,8 @@
  * Timers run on the monotonic clock, so setting the wall clock has no effect.
  *
  * `openResponse` makes one for each request.
+ *
+ * Separate from `openResponse`, because a timeout knows nothing about requests.
  */
 export class IdleTimeout {
   readonly signal: AbortSignal;

@@ -3,6 +3,8 @@
  * `ObjectCache` asks it before it logs.
  *
  * *Bound:* 20 texts for each object that has a problem.
+ *
+ * `RepeatLimit` limits log lines by time instead.
  */
 export class ReportedTexts {
   #textsByKey = new Map<string, ReadonlySet<string>>();

@@ -5,6 +5,8 @@ import { headlessLabel } from "../../decode/decode-slice.ts";
  * Returns the label selector of the Services with these proxy names, or undefined if no selector has that meaning. `""`
  * is the Services without the label, as for kube-proxy. `serviceKind` calls it, so that the API server sends only these
  * Services; `filterProxyNames` filters whatever no selector can express.
+ *
+ * Separate from `object-kinds.ts`, because it is only about the language of selectors.
  */
 export function serviceSelector(proxyNames: readonly string[]): string | undefined {
   if (proxyNames.length === 0) return undefined;

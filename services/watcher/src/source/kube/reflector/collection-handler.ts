@@ -4,7 +4,7 @@ import type { WatchEvent } from "../request/watch-once.ts";
 /**
  * Receives the objects of one collection of the Kubernetes API, such as all Services. The reflector, which lists and
  * watches the collection, calls it. `ObjectCache` (Services, EndpointSlices, Nodes) and `ServiceCIDRCache` implement
- * it.
+ * it. A file of its own, so that the reflector and its handlers do not import each other.
  */
 export interface CollectionHandler {
   /** Starts a list. A list that is never completed has no effect. */

@@ -33,7 +33,7 @@ export interface ReflectorTiming {
 
 /**
  * Collection that a `Reflector` follows, and where its objects and events go. `kubeSource` passes them to each
- * `Reflector`.
+ * `Reflector`. Separate from the reflector, so that its file contains only its behaviour.
  */
 export interface ReflectorOptions extends ReflectorTiming {
   readonly resource: Resource;

@@ -20,7 +20,7 @@ export interface SourceMetrics {
 
 /**
  * Registers the metrics. Call it once per registry. `kubeSource` calls it, and passes the result to the observer of
- * each kind.
+ * each kind. Separate from the observer, because one set of metrics serves the observers of all kinds.
  */
 export function makeSourceMetrics(registry: Registry): SourceMetrics {
   const registers = [registry];

@@ -16,6 +16,8 @@ import { ListSplitter } from "./list-splitter.ts";
  *
  * Errors: the failure of the last attempt; "expired" if the list took longer than the server keeps its history.
  * The objects received until then must be discarded.
+ *
+ * `streamList` reads the same list as a stream of events.
  */
 export async function listPages(
   connection: KubeConnection,

@@ -2,7 +2,7 @@ import type { Kind } from "../../source.ts";
 
 /**
  * A collection of the Kubernetes API that the source lists and watches. There is one for each kind, for example
- * Services; requests and metrics name it.
+ * Services; requests and metrics name it. A file of its own, because requests, reflectors and metrics share it.
  */
 export interface Resource {
   readonly kind: KubeKind;

@@ -11,6 +11,8 @@ import { type WatchEvent, watchOnce } from "./watch-once.ts";
  * detect dead connections.
  *
  * Errors: as for `listPages`; "garbled" if the server does not support streamed lists and started an ordinary watch.
+ *
+ * Separate from the reflector, which chooses between it and `listPages`.
  */
 export async function streamList(
   connection: KubeConnection,
