@@ -5,7 +5,8 @@ import { writeAll } from "./write-all.ts";
 
 /**
  * The backend `json`: prints the node's whole view, one JSON object per Service and line, whenever it changes. Used as
- * `kpng SOURCE to-json`, `kpng local to-json` and `kpng-json`, mostly to look at a view and for tests.
+ * `kpng SOURCE to-json`, `kpng local to-json` and `kpng-json`, mostly to look at a view and for tests. It only connects
+ * two functions: `formatViewLines` of backend-kit formats the view, `writeAll` writes it.
  */
 export const jsonBackend: BackendCommand = {
   name: "json",

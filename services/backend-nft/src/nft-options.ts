@@ -40,7 +40,7 @@ export interface NftSettings {
 
 /**
  * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own tables:
- * `kpng`, or `kpng-` and a hash of the service proxy name.
+ * `kpng`, or `kpng-` and a hash of the service proxy name. Separate from `backend.ts`, which connects parts.
  */
 export function readNftSettings(options: ParsedOptions, serviceProxyName: string): NftSettings {
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);

@@ -3,7 +3,8 @@ import type { Rule, Ruleset } from "./rule.ts";
 
 /**
  * Parses the output of iptables-save, or the input of iptables-restore for a kernel without rules. It is the first step
- * of the packet tracer; `trace` then follows packets through the result. Shadow mode and tests use both.
+ * of the packet tracer; `trace` then follows packets through the result. Shadow mode and tests use both. It reads
+ * tables and chains; `parseRule` parses each rule. Kube-proxy's nftables rules are parsed by `parseNftRuleset`.
  *
  * Understands `*table`, `:CHAIN POLICY`, `-N`, `-A` and `-I`; throws for other lines that change rules. Built-in chains
  * that are not mentioned have no rules.

@@ -36,6 +36,7 @@ export function walk(ruleset: Ruleset, table: string, chain: string, packet: Tra
   }));
 }
 
+/** Follows a packet through one chain. Returns each way in which it may leave the chain. */
 function walkChain(ruleset: Ruleset, table: string, chain: string, packet: Traced, depth: number): readonly Step[] {
   const rules = ruleset.get(table)?.get(chain);
   if (rules === undefined) throw new Error(`table ${table} has no chain ${chain}`);
@@ -93,6 +94,7 @@ function act(ruleset: Ruleset, table: string, { target }: Rule, packet: Traced, 
   }
 }
 
+/** Whether all matches of a rule hold for a packet; "maybe" if that depends on chance or affinity. */
 function matches(rule: Rule, packet: Traced): "yes" | "no" | "maybe" {
   let result: "yes" | "maybe" = "yes";
   for (const match of rule.matches) {
@@ -103,6 +105,7 @@ function matches(rule: Rule, packet: Traced): "yes" | "no" | "maybe" {
   return result;
 }
 
+/** Whether the condition of one match holds; the caller inverts it if `isNot` is set. */
 function holds(match: Exclude<Match, { kind: "maybe" | "notUnderstood" }>, packet: Traced): boolean {
   switch (match.kind) {
     case "address":

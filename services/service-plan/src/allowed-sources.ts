@@ -5,7 +5,8 @@ import type { AllowedSources, NodePlan } from "./service-plan.ts";
 
 /**
  * Returns the clients that each load-balancer IP lets through; an address without an entry lets all clients through.
- * `planService` puts them into the plan; Kubernetes calls these CIDRs the source ranges of a Service.
+ * `planService` puts them into the plan; Kubernetes calls these CIDRs the source ranges of a Service. Separate from it,
+ * because source ranges depend neither on ports nor on endpoints.
  */
 export function makeAllowedSources(
   service: Service,

@@ -56,6 +56,7 @@ export class FamilyComparer {
   }
 }
 
+/** Plans all Services of a view, with turns for the event loop. */
 async function planServices(view: NodeView, node: NodePlan): Promise<readonly ServicePlan[]> {
   const plans: ServicePlan[] = [];
   for (const service of view.services.values()) {

@@ -82,6 +82,7 @@ function tellsPods({ frontend: { routes } }: PlannedFrontend): boolean {
   return text(routes.pod) !== text(routes.outside);
 }
 
+/** Adds the range or interface by which pods are recognized. */
 function addPods(traffic: PodTraffic | undefined, sources: Set<string>, interfaces: Set<string>): void {
   switch (traffic?.kind) {
     case "source":
@@ -130,6 +131,7 @@ export function frontendsOfRules(ruleset: Ruleset): ReadonlyMap<FrontendKey, Pro
   return found;
 }
 
+/** Returns the frontend that a rule names; undefined if it does not name one. */
 function placeOf({ matches, text }: Rule): Pick<ProbedFrontend, "protocol" | "address" | "port"> | undefined {
   const port = onlyPort(matches);
   const protocol = matches.find((match) => match.kind === "protocol" && !match.isNot);
@@ -158,6 +160,7 @@ function servicePortOf({ text, target }: Rule): string {
 /** Chains that all Services share and that treat all clients alike. */
 const isShared = (chain: string): boolean => chain.endsWith("-MARK-MASQ");
 
+/** Adds the clients that a rule, and the chains that it jumps to, treat differently from others. */
 function collectClients(
   chains: ReadonlyMap<string, readonly Rule[]>,
   { matches, target }: Rule,

@@ -137,6 +137,7 @@ function* clientsOf(
   }
 }
 
+/** Returns the addresses to which packets for a frontend are sent. */
 function destinationsOf({ address }: ProbedFrontend, { node, links }: ProbedNode, isFirst: boolean): readonly string[] {
   if (address !== undefined) return [address];
   const { family, nodeAddress } = node;
@@ -162,6 +163,7 @@ export function serviceOf(servicePort: string): string {
   return at < 0 ? servicePort : servicePort.slice(0, at);
 }
 
+/** Returns the kind of each address of a Service, e.g. "cluster IP". */
 function nameAddresses(view: NodeView, family: Family): ReadonlyMap<string, string> {
   const names = new Map<string, string>();
   for (const { service } of view.services.values()) {

@@ -5,7 +5,8 @@ import { ShadowError } from "./shadow-error.ts";
 
 /**
  * Reads the table of kube-proxy's nftables mode for one family; undefined if there is none, or no program `nft`. The
- * function that `openKubeProxy` returns calls it.
+ * function that `openKubeProxy` returns calls it. Separate from it, because nft prints JSON and iptables-save prints
+ * text that must be reduced.
  *
  * Runs `nft -j list table`, which writes nothing. Its output is about 1 kB for each Service port. Errors: SAVE_FAILED.
  */

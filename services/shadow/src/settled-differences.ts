@@ -10,7 +10,8 @@ export interface SettledChange {
 
 /**
  * Filters out short differences, which exist while one proxy has received a change and the other has not. `shadowTask`
- * passes it the differences of each comparison and reports the result.
+ * passes it the differences of each comparison and reports the result. It knows no rules and no clock, only texts and
+ * times.
  *
  * A difference is reported once it has been the same for `settleMs`. It is gone with the first comparison without it.
  */

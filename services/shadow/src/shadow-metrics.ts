@@ -3,7 +3,10 @@ import type { Family } from "@kpng/model/address.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { Difference } from "./difference.ts";
 
-/** Metrics of shadow mode. `shadowTask` updates them after each comparison. */
+/**
+ * Metrics of shadow mode. `shadowTask` updates them after each comparison. Reports for people are formatted by
+ * `format-report.ts`.
+ */
 export interface ShadowMetrics {
   readonly looks: Counter<"result">;
   /** Takes the differences that are reported now, of all families. */

@@ -77,6 +77,7 @@ export function shadowTask(options: ShadowTaskOptions): Task {
   };
 }
 
+/** Opens kube-proxy's rules of each family that this machine can have rules in. */
 async function openComparers(options: ShadowTaskOptions): Promise<readonly FamilyComparer[]> {
   const { variant, timeoutMs, settings, context, mode } = options;
   const opened: FamilyComparer[] = [];

@@ -16,6 +16,7 @@ export interface Cleanup {
 /**
  * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`. Other rules
  * stay as they are. Pure. `removeRules` calls it for each family and variant of iptables, and runs the transaction.
+ * Separate from `removeRules`, which runs tools, because this function is pure.
  *
  * `saved` is the output of iptables-save. If `keepsGuard` is true, the chain that guards 127.0.0.1 and the jumps to it
  * stay. The caller passes true if it cannot reset the sysctl route_localnet: with this sysctl and without the guard,

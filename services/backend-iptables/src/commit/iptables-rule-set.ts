@@ -42,6 +42,7 @@ export interface Kernel {
   readonly maxChains?: number | undefined;
 }
 
+/** Options of {@link IptablesRuleSet}; `openRuleSets` fills them in. */
 export interface IptablesRuleSetOptions {
   readonly family: Family;
   readonly settings: RuleSettings;

@@ -7,7 +7,7 @@ import { readPackets } from "./packet-counters.ts";
  * Adds the kernel's packet counters to the metrics, with kube-proxy's names. Each scrape reads the counters.
  *
  * `observeRules`, which makes the other metrics, calls it only after a sync has created the counters. Earlier the
- * metrics would show 0, as if no packet had matched.
+ * metrics would show 0, as if no packet had matched. `PacketCounters` creates the counters; this file only shows them.
  */
 export function observeCounters(registry: Registry, names: CounterNames, run: RunTool): void {
   const registers = [registry];

@@ -26,6 +26,8 @@ const lockExitCode = 4;
  * Commits a transaction with `iptables-restore --noflush`. `IptablesRuleSet` calls it through `openRuleSets` in each
  * sync and repair, and `removeRules` calls it for `--cleanup`.
  *
+ * Separate from `scanRules`, which reads the rules, because only the folder `commit` writes to the kernel.
+ *
  * Errors: RESTORE_REFUSED with the rejected line; its table is unchanged, but tables before it are committed. LOCK_HELD
  * if another program kept the lock; nothing is changed. And those of `run`.
  */

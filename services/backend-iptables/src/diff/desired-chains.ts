@@ -123,6 +123,7 @@ interface Contribution {
   readonly lists: ReadonlyMap<ChainId, { readonly list: RuleList; readonly rules: string[] }>;
 }
 
+/** Sorts the rules of a Service by the shared chain that they belong to. */
 function contributionOf(rendered: RenderedService): Contribution {
   const lists = new Map<ChainId, { readonly list: RuleList; readonly rules: string[] }>();
   for (const { list, rule } of rendered.listed) {

@@ -41,6 +41,7 @@ export function listDifferences(
   });
 }
 
+/** Compares one chain, rule by rule. */
 function compareChain(
   table: Table,
   chain: string,
@@ -70,6 +71,7 @@ function without(a: readonly string[], b: readonly string[], canonical: (rule: s
   });
 }
 
+/** Returns the rules of a chain without `-A CHAIN `. */
 function rulesOf(chain: string, body: ChainBody): readonly string[] {
   const start = `-A ${chain} `.length;
   return body === ""

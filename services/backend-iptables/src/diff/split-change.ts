@@ -8,7 +8,7 @@ const kinds = ["MARK-MASQ", "SVC-", "SVL-", "EXT-", "FW-"];
 
 /**
  * Splits a large change into several transactions. Only the last one affects packets: the others create chains that no
- * rule jumps to yet.
+ * rule jumps to yet. Separate from `transactionText`, which formats each of the parts.
  *
  * `IptablesRuleSet` calls it before each commit. For each rule, iptables-nft searches all new chains of its input, so
  * its time is quadratic: 10 000 chains in one transaction take several times as long as in transactions of `maxChains`.

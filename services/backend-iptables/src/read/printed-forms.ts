@@ -12,6 +12,8 @@ export interface PrintedForm {
 
 /**
  * Returns the chains that a repair proved to be correct, although iptables-save prints them differently.
+ * `IptablesRuleSet` calls it after each repair. Separate from `canonicalRule`, which knows in advance how versions of
+ * iptables differ; this function learns it from the node.
  *
  * An unknown version of iptables may print the options of an extension in its own words. Without this list, each check
  * would "repair" such a chain again. A different text may also be a change that another program made since the repair,

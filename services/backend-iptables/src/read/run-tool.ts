@@ -9,6 +9,7 @@ export interface ToolResult {
   readonly stderr: string;
 }
 
+/** Options of one run of a tool. */
 export interface ToolOptions {
   /** Standard input of the tool. ASCII only, so that its length is its number of bytes. Default: empty. */
   readonly input?: string | undefined;

@@ -23,7 +23,8 @@ export type Routes = Readonly<Record<Sender, Route>>;
 
 /**
  * Names the chains of a Service port. `renderService` calls it once per port and passes the result to all renderers, so
- * that the jump to a chain and the chain itself have the same name.
+ * that the jump to a chain and the chain itself have the same name. The prefix and the hash in each name are from
+ * `ChainNames`.
  */
 export function portChains({ name, protocol, frontends }: ServicePortPlan, names: ChainNames): PortChains {
   const chain = names.ofServicePort(name, protocol);
@@ -37,6 +38,7 @@ export function portChains({ name, protocol, frontends }: ServicePortPlan, names
   return { sets, external: isServed ? chain("EXT") : undefined, firewall: chain("FW"), internalRoutes, externalRoutes };
 }
 
+/** Returns the endpoint sets to which some route leads. */
 function usedSets(routes: Routes | undefined): readonly EndpointSetName[] {
   if (routes === undefined) return [];
   return [routes.pod, routes.node, routes.outside].flatMap((route) => (route.kind === "balance" ? route.set : []));

@@ -13,10 +13,12 @@ export type ChainId = `${Table} ${string}`;
 /** The rules of a chain as lines of a transaction: `-A CHAIN …\n` each; "" for a chain without rules. */
 export type ChainBody = string;
 
+/** Returns the identifier of a chain. */
 export function chainId(table: Table, chain: string): ChainId {
   return `${table} ${chain}`;
 }
 
+/** Returns the table and the name in an identifier. */
 export function splitChainId(id: ChainId): { readonly table: Table; readonly chain: string } {
   const at = id.indexOf(" ");
   return { table: id.startsWith("nat ") ? "nat" : "filter", chain: id.slice(at + 1) };

@@ -65,7 +65,8 @@ export type BackendTaskOptions = BackendCallbacks &
 /**
  * The task of a backend: follows the view of a node and calls back until it is aborted. It connects the stream from the
  * watcher (`receive/`), the saved view (`disk/`), the sync loop (`sync/`) and their observers. Every backend is built
- * on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`.
+ * on it: by `runBackend`, by `proxyBackend`, or directly in `BackendCommand.makeTask`. This file only connects these
+ * parts.
  *
  * Lost streams and failed syncs are repeated without limit, and reported in health (parts "stream" and the backend's
  * name), metrics and log. Rejects only with LISTEN_FAILED, if the inspect socket cannot be opened, and with NO_VIEW

@@ -51,7 +51,9 @@ export type CleanResult =
 
 /**
  * Deletes conntrack entries that send a UDP client to an endpoint that is gone. Rules apply to new flows only, and an
- * entry does not time out while its client keeps sending. Entries of TCP and SCTP are never deleted.
+ * entry does not time out while its client keeps sending. Entries of TCP and SCTP are never deleted. It combines three
+ * parts: `ConntrackTool` reads and deletes entries, `udpFrontends` knows where Services answer, and `isStale` decides
+ * about each entry. `FlowCleaning` decides when it runs.
  *
  * `FlowCleaning` calls `clean` after syncs. The cleaner remembers previous frontends (addresses
  * and ports at which Services answered), so that flows of deleted Services are deleted, too.

@@ -24,7 +24,8 @@ export function familyOfFrontend(key: FrontendKey): Family {
 
 /**
  * Returns all UDP frontends of a view with their serving endpoints, for `StaleFlowCleaner`. A frontend without such
- * endpoints has an empty set. `isStale` compares flows with the result.
+ * endpoints has an empty set. `isStale` compares flows with the result. Separate from `isStale`, because it depends
+ * only on the view and not on flows.
  *
  * Traffic policies and topology hints are ignored: like a TCP connection, a running flow stays at its endpoint when
  * they change. An endpoint that is ready but not serving (publishNotReadyAddresses) gets new flows, so it keeps them.
@@ -64,6 +65,7 @@ function addressesOf({ service }: ServiceView, family: Family): readonly string[
   return [clusterIPs, externalIPs, loadBalancerIPs].flatMap((set) => set?.[family] ?? []);
 }
 
+/** Returns the endpoints that may answer at a port, as `address port`. */
 function serversOf({ endpoints }: ServiceView, port: ServicePort, family: Family): readonly string[] {
   return endpoints
     .filter(({ conditions }) => conditions.serving || conditions.ready)

@@ -7,7 +7,8 @@ const maxFileBytes = 1024 * 1024;
 
 /**
  * Addresses of watchers that a node saves for its next start, in `watchers.json` of the state folder. `dialWatchers`
- * reads the file at its first stream and writes it when an address works.
+ * reads the file at its first stream and writes it when an address works. Separate from the saved view of `disk/`:
+ * these addresses are needed before any view arrives.
  */
 export interface KnownWatchers {
   /** The address that worked last; undefined if none has. */

@@ -22,7 +22,8 @@ import { decodeHeader, formatPosition, type ViewHeader, viewFormat } from "./vie
 
 /**
  * The view of a node (its Services and endpoints) in a file. `ViewKeeper` writes it after syncs; `loadView` reads it
- * when a backend starts, to work from it until a watcher answers.
+ * when a backend starts, to work from it until a watcher answers. This file knows only the format: `ViewKeeper` decides
+ * when a view is written, `loadView` whether it may be used.
  *
  * *Shape:* a line of JSON (`ViewHeader`), the operations of a localv1 stream that put the view, each preceded by its
  * length, and the SHA-256 of everything before it (32 bytes). The decoder of the stream, which accepts messages of

@@ -34,6 +34,7 @@ export function countNoLocalEndpoints(view: NodeView, family: Family): NoLocalEn
   return { internal, external };
 }
 
+/** Whether a port has usable endpoints, but only on other nodes. */
 function isElsewhere(service: ServiceView, port: ServicePort, index: number, family: Family): boolean {
   const usable = service.endpoints.filter(
     ({ addresses, ports }) =>

@@ -19,7 +19,8 @@ import { serveTask } from "./serve-task.ts";
  * Returns the command of a service proxy, e.g. `kpng-iptables`, from its description. The `backend.ts` of
  * backend-iptables and backend-nft call it. The command installs and repairs rules for the view of the node; with
  * options it prints (`--dry-run`), compares (`--diff`) or removes (`--cleanup`) them. Everything that service proxies
- * share is here and in this folder; a backend only describes its rules.
+ * share is here and in this folder; a backend only describes its rules. This file only parses options and selects the
+ * run: `serveTask`, `diffTask`, a cleanup, or an alternative.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
   const { name, description, examples, proxyMode, alternatives = [] } = spec;

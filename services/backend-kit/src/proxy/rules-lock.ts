@@ -24,7 +24,8 @@ const part = "rules-lock";
  * During an update, the new instance waits here until the old one has ended.
  *
  * The lock is a listening unix socket with an abstract name: the kernel removes it with its process, and each network
- * namespace has its own, as it has its own rules. Any process of the namespace can hold it.
+ * namespace has its own, as it has its own rules. Any process of the namespace can hold it. The lock of the iptables
+ * tools is another one: it protects single transactions of all programs.
  *
  * Returns undefined if `signal` aborts first.
  */

@@ -48,6 +48,7 @@ export function serveTask<Change extends RuleChange>(serve: ServeOptions<Change>
   return { name: `backend/${name}`, run: (signal) => run(serve, signal) };
 }
 
+/** Waits for the lock of the rules if they need one, and then serves. */
 async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
   const { name, proxy, host, context } = serve;
   const isLocked = proxy.rulesName !== undefined && host.destination.kind === "kernel" && !context.isOnce;
@@ -56,6 +57,7 @@ async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signa
   if (lock !== undefined) await serveRules(serve, signal);
 }
 
+/** Opens the rules, connects all parts, and follows the view until `signal` aborts. */
 async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
   const { name, proxy, host, context, options, checkMs, minIntervalMs, state } = serve;
   const { log, metrics, proxyHealth } = context;

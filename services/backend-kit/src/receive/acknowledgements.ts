@@ -33,7 +33,8 @@ const maxErrorLength = 1_000;
 /**
  * Results of syncs that the watcher has not been told yet. `backendTask` creates one for each backend: the sync loop
  * records each result as an observer, and `WatchRequests` takes the results and sends them on the current stream. It
- * outlives streams, so that a result is not lost with a connection.
+ * outlives streams, so that a result is not lost with a connection. `WatchRequests` decides when they are sent, and
+ * belongs to one stream.
  *
  * *Bound:* the newest result, and the times of the newest 32 unsent ones before it.
  */

@@ -17,7 +17,8 @@ type HeldItem = bigint;
  * Digests of the items that earlier batches brought. An item is one Service, endpoint or node.
  *
  * `followView` keeps one for all its streams. A new stream starts with these digests (`WatchReq.HeldDigests`), so that
- * the watcher sends only what differs; and after each batch `watchBatches` compares them with the watcher's digest.
+ * the watcher sends only what differs; and after each batch `watchBatches` compares them with the watcher's digest. It
+ * holds no values of items: these are in `ViewState`, in decoded form.
  *
  * Operations are staged until their batch is complete, so a stream that breaks inside a batch changes nothing.
  *
@@ -162,6 +163,7 @@ export class HeldItems {
   }
 }
 
+/** Order of deletions by kind of item: endpoints before Services. */
 function rank(set: SetName): number {
   return set === SetName.EndpointsSet ? 0 : 1;
 }

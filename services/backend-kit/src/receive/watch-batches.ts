@@ -17,7 +17,8 @@ import { WatchRequests } from "./watch-requests.ts";
 
 /**
  * Opens one stream to a watcher and yields its batches. `followView` calls it for one stream after another and keeps
- * what must outlive a stream.
+ * what must outlive a stream. Its steps have files of their own: `unpackOps`, `checkItemSize`, `HeldItems`,
+ * `admitState`, and `WatchRequests` for the sending half.
  *
  * The caller sets the pace: at most 32 requested batches are outstanding (one with a watcher that does not read
  * counts). The watcher merges further changes.
@@ -60,6 +61,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   }
 }
 
+/** Reads operations up to the next sync marker. */
 async function readBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
@@ -111,12 +113,14 @@ function isDiverged({ digest }: SyncMark, held: HeldItems | undefined): boolean 
   return digest !== undefined && held !== undefined && held.digest !== digest;
 }
 
+/** Returns the fields of a batch that its sync marker sets. */
 function batchMark({ revision, instance, ...mark }: SyncMark): Pick<Batch, "revision" | "instance" | "arrival"> {
   const { storedAtMs, triggeredAtMs, traceparents, tracedNodes } = mark;
   const receivedAtMs = wallClockMs();
   return { revision, instance, arrival: { receivedAtMs, storedAtMs, triggeredAtMs, traceparents, tracedNodes } };
 }
 
+/** Returns the next operation of the stream. Errors: STREAM_LOST. */
 async function nextOp(ops: AsyncIterator<OpItem>, isFirst: boolean): Promise<OpItem> {
   let result: IteratorResult<OpItem>;
   try {
@@ -134,6 +138,7 @@ function describeLoss(cause: unknown, isFirst: boolean): BackendError {
   return new BackendError("STREAM_LOST", `the stream from the watcher broke${hint}: ${error.message}`, { cause });
 }
 
+/** Returns a hint at the cause of a lost stream; "" if there is none. */
 function hintOf(error: ConnectError, isFirst: boolean): string {
   if (/larger than configured readMaxBytes/.test(error.message)) return " (raise --max-msg-size)";
   // If only one side uses TLS, or a certificate is refused, this side sees no more than a closed connection.

@@ -5,7 +5,8 @@ import { sameValue } from "./same-value.ts";
 
 /**
  * Returns the fewest changes that lead from one view of a node to another. `ViewState` and the sync loop use it to give
- * backends only real differences. `diffFromSaved` calls it after a start from disk.
+ * backends only real differences. `diffFromSaved` calls it after a start from disk. Separate from `ViewState`, which
+ * keeps state, because it is pure.
  *
  * The order is node, Services put, endpoints put, endpoints deleted, Services deleted. So an endpoint always has its
  * Service, and a Service keeps an endpoint while its only one is replaced.

@@ -79,7 +79,8 @@ const restPerCheck = 20;
  * Calls the backend's `sync` with the newest view, one call at a time. Updates that arrive during a call are merged
  * into one. A failed call is repeated after a delay, as a full sync of the view that is the newest by then.
  *
- * `backendTask` creates one, offers it each update from the stream or from disk, and runs it.
+ * `backendTask` creates one, offers it each update from the stream or from disk, and runs it. `PendingUpdate` merges
+ * updates, `Pacer` and `SyncRequests` say when to sync; this class connects them to the backend.
  */
 export class SyncLoop {
   readonly #options: SyncLoopOptions;

@@ -3,7 +3,7 @@ import type { Arrival } from "./arrival.ts";
 
 /**
  * The changes up to one sync marker of the stream, applied together. `watchBatches` yields batches, and `ViewState`
- * applies them to the view of the node.
+ * applies them to the view of the node. It is not yet compared with the view; a `ViewUpdate` is the result of that.
  */
 export interface Batch {
   /** True if `changes` is the whole view and replaces everything received before. */

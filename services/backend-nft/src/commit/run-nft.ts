@@ -47,6 +47,7 @@ export class RunNft {
   }
 }
 
+/** Rejects a version in the output of a program that is older than `oldest`. Errors: NFT_UNSUPPORTED. */
 function requireVersion(what: string, said: string, oldest: readonly [number, number, number]): void {
   const found =
     /(\d+)\.(\d+)(?:\.(\d+))?/

@@ -116,6 +116,7 @@ export class ServiceChains {
   }
 }
 
+/** Turns a declaration into a command: `map NAME { … }` becomes `add map TABLE NAME { … }`. */
 function addSet(at: string, declaration: string): string {
   return `add ${declaration.replace(/^(map|set) /, `$1 ${at} `)}`;
 }

@@ -155,14 +155,17 @@ export class ServiceElements {
   }
 }
 
+/** Returns the map of nftables for the slots of a port. */
 function slotMapOf({ affinitySeconds }: ServicePortPlan): SlotMap {
   return affinitySeconds === undefined ? "slots" : "sticky_slots";
 }
 
+/** Returns the name of an endpoint set in `EndpointSets`; the kernel knows only its id. */
 function setName({ name, protocol }: ServicePortPlan, set: EndpointSetName): string {
   return `${name} ${protocol} ${set}`;
 }
 
+/** Returns the id of the endpoint set in the value of a frontend. */
 function idOf(value: ElementBytes): number {
   return unpackSet(readNumber(value)).id;
 }

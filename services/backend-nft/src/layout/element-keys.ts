@@ -4,7 +4,8 @@ import ipaddr from "ipaddr.js";
 
 /**
  * Bytes of a key or value of an element as the kernel has them, one character for each byte (latin1). The renderers
- * make them, `ElementTable` compares them, and `netlink/` sends them.
+ * make them, `ElementTable` compares them, and `netlink/` sends them. It is the lowest layer of this package, so every
+ * folder may use it.
  *
  * A string rather than a buffer: it can be a key of maps, is compared by content, and takes one byte for each
  * character.

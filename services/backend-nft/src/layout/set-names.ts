@@ -22,6 +22,7 @@ export const sharedSets = [
   "sticky_endpoints",
 ] as const;
 
+/** The name of one of these sets. */
 export type SharedSet = (typeof sharedSets)[number];
 
 /** Data of the elements of a set: nothing, a value, or a chain that evaluation goes to or jumps to. */

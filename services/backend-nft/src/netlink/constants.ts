@@ -4,10 +4,12 @@
 
 /**
  * Numbers of the netlink protocol that nftables uses, for all files of this folder. Source: linux/netlink.h,
- * linux/netfilter/{nfnetlink,nf_tables}.h.
+ * linux/netfilter/{nfnetlink,nf_tables}.h. The file has only numbers; `element-batch.ts` and `read-objects.ts` say what
+ * they mean in messages.
  */
 export const flags = { request: 0x1, ack: 0x4, dump: 0x300, excl: 0x200, create: 0x400, append: 0x800 } as const;
 
+/** Types of messages that all subsystems of netlink and netfilter share. */
 export const messageType = { error: 2, done: 3, batchBegin: 16, batchEnd: 17 } as const;
 
 /** NFNL_SUBSYS_NFTABLES. */

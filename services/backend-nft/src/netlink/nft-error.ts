@@ -1,6 +1,6 @@
 import { CodedError } from "@kpng/process/coded-error.ts";
 
-/** Codes of errors of kpng-nft; the README of this package has a row for each code. */
+/** Codes of errors of kpng-nft. `docs/errors.md` explains each. */
 export type BackendNftErrorCode =
   | "NETLINK_UNAVAILABLE"
   | "NFT_MISSING"

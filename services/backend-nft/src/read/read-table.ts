@@ -16,7 +16,8 @@ export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set
 
 /**
  * Reads the elements of all shared sets. O(elements); about 10 µs for each, with turns for the event loop. `NftTable`
- * calls it in full syncs and repairs, `PrintedRuleSet` for `--dry-run` and `--diff`.
+ * calls it in full syncs and repairs, `PrintedRuleSet` for `--dry-run` and `--diff`. `ElementTable` then compares them
+ * with the wanted elements.
  *
  * Errors: READ_FAILED, e.g. if the table does not exist.
  */

@@ -251,6 +251,7 @@ function frontendKey(ip: string): string {
 /** Expression that identifies a node port. */
 const nodePortKey = "meta l4proto . th dport";
 
+/** Returns the matches for packets that pods send, and for all others; undefined if pods cannot be recognized. */
 function podMatch({ podTraffic, family }: NodePlan): { readonly is: string; readonly isNot: string } | undefined {
   const ip = ipOf(family);
   switch (podTraffic?.kind) {
@@ -265,6 +266,7 @@ function podMatch({ podTraffic, family }: NodePlan): { readonly is: string; read
   }
 }
 
+/** Returns the matches for packets to addresses with node ports; loopback addresses are never among them. */
 function nodePortMatches({ nodePortAddresses, family }: NodePlan): readonly string[] {
   const ip = ipOf(family);
   const loopback = loopbackOf(family);
