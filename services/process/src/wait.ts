@@ -13,8 +13,8 @@ export function aborted(signal: AbortSignal): Promise<void> {
 }
 
 /**
- * A repeatable event: each call of `wake` wakes everything that waits at that time. The store, queues and streams wait
- * with it. Unlike with an EventEmitter, a caller has no listener to remove.
+ * A repeatable event: each call of `wake` wakes everything that waits at that time. Stores, sources, connections and
+ * the sync loop of backends wait with it. Unlike with an EventEmitter, a caller has no listener to remove.
  */
 export class Wakeup {
   #waiting = new Set<() => void>();

@@ -6,7 +6,7 @@ import { WireError } from "./wire-error.ts";
 
 /**
  * Returns the message of a set, sorted bytewise as in KPNG; undefined if the set is. The other encoders of this folder
- * use it for all addresses of a message. Separate from them because they share it.
+ * use it for all addresses of a message. Separate from these because all need it.
  */
 export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined {
   if (set === undefined) return undefined;

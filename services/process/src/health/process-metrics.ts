@@ -11,8 +11,7 @@ const misnamed = ["nodejs_active_resources_total", "nodejs_active_handles_total"
 /**
  * Registers the metrics that every process has: CPU, memory, event loop, version, and the health of its parts.
  *
- * Must be called once per registry: by the status server, or by the health server of a service proxy if there is no
- * status server.
+ * Must be called once per registry: by the status server or, in a service proxy, by the servers of `proxyObserveTasks`.
  */
 export function registerProcessMetrics(registry: Registry, health: Health): void {
   const registers = [registry];

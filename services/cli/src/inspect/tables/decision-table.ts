@@ -4,7 +4,7 @@ import type { TableSpec } from "../print/output.ts";
 
 /**
  * Endpoints as a node uses them, with the reason. Columns of `kpng get view` and of the endpoints in `kpng explain`.
- * Separate from both commands because they share it.
+ * Separate from both commands because both need it.
  */
 export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
   schema: EndpointDecisionSchema,

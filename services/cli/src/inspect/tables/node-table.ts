@@ -5,7 +5,7 @@ import type { TableSpec } from "../print/output.ts";
 
 /**
  * Nodes, and what each has applied. Columns of `kpng get nodes`. `kpng top` prints it for the nodes that are behind.
- * Separate from both commands because they share it.
+ * Separate from both commands because both need it.
  */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,

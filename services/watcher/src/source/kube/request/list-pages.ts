@@ -73,7 +73,8 @@ const maxAttempts = 3;
  * Needed because a watch from a resourceVersion that the server has not reached yet does not fail: after an etcd
  * restore it is silent, and later delivers new events as if nothing were missing.
  *
- * The reflector calls it after a lost connection, and `catchUp` and `followCurrency` when a node asks.
+ * The reflector calls it after a lost connection, `catchUp` when a node asks, and `followCurrency` to see whether the
+ * server answers.
  */
 export async function currentResourceVersion(
   connection: KubeConnection,
