@@ -71,8 +71,9 @@ await describeCluster("faults of the API server", { hasControllers: false }, (cl
   // The last test of the file, because it deletes the cluster's data.
   test("restarted with an empty etcd: the source keeps its state until a later list confirms the empty one", async () => {
     const { api, apiServer, etcd, kubeconfig } = cluster();
-    const confirmMs = 2_000;
-    const brake = { holdMs: 600_000, confirmAfterMs: 1_000 };
+    // Long enough for what happens before the list that confirms, on a busy machine.
+    const confirmMs = 8_000;
+    const brake = { holdMs: 600_000, confirmAfterMs: 7_000 };
     const source = start({ kubeconfig: kubeconfig("admin"), timing: { confirmMs }, brake });
     await source.untilReady();
     source.sink.rule = keepsServices(serviceNames);

@@ -1,6 +1,6 @@
-import { readFileSync } from "node:fs";
 import type { OptionSpec } from "./options.ts";
 import { ProcessError } from "./process-error.ts";
+import { readRegularFile } from "./regular-file.ts";
 import { tlsOptions } from "./tls-files.ts";
 
 /**
@@ -25,6 +25,9 @@ export function clientOptions(prefix: string, what: string): readonly OptionSpec
   ];
 }
 
+/** Tokens have some kilobytes. */
+const maxTokenFileBytes = 64 * 1024;
+
 /**
  * Checks the token file, and returns a function that reads it; undefined if the option is not set.
  *
@@ -39,7 +42,7 @@ export function readTokenFile(prefix: string, path: string | undefined): ReadTok
   const read = (): string => {
     let token: string;
     try {
-      token = readFileSync(path, "utf8").trim();
+      token = readRegularFile(path, maxTokenFileBytes).toString("utf8").trim();
     } catch (cause) {
       throw new ProcessError("TOKEN_FILE", `${option} cannot be read`, { cause });
     }

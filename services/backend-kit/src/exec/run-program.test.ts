@@ -40,6 +40,11 @@ test("a program that does not exist is not started", async () => {
   expect(end).toMatchObject({ kind: "not-started", cause: { code: "ENOENT" } });
 });
 
+test("a program below a file is not started, although Node.js throws that error", async () => {
+  const end = await runProgram(["/etc/passwd/x"], { timeoutMs: 1_000, stdin: "text" });
+  expect(end).toMatchObject({ kind: "not-started", cause: { code: "ENOTDIR" } });
+});
+
 test("a program that another process kills is told from one that we stop", async () => {
   const end = await sh("kill -SEGV $$");
   expect(end).toMatchObject({ kind: "killed", signal: "SIGSEGV" });

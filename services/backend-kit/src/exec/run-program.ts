@@ -62,7 +62,14 @@ export function runProgram(command: readonly string[], options: ProgramOptions):
   const spawned: SpawnOptions = { env, detached: true, stdio: [pipeOr(stdin), pipeOr(stdout), stderr ?? "pipe"] };
   return new Promise((resolve) => {
     const start = (): ChildProcess => spawn(program, args, spawned);
-    const child = cgroup === undefined ? start() : cgroup.start(start);
+    let child: ChildProcess;
+    try {
+      child = cgroup === undefined ? start() : cgroup.start(start);
+    } catch (cause) {
+      // Node.js throws some errors instead of emitting them, for example ENOTDIR and E2BIG.
+      resolve({ kind: "not-started", cause: cause as NodeJS.ErrnoException });
+      return;
+    }
     let reason: StopReason | undefined;
     let graceTimer: NodeJS.Timeout | undefined;
     const kill = (): void => {
@@ -144,7 +151,8 @@ function collectOutput(child: ChildProcess, options: ProgramOptions, onFlood: ()
 function writeInput({ stdin }: ChildProcess, text: string): void {
   // A program that stops early does not read the rest; its exit status says so.
   stdin?.on("error", () => undefined);
-  if (stdin !== null) Readable.from(blocksOf(text)).pipe(stdin);
+  // Undefined if the process could not be started for lack of files.
+  if (stdin) Readable.from(blocksOf(text)).pipe(stdin);
 }
 
 /** In blocks: in one piece the text would be copied once more, many megabytes with very many Services. */
@@ -153,12 +161,13 @@ function* blocksOf(text: string): Generator<string, void, void> {
   for (let start = 0; start < text.length; start += length) yield text.slice(start, start + length);
 }
 
-/** A group whose last process is gone is not an error. */
+/** A group whose last process is gone, or that belongs to another user after `sudo`, is not an error. */
 function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
   if (child.pid === undefined) return;
   try {
     process.kill(-child.pid, signal);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== "ESRCH" && code !== "EPERM") throw error;
   }
 }

@@ -89,7 +89,8 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
       : rules.sync(view, servicesOf(update), stages));
     // There may have been nothing to commit.
     stages.committing();
-    if (isCommitted) await after.run(update, inForce, isFromDisk ? rules.savedInForce : inForce);
+    const isSaved = (family: Family): boolean => rules.savedInForce.includes(family);
+    if (isCommitted) await after.run(update, inForce, isFromDisk ? inForce.filter(isSaved) : inForce);
     if (failure !== undefined) throw failure.cause;
   };
   const following = backendTask({

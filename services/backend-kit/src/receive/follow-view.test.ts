@@ -207,6 +207,32 @@ describe("a view without the digest that the watcher sent", () => {
   });
 });
 
+test("Services that are kept stay while no watcher answers, also when the hold is over", async () => {
+  const names = Array.from({ length: 12 }, (_, index) => `ns/s${10 + index}`);
+  const views = [names.map((name) => putService(name)), [putService("ns/new")]];
+  await using watcher = await playWatcher((asked) =>
+    asked.index > 0 || asked.stream > 1 ? silence(asked) : [reset, ...(views[asked.stream] ?? []), sync()],
+  );
+  await follow(
+    watcher,
+    async (next) => {
+      await next();
+      const second = next();
+      while (watcher.asked.length < 2) await new Promise(setImmediate);
+      watcher.breakConnections();
+      expect((await second).view.services.size).toBe(13);
+      const third = next();
+      third.catch(() => undefined);
+      while (watcher.asked.length < 4) await new Promise(setImmediate);
+      watcher.breakConnections();
+      while (watcher.asked.length < 5) await new Promise(setImmediate);
+      const waited = new Promise((resolve) => setTimeout(() => resolve("nothing"), 500));
+      expect(await Promise.race([third, waited])).toBe("nothing");
+    },
+    { brakeHoldMs: 300 },
+  );
+});
+
 test("Services that a restarted watcher lacks are kept, and deleted when the hold is over", async () => {
   const names = Array.from({ length: 12 }, (_, index) => `ns/s${10 + index}`);
   const views = [names.map((name) => putService(name)), [putService("ns/new")]];

@@ -118,22 +118,25 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
 }
 
 /**
- * Yields the values of a generator, and undefined whenever `remainingMs` has passed before the next one. A value that
- * arrives meanwhile is not lost.
+ * Yields the values of a generator, and after the first one undefined whenever `remainingMs` has passed before the next
+ * one. A value that arrives meanwhile is not lost.
  */
 async function* untilDue<T>(
   values: AsyncGenerator<T, void, void>,
   remainingMs: () => number | undefined,
 ): AsyncGenerator<T | undefined, void, void> {
   try {
+    // Before its first batch, a stream may have reached no watcher, and the newest view must not apply.
+    let hasBatch = false;
     for (let next = values.next(); ; ) {
-      const delayMs = remainingMs();
+      const delayMs = hasBatch ? remainingMs() : undefined;
       let result = delayMs === undefined ? await next : await firstOf(next, delayMs);
       if (result === undefined) {
         yield undefined;
         continue;
       }
       if (result.done === true) return;
+      hasBatch = true;
       yield result.value;
       // While it waits, a generator keeps its variables, and the first batch is the whole view.
       result = undefined;

@@ -1,4 +1,4 @@
-import { isAtLeastAsNew, isVouchedFor, type Position, type PositionAnswer, relate } from "./position.ts";
+import { isAtLeastAsNew, isVouchedFor, type Position, type PositionAnswer, positionKinds, relate } from "./position.ts";
 
 /**
  * Memory of a node or relay, with which it never goes back to an older state. `ForwardGate` keeps it between offers.
@@ -46,7 +46,10 @@ export function judgeOffer(
     return { verdict: "apply", state: forwardState(offered) };
   }
   if (answer !== undefined && isVouchedFor(offered, held, answer)) {
-    const epoch = answer.state?.epoch ?? offered.epoch;
+    // The epoch of the answer belongs to its versions. If these moved on meanwhile, the offer keeps its own epoch.
+    const now = answer.state;
+    const isSame = now !== undefined && positionKinds.every((kind) => now[kind] === offered[kind]);
+    const epoch = isSame ? now.epoch : offered.epoch;
     return { verdict: "apply", state: forwardState({ ...offered, epoch }) };
   }
   const behindSinceMs = state.behindSinceMs ?? nowMs;

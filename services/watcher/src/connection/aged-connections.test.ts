@@ -40,9 +40,10 @@ describe("a connection at its maximum age", () => {
         service({ name: `s${index}`, annotations: { text: "x".repeat(1_000) } }),
       ),
     });
-    await watched.serve({ maxAgeMs: 50, ageIntervalMs: 1 });
+    await watched.serve({ maxAgeMs: 1_000, ageIntervalMs: 1 });
     const watch = watched.dialWatch();
-    await watch.received();
+    // More than Reset, which is sent before the view is computed.
+    await watch.received(1_000);
     watch.stream.pause();
     await once(watch.session, "goaway");
     watch.stream.resume();

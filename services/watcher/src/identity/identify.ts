@@ -20,7 +20,8 @@ export function rightsOfConnection(socket: ClientSocket, isUnix: boolean, trust:
   if (allowsAnonymous) return everyRight("an anonymous client");
   // The TLS listener has verified the certificate.
   const certificate = socket.authorized === true ? socket.getPeerCertificate?.() : undefined;
-  if (certificate === undefined) return noRights;
+  // {} or null without a certificate, for example in a resumed session.
+  if (!certificate?.subject) return noRights;
   return rightsOfCertificate(certificate.subjectaltname, [certificate.subject.CN].flat()[0] ?? "");
 }
 

@@ -6,6 +6,7 @@ import {
   ListNodesRequestSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { checkInspectionRight } from "../identity/rights.ts";
+import { leaveKey } from "../stream/serve/leave.ts";
 import { rightsKey } from "../stream/serve/peer.ts";
 
 /**
@@ -14,6 +15,8 @@ import { rightsKey } from "../stream/serve/peer.ts";
  * installs it as an interceptor, so that no method can forget the check.
  */
 export const inspectionRights: Interceptor = (next) => async (request) => {
+  // The token or the CA of the client may have been withdrawn while it sent the request.
+  request.contextValues.get(leaveKey).throwIfAborted();
   checkInspectionRight(request.contextValues.get(rightsKey), request.stream ? undefined : nodeOf(request.message));
   return await next(request);
 };

@@ -65,6 +65,7 @@ export class Currency implements CurrencySink {
   async covers(needed: Position): Promise<boolean> {
     for (let attempt = 0; attempt < maxAttempts; attempt++) {
       if (this.#coversNow(needed)) return true;
+      if (needed.epoch > this.#state.position.epoch + maxEpochLead) return false;
       if (
         this.#verify === undefined ||
         this.#staleReason !== undefined ||
@@ -83,11 +84,15 @@ export class Currency implements CurrencySink {
   }
 
   async #ask(verify: Verify, needed: Position): Promise<void> {
-    const waitMs = this.#askedAtMs + this.#minIntervalMs - performance.now();
+    const asksForEpoch = needed.epoch > this.#state.position.epoch;
+    const intervalMs = asksForEpoch ? epochIntervalFactor * this.#minIntervalMs : this.#minIntervalMs;
+    const waitMs = this.#askedAtMs + intervalMs - performance.now();
     if (waitMs > 0) await new Promise((resolve) => setTimeout(resolve, waitMs).unref());
     const isVerified = await verify(needed, needed.epoch > this.#state.position.epoch);
     const covers = isVerified && this.#hasVersions(needed);
-    if (covers && needed.epoch > this.#state.position.epoch) this.#state.adoptEpoch(needed.epoch);
+    // While the brake holds deletions, the state is not the one of the new lists.
+    const isWhole = !positionKinds.some((kind) => this.#state.held.has(kind));
+    if (covers && isWhole && needed.epoch > this.#state.position.epoch) this.#state.adoptEpoch(needed.epoch);
     this.#askedAtMs = performance.now();
     this.#tell({ kind: "asked", covers });
   }
@@ -132,3 +137,12 @@ const standardIntervalMs = 500;
 
 /** Questions whose end a caller waits for, before the source is asked about its own position. */
 const maxAttempts = 3;
+
+/**
+ * Epochs that a node may be ahead: the restores that it has seen and this watcher has not. Beyond it, a node is not
+ * believed, because one compromised node could otherwise use up the numbers for all.
+ */
+const maxEpochLead = 1_000n;
+
+/** Questions about a newer epoch cost a list of everything, so they are asked less often by this factor. */
+const epochIntervalFactor = 10;

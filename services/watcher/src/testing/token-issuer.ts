@@ -18,6 +18,8 @@ export class TokenIssuer implements TokenAuthority {
   readonly issuer = "https://kubernetes.default.svc";
   /** Number of reads of the keys. */
   reads = 0;
+  /** Duration of a review, in milliseconds. */
+  reviewDelayMs = 0;
   /** Number of reviews. */
   reviews = 0;
   /** Result of reviews. */
@@ -48,6 +50,7 @@ export class TokenIssuer implements TokenAuthority {
 
   review = async (): Promise<Review> => {
     this.reviews += 1;
+    if (this.reviewDelayMs > 0) await new Promise((resolve) => setTimeout(resolve, this.reviewDelayMs));
     return this.isDown ? { kind: "unknown", reason: "connect ECONNREFUSED" } : this.answer;
   };
 

@@ -105,6 +105,17 @@ test("tokens with unknown key IDs do not make the watcher read the keys again an
   expect(issuer.reads).toBe(1);
 });
 
+test("a token whose first review is slow is revoked like any other", async () => {
+  make({ reviewMs: 40 });
+  checker.start();
+  issuer.reviewDelayMs = 200;
+  const result = await checker.check(await issuer.sign());
+  if (result.kind === "refused") throw new Error(result.problem.message);
+  result.token.calls += 1;
+  issuer.answer = { kind: "invalid", reason: "pod not found" };
+  await expect.poll(() => result.token.ended.aborted, limit).toBe(true);
+});
+
 describe("while the API server is down", () => {
   test("a token with a valid signature is accepted, and revoked once a review refuses it", async () => {
     make({ retryMs: 20 });

@@ -36,7 +36,7 @@ export interface TokenCheckerOptions {
 
 /**
  * Checks the tokens that clients send with their calls: signature, issuer, audience and times once for each token; then
- * the API server reviews it, and again every `reviewMs` while calls use it. So a token ends its calls at most
+ * the API server reviews it, and again every `reviewMs` while calls use it. So a token ends its calls about
  * `reviewMs` after its pod was deleted.
  *
  * If the API server does not answer, a token with a valid signature is accepted, and reviewed as soon as possible: a
@@ -183,8 +183,10 @@ export class TokenChecker {
     const nowMs = monotonicMs();
     for (const [key, token] of this.#known) {
       if (!this.#keep(key, token) || token.reviewAtMs > nowMs) continue;
+      // A call waits for this review, and will use the token.
+      if (token.reviewing !== undefined) continue;
       if (token.calls === 0) this.#forget(key, token);
-      else if (token.problem === undefined && token.reviewing === undefined) void this.#review(token);
+      else if (token.problem === undefined) void this.#review(token);
     }
   }
 
@@ -200,7 +202,7 @@ export class TokenChecker {
     const { maxBytes = 64 << 20 } = this.#options;
     for (const [key, token] of this.#known) {
       if (this.#byteCount + byteCount <= maxBytes) return true;
-      if (token.calls === 0) this.#forget(key, token);
+      if (token.calls === 0 && token.reviewing === undefined) this.#forget(key, token);
     }
     return this.#byteCount + byteCount <= maxBytes;
   }

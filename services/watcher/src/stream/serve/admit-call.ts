@@ -37,9 +37,12 @@ export function admitCall(
   }
   const result = tokens.check(token);
   if (result instanceof Promise) {
-    void result.then((checked) => {
-      if (!isOver(request, response)) admit(checked);
-    });
+    result
+      .then((checked) => {
+        if (!isOver(request, response)) admit(checked);
+      })
+      // Without this, an error in one call would end the process.
+      .catch(() => ("stream" in response ? response.stream : response).destroy());
   } else admit(result);
 }
 

@@ -203,8 +203,6 @@ function answer(
   };
   openCalls.add(onStop);
   leave.addEventListener("abort", onLeave, { once: true });
-  if (stop.aborted) onStop();
-  else if (leave.aborted) onLeave();
   stream.once("close", onGone);
   // If the client resets the stream without an error, or closes the connection, Node.js destroys the stream only after
   // all pending writes, which never complete then. Without this listener, the stream would never end.
@@ -213,6 +211,9 @@ function answer(
   stream.on("error", (error) => log.debug("client disconnected", { rpc: request.url, reason: reasonOf(error) }));
   const stale = store.currency.staleReason === undefined ? {} : { [staleHeader]: "1" };
   response.writeHead(200, { "content-type": "application/grpc+proto", [pingHeader]: String(pingMs), ...stale });
+  // After the header, because the end of a call sends one itself, and a second one throws.
+  if (stop.aborted) onStop();
+  else if (leave.aborted) onLeave();
   const timeout = readTimeout(request.headers["grpc-timeout"]);
   if (timeout === "invalid") abort(Code.InvalidArgument, "the header grpc-timeout is invalid");
   else if (timeout !== undefined && !isOver) {

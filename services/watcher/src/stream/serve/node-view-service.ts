@@ -40,6 +40,7 @@ export function nodeViewService(context: WatchContext): ServiceImpl<typeof NodeV
   const { store, proxyNames } = context;
   return {
     async getNodeView(request, { signal, values }) {
+      values.get(leaveKey).throwIfAborted();
       checkNodeRight(values.get(rightsKey), request.nodeName);
       const local = readLocalRequest(toWatchReq(request), proxyNames);
       const { snapshot } = store;

@@ -95,9 +95,17 @@ test("a renewed certificate of the same CA is shown to new clients, and open str
   expect(isEnded).toBe(false);
 });
 
-test("unusable files are logged once, and the listener keeps the old ones", async () => {
+const brokenBlock = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+
+test.each([
+  { name: "garbage", text: () => "garbage" },
+  {
+    name: "a chain whose second certificate is broken",
+    text: () => readFileSync(old.server.crt, "utf8") + brokenBlock,
+  },
+])("$name is logged once, and the listener keeps the old files", async ({ text }) => {
   const before = await shown();
-  writeFileSync(paths("server").crt, "garbage");
+  writeFileSync(paths("server").crt, text());
   await expect.poll(() => lines.join(""), limit).toContain("new TLS files are unusable");
   expect(await shown()).toBe(before);
   await watch(dialWatcher());

@@ -1,4 +1,4 @@
-import type { SecureContextOptions } from "node:tls";
+import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/tls-files.ts";
 import type { LoopClock } from "../../connection/loop-clock.ts";
@@ -24,6 +24,8 @@ export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, clock, inter
     let files: ServerTlsFiles;
     try {
       files = read();
+      // Checks the whole chain, and the strength of the key.
+      createSecureContext({ ...files, minVersion: minTlsVersion });
     } catch (error) {
       const reason = reasonOf(error);
       if (reason !== failure) log.error("new TLS files are unusable; the listeners keep the old ones", { reason });

@@ -17,6 +17,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest
 import { TokenChecker, type TokenCheckerOptions } from "../../identity/token/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { WatchedServer } from "../../testing/watched-server.ts";
+import type { ServeOptions } from "./serve-options.ts";
 
 let files: TestCertificates;
 beforeAll(() => {
@@ -46,11 +47,15 @@ const accounts = {
 };
 
 /** Serves TLS with tokens. Every client of a test is on this machine, so loopback is not trusted. */
-async function serve(options: Partial<TokenCheckerOptions> = {}, ca?: string): Promise<void> {
+async function serve(
+  options: Partial<TokenCheckerOptions> = {},
+  ca?: string,
+  serverOptions: Partial<ServeOptions> = {},
+): Promise<void> {
   const log = createLog("error", () => undefined);
   const tokens = new TokenChecker({ authority: issuer, audience: "kpng", accounts, log, ...options });
   const tls = readServerTls("", { ...files.server, ca }, true);
-  await watched.serve({ tls, tokens, trustsLoopback: false, drainMs: 0 });
+  await watched.serve({ tls, tokens, trustsLoopback: false, drainMs: 0, ...serverOptions });
 }
 
 /** Connects as a backend does, with the token file that the test has written. */
@@ -191,6 +196,32 @@ test("a call that is cancelled while its token is reviewed leaves nothing behind
   review.resolve();
   await answered;
   expect(watched.server.subscribers.open.size).toBe(0);
+  session.destroy();
+});
+
+test("a Watch whose connection is asked to close while its token is reviewed ends, and the watcher continues", async () => {
+  const review = Promise.withResolvers<void>();
+  const began = Promise.withResolvers<void>();
+  const authority = {
+    readKeys: () => issuer.readKeys(),
+    review: async () => {
+      began.resolve();
+      await review.promise;
+      return { kind: "valid" as const };
+    },
+  };
+  await serve({ authority }, undefined, { maxAgeMs: 50, ageIntervalMs: 1 });
+  const session = connect(`https://${watched.address}`, { ca: readFileSync(files.ca) });
+  session.on("error", () => undefined);
+  const authorization = `Bearer ${await issuer.sign()}`;
+  const headers = { "content-type": "application/grpc", authorization };
+  const call = session.request({ ":method": "POST", ":path": "/localv1.Sets/Watch", ...headers });
+  const trailers = new Promise<Record<string, unknown>>((resolve) => call.on("trailers", resolve));
+  call.resume().on("error", () => undefined);
+  await began.promise;
+  await new Promise((resolve) => session.once("goaway", resolve));
+  review.resolve();
+  expect(await trailers).toMatchObject({ "grpc-status": "14" });
   session.destroy();
 });
 
