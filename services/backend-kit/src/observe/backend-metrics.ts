@@ -1,7 +1,7 @@
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { SyncObserver } from "../types/sync-update.ts";
 
-/** Metrics that every backend has. `backendTask` creates and updates them. */
+/** Metrics that every backend has. `backendTask` creates them; observers of the stream and of syncs update them. */
 export interface BackendMetrics {
   /** Syncs by result: "ok" or "failed". */
   readonly syncs: Counter<"result">;

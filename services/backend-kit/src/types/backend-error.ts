@@ -16,8 +16,8 @@ export type BackendErrorCode =
   | "NO_WATCHER_ADDRESS";
 
 /**
- * Error of a part that all backends share. A backend's own failures have a class in its package, e.g.
- * `BackendIptablesError`.
+ * Error of a part of the kit, which all backends share: its parts throw it, and the code of the stream and of conntrack
+ * reads its code. A backend's own failures have a class in its package, e.g. `BackendIptablesError`.
  */
 export class BackendError extends CodedError<BackendErrorCode> {
   override readonly name = "BackendError";

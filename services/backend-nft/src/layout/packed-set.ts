@@ -52,7 +52,7 @@ export function packSet({ kind, id, count }: PackedSet): number {
   return packed.firstOfKind(kind) + id * 2 ** countBits + count;
 }
 
-/** The inverse of {@link packSet}. `neededPicks` and `read/` call it on values of frontends. */
+/** The inverse of {@link packSet}, for values of frontends and for keys of slots. */
 export function unpackSet(value: number): PackedSet {
   const kind = kinds[Math.floor(value / 2 ** (countBits + idBits))] ?? "plain";
   return { kind, id: Math.floor(value / 2 ** countBits) % 2 ** idBits, count: value % 2 ** countBits };

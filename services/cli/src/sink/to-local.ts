@@ -6,8 +6,8 @@ import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
 
 /**
- * Runs a backend in this process; it gets the same messages as over the network. This is the sink `kpng SOURCE to-NAME`
- * for backends that are built into `kpng`. `makeSource` calls it for each of them.
+ * Runs a backend in this process; it gets the same messages as over the network. This is the sink `kpng SOURCE to-local
+ * to-NAME` for backends that are built into `kpng`. `makeSource` calls it for each of them.
  */
 export function toLocal(backend: BackendCommand): SinkCommand {
   return {
@@ -15,11 +15,11 @@ export function toLocal(backend: BackendCommand): SinkCommand {
     description: backend.description,
     examples: backend.examples,
     isQuestion: backend.isQuestion,
-    // The source has an option of that name.
+    // The source already has the option --service-proxy-name.
     options: [...backend.options, ...followOptions.filter(({ flags }) => !flags.startsWith("--service-proxy-name"))],
     make: (options, store, context) => {
       const names = readProxyNames(options);
-      // The watcher of this process holds as much, and is trusted.
+      // The view comes from this process, which holds the same data anyway.
       const unlimited = { maxViewSize: Number.POSITIVE_INFINITY };
       const follow = readFollowOptions({ ...options, ...unlimited, serviceProxyName: names[0] ?? "" });
       const stop = new AbortController();

@@ -3,22 +3,24 @@ import type { ItemDigest } from "@kpng/model/wire/item-digest.ts";
 import type { Frame } from "./frames.ts";
 
 /**
- * One object of a view as a stream carries it: a Service, an endpoint or a node. The watcher encodes it once and sends
- * the same bytes to all subscribers that need it.
+ * One object of a view as a stream carries it: a Service, an endpoint or a node, encoded once for all subscribers that
+ * need it. The other files of `items/` make items; `stream/delta` compares and sends them. A file of its own, because
+ * both need the types.
  */
 export interface Item {
   /** Index into {@link Order.sections}. */
   readonly section: number;
+  /** Key within the section. *Shape:* `default/web`, and for an endpoint `default/web/` with its hash. */
   readonly path: string;
   /** The Set operation for the item. Two items with the same path are equal if these bytes are. */
   readonly frame: Frame;
-  /** Cached by digestOf; undefined until its first call. */
+  /** Cache of `digestOf`; undefined until it was called for this item. */
   digest?: ItemDigest | undefined;
 }
 
-/** The order of operations in a batch: puts or deletes, one section after the other. */
+/** The order of operations in a batch: a list of phases, each with the puts or the deletes of one section. */
 export interface Order {
-  /** The KPNG set of each section, by index. Two sections may share a set. */
+  /** The set of each section in KPNG's protocol, by index. Two sections may have the same set. */
   readonly sections: readonly SetName[];
   readonly phases: readonly Phase[];
 }

@@ -1,14 +1,14 @@
 import { Gauge, type Registry } from "prom-client";
 
 /**
- * Gauge kpng_source_connected. The sources `kube` and `api` report with it whether they are connected to the server
- * that they read from.
+ * Gauge kpng_source_connected: 1 while a source is connected to its server. The label `kind` is the kind of object, or
+ * "all" for the source `api`, whose one stream carries all kinds.
  */
 export type ConnectedGauge = Gauge<"source" | "kind">;
 
 /**
- * Metric of the sources `kube` and `api`: 1 while the source is connected to its server. The label `kind` is "all"
- * where one stream carries all kinds. A file of its own, because two sources share the metric.
+ * Registers the gauge. `apiSource` and the metrics of `kubeSource` call it, once each. A file of its own, because two
+ * sources share the metric.
  */
 export function makeConnectedGauge(registry: Registry): ConnectedGauge {
   return new Gauge({

@@ -12,13 +12,16 @@ import type { Resource } from "../request/resource.ts";
 import { serviceSelector, sliceSelector } from "./selectors.ts";
 
 /**
- * How `ObjectCache` decodes the objects of one kind and turns them into changes of the sink. There is one for Services,
- * one for EndpointSlices and one for Nodes.
+ * Describes how `ObjectCache` lists, decodes and compares the objects of one kind, and turns them into changes for the
+ * sink. There is one for Services, one for EndpointSlices and one for Nodes. A file of its own, so that `ObjectCache`
+ * contains nothing about a single kind.
  */
 export interface ObjectKind<T> extends Resource {
   readonly kind: Kind;
   decode(object: unknown): Decoded<T>;
-  /** Returns `old` or its parts in place of equal ones. Lists and events repeat mostly what is known. */
+  /**
+   * Returns `value` with `old`, or parts of it, in place of equal ones: lists and events mostly repeat what is known.
+   */
   reuse(old: T | undefined, value: T): T;
   put(value: T): ObjectChange;
   delete(value: T): ObjectChange;
@@ -28,7 +31,7 @@ export interface ObjectKind<T> extends Resource {
 }
 
 /**
- * Kind of Services. `proxyNames`: those to select; without any, all Services. `kubeSource` makes all three kinds with
+ * Kind of Services: those with one of `proxyNames`, or all if there are none. `kubeSource` makes all three kinds with
  * the functions of this file.
  */
 export function serviceKind(options: DecodeOptions, proxyNames: readonly string[] = []): ObjectKind<Service> {
@@ -46,7 +49,7 @@ export function serviceKind(options: DecodeOptions, proxyNames: readonly string[
   };
 }
 
-/** Kind of EndpointSlices. `proxyNames`: those of the Services to select; without any, all slices. */
+/** Kind of EndpointSlices: those of Services with one of `proxyNames`, or all if there are none. */
 export function sliceKind(options: DecodeOptions, proxyNames: readonly string[] = []): ObjectKind<EndpointSlice> {
   return {
     labelSelector: sliceSelector(proxyNames),
@@ -77,7 +80,10 @@ export function nodeKind(options: DecodeOptions): ObjectKind<Node> {
   };
 }
 
-/** ServiceCIDRs are optional: they exist from Kubernetes 1.33, and only a warning depends on them. */
+/**
+ * ServiceCIDRs, which `kubeSource` reads without an `ObjectCache`. They exist from Kubernetes 1.33; without them, rules
+ * cannot drop packets to unused cluster IPs.
+ */
 export const serviceCIDRResource: Resource = {
   kind: "servicecidrs",
   path: "/apis/networking.k8s.io/v1/servicecidrs",

@@ -10,11 +10,11 @@ export interface CollectionHandler {
   /** Starts a list. A list that is never completed has no effect. */
   beginList(): IncomingList;
   /**
-   * Applies puts and deletes of a watch in their order. Bookmarks are ignored. `receivedAtMs` in milliseconds since
-   * 1970, with fractions.
+   * Applies puts and deletes of a watch in their order; bookmarks are not among them. `receivedAtMs` is when they were
+   * received, in milliseconds since 1970, with fractions.
    */
   apply(events: readonly WatchEvent[], receivedAtMs: number): void;
-  /** A bookmark: there are no further changes up to this resourceVersion. */
+  /** Called after each batch of events, also of bookmarks alone: no further changes up to this resourceVersion. */
   progressed?(resourceVersion: string): void;
 }
 
@@ -22,8 +22,8 @@ export interface CollectionHandler {
 export interface IncomingList {
   add(object: unknown): void;
   /**
-   * Ends the list and applies it. Returns the deletions that the brake holds; a list with `isConfirming` can confirm
-   * them. `resourceVersion` is that of the list.
+   * Ends the list and applies it. Returns the deletions that the brake (`ListBrake`) does not apply yet. With
+   * `isConfirming`, the list was read from a quorum, so it may confirm them. `resourceVersion` is that of the list.
    */
   complete(isConfirming: boolean, resourceVersion: string): HeldBack | undefined;
 }
