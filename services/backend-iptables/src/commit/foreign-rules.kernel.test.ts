@@ -50,7 +50,8 @@ describePackets("rules of other programs", () => {
           "[TABLE_INCOMPATIBLE] iptables-nft-save cannot print table nat: a program added rules with nft, in chain POSTROUTING.",
         );
       }
-      await expect(family.syncView(view([web("10.0.1.9"), api]))).rejects.toThrow("[TABLE_INCOMPATIBLE]");
+      // A success: the rules are in force, although they could not be compared.
+      await family.syncView(view([web("10.0.1.9"), api]));
       expect(await rules.run("nft list table ip nat")).toContain("10.0.1.9:8080");
       await expect(rules.start().syncView(whole)).rejects.toThrow("[TABLE_INCOMPATIBLE]");
       expect((await jumps(rules)).trim()).toBe("1");

@@ -122,7 +122,11 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     // If the options changed, the jumps may differ, and the installed jumps are not kept in memory.
     const isFull = held === undefined || touched === "all";
     const changed = await putPlan(plan, isFull ? "all" : touched, wanted, options);
-    if (this.#committed === undefined || isFull) return (await this.#compareAll(wanted, options, stages)).change;
+    if (this.#committed === undefined || isFull) {
+      const result = await this.#compareAll(wanted, options, stages);
+      // Services are served although the table cannot be compared; the drift check reports why.
+      return result.kind === "compared" ? result.change : result.caughtUp;
+    }
     const change = diffChains(this.#committed, wanted.bodies, changed);
     return this.#forgetOnFailure(this.#commit(this.#committed, change, "partial", stages));
   }
@@ -130,7 +134,9 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   async repair(stages?: SyncStages): Promise<IptablesChange> {
     const [wanted, options] = [this.#wanted, this.#render?.value];
     if (wanted === undefined || options === undefined) throw new Error("repair before the first sync");
-    const { change, found } = await this.#compareAll(wanted, options, stages);
+    const result = await this.#compareAll(wanted, options, stages);
+    if (result.kind === "unreadable") throw result.error;
+    const { change, found } = result;
     if (change.mode !== "none") await this.#learnPrintedForms(wanted, found);
     return change;
   }
@@ -165,14 +171,20 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 
   /**
-   * Compares all installed chains with the wanted ones and commits the difference; `found` are the installed chains.
+   * Compares all installed chains with the wanted ones and commits the difference; `found` are the installed chains. If
+   * the tools cannot print a table, it catches up with the wanted chains from those of the last commit instead.
    */
-  async #compareAll(
-    wanted: DesiredChains,
-    options: RenderOptions,
-    stages?: SyncStages,
-  ): Promise<{ readonly change: IptablesChange; readonly found: ReadonlyMap<ChainId, ChainBody> }> {
-    const { chains, jumps, busy } = await this.#readOrCatchUp(wanted);
+  async #compareAll(wanted: DesiredChains, options: RenderOptions, stages?: SyncStages): Promise<Comparison> {
+    const committedBefore = this.#committed;
+    let installed: InstalledRules;
+    try {
+      installed = await this.#forgetOnFailure(this.#read(wanted.bodies));
+    } catch (error) {
+      const isIncompatible = error instanceof BackendIptablesError && error.code === "TABLE_INCOMPATIBLE";
+      if (!isIncompatible || committedBefore === undefined) throw error;
+      return { kind: "unreadable", caughtUp: await this.#catchUp(committedBefore, wanted, stages), error };
+    }
+    const { chains, jumps, busy } = installed;
     const found = adoptChains(chains, wanted.bodies);
     if (this.#options.isReadOnly === true) this.#found = found;
     const committed = new Map(found);
@@ -182,24 +194,18 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
     const jumpLines = diffJumps(jumps, renderJumps(options), isSameRule);
     const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines, busy);
-    return { change: await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages)), found };
+    const change = await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages));
+    return { kind: "compared", change, found };
   }
 
-  /**
-   * Reads the installed rules to compare all of them. If the tools cannot print a table, it commits the difference from
-   * the last commit without a comparison, so that Services are still served. Then it throws the error.
-   */
-  async #readOrCatchUp(wanted: DesiredChains): Promise<InstalledRules> {
-    const committed = this.#committed;
-    try {
-      return await this.#forgetOnFailure(this.#read(wanted.bodies));
-    } catch (error) {
-      const isIncompatible = error instanceof BackendIptablesError && error.code === "TABLE_INCOMPATIBLE";
-      if (!isIncompatible || committed === undefined) throw error;
-      const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
-      await this.#forgetOnFailure(this.#commit(committed, diffChains(committed, wanted.bodies, ids), "partial"));
-      throw error;
-    }
+  /** Commits the difference from the last commit without a comparison, so that Services are still served. */
+  #catchUp(
+    committed: Map<ChainId, ChainBody>,
+    wanted: DesiredChains,
+    stages: SyncStages | undefined,
+  ): Promise<IptablesChange> {
+    const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
+    return this.#forgetOnFailure(this.#commit(committed, diffChains(committed, wanted.bodies, ids), "partial", stages));
   }
 
   /** If `work` fails, the installed rules are unknown. Until it ends, inspection shows the rules from before. */
@@ -253,3 +259,8 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     this.#options.log.info("iptables-save normalizes some rules", { chains: this.#printedForms.size, example });
   }
 }
+
+/** Result of a comparison: what it changed, or that the installed rules cannot be read. */
+type Comparison =
+  | { readonly kind: "compared"; readonly change: IptablesChange; readonly found: ReadonlyMap<ChainId, ChainBody> }
+  | { readonly kind: "unreadable"; readonly caughtUp: IptablesChange; readonly error: BackendIptablesError };
