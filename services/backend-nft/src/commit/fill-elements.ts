@@ -2,7 +2,9 @@ import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { ServiceElements } from "../elements/service-elements.ts";
+import { numberBytes } from "../layout/element-keys.ts";
 import { type ActualElements, slotsById } from "../read/read-table.ts";
+import { countOfPick } from "./needed-picks.ts";
 
 /** After this many Services the event loop gets a turn, so that health answers during a full sync. */
 const servicesPerTurn = 200;
@@ -29,4 +31,14 @@ export async function fillElements(elements: ServiceElements, plan: FamilyPlan, 
     elements.put(service.key, service);
     if (++count % servicesPerTurn === 0) await nextTurn();
   }
+  elements.table.put("picks", numberBytes(0), "sticky");
+}
+
+/**
+ * Puts the element that leads from a number of endpoints to the pick chain with this name. Other chains, and those for
+ * client affinity, have no such element. `NftTable` and `PrintedRuleSet` call it for installed and for needed chains.
+ */
+export function putPick({ table }: ServiceElements, name: string): void {
+  const count = countOfPick(name);
+  if (count !== undefined && !name.startsWith("sticky_")) table.put("picks", numberBytes(count), name);
 }

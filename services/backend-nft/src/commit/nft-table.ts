@@ -3,7 +3,6 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { SharedSetChange } from "../elements/element-table.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
-import { numberBytes } from "../layout/element-keys.ts";
 import { type BatchStep, splitElements, type TableId } from "../netlink/element-batch.ts";
 import type { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
@@ -17,7 +16,7 @@ import {
   renderStickyPickChain,
   type SkeletonOptions,
 } from "../render/skeleton.ts";
-import { fillElements } from "./fill-elements.ts";
+import { fillElements, putPick } from "./fill-elements.ts";
 import { countOfPick, neededPicks } from "./needed-picks.ts";
 import type { RunNft } from "./run-nft.ts";
 
@@ -102,12 +101,11 @@ export class NftTable {
     await fillElements(this.#elements, plan, actual);
     const { table, chains } = this.#elements;
     const known = existing.chains.filter((name) => countOfPick(name) !== undefined);
-    for (const name of known) this.#putPick(name);
-    table.put("picks", numberBytes(0), "sticky");
+    for (const name of known) putPick(this.#elements, name);
     table.compareWith(actual);
     // Chains of an earlier run are written again: their rules may have been changed.
     const needed = new Set([...known, ...neededPicks(table.newValues())]);
-    for (const name of needed) this.#putPick(name);
+    for (const name of needed) putPick(this.#elements, name);
     const elements = table.changes();
     await this.#installChains(options, needed, chains.additions());
     // The hooks are installed last: without them nothing leads to the sets, also after a first load that was
@@ -143,14 +141,6 @@ export class NftTable {
     return { node, table, masqueradeBit };
   }
 
-  /**
-   * Adds the element that leads from a number of endpoints to the pick chain with this name. Chains for client affinity
-   * have no such element.
-   */
-  #putPick(name: string): void {
-    if (!name.startsWith("sticky_")) this.#elements.table.put("picks", numberBytes(countOfPick(name) ?? 0), name);
-  }
-
   /** Commits what changed since the last commit to a table that packets use. */
   async #commitInUse(committing: () => void): Promise<TableChange> {
     const { connection, runNft } = this.#options;
@@ -158,7 +148,7 @@ export class NftTable {
     const installed = this.#installed;
     if (installed === undefined) throw new Error("commit before the first full sync");
     const needed = new Set(neededPicks(table.newValues()).filter((name) => !installed.picks.has(name)));
-    for (const name of needed) this.#putPick(name);
+    for (const name of needed) putPick(this.#elements, name);
     const elements = table.changes();
     const [additions, removals] = [chains.additions(), chains.removals()];
     const hasNewRules = needed.size > 0 || additions !== "" || removals !== "";

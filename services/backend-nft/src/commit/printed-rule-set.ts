@@ -3,11 +3,10 @@ import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
-import { numberBytes } from "../layout/element-keys.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
 import { noElements, readElements } from "../read/read-table.ts";
 import { renderHooks, renderPickChain, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
-import { fillElements } from "./fill-elements.ts";
+import { fillElements, putPick } from "./fill-elements.ts";
 import { countOfPick, neededPicks } from "./needed-picks.ts";
 import { formatTransaction, makeNftChange, type NftChange } from "./nft-change.ts";
 import type { NftTableOptions, TableChange } from "./nft-table.ts";
@@ -50,7 +49,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     for (const key of touched) elements.put(key, plan.service(key));
     const { table, family } = this.#options;
     const needed = neededPicks(elements.table.newValues());
-    for (const name of needed) this.#putPick(elements, name);
+    for (const name of needed) putPick(elements, name);
     const change: TableChange = { elements: elements.table.changes(), chains: [] };
     const chains = `${needed.map((name) => this.#renderPick(name)).join("")}${elements.chains.additions()}`;
     const text = formatTransaction(family, change, Number.POSITIVE_INFINITY, table);
@@ -82,12 +81,11 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const isNew = found === undefined;
     const actual = isNew ? noElements : await readElements(connection, id);
     await fillElements(elements, plan, actual);
-    elements.table.put("picks", numberBytes(0), "sticky");
     const existing = found ?? { chains: [], sets: [] };
-    for (const name of existing.chains) this.#putPick(elements, name);
+    for (const name of existing.chains) putPick(elements, name);
     elements.table.compareWith(actual);
     const needed = neededPicks(elements.table.newValues());
-    for (const name of needed) this.#putPick(elements, name);
+    for (const name of needed) putPick(elements, name);
     const rules = isNew ? new Map<string, readonly string[]>() : await connection.readRules(id);
     const options = { node: plan.node, table, masqueradeBit };
     const [skeleton, hooks] = [renderSkeleton(options, isNew), renderHooks(options)];
@@ -102,11 +100,6 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     elements.chains.committed();
     elements.table.committed();
     return makeNftChange(family, "full", change, table);
-  }
-
-  #putPick(elements: ServiceElements, name: string): void {
-    const count = countOfPick(name);
-    if (count !== undefined && !name.startsWith("sticky_")) elements.table.put("picks", numberBytes(count), name);
   }
 
   #renderPick(name: string): string {
