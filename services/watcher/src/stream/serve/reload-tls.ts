@@ -24,6 +24,10 @@ export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, clock, inter
     let files: ServerTlsFiles;
     try {
       files = read();
+      if (isSame(files, current)) {
+        failure = "";
+        return;
+      }
       // Checks the whole chain, and the strength of the key.
       createSecureContext({ ...files, minVersion: minTlsVersion });
     } catch (error) {
@@ -33,15 +37,17 @@ export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, clock, inter
       return;
     }
     failure = "";
-    const isSame = (name: keyof ServerTlsFiles): boolean => isEqual(files[name], current[name]);
-    if (isSame("key") && isSame("cert") && isSame("ca")) return;
-    const hasNewCa = !isSame("ca");
+    const hasNewCa = !isEqual(files.ca, current.ca);
     current = files;
     for (const server of servers) server.setSecureContext({ ...files, minVersion: minTlsVersion });
     log.info("TLS files reloaded", { hasNewCa });
     if (hasNewCa) onNewCa();
   };
   clock.after(intervalMs, reload);
+}
+
+function isSame(a: ServerTlsFiles, b: ServerTlsFiles): boolean {
+  return isEqual(a.key, b.key) && isEqual(a.cert, b.cert) && isEqual(a.ca, b.ca);
 }
 
 function isEqual(a: Buffer | undefined, b: Buffer | undefined): boolean {
