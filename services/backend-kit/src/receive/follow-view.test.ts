@@ -207,11 +207,14 @@ describe("a view without the digest that the watcher sent", () => {
   });
 });
 
+const manyNames = Array.from({ length: 12 }, (_, index) => `ns/s${10 + index}`);
+
+/** Views of the first and of the second stream: the second one lacks all Services of the first. */
+const shrinkingViews = [manyNames.map((name) => putService(name)), [putService("ns/new")]];
+
 test("Services that are kept stay while no watcher answers, also when the hold is over", async () => {
-  const names = Array.from({ length: 12 }, (_, index) => `ns/s${10 + index}`);
-  const views = [names.map((name) => putService(name)), [putService("ns/new")]];
   await using watcher = await playWatcher((asked) =>
-    asked.index > 0 || asked.stream > 1 ? silence(asked) : [reset, ...(views[asked.stream] ?? []), sync()],
+    asked.index > 0 || asked.stream > 1 ? silence(asked) : [reset, ...(shrinkingViews[asked.stream] ?? []), sync()],
   );
   await follow(
     watcher,
@@ -234,10 +237,8 @@ test("Services that are kept stay while no watcher answers, also when the hold i
 });
 
 test("Services that a restarted watcher lacks are kept, and deleted when the hold is over", async () => {
-  const names = Array.from({ length: 12 }, (_, index) => `ns/s${10 + index}`);
-  const views = [names.map((name) => putService(name)), [putService("ns/new")]];
   await using watcher = await playWatcher((asked) =>
-    asked.index > 0 ? silence(asked) : [reset, ...(views[asked.stream] ?? []), sync()],
+    asked.index > 0 ? silence(asked) : [reset, ...(shrinkingViews[asked.stream] ?? []), sync()],
   );
   const { states } = await follow(
     watcher,
@@ -246,7 +247,7 @@ test("Services that a restarted watcher lacks are kept, and deleted when the hol
       const second = next();
       while (watcher.asked.length < 2) await new Promise(setImmediate);
       watcher.breakConnections();
-      expect([...(await second).view.services.keys()]).toEqual(["ns/new", ...names]);
+      expect([...(await second).view.services.keys()]).toEqual(["ns/new", ...manyNames]);
       expect([...(await next()).view.services.keys()]).toEqual(["ns/new"]);
     },
     { brakeHoldMs: 50 },

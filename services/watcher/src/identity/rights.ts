@@ -16,7 +16,7 @@ export interface Rights {
    * false.
    */
   readonly hasControl?: boolean | undefined;
-  /** The client's identity for log messages. *Shape:* `certificate CN=n1`, `system:serviceaccount:kube-system:kpng`. */
+  /** The client's identity for log messages. *Shape:* `certificate "n1"`, `system:serviceaccount:kube-system:kpng`. */
   readonly identity: string;
   /** Why the token of the call was not accepted. Refusals say it. */
   readonly tokenProblem?: TokenProblem | undefined;
@@ -56,7 +56,10 @@ export function checkNodeRight(rights: Rights, nodeName: string): void {
   throw refusal(rights, `read the view of node "${nodeName}"`);
 }
 
-/** Allows a request that reveals no object of the cluster, to any client that may read something. Errors: as above. */
+/**
+ * Allows a request that reveals no object of the cluster, to any client that may read something. Errors: as {@link
+ * checkNodeRight}.
+ */
 export function checkAnyRight(rights: Rights): void {
   if (rights.nodes === "all" || rights.nodes.size > 0 || rights.hasState || rights.hasInspection) return;
   throw refusal(rights, "ask for the position of the state");

@@ -8,7 +8,7 @@ import type { WatchClient } from "../session/open-watch.ts";
  */
 export const peerKey = createContextKey("", { description: "kpng peer" });
 
-/** Context value for handlers: what the client may do. */
+/** Context value for handlers: the rights of the client. `makeRequestHandler` and `localTransport` set it. */
 export const rightsKey = createContextKey<Rights>(noRights, { description: "kpng rights" });
 
 /**

@@ -168,7 +168,8 @@ test("a stream ends with UNAUTHENTICATED when its token expires", async () => {
   });
 });
 
-test("a call that is cancelled while its token is reviewed leaves nothing behind", async () => {
+/** An authority whose review lasts until the test resolves `review`. `began` resolves when it begins. */
+function slowAuthority() {
   const review = Promise.withResolvers<void>();
   const began = Promise.withResolvers<void>();
   const authority = {
@@ -179,6 +180,11 @@ test("a call that is cancelled while its token is reviewed leaves nothing behind
       return { kind: "valid" as const };
     },
   };
+  return { authority, review, began };
+}
+
+test("a call that is cancelled while its token is reviewed leaves nothing behind", async () => {
+  const { authority, review, began } = slowAuthority();
   await serve({ authority });
   const token = await issuer.sign();
   const session = connect(`https://${watched.address}`, { ca: readFileSync(files.ca) });
@@ -200,16 +206,7 @@ test("a call that is cancelled while its token is reviewed leaves nothing behind
 });
 
 test("a Watch whose connection is asked to close while its token is reviewed ends, and the watcher continues", async () => {
-  const review = Promise.withResolvers<void>();
-  const began = Promise.withResolvers<void>();
-  const authority = {
-    readKeys: () => issuer.readKeys(),
-    review: async () => {
-      began.resolve();
-      await review.promise;
-      return { kind: "valid" as const };
-    },
-  };
+  const { authority, review, began } = slowAuthority();
   await serve({ authority }, undefined, { maxAgeMs: 50, ageIntervalMs: 1 });
   const session = connect(`https://${watched.address}`, { ca: readFileSync(files.ca) });
   session.on("error", () => undefined);
