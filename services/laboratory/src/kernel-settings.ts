@@ -2,9 +2,9 @@
  * Returns a shell command that sets the sysctls of a new namespace, before it has links. `one-node.ts` and the kernel
  * tests run it in each network namespace that they add.
  *
- * `more` adds settings below /proc/sys/net, for example "ipv4/icmp_ratelimit 0". Redirects are off, because results
- * would otherwise depend on the order of packets. Duplicate address detection is off, because it delays each IPv6
- * address by a second, and no other host is on these links.
+ * `more` adds settings below /proc/sys/net, for example "ipv4/icmp_ratelimit 0"; a value may be empty. Redirects are
+ * off, because results would otherwise depend on the order of packets. Duplicate address detection is off, because it
+ * delays each IPv6 address by a second, and no other host is on these links.
  *
  * Separate from `Laboratory`, which adds namespaces without any settings.
  */
@@ -22,5 +22,5 @@ export function kernelSettings(isRouter: boolean, more: readonly string[] = []):
     ]),
     ...more,
   ];
-  return values.map((line) => line.replace(/(\S+) (\S+)/, "echo $2 >/proc/sys/net/$1")).join(" && ");
+  return values.map((line) => line.replace(/(\S+) (\S*)/, "echo $2 >/proc/sys/net/$1")).join(" && ");
 }

@@ -59,6 +59,8 @@ function settings(name: string): string {
     "ipv4/icmp_ratelimit 0",
     "ipv4/icmp_ratemask 0",
     "ipv6/icmp/ratelimit 0",
+    // Empty: no ICMPv6 message counts against the kernel's limit for all messages of a namespace, either.
+    "ipv6/icmp/ratemask ",
     // On nodes, the service proxy sets it.
     ...(name === neighbourName ? ["ipv4/conf/all/route_localnet 1"] : []),
   ]);

@@ -15,7 +15,9 @@ export async function ask(request: Ask): Promise<readonly Answer[]> {
   const answers: Answer[] = [];
   const names = new Set<string>();
   do {
-    const round = Array.from({ length: atOnce }, () => (protocol === "tcp" ? askTcp(request) : askUdp(request)));
+    const round = Array.from({ length: atOnce }, () =>
+      protocol === "tcp" ? askTcp(request) : askUdp(request, sendings),
+    );
     for (const answer of await Promise.all(round)) {
       answers.push(answer);
       if (answer.kind === "answer") names.add(answer.name);
@@ -87,16 +89,24 @@ export async function freshUdpSocket(address: string, from: string | undefined):
   }
 }
 
-/** Sends one datagram from a new port and returns the answer. */
-export async function askUdp({ address, port, from, timeoutMs }: Target): Promise<Answer> {
+/**
+ * How often `ask` sends a datagram while nothing comes back, as clients of UDP do: one datagram or ICMP error may be
+ * lost on a busy machine. All come from one port, so the flow keeps its endpoint and a dead endpoint is not hidden.
+ */
+const sendings = 3;
+
+/** Sends a datagram from a new port, `times` in all while nothing comes back, and returns the answer. */
+export async function askUdp({ address, port, from, timeoutMs }: Target, times = 1): Promise<Answer> {
   const socket = await freshUdpSocket(address, from);
   return new Promise((resolve) => {
     const end = (answer: Answer): void => {
       clearTimeout(timer);
+      clearInterval(resend);
       socket.close();
       resolve(answer);
     };
     const timer = setTimeout(() => end({ kind: "silent" }), timeoutMs);
+    const resend = setInterval(() => socket.send("who?"), timeoutMs / times);
     socket.on("error", (error: NodeJS.ErrnoException) => end(fromError(error)));
     socket.on("message", (data) => end(JSON.parse(`{"kind":"answer",${String(data).slice(1)}`)));
     // Only a connected socket reports that its datagram was refused.
