@@ -1,14 +1,15 @@
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
+import type { FileResult, RunResults } from "./results-reporter.ts";
 
 /**
  * Runs all checks and tests: `npm test`. With `--quick`, `npm run check`, it leaves out the tests that need a kernel, a
  * cluster, a package registry or containers.
  *
  * The last line of output is `N passed, N failed, N skipped`, where each check counts as one test. The exit status is 1
- * if anything failed.
+ * if anything failed. A test counts as failed if it failed twice: see `runVitest`.
  */
 const isQuick = process.argv.includes("--quick");
 
@@ -62,37 +63,55 @@ async function runCheck({ name, command, remedy }: Check): Promise<Counts> {
   return { passed: code === 0 ? 1 : 0, failed: code === 0 ? 0 : 1, skipped: 0 };
 }
 
+/** Above this number of files with failures, the cause is not the load of the machine, and nothing is repeated. */
+const maxRepeatedFiles = 8;
+
+/**
+ * Runs the tests. Files with failures run once more, one at a time: most tests start processes, and the machine may be
+ * busy with others. The second result counts, and what failed only once is named.
+ */
 async function runVitest(): Promise<Counts> {
+  const first = await runFiles(isQuick ? slowTests.flatMap((glob) => ["--exclude", glob]) : []);
+  const failing = first.files.filter(({ isFailed }) => isFailed).map(({ path }) => path);
+  if (failing.length === 0 || failing.length > maxRepeatedFiles) return count(first);
+  process.stdout.write(`\nrepeating ${failing.length} files with failures, one at a time\n`);
+  const second = await runFiles(["--no-file-parallelism", ...failing]);
+  const failures = new Set(second.files.flatMap(failuresIn));
+  const intermittent = first.files.flatMap(failuresIn).filter((name) => !failures.has(name));
+  for (const name of intermittent) process.stdout.write(`intermittent: failed, then passed alone: ${name}\n`);
+  return count({
+    files: [...first.files.filter(({ isFailed }) => !isFailed), ...second.files],
+    unhandledErrors: first.unhandledErrors + second.unhandledErrors,
+  });
+}
+
+async function runFiles(args: readonly string[]): Promise<RunResults> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-test-"));
   const file = join(folder, "results.json");
   try {
-    const excludes = isQuick ? slowTests.flatMap((glob) => ["--exclude", glob]) : [];
-    const code = await run([
-      "vitest",
-      "run",
-      "--reporter=default",
-      "--reporter=json",
-      `--outputFile.json=${file}`,
-      ...excludes,
-    ]);
-    const { numPassedTests, numFailedTests, numPendingTests, numTodoTests, numFailedTestSuites, success } = JSON.parse(
-      readFileSync(file, "utf8"),
-    ) as Record<string, number> & { success: boolean };
-    const failed = numFailedTests ?? 0;
-    // A file that cannot be loaded has no tests, so Vitest counts only a failed suite.
-    const unloaded = failed === 0 && (code !== 0 || !success) ? Math.max(1, numFailedTestSuites ?? 0) : 0;
-    return {
-      passed: numPassedTests ?? 0,
-      failed: failed + unloaded,
-      skipped: (numPendingTests ?? 0) + (numTodoTests ?? 0),
-    };
+    const reporters = ["--reporter=default", "--reporter=./test/results-reporter.ts"];
+    await run(["vitest", "run", ...reporters, ...args], { KPNG_TEST_RESULTS: file });
+    return JSON.parse(readFileSync(file, "utf8")) as RunResults;
   } finally {
     rmSync(folder, { recursive: true });
   }
 }
 
-function run([command = "", ...args]: readonly string[]): Promise<number> {
-  const child = spawn(command, args, { stdio: ["ignore", "inherit", "inherit"] });
+function failuresIn({ path, tests }: FileResult): readonly string[] {
+  return tests.filter(({ state }) => state === "failed").map(({ name }) => `${relative(process.cwd(), path)}: ${name}`);
+}
+
+function count({ files, unhandledErrors }: RunResults): Counts {
+  const states = files.flatMap(({ tests }) => tests.map(({ state }) => state));
+  const passed = states.filter((state) => state === "passed").length;
+  const failed = states.filter((state) => state === "failed").length;
+  // Files that could not be loaded, or whose set-up failed.
+  const broken = files.filter(({ isFailed, tests }) => isFailed && tests.every(({ state }) => state !== "failed"));
+  return { passed, failed: failed + broken.length + unhandledErrors, skipped: states.length - passed - failed };
+}
+
+function run([command = "", ...args]: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<number> {
+  const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ["ignore", "inherit", "inherit"] });
   return new Promise((resolve, reject) => {
     child.once("error", reject);
     child.once("exit", (code) => resolve(code ?? 1));

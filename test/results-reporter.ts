@@ -1,0 +1,36 @@
+import { writeFileSync } from "node:fs";
+import type { Reporter, SerializedError, TestModule } from "vitest/node";
+
+/** The results of a run of Vitest, which `run.ts` reads. */
+export interface RunResults {
+  readonly files: readonly FileResult[];
+  /** Errors outside of all tests and files, for example in a timer that a test left behind. */
+  readonly unhandledErrors: number;
+}
+
+/** The results of a test file. */
+export interface FileResult {
+  /** The absolute path. */
+  readonly path: string;
+  /** True if a test failed, or if the file could not be loaded. */
+  readonly isFailed: boolean;
+  readonly tests: readonly { readonly name: string; readonly state: "passed" | "failed" | "skipped" | "pending" }[];
+}
+
+/**
+ * A reporter for Vitest that writes `RunResults` to the file named by KPNG_TEST_RESULTS. Vitest loads it by its path.
+ * Vitest's own JSON report does not contain unhandled errors.
+ */
+export default class ResultsReporter implements Reporter {
+  onTestRunEnd(modules: readonly TestModule[], errors: readonly SerializedError[]): void {
+    const file = process.env.KPNG_TEST_RESULTS;
+    if (file === undefined) throw new Error("KPNG_TEST_RESULTS is not set");
+    const files = modules.map((module) => ({
+      path: module.moduleId,
+      isFailed: module.state() === "failed",
+      tests: [...module.children.allTests()].map((test) => ({ name: test.fullName, state: test.result().state })),
+    }));
+    const results: RunResults = { files, unhandledErrors: errors.length };
+    writeFileSync(file, JSON.stringify(results));
+  }
+}
