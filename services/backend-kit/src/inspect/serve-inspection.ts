@@ -1,14 +1,12 @@
-import { chmodSync } from "node:fs";
 import { createServer, type ServerHttp2Session } from "node:http2";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { BackendInspectService } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
-import { removeStaleSocket } from "@kpng/process/connection/stale-socket.ts";
-import { ProcessError } from "@kpng/process/process-error.ts";
+import { listenOnSocket } from "@kpng/process/connection/listen-on-socket.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { BackendInspection, type BackendInspectionOptions } from "./backend-inspection.ts";
 
-/** Maximum size of a request, which has one name, in bytes. */
+/** Maximum size of a request, in bytes. No request contains more than one name. */
 const maxRequestBytes = 64 * 1024;
 
 /** Inspection of a backend, ready to run. */
@@ -20,7 +18,8 @@ export interface ServedInspection {
 }
 
 /**
- * Serves the inspection of a backend on a unix socket (`--inspect-socket`), in gRPC and Connect over HTTP/2. Only the
+ * Returns a task that serves the inspection of a backend on a unix socket (`--inspect-socket`), in gRPC and Connect
+ * over HTTP/2, and the observer that it answers from. Only the
  * owner and the group of the socket may connect, because the rules of a node are not public. Called by `backendTask`.
  * Separate from `BackendInspection`, which answers calls and opens no socket.
  */
@@ -30,7 +29,6 @@ export function serveInspection(path: string, options: BackendInspectionOptions)
 }
 
 async function serve(path: string, inspection: BackendInspection, signal: AbortSignal): Promise<void> {
-  await removeStaleSocket(path);
   const sessions = new Set<ServerHttp2Session>();
   const handle = connectNodeAdapter({
     routes: (router) => router.service(BackendInspectService, inspection.service),
@@ -43,14 +41,8 @@ async function serve(path: string, inspection: BackendInspection, signal: AbortS
     sessions.add(session);
     session.on("error", () => undefined).once("close", () => sessions.delete(session));
   });
-  await new Promise<void>((resolve, reject) => {
-    server.once("error", (cause) =>
-      reject(new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}`, { cause })),
-    );
-    server.listen(path, resolve);
-  });
+  await listenOnSocket(server, path);
   server.on("error", () => undefined);
-  chmodSync(path, 0o660);
   await aborted(signal);
   for (const session of sessions) session.destroy();
   await new Promise((resolve) => server.close(resolve));

@@ -1,6 +1,5 @@
-import { chmodSync } from "node:fs";
-import type { ListenOptions, Server } from "node:net";
-import { removeStaleSocket } from "@kpng/process/connection/stale-socket.ts";
+import type { Server } from "node:net";
+import { listenOnSocket } from "@kpng/process/connection/listen-on-socket.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import type { ListenAddress } from "./listen-address.ts";
 
@@ -14,29 +13,21 @@ import type { ListenAddress } from "./listen-address.ts";
  * Separate from `parseListenAddress`, which is pure.
  */
 export async function listen(server: Server, address: ListenAddress, onAcceptError: () => void): Promise<string> {
-  if (address.kind === "unix") await removeStaleSocket(address.path);
-  const target: ListenOptions =
-    address.kind === "unix"
-      ? { path: address.path }
-      : {
-          port: address.port,
-          ipv6Only: address.isIPv6Only,
-          ...(address.host === undefined ? {} : { host: address.host }),
-        };
-  const text = address.kind === "unix" ? `unix://${address.path}` : `tcp://${address.host ?? ""}:${address.port}`;
+  if (address.kind === "unix") {
+    await listenOnSocket(server, address.path);
+    server.on("error", onAcceptError);
+    return `unix://${address.path}`;
+  }
+  const { host: wanted, port: wantedPort, isIPv6Only: ipv6Only } = address;
   await new Promise<void>((resolve, reject) => {
-    server.once("error", (cause) => reject(new ProcessError("LISTEN_FAILED", `cannot listen on ${text}`, { cause })));
-    server.listen(target, resolve);
+    server.once("error", (cause) =>
+      reject(new ProcessError("LISTEN_FAILED", `cannot listen on tcp://${wanted ?? ""}:${wantedPort}`, { cause })),
+    );
+    server.listen({ port: wantedPort, ipv6Only, ...(wanted === undefined ? {} : { host: wanted }) }, resolve);
   });
   server.on("error", onAcceptError);
-  if (address.kind === "unix") {
-    // As in KPNG: access for the owner and the group only.
-    chmodSync(address.path, 0o660);
-    return text;
-  }
   const bound = server.address();
-  const port = typeof bound === "object" && bound !== null ? bound.port : address.port;
-  const host =
-    address.host === undefined || address.host === "0.0.0.0" || address.host === "::" ? "localhost" : address.host;
+  const port = typeof bound === "object" && bound !== null ? bound.port : wantedPort;
+  const host = wanted === undefined || wanted === "0.0.0.0" || wanted === "::" ? "localhost" : wanted;
   return `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }

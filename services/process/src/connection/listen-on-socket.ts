@@ -1,17 +1,33 @@
 import { existsSync, rmSync, statSync } from "node:fs";
-import { connect } from "node:net";
+import { connect, type Server } from "node:net";
 import { dirname } from "node:path";
 import { ProcessError } from "../process-error.ts";
 
 /**
- * Removes the unix socket that a killed process left behind. Keeps a socket that another process serves, and any other
- * kind of file. Called before a process listens on a unix socket.
+ * Lets a server listen on a unix socket to which only its owner and its group may connect, as in KPNG. A socket that a
+ * killed process left behind is removed; one that another process serves is kept, and so is any other kind of file.
  *
  * Errors: LISTEN_FAILED if the process cannot listen on the path.
  *
  * `listen` of a watcher and the inspection server of a backend call it.
  */
-export async function removeStaleSocket(path: string): Promise<void> {
+export async function listenOnSocket(server: Server, path: string): Promise<void> {
+  await removeStaleSocket(path);
+  await new Promise<void>((resolve, reject) => {
+    const fail = (cause: Error): void =>
+      reject(new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}`, { cause }));
+    server.once("error", fail);
+    // `listen` makes the socket before it returns. A later chmod would let everyone connect for a moment.
+    const umask = process.umask(0o117);
+    server.listen(path, () => {
+      server.off("error", fail);
+      resolve();
+    });
+    process.umask(umask);
+  });
+}
+
+async function removeStaleSocket(path: string): Promise<void> {
   // listen() would report EACCES, "permission denied".
   if (!existsSync(dirname(path)))
     throw new ProcessError("LISTEN_FAILED", `cannot listen on unix://${path}: folder ${dirname(path)} does not exist`);
