@@ -16,11 +16,13 @@ export type RulesetChange = Readonly<Record<Table, TableChange>>;
 /**
  * Returns the changes that turn the chains in the kernel into the wanted chains. It compares only the chains in `ids`.
  *
- * `IptablesRuleSet` calls it in each sync and repair, `cleanupTransaction` with no wanted chains. Jumps from built-in
+ * `IptablesRuleSet` calls it in each sync and repair, `diffFrame` for the fixed chains alone, `cleanupTransaction` with
+ * no wanted chains. `committed` are the chains in the kernel. Jumps from built-in
  * chains, where rules of other programs must stay, are compared by `diffJumps`; its result is passed in.
  *
  * Chains in `busy` are not deleted but emptied: a chain of another program jumps to them, and the kernel would refuse
- * the deletion together with all other changes of the table. A later call deletes them, when nothing jumps to them.
+ * the deletion together with all other changes of the table. Default: no chain. A later call deletes them, when nothing
+ * jumps to them.
  *
  * Pure; O(ids). Equal chains cause no change.
  */

@@ -85,15 +85,15 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   /**
-   * Puts a view into effect. `touched` are the Services that may differ from the last view; "different": find them out
-   * by a comparison with the view in force; "all": also compare the installed rules with the desired ones.
+   * Puts a view into effect. `touched` are the Services that may differ from the last view; "different": found by
+   * a comparison with the view in force; "all": every Service, and the installed rules are compared as well.
    */
   sync(view: NodeView, touched: ReadonlySet<ServiceKey> | "different" | "all", progress: SyncStages): Promise<Failure> {
     const services = touched === "different" ? differentServices(this.#view, view) : touched;
     return this.#attempt("sync", view, progress, (stages) => this.#sync(view, services, stages));
   }
 
-  /** Repairs changes by other programs. `view` is that of the last sync. */
+  /** Undoes changes that other programs made to the rules. `view` is that of the last sync. */
   repair(view: NodeView): Promise<Failure> {
     return this.#attempt("repair", view, undefined, async (stages) => {
       const change = await this.#sync(view, new Set(), stages);
@@ -104,8 +104,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
   }
 
   /**
-   * Uses a saved view as far as the installed rules allow; {@link chooseUse} decides. Unless its rules are in force
-   * afterwards, the next sync compares everything.
+   * Uses the view that the previous run saved on disk, as far as the installed rules allow; {@link chooseUse} decides.
+   * Unless its rules are in force afterwards, the next sync compares everything.
    */
   async useSaved(view: NodeView, cause: Cause, progress?: SyncStages): Promise<Failure> {
     let use: SavedViewUse = "keep";

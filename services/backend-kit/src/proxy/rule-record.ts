@@ -1,7 +1,8 @@
 /**
- * Record that a rule set stores with its rules, in the same transaction, so that it is lost with them. The next run of
- * the program reads it before it uses a saved view. `FamilyRules` writes it and compares it; rule sets store it as
- * text.
+ * A record that a rule set stores with its rules, in the same transaction, so that it is lost with them. The next run
+ * of the program reads it before it uses a saved view, the view that the previous run stored on disk. `FamilyRules`
+ * writes it and compares it; rule sets that outlive their process store it as text. Separate from `FamilyRules`, which
+ * acts on the decision that is made here.
  */
 export interface RuleRecord {
   /** Boot in which the rules were committed; "" if it is unknown. */
@@ -24,9 +25,9 @@ export function parseRecord(text: string): RuleRecord | undefined {
 
 /** The rules that a rule set finds installed, as far as the use of a saved view depends on them. */
 export type InstalledState =
-  /** No rules, or none that packets reach. */
+  /** No rules; or rules without a record that packets do not reach. */
   | { readonly kind: "absent" }
-  /** Rules without a record, or with another layout: those of an older release. */
+  /** Rules without a record that can be read, such as those of an older release. */
   | { readonly kind: "unmarked" }
   | { readonly kind: "marked"; readonly record: string };
 

@@ -14,11 +14,12 @@ interface HeldView extends NodeView {
 }
 
 /**
- * Holds the view of a node through all its streams, and is the only place that changes it.
+ * Holds the view of a node across reconnections, and is the only place that changes it.
  *
  * A whole view (a batch with Reset) does not discard the old one: both are compared, so that the update has only the
- * real differences, including deletions. `followView` applies each batch to it. It combines three parts: `StagedView`
- * applies one batch, `ViewBrake` keeps Services, `diffViews` finds the differences.
+ * real differences, including deletions. `followView` applies each batch to it, and `loadView` a view saved on disk. It
+ * combines three parts: `StagedView` applies one batch, `ViewBrake` decides which Services to keep although the watcher
+ * no longer offers them, `diffViews` finds the differences.
  */
 export class ViewState {
   readonly #brake: ViewBrake;

@@ -5,8 +5,10 @@ import { compareText } from "../text-order.ts";
 import { WireError } from "./wire-error.ts";
 
 /**
- * Returns the message of a set, sorted bytewise as in KPNG; undefined if the set is. The other encoders of this folder
- * use it for all addresses of a message. Separate from these because all need it.
+ * Encodes a set of addresses, sorted bytewise as KPNG does. Returns undefined for undefined.
+ *
+ * The encoders of Services and of globals use it; `endpoint-bytes.ts`, which writes most of all addresses, has its own
+ * faster code. A file of its own because several encoders and decoders need it.
  */
 export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined {
   if (set === undefined) return undefined;
@@ -14,7 +16,7 @@ export function encodeAddresses(set: AddressSet | undefined): IPSet | undefined 
 }
 
 /**
- * Returns the set in a message, in canonical form; undefined if the message is. Errors: WireError. The decoders of
+ * Decodes a set of addresses to its canonical form. Returns undefined for undefined. Errors: WireError. The decoders of
  * Services and endpoints call it.
  */
 export function decodeAddresses(set: IPSet | undefined): AddressSet | undefined {

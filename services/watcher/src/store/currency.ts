@@ -32,7 +32,7 @@ export class Currency implements CurrencySink {
     return this.#staleReason;
   }
 
-  /** Calls `listener` when the store becomes stale or ceases to be, and after each question to the source. */
+  /** Calls `listener` when the store becomes stale or fresh again, and after each question to the source. */
   observe(listener: (event: CurrencyEvent) => void): void {
     this.#listeners.add(listener);
   }

@@ -5,7 +5,8 @@ import type { ReleaseReason } from "./list-brake.ts";
 import type { Store } from "./store.ts";
 
 /**
- * Reports held deletions of a store as log lines, health and metrics. `kpng SOURCE` calls it once at start. Separate
+ * Reports held deletions of a store as log lines, health and metrics. The command line calls it once at start, for the
+ * source of a command such as `kpng kube to-api`. Separate
  * from `ListBrake`, which holds the deletions and has no log and no metrics.
  */
 export function observeBrake({ brake }: Store, { log, health, metrics }: BrakeReports): void {
@@ -21,13 +22,13 @@ export function observeBrake({ brake }: Store, { log, health, metrics }: BrakeRe
   });
   const holds = new Counter({
     name: "kpng_brake_holds_total",
-    help: "Times that the brake began to hold deletions",
+    help: "Times the brake began to hold deletions",
     labelNames: ["kind"],
     registers,
   });
   const releases = new Counter({
     name: "kpng_brake_releases_total",
-    help: "Times that the brake ceased to hold deletions, by reason",
+    help: "Times the brake stopped holding deletions, by reason",
     labelNames: ["kind", "reason"],
     registers,
   });
@@ -40,7 +41,7 @@ export function observeBrake({ brake }: Store, { log, health, metrics }: BrakeRe
     if (event.verb === "released") {
       releases.inc({ kind, reason: event.reason });
       health.setReady(`brake/${kind}`);
-      log.info("held deletions ended", { kind, reason: event.reason });
+      log.info("no longer holding deletions", { kind, reason: event.reason });
       return;
     }
     holds.inc({ kind });
@@ -51,7 +52,7 @@ export function observeBrake({ brake }: Store, { log, health, metrics }: BrakeRe
     log.error("deletions held back: a list would delete most objects", {
       kind,
       reason,
-      untilMs: Math.round(brake.remainingMs(event.held)),
+      remainingMs: Math.round(brake.remainingMs(event.held)),
     });
   });
 }

@@ -3,7 +3,8 @@ import { formatProtocol } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
 /**
- * Endpoints as a node uses them, with the reason. Columns of `kpng get view` and of the endpoints in `kpng explain`.
+ * The columns for endpoints as one node uses them, with the reason why it uses each or not: `kpng get view`, and the
+ * endpoints in `kpng explain`.
  * Separate from both commands because both need it.
  */
 export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {

@@ -3,8 +3,8 @@ import { formatProtocol } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
 /**
- * Endpoints of EndpointSlices. Columns of `kpng get endpoints`. The endpoints as one node uses them have other columns:
- * `decisionTable`. Separate from the command, which only requests the rows.
+ * The columns of `kpng get endpoints`, one row for each endpoint of an EndpointSlice. The endpoints as one node uses
+ * them have other columns: `decisionTable`. Separate from the command, which only requests the rows.
  */
 export const endpointTable: TableSpec<typeof EndpointSchema> = {
   schema: EndpointSchema,

@@ -12,7 +12,8 @@ import { packFrames } from "./packed-frames.ts";
  * resumes, the digests show which buckets it lacks, and the buckets contain what it is sent.
  *
  * All snapshots in which no item of a bucket changes share the bucket and its encoded frames. *Bound:* for each part
- * (see perClass) 16 KiB, a reference to each item, and the compressed bytes of the buckets that were requested, twice.
+ * (see perClass) 16 KiB, a reference to each item, and two copies of the compressed bytes of the buckets that were
+ * requested: in the bucket, and in the last result of `join`.
  *
  * `resumeView` gets the index of a class from `bucketIndexes` below. Separate from `resumeView` because the index
  * belongs to a class and lives from snapshot to snapshot; `resumeView` answers one subscriber.

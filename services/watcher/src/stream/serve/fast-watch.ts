@@ -22,13 +22,15 @@ import { readChunks } from "./read-chunks.ts";
 import type { CallContext } from "./request-handler.ts";
 
 /**
- * Returns a handler that answers Watch over gRPC on HTTP/2 with the shared frames. It returns false for any other
+ * Returns a handler that answers Watch over gRPC on HTTP/2. It writes frames that are encoded once and shared by all
+ * streams. It returns false for any other
  * request, which the router then handles.
  *
  * With 500 streams and messages of 200 bytes, a message takes 8 µs of CPU here and 42 µs in connect-node, which encodes
  * and wraps each message for each stream.
  *
- * `serve` tries this handler first for each request. `watchOps` answers Watch for all other protocols.
+ * `makeCallHandler` tries this handler first for each admitted request. `watchOps` answers Watch for all other
+ * protocols.
  *
  * Separate from `WatchStream`, which decides what to send and knows no HTTP.
  */

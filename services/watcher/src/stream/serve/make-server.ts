@@ -22,7 +22,7 @@ export function makeServer(address: ListenAddress, options: ServeOptions, parts:
   const { tls, log, firstBytesMs = 10_000 } = options;
   const settings = { maxConcurrentStreams: maxStreamsPerConnection };
   const isUnix = address.kind === "unix";
-  // Clients on the same machine have no other replica, so their connections have no maximum age.
+  // A client on the unix socket has no other replica to move to, so its connection has no maximum age.
   const hasAge = !isUnix;
   const addHttp1 = (socket: Socket): void => {
     clientRights.add(socket, isUnix);
@@ -33,8 +33,8 @@ export function makeServer(address: ListenAddress, options: ServeOptions, parts:
     ? createSecureServer(
         {
           ...files,
-          // With tokens, a client may have no certificate; one of another CA gives no rights. Without a CA of our own,
-          // Node.js would trust certificates of the public ones.
+          // With tokens, a client may have no certificate; a certificate of another CA gives no rights. Without a CA of
+          // our own, Node.js would trust certificates of the public ones.
           requestCert: files.ca !== undefined,
           rejectUnauthorized: options.tokens === undefined,
           minVersion: minTlsVersion,

@@ -1,12 +1,16 @@
 import type { Batch } from "./subscription.ts";
 
 /**
- * Returns the traces of the revisions that a batch covers. They are part of the sync marker. The first batch of a
+ * Returns the traces of the revisions that a batch covers. They are part of the sync marker, the message that ends each
+ * batch (EmptyOp). The first batch of a
  * stream may deliver changes that the node missed while it was disconnected, so it has the traces of the last 30 s.
  *
- * The nodes that may record their part are distributed over `openCount` streams.
+ * Not every node records its part of a trace: a change that reaches thousands of nodes would make as many spans. The
+ * wanted number of nodes comes with each trace; divided by `openCount`, the number of open streams, it is the share
+ * that each node needs to decide for itself.
  *
- * `syncMarker` calls it. Separate because only traced changes need it.
+ * `syncMarker` calls it and adds all other fields. Separate because this file alone decides which traces a marker names
+ * and how many nodes record them.
  */
 export function markerTraces(
   { snapshot, before }: Pick<Batch, "snapshot" | "before">,
@@ -30,10 +34,11 @@ export function markerTraces(
 /** Maximum age of a change that counts as the cause of a first batch, in milliseconds. */
 const recentMs = 30_000;
 
-/** The trace fields of a sync marker; see EmptyOp. */
+/** The trace fields of a sync marker. */
 export interface MarkerTraces {
   /** Newest first; empty if no change of the batch is traced. */
   readonly traceparents: readonly string[];
+  /** Share of the nodes that record their part of each trace, from 0; all nodes at 1 and above. */
   readonly tracedNodes: number;
 }
 

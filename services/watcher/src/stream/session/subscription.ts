@@ -5,7 +5,8 @@ import type { Changes, Projection } from "../delta/projection.ts";
 
 /**
  * The view that one subscriber was last sent, and the source of its next batch. Each `Subscriber` has one, and
- * `WatchStream` calls `advance` for each batch. `Subscriber` itself stores what the client reports.
+ * `WatchStream` calls `advance` for each batch. What the client acknowledges is in `Subscriber`, not
+ * here.
  *
  * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
  * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the
@@ -19,7 +20,7 @@ export class Subscription {
   #snapshot: Snapshot | undefined;
   #quietRevision = 0;
 
-  /** `state` holds the current target snapshot; see Rounds. */
+  /** `state` holds the snapshot to which all subscribers now advance; see `Rounds`. */
   constructor(state: { readonly snapshot: Snapshot }) {
     this.#state = state;
   }
