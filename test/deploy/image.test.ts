@@ -6,11 +6,12 @@ import { join, resolve } from "node:path";
 import { expect, test } from "vitest";
 import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
 
-const [, buildStage = ""] = readFileSync("deploy/docker/Dockerfile", "utf8").split(/^FROM /m);
-const copied = [...buildStage.matchAll(/^COPY (.+) \S+$/gm)].flatMap(([, sources = ""]) => sources.split(" "));
+const stages = readFileSync("deploy/images/Dockerfile", "utf8").split(/^FROM /m);
+const buildStage = stages.find((stage) => / AS build$/m.test(stage)) ?? "";
+const copied = [...buildStage.matchAll(/^COPY ([^-].*) \S+$/gm)].flatMap(([, sources = ""]) => sources.split(" "));
 
 test("the context of the images contains what the build stage copies", () => {
-  const kept = [...readFileSync("deploy/docker/Dockerfile.dockerignore", "utf8").matchAll(/^!(.+)$/gm)];
+  const kept = [...readFileSync("deploy/images/Dockerfile.dockerignore", "utf8").matchAll(/^!(.+)$/gm)];
   const paths = kept.map(([, path]) => path);
   expect(copied.length).toBeGreaterThan(3);
   expect(copied.filter((path) => !paths.includes(path))).toEqual([]);
@@ -30,7 +31,7 @@ test("the bundle needs no package, runs, and exports traces", { timeout: timeout
       cpSync(path, join(folder, path), { recursive: true, filter: isSource });
     }
     symlinkSync(resolve("node_modules"), join(folder, "node_modules"));
-    execFileSync(process.execPath, ["deploy/docker/bundle.ts", outside], { cwd: folder, stdio: "pipe" });
+    execFileSync(process.execPath, ["deploy/images/bundle.ts", outside], { cwd: folder, stdio: "pipe" });
     const program = join(outside, "kpng.mjs");
     expect(execFileSync(process.execPath, [program, "version"], { encoding: "utf8" })).toMatch(/^kpng \d/);
 

@@ -27,7 +27,7 @@ const [serviceCount, endpointCount] = [3_000, 10];
 let folder = "";
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), "kpng-memory-"));
-  execFileSync(process.execPath, ["deploy/docker/bundle.ts", folder], { stdio: ["ignore", "ignore", "inherit"] });
+  execFileSync(process.execPath, ["deploy/images/bundle.ts", folder], { stdio: ["ignore", "ignore", "inherit"] });
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { buildSync } from "esbuild";
-import { bundleOptions } from "../../deploy/docker/bundle-options.ts";
+import { bundleOptions } from "../../deploy/images/bundle-options.ts";
 import { Caller, type Handlers } from "./calls.ts";
 
 /** Half of the cores that a process runs on, so that server and load do not share a core. */
