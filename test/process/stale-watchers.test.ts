@@ -51,7 +51,8 @@ async function startFirst(first: bigint, ...others: readonly bigint[]) {
 /** A node that follows the replicas. `seen`: name of the Service after each change. */
 function startNode(replicas: readonly Replica[], acceptAfterMs = 60_000) {
   const stop = new AbortController();
-  const log = createLog("error", () => undefined);
+  const lines: string[] = [];
+  const log = createLog("info", (line) => lines.push(line));
   const api = replicas.map(({ server }) => server.address).join(",");
   const seen: string[] = [];
   const connections: string[] = [];
@@ -70,7 +71,7 @@ function startNode(replicas: readonly Replica[], acceptAfterMs = 60_000) {
     stop.abort();
     await running;
   });
-  return { seen, connections };
+  return { seen, connections, lines };
 }
 
 async function subscribers({ server }: Replica): Promise<number> {
@@ -123,4 +124,20 @@ test("a node that is offered only older states accepts the newest after a while"
   await first.server.stop();
   await expect.poll(() => seen, patience).toEqual(["ns/at-20", "ns/at-12"]);
   expect(connections.indexOf("behind")).toBeLessThan(connections.indexOf("older"));
+});
+
+test("a node looks for a better watcher only while it has a stream from a stale one", limits, async () => {
+  const { first, replicas, startOthers } = await startFirst(20n, 10n);
+  const { seen, connections, lines } = startNode(replicas);
+  await expect.poll(() => seen, patience).toEqual(["ns/at-20"]);
+  const [behind] = await startOthers();
+  behind?.store.currency.stale("the API server does not answer");
+  await first.server.stop();
+  const refusals = (): number => connections.filter((kind) => kind === "behind").length;
+  await expect.poll(refusals, patience).toBeGreaterThan(4);
+  await startReplica(30n, `tcp://${first.server.address}`);
+  await expect.poll(() => seen, patience).toEqual(["ns/at-20", "ns/at-30"]);
+  // A search that outlived its stream finds the new watcher within its interval of 200 ms.
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  expect(lines.filter((line) => line.includes("leaving a stale watcher")).length).toBeLessThan(2);
 });

@@ -65,7 +65,7 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
     for (const key of transports.keys()) if (!keys.has(key)) transports.delete(key);
     return { address, transport: transportOf(address), isOnlyOne: keys.size === 1 };
   };
-  const leaveIfStale = async (current: Transport, { signal, end }: AnswerLimit): Promise<void> => {
+  const leaveIfStale = async (current: Transport, end: AnswerLimit["end"], signal: AbortSignal): Promise<void> => {
     const { searchMs: intervalMs, random } = options;
     const others = (): Iterable<readonly [string, Transport]> =>
       finder.addresses
@@ -89,7 +89,10 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
       const limit = new AnswerLimit(isOnlyOne ? undefined : (options.answerLimitMs ?? answerLimitMs), address.key);
       try {
         const response = await transport.stream(method, limit.with(signal), ...rest);
-        if (!isOnlyOne && response.header.has(staleHeader)) void leaveIfStale(transport, limit);
+        if (!isOnlyOne && response.header.has(staleHeader)) {
+          // A caller that refuses a message ends its call and reads no further, so the messages do not end.
+          void leaveIfStale(transport, limit.end, AbortSignal.any([limit.signal, ...(signal ? [signal] : [])]));
+        }
         return { ...response, message: observe(response.message, limit, finder, address) };
       } catch (error) {
         throw limit.explain(error);

@@ -1,4 +1,5 @@
 import { type CallOptions, createClient } from "@connectrpc/connect";
+import type { Admission } from "@kpng/model/forward/forward-gate.ts";
 import type { Position, PositionAnswer } from "@kpng/model/forward/position.ts";
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import type { SyncMark } from "@kpng/model/wire/decode-local.ts";
@@ -8,7 +9,7 @@ import type { WatchOptions } from "./watch-options.ts";
 
 /**
  * Passes the state of a sync marker through the gate (`ForwardGate`), if there is one, before the batch takes effect.
- * Resolves with true if the state is older than the one before and is accepted nevertheless.
+ * The verdict is "accept" if the state is older than the one before and is accepted nevertheless.
  *
  * `watchBatches` calls it for each batch. If the gate finds the state older, this function asks the watcher for its
  * position, because the watcher may be about to catch up. The rule itself is in `ForwardGate` of package model, which
@@ -20,13 +21,13 @@ export async function admitState(
   { position, instance }: SyncMark,
   { gate, transport }: WatchOptions,
   callOptions: CallOptions,
-): Promise<boolean> {
-  if (gate === undefined) return false;
+): Promise<Admission> {
+  if (gate === undefined) return { verdict: "apply", applied: () => undefined };
   const { held } = gate;
   const check = (needed: Position): Promise<PositionAnswer | undefined> =>
     askPosition(needed, instance, createClient(PositionService, transport), callOptions);
-  const verdict = await gate.admit(position, check);
-  if (verdict !== "refuse") return verdict === "accept";
+  const admission = await gate.admit(position, check);
+  if (admission.verdict !== "refuse") return admission;
   throw new BackendError(
     "STATE_BEHIND",
     `the watcher offers an older state: ${format(position)} after ${format(held)}`,

@@ -74,7 +74,6 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
   while (!signal.aborted) {
     reconnect.opening();
     try {
-      let isFirstOfStream = true;
       for await (const batch of untilDue(watchBatches({ ...options, held }, signal), () => brake.remainingMs)) {
         if (batch === undefined) {
           const released = state.release();
@@ -82,10 +81,6 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
           if (released !== undefined) yield released;
           continue;
         }
-        if (isFirstOfStream && !batch.isReset && !batch.isResumed) {
-          throw new BackendError("BAD_STREAM", "the watcher started the stream with neither Reset nor Keep");
-        }
-        isFirstOfStream = false;
         if (batch.isDigestWrong === true) {
           onConnection?.({ kind: "diverged" });
           log.error("watcher sent a whole view with a wrong digest: using the view, ignoring further digests", {
@@ -108,8 +103,10 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
       if (code !== "STREAM_LOST" && code !== "STATE_BEHIND") held.clear();
       if (code === "VIEW_DIVERGED") onConnection?.({ kind: "diverged" });
       const reason = reasonOf(error);
-      const { kind: ending, delayMs } = reconnect.ended(error);
-      const kind = code === "STATE_BEHIND" ? "behind" : ending;
+      const end = reconnect.ended(error);
+      const kind = code === "STATE_BEHIND" ? "behind" : end.kind;
+      const isOwnDelay = kind === "behind" || kind === "lost";
+      const delayMs = isOwnDelay ? (options.gate?.retryDelayMs(end.delayMs, random) ?? end.delayMs) : end.delayMs;
       onConnection?.({ kind, reason });
       log[kind === "lost" ? "error" : "info"](`stream ${kind}`, { reason, delayMs });
       await wait(delayMs, signal);

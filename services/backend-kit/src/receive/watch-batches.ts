@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type CallOptions, Code, ConnectError, createClient } from "@connectrpc/connect";
 import { assertNever } from "@kpng/model/assert-never.ts";
+import type { Admission } from "@kpng/model/forward/forward-gate.ts";
 import { type OpItem, OpItemSchema, type Ref, Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import type { ViewChange } from "@kpng/model/node-view.ts";
 import { decodeLocalOp, type LocalOp, type SyncMark } from "@kpng/model/wire/decode-local.ts";
@@ -39,16 +40,17 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
   let isChecked = true;
   const nextBatch = async (isFirst: boolean): Promise<Batch> => {
     requests.next();
-    const admit = (mark: SyncMark): Promise<boolean> => admitState(mark, options, callOptions);
-    const { batch, mark } = await readBatch(ops, isFirst, admit, options);
+    const admit = (mark: SyncMark): Promise<Admission> => admitState(mark, options, callOptions);
+    const { batch, mark, admission } = await readBatch(ops, isFirst, admit, options);
     requests.received(mark);
-    if (!isChecked || !isDiverged(mark, options.held)) return batch;
-    if (!batch.isReset) {
+    const isDigestWrong = isChecked && isDiverged(mark, options.held);
+    if (isDigestWrong && !batch.isReset) {
       const text = `the view received up to revision ${batch.revision} does not have the digest that the watcher sent`;
       throw new BackendError("VIEW_DIVERGED", text);
     }
-    isChecked = false;
-    return { ...batch, isDigestWrong: true };
+    isChecked &&= !isDigestWrong;
+    admission.applied();
+    return isDigestWrong ? { ...batch, isDigestWrong } : batch;
   };
   try {
     // No variable holds the batch: a suspended generator keeps its variables, and the first batch is the whole view.
@@ -65,9 +67,9 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
 async function readBatch(
   ops: AsyncIterator<OpItem>,
   isFirst: boolean,
-  admit: (mark: SyncMark) => Promise<boolean>,
+  admit: (mark: SyncMark) => Promise<Admission>,
   { held, maxViewBytes = Number.POSITIVE_INFINITY }: WatchOptions,
-): Promise<{ readonly batch: Batch; readonly mark: SyncMark }> {
+): Promise<{ readonly batch: Batch; readonly mark: SyncMark; readonly admission: Admission }> {
   let isReset = false;
   let isResumed = false;
   let changes: ViewChange[] = [];
@@ -92,11 +94,15 @@ async function readBatch(
         batchBytes = 0;
         break;
       case "sync": {
-        const isOlder = await admit(op.mark);
+        if (isFirst && !isReset && !isResumed) {
+          throw new BackendError("BAD_STREAM", "the watcher started the stream with neither Reset nor Keep");
+        }
+        const admission = await admit(op.mark);
+        const isOlder = admission.verdict === "accept";
         // One by one: as many as the cluster has endpoints would be too many arguments for one call.
         for (const ref of held?.commit() ?? []) changes.push(...deletionOf(ref));
         checkViewBytes("view", held?.bytes ?? 0, maxViewBytes);
-        return { batch: { isReset, isResumed, isOlder, changes, ...batchMark(op.mark) }, mark: op.mark };
+        return { batch: { isReset, isResumed, isOlder, changes, ...batchMark(op.mark) }, mark: op.mark, admission };
       }
       case "change":
         changes.push(op.change);

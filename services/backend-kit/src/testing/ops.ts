@@ -23,6 +23,13 @@ export function sync(revision = 0n, instance = "", digest?: bigint): OpItem {
   return create(OpItemSchema, { Op: { case: "Sync", value: mark } });
 }
 
+/** Sync marker of a state at a resourceVersion of the API server, the same for all kinds. */
+export function syncAt(version: bigint, digest?: bigint): OpItem {
+  const Position = { Source: "kube", Services: version, Slices: version, Nodes: version };
+  const mark = { Revision: version, Instance: "i", Position, ...(digest === undefined ? {} : { Digest: digest }) };
+  return create(OpItemSchema, { Op: { case: "Sync", value: mark } });
+}
+
 /** A Service at `namespace/name` with one cluster IP and a port of a protocol, by default TCP. */
 export function putService(path: string, clusterIP = "10.0.0.1", protocol: number = WireProtocol.TCP): OpItem {
   const [namespace = "", name = ""] = path.split("/");

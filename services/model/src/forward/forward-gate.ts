@@ -1,4 +1,11 @@
-import { beginEpoch, type ForwardState, forwardState, type Judgement, judgeOffer } from "./judge-offer.ts";
+import {
+  beginEpoch,
+  type ForwardState,
+  forwardState,
+  type Judgement,
+  judgeOffer,
+  untilAcceptedMs,
+} from "./judge-offer.ts";
 import { isVouchedFor, type Position, type PositionAnswer, relate } from "./position.ts";
 
 /**
@@ -22,31 +29,58 @@ export class ForwardGate {
     this.#state = forwardState(position);
   }
 
-  /** Position of the state that was last let through; undefined if it is unknown. */
+  /** Position of the state that was last applied; undefined if it is unknown. */
   get held(): Position | undefined {
     return this.#state.held;
   }
 
   /**
    * Decides about a state that a watcher offers, and asks the watcher in doubt. `check` resolves with its answer about
-   * a position, or with undefined if there is none. The caller must apply the state unless the verdict is "refuse".
+   * a position, or with undefined if there is none. Unless the verdict is "refuse", the caller applies the state and
+   * then calls `applied`. If it cannot apply the state, the gate keeps the position that it had.
    */
-  async admit(offered: Position | undefined, check: Check): Promise<Judgement["verdict"]> {
+  async admit(offered: Position | undefined, check: Check): Promise<Admission> {
     const { held } = this.#state;
+    const offeredAtMs = this.#nowMs();
     const isBehind = held !== undefined && relate(offered, held) === "behind";
     const answer = isBehind ? await check(held) : undefined;
-    const nowMs = this.#nowMs();
-    const { verdict, state } = judgeOffer(this.#state, { offered, answer, nowMs, acceptAfterMs: this.#acceptAfterMs });
-    this.#state = state;
-    if (verdict !== "accept" || offered === undefined || held === undefined) return verdict;
-    if (offered.epoch > held.epoch) return verdict;
+    const times = { offeredAtMs, nowMs: this.#nowMs(), acceptAfterMs: this.#acceptAfterMs };
+    const { verdict, state } = judgeOffer(this.#state, { offered, answer, ...times });
+    const admit = (next: ForwardState): Admission => ({
+      verdict,
+      applied: () => {
+        this.#state = next;
+      },
+    });
+    if (verdict === "refuse") this.#state = state;
+    if (verdict !== "accept" || offered === undefined || held === undefined) return admit(state);
+    if (offered.epoch > held.epoch) return admit(state);
     // The watcher did not see that the versions went back, because it started later or is cut off. If it can prove
     // that it is current, it takes part in a new epoch. States from before are then older, even with higher versions.
     const position = beginEpoch(offered, held);
     const adopted = await check(position);
-    if (adopted !== undefined && isVouchedFor(offered, position, adopted)) this.#state = forwardState(position);
-    return verdict;
+    const isAdopted = adopted !== undefined && isVouchedFor(offered, position, adopted);
+    return admit(isAdopted ? forwardState(position) : state);
   }
+
+  /**
+   * Shortens the delay before the next stream while offers are refused, so that an older one is accepted soon after
+   * `acceptAfterMs`, whatever the backoff. Later by up to a tenth of it at random: after a restore of etcd, all nodes
+   * wait for the same moment. `random` returns a number from 0 up to but not including 1.
+   */
+  retryDelayMs(delayMs: number, random: () => number = Math.random): number {
+    const acceptAfterMs = this.#acceptAfterMs;
+    const remainingMs = untilAcceptedMs(this.#state, { nowMs: this.#nowMs(), acceptAfterMs });
+    if (remainingMs === undefined) return delayMs;
+    return Math.min(delayMs, Math.ceil(remainingMs + (random() * acceptAfterMs) / 10));
+  }
+}
+
+/** Decision of a {@link ForwardGate} about an offered state. */
+export interface Admission {
+  readonly verdict: Judgement["verdict"];
+  /** Must be called when the state was applied; does nothing if it was refused. */
+  readonly applied: () => void;
 }
 
 /** Asks the watcher that offers a state whether it covers a position. Never rejects. */

@@ -33,13 +33,13 @@ export interface Judgement {
  * Judges a state that a watcher offers. `answer`: what the watcher says about the held position; undefined if it was
  * not asked, or did not answer. `acceptAfterMs`: for how long older offers are refused.
  *
- * Pure; `nowMs` is a monotonic time in milliseconds.
+ * Pure; `offeredAtMs` and `nowMs` are monotonic times in milliseconds. The answer may have taken the time between them.
  *
  * `ForwardGate` calls it. Separate because it is pure, so that tests can try every history.
  */
 export function judgeOffer(
   state: ForwardState,
-  { offered, answer, nowMs, acceptAfterMs }: Offer & { readonly nowMs: number; readonly acceptAfterMs: number },
+  { offered, answer, offeredAtMs, nowMs, acceptAfterMs }: Offer & Times & { readonly offeredAtMs: number },
 ): Judgement {
   const { held } = state;
   if (offered === undefined || held === undefined || relate(offered, held) !== "behind") {
@@ -52,13 +52,35 @@ export function judgeOffer(
     const epoch = isSame ? now.epoch : offered.epoch;
     return { verdict: "apply", state: forwardState({ ...offered, epoch }) };
   }
-  const behindSinceMs = state.behindSinceMs ?? nowMs;
-  // A watcher that made a newer offer long ago may be gone. Twice the time, because delays between offers vary.
-  const rival = state.newest !== undefined && nowMs - state.newest.atMs <= 2 * acceptAfterMs ? state.newest : undefined;
+  const behindSinceMs = state.behindSinceMs ?? offeredAtMs;
+  const rival = recentOffer(state, { nowMs, acceptAfterMs });
   const isNewest = rival === undefined || isAtLeastAsNew(offered, rival.position);
   if (nowMs - behindSinceMs >= acceptAfterMs && isNewest) return { verdict: "accept", state: forwardState(offered) };
-  const newest = isNewest ? { position: offered, atMs: nowMs } : rival;
+  const newest = isNewest ? { position: offered, atMs: offeredAtMs } : rival;
   return { verdict: "refuse", state: { held, behindSinceMs, newest } };
+}
+
+/**
+ * Returns the time until the next offer can be accepted although it is older, in milliseconds: 0 from then on,
+ * undefined if no offer was refused recently. Pure. `ForwardGate` shortens delays between streams to it.
+ */
+export function untilAcceptedMs(state: ForwardState, times: Times): number | undefined {
+  if (state.behindSinceMs === undefined || recentOffer(state, times) === undefined) return undefined;
+  return Math.max(0, state.behindSinceMs + times.acceptAfterMs - times.nowMs);
+}
+
+/**
+ * Newest refused offer, unless it was made long ago: its watcher may be gone. Twice the time, because delays between
+ * offers vary.
+ */
+function recentOffer({ newest }: ForwardState, { nowMs, acceptAfterMs }: Times): ForwardState["newest"] {
+  return newest !== undefined && nowMs - newest.atMs <= 2 * acceptAfterMs ? newest : undefined;
+}
+
+/** Monotonic time, and for how long older offers are refused, in milliseconds. */
+interface Times {
+  readonly nowMs: number;
+  readonly acceptAfterMs: number;
 }
 
 /** State that a watcher offers. */

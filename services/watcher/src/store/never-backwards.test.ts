@@ -52,7 +52,9 @@ async function play(seed: number, replicaCount: number, hasGate: boolean): Promi
       const covers = await currency.covers(needed);
       return { state: store.snapshot.position, covers };
     };
-    const verdict = hasGate ? await gate.admit(snapshot.position, check) : "apply";
+    const admission = hasGate ? await gate.admit(snapshot.position, check) : undefined;
+    const verdict = admission?.verdict ?? "apply";
+    admission?.applied();
     if (verdict === "refuse") {
       node.replica = anyReplica();
       node.snapshot = undefined;

@@ -102,7 +102,8 @@ async function run(options: ApiSourceOptions, signal: AbortSignal): Promise<void
     if (signal.aborted) break;
     const reason = reasonOf(failure);
     relay.lost(reason);
-    const { kind, delayMs } = reconnect.ended(failure);
+    const { kind, ...end } = reconnect.ended(failure);
+    const delayMs = kind === "lost" ? relay.retryDelayMs(end.delayMs) : end.delayMs;
     log[kind === "lost" ? "error" : "info"](`upstream watcher ${kind}`, { reason, delayMs });
     if (!health.parts.get(part)?.isReady) health.setWaiting(part, `upstream watcher: ${reason}`);
     if (kind !== "moved") losses.inc();
@@ -137,10 +138,10 @@ async function follow(
     for await (const op of createClient(Sets, transport).watch(requests(), { signal: streamSignal })) {
       if (!applyGlobalOp(items, op)) continue;
       const mark = op.Op.case === "Sync" ? decodeMark(op.Op.value) : undefined;
-      if (!(await relay.admit(mark?.position, mark?.instance ?? "", streamSignal))) {
-        throw new Error("the upstream watcher offers an older state");
-      }
+      const admission = await relay.admit(mark?.position, mark?.instance ?? "", streamSignal);
+      if (admission.verdict === "refuse") throw new Error("the upstream watcher offers an older state");
       items.deliverTo(sink, originOf(mark));
+      admission.applied();
       log.debug("upstream batch applied", { services: items.serviceCount, nodes: items.nodeCount });
       if (!isSynced) log.info("upstream watcher in sync");
       isSynced = true;

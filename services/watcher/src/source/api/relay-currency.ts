@@ -1,5 +1,5 @@
 import type { Transport } from "@connectrpc/connect";
-import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import { type Admission, ForwardGate } from "@kpng/model/forward/forward-gate.ts";
 import { isVouchedFor, type Position } from "@kpng/model/forward/position.ts";
 import { probeServer } from "../probe-server.ts";
 import type { CurrencySink } from "../source.ts";
@@ -21,14 +21,19 @@ export class RelayCurrency {
     this.#gate = new ForwardGate({ acceptAfterMs: options.acceptOlderAfterMs });
   }
 
-  /** Decides about a batch. Resolves with false if its state is older than the one before; see {@link ForwardGate}. */
-  async admit(offered: Position | undefined, instance: string, signal: AbortSignal): Promise<boolean> {
-    const verdict = await this.#gate.admit(offered, async (needed) => {
+  /** Decides about a batch; see {@link ForwardGate}. */
+  async admit(offered: Position | undefined, instance: string, signal: AbortSignal): Promise<Admission> {
+    const admission = await this.#gate.admit(offered, async (needed) => {
       const answer = await askUpstream(this.#options.transport(), needed, checkLimitMs, signal);
       return typeof answer === "object" && answer.instance === instance ? answer : undefined;
     });
-    if (verdict === "accept") this.#options.onOlder();
-    return verdict !== "refuse";
+    if (admission.verdict === "accept") this.#options.onOlder();
+    return admission;
+  }
+
+  /** Shortens the delay before the next stream while the upstream offers only older states. */
+  retryDelayMs(delayMs: number): number {
+    return this.#gate.retryDelayMs(delayMs);
   }
 
   /** The stream is in sync. */
