@@ -1,3 +1,4 @@
+import { parseNonEmptyText } from "@kpng/process/options.ts";
 import type { KubeConnection } from "@kpng/watcher/source/kube/client/connection.ts";
 import type { Options } from "../context/command-context.ts";
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
@@ -19,13 +20,17 @@ export const kubeCommand: SourceCommand = {
       flags: "--kubeconfig <file>",
       description: "kubeconfig file (default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config)",
     },
-    { flags: "--server <url>", description: "URL of the API server, instead of the one in the kubeconfig" },
+    {
+      flags: "--server <url>",
+      description: "URL of the API server, instead of the one in the kubeconfig or of the pod's environment",
+      parse: parseNonEmptyText,
+    },
     staleOption,
     ...keepOptions,
   ],
   examples: `
 Examples:
-  # in a pod with the ServiceAccount of deploy/kubernetes/rbac.yaml
+  # in a pod with the ServiceAccount of deploy/kubernetes/watcher/rbac.yaml
   kpng kube to-api --listen tcp://:12090 --listen-tls-key tls.key --listen-tls-crt tls.crt --listen-tls-ca ca.crt
 
   # print the view of node n1, with the kubeconfig of an administrator

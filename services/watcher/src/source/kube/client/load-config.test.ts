@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { onTestFinished, test } from "vitest";
+import { onTestFinished, test, vi } from "vitest";
 import { loadConfig } from "./load-config.ts";
 
 /** Writes a kubeconfig with one user into a new folder. */
@@ -47,6 +47,31 @@ test("--server without a kubeconfig sends no credentials, and may be plain HTTP 
   const request = { headers: {} as Record<string, string> };
   await config.applyToHTTPSOptions(request);
   assert.equal(request.headers.Authorization, undefined);
+});
+
+test("--server in a pod is used with the pod's ServiceAccount, but not over plain HTTP", async () => {
+  const podRoot = mkdtempSync(join(tmpdir(), "kpng-pod-"));
+  const account = join(podRoot, "var/run/secrets/kubernetes.io/serviceaccount");
+  mkdirSync(account, { recursive: true });
+  writeFileSync(join(account, "token"), "of-the-pod");
+  writeFileSync(join(account, "ca.crt"), "");
+  vi.stubEnv("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+  vi.stubEnv("KUBERNETES_SERVICE_PORT", "443");
+  onTestFinished(() => {
+    vi.unstubAllEnvs();
+    rmSync(podRoot, { recursive: true });
+  });
+  const sent = async (server: string) => {
+    const request = { headers: {} as Record<string, string> };
+    const config = loadConfig({ server, podRoot });
+    await config.applyToHTTPSOptions(request);
+    return { server: config.getCurrentCluster()?.server, authorization: request.headers.Authorization };
+  };
+  assert.deepEqual(await sent("https://192.0.2.9:6443"), {
+    server: "https://192.0.2.9:6443",
+    authorization: "Bearer of-the-pod",
+  });
+  assert.equal((await sent("http://192.0.2.9:8080")).authorization, undefined);
 });
 
 test.each(["u:secret@host", "ftp://u:secret@host", "https://u:secret@host:99999", "http://u:sec@ret@["])(

@@ -16,17 +16,17 @@ import { parse } from "yaml";
  *
  * Separate from `connectKube`, which calls it again when the server refuses the credentials.
  */
-export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
+export function loadConfig({ kubeconfig, server, podRoot = "" }: ConnectOptions): KubeConfig {
   const config = new KubeConfig();
   try {
     if (kubeconfig !== undefined) loadFiles(config, [kubeconfig]);
+    else if (server?.startsWith("https:") && isInPod(podRoot)) config.loadFromCluster(podRoot);
     else if (server !== undefined) {
       config.loadFromClusterAndUser({ name: "server", server, skipTLSVerify: false }, { name: "nobody" });
     } else if (environmentFiles().length > 0) {
       loadFiles(config, environmentFiles());
-    } else if (process.env.KUBERNETES_SERVICE_HOST !== undefined && existsSync(serviceAccountToken)) {
-      config.loadFromCluster();
-    } else loadFiles(config, [join(homedir(), ".kube", "config")]);
+    } else if (isInPod(podRoot)) config.loadFromCluster(podRoot);
+    else loadFiles(config, [join(homedir(), ".kube", "config")]);
   } catch (cause) {
     throw new ProcessError("BAD_OPTION", `cannot read the Kubernetes configuration: ${reasonOf(cause)}`, { cause });
   }
@@ -50,11 +50,19 @@ export function loadConfig({ kubeconfig, server }: ConnectOptions): KubeConfig {
 export interface ConnectOptions {
   /** Path of a kubeconfig. Default: $KUBECONFIG, else the pod's ServiceAccount, else ~/.kube/config. */
   readonly kubeconfig?: string | undefined;
-  /** Overrides the server URL of the kubeconfig. Without a kubeconfig, it is used without credentials. */
+  /**
+   * Overrides the server URL of the kubeconfig. Without a kubeconfig, an https URL is used with the pod's
+   * ServiceAccount if there is one, and any other without credentials.
+   */
   readonly server?: string | undefined;
+  /** Folder that contains the pod's /var/run/secrets, for tests. Default "", the root. */
+  readonly podRoot?: string | undefined;
 }
 
-const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+function isInPod(podRoot: string): boolean {
+  const token = `${podRoot}/var/run/secrets/kubernetes.io/serviceaccount/token`;
+  return process.env.KUBERNETES_SERVICE_HOST !== undefined && existsSync(token);
+}
 
 /** Files listed in $KUBECONFIG. Like kubectl, we merge them. */
 function environmentFiles(): readonly string[] {
