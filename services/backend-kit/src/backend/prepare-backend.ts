@@ -51,6 +51,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const follow = readFollowOptions(options);
   const transport = dialWatchers({
     api,
+    zone: String(options.zone ?? ""),
     tls,
     token,
     maxMessageBytes: follow.maxMessageBytes,

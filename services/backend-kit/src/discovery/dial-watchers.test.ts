@@ -105,6 +105,22 @@ test("the address that worked last is tried first after a restart", async () => 
   for (let restart = 0; restart < 5; restart++) expect(await firstInstance(dialWatchers(options))).toBe(worked);
 });
 
+test("the watcher of the node's zone is preferred: at the start, after a restart, and after a stream elsewhere", async () => {
+  await using far = await play("far");
+  await using near = await play("near");
+  const { log } = createReadableLog();
+  const options = { log, folder, zone: "a" };
+  const api = `b=${far.address},a=${near.address}`;
+  const transport = dialWatchers({ ...options, api });
+  for (const expected of ["near", "far", "near", "far"]) expect(await firstInstance(transport)).toBe(expected);
+  // The address that worked last is in another zone.
+  expect(await firstInstance(dialWatchers({ ...options, api }))).toBe("near");
+  // A node that does not know its zone has no preference.
+  const firsts = new Set<string>();
+  for (let start = 0; start < 40; start++) firsts.add(await firstInstance(dialWatchers({ log, api })));
+  expect(firsts.size).toBe(2);
+});
+
 test("the certificate is checked against the name, not against its resolved address", async () => {
   const files = makeCertificates();
   const { createSecureServer } = await import("node:http2");

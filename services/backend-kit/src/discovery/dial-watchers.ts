@@ -13,13 +13,18 @@ import { AnswerLimit, asConnectError } from "./answer-limit.ts";
 import { checkReachable, dialAddress } from "./dial-address.ts";
 import { type KnownWatchers, nothingKnown, readKnownWatchers, writeKnownWatchers } from "./known-watchers.ts";
 import { findFreshWatcher } from "./leave-stale-watcher.ts";
-import { parseApis, type Resolve, resolveApis, resolveHost, type WatcherAddress } from "./resolve-apis.ts";
+import { type Api, parseApis, type Resolve, resolveApis, resolveHost, type WatcherAddress } from "./resolve-apis.ts";
 import { WatcherRotation } from "./watcher-rotation.ts";
 
 /** Options of {@link dialWatchers}. */
 export interface DialWatchersOptions {
-  /** Addresses or names in the form that `dial` accepts, separated by commas; a name may have several addresses. */
+  /**
+   * Addresses or names in the form that `dial` accepts, each with or without a zone (`eu-1a=10.0.0.1:12090`), separated
+   * by commas; a name may have several addresses.
+   */
   readonly api: string;
+  /** Zone of this node, whose watchers are preferred. Default "": none. */
+  readonly zone?: string | undefined;
   readonly tls?: ReadTls | undefined;
   /** See DialOptions. */
   readonly token?: ReadToken | undefined;
@@ -46,10 +51,10 @@ const answerLimitMs = 30_000;
 /**
  * Returns a transport to one of several watchers, chosen for each stream: a different one than for the previous stream,
  * or any of them if the previous one asked the node to move. If an address does not accept a connection, the next one
- * is tried at once. Names are resolved for each stream, and the address that worked last is tried first after a
- * restart. A stream from a watcher that says that it is stale moves to another one as soon as that one is not stale.
- * Unary calls go to the watcher of the last stream. `prepareBackend` gives the transport to the backend, which opens
- * its streams on it (`followView`).
+ * is tried at once. Watchers in the zone of this node come first. Names are resolved for each stream, and the address
+ * that worked last is tried first after a restart, unless only another one is in the zone. A stream from a watcher that
+ * says that it is stale moves to another one as soon as that one is not stale. Unary calls go to the watcher of the
+ * last stream. `prepareBackend` gives the transport to the backend, which opens its streams on it (`followView`).
  *
  * Errors: BAD_OPTION for an invalid address, or for a token over plain TCP. A stream fails with NO_WATCHER_ADDRESS if
  * no name can be resolved.
@@ -102,9 +107,9 @@ export function dialWatchers(options: DialWatchersOptions): Transport {
 }
 
 /** Checks the addresses and their TLS files and token. Errors: BAD_OPTION. */
-function parseOptions({ api, tls, token }: DialWatchersOptions): ReturnType<typeof parseApis> {
-  const apis = parseApis(api, tls !== undefined);
-  if (token !== undefined) for (const address of apis) checkSecrecy(address, api);
+function parseOptions({ api, zone, tls, token }: DialWatchersOptions): readonly Api[] {
+  const apis = parseApis(api, tls !== undefined, zone);
+  if (token !== undefined) for (const { address } of apis) checkSecrecy(address, api);
   return apis;
 }
 
@@ -136,13 +141,13 @@ async function* observe<O extends DescMessage>(
 /** Resolves the names of watchers, chooses the next address, and remembers the one that worked. */
 class WatcherFinder {
   readonly #options: DialWatchersOptions;
-  readonly #apis: ReturnType<typeof parseApis>;
+  readonly #apis: readonly Api[];
   #known: KnownWatchers | undefined;
   #rotation: WatcherRotation | undefined;
   #addresses: readonly WatcherAddress[] = [];
   #working = "";
 
-  constructor(options: DialWatchersOptions, apis: ReturnType<typeof parseApis>) {
+  constructor(options: DialWatchersOptions, apis: readonly Api[]) {
     this.#options = options;
     this.#apis = apis;
   }
@@ -151,9 +156,9 @@ class WatcherFinder {
   async next(signal: AbortSignal): Promise<{ readonly address: WatcherAddress; readonly keys: ReadonlySet<string> }> {
     const { folder, resolve = resolveHost, random, log } = this.#options;
     const known = this.#known ?? (folder === undefined ? nothingKnown : await readKnownWatchers(folder));
-    this.#rotation ??= new WatcherRotation(known.lastGood, random);
     const { addresses, addressesByHost, failures } = await resolveApis(this.#apis, known.addressesByHost, resolve);
     this.#addresses = addresses;
+    this.#rotation ??= new WatcherRotation(this.#isBest(known.lastGood) ? known.lastGood : undefined, random);
     this.#known = { ...known, addressesByHost: new Map([...known.addressesByHost, ...addressesByHost]) };
     if (failures.length > 0 && addresses.length > 0)
       log.debug("name not resolved: using its last addresses", { failures });
@@ -183,6 +188,12 @@ class WatcherFinder {
     throw asConnectError(new Error(reasons.join("; ")));
   }
 
+  /** False if the address is in another zone than this node, and some other watcher is in the zone. */
+  #isBest(key: string | undefined): boolean {
+    const near = this.#addresses.filter(({ isNear }) => isNear);
+    return near.length === 0 || near.some((address) => address.key === key);
+  }
+
   /** Addresses of all watchers, as resolved for the last stream. */
   get addresses(): readonly WatcherAddress[] {
     return this.#addresses;
@@ -201,6 +212,8 @@ class WatcherFinder {
   /** Must be called at the first message of a stream. */
   async worked({ key }: WatcherAddress): Promise<void> {
     const { folder, log } = this.#options;
+    // The next stream tries the watchers of this zone again.
+    if (!this.#isBest(key)) this.#rotation?.newRound();
     if (key === this.#working) return;
     this.#working = key;
     const known = { ...(this.#known ?? nothingKnown), lastGood: key };

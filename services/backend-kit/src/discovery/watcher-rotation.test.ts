@@ -28,6 +28,18 @@ test("the address that worked before is tried first if it still exists", () => {
   expect(new WatcherRotation("gone").next(abc)?.key).not.toBe("gone");
 });
 
+test("addresses in the node's zone come first in each round", () => {
+  const near = { ...address("near"), isNear: true };
+  for (let seed = 0; seed < 50; seed++) {
+    const rotation = new WatcherRotation(undefined, makeRandom(seed));
+    expect(rotation.next([...abc, near])?.key).toBe("near");
+    const far = rotation.next([...abc, near])?.key;
+    expect(far).not.toBe("near");
+    rotation.newRound();
+    expect(rotation.next([...abc, near])?.key).toBe("near");
+  }
+});
+
 test("the list of addresses may change, down to one and none", () => {
   const rotation = new WatcherRotation(undefined);
   rotation.next(abc);
@@ -58,6 +70,22 @@ test("a name that cannot be resolved has its previous addresses", async () => {
   const resolved = await resolveApis(apis, new Map([["lost", ["10.0.0.9"]]]), dns);
   expect(resolved.addresses.map(({ key }) => key)).toEqual(["10.0.0.1:1", "[fd00::1]:1", "10.0.0.9:1"]);
   expect(resolved.failures).toEqual(["no lost", "no never"]);
+});
+
+test("an address may have its zone in front, and those of the node's own zone come first", async () => {
+  const text = "eu-1a=https://10.0.0.1:1,eu-1b=watcher:1,unix:///run/a=b,10.0.0.3:1";
+  const near = await resolveApis(parseApis(text, false, "eu-1b"), new Map(), dns);
+  expect(near.addresses.map(({ key, isNear }) => `${key} ${isNear}`)).toEqual([
+    "10.0.0.1:1 true",
+    "[fd00::1]:1 true",
+    "unix:/run/a=b false",
+    "10.0.0.3:1 false",
+  ]);
+  for (const zone of ["", "eu-1c"]) {
+    const { addresses } = await resolveApis(parseApis(text, false, zone), new Map(), dns);
+    expect(addresses.filter(({ isNear }) => isNear)).toEqual([]);
+  }
+  expect(() => parseApis("eu 1a=10.0.0.1:1", false)).toThrow('--api "eu 1a=10.0.0.1:1" is not an address');
 });
 
 test("an invalid address is refused", () => {
