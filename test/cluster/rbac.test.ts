@@ -25,7 +25,7 @@ const refused: readonly Right[] = [
   { verb: "create", resource: "serviceaccounts/token", namespace: "kube-system" },
 ];
 
-await describeCluster("deploy/kubernetes/rbac.yaml", { hasControllers: false }, (cluster) => {
+await describeCluster("deploy/kubernetes/watcher/rbac.yaml", { hasControllers: false }, (cluster) => {
   const start = sourceStarter();
 
   test("rbac.yaml lets the watcher get, list and watch its four kinds and review tokens, and nothing else", async () => {

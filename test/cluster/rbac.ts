@@ -5,7 +5,7 @@ import { type ApiClient, ApiError, type KubeObject } from "./api-client.ts";
 import { until } from "./until.ts";
 import { kpngUserName } from "./users.ts";
 
-const rbacFile = join(import.meta.dirname, "../../deploy/kubernetes/rbac.yaml");
+const rbacFile = join(import.meta.dirname, "../../deploy/kubernetes/watcher/rbac.yaml");
 
 export const clusterRolePath = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kpng-watcher";
 
@@ -15,7 +15,7 @@ const collections: Readonly<Record<string, string>> = {
   ClusterRoleBinding: "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 };
 
-/** Creates the objects of deploy/kubernetes/rbac.yaml and waits until the authorizer has them. */
+/** Creates the objects of deploy/kubernetes/watcher/rbac.yaml and waits until the authorizer has them. */
 export async function applyRbac(api: ApiClient): Promise<void> {
   for (const document of parseAllDocuments(readFileSync(rbacFile, "utf8"))) {
     const object = document.toJS() as KubeObject;

@@ -8,7 +8,7 @@ import { describeCluster } from "./describe-cluster.ts";
 import { createNode } from "./objects.ts";
 import { applyRbac } from "./rbac.ts";
 
-// Tokens that a real API server issues and reviews, with the rights of deploy/kubernetes/rbac.yaml.
+// Tokens that a real API server issues and reviews, with the rights of deploy/kubernetes/watcher/rbac.yaml.
 await describeCluster("ServiceAccount tokens", { hasControllers: false }, (cluster) => {
   const serviceAccounts = "/api/v1/namespaces/kube-system/serviceaccounts";
   const pods = "/api/v1/namespaces/kube-system/pods";

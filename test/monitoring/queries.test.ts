@@ -131,7 +131,7 @@ describe("readPromql returns", () => {
 });
 
 test("every file named in deploy/monitoring/README.md exists", () => {
-  for (const name of ["dashboard.json", "rules.yaml", "prometheus.yaml", "operator.yaml"]) {
+  for (const name of ["dashboard.json", "rules.yaml", "prometheus.yaml"]) {
     expect(existsSync(`deploy/monitoring/${name}`), name).toBe(true);
   }
 });

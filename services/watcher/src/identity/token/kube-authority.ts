@@ -6,7 +6,7 @@ import type { Review, TokenAuthority } from "./token-authority.ts";
 
 /**
  * Returns the API server as the authority for tokens: issuer and keys from its discovery documents, reviews by
- * TokenReview. The watcher's account needs the rights of deploy/kubernetes/rbac.yaml.
+ * TokenReview. The watcher's account needs the rights of deploy/kubernetes/watcher/rbac.yaml.
  *
  * The keys are read from the API server itself, not from the URL in the discovery document: that host may be outside
  * the cluster, and the watcher trusts the API server already.
