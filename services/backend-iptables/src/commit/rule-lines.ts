@@ -1,4 +1,5 @@
 import type { RuleList } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import { countRules } from "../diff/transaction-text.ts";
 import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
@@ -11,14 +12,32 @@ import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
  * chains.
  */
 export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {
+  const lines = (): readonly string[] => {
+    const sorted = [...bodies()].sort(([a], [b]) => compareText(a, b));
+    return sorted.flatMap(([id, body]) => {
+      const { table } = splitChainId(id);
+      return body.split("\n").flatMap((line) => (line === "" ? [] : [`${table} ${line}`]));
+    });
+  };
   return {
     count: () => countRules(bodies().values()),
-    lines: () => {
-      const sorted = [...bodies()].sort(([a], [b]) => compareText(a, b));
-      return sorted.flatMap(([id, body]) => {
-        const { table } = splitChainId(id);
-        return body.split("\n").flatMap((line) => (line === "" ? [] : [`${table} ${line}`]));
-      });
-    },
+    lines,
+    linesOf: (service) => selectService(lines(), service),
   };
+}
+
+const ownChain = /-(?:SVC|SVL|EXT|FW)-[A-Z2-7]{16}/;
+
+/** Returns the lines that name a Service, and those of the chains of its ports that these lines lead to. */
+function selectService(lines: readonly string[], service: ServiceKey): readonly string[] {
+  const comment = new RegExp(`--comment "?${RegExp.escape(service)}[:" ]`);
+  const linesByChain = Map.groupBy(lines, (line) => line.split(" ", 3)[2] ?? "");
+  const chosen = new Set(lines.filter((line) => comment.test(line)));
+  // Lines that are added here are visited, too.
+  for (const line of chosen) {
+    const target = / -[jg] (\S+)/.exec(line)?.[1];
+    if (target !== undefined && ownChain.test(target))
+      for (const one of linesByChain.get(target) ?? []) chosen.add(one);
+  }
+  return lines.filter((line) => chosen.has(line));
 }

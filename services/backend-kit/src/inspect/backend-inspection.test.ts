@@ -54,8 +54,8 @@ const rules: InspectedRules = {
   name: "v4",
   desiredCount: () => 2,
   actualCount: () => 1,
-  desired: () => ["a", "b"],
-  actual: () => ["a"],
+  desired: (service) => (service === undefined ? ["a", "b"] : [`b of ${service}`]),
+  actual: (service) => (service === undefined ? ["a"] : []),
   readAtMs: 1_500,
   lastTransaction: "x".repeat(100_000),
   committedAtMs: undefined,
@@ -87,6 +87,9 @@ test("inspection shows the view, the last sync, and the rules within limits", as
   expect([set?.lastTransaction.length, set?.drift.length]).toEqual([65_536, 100]);
   expect((await client.listRules({ ruleSet: "v6" })).ruleSets).toEqual([]);
   expect((await client.listRules({})).ruleSets).toMatchObject([{ desired: ["a", "b"], actual: ["a"] }]);
+  const ofOne = await client.listRules({ ruleSet: "v4", service: "ns/web" });
+  expect(ofOne.ruleSets).toMatchObject([{ desired: ["b of ns/web"], actual: [] }]);
+  await expect(client.listRules({ service: "web" })).rejects.toMatchObject({ code: Code.InvalidArgument });
   expect(statSync(join(folder, "sock")).mode & 0o777).toBe(0o660);
   await end();
 });

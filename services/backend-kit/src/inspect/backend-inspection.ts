@@ -3,11 +3,13 @@ import { Code, ConnectError, type ServiceImpl } from "@connectrpc/connect";
 import {
   type BackendInspectService,
   GetBackendResponseSchema,
+  type ListRulesRequest,
   ListRulesResponseSchema,
   type Sync,
   SyncSchema,
 } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { durationOf, timestampOf } from "@kpng/model/wire/time-message.ts";
 import type { SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
@@ -71,7 +73,7 @@ export class BackendInspection implements SyncObserver {
 
   /** The methods of the service. */
   get service(): ServiceImpl<typeof BackendInspectService> {
-    return { getBackend: () => this.#getBackend(), listRules: ({ ruleSet }) => this.#listRules(ruleSet) };
+    return { getBackend: () => this.#getBackend(), listRules: (request) => this.#listRules(request) };
   }
 
   #getBackend() {
@@ -102,13 +104,27 @@ export class BackendInspection implements SyncObserver {
     });
   }
 
-  #listRules(wanted: string) {
+  #listRules({ ruleSet, service }: ListRulesRequest) {
     const { ruleSets } = this.#options;
     if (ruleSets === undefined) throw new ConnectError("this backend has no rules", Code.Unimplemented);
-    const chosen = ruleSets().filter(({ name }) => wanted === "" || name === wanted);
-    const lines = chosen.map((set) => ({ name: set.name, desired: [...set.desired()], actual: [...set.actual()] }));
+    const key = readServiceKey(service);
+    const chosen = ruleSets().filter(({ name }) => ruleSet === "" || name === ruleSet);
+    const lines = chosen.map((set) => ({
+      name: set.name,
+      desired: [...set.desired(key)],
+      actual: [...set.actual(key)],
+    }));
     return create(ListRulesResponseSchema, { ruleSets: lines });
   }
+}
+
+function readServiceKey(text: string): ServiceKey | undefined {
+  if (text === "") return undefined;
+  const [namespace, name, ...rest] = text.split("/");
+  if (namespace === undefined || name === undefined || rest.length > 0) {
+    throw new ConnectError(`service "${text}" is not of the form namespace/name`, Code.InvalidArgument);
+  }
+  return `${namespace}/${name}`;
 }
 
 function toSync({ mode, revision }: SyncUpdate, times: SyncTimes, error: string): Sync {

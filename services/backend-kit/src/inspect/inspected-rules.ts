@@ -1,3 +1,5 @@
+import type { ServiceKey } from "@kpng/model/service.ts";
+
 /**
  * State of a rule set for inspection; see kpng.inspect.v1 RuleSet. `RuleSets` of a service proxy provides it. Counts
  * and lists are computed on request. An interface of its own, because `inspect/` must not import the rule sets of
@@ -8,10 +10,10 @@ export interface InspectedRules {
   readonly name: string;
   desiredCount(): number;
   actualCount(): number;
-  /** Desired rules, one per line. */
-  desired(): readonly string[];
-  /** Rules that were last read or committed, one per line. */
-  actual(): readonly string[];
+  /** Desired rules, one per line; all, or those that serve one Service. */
+  desired(service?: ServiceKey): readonly string[];
+  /** Rules that were last read or committed, one per line; all, or those that serve one Service. */
+  actual(service?: ServiceKey): readonly string[];
   /** Time of the last read of the installed rules, in milliseconds since 1970; undefined for never. */
   readonly readAtMs: number | undefined;
   /** Start of the last transaction; "" if there was none. */

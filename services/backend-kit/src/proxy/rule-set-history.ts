@@ -1,6 +1,7 @@
+import type { ServiceKey } from "@kpng/model/service.ts";
 import type { InspectedRules } from "../inspect/inspected-rules.ts";
 import type { SyncMode } from "../types/sync-update.ts";
-import type { RuleChange, RuleSet } from "./rule-set.ts";
+import type { RuleChange, RuleList, RuleSet } from "./rule-set.ts";
 
 /**
  * Records the changes of a rule set, which `kpng get rules` shows (`--inspect-socket`). `FamilyRules` has one and adds
@@ -38,8 +39,8 @@ export class RuleSetHistory {
       name: family,
       desiredCount: desired.count,
       actualCount: installed.count,
-      desired: desired.lines,
-      actual: installed.lines,
+      desired: (service) => linesOf(desired, service),
+      actual: (service) => linesOf(installed, service),
       readAtMs: this.#readAtMs,
       lastTransaction: this.#lastTransaction,
       committedAtMs: this.#committedAtMs,
@@ -47,4 +48,13 @@ export class RuleSetHistory {
       repairCount: this.#repairCount,
     };
   }
+}
+
+/** Returns all rules, or those that serve one Service. */
+function linesOf(rules: RuleList, service: ServiceKey | undefined): readonly string[] {
+  if (service === undefined) return rules.lines();
+  if (rules.linesOf !== undefined) return rules.linesOf(service);
+  // Letters, digits, dashes and dots may continue a name: "ns/web" is not a part of "ns/web-1".
+  const name = new RegExp(`(?<![\\w.-])${RegExp.escape(service)}(?![\\w.-])`);
+  return rules.lines().filter((line) => name.test(line));
 }

@@ -75,6 +75,8 @@ export interface RuleList {
   readonly count: () => number;
   /** One rule per line, in a fixed order. */
   readonly lines: () => readonly string[];
+  /** Rules that serve one Service, in the same form. Default: the lines that name it. */
+  readonly linesOf?: (service: ServiceKey) => readonly string[];
 }
 
 /** Result of a sync or a repair. */

@@ -2,10 +2,9 @@ import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
-import { formatElement } from "../layout/format-element.ts";
-import { sharedSets } from "../layout/set-names.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
 import { firstHook } from "../render/skeleton.ts";
+import { listRules } from "./list-rules.ts";
 import { makeNftChange, type NftChange } from "./nft-change.ts";
 import { NftTable, type NftTableOptions } from "./nft-table.ts";
 
@@ -31,11 +30,11 @@ export class NftRuleSet implements RuleSet<NftChange> {
   }
 
   get desired(): RuleList {
-    return this.#listElements(() => true);
+    return listRules(this.family, () => this.#table.elements);
   }
 
   get installed(): RuleList {
-    return this.#listElements(() => this.#table.isKnown);
+    return listRules(this.family, () => (this.#table.isKnown ? this.#table.elements : undefined));
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<NftChange> {
@@ -66,18 +65,5 @@ export class NftRuleSet implements RuleSet<NftChange> {
 
   async close(): Promise<void> {
     this.#options.connection.close();
-  }
-
-  /** Lists the elements of all shared sets; none while `isShown` returns false. */
-  #listElements(isShown: () => boolean): RuleList {
-    const { elements } = this.#table;
-    const shown = () => (isShown() ? sharedSets : []);
-    return {
-      count: () => shown().reduce((sum, set) => sum + elements.elements(set).size, 0),
-      lines: () =>
-        shown().flatMap((set) =>
-          [...elements.elements(set)].map(([key, value]) => formatElement(this.family, set, key, value)).sort(),
-        ),
-    };
   }
 }

@@ -68,9 +68,9 @@ export class NftTable {
     this.#elements = new ServiceElements(this.#id, options.maxClients);
   }
 
-  /** The elements that the table should have. */
-  get elements(): ServiceElements["table"] {
-    return this.#elements.table;
+  /** The elements and chains that the table should have. */
+  get elements(): ServiceElements {
+    return this.#elements;
   }
 
   /** Whether the installed rules are known; if not, the next call must be {@link syncAll}. */

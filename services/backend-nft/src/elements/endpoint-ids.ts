@@ -38,6 +38,12 @@ export class EndpointIds {
     return bytes;
   }
 
+  /** Returns the id of an endpoint of a set, as {@link add} did; undefined if it has none. */
+  get(set: string, endpoint: ElementBytes): ElementBytes | undefined {
+    const held = this.#held.get(`${set} ${endpoint}`);
+    return held === undefined ? undefined : numberBytes(held.id);
+  }
+
   release(set: string, endpoint: ElementBytes): void {
     const name = `${set} ${endpoint}`;
     const held = this.#held.get(name);

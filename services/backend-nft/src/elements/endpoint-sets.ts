@@ -75,6 +75,12 @@ export class EndpointSets {
     this.#freeIds.push(held.id);
   }
 
+  /** Returns the map and keys of the slots of a set. */
+  slotsOf(name: string): readonly { readonly set: SlotMap; readonly key: ElementBytes }[] {
+    const held = this.#sets.get(name);
+    return held === undefined ? [] : held.slots.map((_, at) => ({ set: held.map, key: slotKey(held.id, at) }));
+  }
+
   has(name: string): boolean {
     return this.#sets.has(name);
   }

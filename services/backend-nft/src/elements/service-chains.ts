@@ -25,6 +25,15 @@ export class ServiceChains {
     this.#table = table;
   }
 
+  get(name: string): ServiceChain | undefined {
+    return this.#wanted.get(name)?.chain;
+  }
+
+  /** Chains that are wanted, installed or not. */
+  *wanted(): Generator<ServiceChain, void, void> {
+    for (const { chain } of this.#wanted.values()) yield chain;
+  }
+
   get names(): ReadonlySet<string> {
     return new Set(this.#wanted.keys());
   }

@@ -5,7 +5,7 @@ import { unpackSet } from "../layout/packed-set.ts";
 import type { SharedSet } from "../layout/set-names.ts";
 import type { TableId } from "../netlink/element-batch.ts";
 import { type NumberedSet, renderService, type ServiceElement, usedSets } from "../render/render-service.ts";
-import { renderRangesChain, renderStickyChain } from "../render/service-chains.ts";
+import { renderRangesChain, renderStickyChain, type ServiceChain } from "../render/service-chains.ts";
 import { stickyPickChain } from "../render/skeleton.ts";
 import { ElementTable } from "./element-table.ts";
 import { EndpointIds } from "./endpoint-ids.ts";
@@ -14,11 +14,22 @@ import { ServiceChains } from "./service-chains.ts";
 
 /** Elements, sets and chains of a Service, to take them back. */
 interface Contribution {
-  readonly elements: readonly Pick<ServiceElement, "set" | "key">[];
+  readonly elements: readonly Pick<ServiceElement, "set" | "key" | "comment">[];
   readonly sets: ReadonlySet<string>;
   readonly chains: readonly string[];
   /** Endpoints that have ids, with their set. */
   readonly stickyEndpoints: readonly (readonly [set: string, endpoint: ElementBytes])[];
+}
+
+/** An element that a Service needs. */
+export interface OwnedElement {
+  readonly set: SharedSet;
+  readonly key: ElementBytes;
+  /**
+   * The Service or Service port that it serves. *Shape:* `ns/web:http`, `ns/web:http TCP cluster` for an endpoint,
+   * `ns/web` for the Service.
+   */
+  readonly owner: string;
 }
 
 const nothing: Contribution = { elements: [], sets: new Set(), chains: [], stickyEndpoints: [] };
@@ -51,6 +62,22 @@ export class ServiceElements {
   /** The Services that have elements. */
   get services(): Iterable<ServiceKey> {
     return this.#services.keys();
+  }
+
+  /** Yields the elements of a Service, with those of its endpoints. Services may share an element. */
+  *ownedBy(service: ServiceKey): Generator<OwnedElement, void, void> {
+    const { elements, sets, stickyEndpoints } = this.#services.get(service) ?? nothing;
+    for (const { set, key, comment } of elements) yield { set, key, owner: comment ?? service };
+    for (const owner of sets) for (const slot of this.#sets.slotsOf(owner)) yield { ...slot, owner };
+    for (const [owner, endpoint] of stickyEndpoints) {
+      const key = this.#ids.get(owner, endpoint);
+      if (key !== undefined) yield { set: "sticky_endpoints", key, owner };
+    }
+  }
+
+  /** Returns the chains that a Service needs. Services may share a chain. */
+  chainsOf(service: ServiceKey): readonly ServiceChain[] {
+    return (this.#services.get(service)?.chains ?? []).flatMap((name) => this.chains.get(name) ?? []);
   }
 
   /** Replaces what a Service adds to the table; undefined removes it. */
@@ -136,7 +163,7 @@ export class ServiceElements {
     const elements = [...new Map(rendered.map((element) => [`${element.set} ${element.key}`, element])).values()];
     this.#replace(before.elements, elements);
     return {
-      elements: elements.map(({ set, key }) => ({ set, key })),
+      elements: elements.map(({ set, key, comment }) => ({ set, key, comment })),
       sets: new Set(sets.keys()),
       chains,
       stickyEndpoints,

@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import ipaddr from "ipaddr.js";
-import { addressLength, type ElementBytes, type ElementValue, readNumber } from "./element-keys.ts";
-
+import { addressLength, type ElementBytes, type ElementValue, numberBytes, readNumber } from "./element-keys.ts";
+import { type FrontendKind, packSet, unpackSet } from "./packed-set.ts";
 import { dataOf, type SharedSet } from "./set-names.ts";
 
 /** The fields of an element's key or value, in order. */
@@ -61,6 +61,24 @@ export function formatElement(
     case "value":
       return `${set} { ${left} : ${formatFields(family, valueFields[set] ?? ["number"], value)} }`;
   }
+}
+
+const masquerades: Readonly<Record<FrontendKind, string>> = {
+  plain: "not masqueraded",
+  masqueradeUnlessPod: "masqueraded unless a pod sends",
+  masquerade: "masqueraded",
+  local: "policy Local: for pods and the node",
+};
+
+/**
+ * Explains the value of a frontend, for `listRules`. *Shape:* `: endpoints at 0:2000, 10 of them, masqueraded`; "" for
+ * elements of other sets.
+ */
+export function describeFrontend(set: SharedSet, value: ElementValue): string {
+  if (dataOf[set] !== "value" || valueFields[set] !== undefined || set === "sticky_slots") return "";
+  const { kind, id, count } = unpackSet(readNumber(value));
+  const slots = formatField("number", numberBytes(packSet({ kind: "plain", id, count: 0 })));
+  return `: endpoints at ${slots}, ${count === 0 ? "with affinity" : `${count} of them`}, ${masquerades[kind]}`;
 }
 
 function formatFields(family: Family, fields: readonly Field[], bytes: ElementBytes): string {

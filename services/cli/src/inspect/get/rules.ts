@@ -3,7 +3,7 @@ import { BackendInspectService, RuleLinesSchema } from "@kpng/model/gen/kpng/ins
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { isTable, outputOptions, printMessages, readOutputOptions } from "../print/output.ts";
 import { oneLine } from "../print/terminal-text.ts";
-import { parseFilter } from "../query/filter-options.ts";
+import { parseFilter, parseServiceKey } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { backendExamples } from "./backend.ts";
 
@@ -17,13 +17,22 @@ export const rulesCommand: InspectCommand = {
   argument: "[rule-set]",
   parseArgument: parseFilter,
   options: [
+    {
+      flags: "--service <namespace/name>",
+      description: "print only the rules that serve this Service",
+      default: "",
+      parse: parseServiceKey,
+    },
     { flags: "--actual", description: "print the rules in the kernel, not the desired ones" },
     ...outputOptions,
   ],
   examples: backendExamples,
   run: async (transport, ruleSet = "", options) => {
     const output = readOutputOptions(options);
-    const { ruleSets } = await createClient(BackendInspectService, transport).listRules({ ruleSet });
+    const { ruleSets } = await createClient(BackendInspectService, transport).listRules({
+      ruleSet,
+      service: String(options.service ?? ""),
+    });
     if (ruleSets.length === 0 && ruleSet !== "") {
       throw new ProcessError("REQUEST_FAILED", `rule set "${ruleSet}" not found; omit the name to print all`);
     }

@@ -21,6 +21,12 @@ export function parseServiceName(text: string): string {
   throw new InvalidArgumentError("expected a Service as name or namespace/name");
 }
 
+/** Accepts `namespace/name`. */
+export function parseServiceKey(text: string): string {
+  if (/^[^/\s]+\/[^/\s]+$/.test(text)) return text;
+  throw new InvalidArgumentError("expected a Service as namespace/name");
+}
+
 /** Option that selects the rows of one namespace. */
 export const namespaceOption: OptionSpec = {
   flags: "-n, --namespace <name>",
