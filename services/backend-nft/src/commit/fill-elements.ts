@@ -19,12 +19,16 @@ const servicesPerTurn = 200;
 export async function fillElements(elements: ServiceElements, plan: FamilyPlan, actual: ActualElements): Promise<void> {
   const slots = { slots: slotsById(actual.slots), sticky_slots: slotsById(actual.sticky_slots) };
   const services: ServicePlan[] = [];
+  const hasSets = slots.slots.size + slots.sticky_slots.size > 0;
   let count = 0;
   for (const key of plan.keys()) {
     const service = plan.service(key);
     if (service === undefined) continue;
-    elements.adopt(service, (set, element) => actual[set].get(element), slots);
-    services.push(service);
+    if (hasSets) {
+      elements.adopt(service, (set, element) => actual[set].get(element), slots);
+      services.push(service);
+      // Without ids to keep, plans need not stay in memory until all are known.
+    } else elements.put(key, service);
     if (++count % servicesPerTurn === 0) await nextTurn();
   }
   for (const service of services) {

@@ -102,7 +102,7 @@ export class NftTable {
     const { table, chains } = this.#elements;
     const known = existing.chains.filter((name) => countOfPick(name) !== undefined);
     for (const name of known) putPick(this.#elements, name);
-    table.compareWith(actual);
+    await table.compareWith(actual);
     // Chains of an earlier run are written again: their rules may have been changed.
     const needed = new Set([...known, ...neededPicks(table.newValues())]);
     for (const name of needed) putPick(this.#elements, name);
@@ -130,7 +130,7 @@ export class NftTable {
     const rules = await connection.readRules(this.#id);
     const isSame = this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
     if (!isSame) return await this.syncAll(plan, committing);
-    this.#elements.table.compareWith(await readElements(connection, this.#id));
+    await this.#elements.table.compareWith(await readElements(connection, this.#id));
     const change = await this.#commitInUse(committing);
     if (change.elements.length === 0) this.#checkedGeneration = generation;
     return change;

@@ -83,7 +83,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     await fillElements(elements, plan, actual);
     const existing = found ?? { chains: [], sets: [] };
     for (const name of existing.chains) putPick(elements, name);
-    elements.table.compareWith(actual);
+    await elements.table.compareWith(actual);
     const needed = neededPicks(elements.table.newValues());
     for (const name of needed) putPick(elements, name);
     const rules = isNew ? new Map<string, readonly string[]>() : await connection.readRules(id);

@@ -1,9 +1,13 @@
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
 import { dataOf, type SharedSet, sharedSets } from "../layout/set-names.ts";
 import type { ElementChange, ElementData, SetElement } from "../netlink/element-batch.ts";
 
 /** A change of the elements of one shared set. */
 export type SharedSetChange = ElementChange & { readonly set: SharedSet };
+
+/** After this many compared elements, which take about 5 ms, the event loop gets a turn. */
+const elementsPerTurn = 10_000;
 
 type Elements = Map<ElementBytes, ElementValue>;
 
@@ -99,14 +103,22 @@ export class ElementTable {
 
   /**
    * Sets the elements that the kernel has to `actual`, e.g. after a failure or if another program changed a set. The
-   * next {@link changes} leads from these to the wanted elements. O(all elements).
+   * next {@link changes} leads from these to the wanted elements. O(all elements), with turns for the event loop; until
+   * it resolves, nothing else may be called.
    */
-  compareWith(actual: Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>): void {
+  async compareWith(actual: Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>): Promise<void> {
+    let count = 0;
     for (const set of sharedSets) {
       const before = this.#before[set];
       before.clear();
-      for (const [key, value] of actual[set]) if (this.#elements[set].get(key) !== value) before.set(key, value);
-      for (const key of this.#elements[set].keys()) if (!actual[set].has(key)) before.set(key, undefined);
+      for (const [key, value] of actual[set]) {
+        if (this.#elements[set].get(key) !== value) before.set(key, value);
+        if (++count % elementsPerTurn === 0) await nextTurn();
+      }
+      for (const key of this.#elements[set].keys()) {
+        if (!actual[set].has(key)) before.set(key, undefined);
+        if (++count % elementsPerTurn === 0) await nextTurn();
+      }
     }
   }
 

@@ -114,7 +114,9 @@ function messagesOf(table: TableId, step: BatchStep): readonly Message[] {
   const isPut = step.kind === "put";
   return [...splitElements(step.elements, maxListBytes)].map((elements) => ({
     type: isPut ? nftables.newElement : nftables.deleteElement,
-    flags: isPut ? flags.create | flags.excl : 0,
+    // Without NLM_F_EXCL an element that exists with the same data is not an error: while the kernel resizes a hash
+    // table, a list of its elements may lack some, which are then put again.
+    flags: isPut ? flags.create : 0,
     write: (writer) => {
       writer.text(elementList.table, table.name);
       writer.text(elementList.set, step.set);

@@ -56,6 +56,8 @@ function loadCLibrary() {
 export class NetlinkSocket {
   readonly #libc: CLibrary;
   readonly #descriptor: number;
+  /** Used for each datagram: a full read would otherwise leave some 20 MB of buffers. */
+  readonly #input = Buffer.alloc(readBytes);
   /**
    * Largest transaction that can be sent, in bytes. The kernel charges a message's memory to the socket, about twice
    * its length; without CAP_NET_ADMIN in the host's user namespace the buffer cannot exceed `net.core.wmem_max`.
@@ -110,9 +112,11 @@ export class NetlinkSocket {
     });
   }
 
-  /** Returns the next datagram, or undefined if there is none. Errors: NETLINK_UNAVAILABLE. */
+  /**
+   * Returns the next datagram, or undefined if there is none. Valid until the next call. Errors: NETLINK_UNAVAILABLE.
+   */
   receive(): Buffer | undefined {
-    const bytes = Buffer.allocUnsafe(readBytes);
+    const bytes = this.#input;
     for (;;) {
       const length = Number(this.#libc.receive(this.#descriptor, bytes, bytes.length, dontWait));
       if (length >= 0) return bytes.subarray(0, length);

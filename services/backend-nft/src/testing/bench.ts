@@ -1,6 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import { NftTable } from "../commit/nft-table.ts";
 import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
@@ -11,6 +12,8 @@ import { ChangingPlan } from "./plans.ts";
 
 const sizes = process.argv.length > 2 ? process.argv.slice(2).map(Number) : [1_000, 5_000];
 const changes = 200;
+// As a backend does.
+keepYoungGenerationSmall();
 const nothing = (): void => undefined;
 const connection = new NftablesConnection();
 const runNft = new RunNft(300_000);
@@ -20,13 +23,25 @@ const make = () =>
 interface Cost {
   readonly ms: number;
   readonly cpuMs: number;
+  /** Longest time without a turn of the event loop, in milliseconds. */
+  readonly blockedMs: number;
 }
 
 async function measure(work: () => Promise<unknown>): Promise<Cost> {
   const [start, cpu, toolsMs] = [performance.now(), process.cpuUsage(), childrenCpuMs()];
+  let [turnAt, blockedMs] = [start, 0];
+  const noteTurn = (): void => {
+    const now = performance.now();
+    blockedMs = Math.max(blockedMs, now - turnAt);
+    turnAt = now;
+  };
+  const turns = setInterval(noteTurn, 1);
   await work();
+  noteTurn();
+  clearInterval(turns);
   const { user, system } = process.cpuUsage(cpu);
-  return { ms: performance.now() - start, cpuMs: (user + system) / 1_000 + childrenCpuMs() - toolsMs };
+  const cpuMs = (user + system) / 1_000 + childrenCpuMs() - toolsMs;
+  return { ms: performance.now() - start, cpuMs, blockedMs };
 }
 
 /** CPU time of programs that have ended, in steps of 10 ms. Source: proc(5), cutime and cstime. */
@@ -65,7 +80,8 @@ async function run(services: number, note: string): Promise<void> {
   const [median = 0, p99 = 0] = [sorted[sorted.length >> 1], sorted[Math.floor(sorted.length * 0.99)]];
   const changeCpu = each.reduce((sum, { cpuMs }) => sum + cpuMs, 0) / each.length;
   const rss = Math.round(process.resourceUsage().maxRSS / 1024);
-  const text = ({ ms, cpuMs }: Cost): string => `${ms.toFixed(0)} ms (CPU ${cpuMs.toFixed(0)} ms)`;
+  const text = ({ ms, cpuMs, blockedMs }: Cost): string =>
+    `${ms.toFixed(0)} ms (CPU ${cpuMs.toFixed(0)} ms, longest turn ${blockedMs.toFixed(0)} ms)`;
   process.stdout.write(
     `${services} Services, ${note}: full ${text(full)}, change median ${median.toFixed(2)} ms, p99 ${p99.toFixed(2)} ms ` +
       `(CPU ${changeCpu.toFixed(2)} ms), restart ${text(restart)}, check ${text(check)}, peak RSS ${rss} MB\n`,
