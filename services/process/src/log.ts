@@ -1,8 +1,8 @@
 import { pino } from "pino";
 import { RepeatLimit } from "./repeat-limit.ts";
 
-/** Lowest severity that is logged. */
-export type LogLevel = "error" | "info" | "debug";
+/** Lowest severity that is logged; "off" for nothing. */
+export type LogLevel = "off" | "error" | "info" | "debug";
 
 /** Fields of a log line, by name. */
 export type LogFields = Readonly<Record<string, unknown>>;
@@ -34,7 +34,7 @@ export function createLog(
   // Synchronous: a line that explains a crash must be written before the process exits.
   const destination = write === undefined ? standardError() : { write };
   const options = {
-    level,
+    level: level === "off" ? "silent" : level,
     base: null,
     timestamp: pino.stdTimeFunctions.isoTime,
     formatters: { level: (label: string) => ({ level: label }) },

@@ -4,7 +4,6 @@ import { Backoff } from "./backoff.ts";
 import { addOptions, nodeNameOption, parseDurationMs, parsePositiveDurationMs } from "./options.ts";
 
 test.each([
-  { text: "250", ms: 250 },
   { text: "500ms", ms: 500 },
   { text: "1m30s", ms: 90_000 },
   { text: "1.5h", ms: 5_400_000 },
@@ -14,8 +13,18 @@ test.each([
   expect(parseDurationMs(text)).toBe(ms);
 });
 
-test.each(["", "-5s", "soon", "1e3", "10000h", "99999999999"])("%j is rejected as a duration", (text) => {
+test.each(["", "250", "-5s", "soon", "1e3", "10000h", "99999999999"])("%j is rejected as a duration", (text) => {
   expect(() => parseDurationMs(text)).toThrow();
+});
+
+test.each([
+  [86_400_000, "24h"],
+  [90_000, "90s"],
+  [1_500, "1500ms"],
+  [0, "0"],
+])("the help shows the default of %j ms as %s", (ms, text) => {
+  const command = addOptions(new Command(), [{ flags: "--wait <duration>", description: "a wait", default: ms }]);
+  expect(command.helpInformation()).toContain(`(default: ${text}, `);
 });
 
 test("a delay of 0 is rejected where it would mean retrying without a pause", () => {

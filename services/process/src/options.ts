@@ -4,7 +4,7 @@ import { ProcessError } from "./process-error.ts";
 
 /** A command-line option. */
 export interface OptionSpec {
-  /** Name and value in commander's notation: `--listen <url...>`. */
+  /** Name and value in commander's notation: `--listen <url...>`. The default of a `<duration>` is in milliseconds. */
   readonly flags: string;
   readonly description: string;
   readonly default?: unknown;
@@ -21,7 +21,9 @@ export interface OptionSpec {
 export function addOptions(command: Command, specs: readonly OptionSpec[]): Command {
   for (const spec of specs) {
     const option = new Option(spec.flags, spec.description);
-    if (spec.default !== undefined) option.default(spec.default);
+    const isDuration = spec.flags.includes("<duration>");
+    if (spec.default !== undefined)
+      option.default(spec.default, isDuration ? formatDurationMs(spec.default) : undefined);
     if (spec.parse !== undefined) option.argParser(spec.parse);
     const name = spec.env ?? `KPNG_${option.name().replace(/^no-/, "").replaceAll("-", "_").toUpperCase()}`;
     // Commander takes every value of the variable for true: KPNG_CLEANUP=false would remove all rules.
@@ -56,8 +58,8 @@ function parseBoolean(name: string, value: string | undefined): boolean {
 const maxTimerMs = 0x7fff_ffff;
 
 /**
- * Parses a duration as Go writes it ("500ms", "2s", "1m30s", "1h"), or a number of milliseconds; at most 24 days.
- * Returns milliseconds.
+ * Parses a duration as Go writes it ("500ms", "2s", "1m30s", "1h"), or 0; at most 24 days. A number without a unit is
+ * refused, because it could mean seconds or milliseconds. Returns milliseconds.
  */
 export function parseDurationMs(text: string): number {
   const durationMs = toMs(text);
@@ -72,9 +74,16 @@ export function parsePositiveDurationMs(text: string): number {
   return durationMs;
 }
 
+/** Formats a duration in the largest unit that needs no fraction: "24h", "90s", "0". */
+function formatDurationMs(ms: unknown): string {
+  const [unit = "ms", factor = 1] = Object.entries(units).findLast(([, size]) => Number(ms) % size === 0) ?? [];
+  return ms === 0 ? "0" : `${Number(ms) / factor}${unit}`;
+}
+
+const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 } as const;
+
 function toMs(text: string): number {
-  if (/^\d+$/.test(text)) return Number(text);
-  const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 } as const;
+  if (text === "0") return 0;
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)];
   if (parts.length === 0 || parts.map((part) => part[0]).join("") !== text) {
     throw new InvalidArgumentError(`"${text}" is not a duration: write 500ms, 2s, 1m30s or 1h`);
@@ -127,11 +136,11 @@ export function parseNonEmptyText(text: string): string {
 /** `--log-level`. */
 export const logLevelOption: OptionSpec = {
   flags: "--log-level <level>",
-  description: "lowest severity that is logged to standard error: error, info or debug",
+  description: "lowest severity that is logged to standard error: off, error, info or debug",
   default: "info",
   parse: (text) => {
-    if (text !== "error" && text !== "info" && text !== "debug")
-      throw new InvalidArgumentError("log level must be error, info or debug");
+    if (text !== "off" && text !== "error" && text !== "info" && text !== "debug")
+      throw new InvalidArgumentError("log level must be off, error, info or debug");
     return text;
   },
 };

@@ -62,23 +62,13 @@ function describe(option: Option): CommandOption {
   };
 }
 
-function formatDefault({ long, flags, defaultValue }: Option): string {
+function formatDefault({ long, flags, defaultValue, defaultValueDescription }: Option): string {
   if (long === "--node-name" && defaultValue === hostname().trim().toLowerCase())
     return "the host's name, in lower case";
   if (defaultValue === undefined || defaultValue === "") return "";
   if (Array.isArray(defaultValue)) return defaultValue.map((value) => `\`${value}\``).join(", ");
   if (typeof defaultValue !== "number") return `\`${String(defaultValue)}\``;
-  if (flags.includes("<duration>")) return `\`${formatDuration(defaultValue)}\``;
+  if (defaultValueDescription !== undefined) return `\`${defaultValueDescription}\``;
   if (flags.includes("<bytes>")) return `${defaultValue / 2 ** 20} MiB`;
   return `\`${defaultValue}\``;
-}
-
-function formatDuration(ms: number): string {
-  const units = [
-    ["h", 3_600_000],
-    ["m", 60_000],
-    ["s", 1_000],
-  ] as const;
-  const [unit, length] = units.find(([, size]) => ms >= size && ms % size === 0) ?? ["ms", 1];
-  return ms === 0 ? "0" : `${ms / length}${unit}`;
 }

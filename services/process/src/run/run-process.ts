@@ -13,11 +13,14 @@ import { failureExitCode } from "./exit-code.ts";
  * | 2 | invalid command line or environment |
  * | 130 | a second SIGTERM, SIGINT or SIGHUP; the first one aborts `signal` |
  *
+ * `arrange` may change the words of the command line before they are parsed.
+ *
  * It is separate from `runTasks` because short commands such as `kpng get` run no tasks.
  */
 export async function runProcess(
   makeCommand: (signal: AbortSignal) => Command,
   argv: readonly string[] = process.argv,
+  arrange: (args: readonly string[], program: Command) => readonly string[] = (args) => args,
 ): Promise<never> {
   const stop = new AbortController();
   for (const name of ["SIGTERM", "SIGINT", "SIGHUP"] as const) {
@@ -35,7 +38,7 @@ export async function runProcess(
   process.stderr.on("error", () => undefined);
   const command = prepareOrEnd(() => makeCommand(stop.signal));
   try {
-    await command.parseAsync([...argv]);
+    await command.parseAsync([...arrange(argv.slice(2), command)], { from: "user" });
   } catch (error) {
     // Commander has already written its own message.
     if (!(error instanceof CommanderError)) fail(createLog(), error);
@@ -62,6 +65,10 @@ function prepareOrEnd(makeCommand: () => Command): Command {
 
 function prepare(command: Command): Command {
   command.exitOverride().showHelpAfterError("(add --help for the options and examples)");
+  // Names of options are long: with the standard minimum, commander would not wrap their descriptions at all.
+  command
+    .configureHelp({ minWidthToWrap: 20 })
+    .configureOutput({ getOutHelpWidth: () => process.stdout.columns ?? 100 });
   for (const child of command.commands) prepare(child);
   return command;
 }
