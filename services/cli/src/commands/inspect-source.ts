@@ -16,6 +16,7 @@ import { endpointsCommand } from "../inspect/get/endpoints.ts";
 import { nodesCommand } from "../inspect/get/nodes.ts";
 import { servicesCommand } from "../inspect/get/services.ts";
 import { viewCommand } from "../inspect/get/view.ts";
+import { showProgress } from "../inspect/print/progress.ts";
 import { withRequestErrors } from "../inspect/query/inspect-client.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 import { routesOptions } from "../sink/routes-options.ts";
@@ -49,10 +50,7 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
         stop.abort();
       }
     });
-  const options = [
-    { ...logLevelOption, default: "error" },
-    ...(source.asksServer === true ? [serverTimeoutOption] : []),
-  ];
+  const options = [{ ...logLevelOption, default: "off" }, ...(source.asksServer === true ? [serverTimeoutOption] : [])];
   const make = (command: InspectCommand, path = ""): Command =>
     makeInspectCommand(command, options, `kpng ${source.name} ${path}${command.name}`, withTransport, signal);
   // This watcher has no subscribers.
@@ -73,7 +71,8 @@ const serverTimeoutOption: OptionSpec = {
 async function hasState(store: Store, health: Health, limitMs: number, signal: AbortSignal): Promise<boolean> {
   const timeout = new AbortController();
   const timer = limitMs === 0 ? undefined : setTimeout(() => timeout.abort(), limitMs);
-  const snapshot = await store.next(0, AbortSignal.any([signal, timeout.signal]));
+  const hideProgress = showProgress(() => `waiting for ${health.waitingReasons("source/").join("; ") || "the source"}`);
+  const snapshot = await store.next(0, AbortSignal.any([signal, timeout.signal])).finally(hideProgress);
   clearTimeout(timer);
   if (snapshot !== undefined) return true;
   if (signal.aborted) return false;

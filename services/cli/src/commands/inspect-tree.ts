@@ -26,16 +26,22 @@ export function makeInspectCommand(
   withTransport: WithTransport,
   signal: AbortSignal,
 ): Command {
+  // Of "[name...]" commander passes each word with the words before it, of "[name]" the only word.
+  const isList = argument?.includes("...") === true;
+  const collect = (word: string, before: unknown): unknown => {
+    const parsed = parseArgument?.(word) ?? word;
+    return isList ? [...((before as readonly string[] | undefined) ?? []), parsed] : parsed;
+  };
   const command = addOptions(new Command(name), [...options, ...moreOptions])
     .description(description)
     .aliases([...aliases])
     .addHelpText("after", examples.replaceAll("COMMAND", path));
-  if (argument !== undefined) command.argument(argument, "", parseArgument);
+  if (argument !== undefined) command.argument(argument, "", collect);
   return command.action((...parts: readonly unknown[]) => {
     const self = parts.at(-1) as Command;
-    const word = argument === undefined ? undefined : (parts[0] as string | undefined);
+    const words = argument === undefined ? [] : ([parts[0] ?? []].flat() as string[]);
     const values = self.optsWithGlobals();
-    return withPlainErrors(() => withTransport(values, (transport) => run(transport, word, values, signal)));
+    return withPlainErrors(() => withTransport(values, (transport) => run(transport, words, values, signal)));
   });
 }
 
@@ -45,7 +51,7 @@ async function withPlainErrors(work: () => Promise<void>): Promise<void> {
     await work();
   } catch (error) {
     if (!(error instanceof CodedError)) throw error;
-    process.stderr.write(`Error: ${terminalText(reasonOf(error))}\n`);
+    process.stderr.write(`Error: ${terminalText(reasonOf(error).replace(/^\[[A-Z_]+\] /, ""))}\n`);
     process.exitCode = failureExitCode();
   }
 }

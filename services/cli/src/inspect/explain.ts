@@ -1,4 +1,3 @@
-import { toJson } from "@bufbuild/protobuf";
 import { Protocol } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { SourceKind, StageSchema, type Step, VerdictSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { type ExplainResponse, ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
@@ -10,7 +9,7 @@ import {
   isTable,
   type OutputOptions,
   outputOptions,
-  printMessages,
+  printMessage,
   printRows,
   readOutputOptions,
 } from "./print/output.ts";
@@ -80,7 +79,7 @@ Examples:
   COMMAND --node n1 --from 203.0.113.7 198.51.100.10:443
   COMMAND --node n1 --from outside 192.0.2.1:30080 -o json
 `,
-  run: async (transport, argument = "", options) => {
+  run: async (transport, [argument = ""], options) => {
     const client = inspectClient(transport);
     if (options.node === undefined)
       throw new ProcessError("BAD_OPTION", "--node is required: the node that the packet reaches");
@@ -119,10 +118,7 @@ function parseDestination(text: string): { readonly destination: string; readonl
 
 function printExplanation(response: ExplainResponse, from: string, output: OutputOptions): void {
   if (isTable(output)) printExplanationTable(response, from, output);
-  else if (output.format === "json") {
-    const json = toJson(ExplainResponseSchema, response, { alwaysEmitImplicit: true });
-    output.write(`${JSON.stringify(json, undefined, 2)}\n`);
-  } else printMessages(ExplainResponseSchema, [response], output);
+  else printMessage(ExplainResponseSchema, response, output);
 }
 
 function printExplanationTable(response: ExplainResponse, from: string, output: OutputOptions): void {

@@ -46,7 +46,7 @@ Examples:
   COMMAND --interval 10s
   COMMAND --count 1
 `,
-  run: async (transport, _word, options, signal) => {
+  run: async (transport, _words, options, signal) => {
     const client = inspectClient(transport);
     const { isTTY = false, rows: height } = process.stdout;
     const count = Number(options.count);

@@ -55,7 +55,7 @@ Examples:
   COMMAND web -n default --limit 10
   COMMAND --watch
 `,
-  run: async (transport, argument, options, signal) => {
+  run: async (transport, [argument], options, signal) => {
     const client = inspectClient(transport);
     const output = readOutputOptions(options);
     const { namespace, name: service } = splitName(argument, options);
@@ -74,8 +74,8 @@ Examples:
         ? (await client.listChanges({ ...filter, pageSize: limit })).changes
         : recordedChanges(String(options.recording), filter).slice(0, limit);
     const shown = changes.filter(({ isFirstList }) => !isFirstList).reverse();
-    if (output.format === "json") printMessages(ChangeSchema, shown, output);
-    else shown.forEach(print);
+    if (isTable(output)) shown.forEach(print);
+    else printMessages(ChangeSchema, shown, output);
     if (shown.length === 0) warnEmpty("change");
   },
 };

@@ -62,7 +62,7 @@ export const backendCommand: InspectCommand = {
   description: "a backend of this node: its view, its last sync, and the state of its rules",
   options: outputOptions,
   examples: backendExamples,
-  run: async (transport, _word, options) => {
+  run: async (transport, _words, options) => {
     const output = readOutputOptions(options);
     const backend = await createClient(BackendInspectService, transport).getBackend({});
     printRows(backendTable, [backend], output);

@@ -1,5 +1,11 @@
 import { outputOptions } from "../print/output.ts";
-import { limitOption, namespaceOption, serviceFilterOption, splitService } from "../query/filter-options.ts";
+import {
+  allNamespacesOption,
+  limitOption,
+  namespaceOption,
+  serviceFilterOption,
+  splitService,
+} from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { changeTable } from "../tables/change-table.ts";
 import { runList, watchOption } from "./list-command.ts";
@@ -12,7 +18,7 @@ export const changesCommand: InspectCommand = {
   name: "changes",
   aliases: ["change"],
   description: "recent changes, newest first, and how long the nodes took to apply them",
-  options: [namespaceOption, serviceFilterOption, limitOption, watchOption, ...outputOptions],
+  options: [namespaceOption, allNamespacesOption, serviceFilterOption, limitOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   COMMAND

@@ -1,5 +1,6 @@
 import { outputOptions } from "../print/output.ts";
 import {
+  allNamespacesOption,
   namespaceOption,
   nodeFilterOption,
   parseFilter,
@@ -19,9 +20,9 @@ export const endpointsCommand: InspectCommand = {
   name: "endpoints",
   aliases: ["endpoint", "ep"],
   description: "endpoints of EndpointSlices",
-  argument: "[pod-or-address]",
+  argument: "[pod-or-address...]",
   parseArgument: parseFilter,
-  options: [namespaceOption, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
+  options: [namespaceOption, allNamespacesOption, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   COMMAND -n default --service web

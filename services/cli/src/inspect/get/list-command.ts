@@ -25,7 +25,7 @@ interface List<D extends DescMessage, F, P, W> {
  * Makes the action of a list command: prints the rows once, or the rows and their changes with `--watch`. The commands
  * `kpng get …` and `kpng trace` use it.
  *
- * Errors of the action: REQUEST_FAILED if the argument matches no row.
+ * Errors of the action: REQUEST_FAILED if a name matches no row; the rows of the other names are printed.
  *
  * Each list command is a file of its own in this folder and passes its differences to this function.
  */
@@ -35,27 +35,36 @@ export function runList<
   P extends { readonly nextPageToken: string },
   W extends { readonly revision: bigint; readonly deleted?: readonly (string | bigint)[] },
 >({ noun, table, filterOf, list, watch, rowsOf }: List<D, F, P, W>): InspectCommand["run"] {
-  return async (transport, argument, options, signal) => {
+  return async (transport, words, options, signal) => {
     const client = inspectClient(transport);
     const output = readOutputOptions(options);
-    const filter = filterOf(argument, options);
     if (options.watch === true) {
+      if (words.length > 1) throw new ProcessError("BAD_OPTION", "--watch follows one name or all, not several names");
       const printer = new WatchPrinter(table, output);
-      for await (const message of watch(client, filter, { signal })) {
+      for await (const message of watch(client, filterOf(words[0], options), { signal })) {
         printer.print(rowsOf(message), (message.deleted ?? []).map(String));
       }
       return;
     }
-    const rows = await readPages<P, MessageShape<D>>(
-      (pageToken) => list(client, { pageSize, ...filter, pageToken }),
-      rowsOf,
+    const lists = await Promise.all(
+      (words.length === 0 ? [undefined] : words).map(async (word) => {
+        const filter = filterOf(word, options);
+        const readPage = (pageToken: string): Promise<P> => list(client, { pageSize, ...filter, pageToken });
+        return { word, rows: await readPages<P, MessageShape<D>>(readPage, rowsOf) };
+      }),
     );
-    if (rows.length === 0 && argument !== undefined) {
-      throw new ProcessError("REQUEST_FAILED", `${noun} "${argument}" not found`);
-    }
-    printRows(table, rows, output);
+    const rows = lists.flatMap((one) => one.rows);
+    const missing = lists.flatMap(({ word, rows: found }) => (word !== undefined && found.length === 0 ? [word] : []));
+    if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
+    if (missing.length > 0) throw new ProcessError("REQUEST_FAILED", describeMissing(noun, missing, options));
     if (rows.length === 0) warnEmpty(noun);
   };
+}
+
+/** Says in kubectl's words what was not found, and where: `Service "web" not found in namespace "shop"`. */
+function describeMissing(noun: string, names: readonly string[], { namespace }: Options): string {
+  const place = typeof namespace === "string" && namespace !== "" ? ` in namespace "${namespace}"` : "";
+  return `${noun} "${names.join('", "')}" not found${place}`;
 }
 
 /** Prints on standard error that a list is empty, because a table without rows is not printed. */

@@ -13,7 +13,7 @@ export const nodesCommand: InspectCommand = {
   name: "nodes",
   aliases: ["node", "no"],
   description: "nodes, and the revision that each has applied",
-  argument: "[name]",
+  argument: "[name...]",
   parseArgument: parseFilter,
   options: [...applyFilterOptions, watchOption, ...outputOptions],
   examples: `

@@ -27,7 +27,7 @@ export const rulesCommand: InspectCommand = {
     ...outputOptions,
   ],
   examples: backendExamples,
-  run: async (transport, ruleSet = "", options) => {
+  run: async (transport, [ruleSet = ""], options) => {
     const output = readOutputOptions(options);
     const { ruleSets } = await createClient(BackendInspectService, transport).listRules({
       ruleSet,

@@ -1,5 +1,5 @@
 import { outputOptions } from "../print/output.ts";
-import { namespaceOption, parseServiceName, splitName } from "../query/filter-options.ts";
+import { allNamespacesOption, namespaceOption, parseServiceName, splitName } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { serviceTable } from "../tables/service-table.ts";
 import { runList, watchOption } from "./list-command.ts";
@@ -12,13 +12,13 @@ export const servicesCommand: InspectCommand = {
   name: "services",
   aliases: ["service", "svc"],
   description: "Services, with the number of their ready endpoints",
-  argument: "[name]",
+  argument: "[name...]",
   parseArgument: parseServiceName,
-  options: [namespaceOption, watchOption, ...outputOptions],
+  options: [namespaceOption, allNamespacesOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   COMMAND -n default
-  COMMAND default/web -o yaml
+  COMMAND default/web default/db -o yaml
 `,
   run: runList({
     noun: "Service",

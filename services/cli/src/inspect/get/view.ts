@@ -1,6 +1,7 @@
 import { parseNodeName } from "@kpng/process/options.ts";
 import { outputOptions, printRows, readOutputOptions } from "../print/output.ts";
 import {
+  allNamespacesOption,
   namespaceOption,
   parseFilter,
   readProxyName,
@@ -24,6 +25,7 @@ export const viewCommand: InspectCommand = {
   parseArgument: parseNodeName,
   options: [
     namespaceOption,
+    allNamespacesOption,
     serviceFilterOption,
     { flags: "--endpoint <pod-or-address>", description: "only this endpoint", default: "", parse: parseFilter },
     { flags: "--unused", description: "only endpoints that the node does not use" },
@@ -36,7 +38,7 @@ Examples:
 
   COMMAND n1 --unused -n default
 `,
-  run: async (transport, nodeName = "", options) => {
+  run: async (transport, [nodeName = ""], options) => {
     const rows = await readNodeEndpoints(inspectClient(transport), {
       ...splitService(options),
       nodeName,

@@ -1,17 +1,19 @@
 import { create } from "@bufbuild/protobuf";
-import { ServiceSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { NodeSchema, Protocol, ServiceSchema, TrafficPolicy } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
+import { endpointTable } from "../tables/endpoint-table.ts";
 import { serviceTable } from "../tables/service-table.ts";
-import { type OutputFormat, printRows, WatchPrinter } from "./output.ts";
+import { parseOutputFormat, printMessage, printRows, WatchPrinter } from "./output.ts";
 import { terminalText } from "./terminal-text.ts";
 
 const web = create(ServiceSchema, { namespace: "default", name: "web", type: "ClusterIP", clusterIps: ["10.96.0.1"] });
 const dns = create(ServiceSchema, { namespace: "kube-system", name: "dns", isHeadless: true });
 
-function printed(format: OutputFormat, rows = [web, dns], hasHeaders = true): string {
+function printed(format: string, rows = [web, dns], hasHeaders = true): string {
   const parts: string[] = [];
-  printRows(serviceTable, rows, { format, hasHeaders, write: (part) => parts.push(part) });
+  printRows(serviceTable, rows, { format: parseOutputFormat(format), hasHeaders, write: (part) => parts.push(part) });
   return parts.join("");
 }
 
@@ -46,7 +48,7 @@ test("json prints one array, jsonl one line per row, yaml one document per row, 
 test("a watch prints the event of each row, the headers once, and aligned columns", () => {
   const parts: string[] = [];
   const printer = new WatchPrinter(serviceTable, {
-    format: "table",
+    format: { kind: "table" },
     hasHeaders: true,
     write: (part) => parts.push(part),
   });
@@ -61,7 +63,7 @@ test("a watch prints the event of each row, the headers once, and aligned column
 test("a watch prints puts and deletes as JSON objects", () => {
   const parts: string[] = [];
   const printer = new WatchPrinter(serviceTable, {
-    format: "jsonl",
+    format: { kind: "jsonl" },
     hasHeaders: true,
     write: (part) => parts.push(part),
   });
@@ -87,7 +89,17 @@ test("no format passes escape sequences and bidirectional marks on to a terminal
   const hostile = create(ServiceSchema, { namespace: "default", name });
   const parts: string[] = [];
   const write = (part: string) => parts.push(part);
-  for (const format of ["table", "wide", "json", "jsonl", "yaml"] as const) {
+  for (const text of [
+    "table",
+    "wide",
+    "json",
+    "jsonl",
+    "yaml",
+    "name",
+    "jsonpath={.items[*].name}",
+    "custom-columns=N:.name",
+  ]) {
+    const format = parseOutputFormat(text);
     printRows(serviceTable, [hostile], { format, hasHeaders: false, write });
     new WatchPrinter(serviceTable, { format, hasHeaders: false, write }).print([hostile], [`default/${name}`]);
   }
@@ -95,4 +107,48 @@ test("no format passes escape sequences and bidirectional marks on to a terminal
   expect(JSON.parse(printed("json", [hostile]))[0].name).toBe(name);
   expect(parse(printed("yaml", [hostile])).name).toBe(name);
   expect(terminalText(`a\tb\n${name}`)).toBe("a\tb\nweb [2J 1m exe ");
+});
+
+test("counts are numbers, and enums are words: those of Kubernetes in its spelling, ours in lower case", () => {
+  const service = create(ServiceSchema, {
+    ports: [{ port: 80, protocol: Protocol.TCP }],
+    internalTrafficPolicy: TrafficPolicy.LOCAL,
+  });
+  expect(JSON.parse(printed("json", [service]))[0]).toMatchObject({
+    ports: [{ port: 80, protocol: "TCP" }],
+    internalTrafficPolicy: "Local",
+    externalTrafficPolicy: "",
+  });
+  const parts: string[] = [];
+  const output = { format: parseOutputFormat("json"), hasHeaders: true, write: (part: string) => parts.push(part) };
+  printMessage(NodeSchema, create(NodeSchema, { state: ApplyState.FAILING, appliedRevision: 7n }), output);
+  expect(JSON.parse(parts.join(""))).toMatchObject({ state: "failing", appliedRevision: 7 });
+});
+
+test("names can be passed to the next command, and rows without names say so", () => {
+  expect(printed("name")).toBe("service/default/web\nservice/kube-system/dns\n");
+  const output = { format: parseOutputFormat("name"), hasHeaders: true, write: () => undefined };
+  expect(() => printRows(endpointTable, [], output)).toThrow("no names");
+});
+
+test("rows are sorted by a field of their JSON, and an unknown field is refused", () => {
+  const sorted = (sortBy: string): string => {
+    const parts: string[] = [];
+    const output = {
+      format: parseOutputFormat("name"),
+      hasHeaders: true,
+      sortBy,
+      write: (part: string) => parts.push(part),
+    };
+    printRows(serviceTable, [web, dns], output);
+    return parts.join("");
+  };
+  expect(sorted(".isHeadless")).toBe(printed("name"));
+  expect(sorted(".name").split("\n")[0]).toBe("service/kube-system/dns");
+  expect(() => sorted(".nothing")).toThrow('--sort-by ".nothing": no row has this field');
+});
+
+test("templates see a list as items", () => {
+  expect(printed('jsonpath={range .items[*]}{.name}{"\\n"}{end}')).toBe("web\ndns\n");
+  expect(printed("custom-columns=NAME:.name,IP:.clusterIps[0]")).toBe("NAME   IP\nweb    10.96.0.1\ndns    <none>\n");
 });

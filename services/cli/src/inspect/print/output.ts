@@ -1,28 +1,54 @@
-import { type DescMessage, type JsonObject, type MessageShape, toJson } from "@bufbuild/protobuf";
+import type { DescMessage, JsonObject, JsonValue, MessageShape } from "@bufbuild/protobuf";
+import { compareText } from "@kpng/model/text-order.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import { Document } from "yaml";
+import { parseColumns, parseTemplate, valuesAt } from "./json-path.ts";
+import { plainMessage } from "./plain-message.ts";
 import { type Column, formatTable } from "./table.ts";
 import { hasUnsafe, oneLine, terminalJson, terminalText } from "./terminal-text.ts";
 
-const formats = ["table", "wide", "json", "jsonl", "yaml"] as const;
-/** Values of `--output`: tables for people, JSON and YAML for programs. */
-export type OutputFormat = (typeof formats)[number];
+/** Values of `--output`: tables and templates for people, JSON and YAML for programs. */
+export type OutputFormat =
+  | { readonly kind: "table" | "wide" | "json" | "jsonl" | "yaml" | "name" }
+  | { readonly kind: "jsonpath"; readonly fill: (root: JsonValue) => string }
+  | { readonly kind: "custom-columns"; readonly columns: readonly Column<JsonValue>[] };
 
-/** Options of all commands that print what a watcher or a backend answers: format and headers. */
+const plainFormats = ["table", "wide", "json", "jsonl", "yaml", "name"] as const;
+
+/** Parses a value of `--output`. Errors: InvalidArgumentError. */
+export function parseOutputFormat(text: string): OutputFormat {
+  const [name = "", rest] = text.split(/=(.*)/s);
+  const kind = plainFormats.find((format) => format === text);
+  if (kind !== undefined) return { kind };
+  if (name === "jsonpath" && rest) {
+    const fill = parseTemplate(rest);
+    return { kind: name, fill: (root) => terminalText(fill(root)) };
+  }
+  if (name === "custom-columns" && rest) return { kind: name, columns: parseColumns(rest) };
+  throw new InvalidArgumentError(
+    "expected table, wide, json, jsonl, yaml, name, jsonpath=TEMPLATE or custom-columns=TITLE:.field,…",
+  );
+}
+
+/** Options of all commands that print what a watcher or a backend answers: format, headers and order. */
 export const outputOptions: readonly OptionSpec[] = [
   {
     flags: "-o, --output <format>",
-    description: "table, wide, json (one array), jsonl (one object per line) or yaml (one document per object)",
+    description:
+      "table, wide, json (one array), jsonl (one object per line), yaml (one document per object), name, " +
+      "jsonpath=TEMPLATE or custom-columns=TITLE:.field,…",
     default: "table",
     // KPNG_OUTPUT is the file of to-file.
     env: "KPNG_OUTPUT_FORMAT",
     parse: (text) => {
-      if ((formats as readonly string[]).includes(text)) return text;
-      throw new InvalidArgumentError("expected table, wide, json, jsonl or yaml");
+      parseOutputFormat(text);
+      return text;
     },
   },
   { flags: "--no-headers", description: "print tables without headers", env: "KPNG_NO_HEADERS" },
+  { flags: "--sort-by <path>", description: "field of the rows in JSON, for example .name or .endpoints.ready" },
 ];
 
 /**
@@ -32,59 +58,100 @@ export const outputOptions: readonly OptionSpec[] = [
 export interface TableSpec<D extends DescMessage> {
   readonly schema: D;
   readonly columns: readonly Column<MessageShape<D>>[];
+  /** Name of a row, for `-o name`: `service/default/web`. Absent if rows have no names. */
+  readonly nameOf?: ((row: MessageShape<D>) => string) | undefined;
 }
 
 /** How a command prints its rows. `readOutputOptions` makes it, and the functions of this file take it. */
 export interface OutputOptions {
   readonly format: OutputFormat;
   readonly hasHeaders: boolean;
+  /** Path of the field that rows are sorted by; undefined for the order of the watcher. */
+  readonly sortBy?: string | undefined;
   readonly write: (text: string) => unknown;
 }
 
 /** The values of {@link outputOptions}. */
 export function readOutputOptions(options: Readonly<Record<string, unknown>>): OutputOptions {
   return {
-    format: options.output as OutputFormat,
+    format: parseOutputFormat(String(options.output)),
     hasHeaders: options.headers !== false,
+    sortBy: options.sortBy as string | undefined,
     write: (text) => process.stdout.write(terminalText(text)),
   };
 }
 
 /** True for the formats that are text for people, and not for programs. */
 export function isTable({ format }: OutputOptions): boolean {
-  return format === "table" || format === "wide";
+  return format.kind === "table" || format.kind === "wide";
 }
 
 /**
  * Prints the rows of a list. Prints no table for an empty list. Tables are laid out by `formatTable`; this file chooses
- * the format and converts messages.
+ * the format.
+ *
+ * Errors: BAD_OPTION for `-o name` if the rows have no names.
  */
 export function printRows<D extends DescMessage>(
-  { schema, columns }: TableSpec<D>,
+  { schema, columns, nameOf }: TableSpec<D>,
   rows: readonly MessageShape<D>[],
   output: OutputOptions,
 ): void {
+  const sorted = sortRows(schema, rows, output.sortBy);
   if (isTable(output)) {
-    if (rows.length > 0) output.write(formatTable(shownColumns(columns, output), rows, output.hasHeaders));
-  } else printMessages(schema, rows, output);
+    if (rows.length > 0) output.write(formatTable(shownColumns(columns, output), sorted, output.hasHeaders));
+  } else if (output.format.kind === "name" && nameOf !== undefined) {
+    output.write(sorted.map((row) => `${oneLine(nameOf(row))}\n`).join(""));
+  } else printMessages(schema, sorted, output);
 }
 
-/** Prints messages as JSON or YAML. */
+/** Prints messages as JSON, as YAML, or by a template, whose root is `{"items": […]}`. */
 export function printMessages<D extends DescMessage>(
   schema: D,
   messages: readonly MessageShape<D>[],
-  { format, write }: OutputOptions,
+  { format, hasHeaders, write }: OutputOptions,
 ): void {
-  const plain = messages.map((message) => toPlain(schema, message));
-  if (format === "json") write(`${terminalJson(JSON.stringify(plain, undefined, 2))}\n`);
-  else for (const value of plain) write(formatValue(value, format));
+  if (format.kind === "name") throw new ProcessError("BAD_OPTION", "-o name: the rows of this command have no names");
+  const items = messages.map((message) => plainMessage(schema, message));
+  if (format.kind === "json") write(`${terminalJson(JSON.stringify(items, undefined, 2))}\n`);
+  else if (format.kind === "jsonpath") write(format.fill({ items }));
+  else if (format.kind === "custom-columns") write(formatTable(format.columns, items, hasHeaders));
+  else for (const item of items) write(formatValue(item, format));
+}
+
+/** Prints one message that is not a row of a list: JSON is an object, and the root of a template is the message. */
+export function printMessage<D extends DescMessage>(schema: D, message: MessageShape<D>, output: OutputOptions): void {
+  const { format, write } = output;
+  if (format.kind === "json") write(`${terminalJson(JSON.stringify(plainMessage(schema, message), undefined, 2))}\n`);
+  else if (format.kind === "jsonpath") write(format.fill(plainMessage(schema, message)));
+  else printMessages(schema, [message], output);
+}
+
+/** Sorts by a field: numbers by value, everything else as text. Rows with equal fields keep their order. */
+function sortRows<D extends DescMessage>(
+  schema: D,
+  rows: readonly MessageShape<D>[],
+  path: string | undefined,
+): readonly MessageShape<D>[] {
+  if (path === undefined) return rows;
+  const keys = new Map(rows.map((row) => [row, valuesAt(path, plainMessage(schema, row))[0]]));
+  if (rows.length > 0 && [...keys.values()].every((key) => key === undefined)) {
+    throw new ProcessError("BAD_OPTION", `--sort-by "${path}": no row has this field; see -o json`);
+  }
+  return rows.toSorted((one, other) => compareKeys(keys.get(one), keys.get(other)));
+}
+
+function compareKeys(one: JsonValue | undefined, other: JsonValue | undefined): number {
+  if (typeof one === "number" && typeof other === "number") return one - other;
+  return compareText(String(one ?? ""), String(other ?? ""));
 }
 
 /**
  * Prints the rows of a watch as they arrive.
  *
  * The first column of a table is the event, "put" or "delete". The other formats print an object per event:
- * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`.
+ * `{"event": "put", "row": {…}}` or `{"event": "delete", "key": "…"}`, which is also the root of a template. Names and
+ * columns chosen by the user show only puts.
  */
 export class WatchPrinter<D extends DescMessage> {
   readonly #table: TableSpec<D>;
@@ -102,9 +169,17 @@ export class WatchPrinter<D extends DescMessage> {
   print(rows: readonly MessageShape<D>[], deletedKeys: readonly string[]): void {
     const { schema, columns } = this.#table;
     const { format, write } = this.#output;
-    if (!isTable(this.#output)) {
-      for (const row of rows) write(formatValue({ event: "put", row: toPlain(schema, row) }, format));
-      for (const key of deletedKeys) write(formatValue({ event: "delete", key }, format));
+    if (format.kind === "name" || format.kind === "custom-columns") {
+      printRows(this.#table, rows, { ...this.#output, hasHeaders: this.#needsHeaders });
+      this.#needsHeaders = false;
+      return;
+    }
+    if (format.kind !== "table" && format.kind !== "wide") {
+      const events = [
+        ...rows.map((row): JsonObject => ({ event: "put", row: plainMessage(schema, row) })),
+        ...deletedKeys.map((key): JsonObject => ({ event: "delete", key })),
+      ];
+      for (const event of events) write(format.kind === "jsonpath" ? format.fill(event) : formatValue(event, format));
       return;
     }
     const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
@@ -118,17 +193,12 @@ export class WatchPrinter<D extends DescMessage> {
 }
 
 function shownColumns<T>(columns: readonly Column<T>[], { format }: OutputOptions): readonly Column<T>[] {
-  return columns.filter(({ isWide }) => isWide !== true || format === "wide");
-}
-
-/** Converts to protobuf's JSON with every field, so that a jq filter does not depend on which fields are set. */
-function toPlain<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
-  return toJson(schema, message, { alwaysEmitImplicit: true }) as JsonObject;
+  return columns.filter(({ isWide }) => isWide !== true || format.kind === "wide");
 }
 
 function formatValue(value: JsonObject, format: OutputFormat): string {
-  const json = JSON.stringify(value, undefined, format === "json" ? 2 : 0);
-  if (format !== "yaml") return `${terminalJson(json)}\n`;
+  const json = JSON.stringify(value, undefined, format.kind === "json" ? 2 : 0);
+  if (format.kind !== "yaml") return `${terminalJson(json)}\n`;
   const style = { lineWidth: 0, ...(hasUnsafe(json) ? { defaultStringType: "QUOTE_DOUBLE" as const } : {}) };
   const text = new Document(value, { aliasDuplicateObjects: false }).toString(style);
   return `---\n${hasUnsafe(json) ? terminalJson(text) : text}`;

@@ -39,6 +39,12 @@ export const namespaceOption: OptionSpec = {
   },
 };
 
+/** Option that selects the rows of all namespaces, which is the default. People who know kubectl type it. */
+export const allNamespacesOption: OptionSpec = {
+  flags: "-A, --all-namespaces",
+  description: "all namespaces: the default",
+};
+
 /** Option that selects the rows of one Service. */
 export const serviceFilterOption: OptionSpec = {
   flags: "--service <name>",
@@ -66,13 +72,15 @@ export const limitOption: OptionSpec = {
 /**
  * Combines the argument that `parseServiceName` accepted, if there is one, with `--namespace`.
  *
- * Errors: BAD_OPTION if both name a namespace, and not the same one.
+ * Errors: BAD_OPTION if both name a namespace, and not the same one, or with `--all-namespaces`.
  *
  * The options that only `kpng get nodes` and `kpng get subscribers` have are in `apply-filter.ts`.
  */
 export function splitName(argument: string | undefined, options: Options): { namespace: string; name: string } {
   const [first = "", second] = (argument ?? "").split("/");
   const namespace = String(options.namespace ?? "");
+  if (options.allNamespaces === true && namespace !== "")
+    throw new ProcessError("BAD_OPTION", `--namespace "${namespace}" and --all-namespaces exclude each other`);
   if (second === undefined) return { namespace, name: first };
   if (namespace === "" || namespace === first) return { namespace: first, name: second };
   throw new ProcessError("BAD_OPTION", `"${argument}" and --namespace "${namespace}" name different namespaces`);

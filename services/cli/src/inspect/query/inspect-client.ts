@@ -3,6 +3,8 @@ import { type Client, Code, ConnectError, createClient, type Transport } from "@
 import type { EndpointDecision } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { InspectService, type ListNodeEndpointsRequestSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { oneLine } from "../print/terminal-text.ts";
+import { requestHint } from "./request-hint.ts";
 
 /**
  * Client of a watcher's inspect API. The commands `kpng get`, `explain`, `trace`, `top` and `record` send their queries
@@ -58,7 +60,8 @@ export function warnUnknownNode(nodeName: string): void {
 }
 
 /**
- * Runs `work`; an error of an RPC becomes an error that names the server. Returns undefined if `signal` aborted.
+ * Runs `work`; an error of an RPC becomes an error that names the server, with a hint if the cause can be told. Returns
+ * undefined if `signal` aborted.
  *
  * Errors: REQUEST_FAILED if a request fails.
  *
@@ -74,7 +77,9 @@ export async function withRequestErrors<T>(
   } catch (error) {
     if (signal.aborted) return undefined;
     if (!(error instanceof ConnectError)) throw error;
-    throw new ProcessError("REQUEST_FAILED", `${server}: ${describeFailure(error)}`, { cause: error });
+    const message = `${server}: ${describeFailure(error)}: ${oneLine(error.message)}`;
+    const hint = requestHint(message);
+    throw new ProcessError("REQUEST_FAILED", hint === undefined ? message : `${message}\nHint: ${hint}`);
   }
 }
 

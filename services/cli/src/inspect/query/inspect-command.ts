@@ -11,12 +11,13 @@ export interface InspectCommand {
   readonly name: string;
   readonly aliases?: readonly string[] | undefined;
   readonly description: string;
-  /** The argument as commander writes it, for example "[name]"; absent for none. */
+  /** The argument as commander writes it, for example "[name...]"; absent for none. */
   readonly argument?: string | undefined;
-  /** Checks the argument, if one is given; throws InvalidArgumentError. Default: accepts any. */
+  /** Checks each word of the argument; throws InvalidArgumentError. Default: accepts any. */
   readonly parseArgument?: ((text: string) => string) | undefined;
   readonly options: readonly OptionSpec[];
   /** Shown below the options; COMMAND stands for the words that lead to this command. */
   readonly examples: string;
-  run(transport: Transport, argument: string | undefined, options: Options, signal: AbortSignal): Promise<void>;
+  /** Performs the query. `words` are those of the argument. */
+  run(transport: Transport, words: readonly string[], options: Options, signal: AbortSignal): Promise<void>;
 }

@@ -46,7 +46,7 @@ afterEach(async () => {
 async function record(path: string, whileRecording: () => Promise<void>): Promise<void> {
   const stopRecording = new AbortController();
   const options = { output: path, for: 600_000, node: "n1" };
-  const recorded = recordCommand.run(dial({ api: server.address }), undefined, options, stopRecording.signal);
+  const recorded = recordCommand.run(dial({ api: server.address }), [], options, stopRecording.signal);
   await expect.poll(() => subscribers.open.size).toBe(1);
   await expect.poll(() => subscriber()?.receivedRevision).toBe(store.snapshot.revision);
   await whileRecording();
@@ -116,7 +116,7 @@ test("a recording contains streams, changes and the view of a node, and only its
 test("a recording that fails leaves no file", async () => {
   const options = { output: join(folder, "r.jsonl.gz"), for: 1, node: "" };
   const transport = dial({ api: `unix://${join(folder, "none.sock")}` });
-  await expect(recordCommand.run(transport, undefined, options, stop.signal)).rejects.toThrow(/ENOENT/);
+  await expect(recordCommand.run(transport, [], options, stop.signal)).rejects.toThrow(/ENOENT/);
   expect(readdirSync(folder)).toEqual([]);
 });
 
@@ -124,7 +124,7 @@ test("a recording does not replace a device or pipe", async () => {
   const path = join(folder, "pipe");
   execFileSync("mkfifo", [path]);
   const options = { output: path, for: 1, node: "" };
-  await expect(recordCommand.run(dial({ api: server.address }), undefined, options, stop.signal)).rejects.toThrow(
+  await expect(recordCommand.run(dial({ api: server.address }), [], options, stop.signal)).rejects.toThrow(
     `[REQUEST_FAILED] cannot write ${path}: it exists and is not a regular file`,
   );
   expect(statSync(path).isFIFO()).toBe(true);

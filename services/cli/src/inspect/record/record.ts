@@ -50,7 +50,7 @@ Examples:
   kpng replay -i problem.jsonl.gz --speed 10 to-api
   kpng trace --recording problem.jsonl.gz
 `,
-  run: async (transport, _argument, options, signal) => {
+  run: async (transport, _words, options, signal) => {
     const path = String(options.output);
     const node = String(options.node);
     const startMs = Date.now();

@@ -9,6 +9,7 @@ import type { TableSpec } from "../print/output.ts";
  */
 export const nodeTable: TableSpec<typeof NodeSchema> = {
   schema: NodeSchema,
+  nameOf: ({ name }) => `node/${name}`,
   columns: [
     { title: "NAME", cell: ({ name, isKnown }) => (isKnown ? name : `${name} (unknown)`) },
     { title: "STATE", cell: ({ state }) => formatEnum(ApplyStateSchema, state) },

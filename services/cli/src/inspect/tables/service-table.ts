@@ -13,6 +13,7 @@ import type { TableSpec } from "../print/output.ts";
  */
 export const serviceTable: TableSpec<typeof ServiceSchema> = {
   schema: ServiceSchema,
+  nameOf: ({ namespace, name }) => `service/${namespace}/${name}`,
   columns: [
     { title: "NAMESPACE", cell: ({ namespace }) => namespace },
     { title: "NAME", cell: ({ name }) => name },

@@ -1,0 +1,56 @@
+import {
+  type DescField,
+  type DescMessage,
+  type JsonObject,
+  type JsonValue,
+  type MessageShape,
+  ScalarType,
+  toJson,
+} from "@bufbuild/protobuf";
+
+/** Fields whose values have the spelling of Kubernetes: "TCP", "Cluster". */
+const kubernetesEnums: ReadonlyMap<string, (word: string) => string> = new Map([
+  ["kpng.inspect.v1.Protocol", (word) => word],
+  ["kpng.inspect.v1.TrafficPolicy", (word) => word.charAt(0) + word.slice(1).toLowerCase()],
+]);
+
+/**
+ * Converts a message of the inspection API to what `-o json` and its relatives print. Every field is there, so that a
+ * jq filter does not depend on which fields are set. Counts and revisions are numbers, and enum values are words:
+ * "current", "TCP". Protobuf's own JSON, which the API itself speaks, has texts for 64-bit numbers and names such as
+ * APPLY_STATE_CURRENT.
+ *
+ * `printMessages` and `WatchPrinter` call it. Separate from these, which choose the format and not the content.
+ */
+export function plainMessage<D extends DescMessage>(schema: D, message: MessageShape<D>): JsonObject {
+  return convertMessage(schema, toJson(schema, message, { alwaysEmitImplicit: true }) as JsonObject);
+}
+
+function convertMessage({ fields }: DescMessage, json: JsonObject): JsonObject {
+  const names = new Map(fields.map((field) => [field.jsonName, field]));
+  return Object.fromEntries(
+    Object.entries(json).map(([name, value]) => {
+      const field = names.get(name);
+      return [name, field === undefined ? value : convertField(field, value)];
+    }),
+  );
+}
+
+function convertField(field: DescField, value: JsonValue): JsonValue {
+  if (field.fieldKind === "list" && Array.isArray(value)) return value.map((one) => convertValue(field, one));
+  return field.fieldKind === "map" ? value : convertValue(field, value);
+}
+
+function convertValue({ scalar, enum: values, message }: DescField, value: JsonValue): JsonValue {
+  if (values !== undefined) {
+    const found = values.values.find(({ name }) => name === value);
+    if (found === undefined) return value;
+    if (found.number === 0) return "";
+    const spell = kubernetesEnums.get(values.typeName) ?? ((word: string) => word.toLowerCase().replaceAll("_", "-"));
+    return spell(found.localName);
+  }
+  // Revisions count from 1, and no number here comes near 2^53.
+  if (scalar === ScalarType.UINT64 || scalar === ScalarType.INT64) return Number(value);
+  const isOurs = message !== undefined && !message.typeName.startsWith("google.protobuf.");
+  return isOurs ? convertMessage(message, value as JsonObject) : value;
+}
