@@ -43,7 +43,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-json": [],
   "backend-nft": ["layout", "netlink", "render", "elements", "read", "commit"],
   cli: [
-    ...["context", "source", "sink", "demo"],
+    ...["context", "source", "sink", "demo", "certificates"],
     ...["inspect/print", "inspect/query", "inspect/tables", "inspect/get", "inspect/record", "inspect", "commands"],
   ],
 };

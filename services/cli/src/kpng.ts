@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { builtInBackends } from "./commands/backends.ts";
+import { makeCertificates } from "./commands/certificates.ts";
 import { makeDemo } from "./commands/demo.ts";
 import { makeDiff } from "./commands/diff.ts";
 import { makeInspect } from "./commands/inspect.ts";
@@ -34,6 +35,7 @@ Examples:
   kpng.addCommand(makeLocal(builtInBackends, signal));
   for (const command of makeInspect(signal)) kpng.addCommand(command);
   kpng.addCommand(makeDiff(builtInBackends, signal));
+  kpng.addCommand(makeCertificates(signal));
   kpng.addCommand(makeDemo(signal));
   kpng.addCommand(makeVersion());
   return kpng;

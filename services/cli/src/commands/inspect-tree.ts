@@ -1,12 +1,9 @@
 import type { Transport } from "@connectrpc/connect";
-import { CodedError } from "@kpng/process/coded-error.ts";
-import { reasonOf } from "@kpng/process/log.ts";
 import { addOptions, type OptionSpec } from "@kpng/process/options.ts";
-import { failureExitCode } from "@kpng/process/run/exit-code.ts";
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
-import { terminalText } from "../inspect/print/terminal-text.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
+import { withPlainErrors } from "./plain-errors.ts";
 
 /**
  * How an inspect command reaches its watcher: it connects as the options say, passes the transport to `work`, and
@@ -43,17 +40,6 @@ export function makeInspectCommand(
     const values = self.optsWithGlobals();
     return withPlainErrors(() => withTransport(values, (transport) => run(transport, words, values, signal)));
   });
-}
-
-/** Runs a command of a person at a terminal: it fails with a line of plain text, where other commands log JSON. */
-async function withPlainErrors(work: () => Promise<void>): Promise<void> {
-  try {
-    await work();
-  } catch (error) {
-    if (!(error instanceof CodedError)) throw error;
-    process.stderr.write(`Error: ${terminalText(reasonOf(error).replace(/^\[[A-Z_]+\] /, ""))}\n`);
-    process.exitCode = failureExitCode();
-  }
 }
 
 /** The command `get`, with its subcommands. */
