@@ -44,7 +44,17 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   "backend-nft": ["layout", "netlink", "render", "elements", "read", "commit"],
   cli: [
     ...["context", "source", "sink", "demo", "certificates"],
-    ...["inspect/print", "inspect/query", "inspect/tables", "inspect/get", "inspect/record", "inspect", "commands"],
+    ...[
+      "inspect/print",
+      "inspect/query",
+      "inspect/tables",
+      "inspect/analyze",
+      "inspect/describe",
+      "inspect/get",
+      "inspect/record",
+      "inspect",
+      "commands",
+    ],
   ],
 };
 

@@ -1,6 +1,7 @@
 import { Command } from "commander";
 import { builtInBackends } from "./commands/backends.ts";
 import { makeCertificates } from "./commands/certificates.ts";
+import { makeCompletion } from "./commands/completion.ts";
 import { makeDemo } from "./commands/demo.ts";
 import { makeDiff } from "./commands/diff.ts";
 import { makeInspect } from "./commands/inspect.ts";
@@ -27,6 +28,7 @@ Examples:
   kpng file -i manifests/ to-api
   kpng local to-json --node-name n1
   kpng file -i manifests/ to-local to-callout --callout ./rules.sh
+  kpng status
   kpng get nodes --state behind,failing
   kpng explain --node n1 default/web
 `,
@@ -38,5 +40,7 @@ Examples:
   kpng.addCommand(makeCertificates(signal));
   kpng.addCommand(makeDemo(signal));
   kpng.addCommand(makeVersion());
+  const { completion, answer } = makeCompletion(kpng);
+  kpng.addCommand(completion).addCommand(answer, { hidden: true });
   return kpng;
 }

@@ -10,6 +10,8 @@ import { Store } from "@kpng/watcher/store/store.ts";
 import { localTransport } from "@kpng/watcher/stream/serve/local-transport.ts";
 import type { Command } from "commander";
 import { withContext } from "../context/command-context.ts";
+import { makeAnalyze } from "../inspect/analyze/analyze.ts";
+import { describeServiceCommand } from "../inspect/describe/describe-service.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { changesCommand } from "../inspect/get/changes.ts";
 import { endpointsCommand } from "../inspect/get/endpoints.ts";
@@ -22,11 +24,11 @@ import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 import { routesOptions } from "../sink/routes-options.ts";
 import { readProxyNames } from "../source/proxy-names.ts";
 import type { SourceCommand } from "../source/source-command.ts";
-import { makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
+import { makeDescribe, makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 
 /**
- * `kpng SOURCE get|explain`: query a watcher in this process about the objects of the source. `commands/inspect.ts` has
- * the same queries for a remote watcher. `makeSource` adds them.
+ * `kpng SOURCE get|describe|explain|analyze`: query a watcher in this process about the objects of the source.
+ * `commands/inspect.ts` has the same queries for a remote watcher. `makeSource` adds them.
  */
 export function makeInspectSource(source: SourceCommand, signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = (options, work) =>
@@ -55,7 +57,12 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
     makeInspectCommand(command, options, `kpng ${source.name} ${path}${command.name}`, withTransport, signal);
   // This watcher has no subscribers.
   const get = [servicesCommand, endpointsCommand, nodesCommand, changesCommand, viewCommand];
-  return [makeGet(get.map((command) => make(command, "get "))), make(explainCommand)];
+  return [
+    makeGet(get.map((command) => make(command, "get "))),
+    makeDescribe([make(describeServiceCommand, "describe ")]),
+    make(explainCommand),
+    make(makeAnalyze(false)),
+  ];
 }
 
 const serverTimeoutOption: OptionSpec = {

@@ -42,6 +42,13 @@ export function makeInspectCommand(
   });
 }
 
+/** The command `describe`, with its subcommands. */
+export function makeDescribe(commands: readonly Command[]): Command {
+  const describe = new Command("describe").description("show everything about one object");
+  for (const command of commands) describe.addCommand(command);
+  return describe;
+}
+
 /** The command `get`, with its subcommands. */
 export function makeGet(commands: readonly Command[]): Command {
   const get = new Command("get").description("show what a watcher or a backend holds");

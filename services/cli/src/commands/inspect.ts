@@ -3,6 +3,9 @@ import { type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
 import { clientOptions } from "@kpng/process/token-file.ts";
 import type { Command } from "commander";
 import { readApiClient } from "../context/command-context.ts";
+import { makeAnalyze } from "../inspect/analyze/analyze.ts";
+import { describeNodeCommand } from "../inspect/describe/describe-node.ts";
+import { describeServiceCommand } from "../inspect/describe/describe-service.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { backendCommand } from "../inspect/get/backend.ts";
 import { changesCommand } from "../inspect/get/changes.ts";
@@ -16,13 +19,14 @@ import { withRequestErrors } from "../inspect/query/inspect-client.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
 import { recordCommand } from "../inspect/record/record.ts";
 import { releaseCommand } from "../inspect/release.ts";
+import { statusCommand } from "../inspect/status.ts";
 import { topCommand } from "../inspect/top.ts";
 import { traceCommand } from "../inspect/trace.ts";
-import { makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
+import { makeDescribe, makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
 
 /**
- * `kpng get|explain|trace|top|record|release`: query a remote watcher, or a backend of this node. `makeKpng` adds them.
- * The same queries of a watcher in this process are in `inspect-source.ts`.
+ * `kpng get|describe|explain|status|analyze|trace|top|record|release`: query a remote watcher, or a backend of this
+ * node. `makeKpng` adds them. The same queries of a watcher in this process are in `inspect-source.ts`.
  */
 export function makeInspect(signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = async (options, work) => {
@@ -36,7 +40,10 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
   const get = [...lists, backendCommand, rulesCommand].map((command) => make(command, "get "));
   return [
     makeGet([...get, make(viewCommand, "get ", [proxyNameFilter])]),
+    makeDescribe([describeServiceCommand, describeNodeCommand].map((command) => make(command, "describe "))),
     make(explainCommand, "", [proxyNameFilter]),
+    make(statusCommand),
+    make(makeAnalyze(true)),
     make(traceCommand),
     make(topCommand),
     make(recordCommand),

@@ -25,7 +25,9 @@ export function kubectlWords(args: readonly string[], program: Command): readonl
   return [...args.slice(0, at), kind.name(), ...names];
 }
 
-/** Finds the words that lead to `get`, for example `file -i state.yaml get`. `at` is the index after them. */
+/**
+ * Finds the words that lead to `get` or `describe`, for example `file -i state.yaml get`. `at` is the index after them.
+ */
 function findGet(
   args: readonly string[],
   program: Command,
@@ -37,7 +39,7 @@ function findGet(
       operandAt === undefined ? undefined : findCommand(path.at(-1)?.commands ?? [], args[operandAt] ?? "");
     if (operandAt === undefined || command === undefined) return undefined;
     at = operandAt + 1;
-    if (command.name() === "get") return { get: command, at };
+    if (command.name() === "get" || command.name() === "describe") return { get: command, at };
     path.push(command);
   }
   return undefined;

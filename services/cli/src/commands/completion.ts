@@ -1,0 +1,71 @@
+import { Argument, Command } from "commander";
+
+/**
+ * `kpng completion bash|zsh|fish`: prints a script that makes a shell complete commands and options of `kpng`. The
+ * script asks `kpng __complete WORDS`, so it stays right when `kpng` gets new commands. `makeKpng` adds both commands.
+ */
+export function makeCompletion(program: Command): { readonly completion: Command; readonly answer: Command } {
+  const completion = new Command("completion")
+    .description("print a script that completes commands and options in a shell")
+    .addArgument(new Argument("<shell>", "bash, zsh or fish").choices(Object.keys(scripts)))
+    .addHelpText(
+      "after",
+      `
+Examples:
+  source <(kpng completion bash)
+  kpng completion zsh > "\${fpath[1]}/_kpng"
+  kpng completion fish > ~/.config/fish/completions/kpng.fish
+`,
+    )
+    .action((shell: keyof typeof scripts) => void process.stdout.write(scripts[shell]));
+  const answer = new Command("__complete")
+    .argument("[words...]")
+    .allowUnknownOption()
+    .helpOption(false)
+    .action((words: readonly string[]) => {
+      for (const word of complete(words, program)) process.stdout.write(`${word}\n`);
+    });
+  return { completion, answer };
+}
+
+/**
+ * Returns what may stand in place of the last word, "" for a new one: subcommands, or options if it begins with "-".
+ * Empty after an option that takes a value, where the shell completes file names. Pure.
+ */
+export function complete(words: readonly string[], program: Command): readonly string[] {
+  const last = words.at(-1) ?? "";
+  const path = [program];
+  let isValue = false;
+  for (const word of words.slice(0, -1)) {
+    const command = path.at(-1) ?? program;
+    const option = path.flatMap(({ options }) => options).find(({ short, long }) => word === short || word === long);
+    const child = command.commands.find((one) => one.name() === word || one.aliases().includes(word));
+    if (!isValue && option === undefined && child !== undefined) path.push(child);
+    isValue = !isValue && option !== undefined && (option.required || option.optional);
+  }
+  if (isValue) return [];
+  const command = path.at(-1) ?? program;
+  const candidates = last.startsWith("-")
+    ? path.flatMap(({ options }) => options.filter(({ hidden }) => !hidden).map(({ long, flags }) => long ?? flags))
+    : command.commands.map((one) => one.name()).filter((name) => !name.startsWith("__"));
+  return [...new Set(candidates)].filter((word) => word.startsWith(last)).sort();
+}
+
+const scripts = {
+  bash: `_kpng() {
+  local IFS=$'\\n'
+  COMPREPLY=($(kpng __complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o default -F _kpng kpng
+`,
+  zsh: `#compdef kpng
+_kpng() {
+  local -a found
+  found=("\${(@f)$(kpng __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ -n "$found" ]]; then compadd -- $found; else _files; fi
+}
+compdef _kpng kpng
+`,
+  fish: `complete -c kpng -a '(kpng __complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
+`,
+} as const;

@@ -1,0 +1,65 @@
+import { InvalidArgumentError } from "commander";
+import { formatCount } from "../print/format.ts";
+import { formatTable } from "../print/table.ts";
+import { oneLine, terminalJson, terminalText } from "../print/terminal-text.ts";
+import { inspectClient } from "../query/inspect-client.ts";
+import type { InspectCommand } from "../query/inspect-command.ts";
+import { type Finding, findFindings } from "./find-findings.ts";
+import { readWatcherState } from "./read-state.ts";
+
+/**
+ * `kpng analyze`: prints what is probably wrong with a cluster and its nodes, and what to do about it. `findFindings`
+ * decides; this file asks and prints. `makeInspect` adds it for a watcher, `makeInspectSource` for files and clusters.
+ */
+export function makeAnalyze(hasNodes: boolean): InspectCommand {
+  return {
+    name: "analyze",
+    description: "what is probably wrong, and what to do about it",
+    options: [
+      {
+        flags: "-o, --output <format>",
+        description: "text or json",
+        default: "text",
+        env: "KPNG_ANALYZE_OUTPUT",
+        parse: (text) => {
+          if (text === "text" || text === "json") return text;
+          throw new InvalidArgumentError("expected text or json");
+        },
+      },
+    ],
+    examples: `
+The exit code is 1 if there is a finding of severity error, and 0 otherwise.
+
+Examples:
+  COMMAND
+  COMMAND -o json | jq '.[] | select(.severity == "error")'
+`,
+    run: async (transport, _words, options) => {
+      const findings = findFindings(await readWatcherState(inspectClient(transport)), { hasNodes });
+      if (options.output === "json") {
+        process.stdout.write(`${terminalJson(JSON.stringify(findings, undefined, 2))}\n`);
+      } else process.stdout.write(formatFindings(findings));
+      if (findings.some(({ severity }) => severity === "error")) process.exitCode = 1;
+    },
+  };
+}
+
+/** Formats findings as two lines each: the finding, and the remedy below it. Ends with their number. */
+export function formatFindings(findings: readonly Finding[]): string {
+  if (findings.length === 0) return "No findings.\n";
+  const table = formatTable(
+    [
+      { title: "", cell: ({ severity }: Finding) => severity },
+      { title: "", cell: ({ subject }) => subject },
+      { title: "", cell: ({ text }) => text },
+    ],
+    findings,
+    false,
+  );
+  const lines = table.trimEnd().split("\n");
+  const body = lines.map((line, index) => `${line}\n          → ${oneLine(findings[index]?.remedy ?? "")}\n`).join("");
+  const errors = findings.filter(({ severity }) => severity === "error").length;
+  return terminalText(
+    `${body}\n${formatCount(errors, "error")}, ${formatCount(findings.length - errors, "warning")}\n`,
+  );
+}

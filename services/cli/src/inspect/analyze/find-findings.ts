@@ -1,0 +1,186 @@
+import { type Endpoint, ProtocolSchema, type Service } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { formatAge, formatClock, formatEnum, timestampMs } from "../print/format.ts";
+import type { WatcherState } from "./read-state.ts";
+
+/** Something that is probably wrong, and what to do about it. */
+export interface Finding {
+  /** "error": traffic is lost, or nodes are not kept up to date. "warning": it may be intended. */
+  readonly severity: "error" | "warning";
+  /** Its object: `service/default/web`, `node/n1` or `watcher`. */
+  readonly subject: string;
+  readonly text: string;
+  readonly remedy: string;
+}
+
+/** Options of the search. */
+export interface FindOptions {
+  /** True for a watcher that nodes follow; false for one in this process, which no node knows. */
+  readonly hasNodes: boolean;
+  /** Default: now. */
+  readonly nowMs?: number | undefined;
+}
+
+/**
+ * Looks for what commonly goes wrong in a cluster and between a watcher and its nodes. Pure. Errors first, then by
+ * subject.
+ *
+ * `kpng analyze` prints the findings, and `kpng status` counts them. What only a node knows, such as drift of its
+ * rules, is not among them: `kpng get backend` shows that.
+ */
+export function findFindings(state: WatcherState, { hasNodes, nowMs = Date.now() }: FindOptions): readonly Finding[] {
+  const findings = [
+    ...watcherFindings(state),
+    ...serviceFindings(state),
+    ...addressFindings(state.services),
+    ...hintFindings(state),
+    ...podCidrFindings(state),
+    ...(hasNodes ? nodeFindings(state, nowMs) : []),
+  ];
+  const rank = (finding: Finding): string => `${finding.severity === "error" ? 0 : 1} ${finding.subject}`;
+  return findings.toSorted((one, other) => (rank(one) < rank(other) ? -1 : rank(one) > rank(other) ? 1 : 0));
+}
+
+function* watcherFindings({ status }: WatcherState): Generator<Finding> {
+  const subject = "watcher";
+  if (!status.isSynced) {
+    const text = `it has not yet listed ${status.missingKinds.join(", ")}`;
+    const remedy = "see its log and /readyz: its API server may not answer, or its account may lack rights";
+    yield { severity: "error", subject, text, remedy };
+  }
+  if (status.isSynced && status.serviceCount === 0) {
+    const remedy = "is the source the right one, and does --service-proxy-name select too little?";
+    yield { severity: "warning", subject, text: "it holds no Service", remedy };
+  }
+  for (const { kind, heldCount, currentCount, releaseAt } of status.heldDeletions) {
+    const text = `the newest list lacks ${heldCount} of ${currentCount} ${kind}; they are kept until ${formatClock(releaseAt)}`;
+    yield { severity: "error", subject, text, remedy: "if they are really gone, run kpng release on its machine" };
+  }
+}
+
+function* serviceFindings({ services, endpoints }: WatcherState): Generator<Finding> {
+  const known = new Set(services.map(subjectOf));
+  for (const service of services) {
+    const subject = subjectOf(service);
+    const { ready = 0, terminating = 0, notReady = 0 } = service.endpoints ?? {};
+    if (service.isHeadless || service.type === "ExternalName" || ready > 0) continue;
+    if (terminating > 0) {
+      const text = `no endpoint is ready; ${terminating} that terminate still receive its traffic`;
+      yield { severity: "warning", subject, text, remedy: "look at the readiness of its new pods" };
+    } else if (notReady > 0) {
+      const text = `none of its ${notReady} endpoints is ready: connections are refused`;
+      yield {
+        severity: "error",
+        subject,
+        text,
+        remedy: `look at its pods: kpng get endpoints --service ${keyOf(service)}`,
+      };
+    } else {
+      const text = "it has no endpoints: connections are refused";
+      yield { severity: "warning", subject, text, remedy: "compare its selector with the labels of its pods" };
+    }
+  }
+  const orphans = new Set(endpoints.map(({ namespace, service }) => `service/${namespace}/${service}`));
+  for (const subject of orphans) {
+    if (known.has(subject)) continue;
+    const text = "EndpointSlices name it, but it does not exist";
+    yield { severity: "warning", subject, text, remedy: "delete the slices, or create the Service" };
+  }
+}
+
+/** Finds addresses and node ports that several Services claim. Only one of them can receive the traffic. */
+function* addressFindings(services: readonly Service[]): Generator<Finding> {
+  const owners = new Map<string, Set<string>>();
+  const claim = (frontend: string, service: Service): void => {
+    const set = owners.get(frontend) ?? new Set();
+    owners.set(frontend, set.add(subjectOf(service)));
+  };
+  for (const service of services) {
+    const addresses = [
+      ...(service.isHeadless ? [] : service.clusterIps),
+      ...service.externalIps,
+      ...service.loadBalancerIps,
+    ];
+    for (const { port, nodePort, protocol } of service.ports) {
+      const name = formatEnum(ProtocolSchema, protocol);
+      for (const address of addresses) claim(`${address} port ${port}/${name}`, service);
+      if (nodePort !== 0) claim(`node port ${nodePort}/${name}`, service);
+    }
+  }
+  for (const [frontend, subjects] of owners) {
+    const [first = "", ...others] = [...subjects].sort();
+    if (others.length === 0) continue;
+    const text = `${frontend} is also an address of ${others.join(", ")}`;
+    yield { severity: "error", subject: first, text, remedy: "give each Service an address of its own" };
+  }
+}
+
+/** Finds Services whose zone hints are ignored: those that are incomplete, and those that leave a zone of nodes out. */
+function* hintFindings({ endpoints, nodes }: WatcherState): Generator<Finding> {
+  const zones = new Set(nodes.map(({ zone }) => zone).filter((zone) => zone !== ""));
+  const byService = Map.groupBy(
+    endpoints.filter(({ isReady }) => isReady),
+    ({ namespace, service }) => `service/${namespace}/${service}`,
+  );
+  for (const [subject, ready] of byService) {
+    const hinted = ready.filter(hasZoneHint);
+    if (hinted.length === 0) continue;
+    if (hinted.length < ready.length) {
+      const text = `${ready.length - hinted.length} of ${ready.length} ready endpoints have no zone hint, so no hint is used`;
+      yield { severity: "warning", subject, text, remedy: "wait for the EndpointSlice controller, or look at its log" };
+      continue;
+    }
+    const covered = new Set(hinted.flatMap(({ hintedZones }) => hintedZones));
+    const left = [...zones].filter((zone) => !covered.has(zone)).sort();
+    if (left.length === 0) continue;
+    const text = `its hints name no endpoint for zone ${left.join(", ")}, whose nodes use all endpoints`;
+    yield { severity: "warning", subject, text, remedy: "run endpoints in each zone, or drop trafficDistribution" };
+  }
+}
+
+function* podCidrFindings({ nodes }: WatcherState): Generator<Finding> {
+  const without = nodes.filter(({ isKnown, podCidrs }) => isKnown && podCidrs.length === 0);
+  if (without.length === 0 || without.length < nodes.length) return;
+  const text = "no Node has pod CIDRs, so the watcher cannot tell the traffic of pods from that of others";
+  const remedy = "give the backends --cluster-cidr, or another --detect-local-mode";
+  yield { severity: "warning", subject: "watcher", text, remedy };
+}
+
+function* nodeFindings({ nodes }: WatcherState, nowMs: number): Generator<Finding> {
+  for (const { name, state, error, unappliedSince } of nodes) {
+    const subject = `node/${name}`;
+    if (state === ApplyState.FAILING) {
+      const remedy = "run kpng get backend on the node, and read its log";
+      yield { severity: "error", subject, text: `its last attempt to apply a change failed: ${error}`, remedy };
+    } else if (state === ApplyState.ABSENT) {
+      const remedy = "is the backend's pod running there, and does it reach this watcher? Another replica may serve it";
+      yield { severity: "warning", subject, text: "no backend of this node follows this watcher", remedy };
+    } else if (state === ApplyState.UNKNOWN) {
+      const remedy = "compare --node-name of its backend with kubectl get nodes";
+      yield { severity: "error", subject, text: "a backend follows it, but the cluster has no such Node", remedy };
+    } else if (unappliedSince !== undefined && nowMs - timestampMs(unappliedSince) > slowMs) {
+      const text = `a change has waited for ${formatAge(unappliedSince, nowMs)} to be applied`;
+      yield {
+        severity: "error",
+        subject,
+        text,
+        remedy: "run kpng get backend on the node: is it overloaded or stuck?",
+      };
+    }
+  }
+}
+
+/** Longest time that a node may take to apply a change without being a finding. */
+const slowMs = 10_000;
+
+function hasZoneHint({ hintedZones }: Endpoint): boolean {
+  return hintedZones.length > 0;
+}
+
+function keyOf({ namespace, name }: Service): string {
+  return `${namespace}/${name}`;
+}
+
+function subjectOf(service: Service): string {
+  return `service/${keyOf(service)}`;
+}

@@ -1,0 +1,39 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { expect, test } from "vitest";
+import { formatStatus } from "./status.ts";
+
+const nowMs = 1_800_000_000_000;
+
+test("the screen has states, the slowest nodes, equal errors together, and where to look next", () => {
+  const node = (name: string, state: ApplyState, rest = {}) =>
+    create(NodeSchema, { name, isKnown: true, podCidrs: ["10.1.0.0/24"], state, ...rest });
+  const status = create(GetStatusResponseSchema, {
+    instance: "a1",
+    revision: 12n,
+    isSynced: true,
+    startedAt: timestampFromMs(nowMs - 120_000),
+    serviceCount: 1,
+    nodeCount: 4,
+  });
+  const nodes = [
+    node("n1", ApplyState.CURRENT),
+    node("n2", ApplyState.FAILING, { error: "no nft", unappliedSince: timestampFromMs(nowMs - 5_000) }),
+    node("n3", ApplyState.FAILING, { error: "no nft" }),
+    node("n4", ApplyState.BEHIND, { unappliedSince: timestampFromMs(nowMs - 60_000) }),
+  ];
+  expect(formatStatus({ status, services: [], endpoints: [], nodes }, nowMs)).toBe(
+    `watcher   revision 12, up 2m, instance a1
+source    listed completely
+cluster   1 Service, 0 endpoints, 0 slices, 4 nodes
+nodes     1 current, 1 behind, 2 failing
+slowest   n4: a change waits for 1m
+          n2: a change waits for 5s
+errors    n2 and 1 other node: no nft
+findings  3 errors, 0 warnings: run kpng analyze
+`,
+  );
+});
