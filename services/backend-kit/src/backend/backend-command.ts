@@ -61,6 +61,8 @@ export interface BackendContext {
 export interface BackendCommand {
   /** Lower-case letters, digits, dashes; e.g. "json". */
   readonly name: string;
+  /** KPNG's names of the backend, where they differ: "userspacelin" for `to-userspacelin`. Default: none. */
+  readonly aliases?: readonly string[] | undefined;
   readonly description: string;
   /** Options that only this backend has. */
   readonly options: readonly OptionSpec[];

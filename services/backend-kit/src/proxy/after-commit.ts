@@ -28,6 +28,8 @@ export interface AfterCommitOptions {
   readonly sysctls: Sysctls;
   /** Parsed `conntrackOptions`. */
   readonly options: ParsedOptions;
+  /** See `ServiceProxy.carriesTraffic`: conntrack is left alone. */
+  readonly carriesTraffic: boolean;
 }
 
 /**
@@ -64,10 +66,12 @@ export class AfterCommit {
 
   /** Answers health checks and searches for stale flows; run it beside the sync loop. */
   get tasks(): readonly Task[] {
-    const { name } = this.#options;
+    const { name, carriesTraffic } = this.#options;
     return [
       { name: `backend/${name}/health-checks`, run: (signal) => this.#servers.run(signal) },
-      { name: `backend/${name}/conntrack`, run: (signal) => this.#cleaning.run(signal) },
+      ...(carriesTraffic
+        ? []
+        : [{ name: `backend/${name}/conntrack`, run: (signal: AbortSignal) => this.#cleaning.run(signal) }]),
     ];
   }
 
@@ -76,8 +80,8 @@ export class AfterCommit {
    * after a reboot, because no flow is older than the kernel.
    */
   async seed(): Promise<void> {
-    const { state, context } = this.#options;
-    if (state?.folder === undefined) return;
+    const { state, context, carriesTraffic } = this.#options;
+    if (state?.folder === undefined || carriesTraffic) return;
     const { nodeName, serviceProxyName } = context;
     const { folder, maxAgeMs } = state;
     const nowMs = Date.now();
@@ -97,9 +101,15 @@ export class AfterCommit {
     cleanedFamilies: readonly Family[] = families,
   ): Promise<void> {
     if (families.length === 0) return;
-    const { view, mode, changes } = update;
-    const { nodePorts } = this.#options;
-    const chosen = listenAddresses(nodePorts, view);
+    const { view } = update;
+    const { nodePorts, carriesTraffic } = this.#options;
+    if (!carriesTraffic) this.#cleanFlows(update, cleanedFamilies);
+    await this.#servers.sync({ view, addresses: () => listenAddresses(nodePorts, view), families });
+  }
+
+  /** Requests a search for stale flows. */
+  #cleanFlows({ view, mode, changes }: SyncUpdate, families: readonly Family[]): void {
+    const chosen = listenAddresses(this.#options.nodePorts, view);
     // Read once for all flows, because the table may have a million of them.
     const local = readLocalAddresses();
     const isNodePortAddress = (address: string): boolean => {
@@ -107,10 +117,7 @@ export class AfterCommit {
       return servesNodePorts(address, chosen[family], local[family]);
     };
     const changed = mode === "full" ? "all" : touchedServices(changes);
-    if (cleanedFamilies.length > 0) {
-      this.#cleaning.offer({ view, changed, isNodePortAddress, families: cleanedFamilies });
-    }
-    await this.#servers.sync({ view, addresses: () => listenAddresses(nodePorts, view), families });
+    if (families.length > 0) this.#cleaning.offer({ view, changed, isNodePortAddress, families });
   }
 
   /** Resolves when no search for stale flows is running; for a run that ends by itself. */

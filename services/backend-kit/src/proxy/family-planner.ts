@@ -83,7 +83,11 @@ export class FamilyPlanner {
       claimed.delete(key);
       return plan === undefined ? undefined : this.#withOwnedFrontends(plan);
     };
-    const plan: FamilyPlan = { node, keys: () => view.services.keys(), service };
+    const plan: FamilyPlan = {
+      ...{ node, service },
+      keys: () => view.services.keys(),
+      view: (key) => view.services.get(key),
+    };
     if (touched !== "all" && isSameNode) {
       const all = new Set(touched);
       // A Service that gains or loses a frontend is touched, too.

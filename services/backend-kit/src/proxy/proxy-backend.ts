@@ -23,14 +23,15 @@ import { serveTask } from "./serve-task.ts";
  * run: `serveTask`, `diffTask`, a cleanup, or an alternative.
  */
 export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>): BackendCommand {
-  const { name, description, examples, proxyMode, alternatives = [] } = spec;
+  const { name, aliases, description, examples, proxyMode, canDiff = true, alternatives = [] } = spec;
   return {
     name,
+    aliases,
     description,
     examples,
     proxyMode,
     options: proxyOptions(spec),
-    canDiff: true,
+    canDiff,
     isQuestion: (options) =>
       options.diff === true || alternatives.some((one) => options[one.name] === true && one.isQuestion(options)),
     keepsState: (options) => selectedRuns(spec, options).length === 0,
@@ -38,10 +39,23 @@ export function proxyBackend<Change extends RuleChange>(spec: ProxySpec<Change>)
   };
 }
 
+const diffOption: OptionSpec = {
+  flags: "--diff",
+  description:
+    "print the differences between the installed rules and the desired rules, change nothing, and exit with 0 (no difference), 1 (differences) or 2 (failure)",
+};
+
+const outputOption = (printing: string): OptionSpec => ({
+  flags: "-o, --output <format>",
+  description: `with ${printing}: table, json or yaml`,
+  default: "table",
+  parse: oneOf("--output", ["table", "json", "yaml"]),
+});
+
 /** Returns the options of a service proxy: those that all have, and its own. */
 function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): readonly OptionSpec[] {
-  const { proxyMode, alternatives = [] } = spec;
-  const printing = [...alternatives.map((one) => `--${one.name}`), "--diff"].join(" and ");
+  const { proxyMode, canDiff = true, alternatives = [] } = spec;
+  const printing = [...alternatives.map((one) => `--${one.name}`), ...(canDiff ? ["--diff"] : [])].join(" and ");
   return [
     ...planOptions.map((option) =>
       option === nodePortAddressesOption && spec.defaultNodePortAddresses !== undefined
@@ -59,18 +73,9 @@ function proxyOptions<Change extends RuleChange>(spec: ProxySpec<Change>): reado
       default: "/proc/sys",
     },
     { flags: "--dry-run", description: "print the transactions that would be committed, and change nothing" },
-    {
-      flags: "--diff",
-      description:
-        "print the differences between the installed rules and the desired rules, change nothing, and exit with 0 (no difference), 1 (differences) or 2 (failure)",
-    },
+    ...(canDiff ? [diffOption] : []),
     ...alternatives.flatMap(({ options }) => options),
-    {
-      flags: "-o, --output <format>",
-      description: `with ${printing}: table, json or yaml`,
-      default: "table",
-      parse: oneOf("--output", ["table", "json", "yaml"]),
-    },
+    ...(printing === "" ? [] : [outputOption(printing)]),
     { flags: "--cleanup", description: "remove everything that this backend ever installed, and exit" },
     ...conntrackOptions,
     ...stateOptions,

@@ -14,6 +14,8 @@ import type { RuleChange, RuleSet } from "./rule-set.ts";
 export interface ProxySpec<Change extends RuleChange = RuleChange> {
   /** Lower-case letters; e.g. "iptables" for `kpng-iptables`, `to-iptables` and `kpng_iptables_repairs_total`. */
   readonly name: string;
+  /** KPNG's names of the backend, where they differ. Default: none. */
+  readonly aliases?: readonly string[] | undefined;
   /** kube-proxy's name of the mode, for /proxyMode, `--config` and `--MODE-sync-period`. */
   readonly proxyMode: string;
   readonly description: string;
@@ -23,6 +25,11 @@ export interface ProxySpec<Change extends RuleChange = RuleChange> {
   readonly options: readonly OptionSpec[];
   /** Node-port addresses if `--nodeport-addresses` is not given, as in kube-proxy's mode. Default: all. */
   readonly defaultNodePortAddresses?: "primary" | undefined;
+  /**
+   * False if another process cannot read what is installed, because it belongs to the process that runs: then the
+   * backend has no `--diff`. Default true.
+   */
+  readonly canDiff?: boolean | undefined;
   /** Other ways to run the program, each selected by an option. */
   readonly alternatives?: readonly ProxyAlternative[] | undefined;
   /** Returns the proxy for parsed options. Errors: BAD_OPTION. */
@@ -38,6 +45,11 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
   readonly rulesName?: string | undefined;
   /** True if node ports should answer on 127.0.0.0/8, provided that the node-port addresses include it. */
   readonly wantsLoopbackNodePorts: boolean;
+  /**
+   * True if the process carries the traffic itself: then conntrack has no flows from clients to endpoints, its limits
+   * stay as they are, and no flow in it is stale. Default false.
+   */
+  readonly carriesTraffic?: boolean | undefined;
   /**
    * Opens a rule set for each IP family that the node supports, IPv4 first. Rejects if the node does not support such
    * rules at all, so that a retry would not help.

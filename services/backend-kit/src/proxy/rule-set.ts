@@ -1,4 +1,5 @@
 import type { Family } from "@kpng/model/address.ts";
+import type { ServiceView } from "@kpng/model/node-view.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { LogFields } from "@kpng/process/log.ts";
 import type { NodePlan, ServicePlan } from "@kpng/service-plan/service-plan.ts";
@@ -24,6 +25,11 @@ export interface FamilyPlan {
    * longer kept; every further call plans the Service again, in O(ports × endpoints).
    */
   readonly service: (key: ServiceKey) => ServicePlan | undefined;
+  /**
+   * Returns the Service as the view has it, for a backend that carries traffic itself: its annotations, and the
+   * endpoints that only finish the flows they have. Kernel rules depend on neither, and the plan has neither.
+   */
+  readonly view?: ((key: ServiceKey) => ServiceView | undefined) | undefined;
 }
 
 /**

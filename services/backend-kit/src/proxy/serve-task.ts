@@ -79,7 +79,8 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
   proxyHealth?.setDamageLimit(checkMs);
   const isCommitted = host.destination.kind === "kernel";
   const nodePorts = host.settings.nodePortAddresses;
-  const after = new AfterCommit({ name, nodePorts, context, state, sysctls: host.sysctls, options });
+  const { carriesTraffic = false } = proxy;
+  const after = new AfterCommit({ name, nodePorts, context, state, sysctls: host.sysctls, options, carriesTraffic });
   await after.seed();
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);

@@ -11,6 +11,7 @@ export function familyPlan(view: NodeView, node: NodePlan): FamilyPlan {
   return {
     node,
     keys: () => view.services.keys(),
+    view: (key) => view.services.get(key),
     service: (key) => {
       const service = view.services.get(key);
       return service === undefined ? undefined : planService(service, node);

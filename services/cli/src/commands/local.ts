@@ -31,7 +31,7 @@ Examples:
 `,
     );
   for (const backend of backends) {
-    const command = addOptions(new Command(`to-${backend.name}`), [
+    const command = addOptions(new Command(`to-${backend.name}`).aliases(aliasesOf(backend)), [
       ...backend.options,
       ...followOptions,
       ...statusServerOptions,
@@ -51,6 +51,11 @@ Examples:
     await externalBackend(name, ["--api", String(options.api), ...client, ...args]).run(signal);
   });
   return local;
+}
+
+/** Returns KPNG's names of the command `to-NAME`. */
+function aliasesOf({ aliases = [] }: BackendCommand): string[] {
+  return aliases.map((alias) => `to-${alias}`);
 }
 
 /** Runs a backend with the parsed values of its own options and of the common ones. `kpng diff` calls it too. */

@@ -50,7 +50,11 @@ export function makeSource(source: SourceCommand, backends: readonly BackendComm
 
 function makeSink(source: SourceCommand, sink: SinkCommand, path: readonly string[], signal: AbortSignal): Command {
   const words = ["kpng", source.name, ...path, sink.name].join(" ");
-  const command = addOptions(new Command(sink.name), [...sink.options, ...statusServerOptions, logLevelOption])
+  const command = addOptions(new Command(sink.name).aliases([...(sink.aliases ?? [])]), [
+    ...sink.options,
+    ...statusServerOptions,
+    logLevelOption,
+  ])
     .description(sink.description)
     .addHelpText("after", sink.examples.replaceAll("COMMAND", words))
     .action((_options: Options, self: Command) => run(source, sink, self.optsWithGlobals(), signal));

@@ -10,6 +10,8 @@ import type { CommandContext, Options } from "../context/command-context.ts";
  */
 export interface SinkCommand {
   readonly name: string;
+  /** Further names of the command. Default: none. */
+  readonly aliases?: readonly string[] | undefined;
   readonly description: string;
   readonly options: readonly OptionSpec[];
   readonly examples: string;

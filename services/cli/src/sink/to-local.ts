@@ -12,6 +12,7 @@ import type { SinkCommand } from "./sink-command.ts";
 export function toLocal(backend: BackendCommand): SinkCommand {
   return {
     name: `to-${backend.name}`,
+    aliases: backend.aliases?.map((alias) => `to-${alias}`),
     description: backend.description,
     examples: backend.examples,
     isQuestion: backend.isQuestion,
