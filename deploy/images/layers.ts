@@ -24,6 +24,7 @@ const tools: Readonly<Record<string, LayerContent>> = {
   iptables: { packages: ["conntrack", "iptables", "nfacct"] },
   // iptables: for --shadow beside a kube-proxy in iptables mode.
   nft: { packages: ["conntrack", "iptables", "nftables"] },
+  userspace: { packages: ["iproute2", "nftables"] },
   // A shell and basic tools for the program of the user.
   callout: {
     packages: ["conntrack", "coreutils", "dash", "grep", "iptables", "sed"],

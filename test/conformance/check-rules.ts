@@ -70,7 +70,8 @@ function inInterface(from: Sender, family: Family): string | undefined {
   return isIn(senderAddress(from, family), podCIDRs.n1[family]) ? bridgeName : "eth0";
 }
 
-const outcomeKinds = { refused: "refused", silent: "dropped", untouched: "untouched" } as const;
+/** No proxy that has rules resets a connection. */
+const outcomeKinds = { refused: "refused", silent: "dropped", untouched: "untouched", reset: undefined } as const;
 
 function isAsSaid(outcomes: readonly PacketOutcome[], { packet, family, targetPort }: ConcretePacket): boolean {
   if ("verdict" in packet) return outcomes.length === 1 && outcomes[0]?.kind === outcomeKinds[packet.verdict];

@@ -115,7 +115,10 @@ function sourceOf({ from }: Packet): "pod" | "node" | "outside" {
 
 function isAsSaid(answer: ExplainedPacket, { packet, family, targetPort }: ConcretePacket): boolean {
   if ("verdict" in packet) {
-    return answer.verdict === ({ refused: "reject", silent: "drop", untouched: "untouched" } as const)[packet.verdict];
+    return (
+      answer.verdict ===
+      ({ refused: "reject", silent: "drop", untouched: "untouched", reset: undefined } as const)[packet.verdict]
+    );
   }
   const used = answer.endpoints.filter(({ isUsed }) => isUsed).map((one) => `${one.address} ${one.port}`);
   const expected = packet.goesTo.map((host) => `${hosts[host][family]} ${targetPort}`);

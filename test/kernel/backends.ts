@@ -1,6 +1,6 @@
 import type { State } from "../scenario/manifest.ts";
 import type { ProxyName } from "../scenario/proxy-name.ts";
-import type { Scenario, Settings } from "../scenario/scenario.ts";
+import type { Scenario, Settings, Update } from "../scenario/scenario.ts";
 import type { IptablesVariant } from "./laboratory/legacy-tools.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
@@ -33,6 +33,10 @@ export interface BackendUnderTest {
   /** Default "nft". */
   readonly variant?: IptablesVariant | undefined;
   readonly start: (world: TwoNodes) => Promise<RunningBackend>;
+  /** Default: all scenarios. */
+  readonly scenarios?: readonly Scenario[] | undefined;
+  /** Default: all updates. */
+  readonly updates?: readonly Update[] | undefined;
   /** Default: packets alone decide. */
   readonly rules?: InstalledRules | undefined;
 }

@@ -48,8 +48,9 @@ export async function openFlows(world: TwoNodes, { before, flows }: Update): Pro
 export async function checkFlows(flows: readonly OpenFlow[], proxy: ProxyName): Promise<readonly string[]> {
   const lines = await Promise.all(
     flows.map(async (open) => {
-      const wrong = await untilRight(open);
       const { flow, family } = open;
+      const becomes = recordOf(flow.except, proxy) ?? flow.becomes;
+      const wrong = await untilRight({ ...open, flow: { ...flow, becomes } });
       const said = `${family} ${flow.protocol} flow ${describePacket(flow)}`;
       const reason = recordOf(flow.knownWrong, proxy);
       if (reason === undefined) return wrong === undefined ? [] : [`${said}: ${wrong}`];

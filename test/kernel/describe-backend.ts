@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Scenario } from "../scenario/scenario.ts";
-import { scenarios, settingsKey } from "../scenario/scenarios.ts";
-import { updates } from "../scenario/updates.ts";
+import { scenarios as allScenarios, settingsKey } from "../scenario/scenarios.ts";
+import { updates as allUpdates } from "../scenario/updates.ts";
 import type { BackendUnderTest, RunningBackend } from "./backends.ts";
 import { checkPackets } from "./check-packets.ts";
 import { describePackets } from "./describe-packets.ts";
@@ -16,7 +16,8 @@ import { checkUpdate } from "./updates.ts";
  *
  * If the machine cannot run them, the tests are skipped with the reason; under CI=true they fail.
  */
-export function describeBackend({ name, whyNot, variant, start, rules }: BackendUnderTest): void {
+export function describeBackend(tested: BackendUnderTest): void {
+  const { name, whyNot, variant, start, rules, scenarios = allScenarios, updates = allUpdates } = tested;
   describePackets(`scenarios, with packets: ${name}`, () => {
     if (whyNot !== undefined) {
       test.skipIf(process.env.CI !== "true")(

@@ -115,6 +115,8 @@ export async function scrapePrograms(): Promise<Scrapes> {
     const iptablesLog = inNode(iptables, [...common, ...state, ...addresses("127.0.0.1:10271")]);
     const nftState = ["--state-dir", join(folder, "nft-state"), ...addresses("127.0.0.1:10275")];
     const nftLog = inNode("services/backend-nft/src/main.ts", [...common, ...nftState]);
+    const carried = ["--map", "127.0.0.1", "--state-dir", "none", ...addresses("127.0.0.1:10276")];
+    const userspaceLog = inNode("services/backend-userspace/src/main.ts", [...common, ...carried]);
     const shadowLog = inNode(iptables, [...common, "--shadow", ...addresses("127.0.0.1:10273")]);
     const scrapeHere = (index: number): Promise<string> => get(`http://127.0.0.1:${ports[index]}/metrics`);
     const scrapeNode = (port: number, path = "metrics"): Promise<string> => {
@@ -127,6 +129,7 @@ export async function scrapePrograms(): Promise<Scrapes> {
     };
     await until("kpng-iptables has synced", () => isApplied(1), 60_000, iptablesLog);
     await until("kpng-nft has synced", () => isApplied(1, 10_275), 60_000, nftLog);
+    await until("kpng-userspace has synced", () => isApplied(1, 10_276), 60_000, userspaceLog);
     await until(
       "--shadow has looked",
       async () => (await scrapeNode(10_273)).includes("kpng_shadow_looks_total"),
@@ -149,6 +152,7 @@ export async function scrapePrograms(): Promise<Scrapes> {
       ["kpng local to-healthchecks", await scrapeHere(5)],
       ["kpng-iptables", await scrapeNode(10_271)],
       ["kpng-nft", await scrapeNode(10_275)],
+      ["kpng-userspace", await scrapeNode(10_276)],
       ["kpng-iptables --shadow", await scrapeNode(10_273)],
     ]);
   } finally {

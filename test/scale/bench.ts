@@ -10,6 +10,7 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   wire: ["node", "test/scale/wire.ts"],
   slices: ["node", "test/scale/slices/bench.ts"],
   relays: ["node", "test/scale/relays.ts"],
+  userspace: ["node", "test/scale/carry/bench.ts"],
   // Sets its rules in a new network namespace.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
   nft: ["unshare", "--net", "node", "services/backend-nft/src/testing/bench.ts"],

@@ -9,12 +9,39 @@ export const everywhere: ServiceOptions = {
 
 /** kube-proxy's nftables mode refuses packets to a known cluster IP with an unknown port or protocol. */
 export const refusedByNftables = {
-  except: { nft: { verdict: "refused", because: "known cluster IP, unknown port" } },
+  except: {
+    nft: { verdict: "refused", because: "known cluster IP, unknown port" },
+    "userspace-address": { verdict: "refused", because: "an address of the node, and no program listens at the port" },
+  },
 } as const;
 
-/** kube-proxy's nftables mode does not serve node ports on the loopback address. */
+/** The same for addresses that nftables mode does not know as cluster IPs. */
+export const refusedAtOwnAddress = {
+  except: {
+    "userspace-address": { verdict: "refused", because: "an address of the node, and no program listens at the port" },
+  },
+} as const;
+
+/** Some clients of the frontend have an endpoint, and this one has none. */
+export const resetByUserspace = {
+  except: {
+    userspace: { verdict: "reset", because: "a process can turn away only a connection that it has accepted" },
+  },
+} as const;
+
+/** No client of the frontend has an endpoint on this node. */
+export const refusedWithoutFilter = {
+  except: {
+    "userspace-address": { verdict: "refused", because: "without a packet filter, nothing can be dropped" },
+  },
+} as const;
+
+/** kube-proxy's nftables mode does not serve node ports on the loopback address, and neither does kpng-userspace. */
 export const notOnLoopback = {
-  except: { nft: { verdict: "untouched", because: "no node ports on loopback" } },
+  except: {
+    nft: { verdict: "untouched", because: "no node ports on loopback" },
+    userspace: { verdict: "untouched", because: "no node ports on loopback" },
+  },
 } as const;
 
 /** Packet from a pod on the node to the cluster IP. */

@@ -12,7 +12,7 @@ import {
   type Protocol,
   strangerAddress,
 } from "./places.ts";
-import { type ProxyName, recordOf } from "./proxy-name.ts";
+import { carryingProxies, type ProxyName, recordOf } from "./proxy-name.ts";
 
 /** Sender of a packet: a host of the cluster, or the client outside with one of its addresses. */
 export type Sender =
@@ -63,9 +63,9 @@ export type Outcome =
       /**
        * refused: the sender gets an error at once. silent: the sender gets no answer. untouched: no rule of the proxy
        * applies. The node itself then refuses packets to its own addresses and routes all others, which get no answer
-       * in the laboratory.
+       * in the laboratory. reset: a connection is accepted and then reset; a datagram gets no answer.
        */
-      readonly verdict: "refused" | "silent" | "untouched";
+      readonly verdict: "refused" | "silent" | "untouched" | "reset";
     };
 
 /** The outcome with one proxy, where it differs from kube-proxy's on purpose, and the reason. */
@@ -119,10 +119,10 @@ export function concretePackets(state: State, given: Packet, proxy: ProxyName): 
 }
 
 function expectedWith(proxy: ProxyName, packet: Packet): Packet {
-  const exception = recordOf(packet.except, proxy);
-  if (exception === undefined) return packet;
   const { from, to, port, protocol, family } = packet;
-  return { from, to, port, protocol, family, ...exception };
+  const exception = recordOf(packet.except, proxy);
+  const expected = exception === undefined ? packet : { from, to, port, protocol, family, ...exception };
+  return "goesTo" in expected && carryingProxies.has(proxy) ? { ...expected, source: "masqueraded" } : expected;
 }
 
 /** Returns the address of a frontend. Errors: the state has no such Service, or the Service no such address. */

@@ -1,8 +1,23 @@
 /**
  * A service proxy that scenarios are run with: kube-proxy in iptables mode ("kube-proxy") or nftables mode
- * ("kube-proxy-nft"), or one of our backends.
+ * ("kube-proxy-nft"), or one of our backends. kpng-userspace has two ways in: by redirection ("userspace"), and by
+ * addresses of its own.
  */
-export type ProxyName = "kube-proxy" | "kube-proxy-nft" | "iptables" | "nft" | "ipvs" | "userspace" | "ebpf";
+export type ProxyName =
+  | "kube-proxy"
+  | "kube-proxy-nft"
+  | "iptables"
+  | "nft"
+  | "ipvs"
+  | "userspace"
+  | "userspace-address"
+  | "ebpf";
+
+/** Variants of a proxy: what is recorded for the other proxy holds for them, too. */
+const variantOf: Readonly<Partial<Record<ProxyName, ProxyName>>> = {
+  "kube-proxy-nft": "nft",
+  "userspace-address": "userspace",
+};
 
 /**
  * Returns what is recorded for a proxy. kube-proxy in nftables mode is the oracle for "nft": what is recorded for "nft"
@@ -12,5 +27,11 @@ export function recordOf<Value>(
   records: Readonly<Partial<Record<ProxyName, Value>>> | undefined,
   proxy: ProxyName,
 ): Value | undefined {
-  return records?.[proxy] ?? (proxy === "kube-proxy-nft" ? records?.nft : undefined);
+  const variant = variantOf[proxy];
+  return records?.[proxy] ?? (variant === undefined ? undefined : records?.[variant]);
 }
+
+/**
+ * Proxies that carry the traffic: endpoints see connections of the node, whatever source address a scenario records.
+ */
+export const carryingProxies: ReadonlySet<ProxyName> = new Set(["userspace", "userspace-address"]);

@@ -42,6 +42,9 @@ export interface Scenario {
   readonly healthChecks?: readonly HealthCheck[] | undefined;
 }
 
+/** Fate of a flow during a change. */
+export type FlowFate = "goes on" | { readonly movesTo: readonly HostName[] } | "gets no answer";
+
 /** Connection, or datagrams from one port, that continues while the state changes. */
 export interface Flow {
   readonly from: Sender;
@@ -49,7 +52,9 @@ export interface Flow {
   readonly port: number;
   readonly protocol: Exclude<Protocol, "sctp">;
   /** Expected endpoint after the change: the same as before, one of these, or none. */
-  readonly becomes: "goes on" | { readonly movesTo: readonly HostName[] } | "gets no answer";
+  readonly becomes: FlowFate;
+  /** Backends with another result on purpose. Default: none. */
+  readonly except?: Readonly<Partial<Record<ProxyName, FlowFate>>> | undefined;
   /** Backends with a different result that is known to be wrong, with the reason. */
   readonly knownWrong?: Readonly<Partial<Record<ProxyName, string>>> | undefined;
 }

@@ -1,5 +1,13 @@
 import { draining, web } from "./build.ts";
-import { balancer, everywhere, inside, nodePort, refusedByNftables } from "./everywhere.ts";
+import {
+  balancer,
+  everywhere,
+  inside,
+  nodePort,
+  refusedAtOwnAddress,
+  refusedByNftables,
+  resetByUserspace,
+} from "./everywhere.ts";
 import type { State } from "./manifest.ts";
 import { clusterIP, n1, nodeAddress, type Packet, pod } from "./packet.ts";
 import type { Flow, Update } from "./scenario.ts";
@@ -25,6 +33,12 @@ const transfers: readonly Flow[] = [
   { from: n1, to: clusterIP("web"), port: 80 } as const,
   { from: pod("a"), to: nodeAddress, port: 30_080 } as const,
 ].map((way) => ({ ...way, protocol: "tcp", becomes: "goes on" }));
+
+/** With a proxy that carries the traffic, connections end with its process. */
+const afterRestart: readonly Flow[] = [
+  ...transfers.map((flow) => ({ ...flow, except: { userspace: "gets no answer" } }) as const),
+  ...datagrams("goes on").map((flow) => ({ ...flow, except: { userspace: { movesTo: ["b", "c"] } } }) as const),
+];
 
 /** UDP flows to every kind of frontend. */
 function datagrams(becomes: Flow["becomes"], knownWrong?: Flow["knownWrong"]): readonly Flow[] {
@@ -93,8 +107,8 @@ export const updates: readonly Update[] = [
     name: "the external policy becomes Cluster",
     before: step(web({ ...everywhere, external: "Local" }, ["c"]), [
       { ...inside, goesTo: ["c"], source: "kept" },
-      { ...nodePort, verdict: "silent" },
-      { ...balancer, verdict: "silent" },
+      { ...nodePort, verdict: "silent", ...resetByUserspace },
+      { ...balancer, verdict: "silent", ...resetByUserspace },
     ]),
     after: step(web(everywhere, ["c"]), goesTo("c")),
     flows: [{ ...inside, protocol: "tcp", becomes: "goes on" }],
@@ -132,7 +146,7 @@ export const updates: readonly Update[] = [
       { ...nodePort, port: 30_081, goesTo: ["b"], source: "masqueraded" },
       { ...inside, verdict: "untouched", ...refusedByNftables },
       { ...nodePort, verdict: "untouched" },
-      { ...balancer, verdict: "untouched" },
+      { ...balancer, verdict: "untouched", ...refusedAtOwnAddress },
     ]),
     flows: transfers,
   },
@@ -156,13 +170,13 @@ export const updates: readonly Update[] = [
     before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
     after: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
     event: "restart",
-    flows: [...transfers, ...datagrams("goes on")],
+    flows: afterRestart,
   },
   {
     name: "the rules are lost and the backend restarts",
     before: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
     after: step(web(everywhere, ["b", "c"]), goesTo("b", "c")),
     event: "rules lost",
-    flows: transfers,
+    flows: afterRestart.filter(({ protocol }) => protocol === "tcp"),
   },
 ];

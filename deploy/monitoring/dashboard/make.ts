@@ -1,5 +1,6 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { carriedTraffic } from "./carried-traffic.ts";
 import { connections } from "./connections.ts";
 import { delivery } from "./delivery.ts";
 import { nodesRow } from "./nodes.ts";
@@ -15,7 +16,7 @@ import { state } from "./state.ts";
  */
 
 /** The rows from top to bottom: overview, path of a change, watcher, nodes. */
-const rows: readonly Row[] = [overview, delivery, state, connections, backends, nodesRow];
+const rows: readonly Row[] = [overview, delivery, state, connections, backends, carriedTraffic, nodesRow];
 
 /** Width of Grafana's grid, in columns. A graph takes a third of it, a number a sixth. */
 const gridWidth = 24;

@@ -11,6 +11,9 @@ import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
 import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
+import { TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
+import { TrafficLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts";
+import { registerTrafficMetrics } from "@kpng/backend-userspace/traffic/traffic-metrics.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -86,6 +89,13 @@ const groups: Readonly<Record<string, Register>> = {
   nft: (registry) => {
     countRepairs("nft", registry, []);
     registerDriftCheck("nft", registry);
+  },
+  userspace: (registry) => {
+    const limit = new TrafficLimit({ total: 0, perService: 0 });
+    const counts = { closedFrontends: () => 0, openSockets: () => 0 };
+    registerTrafficMetrics(registry, { table: new TrafficTable(), connections: limit, flows: limit, ...counts });
+    countRepairs("userspace", registry, []);
+    registerDriftCheck("userspace", registry);
   },
   shadow: (registry) => {
     createShadowMetrics(registry);

@@ -1,5 +1,5 @@
 import { draining, forNode, forZoneOf, gone, unready, web } from "../build.ts";
-import { balancer, everywhere, inside, nodePort } from "../everywhere.ts";
+import { balancer, everywhere, inside, nodePort, refusedWithoutFilter, resetByUserspace } from "../everywhere.ts";
 import { clusterIP, loadBalancerIP, n1, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
@@ -63,9 +63,9 @@ export const conditionScenarios: readonly Scenario[] = [
     name: "policies Local, the node's endpoints not serving, one ready elsewhere",
     state: web({ ...everywhere, internal: "Local", external: "Local" }, [unready("a"), gone("b"), "c"]),
     packets: [
-      { ...inside, verdict: "silent" },
-      { ...nodePort, verdict: "silent" },
-      { ...balancer, verdict: "silent" },
+      { ...inside, verdict: "silent", ...refusedWithoutFilter },
+      { ...nodePort, verdict: "silent", ...resetByUserspace },
+      { ...balancer, verdict: "silent", ...resetByUserspace },
       { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["c"], source: "kept" },
     ],
   },
@@ -73,8 +73,8 @@ export const conditionScenarios: readonly Scenario[] = [
     name: "policies Local, none on the node, the others terminating",
     state: web({ ...everywhere, internal: "Local", external: "Local" }, [draining("c"), draining("d")]),
     packets: [
-      { ...inside, verdict: "silent" },
-      { ...nodePort, verdict: "silent" },
+      { ...inside, verdict: "silent", ...refusedWithoutFilter },
+      { ...nodePort, verdict: "silent", ...resetByUserspace },
       { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["c", "d"], source: "kept" },
     ],
   },

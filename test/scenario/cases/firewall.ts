@@ -8,7 +8,17 @@ const toBoth = { goesTo: ["b", "c"] } as const;
 const accepted = {
   ...toBoth,
   source: "masqueraded",
-  except: { nft: { verdict: "silent", because: "as kube-proxy in nftables mode" } },
+  except: {
+    nft: { verdict: "silent", because: "as kube-proxy in nftables mode" },
+    userspace: { ...toBoth, because: "the node does not forward its packets" },
+  },
+} as const;
+
+/** Outcome with a proxy that receives and sends packets itself: the node does not forward them. */
+const carriedTo = (...goesTo: readonly ("b" | "c")[]) =>
+  ({ except: { userspace: { goesTo, because: "the node does not forward its packets" } } }) as const;
+const closedByInput = {
+  except: { userspace: { verdict: "silent", because: "chain INPUT has to accept its packets" } },
 } as const;
 
 /**
@@ -34,7 +44,7 @@ export const firewallScenarios: readonly Scenario[] = [
       { from: pod("a"), to: nodeAddress, port: 30_080, ...accepted },
       { from: n1, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
       // Accepting traffic between pods is up to the network plugin.
-      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent", ...carriedTo("b", "c") },
     ],
   },
   {
@@ -42,8 +52,8 @@ export const firewallScenarios: readonly Scenario[] = [
     firewall: { drops: ["FORWARD"] },
     state: web({ ...everywhere, external: "Local" }, ["b", "c"]),
     packets: [
-      { from: outside, to: nodeAddress, port: 30_080, verdict: "silent" },
-      { from: outside, to: loadBalancerIP("web"), port: 80, verdict: "silent" },
+      { from: outside, to: nodeAddress, port: 30_080, verdict: "silent", ...carriedTo("b") },
+      { from: outside, to: loadBalancerIP("web"), port: 80, verdict: "silent", ...carriedTo("b") },
       { from: n1, to: loadBalancerIP("web"), port: 80, ...toBoth, source: "masqueraded" },
     ],
   },
@@ -62,20 +72,28 @@ export const firewallScenarios: readonly Scenario[] = [
     firewall: { drops: ["INPUT"] },
     state: web({ ...everywhere, external: "Local", healthCheckNodePort: 31_000 }, ["b", "c"]),
     packets: [
-      { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept" },
-      { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },
+      { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept", ...closedByInput },
+      { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept", ...closedByInput },
       { from: outside, to: nodeAddress, port: 30_099, verdict: "silent" },
       { from: n1, to: nodeAddress, port: 30_080, ...toBoth, source: "masqueraded" },
     ],
     // A rule accepts the health-check node port.
-    healthChecks: [{ port: 31_000, answer: { status: 200, localEndpoints: 1 }, notOpenedBy: { nft: true } }],
+    healthChecks: [
+      { port: 31_000, answer: { status: 200, localEndpoints: 1 }, notOpenedBy: { nft: true, userspace: true } },
+    ],
   },
   {
     name: "policy DROP in INPUT, no endpoint",
     firewall: { drops: ["INPUT"] },
     state: web(everywhere, []),
     packets: [
-      { from: outside, to: nodeAddress, port: 30_080, ...refusedEarly },
+      {
+        ...{ from: outside, to: nodeAddress, port: 30_080, ...refusedEarly },
+        except: {
+          ...refusedEarly.except,
+          "userspace-address": { verdict: "silent", because: "the firewall drops the packet first" },
+        },
+      },
       { from: outside, to: nodeAddress, port: 30_099, verdict: "silent" },
     ],
   },

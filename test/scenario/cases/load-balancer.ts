@@ -1,5 +1,5 @@
 import { publicAddress, web } from "../build.ts";
-import { everywhere } from "../everywhere.ts";
+import { everywhere, refusedAtOwnAddress, resetByUserspace } from "../everywhere.ts";
 import { clusterIP, externalIP, loadBalancerIP, n1, nodeAddress, outside, pod, stranger } from "../packet.ts";
 import { boundAddress, hosts, ranges } from "../places.ts";
 import type { Scenario } from "../scenario.ts";
@@ -18,8 +18,8 @@ export const loadBalancerScenarios: readonly Scenario[] = [
       { from: pod("a"), ...balancer, ...served },
       { from: n1, ...balancer, ...served },
       { from: outside, to: nodeAddress, port: 30_080, ...served },
-      { from: outside, to: loadBalancerIP("web"), port: 81, verdict: "untouched" },
-      { from: outside, to: loadBalancerIP("web"), port: 30_080, verdict: "untouched" },
+      { from: outside, to: loadBalancerIP("web"), port: 81, verdict: "untouched", ...refusedAtOwnAddress },
+      { from: outside, to: loadBalancerIP("web"), port: 30_080, verdict: "untouched", ...refusedAtOwnAddress },
     ],
   },
   {
@@ -27,9 +27,9 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
       { from: outside, ...balancer, ...served },
-      { from: stranger, ...balancer, verdict: "silent" },
-      { from: pod("a"), ...balancer, verdict: "silent" },
-      { from: n1, ...balancer, verdict: "silent" },
+      { from: stranger, ...balancer, verdict: "silent", ...resetByUserspace },
+      { from: pod("a"), ...balancer, verdict: "silent", ...resetByUserspace },
+      { from: n1, ...balancer, verdict: "silent", ...resetByUserspace },
       { from: stranger, to: nodeAddress, port: 30_080, ...served },
       { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
     ],
@@ -48,8 +48,8 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, sourceRanges: [ranges.nodes] }, ["b", "c"]),
     packets: [
       { from: n1, ...balancer, ...served },
-      { from: outside, ...balancer, verdict: "silent" },
-      { from: pod("a"), ...balancer, verdict: "silent" },
+      { from: outside, ...balancer, verdict: "silent", ...resetByUserspace },
+      { from: pod("a"), ...balancer, verdict: "silent", ...resetByUserspace },
     ],
   },
   {
@@ -58,14 +58,14 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.nodes] }, ["b", "c"]),
     packets: [
       { from: n1, ...balancer, ...served },
-      { from: outside, ...balancer, verdict: "silent" },
+      { from: outside, ...balancer, verdict: "silent", ...resetByUserspace },
     ],
   },
   {
     name: "a load-balancer IP for other clients, bound on the node",
     state: web({ ...everywhere, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
-      { from: n1, ...balancer, verdict: "silent" },
+      { from: n1, ...balancer, verdict: "silent", ...resetByUserspace },
       { from: outside, ...balancer, ...served },
     ],
   },
@@ -86,7 +86,7 @@ export const loadBalancerScenarios: readonly Scenario[] = [
       { from: outside, to: externalIP("web"), port: 80, ...served },
       { from: pod("a"), to: externalIP("web"), port: 80, ...served },
       { from: n1, to: externalIP("web"), port: 80, ...served },
-      { from: outside, to: externalIP("web"), port: 81, verdict: "untouched" },
+      { from: outside, to: externalIP("web"), port: 81, verdict: "untouched", ...refusedAtOwnAddress },
     ],
   },
   {

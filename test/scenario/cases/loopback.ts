@@ -25,7 +25,10 @@ export const loopbackScenarios: readonly Scenario[] = [
       // A node port is open to everyone on every address of the node.
       {
         ...{ from: neighbour, to: localhost, port: 30_080, family: "v4", goesTo: ["b", "c"], source: "masqueraded" },
-        except: { nft: { verdict: "silent", because: "as kube-proxy in nftables mode" } },
+        except: {
+          nft: { verdict: "silent", because: "as kube-proxy in nftables mode" },
+          userspace: { verdict: "silent", because: "no node ports on loopback" },
+        },
       },
       { from: neighbour, to: nodeAddress, port: 30_080, goesTo: ["b", "c"], source: "masqueraded" },
     ],

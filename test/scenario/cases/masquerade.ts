@@ -1,5 +1,5 @@
 import { web } from "../build.ts";
-import { everywhere } from "../everywhere.ts";
+import { everywhere, resetByUserspace } from "../everywhere.ts";
 import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, type Packet, pod } from "../packet.ts";
 import type { Scenario, Settings } from "../scenario.ts";
 
@@ -54,8 +54,8 @@ export const masqueradeScenarios: readonly Scenario[] = [
     settings: { detectLocal: "none" },
     state: web({ ...everywhere, external: "Local" }, ["c"]),
     packets: [
-      { from: outside, to: nodeAddress, port: 30_080, verdict: "silent" },
-      { from: pod("a"), to: loadBalancerIP("web"), port: 80, verdict: "silent" },
+      { from: outside, to: nodeAddress, port: 30_080, verdict: "silent", ...resetByUserspace },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, verdict: "silent", ...resetByUserspace },
       { from: n1, to: loadBalancerIP("web"), port: 80, goesTo: ["c"], source: "masqueraded" },
     ],
   },

@@ -4,7 +4,11 @@ import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../pac
 import type { Scenario } from "../scenario.ts";
 
 const ports = [{ port: 80, nodePort: 30_080, protocols: ["sctp", "tcp"] as const }];
-const sctp = { protocol: "sctp", goesTo: ["b", "c"] } as const;
+/** kpng-userspace leaves SCTP alone. */
+const notByUserspace = {
+  except: { userspace: { verdict: "untouched", because: "Node.js has no SCTP sockets" } },
+} as const;
+const sctp = { protocol: "sctp", goesTo: ["b", "c"], ...notByUserspace } as const;
 
 /** SCTP, which a service proxy treats like TCP. */
 export const sctpScenarios: readonly Scenario[] = [
@@ -24,8 +28,8 @@ export const sctpScenarios: readonly Scenario[] = [
     name: "SCTP without an endpoint",
     state: web({ ports }, []),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "sctp", verdict: "refused" },
-      { from: outside, to: nodeAddress, port: 30_080, protocol: "sctp", verdict: "refused" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "sctp", verdict: "refused", ...notByUserspace },
+      { from: outside, to: nodeAddress, port: 30_080, protocol: "sctp", verdict: "refused", ...notByUserspace },
     ],
   },
 ];

@@ -1,5 +1,5 @@
 import { publicAddress, type ServiceOptions, web } from "../build.ts";
-import { notOnLoopback } from "../everywhere.ts";
+import { notOnLoopback, refusedWithoutFilter, resetByUserspace } from "../everywhere.ts";
 import {
   clusterIP,
   externalIP,
@@ -63,7 +63,7 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, external: "Local" }, ["c", "d"]),
     packets: [
       ...onEach((frontend) => [
-        { from: outside, ...frontend, verdict: "silent" },
+        { from: outside, ...frontend, verdict: "silent", ...resetByUserspace },
         { from: pod("a"), ...frontend, goesTo: ["c", "d"], source: "kept" },
         { from: n1, ...frontend, goesTo: ["c", "d"], source: "masqueraded" },
       ]),
@@ -95,8 +95,8 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     state: web({ ...everywhere, external: "Local", sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
       { from: outside, to: loadBalancerIP("web"), port: 80, goesTo: ["b"], source: "kept" },
-      { from: stranger, to: loadBalancerIP("web"), port: 80, verdict: "silent" },
-      { from: pod("a"), to: loadBalancerIP("web"), port: 80, verdict: "silent" },
+      { from: stranger, to: loadBalancerIP("web"), port: 80, verdict: "silent", ...resetByUserspace },
+      { from: pod("a"), to: loadBalancerIP("web"), port: 80, verdict: "silent", ...resetByUserspace },
       { from: stranger, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept" },
     ],
   },
@@ -114,9 +114,9 @@ export const trafficPolicyScenarios: readonly Scenario[] = [
     name: "internal policy Local without an endpoint on the node",
     state: web({ ...everywhere, internal: "Local" }, ["c", "d"]),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent" },
-      { from: n1, to: clusterIP("web"), port: 80, verdict: "silent" },
-      { from: outside, to: clusterIP("web"), port: 80, verdict: "silent" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "silent", ...refusedWithoutFilter },
+      { from: n1, to: clusterIP("web"), port: 80, verdict: "silent", ...refusedWithoutFilter },
+      { from: outside, to: clusterIP("web"), port: 80, verdict: "silent", ...refusedWithoutFilter },
       ...onEach((frontend) => [{ from: outside, ...frontend, goesTo: ["c", "d"], source: "masqueraded" }]),
     ],
   },

@@ -4,6 +4,7 @@ import { jsonBackend } from "@kpng/backend-json/json-backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { healthChecksBackend } from "@kpng/backend-kit/proxy/health-checks-backend.ts";
 import { nftBackend } from "@kpng/backend-nft/backend.ts";
+import { userspaceBackend } from "@kpng/backend-userspace/backend.ts";
 
 /**
  * The backends that are built into `kpng`. A program `kpng-NAME` on the PATH is a backend too. `makeKpng` adds a
@@ -14,5 +15,6 @@ export const builtInBackends: readonly BackendCommand[] = [
   calloutBackend,
   iptablesBackend,
   nftBackend,
+  userspaceBackend,
   healthChecksBackend,
 ];

@@ -1,0 +1,135 @@
+import { addressAndPort } from "@kpng/model/address.ts";
+import type { EndpointAddress, EndpointSetName, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
+import type { ServiceTraffic } from "../traffic/service-traffic.ts";
+import { ClientAffinity } from "./client-affinity.ts";
+
+/** How an endpoint is chosen for a new connection: each in turn, or the one with the fewest open connections. */
+export type Algorithm = "round-robin" | "least-connections";
+
+/** An endpoint of a service port, as connections refer to it. */
+export interface BalancedEndpoint extends EndpointAddress {
+  /** *Shape:* `10.0.1.7:8080`. */
+  readonly name: string;
+  /** Connections and flows that are open to it. */
+  open: number;
+  /** When the endpoint left the plan, in milliseconds; undefined while it is in the plan. */
+  removedMs: number | undefined;
+}
+
+/** Current settings of a balancer. */
+export interface BalancerSettings {
+  readonly plan: ServicePortPlan;
+  readonly algorithm: Algorithm;
+  /** PROXY protocol towards the endpoints. */
+  readonly proxyProtocol: "none" | "v1" | "v2";
+  /** Endpoints that get no new connections, but answer flows that began earlier. */
+  readonly draining: readonly EndpointAddress[];
+}
+
+/**
+ * Chooses endpoints for the new connections of one service port in one family. `FrontendTable` keeps it for as long as
+ * the port exists and updates it with each plan; listeners of all frontends of the port share it, so that turns, open
+ * connections and affinity count for the port as a whole.
+ */
+export class Balancer {
+  readonly traffic: ServiceTraffic;
+  readonly #affinity: ClientAffinity<BalancedEndpoint>;
+  #settings: BalancerSettings;
+  /** All endpoints of the plan, and removed ones that still have connections. */
+  #known = new Map<string, BalancedEndpoint>();
+  #sets: Readonly<Record<EndpointSetName, readonly BalancedEndpoint[]>> = { cluster: [], local: [] };
+  #next = { cluster: 0, local: 0 };
+
+  constructor(traffic: ServiceTraffic, settings: BalancerSettings, maxClients: number, nowMs: number) {
+    this.traffic = traffic;
+    this.#affinity = new ClientAffinity(maxClients);
+    this.#settings = settings;
+    this.update(settings, nowMs);
+  }
+
+  get settings(): BalancerSettings {
+    return this.#settings;
+  }
+
+  /** Replaces settings and endpoints. Removed endpoints get no new connections from now on. O(endpoints). */
+  update(settings: BalancerSettings, nowMs: number): void {
+    const { sets } = settings.plan;
+    this.#settings = settings;
+    const before = this.#known;
+    const known = new Map<string, BalancedEndpoint>();
+    const toKnown = ({ address, port }: EndpointAddress): BalancedEndpoint => {
+      const name = addressAndPort(address, port);
+      const endpoint = known.get(name) ?? before.get(name) ?? { address, port, name, open: 0, removedMs: undefined };
+      endpoint.removedMs = undefined;
+      known.set(name, endpoint);
+      return endpoint;
+    };
+    this.#sets = { cluster: sets.cluster.map(toKnown), local: sets.local.map(toKnown) };
+    for (const endpoint of settings.draining) toKnown(endpoint);
+    for (const [name, endpoint] of before) {
+      if (known.has(name)) continue;
+      endpoint.removedMs ??= nowMs;
+      // Its connections refer to it, and it may return.
+      if (endpoint.open > 0) known.set(name, endpoint);
+    }
+    this.#known = known;
+    if (settings.plan.affinitySeconds === undefined) this.#affinity.clear();
+  }
+
+  /** Removes all endpoints, because the service port no longer exists. */
+  close(nowMs: number): void {
+    const { plan } = this.#settings;
+    this.update({ ...this.#settings, plan: { ...plan, sets: { cluster: [], local: [] } }, draining: [] }, nowMs);
+  }
+
+  /**
+   * Returns the endpoint for a new connection; undefined if the set is empty. `tried` are the endpoints that did not
+   * accept this connection: they are chosen again only if there is no other.
+   *
+   * *Cost:* O(1) for round robin, O(endpoints) for least connections.
+   */
+  choose(
+    setName: EndpointSetName,
+    client: string,
+    nowMs: number,
+    tried: readonly BalancedEndpoint[] = [],
+  ): BalancedEndpoint | undefined {
+    const set = this.#sets[setName];
+    const { affinitySeconds } = this.#settings.plan;
+    if (affinitySeconds === undefined) return this.#pick(set, setName, tried);
+    const timeoutMs = affinitySeconds * 1_000;
+    const kept = tried.length === 0 ? this.#affinity.endpointOf(client, timeoutMs, nowMs) : undefined;
+    const chosen = kept !== undefined && set.includes(kept) ? kept : this.#pick(set, setName, tried);
+    if (chosen === undefined) this.#affinity.forget(client);
+    else this.#affinity.remember(client, chosen, timeoutMs, nowMs);
+    return chosen;
+  }
+
+  /** Forgets the endpoint of a client with affinity, because it does not answer. */
+  forget(client: string): void {
+    this.#affinity.forget(client);
+  }
+
+  #pick(
+    set: readonly BalancedEndpoint[],
+    setName: EndpointSetName,
+    tried: readonly BalancedEndpoint[],
+  ): BalancedEndpoint | undefined {
+    if (set.length === 0) return undefined;
+    const start = this.#next[setName] % set.length;
+    let best: BalancedEndpoint | undefined;
+    // From a different start each time, so that endpoints with equally many connections take turns.
+    for (let step = 0; step < set.length; step++) {
+      const endpoint = set[(start + step) % set.length];
+      if (endpoint === undefined || tried.includes(endpoint)) continue;
+      if (best !== undefined && best.open <= endpoint.open) continue;
+      best = endpoint;
+      if (this.#settings.algorithm === "round-robin") {
+        this.#next[setName] = start + step + 1;
+        return best;
+      }
+    }
+    this.#next[setName] = start + 1;
+    return best ?? set[start];
+  }
+}

@@ -1,0 +1,75 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { Entry, EntryFrontend, EntryNode, Place } from "./entry.ts";
+import { nodePortPlaces } from "./node-port-places.ts";
+import type { OwnInterface } from "./own-interface.ts";
+
+/**
+ * The entry by addresses: the addresses of Services become addresses of an interface of this process, and listeners
+ * listen at them directly. Needs no packet filter.
+ *
+ * A program of the host that listens at the same port of all addresses prevents a listener; if it listens at other
+ * ports, it can be reached through the addresses of Services, and without a packet filter nothing can prevent that.
+ */
+export class AddressEntry implements Entry {
+  readonly kind = "address";
+  readonly family: Family;
+  readonly #device: OwnInterface;
+  /** Ids of the frontends at each address, while they exist or have connections. */
+  readonly #users = new Map<string, Set<string>>();
+  #node: EntryNode | undefined;
+  #nodePortPlaces = "";
+
+  constructor(family: Family, device: OwnInterface) {
+    this.family = family;
+    this.#device = device;
+  }
+
+  useNode(node: EntryNode): boolean {
+    this.#node = node;
+    const before = this.#nodePortPlaces;
+    this.#nodePortPlaces = this.#placesOfNodePorts().join();
+    return before !== this.#nodePortPlaces;
+  }
+
+  async prepare(frontends: readonly EntryFrontend[]): Promise<void> {
+    const added: string[] = [];
+    for (const { id, frontend } of frontends) {
+      if (frontend.address === undefined) continue;
+      const users = this.#users.get(frontend.address) ?? new Set();
+      if (users.size === 0) added.push(frontend.address);
+      this.#users.set(frontend.address, users.add(id));
+    }
+    await this.#device.add(added, this.#node?.localAddresses ?? []);
+  }
+
+  placesOf({ frontend }: EntryFrontend): readonly Place[] {
+    const ports = [frontend.port];
+    const addresses = frontend.address === undefined ? this.#placesOfNodePorts() : [frontend.address];
+    return addresses.map((address) => ({ address, ports }));
+  }
+
+  async publish(): Promise<void> {}
+
+  async release({ id, frontend }: EntryFrontend): Promise<void> {
+    const { address } = frontend;
+    const users = address === undefined ? undefined : this.#users.get(address);
+    if (address === undefined || users?.delete(id) !== true || users.size > 0) return;
+    this.#users.delete(address);
+    await this.#device.remove([address]);
+  }
+
+  async repair(): Promise<readonly string[]> {
+    const missing = await this.#device.missing(this.family, [...this.#users.keys()]);
+    await this.#device.add(missing, this.#node?.localAddresses ?? []);
+    return missing.map((address) => `address ${address} was missing on ${this.#device.name}`);
+  }
+
+  close(): Promise<void> {
+    return this.#device.close();
+  }
+
+  #placesOfNodePorts(): readonly string[] {
+    const isOwn = (address: string): boolean => this.#device.has(address);
+    return this.#node === undefined ? [] : nodePortPlaces(this.#node, isOwn);
+  }
+}

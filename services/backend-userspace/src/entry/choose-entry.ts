@@ -1,0 +1,87 @@
+import { existsSync } from "node:fs";
+import { type Family, families } from "@kpng/model/address.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import { AddressEntry } from "./address-entry.ts";
+import type { Entry } from "./entry.ts";
+import type { PortRange } from "./local-ports.ts";
+import { MapEntry } from "./map-entry.ts";
+import { OwnInterface, wildcardPorts } from "./own-interface.ts";
+import { RedirectEntry } from "./redirect-entry.ts";
+import { runTool } from "./run-tool.ts";
+import { BackendUserspaceError } from "./userspace-error.ts";
+
+/** Options of {@link chooseEntries}. */
+export interface EntryOptions {
+  readonly entry: "auto" | "redirect" | "address" | "map";
+  readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
+  readonly localPorts: PortRange;
+  /** Name of the table and of the interface. */
+  readonly name: string;
+  readonly print: (line: string) => void;
+  readonly log: Log;
+}
+
+/**
+ * Returns an entry for each family, IPv4 first: of the kind that the option names, or else of the first kind that this
+ * process has the rights for. `backend.ts` calls it at the start. The choice and its reason are logged.
+ *
+ * Errors: ENTRY_UNAVAILABLE if the named kind is not possible.
+ */
+export async function chooseEntries(options: EntryOptions): Promise<readonly Entry[]> {
+  const { entry: wanted, log, mapAddresses } = options;
+  const reasons: string[] = [];
+  for (const kind of wanted === "auto" ? (["redirect", "address"] as const) : [wanted]) {
+    if (kind === "map") break;
+    try {
+      const entries = await (kind === "redirect" ? openRedirect(options) : openAddress(options));
+      const reason = wanted === "auto" ? ["it is possible here", ...reasons].join("; ") : "the option --entry";
+      log.info("entry chosen", { entry: kind, reason });
+      return entries;
+    } catch (error) {
+      const reason = `${kind} is not possible: ${reasonOf(error)}`;
+      if (wanted !== "auto")
+        throw new BackendUserspaceError("ENTRY_UNAVAILABLE", `--entry ${reason}`, { cause: error });
+      reasons.push(reason);
+    }
+  }
+  const reason = wanted === "auto" ? reasons.join("; ") : "the option --entry or --map";
+  log.info("entry chosen", { entry: "map", reason, ...mapAddresses });
+  return families.flatMap((family) => {
+    const address = mapAddresses[family];
+    const { localPorts: ports, print } = options;
+    return address === undefined ? [] : [new MapEntry({ family, address, ports, print })];
+  });
+}
+
+async function openRedirect({ name, localPorts }: EntryOptions): Promise<readonly Entry[]> {
+  // A transaction that changes nothing, but needs the rights for one.
+  await runTool(["nft", "-f", "-"], `table ip ${name} {}\ndelete table ip ${name}\n`);
+  return nodeFamilies().map((family) => new RedirectEntry({ family, table: name, ports: localPorts }));
+}
+
+async function openAddress({ name, log }: EntryOptions): Promise<readonly Entry[]> {
+  const device = await OwnInterface.open(name);
+  const { kind } = device;
+  const ports = wildcardPorts();
+  if (ports.length > 0) {
+    log.info("programs that listen on all addresses can be reached through addresses of Services", { ports });
+  }
+  log.info("interface for the addresses of Services", { interface: device.name, kind });
+  return nodeFamilies().map((family) => new AddressEntry(family, device.share()));
+}
+
+/** Removes what any kind of entry may have left on the node. */
+export async function removeEntries(name: string, log: Log): Promise<void> {
+  for (const family of nodeFamilies()) {
+    const ip = family === "v4" ? "ip" : "ip6";
+    await runTool(["nft", "-f", "-"], `table ${ip} ${name} {}\ndelete table ${ip} ${name}\n`).catch((error: unknown) =>
+      log.info("no table removed", { family, reason: reasonOf(error) }),
+    );
+  }
+  await OwnInterface.delete(name);
+}
+
+/** Returns the families that the kernel has. */
+export function nodeFamilies(): readonly Family[] {
+  return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
+}

@@ -1,0 +1,66 @@
+import { addressAndPort, type Family } from "@kpng/model/address.ts";
+import type { Entry, EntryChange, EntryFrontend, Place } from "./entry.ts";
+import { localPorts, type PortRange } from "./local-ports.ts";
+
+/** Options of {@link MapEntry}. */
+export interface MapEntryOptions {
+  readonly family: Family;
+  /** Where to listen; of the family. */
+  readonly address: string;
+  readonly ports: PortRange;
+  /** Receives a line for each change of the mapping. */
+  readonly print: (line: string) => void;
+}
+
+/**
+ * The entry without any rights: each service port has a local port at one address, and the mapping is printed. A
+ * port-forward to all Services at once, e.g. for a developer's machine. Several frontends of a service port lead to the
+ * same endpoints, so only the first is mapped.
+ *
+ * *Shape of a line:* `default/web:http TCP 10.96.0.1:80 -> 127.0.0.1:20173`.
+ */
+export class MapEntry implements Entry {
+  readonly kind = "map";
+  readonly #options: MapEntryOptions;
+  readonly #printed = new Map<string, string>();
+
+  constructor(options: MapEntryOptions) {
+    this.#options = options;
+  }
+
+  get family(): Family {
+    return this.#options.family;
+  }
+
+  useNode(): boolean {
+    return false;
+  }
+
+  async prepare(): Promise<void> {}
+
+  placesOf({ isFirst, name, frontend }: EntryFrontend): readonly Place[] {
+    const { address, ports } = this.#options;
+    return isFirst ? [{ address, ports: localPorts(`${name} ${frontend.protocol}`, ports) }] : [];
+  }
+
+  async publish(changes: readonly EntryChange[]): Promise<void> {
+    for (const { at, state } of changes) {
+      const { id, name, isFirst, frontend } = at;
+      const to = state.kind === "open" ? state.places.map(({ address, port }) => addressAndPort(address, port)) : [];
+      const text = to.length > 0 ? to.join(" ") : state.kind === "refuse" && isFirst ? "no endpoint" : "not served";
+      if ((this.#printed.get(id) ?? "not served") === text) continue;
+      if (text === "not served") this.#printed.delete(id);
+      else this.#printed.set(id, text);
+      const from = addressAndPort(frontend.address ?? "*", frontend.port);
+      this.#options.print(`${name} ${frontend.protocol} ${from} -> ${text}\n`);
+    }
+  }
+
+  async release(): Promise<void> {}
+
+  async repair(): Promise<readonly string[]> {
+    return [];
+  }
+
+  async close(): Promise<void> {}
+}

@@ -1,0 +1,180 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { Entry, EntryChange, EntryFrontend, EntryNode, Place } from "./entry.ts";
+import { localPorts, type PortRange } from "./local-ports.ts";
+import { nodePortPlaces } from "./node-port-places.ts";
+import { type Elements, elementsOf, type FrontendElements, setNames, skeleton, tableOf } from "./redirect-table.ts";
+import { runTool } from "./run-tool.ts";
+
+/** Options of {@link RedirectEntry}. */
+export interface RedirectEntryOptions {
+  readonly family: Family;
+  /** Name of the nftables table. */
+  readonly table: string;
+  readonly ports: PortRange;
+}
+
+/**
+ * The entry by redirection: each frontend has a local port of its own, at one address of the node, and a few nftables
+ * rules over one map send packets there. The sender's address stays, so source ranges, affinity and traffic policies
+ * see the client.
+ *
+ * The local address is a fixed one, not whatever `redirect` would choose, so that answers to datagrams come from where
+ * the kernel expects them.
+ */
+export class RedirectEntry implements Entry {
+  readonly kind = "redirect";
+  readonly #options: RedirectEntryOptions;
+  /** By the id of the frontend. */
+  readonly #published = new Map<string, FrontendElements>();
+  #node: EntryNode | undefined;
+  #address: string | undefined;
+  /** Chains and rules as nft prints them; undefined while the table may differ. */
+  #installedRules: string | undefined;
+  #nodePortAddresses: readonly string[] = [];
+
+  constructor(options: RedirectEntryOptions) {
+    this.#options = options;
+  }
+
+  get family(): Family {
+    return this.#options.family;
+  }
+
+  useNode(node: EntryNode): boolean {
+    const before = `${this.#address} ${this.#nodePortMode} ${this.#nodePortAddresses}`;
+    this.#node = node;
+    this.#address = listenAddress(node);
+    this.#nodePortAddresses = node.plan.nodePortAddresses === "all" ? [] : nodePortPlaces(node, () => false);
+    const isChanged = before !== `${this.#address} ${this.#nodePortMode} ${this.#nodePortAddresses}`;
+    // Rules for node ports may be others now.
+    if (isChanged) this.#installedRules = undefined;
+    return isChanged;
+  }
+
+  async prepare(): Promise<void> {}
+
+  placesOf({ id }: EntryFrontend): readonly Place[] {
+    const address = this.#address;
+    return address === undefined ? [] : [{ address, ports: localPorts(id, this.#options.ports) }];
+  }
+
+  async publish(changes: readonly EntryChange[]): Promise<void> {
+    const lines: string[] = [];
+    const table = tableOf(this.family, this.#options.table);
+    const command = (verb: "add" | "delete", set: keyof Elements, element: string): void => {
+      lines.push(`${verb} element ${table} ${setNames[set]} { ${element} }`);
+    };
+    const next = new Map<string, FrontendElements | undefined>();
+    for (const { at, state } of changes) {
+      const [before, after] = [this.#published.get(at.id), elementsOf(at, state)];
+      if (JSON.stringify(before) === JSON.stringify(after)) continue;
+      next.set(at.id, after);
+      if (before !== undefined) {
+        command("delete", before.set, before.key);
+        if (before.localPort !== undefined) command("delete", "localPorts", before.localPort);
+      }
+    }
+    for (const after of next.values()) {
+      if (after === undefined) continue;
+      command("add", after.set, `${after.key} : ${after.value}`);
+      if (after.localPort !== undefined) command("add", "localPorts", after.localPort);
+    }
+    const isKnown = this.#installedRules !== undefined;
+    if (isKnown && lines.length > 0) await runTool(["nft", "-f", "-"], `${lines.join("\n")}\n`);
+    for (const [id, after] of next) {
+      if (after === undefined) this.#published.delete(id);
+      else this.#published.set(id, after);
+    }
+    if (!isKnown) await this.#install();
+  }
+
+  async release(): Promise<void> {}
+
+  async repair(): Promise<readonly string[]> {
+    if (this.#node === undefined) return [];
+    const installed = await this.#read();
+    const wanted = this.#elements();
+    const differences = installed.rules === this.#installedRules ? [] : ["chains or rules differ"];
+    for (const [field, set] of Object.entries(setNames) as [keyof Elements, string][]) {
+      const [expected, found] = [listOf(wanted[field]), installed.elements.get(set) ?? []];
+      if (expected.toSorted().join() !== found.toSorted().join()) differences.push(`elements of ${set} differ`);
+    }
+    if (differences.length > 0) await this.#install();
+    return differences;
+  }
+
+  async close(): Promise<void> {
+    const table = tableOf(this.family, this.#options.table);
+    await runTool(["nft", "-f", "-"], `table ${table} {}\ndelete table ${table}\n`);
+  }
+
+  get #nodePortMode(): "all" | "listed" {
+    return this.#node?.plan.nodePortAddresses === "all" ? "all" : "listed";
+  }
+
+  /** Replaces the whole table in one transaction. */
+  async #install(): Promise<void> {
+    this.#installedRules = undefined;
+    const table = tableOf(this.family, this.#options.table);
+    const elements = this.#elements();
+    const lines = (Object.keys(setNames) as (keyof Elements)[]).flatMap((field) => {
+      const list = listOf(elements[field]);
+      return list.length === 0 ? [] : [`add element ${table} ${setNames[field]} { ${list.join(", ")} }`];
+    });
+    const text = `${skeleton(this.family, this.#options.table, this.#nodePortMode)}${lines.join("\n")}\n`;
+    await runTool(["nft", "-f", "-"], text);
+    this.#installedRules = (await this.#read()).rules;
+  }
+
+  #elements(): Elements {
+    const maps = {
+      frontends: new Map<string, string>(),
+      nodePorts: new Map<string, string>(),
+      verdicts: new Map<string, string>(),
+      nodePortVerdicts: new Map<string, string>(),
+      localPorts: new Map<string, string>(),
+      nodePortAddresses: new Map(this.#nodePortAddresses.map((address) => [address, ""])),
+    };
+    for (const { set, key, value, localPort } of this.#published.values()) {
+      maps[set].set(key, value);
+      if (localPort !== undefined) maps.localPorts.set(localPort, "");
+    }
+    return maps;
+  }
+
+  /** Reads the table: its elements in the form of {@link listOf}, and everything else as text. */
+  async #read(): Promise<{ readonly rules: string; readonly elements: ReadonlyMap<string, readonly string[]> }> {
+    const table = tableOf(this.family, this.#options.table);
+    const elements = new Map<string, readonly string[]>();
+    let text: string;
+    try {
+      text = await runTool(["nft", "list", "table", ...table.split(" ")]);
+    } catch {
+      return { rules: "", elements };
+    }
+    const rules = text.replaceAll(/(?:map|set) (\S+) \{[^{}]*?(elements = \{[^}]*\})?\s*\}/g, (whole, set, list) => {
+      if (typeof list !== "string") return whole;
+      const parts = list.slice(list.indexOf("{") + 1, -1).split(",");
+      elements.set(
+        set,
+        parts.map((part) => part.trim().replaceAll(/\s+/g, " ")),
+      );
+      return whole.replace(list, "");
+    });
+    return { rules: rules.replaceAll(/\s+/g, " "), elements };
+  }
+}
+
+/** Returns elements in nft's notation. */
+function listOf(map: ReadonlyMap<string, string>): readonly string[] {
+  return [...map].map(([key, value]) => (value === "" ? key : `${key} : ${value}`));
+}
+
+/** Returns the address to listen at: the Node's, or else the first that is neither loopback nor link-local. */
+function listenAddress({ plan, localAddresses }: EntryNode): string | undefined {
+  const usable = localAddresses.filter(
+    (address) => !address.startsWith("127.") && address !== "::1" && !address.startsWith("fe80:"),
+  );
+  const { nodeAddress } = plan;
+  return nodeAddress !== undefined && usable.includes(nodeAddress) ? nodeAddress : usable.toSorted()[0];
+}

@@ -1,0 +1,66 @@
+import { createSocket, type Socket } from "node:dgram";
+import { isIPv6 } from "node:net";
+import type { BalancedEndpoint, Balancer } from "../balance/balancer.ts";
+
+/** Answers of an endpoint go here. */
+export interface FlowEvents {
+  onAnswer(data: Buffer): void;
+  /** The endpoint refused a datagram (ICMP), or the socket failed. */
+  onError(error: NodeJS.ErrnoException): void;
+}
+
+/**
+ * The way of one client's datagrams to one endpoint: a connected socket, so that the endpoint's answers come back to
+ * this client, and its refusals are reported. `UdpListener` has one for each client address and port.
+ */
+export class UdpFlow {
+  readonly endpoint: BalancedEndpoint;
+  /** The service port that it belongs to. */
+  readonly balancer: Balancer;
+  readonly #socket: Socket;
+  readonly startMs = performance.now();
+  bytesFromClient = 0;
+  bytesToClient = 0;
+  hasAnswer = false;
+  /** Sweeps in a row without a datagram. */
+  idleSweeps = 0;
+
+  constructor(endpoint: BalancedEndpoint, balancer: Balancer, events: FlowEvents) {
+    this.endpoint = endpoint;
+    this.balancer = balancer;
+    endpoint.open++;
+    const socket = createSocket({ type: isIPv6(endpoint.address) ? "udp6" : "udp4", lookup: noLookup });
+    this.#socket = socket;
+    socket.on("error", (error) => events.onError(error));
+    socket.on("message", (data) => {
+      this.idleSweeps = 0;
+      this.hasAnswer = true;
+      this.bytesToClient += data.length;
+      events.onAnswer(data);
+    });
+    socket.connect(endpoint.port, endpoint.address);
+  }
+
+  send(data: Buffer): void {
+    this.idleSweeps = 0;
+    this.bytesFromClient += data.length;
+    this.#socket.send(data);
+  }
+
+  close(): void {
+    this.endpoint.open--;
+    this.#socket.close();
+  }
+}
+
+/**
+ * Takes the address as it is. Node.js asks the resolver even for addresses, and only a synchronous answer lets a socket
+ * bind, connect and send in one turn.
+ */
+export function noLookup(
+  address: string,
+  _options: unknown,
+  callback: (error: NodeJS.ErrnoException | null, address: string, family: number) => void,
+): void {
+  callback(null, address, isIPv6(address) ? 6 : 4);
+}

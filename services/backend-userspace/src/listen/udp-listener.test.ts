@@ -1,0 +1,106 @@
+import { createSocket, type Socket } from "node:dgram";
+import { once } from "node:events";
+import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
+import { expect, test } from "vitest";
+import type { TrafficSettings } from "../rules/userspace-runtime.ts";
+import { key, RunningService, type ServiceOptions, until } from "../testing/running-service.ts";
+
+/** A UDP endpoint that answers with its name and the datagram. */
+async function udpEndpoint(name: string): Promise<{ readonly at: EndpointAddress; readonly socket: Socket }> {
+  const socket = createSocket("udp4");
+  socket.on("message", (data, from) => socket.send(`${name}:${String(data)}`, from.port, from.address));
+  socket.bind(0, "127.0.0.1");
+  await once(socket, "listening");
+  return { socket, at: { address: "127.0.0.1", port: socket.address().port } };
+}
+
+async function client(): Promise<Socket> {
+  const socket = createSocket("udp4");
+  socket.bind(0, "127.0.0.1");
+  await once(socket, "listening");
+  return socket;
+}
+
+/** Sends a datagram every 20 ms until an answer that satisfies the test comes, and returns it. */
+async function ask(socket: Socket, port: number, isRight = (_answer: string) => true): Promise<string> {
+  let answer: string | undefined;
+  const onMessage = (data: Buffer): void => {
+    if (isRight(String(data))) answer = String(data);
+  };
+  socket.on("message", onMessage);
+  const timer = setInterval(() => socket.send("x", port, "127.0.0.1"), 20);
+  socket.send("x", port, "127.0.0.1");
+  await until("an answer", () => answer !== undefined).finally(() => clearInterval(timer));
+  socket.off("message", onMessage);
+  return answer ?? "";
+}
+
+const open = (options: ServiceOptions, given: Partial<TrafficSettings> = {}) =>
+  RunningService.open({ protocol: "UDP", ...options }, given);
+
+test("datagrams of one client go to one endpoint, and those of another client to the next", async () => {
+  const [one, two] = [await udpEndpoint("one"), await udpEndpoint("two")];
+  await using service = await open({ endpoints: [one.at, two.at] });
+  const [first, second] = [await client(), await client()];
+  const name = await ask(first, service.port);
+  expect(await ask(first, service.port)).toBe(name);
+  expect(await ask(second, service.port)).not.toBe(name);
+  expect(service.runtime.udp.limit.open).toBe(2);
+  for (const socket of [one.socket, two.socket, first, second]) socket.close();
+});
+
+test("a flow moves when its endpoint is removed", async () => {
+  const [one, two] = [await udpEndpoint("one"), await udpEndpoint("two")];
+  await using service = await open({ endpoints: [one.at] });
+  const socket = await client();
+  expect(await ask(socket, service.port)).toBe("one:x");
+  await service.apply({ protocol: "UDP", endpoints: [two.at] });
+  expect(await ask(socket, service.port, (answer) => answer.startsWith("two"))).toBe("two:x");
+  expect(service.runtime.udp.limit.open).toBe(1);
+  for (const each of [one.socket, two.socket, socket]) each.close();
+});
+
+test("a client with affinity gets another endpoint when its own refuses a datagram", async () => {
+  const [one, two] = [await udpEndpoint("one"), await udpEndpoint("two")];
+  one.socket.close();
+  await using service = await open({ endpoints: [one.at, two.at], affinitySeconds: 600 });
+  const socket = await client();
+  expect(await ask(socket, service.port)).toBe("two:x");
+  expect(service.ends()["endpoint-reset"]).toBe(1);
+  for (const each of [two.socket, socket]) each.close();
+});
+
+test("a flood from many source ports opens no more flows than the limit, and running flows go on", async () => {
+  const one = await udpEndpoint("one");
+  await using service = await open({ endpoints: [one.at] }, { maxFlows: 10 });
+  const socket = await client();
+  expect(await ask(socket, service.port)).toBe("one:x");
+  const flood = await Promise.all(Array.from({ length: 50 }, client));
+  for (const each of flood) each.send("x", service.port, "127.0.0.1");
+  await until("datagrams were ignored", () => (service.ends().limit ?? 0) >= 41);
+  expect(service.runtime.udp.limit.open).toBe(10);
+  expect(await ask(socket, service.port)).toBe("one:x");
+  for (const each of [...flood, one.socket, socket]) each.close();
+});
+
+test("an idle flow ends, one without an answer earlier", async () => {
+  const one = await udpEndpoint("one");
+  await using service = await open({ endpoints: [one.at] }, { udpIdleMs: 300, udpUnansweredMs: 100 });
+  const socket = await client();
+  await ask(socket, service.port);
+  await until("the flow has ended", () => service.runtime.udp.limit.open === 0);
+  expect(service.ends()).toEqual({ closed: 1 });
+  expect(service.runtime.table.of(key).open).toBe(0);
+  for (const each of [one.socket, socket]) each.close();
+});
+
+test("datagrams of a client outside the source ranges are ignored", async () => {
+  const one = await udpEndpoint("one");
+  const sources = { ranges: ["192.0.2.0/24"], ownAddresses: [] };
+  await using service = await open({ endpoints: [one.at], sources });
+  const socket = await client();
+  socket.send("x", service.port, "127.0.0.1");
+  await until("it was counted", () => service.ends().source === 1);
+  expect(service.runtime.udp.limit.open).toBe(0);
+  for (const each of [one.socket, socket]) each.close();
+});

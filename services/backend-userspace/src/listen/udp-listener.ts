@@ -1,0 +1,149 @@
+import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
+import { isIPv6 } from "node:net";
+import { addressAndPort } from "@kpng/model/address.ts";
+import type { AccessLog } from "../traffic/access-log.ts";
+import type { ConnectionEnd } from "../traffic/service-traffic.ts";
+import type { TrafficLimit } from "../traffic/traffic-limits.ts";
+import type { ServedPort } from "./tcp-listener.ts";
+import { noLookup, UdpFlow } from "./udp-flow.ts";
+
+/** State that all UDP listeners of the process share. */
+export interface UdpContext {
+  readonly limit: TrafficLimit;
+  readonly listeners: Set<UdpListener>;
+  readonly accessLog: AccessLog | undefined;
+}
+
+/** Limits of flows in sweeps, see {@link UdpListener.sweep}. */
+export interface FlowSweeps {
+  readonly unanswered: number;
+  readonly answered: number;
+}
+
+/**
+ * Receives datagrams at one address and port, and sends each client's to one endpoint, from where answers go back. A
+ * flow ends when it is idle, when its endpoint is gone, or when the endpoint refuses a datagram; the client's next
+ * datagram then begins another one. Datagrams of clients without a right or a place are ignored.
+ *
+ * *Bound:* `UdpContext.limit` flows, each with one socket. New clients are ignored when it is reached, because a flood
+ * from many source ports must not end the flows of others.
+ */
+export class UdpListener {
+  readonly #socket: Socket;
+  readonly #served: ServedPort;
+  readonly #context: UdpContext;
+  /** By `address port` of the client. */
+  readonly #flows = new Map<string, UdpFlow>();
+
+  private constructor(served: ServedPort, family: "udp4" | "udp6", context: UdpContext) {
+    this.#served = served;
+    this.#context = context;
+    this.#socket = createSocket({ type: family, ipv6Only: family === "udp6", lookup: noLookup });
+  }
+
+  /** Listens at an address. Rejects with the system's error, e.g. EADDRINUSE. */
+  static async open(
+    served: ServedPort,
+    { address, port }: { readonly address: string; readonly port: number },
+    context: UdpContext,
+  ): Promise<UdpListener> {
+    const listener = new UdpListener(served, isIPv6(address) ? "udp6" : "udp4", context);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const socket = listener.#socket;
+    socket.once("error", reject);
+    socket.bind({ address, port, exclusive: true }, resolve);
+    await promise.catch((error: unknown) => {
+      socket.close();
+      throw error;
+    });
+    socket.removeListener("error", reject);
+    // A client's refusal of an answer; it concerns that client alone.
+    socket.on("error", () => undefined);
+    socket.on("message", (data, from) => listener.#receive(data, from));
+    context.listeners.add(listener);
+    return listener;
+  }
+
+  /** Ends all flows and closes the socket. */
+  close(end: ConnectionEnd = "closed"): Promise<void> {
+    this.#context.listeners.delete(this);
+    for (const key of this.#flows.keys()) this.#end(key, end);
+    return new Promise((resolve) => this.#socket.close(() => resolve()));
+  }
+
+  /** Ends flows without a datagram for so many sweeps. */
+  sweep(limits: FlowSweeps): void {
+    for (const [key, flow] of this.#flows) {
+      if (flow.idleSweeps++ >= (flow.hasAnswer ? limits.answered : limits.unanswered)) this.#end(key, "closed");
+    }
+  }
+
+  #receive(data: Buffer, { address, port }: RemoteInfo): void {
+    const key = `${address} ${port}`;
+    let flow = this.#flows.get(key);
+    // The frontend may have passed to another Service.
+    if (flow !== undefined && (flow.endpoint.removedMs !== undefined || flow.balancer !== this.#served.balancer)) {
+      this.#end(key, "drained");
+      flow = undefined;
+    }
+    flow ??= this.#begin(key, address, port);
+    if (flow === undefined) return;
+    this.#served.balancer.traffic.bytesFromClients += data.length;
+    flow.send(data);
+  }
+
+  #begin(key: string, address: string, port: number): UdpFlow | undefined {
+    const { gate, balancer } = this.#served;
+    const { traffic } = balancer;
+    traffic.total++;
+    const set = gate.admit(address);
+    if (set === "source" || set === "policy") {
+      traffic.end(set);
+      return undefined;
+    }
+    if (!this.#context.limit.tryTake(traffic)) {
+      traffic.end("limit");
+      return undefined;
+    }
+    const endpoint = balancer.choose(set, address, performance.now());
+    if (endpoint === undefined) {
+      this.#context.limit.release(traffic);
+      traffic.end("policy");
+      return undefined;
+    }
+    const flow = new UdpFlow(endpoint, balancer, {
+      onAnswer: (data) => {
+        traffic.bytesToClients += data.length;
+        this.#socket.send(data, port, address);
+      },
+      onError: () => {
+        if (this.#flows.get(key) !== flow) return;
+        balancer.forget(address);
+        this.#end(key, "endpoint-reset");
+      },
+    });
+    this.#flows.set(key, flow);
+    return flow;
+  }
+
+  #end(key: string, end: ConnectionEnd): void {
+    const flow = this.#flows.get(key);
+    if (flow === undefined) return;
+    const { traffic, settings } = flow.balancer;
+    this.#flows.delete(key);
+    flow.close();
+    this.#context.limit.release(traffic);
+    traffic.end(end);
+    const [address = "", port = ""] = key.split(" ");
+    this.#context.accessLog?.write({
+      service: settings.plan.name,
+      protocol: "UDP",
+      client: addressAndPort(address, port),
+      endpoint: flow.endpoint.name,
+      end,
+      durationMs: Math.round(performance.now() - flow.startMs),
+      bytesFromClient: flow.bytesFromClient,
+      bytesToClient: flow.bytesToClient,
+    });
+  }
+}

@@ -1,0 +1,227 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { expect, test } from "vitest";
+import { key, RunningService, readAll, TestEndpoint, until } from "../testing/running-service.ts";
+
+test("data after the client's end of data still reaches the client", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => {
+    let text = "";
+    socket.on("data", (data) => {
+      text += String(data);
+    });
+    socket.on("end", () => socket.end(`got ${text}`));
+  });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] });
+  const client = await service.connect();
+  client.end("question");
+  expect(await readAll(client)).toBe("got question");
+  await until("both sides are closed", () => service.ends().closed === 1);
+  expect(service.runtime.table.of(key)).toMatchObject({ open: 0, bytesFromClients: 8, bytesToClients: 12 });
+});
+
+test("data after the endpoint's end of data still reaches the endpoint", async () => {
+  const received = Promise.withResolvers<string>();
+  await using endpoint = await TestEndpoint.open((socket) => {
+    socket.end("hello");
+    void readAll(socket).then(received.resolve, received.reject);
+  });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] });
+  const client = await service.connect();
+  expect(await readAll(client)).toBe("hello");
+  client.end("later");
+  expect(await received.promise).toBe("later");
+});
+
+test("a reset by the endpoint resets the client", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => {
+    socket.once("data", () => socket.resetAndDestroy());
+  });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] });
+  const client = await service.connect();
+  client.write("x");
+  await expect(readAll(client)).rejects.toMatchObject({ code: "ECONNRESET" });
+  await until("it is counted", () => service.ends()["endpoint-reset"] === 1);
+});
+
+test("a reset by the client resets the endpoint", async () => {
+  const error = Promise.withResolvers<NodeJS.ErrnoException>();
+  await using endpoint = await TestEndpoint.open((socket) => {
+    socket.on("error", error.resolve);
+    socket.resume();
+    socket.write("ready");
+  });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] });
+  const client = await service.connect();
+  await once(client, "data");
+  client.resetAndDestroy();
+  expect(await error.promise).toMatchObject({ code: "ECONNRESET" });
+  await until("it is counted", () => service.ends()["client-reset"] === 1);
+});
+
+test("a client that does not read holds back its own sender and no other connection", async () => {
+  let sent = 0;
+  const block = Buffer.alloc(256 * 1_024);
+  await using endpoint = await TestEndpoint.open((socket) => {
+    socket.on("error", () => undefined);
+    socket.once("data", (data) => {
+      if (String(data) !== "flood") return void socket.end(data);
+      const fill = (): void => {
+        do sent += block.length;
+        while (socket.write(block));
+        socket.once("drain", fill);
+      };
+      fill();
+    });
+  });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] });
+  const slow = await service.connect();
+  slow.write("flood");
+  slow.pause();
+  // The sender stands still when the kernel's buffers are full.
+  let before = -1;
+  await until("the sender is held back", () => {
+    const isSame = sent > 0 && sent === before;
+    before = sent;
+    return isSame;
+  });
+  for (let at = 0; at < 5; at++) {
+    const client = await service.connect();
+    client.write("echo");
+    expect(await readAll(client)).toBe("echo");
+  }
+  const stalled = sent;
+  slow.resume();
+  await until("the sender goes on when the client reads", () => sent > stalled + 4 * block.length);
+  slow.destroy();
+});
+
+test("large transfers in both directions at once arrive complete and in order", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.pipe(socket));
+  await using service = await RunningService.open({ endpoints: [endpoint.at] });
+  const client = await service.connect();
+  const words = Uint32Array.from({ length: 4 * 1_024 * 1_024 }, (_, at) => at);
+  const wanted = Buffer.from(words.buffer);
+  client.end(wanted);
+  const parts: Buffer[] = [];
+  for await (const part of client) parts.push(part as Buffer);
+  expect(Buffer.concat(parts).equals(wanted)).toBe(true);
+});
+
+test("an endpoint that refuses is followed by the next one", async () => {
+  await using good = await TestEndpoint.open((socket) => socket.end("good"));
+  const bad = await TestEndpoint.open(() => undefined);
+  const { at } = bad;
+  await bad[Symbol.asyncDispose]();
+  await using service = await RunningService.open({ endpoints: [at, good.at] });
+  for (let count = 0; count < 4; count++) expect(await readAll(await service.connect())).toBe("good");
+  expect(service.runtime.table.of(key).retries).toBeGreaterThan(0);
+});
+
+test("a client is reset when no endpoint accepts its connection", async () => {
+  const endpoint = await TestEndpoint.open(() => undefined);
+  const { at } = endpoint;
+  await endpoint[Symbol.asyncDispose]();
+  await using service = await RunningService.open({ endpoints: [at] });
+  await expect(service.connect().then(readAll)).rejects.toMatchObject({ code: "ECONNRESET" });
+  await until("it is counted", () => service.ends()["connect-failed"] === 1);
+  expect(service.runtime.table.of(key)).toMatchObject({ open: 0, retries: 3 });
+});
+
+test("a connection without data is reset after the idle limit", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.on("error", () => undefined));
+  await using service = await RunningService.open(
+    { endpoints: [endpoint.at] },
+    { tcp: { idleMs: 100, halfClosedMs: 0, drainMs: 0 } },
+  );
+  const client = await service.connect();
+  await expect(readAll(client)).rejects.toMatchObject({ code: "ECONNRESET" });
+  await until("it is counted", () => service.ends().idle === 1);
+});
+
+test("a connection of which one side has ended is reset after its own idle limit", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => void socket.on("error", () => undefined).resume());
+  const tcp = { idleMs: 0, halfClosedMs: 100, drainMs: 0 };
+  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { tcp });
+  const client = await service.connect();
+  client.end("question");
+  await expect(readAll(client)).rejects.toMatchObject({ code: "ECONNRESET" });
+  await until("it is counted", () => service.ends().idle === 1);
+});
+
+test("a connection to a removed endpoint goes on until the drain limit, and new ones go elsewhere", async () => {
+  const echo = (name: string) =>
+    TestEndpoint.open((socket) => {
+      socket.on("error", () => undefined);
+      socket.on("data", (data) => socket.write(`${name}:${String(data)}`));
+    });
+  await using first = await echo("first");
+  await using second = await echo("second");
+  await using service = await RunningService.open(
+    { endpoints: [first.at] },
+    { tcp: { idleMs: 0, halfClosedMs: 0, drainMs: 300 } },
+  );
+  const old = await service.connect();
+  const ask = async (client: Awaited<ReturnType<RunningService["connect"]>>): Promise<string> => {
+    client.write("x");
+    return String((await once(client, "data"))[0]);
+  };
+  expect(await ask(old)).toBe("first:x");
+  await service.apply({ endpoints: [second.at] });
+  expect(await ask(await service.connect())).toBe("second:x");
+  const error = once(old, "error");
+  expect(await error).toMatchObject([{ code: "ECONNRESET" }]);
+  await until("it is counted", () => service.ends().drained === 1);
+});
+
+test("a connection of a deleted Service goes on", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.on("data", (data) => socket.write(data)));
+  await using service = await RunningService.open({ endpoints: [endpoint.at] });
+  const client = await service.connect();
+  client.write("before");
+  await once(client, "data");
+  const { port } = service;
+  await service.apply(undefined);
+  client.write("after");
+  expect(String((await once(client, "data"))[0])).toBe("after");
+  expect(service.requested).toEqual([]);
+  client.resetAndDestroy();
+  await until("the frontend is forgotten", () => service.requested.length === 1);
+  // Its port is free again.
+  const server = createServer().listen(port, "127.0.0.1");
+  await once(server, "listening");
+  server.close();
+});
+
+test("connections beyond a limit are reset, and one that ends makes room", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.write("hello"));
+  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { maxPerService: 2 });
+  const clients = [await service.connect(), await service.connect()];
+  await Promise.all(clients.map((client) => once(client, "data")));
+  // The reset may arrive before the client knows that it is connected.
+  const refused = service.connect().then(readAll);
+  await expect(refused).rejects.toMatchObject({ code: "ECONNRESET" });
+  expect(service.ends().limit).toBe(1);
+  clients[0]?.resetAndDestroy();
+  await until("a place is free", () => service.runtime.relay.limit.open < 2);
+  const [data] = await once(await service.connect(), "data");
+  expect(String(data)).toBe("hello");
+});
+
+test("the endpoint gets the PROXY protocol header before the data", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => {
+    socket.once("data", (data) => socket.end(data));
+  });
+  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { proxyProtocol: "v1" });
+  const client = await service.connect();
+  expect(await readAll(client)).toBe(`PROXY TCP4 127.0.0.1 10.96.0.1 ${client.localPort} 80\r\n`);
+});
+
+test("all connections are reset when the process stops", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.write("hello"));
+  const service = await RunningService.open({ endpoints: [endpoint.at] });
+  const client = await service.connect();
+  await once(client, "data");
+  const error = once(client, "error");
+  await service.ruleSet.close();
+  expect(await error).toMatchObject([{ code: "ECONNRESET" }]);
+});

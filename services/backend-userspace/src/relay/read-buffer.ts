@@ -1,0 +1,18 @@
+const size = 65_536;
+
+/**
+ * The memory that all connections to endpoints read into. A connection reads, and writes to its client at once; only if
+ * the client's kernel buffer did not take everything, the memory stays with that write, and the next read gets new
+ * memory. So the usual read allocates nothing.
+ */
+export class ReadBuffer {
+  #buffer = Buffer.allocUnsafeSlow(size);
+
+  /** The memory for the next read. */
+  readonly current = (): Buffer => this.#buffer;
+
+  /** Says that a write still refers to the current memory. */
+  replace(): void {
+    this.#buffer = Buffer.allocUnsafeSlow(size);
+  }
+}

@@ -1,0 +1,24 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import { makeEndpointSets } from "@kpng/service-plan/endpoint-sets.ts";
+import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
+
+/**
+ * Returns the endpoints that answer UDP flows which began earlier, in use or not: a flow stays at an endpoint that
+ * terminates or that a policy no longer chooses, as in the conntrack table. Empty for other protocols, whose
+ * connections tell by themselves when they end.
+ *
+ * Pure; O(endpoints).
+ */
+export function drainingEndpoints(
+  view: ServiceView | undefined,
+  { protocol, port }: ServicePortPlan,
+  family: Family,
+): readonly EndpointAddress[] {
+  const servicePort = view?.service.ports.find((one) => one.protocol === protocol && one.port === port);
+  if (view === undefined || servicePort === undefined || protocol !== "UDP") return [];
+  const serving = view.endpoints
+    .filter(({ conditions }) => conditions.serving || conditions.ready)
+    .map((endpoint) => ({ ...endpoint, use: { cluster: true, local: false } }));
+  return makeEndpointSets(serving, servicePort, family).cluster;
+}

@@ -1,0 +1,48 @@
+import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { Family } from "@kpng/model/address.ts";
+
+/** Result of a sync or a repair: numbers of frontends that were opened or closed, and what could not be. */
+export interface UserspaceChange extends RuleChange {
+  readonly opened: number;
+  readonly closed: number;
+}
+
+/** Parts of {@link makeUserspaceChange}. */
+export interface ChangeParts {
+  readonly opened: readonly string[];
+  readonly closed: readonly string[];
+  /** Differences that a repair found at the entry. */
+  readonly repaired: readonly string[];
+  /** Descriptions of frontends that could not be opened. */
+  readonly failed: readonly string[];
+}
+
+const maxTransaction = 65_536;
+
+/** Returns the result of a sync or a repair. Pure. */
+export function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: ChangeParts): UserspaceChange {
+  const { opened, closed, repaired, failed } = parts;
+  const isChanged = opened.length + closed.length + repaired.length > 0;
+  const lines = [...opened.map((line) => `+ ${line}`), ...closed.map((line) => `- ${line}`)];
+  const listeners = {
+    summary: `listeners: ${opened.length} missing, ${closed.length} unwanted`,
+    missing: opened,
+    unwanted: closed,
+    fields: { family, part: "listeners" },
+  };
+  const atEntry = repaired.map((summary) => ({
+    ...{ summary, missing: [], unwanted: [] },
+    fields: { family, part: "entry" },
+  }));
+  return {
+    opened: opened.length,
+    closed: closed.length,
+    mode: isChanged ? mode : "none",
+    fields: {
+      ...{ opened: opened.length, closed: closed.length, repaired: repaired.length, failed: failed.length },
+      ...(lines[0] === undefined ? {} : { example: lines[0] }),
+    },
+    transaction: lines.join("\n").slice(0, maxTransaction),
+    differences: () => [...(opened.length + closed.length > 0 ? [listeners] : []), ...atEntry],
+  };
+}

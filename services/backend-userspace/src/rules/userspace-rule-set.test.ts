@@ -1,0 +1,91 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
+import type { Route } from "@kpng/service-plan/service-plan.ts";
+import { expect, test } from "vitest";
+import { MapEntry } from "../entry/map-entry.ts";
+import { familyPlan, key, RunningService, readAll, servicePlan, TestEndpoint } from "../testing/running-service.ts";
+
+const stages = { committing: () => undefined };
+
+/** An entry with only these ports. */
+function entryAt(first: number, last: number, lines: string[] = []): MapEntry {
+  const print = (line: string): void => void lines.push(line.trim());
+  return new MapEntry({ family: "v4", address: "127.0.0.1", ports: { first, last }, print });
+}
+
+/** A server of "another program" at a free port. */
+async function otherProgram() {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  return { server, port: typeof address === "object" && address !== null ? address.port : 0 };
+}
+
+test("a sync fails while nothing can listen, and the next one succeeds when the port is free", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
+  const { server, port } = await otherProgram();
+  await using running = new RunningService({}, entryAt(port, port));
+  const applied = running.apply({ endpoints: [endpoint.at] });
+  await expect(applied).rejects.toMatchObject({ code: "NOTHING_LISTENS" });
+  await expect(applied).rejects.toThrow(`127.0.0.1:${port}: listen EADDRINUSE`);
+  expect(running.ruleSet.closedCount).toBe(1);
+  server.close();
+  await once(server, "close");
+  await running.apply({ endpoints: [endpoint.at] });
+  expect(running.ruleSet.closedCount).toBe(0);
+  expect(await readAll(await running.connect())).toBe("hello");
+});
+
+test("a frontend whose port is taken is named, does not affect others, and is opened by a later check", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
+  const { server, port } = await otherProgram();
+  // Both ports for two frontends, one of which is taken.
+  await using running = new RunningService({}, entryAt(port, port + 1));
+  const [plan] = servicePlan({ endpoints: [endpoint.at] }).ports;
+  if (plan === undefined) throw new Error("no port");
+  const second = { ...plan, name: `${key}:b`, frontends: plan.frontends.map((one) => ({ ...one, port: 81 })) };
+  const service = { ...servicePlan({ endpoints: [] }), ports: [plan, second] };
+  await running.ruleSet.sync(familyPlan(new Map([[key, service]])), "all", stages);
+  expect([running.ruleSet.socketCount, running.ruleSet.closedCount]).toEqual([1, 1]);
+  expect(running.log.lines).toContainEqual(
+    expect.objectContaining({ msg: "frontend not opened: it is tried again with each check" }),
+  );
+  server.close();
+  await once(server, "close");
+  const change = await running.ruleSet.repair();
+  expect(change).toMatchObject({ mode: "full", opened: 1 });
+  expect([running.ruleSet.socketCount, running.ruleSet.closedCount]).toEqual([2, 0]);
+  expect(await running.ruleSet.repair()).toMatchObject({ mode: "none" });
+});
+
+test("the mapping is printed when it changes, and a Service without endpoints has no listener", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
+  const { server, port } = await otherProgram();
+  server.close();
+  await once(server, "close");
+  const lines: string[] = [];
+  await using running = new RunningService({}, entryAt(port, port, lines));
+  await running.apply({ endpoints: [endpoint.at] });
+  await running.apply({ endpoints: [endpoint.at] });
+  await running.apply({ endpoints: [] });
+  await expect(running.connect()).rejects.toThrow();
+  await running.apply({ endpoints: [endpoint.at] });
+  await running.apply(undefined);
+  expect(lines).toEqual([
+    `default/web TCP 10.96.0.1:80 -> 127.0.0.1:${port}`,
+    "default/web TCP 10.96.0.1:80 -> no endpoint",
+    `default/web TCP 10.96.0.1:80 -> 127.0.0.1:${port}`,
+    "default/web TCP 10.96.0.1:80 -> not served",
+  ]);
+});
+
+test("a client without an endpoint by the traffic policy is reset", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
+  const balance: Route = { kind: "balance", set: "cluster", isMasqueraded: false };
+  await using running = await RunningService.open({
+    endpoints: [endpoint.at],
+    routes: { pod: balance, node: { kind: "drop" }, outside: { kind: "drop" } },
+  });
+  await expect(running.connect().then(readAll)).rejects.toMatchObject({ code: "ECONNRESET" });
+  expect(running.ends()).toEqual({ policy: 1 });
+});

@@ -1,0 +1,168 @@
+import { once } from "node:events";
+import { connect, createServer, type Server, type Socket } from "node:net";
+import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { createReadableLog } from "@kpng/backend-kit/testing/steps.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { EndpointAddress, Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
+import { Registry } from "prom-client";
+import type { Entry } from "../entry/entry.ts";
+import { MapEntry } from "../entry/map-entry.ts";
+import { UserspaceRuleSet } from "../rules/userspace-rule-set.ts";
+import { type TrafficSettings, UserspaceRuntime } from "../rules/userspace-runtime.ts";
+
+export const key: ServiceKey = "default/web";
+
+const settings: TrafficSettings = {
+  algorithm: "round-robin",
+  proxyProtocol: "none",
+  connectTimeoutMs: 250,
+  connectAttempts: 4,
+  tcp: { idleMs: 0, halfClosedMs: 0, drainMs: 0 },
+  udpIdleMs: 60_000,
+  udpUnansweredMs: 60_000,
+  maxConnections: 1_000,
+  maxFlows: 1_000,
+  maxPerService: 1_000,
+  maxAffinityClients: 1_000,
+  accessLog: undefined,
+};
+
+/** A Service with one port, as a test wants it. */
+export interface ServiceOptions {
+  readonly endpoints: readonly EndpointAddress[];
+  readonly protocol?: "TCP" | "UDP" | undefined;
+  readonly affinitySeconds?: number | undefined;
+  readonly routes?: Frontend["routes"] | undefined;
+  readonly sources?: Frontend["sources"];
+}
+
+/** Returns the plan of Service default/web. */
+export function servicePlan(options: ServiceOptions): ServicePlan {
+  const { endpoints, protocol = "TCP", affinitySeconds, sources } = options;
+  const route: Route =
+    endpoints.length === 0 ? { kind: "refuse" } : { kind: "balance", set: "cluster", isMasqueraded: true };
+  const { routes = { pod: route, node: route, outside: route } } = options;
+  const place = { kind: "clusterIP", address: "10.96.0.1", protocol, port: 80 } as const;
+  const port = { name: key, protocol, port: 80, affinitySeconds, sets: { cluster: endpoints, local: [] } };
+  return {
+    ...{ key, family: "v4", hairpin: [], healthCheck: undefined },
+    ports: [{ ...port, frontends: [{ ...place, sources, routes }] }],
+  };
+}
+
+/** Returns a plan of these Services for one family. */
+export function familyPlan(plans: ReadonlyMap<ServiceKey, ServicePlan>): FamilyPlan {
+  return { node: nodePlan({ family: "v4" }), keys: () => plans.keys(), service: (one) => plans.get(one) };
+}
+
+/** Listeners of Service default/web in this process, at a local port. */
+export class RunningService implements AsyncDisposable {
+  readonly runtime: UserspaceRuntime;
+  readonly ruleSet: UserspaceRuleSet;
+  readonly log = createReadableLog();
+  readonly metrics = new Registry();
+  /** Work that the rule set requested. */
+  readonly requested: string[] = [];
+
+  constructor(given: Partial<TrafficSettings> = {}, entry: Entry = mapEntry()) {
+    this.runtime = new UserspaceRuntime({ ...settings, ...given }, this.log.log, this.metrics);
+    const requests = { request: (_mode: string, reason: string) => void this.requested.push(reason) };
+    this.ruleSet = new UserspaceRuleSet({ entry, runtime: this.runtime, requests });
+  }
+
+  /** Begins to serve. */
+  static async open(options: ServiceOptions, given: Partial<TrafficSettings> = {}): Promise<RunningService> {
+    const running = new RunningService(given);
+    await running.apply(options);
+    return running;
+  }
+
+  /** Replaces the plan; undefined deletes the Service. */
+  async apply(options: ServiceOptions | undefined): Promise<void> {
+    const plans = new Map(options === undefined ? [] : [[key, servicePlan(options)] as const]);
+    await this.ruleSet.sync(familyPlan(plans), new Set([key]), { committing: () => undefined });
+  }
+
+  /** The local port at which the Service answers. */
+  get port(): number {
+    const [line = ""] = this.ruleSet.desired.lines();
+    return Number(/ serve at 127\.0\.0\.1:(\d+)$/.exec(line)?.[1]);
+  }
+
+  ends(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.runtime.table.of(key).ends);
+  }
+
+  /** Connects to the Service. */
+  async connect(): Promise<Socket> {
+    const socket = connect({ host: "127.0.0.1", port: this.port, allowHalfOpen: true });
+    await once(socket, "connect");
+    // The service resets what is open at the end of a test.
+    socket.on("error", () => undefined);
+    return socket;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.ruleSet.close();
+  }
+}
+
+function mapEntry(): MapEntry {
+  // Other tests run at the same time: a port that is taken is skipped.
+  return new MapEntry({
+    ...{ family: "v4", address: "127.0.0.1" },
+    ...{ ports: { first: 21_000 + (process.pid % 80) * 100, last: 29_999 }, print: () => undefined },
+  });
+}
+
+/** A TCP endpoint of a test, at an address of 127.0.0.0/8 and a free port. */
+export class TestEndpoint implements AsyncDisposable {
+  readonly #server: Server;
+  readonly sockets = new Set<Socket>();
+
+  private constructor(server: Server) {
+    this.#server = server;
+  }
+
+  static async open(onConnection: (socket: Socket) => void): Promise<TestEndpoint> {
+    const server = createServer({ allowHalfOpen: true }, (socket) => {
+      endpoint.sockets.add(socket);
+      // Tests reset connections on purpose.
+      socket.on("error", () => undefined);
+      socket.on("close", () => endpoint.sockets.delete(socket));
+      onConnection(socket);
+    });
+    const endpoint = new TestEndpoint(server);
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    return endpoint;
+  }
+
+  get at(): EndpointAddress {
+    const address = this.#server.address();
+    if (address === null || typeof address === "string") throw new Error("not listening");
+    return { address: "127.0.0.1", port: address.port };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.close();
+    for (const socket of this.sockets) socket.destroy();
+  }
+}
+
+/** Returns everything that a socket receives until its end. Rejects if it is reset. */
+export async function readAll(socket: Socket): Promise<string> {
+  let text = "";
+  for await (const data of socket) text += String(data);
+  return text;
+}
+
+/** Waits until a condition holds; fails after 30 s. */
+export async function until(what: string, holds: () => boolean): Promise<void> {
+  const deadlineMs = performance.now() + 30_000;
+  while (!holds()) {
+    if (performance.now() > deadlineMs) throw new Error(`not within 30 s: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}

@@ -1,0 +1,82 @@
+import type { ServiceKey } from "@kpng/model/service.ts";
+
+/**
+ * Why a connection or a UDP flow ended, or was not begun.
+ *
+ * - closed: both sides closed it; of a UDP flow: idle for its time limit.
+ * - client-reset, endpoint-reset: one side reset it, and the other side was reset too.
+ * - connect-failed: no endpoint accepted the connection within all attempts.
+ * - idle: no byte within `--tcp-idle-timeout`.
+ * - drained: its endpoint was removed longer than `--drain-timeout` ago.
+ * - limit: a limit of connections or flows was reached.
+ * - source: the client is outside the source ranges.
+ * - policy: the traffic policies give this client no endpoint on this node.
+ * - stopped: this process ended.
+ */
+export type ConnectionEnd =
+  | "closed"
+  | "client-reset"
+  | "endpoint-reset"
+  | "connect-failed"
+  | "idle"
+  | "drained"
+  | "limit"
+  | "source"
+  | "policy"
+  | "stopped";
+
+/**
+ * Counters of one Service, which the data path increments. `TrafficMetrics` reads them when metrics are collected:
+ * plain numbers, because a metric with labels costs a microsecond for each chunk of data.
+ *
+ * Connections count TCP connections and UDP flows together; their protocol is known from the Service's port.
+ */
+export class ServiceTraffic {
+  readonly service: ServiceKey;
+  /** Connections and flows that are open now. */
+  open = 0;
+  /** Connections and flows that were given to an endpoint, or were refused. */
+  total = 0;
+  /** Attempts to connect that failed and were followed by another one. */
+  retries = 0;
+  bytesFromClients = 0;
+  bytesToClients = 0;
+  readonly ends = new Map<ConnectionEnd, number>();
+
+  constructor(service: ServiceKey) {
+    this.service = service;
+  }
+
+  /** Counts an end. */
+  end(end: ConnectionEnd): void {
+    this.ends.set(end, (this.ends.get(end) ?? 0) + 1);
+  }
+}
+
+/**
+ * The counters of all Services, by key. A Service that has been deleted keeps its counters while it has connections.
+ */
+export class TrafficTable {
+  readonly #byService = new Map<ServiceKey, ServiceTraffic>();
+
+  get all(): Iterable<ServiceTraffic> {
+    return this.#byService.values();
+  }
+
+  /** Returns the counters of a Service, which begin at 0. */
+  of(service: ServiceKey): ServiceTraffic {
+    let traffic = this.#byService.get(service);
+    if (traffic === undefined) {
+      traffic = new ServiceTraffic(service);
+      this.#byService.set(service, traffic);
+    }
+    return traffic;
+  }
+
+  /** Forgets the counters of Services for which `isServed` is false and that have no open connection. */
+  prune(isServed: (service: ServiceKey) => boolean): void {
+    for (const [service, { open }] of this.#byService) {
+      if (open === 0 && !isServed(service)) this.#byService.delete(service);
+    }
+  }
+}

@@ -1,0 +1,215 @@
+import { createHash } from "node:crypto";
+import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
+import { type Family, parseAddress } from "@kpng/model/address.ts";
+import {
+  type OptionSpec,
+  parseDurationMs,
+  parseNonEmptyText,
+  parsePositiveDurationMs,
+  parseWholeNumber,
+  repeatable,
+} from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
+import { InvalidArgumentError } from "commander";
+import { type PortRange, parsePortRange } from "./entry/local-ports.ts";
+import { algorithms, proxyProtocols } from "./rules/service-settings.ts";
+import type { TrafficSettings } from "./rules/userspace-runtime.ts";
+
+/** How packets reach the listeners; "auto" takes the first that the process has the rights for. */
+export type EntryChoice = "auto" | "redirect" | "address" | "map";
+
+const entryChoices: readonly EntryChoice[] = ["auto", "redirect", "address", "map"];
+
+/** Options of this backend alone. `backend.ts` adds them to those of every service proxy. */
+export const userspaceOptions: readonly OptionSpec[] = [
+  {
+    flags: "--entry <way>",
+    description:
+      "how packets reach the listeners: redirect (nftables), address (addresses of Services on an interface), map (local ports, no rights needed), or auto: the first of them that is possible",
+    default: "auto",
+    parse: oneOf("--entry", entryChoices),
+  },
+  repeatable(
+    "--map <addresses>",
+    "listen at local ports of these addresses, one per family, and print the mapping; the same as --entry map",
+  ),
+  {
+    flags: "--local-ports <first-last>",
+    description: "range of the local ports for --entry redirect and map (default: 20000-29999)",
+    parse: portRange,
+  },
+  {
+    flags: "--interface <name>",
+    description:
+      "name of the nftables table, or of the interface (default: kpng-user, with a hash under --service-proxy-name)",
+    parse: interfaceName,
+  },
+  {
+    flags: "--balance <algorithm>",
+    description: "how endpoints are chosen: round-robin or least-connections; annotation kpng.io/balance of a Service",
+    default: "round-robin",
+    parse: oneOf("--balance", algorithms),
+  },
+  {
+    flags: "--proxy-protocol <version>",
+    description:
+      "PROXY protocol to endpoints of TCP ports: none, v1 or v2; annotation kpng.io/proxy-protocol of a Service",
+    default: "none",
+    parse: oneOf("--proxy-protocol", proxyProtocols),
+  },
+  {
+    flags: "--connect-timeout <duration>",
+    description: "time limit of the first attempt to connect to an endpoint; it doubles with each further attempt",
+    default: 250,
+    parse: parsePositiveDurationMs,
+  },
+  {
+    flags: "--connect-attempts <count>",
+    description: "attempts to connect, each to another endpoint if there is one, before the client is reset",
+    default: 4,
+    parse: parseWholeNumber("--connect-attempts", 1, 16),
+  },
+  {
+    flags: "--tcp-idle-timeout <duration>",
+    description: "time without data after which a TCP connection is reset; 0 for no limit",
+    default: 86_400_000,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--tcp-half-closed-timeout <duration>",
+    description: "the same for a connection of which one side has ended its data; 0 for no limit",
+    default: 3_600_000,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--drain-timeout <duration>",
+    description: "how long TCP connections to a removed endpoint may go on; 0 for no limit",
+    default: 3_600_000,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--udp-idle-timeout <duration>",
+    description: "time without a datagram after which a UDP flow ends (a quarter of it before the first answer)",
+    default: 120_000,
+    parse: parsePositiveDurationMs,
+  },
+  {
+    flags: "--max-connections <count>",
+    description:
+      "maximum number of open TCP connections (0: three eighths of the limit of open files, at most 100 000)",
+    default: 0,
+    parse: parseWholeNumber("--max-connections", 0, 10_000_000),
+  },
+  {
+    flags: "--max-udp-flows <count>",
+    description: "maximum number of open UDP flows (0: a quarter of the limit of open files, at most 10 000)",
+    default: 0,
+    parse: parseWholeNumber("--max-udp-flows", 0, 10_000_000),
+  },
+  {
+    flags: "--max-connections-per-service <count>",
+    description: "maximum number of open TCP connections, and of UDP flows, of one Service (0: half of all)",
+    default: 0,
+    parse: parseWholeNumber("--max-connections-per-service", 0, 10_000_000),
+  },
+  {
+    flags: "--max-affinity-clients <count>",
+    description: "most clients that are remembered for one Service port with affinity",
+    default: 100_000,
+    parse: parseWholeNumber("--max-affinity-clients", 1, 100_000_000),
+  },
+  {
+    flags: "--access-log <file>",
+    description:
+      "file to which a line of JSON is appended for each connection and UDP flow that ends; - for standard output",
+    parse: parseNonEmptyText,
+  },
+];
+
+/** Values of the options of this backend. */
+export interface UserspaceSettings {
+  readonly entry: EntryChoice;
+  /** Address to listen at for --entry map. */
+  readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
+  readonly localPorts: PortRange;
+  /** Name of the table and of the interface. */
+  readonly name: string;
+  readonly traffic: TrafficSettings;
+}
+
+/**
+ * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own table or
+ * interface: `kpng-user`, or `kpng-` and a hash of the service proxy name. Errors: BAD_OPTION.
+ */
+export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: string): UserspaceSettings {
+  const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
+  const chosen = entryChoices.find((one) => one === options.entry) ?? "auto";
+  const given = (Array.isArray(options.map) ? options.map : []).map(String);
+  if (given.length > 0 && chosen !== "auto" && chosen !== "map") {
+    throw new ProcessError("BAD_OPTION", `--map is for --entry map, not for --entry ${chosen}`);
+  }
+  const number = (name: string): number => Number(options[name]);
+  const udpIdleMs = number("udpIdleTimeout");
+  return {
+    entry: given.length > 0 ? "map" : chosen,
+    mapAddresses: given.length === 0 ? { v4: "127.0.0.1" } : mapAddresses(given),
+    localPorts: (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 },
+    name:
+      typeof options.interface === "string"
+        ? options.interface
+        : serviceProxyName === ""
+          ? "kpng-user"
+          : `kpng-${hash}`,
+    traffic: {
+      algorithm: algorithms.find((one) => one === options.balance) ?? "round-robin",
+      proxyProtocol: proxyProtocols.find((one) => one === options.proxyProtocol) ?? "none",
+      connectTimeoutMs: number("connectTimeout"),
+      connectAttempts: number("connectAttempts"),
+      tcp: {
+        idleMs: number("tcpIdleTimeout"),
+        halfClosedMs: number("tcpHalfClosedTimeout"),
+        drainMs: number("drainTimeout"),
+      },
+      udpIdleMs,
+      udpUnansweredMs: Math.ceil(udpIdleMs / 4),
+      maxConnections: number("maxConnections"),
+      maxFlows: number("maxUdpFlows"),
+      maxPerService: number("maxConnectionsPerService"),
+      maxAffinityClients: number("maxAffinityClients"),
+      accessLog: typeof options.accessLog === "string" ? options.accessLog : undefined,
+    },
+  };
+}
+
+/** Returns one address per family. Errors: BAD_OPTION. */
+function mapAddresses(texts: readonly string[]): UserspaceSettings["mapAddresses"] {
+  const found: Partial<Record<Family, string>> = {};
+  for (const text of texts) {
+    const parsed = parseAddress(text);
+    if (parsed === undefined) throw new ProcessError("BAD_OPTION", `--map "${text}" is not an IP address`);
+    const other = found[parsed.family];
+    if (other !== undefined && other !== parsed.address) {
+      throw new ProcessError("BAD_OPTION", `--map: ${other} and ${text} have the same IP family; give one per family`);
+    }
+    found[parsed.family] = parsed.address;
+  }
+  return found;
+}
+
+function oneOf(flag: string, values: readonly string[]): (text: string) => string {
+  return (text) => {
+    if (values.includes(text)) return text;
+    throw new InvalidArgumentError(`${flag} must be one of ${values.join(", ")}`);
+  };
+}
+
+function portRange(text: string): PortRange {
+  const range = parsePortRange(text);
+  if (range === undefined) throw new InvalidArgumentError(`"${text}" is not a range of ports: write 20000-29999`);
+  return range;
+}
+
+function interfaceName(text: string): string {
+  if (/^[A-Za-z][A-Za-z0-9_-]{0,14}$/.test(text)) return text;
+  throw new InvalidArgumentError("a name begins with a letter and has at most 15 letters, digits, - and _");
+}

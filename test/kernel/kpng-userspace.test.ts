@@ -1,0 +1,8 @@
+import { kpngUserspace } from "./backend/kpng-userspace.ts";
+import { describeBackend } from "./describe-backend.ts";
+
+describeBackend({
+  name: "kpng-userspace",
+  whyNot: undefined,
+  start: (world) => kpngUserspace(world, "redirect"),
+});
