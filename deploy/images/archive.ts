@@ -34,10 +34,12 @@ export interface ArchiveOptions {
   readonly definition: ImageDefinition;
   readonly layers: readonly LayerFile[];
   readonly architecture: Architecture;
-  /** Name of the image with its tag, e.g. `kpng-nft:0.1.0`. */
-  readonly reference: string;
+  /** Names of the image with their tags, e.g. `kpng-nft:0.1.0`. */
+  readonly references: readonly string[];
   /** Time of creation, in seconds since 1970. */
   readonly epoch: number;
+  /** Arguments of the entry point if a container has none. Default: none. */
+  readonly command?: readonly string[] | undefined;
 }
 
 /**
@@ -66,7 +68,7 @@ export async function packLayer(
 
 /** Writes an archive to `file`. `work` is a folder for temporary files, on the same file system as the layers. */
 export function writeArchive(file: string, work: string, options: ArchiveOptions): void {
-  const { definition, layers, architecture, reference, epoch } = options;
+  const { definition, layers, architecture, references, epoch, command } = options;
   const blobs = join(work, "blobs/sha256");
   mkdirSync(blobs, { recursive: true });
   const created = new Date(epoch * 1_000).toISOString();
@@ -84,6 +86,7 @@ export function writeArchive(file: string, work: string, options: ArchiveOptions
       User: definition.user,
       Env: definition.env,
       Entrypoint: definition.entrypoint,
+      Cmd: command,
       WorkingDir: "/",
       Labels: definition.labels,
     },
@@ -98,22 +101,19 @@ export function writeArchive(file: string, work: string, options: ArchiveOptions
     config: { mediaType: `${prefix}.config.v1+json`, ...config },
     layers: layers.map(({ digest, size }) => ({ mediaType: `${prefix}.layer.v1.tar`, digest, size })),
   });
-  const names = { "io.containerd.image.name": reference, "org.opencontainers.image.ref.name": reference };
   const index = {
     schemaVersion: 2,
     mediaType: `${prefix}.index.v1+json`,
-    manifests: [
-      {
-        mediaType: `${prefix}.manifest.v1+json`,
-        ...manifest,
-        platform: { architecture, os: "linux" },
-        annotations: names,
-      },
-    ],
+    manifests: references.map((reference) => ({
+      mediaType: `${prefix}.manifest.v1+json`,
+      ...manifest,
+      platform: { architecture, os: "linux" },
+      annotations: { "io.containerd.image.name": reference, "org.opencontainers.image.ref.name": reference },
+    })),
   };
   const pathOf = (digest: string): string => `blobs/${digest.replace(":", "/")}`;
   const layerPaths = layers.map(({ digest }) => pathOf(digest));
-  const forDocker = [{ Config: pathOf(config.digest), RepoTags: [reference], Layers: layerPaths }];
+  const forDocker = [{ Config: pathOf(config.digest), RepoTags: references, Layers: layerPaths }];
   writeFileSync(join(work, "oci-layout"), '{"imageLayoutVersion":"1.0.0"}');
   writeFileSync(join(work, "index.json"), JSON.stringify(index));
   writeFileSync(join(work, "manifest.json"), JSON.stringify(forDocker));

@@ -90,7 +90,7 @@ async function main(): Promise<void> {
       const file = isFolder ? join(resolve(output), `kpng-${name}.tar`) : resolve(output);
       const reference = tag.replace("{target}", name);
       const files = definition.layers.flatMap((layer) => packed.get(layer) ?? []);
-      writeArchive(file, join(work, name), { definition, layers: files, architecture, reference, epoch });
+      writeArchive(file, join(work, name), { definition, layers: files, architecture, references: [reference], epoch });
       writeSbom(
         `${file}.cdx.json`,
         definition.layers.flatMap((layer) => readSbom(join(work, "layers", layer))),
