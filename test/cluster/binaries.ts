@@ -1,17 +1,10 @@
 import { join } from "node:path";
 import { reasonOf } from "@kpng/process/log.ts";
 import { isExecutable } from "./executable.ts";
-import { buildMissing } from "./go-build.ts";
+import { type Built, buildMissing } from "./go-build.ts";
 
-/** Program of the control plane, or a tool that checks our programs. `etcd-3.4` is Debian's etcd, without WatchList. */
-export type Program =
-  | "etcd"
-  | "etcd-3.4"
-  | "kube-apiserver"
-  | "kube-controller-manager"
-  | "kube-proxy"
-  | "grpcurl"
-  | "promtool";
+/** Program that tests need. `etcd-3.4` is Debian's etcd, without WatchList. */
+export type Program = Built | "etcd-3.4";
 
 /** Paths of the programs, or the reason why they are not available. */
 export type Binaries =

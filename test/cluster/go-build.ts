@@ -1,13 +1,26 @@
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { globSync, mkdirSync, readFileSync, renameSync, rmSync } from "node:fs";
-import { homedir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { assertNever } from "@kpng/model/assert-never.ts";
 import { isExecutable } from "./executable.ts";
 import { withLock } from "./lock.ts";
+import { testCache } from "./test-cache.ts";
 
-type Built = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy" | "grpcurl" | "promtool";
+/** Program that is built from a Go module: of the control plane, of a whole cluster (test/e2e), or a tool of tests. */
+export type Built = ControlPlaneProgram | ClusterProgram | "grpcurl" | "promtool";
+type ControlPlaneProgram = "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-proxy";
+type ClusterProgram =
+  | "kubelet"
+  | "kube-scheduler"
+  | "kubectl"
+  | "pause"
+  | "agnhost"
+  | "regression-issue-74839"
+  | "coredns"
+  | "e2e.test"
+  | "ginkgo";
 
 const run = promisify(execFile);
 
@@ -20,9 +33,8 @@ const run = promisify(execFile);
  * Errors: Go missing or older than 1.26; a failed build, with the output of Go.
  */
 export async function buildMissing(programs: readonly Built[]): Promise<Record<string, string>> {
-  const pathOf = (program: Built): string => join(cacheFolder(program), program);
   const paths = Object.fromEntries(programs.map((program) => [program, pathOf(program)]));
-  const missing = (): readonly Built[] => programs.filter((program) => !isExecutable(pathOf(program)));
+  const missing = (): readonly Built[] => programs.filter((program) => !isBuilt(program));
   if (missing().length === 0) return paths;
   await checkGo();
   mkdirSync(cacheRoot(), { recursive: true });
@@ -32,17 +44,29 @@ export async function buildMissing(programs: readonly Built[]): Promise<Record<s
   return paths;
 }
 
+/** Returns whether the program is in the cache, so that `buildMissing` takes no time. */
+export function isBuilt(program: Built): boolean {
+  return isExecutable(pathOf(program));
+}
+
+/** Returns the folder of the Go module that a program is built from. */
+export function moduleFolder(program: Built): string {
+  return join(import.meta.dirname, sourceOf(program).module);
+}
+
 async function build(program: Built, folder: string): Promise<void> {
   mkdirSync(folder, { recursive: true });
   const startedMs = performance.now();
   say(`building ${program} into ${folder} (minutes the first time, seconds with a warm Go build cache)`);
-  const [module, ...targets] = sourceOf(program);
+  const { module, command = ["build"], targets } = sourceOf(program);
   // Built under a temporary name and renamed, so that an interrupted build leaves no program.
   const unfinished = join(folder, `.${program}.${process.pid}`);
   try {
-    await run("go", ["build", "-o", unfinished, ...targets], {
+    await run("go", [...command, "-ldflags=-s -w", "-o", unfinished, ...targets], {
       cwd: join(import.meta.dirname, module),
-      env: { ...process.env, GOFLAGS: "-mod=readonly -buildvcs=false" },
+      // Without C a program is static, so that it runs in images too. All do without, because packages that are
+      // compiled with and without C cannot be shared.
+      env: { ...process.env, GOFLAGS: "-mod=readonly -buildvcs=false", CGO_ENABLED: "0" },
       maxBuffer: 16 << 20,
     });
     renameSync(unfinished, join(folder, program));
@@ -53,22 +77,51 @@ async function build(program: Built, folder: string): Promise<void> {
   say(`built ${program} in ${((performance.now() - startedMs) / 1000).toFixed(1)} s`);
 }
 
-/** Returns the folder of the Go module, next to this file, and the arguments of the build. */
-function sourceOf(program: Built): readonly [string, ...string[]] {
+/** Where a program comes from. */
+interface Source {
+  /** Folder of its Go module, relative to this file. */
+  readonly module: string;
+  /** Command of Go and its options. Default: `build`. */
+  readonly command?: readonly string[];
+  readonly targets: readonly string[];
+}
+
+function sourceOf(program: Built): Source {
   switch (program) {
     case "etcd":
-      return ["etcd", "."];
+      return { module: "etcd", targets: ["."] };
     case "grpcurl":
-      return ["grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl"];
+      return { module: "grpcurl", targets: ["github.com/fullstorydev/grpcurl/cmd/grpcurl"] };
     case "promtool": {
       // Builds only the service discovery that our configuration uses.
       const tags = "remove_all_sd,enable_kubernetes_sd";
-      return ["promtool", "-tags", tags, "github.com/prometheus/prometheus/cmd/promtool"];
+      return { module: "promtool", targets: ["-tags", tags, "github.com/prometheus/prometheus/cmd/promtool"] };
     }
+    case "kube-apiserver":
+    case "kube-controller-manager":
+    case "kube-proxy":
+      return { module: "control-plane", targets: [`./${program}`] };
+    case "kubelet":
+    case "kube-scheduler":
+    case "kubectl":
+    case "pause":
+      return { module: clusterModule, targets: [`./${program}`] };
+    case "agnhost":
+    case "regression-issue-74839":
+      return { module: clusterModule, targets: [`k8s.io/kubernetes/test/images/${program}`] };
+    case "ginkgo":
+      return { module: clusterModule, targets: ["github.com/onsi/ginkgo/v2/ginkgo"] };
+    case "e2e.test":
+      return { module: clusterModule, command: ["test", "-c"], targets: ["./e2e"] };
+    case "coredns":
+      return { module: "../e2e/programs/coredns", targets: ["."] };
     default:
-      return ["control-plane", `./${program}`];
+      return assertNever(program);
   }
 }
+
+/** Go module of the programs of a whole cluster. */
+const clusterModule = "../e2e/programs/kubernetes";
 
 async function checkGo(): Promise<void> {
   let version: string;
@@ -91,15 +144,19 @@ async function checkGo(): Promise<void> {
 }
 
 function cacheRoot(): string {
-  return join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "kpng", "control-plane");
+  return testCache("control-plane");
+}
+
+function pathOf(program: Built): string {
+  return join(cacheFolder(program), program);
 }
 
 /** Returns the cache folder, one per set of sources: a changed version is built separately. */
 function cacheFolder(program: Built): string {
-  const [module] = sourceOf(program);
+  const { module } = sourceOf(program);
   const modules = module === "etcd" || module === "control-plane" ? "{control-plane,etcd}" : module;
   const hash = createHash("sha256");
-  const sources = globSync([`${modules}/go.{mod,sum}`, `${modules}/**/main.go`], { cwd: import.meta.dirname });
+  const sources = globSync([`${modules}/go.{mod,sum}`, `${modules}/**/{main,*_test}.go`], { cwd: import.meta.dirname });
   for (const source of sources.toSorted()) hash.update(source).update(readFileSync(join(import.meta.dirname, source)));
   return join(cacheRoot(), hash.digest("hex").slice(0, 16));
 }
