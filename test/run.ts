@@ -40,7 +40,7 @@ const checks: readonly Check[] = [
 
 /** Globs of the tests that need a kernel, a cluster, a registry, containers, or many processes. */
 const slowTests = [
-  ...["kernel", "cluster", "peer/kube-proxy", "scale", "deploy", "package", "process", "monitoring"].map(
+  ...["kernel", "cluster", "peer/kube-proxy", "scale", "deploy", "package", "process", "monitoring", "e2e"].map(
     (folder) => `test/${folder}/**`,
   ),
   "services/**/*.kernel.test.ts",

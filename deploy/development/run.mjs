@@ -13,7 +13,7 @@ const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const bin = join(root, "node_modules/.bin");
 const marker = join(root, "node_modules/.kpng-installed");
 
-/** Debian package of each command that a minimal installation lacks. */
+/** Debian package of each command, or of a file that is on no PATH, where its name differs. */
 const debianPackages = {
   ip: "iproute2",
   "iptables-restore": "iptables",
@@ -25,6 +25,8 @@ const debianPackages = {
   etcd: "etcd-server",
   setpriv: "util-linux",
   ping: "iputils-ping",
+  "/usr/lib/cni/bridge": "containernetworking-plugins",
+  "/bin/busybox": "busybox-static",
 };
 
 function say(text) {
@@ -32,7 +34,9 @@ function say(text) {
 }
 
 function isOnPath(command) {
-  const folders = [...(process.env.PATH ?? "").split(delimiter), "/usr/sbin", "/sbin"];
+  const folders = command.startsWith("/")
+    ? ["/"]
+    : [...(process.env.PATH ?? "").split(delimiter), "/usr/sbin", "/sbin"];
   return folders.some((folder) => {
     try {
       accessSync(join(folder, command), constants.X_OK);
@@ -68,7 +72,8 @@ function installSystemPackages(tools) {
     return;
   }
   say(`installing Debian packages: ${packages.join(" ")}`);
-  const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
+  // RUNLEVEL: packages start no service.
+  const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive", RUNLEVEL: "1" };
   const apt = (...args) => execFileSync("apt-get", ["-qq", ...args], { stdio: ["ignore", "ignore", 2], env });
   try {
     apt("update");

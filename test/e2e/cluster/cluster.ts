@@ -1,0 +1,154 @@
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import type { Program } from "../../cluster/binaries.ts";
+import { isAlive } from "../../cluster/child.ts";
+import { testCache } from "../../cluster/test-cache.ts";
+import { until } from "../../cluster/until.ts";
+import { type Addresses, addressesOf, type Families } from "./addresses.ts";
+import { removeControlGroups } from "./control-groups.ts";
+import { type ControlPlane, makeControlPlane } from "./control-plane.ts";
+import { makeDns } from "./dns.ts";
+import { prepareImageStore } from "./image-store.ts";
+import { Kubectl } from "./kubectl.ts";
+import { addControlPlane } from "./network.ts";
+import { ClusterNode } from "./node.ts";
+
+export interface ClusterOptions {
+  /** Paths of the programs, from `findBinaries`. */
+  readonly paths: Readonly<Partial<Record<Program, string>>>;
+  /** Archives of the images that containerd has from the start. No image can be pulled. */
+  readonly archives: readonly string[];
+  readonly families: Families;
+  /** At most 9. */
+  readonly nodeCount: number;
+}
+
+/**
+ * Kubernetes cluster on this machine, without a Service proxy: control plane, nodes with kubelet and containerd, and
+ * the DNS Deployment. Everything is inside one laboratory and one folder, and ends with this process.
+ */
+export interface Cluster {
+  readonly laboratory: Laboratory;
+  readonly addresses: Addresses;
+  readonly controlPlane: ControlPlane;
+  readonly nodes: readonly ClusterNode[];
+  readonly kubectl: Kubectl;
+  /** Folder for logs and other files; removed by `stop` unless it is kept. */
+  readonly folder: string;
+  /** Ends all programs and removes their files, except for logs if `keepLogs` is set. */
+  stop(keepLogs?: boolean): Promise<void>;
+}
+
+/**
+ * Starts a cluster and waits until its nodes are ready. Pods of its DNS need a Service proxy to become ready.
+ *
+ * *Cost:* 15 to 40 s on two cores.
+ *
+ * Errors: LaboratoryUnavailable; a program that does not become ready, with the end of its log.
+ */
+export async function startCluster(options: ClusterOptions): Promise<Cluster> {
+  const folder = makeRunFolder();
+  const addresses = addressesOf(options.families, options.nodeCount);
+  const imageStore = await prepareImageStore(options.archives);
+  const laboratory = await Laboratory.open();
+  const stop = async (keepLogs = false): Promise<void> => {
+    await laboratory.close();
+    await removeControlGroups();
+    if (keepLogs) removeAllButLogs(folder);
+    else rmSync(folder, { recursive: true, force: true });
+  };
+  try {
+    const pathOf = (program: Program): string => {
+      const path = options.paths[program];
+      if (path === undefined) throw new Error(`the cluster needs ${program}: pass it to findBinaries`);
+      return path;
+    };
+    await addControlPlane(laboratory, addresses);
+    const controlPlane = makeControlPlane({
+      laboratory,
+      folder: join(folder, "control-plane"),
+      addresses,
+      pathOf,
+    });
+    const { kubeconfig } = controlPlane;
+    const kubectl = new Kubectl(laboratory, pathOf("kubectl"), kubeconfig);
+    const nodes = await Promise.all(
+      addresses.nodes.map((node) =>
+        ClusterNode.make({
+          ...{ laboratory, addresses, node, folder: join(folder, node.name), imageStore, kubeconfig },
+          kubeletPath: pathOf("kubelet"),
+        }),
+      ),
+    );
+    await startControlPlane(controlPlane, kubectl);
+    await kubectl.apply(addresses.nodes.map(makeNodeObject));
+    for (const node of nodes) await node.start();
+    await kubectl.apply(makeDns(addresses));
+    await untilReady(kubectl, nodes);
+    return { laboratory, addresses, controlPlane, nodes, kubectl, folder, stop };
+  } catch (error) {
+    await stop(process.env.KPNG_E2E_KEEP === "1");
+    throw error;
+  }
+}
+
+/** Starts the control plane and waits until the API server answers. */
+export async function startControlPlane(controlPlane: ControlPlane, kubectl: Kubectl): Promise<void> {
+  const { etcd, apiServer, controllerManager, scheduler } = controlPlane;
+  etcd.start();
+  apiServer.start();
+  const isReady = (): Promise<unknown> => kubectl.run(["get", "namespace", "default", "kube-system"]);
+  await until("kube-apiserver is ready", isReady, 120_000, () => apiServer.tail());
+  controllerManager.start();
+  scheduler.start();
+}
+
+async function untilReady(kubectl: Kubectl, nodes: readonly ClusterNode[]): Promise<void> {
+  const areReady = async (): Promise<boolean> => {
+    const path = '{range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\\n"}{end}';
+    const states = (await kubectl.run(["get", "nodes", "--output", `jsonpath=${path}`])).trim().split("\n");
+    return states.filter((state) => state === "True").length === nodes.length;
+  };
+  await until("all nodes are ready", areReady, 180_000, () => nodes.map((node) => node.tail()).join("\n"));
+}
+
+/** Node objects exist before their kubelets register, because a kubelet does not choose the CIDR of its pods. */
+function makeNodeObject(node: Addresses["nodes"][number]): object {
+  return {
+    apiVersion: "v1",
+    kind: "Node",
+    metadata: {
+      name: node.name,
+      labels: {
+        "kubernetes.io/hostname": node.name,
+        "kubernetes.io/os": "linux",
+        "topology.kubernetes.io/region": "here",
+        "topology.kubernetes.io/zone": node.zone,
+      },
+    },
+    spec: { podCIDR: node.podCIDRs[0], podCIDRs: node.podCIDRs },
+  };
+}
+
+const folderPrefix = "run-";
+
+/** Creates a folder for one cluster next to the image store, and removes what killed processes have left. */
+function makeRunFolder(): string {
+  const cache = testCache("e2e");
+  mkdirSync(cache, { recursive: true });
+  for (const name of readdirSync(cache)) {
+    const pid = new RegExp(`^${folderPrefix}(\\d+)-`).exec(name)?.[1];
+    if (pid === undefined || isAlive(Number(pid))) continue;
+    rmSync(join(cache, name), { recursive: true, force: true });
+  }
+  return mkdtempSync(join(cache, `${folderPrefix}${process.pid}-`));
+}
+
+function removeAllButLogs(folder: string): void {
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (entry.isDirectory() && (entry.name === "containerd" || entry.name === "etcd")) {
+      rmSync(join(entry.parentPath, entry.name), { recursive: true, force: true });
+    }
+  }
+}

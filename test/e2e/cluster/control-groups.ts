@@ -1,0 +1,36 @@
+import { globSync, readdirSync, rmdirSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** Longest time for the kernel to end the processes of a closed laboratory. */
+const limitMs = 10_000;
+
+/**
+ * Removes the control groups of the pods of ended clusters. They are the only traces of a cluster outside of its
+ * laboratory and its folder.
+ *
+ * containerd puts the groups of all pods below /k8s.io. Groups with processes cannot be removed, so those of a cluster
+ * that another process runs stay.
+ */
+export async function removeControlGroups(): Promise<void> {
+  for (let waitedMs = 0; waitedMs < limitMs; waitedMs += 100) {
+    // Version 1 has a tree for each controller, version 2 a single one.
+    const trees = globSync(["/sys/fs/cgroup/k8s.io", "/sys/fs/cgroup/*/k8s.io"]);
+    if (trees.map(removeTree).every((isRemoved) => isRemoved)) return;
+    // Groups disappear a moment after their last process.
+    await sleep(100);
+  }
+}
+
+/** Returns whether the whole tree was removed. */
+function removeTree(folder: string): boolean {
+  try {
+    for (const entry of readdirSync(folder, { withFileTypes: true })) {
+      if (entry.isDirectory()) removeTree(join(folder, entry.name));
+    }
+    rmdirSync(folder);
+    return true;
+  } catch {
+    return false;
+  }
+}

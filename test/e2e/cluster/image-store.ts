@@ -1,0 +1,82 @@
+import { createHash } from "node:crypto";
+import { cpSync, existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { runCommand } from "@kpng/laboratory/run-command.ts";
+import { withLock } from "../../cluster/lock.ts";
+import { testCache } from "../../cluster/test-cache.ts";
+import { keepUsed } from "../cache.ts";
+import { makeContainerdConfig } from "./node-files.ts";
+
+/** Longest duration of an import on a busy machine; usually it takes five seconds. */
+const importTimeoutMs = 300_000;
+
+/**
+ * Returns a folder with the data of a containerd that has imported the archives, in this order.
+ *
+ * Nodes start from copies of it. An import takes several seconds, and three nodes would import the same images at the
+ * same time. The folder is kept in the cache while it is used. If an archive has changed, it and those after it are
+ * imported again.
+ *
+ * Errors: those of containerd and `ctr`; no folder is left.
+ */
+export async function prepareImageStore(archives: readonly string[]): Promise<string> {
+  const cache = testCache("e2e");
+  mkdirSync(cache, { recursive: true });
+  const store = join(cache, `store-${await identityOf(archives)}`);
+  const archive = archives.at(-1);
+  const base = archives.length > 1 ? await prepareImageStore(archives.slice(0, -1)) : undefined;
+  await withLock(`${cache}/store.lock`, async () => {
+    if (existsSync(store)) return keepUsed("store-", store);
+    const unfinished = mkdtempSync(join(cache, ".store-"));
+    try {
+      if (base !== undefined) await copyImageStore(base, join(unfinished, "data"));
+      if (archive !== undefined) await importArchive(unfinished, archive);
+      renameSync(join(unfinished, "data"), store);
+    } finally {
+      rmSync(unfinished, { recursive: true, force: true });
+    }
+  });
+  return store;
+}
+
+/**
+ * Copies a store by hard links, in less than a second: containerd never changes the files of an image. Its databases
+ * are copied. `to` must be on the file system of the cache.
+ */
+export async function copyImageStore(from: string, to: string): Promise<void> {
+  const { exitCode, stderr } = await runCommand(["cp", "--archive", "--link", from, to]);
+  if (exitCode !== 0) throw new Error(`cannot copy ${from}: ${stderr.trim()}`);
+  for (const database of globSync("*/*.db", { cwd: from })) {
+    rmSync(join(to, database));
+    cpSync(join(from, database), join(to, database));
+  }
+}
+
+async function importArchive(folder: string, archive: string): Promise<void> {
+  writeFileSync(join(folder, "containerd.toml"), makeContainerdConfig(join(folder, "data")));
+  const script = `
+    mount -t tmpfs tmpfs /run
+    containerd --config "$0/containerd.toml" >"$0/log" 2>&1 & containerd=$!
+    until ctr version >/dev/null 2>&1; do kill -0 $containerd || { tail -n 20 "$0/log" >&2; exit 1; }; sleep 0.1; done
+    ctr --namespace k8s.io images import "$1" || exit 1
+    kill $containerd; wait $containerd`;
+  // In namespaces of its own: the machine may have a containerd.
+  const isolated = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+  const { exitCode, stderr } = await runCommand(
+    [...isolated, "sh", "-c", script, folder, archive],
+    "",
+    importTimeoutMs,
+  );
+  if (exitCode !== 0) throw new Error(`cannot import ${archive}: ${stderr.trim()}`);
+}
+
+/** Returns a name for the images of the archives: their names, and the digests that cover their contents. */
+async function identityOf(archives: readonly string[]): Promise<string> {
+  const hash = createHash("sha256");
+  for (const archive of archives) {
+    const { exitCode, stdout, stderr } = await runCommand(["tar", "-xOf", archive, "manifest.json"]);
+    if (exitCode !== 0) throw new Error(`cannot read ${archive}: ${stderr.trim()}`);
+    hash.update(stdout);
+  }
+  return hash.digest("hex").slice(0, 16);
+}

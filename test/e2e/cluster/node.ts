@@ -1,0 +1,106 @@
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { type CommandResult, runCommand } from "@kpng/laboratory/run-command.ts";
+import { isAlive } from "../../cluster/child.ts";
+import { until } from "../../cluster/until.ts";
+import type { Addresses, NodeAddresses } from "./addresses.ts";
+import { Daemon } from "./daemon.ts";
+import { copyImageStore } from "./image-store.ts";
+import { addNode } from "./network.ts";
+import { makeNodeFiles } from "./node-files.ts";
+
+export interface NodeOptions {
+  readonly laboratory: Laboratory;
+  readonly addresses: Addresses;
+  readonly node: NodeAddresses;
+  /** Folder for the node's files; must be on the file system of the image store. */
+  readonly folder: string;
+  /** Store that containerd starts with, from `prepareImageStore`. */
+  readonly imageStore: string;
+  readonly kubeletPath: string;
+  readonly kubeconfig: string;
+}
+
+/**
+ * Node of a cluster: containerd and kubelet in namespaces of their own, with the machine's file system except for the
+ * folders that they write to. `node.sh` is its process 1.
+ */
+export class ClusterNode {
+  readonly name: string;
+  readonly addresses: readonly string[];
+  readonly #options: NodeOptions;
+  readonly #daemon: Daemon;
+
+  private constructor(options: NodeOptions, daemon: Daemon) {
+    this.name = options.node.name;
+    this.addresses = options.node.addresses;
+    this.#options = options;
+    this.#daemon = daemon;
+  }
+
+  /** Writes the files of a node. It does not run yet. */
+  static async make(options: NodeOptions): Promise<ClusterNode> {
+    const { laboratory, addresses, node, folder, imageStore } = options;
+    mkdirSync(folder);
+    const store = join(folder, "containerd");
+    await copyImageStore(imageStore, store);
+    for (const [name, text] of Object.entries(makeNodeFiles({ addresses, node, folder, store }))) {
+      mkdirSync(dirname(join(folder, name)), { recursive: true });
+      writeFileSync(join(folder, name), text);
+    }
+    const script = [
+      join(import.meta.dirname, "node.sh"),
+      ...[folder, node.addresses.join(","), options.kubeletPath, options.kubeconfig, node.name],
+    ];
+    const isolated = ["unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"];
+    const command = [...isolated, ...script];
+    const logFile = join(folder, "node.log");
+    return new ClusterNode(
+      options,
+      new Daemon({ name: node.name, laboratory, namespace: node.name, command, logFile }),
+    );
+  }
+
+  /** Starts the node in a new network namespace, without rules. The API server notices it later. */
+  async start(): Promise<void> {
+    const { laboratory, addresses, node } = this.#options;
+    await addNode(laboratory, addresses, node);
+    rmSync(this.#pidFile, { force: true });
+    this.#daemon.start();
+    await until(
+      `${this.name} has started`,
+      () => this.#daemon.isRunning && existsSync(this.#pidFile),
+      30_000,
+      () => this.#daemon.tail(),
+    );
+  }
+
+  /** Ends all processes of the node at once, as a power failure does. Its files stay. */
+  async kill(): Promise<void> {
+    const pid = this.#processId();
+    await this.#daemon.stop();
+    await until(`${this.name} has ended`, () => !isAlive(pid), 30_000);
+  }
+
+  /** Runs a command on the node and returns its output and exit status. */
+  async run(command: readonly string[], timeoutMs?: number): Promise<CommandResult> {
+    return runCommand(["nsenter", "--target", String(this.#processId()), "--all", "--", ...command], "", timeoutMs);
+  }
+
+  /** Returns the last lines of its logs, for the message of a failure. */
+  tail(): string {
+    const logs = ["kubelet.log", "containerd.log"].map((name) => join(this.#options.folder, "log", name));
+    const lines = logs.filter((path) => existsSync(path)).map((path) => readFileSync(path, "utf8").slice(-2_000));
+    return [this.#daemon.tail(), ...lines].join("\n");
+  }
+
+  /** Process 1 of the node, as the machine sees it. */
+  #processId(): number {
+    return Number(readFileSync(this.#pidFile, "utf8"));
+  }
+
+  get #pidFile(): string {
+    return join(this.#options.folder, "pid");
+  }
+}

@@ -1,0 +1,84 @@
+import { setPriority } from "node:os";
+import { reasonOf } from "@kpng/process/log.ts";
+import { type Cluster, startCluster } from "./cluster/cluster.ts";
+import { makeTestImages } from "./images/test-images.ts";
+import { help, type Options, type ProxyName, parseOptions } from "./options.ts";
+import type { ProgramPaths } from "./program-paths.ts";
+import { archivesFor, installProxy } from "./proxy/install.ts";
+import { recover } from "./recovery/recovery.ts";
+import { findPrograms, whyNoCluster } from "./requirements.ts";
+import { keepResults, keptResults } from "./suite/kept-results.ts";
+import type { TestResult } from "./suite/report.ts";
+import { runTests } from "./suite/run-tests.ts";
+import { formatTable, summarize } from "./suite/table.ts";
+
+/**
+ * `npm run e2e`: runs Kubernetes' own tests with one proxy after the other, each on a new cluster, and prints a table;
+ * or the recovery test. `help` in options.ts describes the command line. The exit status is 1 if a test failed, and 2
+ * if they could not run.
+ */
+async function main(): Promise<void> {
+  const options = parseOptions(process.argv.slice(2));
+  if (options === undefined) return void process.stdout.write(help);
+  const reason = whyNoCluster();
+  if (reason !== undefined) throw new Error(reason);
+  // The cluster and its tests use all cores for minutes, and somebody may work on this machine.
+  setPriority(5);
+  const programs = await findPrograms();
+  if (programs.kind === "missing") throw new Error(programs.reason);
+  const { paths } = programs;
+  if (options.isRecovery) {
+    for (const proxy of options.proxies) {
+      await withCluster(proxy, paths, options, (cluster) => printRecovery(cluster, proxy));
+    }
+    return;
+  }
+  const family = options.families.join(",");
+  const results = new Map<ProxyName, readonly TestResult[]>();
+  for (const proxy of options.proxies) {
+    const own = await withCluster(proxy, paths, options, (cluster) => runTests(cluster, paths, options.selection));
+    process.stderr.write(`e2e: ${proxy}: ${summarize(own)}\n`);
+    if (options.isComplete) keepResults(family, proxy, own);
+    results.set(proxy, own);
+  }
+  process.stdout.write(formatTable(keptResults(family, results)));
+  const hasFailed = [...results.values()].flat().some(({ outcome }) => outcome.kind === "failed");
+  if (hasFailed) process.exitCode = 1;
+}
+
+/** Runs `work` on a new cluster with the proxy installed. */
+async function withCluster<T>(
+  proxy: ProxyName,
+  paths: ProgramPaths,
+  { families, nodeCount, keep }: Options,
+  work: (cluster: Cluster) => Promise<T>,
+): Promise<T> {
+  const archives = [...(await makeTestImages(paths)), ...(await archivesFor(proxy))];
+  const cluster = await startCluster({ paths, archives, families, nodeCount });
+  try {
+    process.stderr.write(`e2e: ${proxy}: ${nodeCount} nodes are ready; files in ${cluster.folder}\n`);
+    const { nodesMs, dnsMs } = await installProxy(proxy, cluster, paths);
+    const times = `Services ${inSeconds(nodesMs)}, DNS ${inSeconds(dnsMs)}`;
+    process.stderr.write(`e2e: ${proxy}: from the begin of the installation until they worked: ${times}\n`);
+    return await work(cluster);
+  } finally {
+    await cluster.stop(keep);
+  }
+}
+
+async function printRecovery(cluster: Cluster, proxy: ProxyName): Promise<void> {
+  for await (const { step, measured } of recover(cluster, proxy === "nft" ? "nft" : "iptables")) {
+    process.stdout.write(`${proxy}: ${step}: ${measured}\n`);
+  }
+}
+
+function inSeconds(durationMs: number): string {
+  return `${(durationMs / 1000).toFixed(1)} s`;
+}
+
+try {
+  await main();
+} catch (error) {
+  process.stderr.write(`Error: ${reasonOf(error)}\n`);
+  process.exitCode = 2;
+}

@@ -1,0 +1,87 @@
+import { parseArgs } from "node:util";
+import type { Families } from "./cluster/addresses.ts";
+import type { Selection } from "./suite/report.ts";
+import { selectTests } from "./suite/selection.ts";
+
+/** Service proxies that the tests run with. kube-proxy is there for comparison. */
+export const proxyNames = ["iptables", "nft", "kube-proxy", "kube-proxy-nftables"] as const;
+export type ProxyName = (typeof proxyNames)[number];
+
+export interface Options {
+  readonly proxies: readonly ProxyName[];
+  readonly selection: Selection;
+  readonly families: Families;
+  readonly nodeCount: number;
+  readonly keep: boolean;
+  /** Whether to run the recovery test instead of Kubernetes' tests. */
+  readonly isRecovery: boolean;
+  /** Whether all tests were selected, so that the results are comparable with those of other proxies. */
+  readonly isComplete: boolean;
+}
+
+const familiesByName: Readonly<Record<string, Families>> = {
+  ipv4: ["ipv4"],
+  ipv6: ["ipv6"],
+  dual: ["ipv4", "ipv6"],
+};
+
+export const help = `Usage: npm run e2e -- --backend NAME[,NAME…] [OPTION…]
+
+Runs Kubernetes' own tests of Services on a cluster that it starts on this machine. kpng is installed from the manifests
+and images of this repository. Prints a table in Markdown; the results of a complete run are kept, and later tables show
+them beside the new ones. Needs root on Debian, and Go 1.26; ten minutes for each backend, and half an hour more the
+first time.
+
+  --backend NAME   ${proxyNames.join(", ")}
+  --focus REGEXP   only the tests whose full name matches
+  --quick          only a few tests, as \`npm test\` does
+  --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work
+  --family NAME    addresses of the cluster: ipv4, ipv6 or dual (default ipv4)
+  --nodes NUMBER   nodes, 2 to 9 (default 3)
+  --keep           keep the logs of the cluster, and print their folder
+  --help           print this
+`;
+
+/** Returns the options; undefined if only help is wanted. Errors: an unknown option or value, as text for people. */
+export function parseOptions(args: readonly string[]): Options | undefined {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      backend: { type: "string", multiple: true, default: [] },
+      focus: { type: "string" },
+      quick: { type: "boolean", default: false },
+      recovery: { type: "boolean", default: false },
+      family: { type: "string", default: "ipv4" },
+      nodes: { type: "string", default: "3" },
+      keep: { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+    },
+  });
+  if (values.help) return undefined;
+  const proxies = values.backend.flatMap((text) => text.split(",")).map(parseProxyName);
+  if (proxies.length === 0) throw new Error(`--backend is needed: ${proxyNames.join(", ")}`);
+  if (values.recovery && proxies.some((name) => name.startsWith("kube-proxy"))) {
+    throw new Error("--recovery is for the backends of kpng");
+  }
+  const families = familiesByName[values.family];
+  if (families === undefined) throw new Error(`--family ${values.family}: expected ipv4, ipv6 or dual`);
+  const nodeCount = Number(values.nodes);
+  if (!(Number.isInteger(nodeCount) && nodeCount >= 2 && nodeCount <= 9)) {
+    throw new Error(`--nodes ${values.nodes}: expected a number from 2 to 9`);
+  }
+  return {
+    proxies,
+    selection: selectTests(values.focus, values.quick ? "quick" : "all"),
+    families,
+    nodeCount,
+    keep: values.keep,
+    isRecovery: values.recovery,
+    isComplete: values.focus === undefined && !values.quick,
+  };
+}
+
+function parseProxyName(text: string): ProxyName {
+  const name = proxyNames.find((each) => each === text);
+  if (name === undefined) throw new Error(`--backend ${text}: expected ${proxyNames.join(", ")}`);
+  return name;
+}

@@ -1,0 +1,33 @@
+import { execFile } from "node:child_process";
+import { mkdirSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+import { withLock } from "../../cluster/lock.ts";
+import { testCache } from "../../cluster/test-cache.ts";
+
+const run = promisify(execFile);
+
+/** Backends of kpng that the tests install. */
+export const backends = ["iptables", "nft"] as const;
+export type Backend = (typeof backends)[number];
+
+/**
+ * Builds kpng's images with deploy/images and returns the paths of the archives, in the order of their changes: all
+ * images are imported for every backend, so that the nodes of all backends start from the same image store.
+ *
+ * *Cost:* some seconds, after the first download of Debian packages.
+ */
+export async function buildImages(): Promise<readonly string[]> {
+  const targets = ["watcher", ...backends];
+  const folder = join(testCache("e2e"), "kpng-images");
+  mkdirSync(folder, { recursive: true });
+  const repository = resolve(import.meta.dirname, "../../..");
+  const args = ["deploy/images/build.ts", "--output", `${folder}/`, "--tag", imageName];
+  await withLock(`${folder}.lock`, () =>
+    run(process.execPath, [...args, ...targets.flatMap((target) => ["--target", target])], { cwd: repository }),
+  );
+  return targets.map((target) => join(folder, `kpng-${target}.tar`));
+}
+
+/** The name that containerd looks for when a manifest says `kpng-nft:0.1.0`. */
+const imageName = "docker.io/library/kpng-{target}:0.1.0";

@@ -1,0 +1,43 @@
+import type { Cluster } from "../cluster/cluster.ts";
+import type { ProxyName } from "../options.ts";
+import { type ProgramPaths, pathOf } from "../program-paths.ts";
+import { buildImages } from "./images.ts";
+import { applyKpng } from "./kpng.ts";
+import { startKubeProxy } from "./kube-proxy.ts";
+import { untilDnsIsReady, untilNodesReachServices } from "./until-services-work.ts";
+
+/** Returns the archives of the images that a proxy is installed from; none for kube-proxy, which runs without. */
+export async function archivesFor(proxy: ProxyName): Promise<readonly string[]> {
+  return proxy === "kube-proxy" || proxy === "kube-proxy-nftables" ? [] : buildImages();
+}
+
+/** Times from the beginning of an installation, in milliseconds. */
+export interface InstallationTimes {
+  /** Until every node reached a Service. */
+  readonly nodesMs: number;
+  /** Until the cluster's DNS was ready, too. */
+  readonly dnsMs: number;
+}
+
+/** Installs a proxy, waits until Services work on every node, and returns how long that took. */
+export async function installProxy(
+  proxy: ProxyName,
+  cluster: Cluster,
+  paths: ProgramPaths,
+): Promise<InstallationTimes> {
+  const startedMs = performance.now();
+  switch (proxy) {
+    case "kube-proxy":
+      startKubeProxy(cluster, pathOf(paths, "kube-proxy"), "iptables");
+      break;
+    case "kube-proxy-nftables":
+      startKubeProxy(cluster, pathOf(paths, "kube-proxy"), "nftables");
+      break;
+    default:
+      await applyKpng(cluster, proxy);
+  }
+  await untilNodesReachServices(cluster);
+  const nodesMs = performance.now() - startedMs;
+  await untilDnsIsReady(cluster);
+  return { nodesMs, dnsMs: performance.now() - startedMs };
+}

@@ -1,0 +1,35 @@
+import { until } from "../../cluster/until.ts";
+import { hostAndPort } from "../cluster/addresses.ts";
+import type { Cluster } from "../cluster/cluster.ts";
+import { podReport } from "./pod-report.ts";
+
+/** Waits until every node reaches the API server at its Service IP. Errors: after 3 minutes, with the state of pods. */
+export async function untilNodesReachServices(cluster: Cluster): Promise<void> {
+  const url = `https://${hostAndPort(cluster.addresses.kubernetes, 443)}/livez`;
+  const ask = ["curl", "--silent", "--show-error", "--fail", "--insecure", "--max-time", "2", url];
+  await untilOrReport(cluster, "every node reaches the API server at its Service IP", async () => {
+    for (const { name } of cluster.nodes) await cluster.laboratory.run(name, ask);
+    return true;
+  });
+}
+
+/**
+ * Waits until DNS is ready. Its pod reaches the API server at the Service IP, and retries with growing delays, so this
+ * takes longer than the Services themselves. Errors: after 3 minutes, with the state of pods.
+ */
+export async function untilDnsIsReady(cluster: Cluster): Promise<void> {
+  const command = ["get", "deployment", "coredns", "--namespace=kube-system"];
+  await untilOrReport(
+    cluster,
+    "DNS is ready",
+    async () => (await cluster.kubectl.run([...command, "--output=jsonpath={.status.readyReplicas}"])) === "1",
+  );
+}
+
+async function untilOrReport(cluster: Cluster, what: string, check: () => Promise<boolean>): Promise<void> {
+  try {
+    await until(what, check, 180_000);
+  } catch (cause) {
+    throw new Error(`${what}: not within 3 minutes\n${await podReport(cluster)}`, { cause });
+  }
+}

@@ -1,0 +1,51 @@
+import { expect, test } from "vitest";
+import { startCluster } from "./cluster/cluster.ts";
+import { makeTestImages } from "./images/test-images.ts";
+import { archivesFor, installProxy } from "./proxy/install.ts";
+import { findPrograms, isCached, whyNoCluster } from "./requirements.ts";
+import { runTests } from "./suite/run-tests.ts";
+import { selectTests } from "./suite/selection.ts";
+import { formatTable } from "./suite/table.ts";
+
+const name = "kpng from our manifests and images passes tests of Kubernetes on a cluster of two nodes";
+
+/** Limit for the whole test; it takes about a minute on two cores. */
+const timeoutMs = 600_000;
+
+/**
+ * Returns the reason why this machine does not run the test. Unlike other missing prerequisites, it skips the test in
+ * CI too: on a machine without the programs, a quarter of an hour of compilation would precede a minute of testing.
+ */
+async function whySkipped(): Promise<string | undefined> {
+  const reason = whyNoCluster();
+  if (reason !== undefined) return reason;
+  if (process.env.KPNG_E2E === "1" || (await isCached())) return undefined;
+  return "the programs of a cluster are not in the cache; KPNG_E2E=1 or `npm run e2e` builds them";
+}
+
+const reason = await whySkipped();
+if (reason !== undefined) {
+  // Vitest's summary only counts skipped tests.
+  process.stderr.write(`test/e2e: skipped "${name}": ${reason}\n`);
+  test.skip(`${name} (skipped: ${reason})`);
+} else {
+  test(name, { timeout: timeoutMs }, async () => {
+    const programs = await findPrograms();
+    if (programs.kind === "missing") throw new Error(programs.reason);
+    const { paths } = programs;
+    const archives = [...(await makeTestImages(paths)), ...(await archivesFor("iptables"))];
+    const cluster = await startCluster({ paths, archives, families: ["ipv4"], nodeCount: 2 });
+    try {
+      await installProxy("iptables", cluster, paths);
+      const results = await runTests(cluster, paths, selectTests(undefined, "quick"));
+      const table = formatTable([{ title: "kpng-iptables", results }]);
+      expect(results.filter(({ outcome }) => outcome.kind === "passed").length, table).toBeGreaterThanOrEqual(5);
+      expect(
+        results.filter(({ outcome }) => outcome.kind === "failed"),
+        table,
+      ).toEqual([]);
+    } finally {
+      await cluster.stop();
+    }
+  });
+}

@@ -1,0 +1,88 @@
+import { until } from "../../cluster/until.ts";
+import { type Cluster, startControlPlane } from "../cluster/cluster.ts";
+import type { Backend } from "../proxy/images.ts";
+import { Probe } from "./probe.ts";
+
+/** Time without watchers in which the Services are under load, in milliseconds. */
+const loadMs = 30_000;
+
+/** A step of the recovery test and what was measured. */
+export interface Recovery {
+  readonly step: string;
+  readonly measured: string;
+}
+
+/**
+ * Takes away what an installed kpng depends on, one thing after the other, and checks that Services work all the time,
+ * or again without help.
+ *
+ * Errors: the first step that does not succeed within three minutes, or connections that failed where none may.
+ */
+export async function* recover(cluster: Cluster, backend: Backend): AsyncGenerator<Recovery> {
+  const { kubectl, controlPlane, nodes } = cluster;
+  const probe = await Probe.create(cluster, "probe");
+  const [first] = nodes;
+  if (first === undefined) throw new Error("the cluster has no nodes");
+  const kubeSystem = "--namespace=kube-system";
+
+  await kubectl.run(["scale", "deployment/kpng-watcher", kubeSystem, "--replicas=0"]);
+  const watchers = ["get", "pods", kubeSystem, "--selector=app.kubernetes.io/component=watcher", "--output=name"];
+  await until("all watchers are gone", async () => (await kubectl.run(watchers)) === "", 180_000);
+  const { asked, failed } = await probe.load(loadMs);
+  if (failed > 0) throw new Error(`without watchers, ${failed} of ${asked} connections failed`);
+  yield { step: "no watcher", measured: `${asked} connections in ${loadMs / 1000} s, none failed` };
+
+  await controlPlane.apiServer.stop();
+  // A running backend would repair its rules.
+  await signalBackend(first, backend, "STOP");
+  await loseRules(first, backend);
+  await expectNoAnswer(probe, first.name);
+  await signalBackend(first, backend, "KILL");
+  yield {
+    step: "no watcher, no API server, rules lost, backend restarted by kubelet",
+    measured: `Services worked ${seconds(await probe.untilAnswered(first.name))} later, from the saved view`,
+  };
+
+  await first.kill();
+  await first.start();
+  await startControlPlane(controlPlane, kubectl);
+  yield {
+    step: "node rebooted while the API server was down, no watcher",
+    measured: `Services worked ${seconds(await probe.untilAnswered(first.name))} after the API server was back`,
+  };
+
+  await kubectl.run(["scale", "deployment/kpng-watcher", kubeSystem, "--replicas=2"]);
+  const startedMs = performance.now();
+  await Probe.create(cluster, "after");
+  yield {
+    step: "watchers back",
+    measured: `a new Service worked on every node ${seconds(performance.now() - startedMs)} later`,
+  };
+}
+
+type Node = Cluster["nodes"][number];
+
+/** Removes all rules, as another program might, so that only the saved view can bring them back. */
+async function loseRules(node: Node, backend: Backend): Promise<void> {
+  const command = backend === "nft" ? "nft flush ruleset" : "iptables -t nat -F && iptables -t nat -X";
+  await runOn(node, ["sh", "-c", command]);
+}
+
+/** Sends a signal to the process of the backend's container. kubelet restarts it after it was killed. */
+async function signalBackend(node: Node, backend: Backend, signal: "STOP" | "KILL"): Promise<void> {
+  await runOn(node, ["pkill", `-${signal}`, "--full", `kpng-${backend}`]);
+}
+
+async function runOn(node: Node, command: readonly string[]): Promise<void> {
+  const { exitCode, stderr } = await node.run(command);
+  if (exitCode !== 0) throw new Error(`${command.join(" ")} on ${node.name}: exit status ${exitCode}: ${stderr}`);
+}
+
+async function expectNoAnswer(probe: Probe, nodeName: string): Promise<void> {
+  const answer = await probe.ask(nodeName).catch(() => undefined);
+  if (answer !== undefined) throw new Error(`the Service answers ${nodeName} although its rules were removed`);
+}
+
+function seconds(durationMs: number): string {
+  return `${(durationMs / 1000).toFixed(1)} s`;
+}

@@ -1,0 +1,39 @@
+import { type Binaries, findBinaries, type Program } from "../cluster/binaries.ts";
+import { isExecutable } from "../cluster/executable.ts";
+import { isBuilt } from "../cluster/go-build.ts";
+import { hasTestImages } from "./images/test-images.ts";
+
+/** Programs of a cluster and of its tests. */
+const programs = [
+  ...(["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"] as const),
+  ...(["kubelet", "kubectl", "pause", "coredns", "agnhost", "regression-issue-74839", "e2e.test", "ginkgo"] as const),
+] satisfies readonly Program[];
+
+/** Commands of Debian packages that a cluster needs, and their packages. */
+const packageByCommand: Readonly<Record<string, string>> = {
+  "/usr/bin/containerd": "containerd",
+  "/usr/sbin/runc": "runc",
+  "/usr/lib/cni/bridge": "containernetworking-plugins",
+  "/bin/busybox": "busybox-static",
+  "/usr/bin/curl": "curl",
+};
+
+/** Returns the reason why this machine cannot run a cluster at all; undefined if it probably can. */
+export function whyNoCluster(): string | undefined {
+  if (process.platform !== "linux" || process.getuid?.() !== 0) return "a cluster needs root on Linux";
+  const missing = Object.entries(packageByCommand).filter(([command]) => !isExecutable(command));
+  if (missing.length === 0) return undefined;
+  return `not installed: ${missing.map(([, name]) => name).join(", ")} (Debian packages)`;
+}
+
+/** Finds or builds the programs. *Cost:* a quarter of an hour the first time, on two cores. */
+export function findPrograms(): Promise<Binaries> {
+  return findBinaries(programs);
+}
+
+/** Whether programs and images are in the cache, so that a cluster can start within a minute. */
+export async function isCached(): Promise<boolean> {
+  if (!programs.every((program) => isBuilt(program))) return false;
+  const binaries = await findPrograms();
+  return binaries.kind === "found" && hasTestImages(binaries.paths);
+}

@@ -1,0 +1,24 @@
+import type { Selection } from "./report.ts";
+
+/** The tests of sig-network whose results depend on the Service proxy. */
+const serviceTests =
+  /\[sig-network\] (Services|Conntrack|Topology Hints|Traffic Distribution|KubeProxy|EndpointSlice|Networking Granular Checks: Services)/;
+
+/** Reasons not to run a test, the same for every proxy. */
+const excluded: Selection["excluded"] = [
+  { pattern: /\[Disruptive\]/, reason: "disruptive: restarts programs of the cluster over SSH" },
+  { pattern: /SCTP/i, reason: "SCTP: the kernel of the test machine lacks it" },
+  { pattern: /\[Feature:LoadBalancer\]/, reason: "needs a cloud provider's load balancers" },
+  { pattern: /\[Feature:/, reason: "needs a feature that this cluster lacks" },
+  { pattern: /\[Slow\]/, reason: "slow: takes minutes" },
+];
+
+/** A few tests of each kind, for `npm test`: a minute for all of them. */
+const quickTests =
+  /\[sig-network\] (Services should (serve a basic endpoint from pods|be able to change the type from ExternalName to NodePort|have session affinity work for service with type clusterIP \[LinuxOnly\]|serve endpoints on same port and different protocols)|EndpointSlice should support a Service with multiple ports specified in multiple EndpointSlices)/;
+
+/** Returns the tests to run. `focus`, a regular expression, replaces the default. Errors: an invalid expression. */
+export function selectTests(focus: string | undefined, set: "all" | "quick" = "all"): Selection {
+  if (focus !== undefined) return { focus: new RegExp(focus), excluded };
+  return { focus: set === "quick" ? quickTests : serviceTests, excluded };
+}
