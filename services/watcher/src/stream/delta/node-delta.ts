@@ -3,7 +3,7 @@ import type { Item } from "../../items/item.ts";
 import { nodeViewOrder } from "../../items/node-view-items.ts";
 import { itemAt } from "../../items/overlay.ts";
 import { findItem, isSameItem } from "../../items/service-items.ts";
-import { type PathOp, spliceOps } from "./encoded-ops.ts";
+import { type OpEdits, type PathOp, spliceOps } from "./encoded-ops.ts";
 import type { OverlayDelta } from "./overlay-delta.ts";
 import { type Changes, noChanges } from "./projection.ts";
 import { type ClassDelta, deleteOp } from "./snapshot-delta.ts";
@@ -12,7 +12,8 @@ import { type ClassDelta, deleteOp } from "./snapshot-delta.ts";
  * Returns the changes of one node's view: those of its class, with other operations on the paths where its overlays
  * changed.
  *
- * *Cost:* the items of the overlays that changed, and a copy of the class's bytes; none without such overlays.
+ * *Cost:* the items of the overlays that changed; none without such overlays. *Bound:* the operations on these items;
+ * the others are slices of the class's bytes, so that a reader that stops keeps no copy of a large change.
  *
  * `nodeProjection` calls it for each node at each change. Separate from `snapshotDelta`, which computes the part that
  * all nodes of a class share.
@@ -67,6 +68,8 @@ function phaseOf(kind: "put" | "delete", { section }: Item): number {
   return nodeViewOrder.phases.findIndex((phase) => phase.kind === kind && phase.section === section);
 }
 
+const noEdits: OpEdits = new Map();
+
 /** The operations of the class in their order, with the corrected ones in their place. */
 function withCorrections({ opsByPhase }: ClassDelta, corrections: readonly Correction[]): Changes {
   const edits = opsByPhase.map(() => new Map<string, Frame | undefined>());
@@ -74,6 +77,6 @@ function withCorrections({ opsByPhase }: ClassDelta, corrections: readonly Corre
     for (const { phase, path } of forClass) edits[phase]?.set(path, undefined);
     for (const { phase, path, frame } of forNode) edits[phase]?.set(path, frame);
   }
-  const bytes = Buffer.concat(opsByPhase.flatMap((ops, phase) => spliceOps(ops, edits[phase] ?? new Map())));
-  return bytes.length === 0 ? noChanges : { isEmpty: false, frames: () => [bytes] };
+  const frames = opsByPhase.flatMap((ops, phase) => spliceOps(ops, edits[phase] ?? noEdits));
+  return frames.length === 0 ? noChanges : { isEmpty: false, frames: () => frames };
 }

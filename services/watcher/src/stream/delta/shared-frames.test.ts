@@ -61,3 +61,27 @@ test("zones and proxy names that contain spaces do not collide", () => {
   expect(textOf(store.snapshot, "n1", "b c")).toContain("ns/proxied");
   expect(textOf(store.snapshot, "n2", "c")).toContain("ns/plain");
 });
+
+test("nodes with endpoints of their own share the other bytes of a large change", () => {
+  const store = new Store();
+  const names = Array.from({ length: 500 }, (_, index) => `s${index}`);
+  const slices = (last: number) =>
+    names.map((name, index) =>
+      slice([endpoint(`10.1.${index >> 8}.${last}`, { nodeName: `n${index % 10}` })], { name, serviceName: name }),
+    );
+  store.replace({
+    services: names.map((name) => service({ name })),
+    slices: slices(1),
+    nodes: [node("n1"), node("n2")],
+  });
+  const before = store.snapshot;
+  store.replace({ slices: slices(2) });
+  const [first = [], second = []] = ["n1", "n2"].map((name) => [
+    ...nodeProjection(requestOf(name, "")).between(before, store.snapshot).frames(),
+  ]);
+  const memory = new Set(first.map(({ buffer }) => buffer));
+  const bytesOf = (frames: typeof first): number => frames.reduce((sum, { length }) => sum + length, 0);
+  const own = second.filter(({ buffer }) => !memory.has(buffer));
+  expect(bytesOf(second)).toBeGreaterThan(20_000);
+  expect(bytesOf(own)).toBeLessThan(bytesOf(second) / 3);
+});

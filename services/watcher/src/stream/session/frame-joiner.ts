@@ -25,7 +25,7 @@ export class FrameJoiner {
   /** Adds a frame, and writes the frames before it if it is large. True if the caller should write now. */
   add(frame: Frame): boolean {
     const isLarge = frame.length >= largeFrameBytes;
-    if (isLarge) this.write();
+    if (isLarge || this.#heldBytes >= joinedBytes) this.write();
     // Not an empty array to push to: it would have capacity for many frames, at each batch of each stream.
     if (this.#frames === undefined) this.#frames = [frame];
     else this.#frames.push(frame);
@@ -54,7 +54,7 @@ export class FrameJoiner {
 }
 
 /** Frames are joined up to this size, in bytes: a write costs more than a copy of this length. */
-const joinedBytes = 16 * 1024;
+export const joinedBytes = 16 * 1024;
 
 /** A frame of at least this size is written alone, in bytes: many streams share it, and a copy would belong to one. */
 const largeFrameBytes = 4 * 1024;

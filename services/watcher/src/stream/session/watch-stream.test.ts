@@ -265,6 +265,35 @@ describe("a stream", () => {
     stream.close();
   });
 
+  test.each([
+    { name: "with a digest", digest: 1n },
+    { name: "without a digest", digest: undefined },
+  ])("writes a large change that readers share without a copy: $name", async ({ digest }) => {
+    const shared = Buffer.alloc(20_000);
+    const view: Projection = {
+      ...revisions(),
+      between: () => ({ isEmpty: false, only: shared, frames: () => [shared] }),
+      ...(digest === undefined ? {} : { digest: () => digest }),
+    };
+    const written: Frame[] = [];
+    const stream = new WatchStream<Projection>({
+      store,
+      subscriber: subscribers.add("local", "", store),
+      sink: { write: (frames) => written.push(frames) > 0, room: () => undefined, end: () => undefined },
+      read: (projection) => ({ projection, isExtended: digest !== undefined, count: 2, received: undefined }),
+      enter: () => undefined,
+      openCount: () => 1,
+    });
+    stream.take(view);
+    await turn();
+    change();
+    await turn();
+    // Reset, the view with its marker, the change, its marker.
+    expect(written).toHaveLength(4);
+    expect(written[2]).toBe(shared);
+    stream.close();
+  });
+
   test("waits for the reader between large frames", async () => {
     const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
     const view: Projection = { ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) };

@@ -3,7 +3,7 @@ import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
 import type { Changes, Projection } from "../delta/projection.ts";
-import { FrameJoiner } from "./frame-joiner.ts";
+import { FrameJoiner, joinedBytes } from "./frame-joiner.ts";
 import { type Rounds, roundsOf } from "./rounds.ts";
 import { scheduler } from "./scheduler.ts";
 import type { StartTicket } from "./start-room.ts";
@@ -271,7 +271,7 @@ export class WatchStream<Request> {
     const digest = wanted.isExtended ? wanted.projection.digest?.(batch.snapshot) : undefined;
     const { before, snapshot, computedAtMs, changes } = batch;
     const marker = syncMarker(batch, store, wanted.isExtended, openCount());
-    if (changes.only !== undefined && digest !== undefined) {
+    if (changes.only !== undefined && changes.only.length < joinedBytes && digest !== undefined) {
       joiner.add(marker.closing(changes.only, digest));
     } else {
       if (changes.only !== undefined) joiner.add(changes.only);
