@@ -6,6 +6,7 @@ import { ShardedMap } from "../store/sharded-map.ts";
 import type { Snapshot } from "../store/snapshot.ts";
 import { type ClassChoice, chooseForClass, findOwn, type OwnEndpoints } from "../view/class-choice.ts";
 import { type MergedSlices, mergeSlices, type PortGroup } from "../view/merge-slices.ts";
+import type { Item } from "./item.ts";
 import { ItemCache } from "./item-cache.ts";
 import {
   type Edits,
@@ -57,7 +58,7 @@ export class ServiceState {
     // Port names may contain any character.
     const key =
       namedGroups.length === 0
-        ? `${isExtended} ${zoneHinted}`
+        ? sharedKey(isExtended, zoneHinted)
         : JSON.stringify([isExtended, zoneHinted, ...namedGroups]);
     return getOrMake(this.#byClass, key, () => {
       const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups });
@@ -65,6 +66,24 @@ export class ServiceState {
       if (namedGroups.length === 0) return { items, choice, edits: noEdits };
       return { items, choice, edits: editsBetween(this.sharedItems({ isExtended, zone }), items) };
     });
+  }
+
+  /**
+   * Encodes the endpoints of {@link sharedItems} in steps of `endpointsPerStep`, and yields the items of each step;
+   * nothing if they exist. Afterwards, `sharedItems` only sorts them.
+   */
+  *encodeInSteps(
+    { isExtended, zone }: Pick<ViewClass, "isExtended" | "zone">,
+    endpointsPerStep: number,
+  ): Iterable<readonly Item[]> {
+    const zoneHinted = this.own.hasZoneHints ? zone : "";
+    if (this.#byClass.has(sharedKey(isExtended, zoneHinted))) return;
+    const choice = chooseForClass(this.service, this.merged, { zone: zoneHinted, namedGroups: noGroups });
+    const { endpoints } = this.merged;
+    for (let first = 0; first < endpoints.length; first += endpointsPerStep) {
+      const some = endpoints.slice(first, first + endpointsPerStep);
+      yield some.flatMap((one) => this.items.ofEndpoint(one, choice.usesOf(one), { isExtended, isOnNode: false }));
+    }
   }
 
   #makeItems(choice: ClassChoice, isExtended: boolean): ServiceItems {
@@ -82,6 +101,10 @@ export interface ClassItems {
    * The difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes.
    */
   readonly edits: Edits;
+}
+
+function sharedKey(isExtended: boolean, zone: string): string {
+  return `${isExtended} ${zone}`;
 }
 
 const noGroups: readonly PortGroup[] = [];

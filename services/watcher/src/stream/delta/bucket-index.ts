@@ -66,7 +66,8 @@ export class BucketIndex {
     for (const item of added) editOf(item).added.push(item);
     const buckets = this.#buckets.slice();
     for (const [number, edit] of edits) {
-      const kept = this.bucket(number).items.filter(({ path }) => !edit.gone.has(path));
+      const { items } = this.bucket(number);
+      const kept = edit.gone.size === 0 ? items : items.filter(({ path }) => !edit.gone.has(path));
       buckets[number] = new Bucket([...kept, ...edit.added]);
     }
     return new BucketIndex(digests, buckets);

@@ -20,3 +20,8 @@ const digests = perClass(
 export function classDigest(snapshot: Snapshot, viewClass: ViewClass): bigint {
   return digests(snapshot, viewClass).reduce((sum, digest) => sum ^ digest, 0n);
 }
+
+/** Computes the digest of a class that was not requested before in steps, and yields between them. */
+export function classDigestInSteps(snapshot: Snapshot, viewClass: ViewClass): Iterable<undefined> {
+  return digests.inSteps(snapshot, viewClass);
+}

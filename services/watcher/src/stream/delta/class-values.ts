@@ -4,6 +4,7 @@ import { serviceAt, serviceStates } from "../../items/service-state.ts";
 import { proxyNamesIn, type ViewClass, viewClassOf } from "../../items/view-target.ts";
 import { changedServices, derived } from "../../store/derived.ts";
 import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
+import { encodeInSteps } from "./encode-in-steps.ts";
 
 /**
  * Returns a function that computes a value from all items that a class of nodes shares. Digests and the bucket index
@@ -22,7 +23,9 @@ import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
 export function perClass<T>(
   makeEmpty: () => T,
   change: (value: T, removed: readonly Item[], added: readonly Item[]) => T,
-): (snapshot: Snapshot, viewClass: ViewClass) => readonly T[] {
+): ClassValues<T> {
+  // The newest snapshot from which the next one is derived.
+  let newest = emptySnapshot;
   const evolve = (value: T, part: Part, before: Snapshot, snapshot: Snapshot): T => {
     const removed: Item[] = [];
     const added: Item[] = [];
@@ -35,25 +38,66 @@ export function perClass<T>(
   };
   // Every part that was ever requested follows the snapshots, as long as Services have its proxy name.
   const partsOf = derived(new Map<string, { readonly part: Part; readonly value: T }>(), (all, before, snapshot) => {
+    if (snapshot.revision >= newest.revision) newest = snapshot;
     const proxyNames = proxyNamesIn(snapshot);
     const kept = [...all].filter(
       ([, { part }]) => part.viewClass.proxyName === undefined || proxyNames.has(part.viewClass.proxyName),
     );
     return new Map(kept.map(([key, { part, value }]) => [key, { part, value: evolve(value, part, before, snapshot) }]));
   });
-  return (snapshot, viewClass) => {
+  const partValue = (part: Part, snapshot: Snapshot): T => {
     const parts = partsOf(snapshot);
-    const partValue = (part: Part): T => {
-      const key = `${part.hasZoneHints} ${part.viewClass.key}`;
-      const held = parts.get(key);
-      if (held !== undefined) return held.value;
-      const value = evolve(makeEmpty(), part, emptySnapshot, snapshot);
-      parts.set(key, { part, value });
-      return value;
-    };
-    const common = partValue({ viewClass: viewClassOf(viewClass, ""), hasZoneHints: false });
-    return zoneHintedCount(snapshot) === 0 ? [common] : [common, partValue({ viewClass, hasZoneHints: true })];
+    const held = parts.get(keyOf(part));
+    if (held !== undefined) return held.value;
+    const value = evolve(makeEmpty(), part, emptySnapshot, snapshot);
+    parts.set(keyOf(part), { part, value });
+    return value;
   };
+  const values = (snapshot: Snapshot, viewClass: ViewClass): readonly T[] => {
+    return neededParts(snapshot, viewClass).map((part) => partValue(part, snapshot));
+  };
+  function* inSteps(snapshot: Snapshot, viewClass: ViewClass): Iterable<undefined> {
+    for (const part of neededParts(snapshot, viewClass)) {
+      if (partsOf(snapshot).has(keyOf(part))) continue;
+      yield* encodeInSteps(serviceStates(snapshot).values(), part.viewClass);
+      let value = makeEmpty();
+      let items: Item[] = [];
+      for (const key of snapshot.services.keys()) {
+        items.push(...itemsIn(part, snapshot, key));
+        if (items.length < itemsPerStep) continue;
+        value = change(value, [], items);
+        items = [];
+        yield undefined;
+      }
+      value = change(value, [], items);
+      partsOf(snapshot).set(keyOf(part), { part, value });
+      // A later snapshot whose values were derived meanwhile does not have the part.
+      const later = partsOf(newest);
+      if (newest.revision > snapshot.revision && !later.has(keyOf(part))) {
+        later.set(keyOf(part), { part, value: evolve(value, part, snapshot, newest) });
+      }
+    }
+  }
+  return Object.assign(values, { inSteps });
+}
+
+/** The function that {@link perClass} returns. */
+export interface ClassValues<T> {
+  (snapshot: Snapshot, viewClass: ViewClass): readonly T[];
+  /** Computes the values of a class that were not requested before in steps, and yields between them. */
+  inSteps(snapshot: Snapshot, viewClass: ViewClass): Iterable<undefined>;
+}
+
+/** Items that one step adds to a value: about 5 ms. */
+const itemsPerStep = 2_000;
+
+function neededParts(snapshot: Snapshot, viewClass: ViewClass): readonly Part[] {
+  const common = { viewClass: viewClassOf(viewClass, ""), hasZoneHints: false };
+  return zoneHintedCount(snapshot) === 0 ? [common] : [common, { viewClass, hasZoneHints: true }];
+}
+
+function keyOf({ viewClass, hasZoneHints }: Part): string {
+  return `${hasZoneHints} ${viewClass.key}`;
 }
 
 /** The Services of one class with zone hints, or those without. */
@@ -74,6 +118,15 @@ const zoneHintedCount = derived(0, (count, before, snapshot) =>
     count,
   ),
 );
+
+/**
+ * Returns the zones whose views differ: those of all nodes if any endpoint has hints for zones, otherwise only "".
+ * `prepareViews` computes the views of each.
+ */
+export function zonesOfViews(snapshot: Snapshot): readonly string[] {
+  if (zoneHintedCount(snapshot) === 0) return [""];
+  return [...new Set([...snapshot.nodes.values()].map(({ zone }) => zone))];
+}
 
 /**
  * True if the items of a Service may depend on the zone of a node. `snapshotDelta` calls it to decide whether all zones

@@ -36,9 +36,15 @@ export interface Changes {
   readonly isEmpty: boolean;
   /** The only element of `frames`, if there is one that many subscribers share. */
   readonly only?: Frame | undefined;
-  /** Encoded while they are read, so that no subscriber needs memory for a whole view. */
+  /**
+   * Encoded while they are read, so that no subscriber needs memory for a whole view. Contains {@link pause} where
+   * other work should run first.
+   */
   frames(): Iterable<Frame>;
 }
+
+/** An empty frame, after a step that has encoded nothing to write yet. */
+export const pause: Frame = Buffer.alloc(0);
 
 /** The changes between two equal views. */
 export const noChanges: Changes = { isEmpty: true, frames: () => [] };

@@ -7,8 +7,9 @@ import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import type { ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import { bucketIndexes } from "./bucket-index.ts";
+import { classDigestInSteps } from "./class-digests.ts";
 import { diffItems } from "./diff-items.ts";
-import type { Changes } from "./projection.ts";
+import { type Changes, pause } from "./projection.ts";
 import { deleteOp } from "./snapshot-delta.ts";
 import { wholeView } from "./whole-view.ts";
 
@@ -21,7 +22,8 @@ import { wholeView } from "./whole-view.ts";
  * whole class does, and then the node's corrections; if few of its buckets match, it gets the whole view.
  *
  * `nodeProjection` calls it for a subscriber that reconnects and sends the digests of the view that it holds; all other
- * first batches are made by `wholeView`. Calls `onOverlays` with the node's overlays, for the digest of the view.
+ * first batches are made by `wholeView`. Calls `onOverlays` with the node's overlays, for the digest of the view, when
+ * the first frame is read.
  *
  * *Cost:* the node's own endpoints and the buckets that differ. A bucket is encoded once, and again when one of its
  * items changes.
@@ -34,6 +36,18 @@ export function resumeView(
   held: BucketDigests,
   onOverlays: (overlays: readonly Overlay[]) => void = () => undefined,
 ): Changes {
+  return { isEmpty: false, frames: () => resumedFrames(snapshot, target, held, onOverlays) };
+}
+
+function* resumedFrames(
+  snapshot: Snapshot,
+  target: ViewTarget,
+  held: BucketDigests,
+  onOverlays: (overlays: readonly Overlay[]) => void,
+): Iterable<Frame> {
+  const { viewClass } = target;
+  for (const _ of bucketIndexes.inSteps(snapshot, viewClass)) yield pause;
+  for (const _ of classDigestInSteps(snapshot, viewClass)) yield pause;
   const overlays = overlaysOf(snapshot, target);
   onOverlays(overlays);
   const hidden = overlays.flatMap((overlay) => overlay.hidden);
@@ -44,16 +58,17 @@ export function resumeView(
   const differing = new Set(digests.differing(held));
   const { takesBatches = false } = target.request;
   if (takesBatches && differing.size > maxDifferingShare * bucketCount) {
-    const whole = wholeView(snapshot, target);
-    return startingWith(keepFrame(encodeBuckets(() => false)), () => whole.frames());
+    yield keepFrame(encodeBuckets(() => false));
+    yield* wholeView(snapshot, target).frames();
+    return;
   }
   const lacking: Lacking = {
     buckets: [...differing],
     hidden: hidden.filter((item) => differing.has(digestOf(item).bucket)),
     own: own.flatMap(({ item, digest }) => (differing.has(digest.bucket) ? [item] : [])),
   };
-  const keep = keepFrame(encodeBuckets((bucket) => !differing.has(bucket)));
-  return startingWith(keep, () => (takesBatches ? packedFrames : orderedFrames)(snapshot, target, lacking));
+  yield keepFrame(encodeBuckets((bucket) => !differing.has(bucket)));
+  yield* (takesBatches ? packedFrames : orderedFrames)(snapshot, target, lacking);
 }
 
 /** Returns the digests of a node's view, as a subscriber that has this view sends them. */
@@ -83,16 +98,6 @@ function classBuckets(snapshot: Snapshot, { viewClass }: ViewTarget): BucketDige
   const digests = new BucketDigests();
   for (const index of bucketIndexes(snapshot, viewClass)) digests.toggleAll(index.digests);
   return digests;
-}
-
-function startingWith(first: Frame, others: () => Iterable<Frame>): Changes {
-  return {
-    isEmpty: false,
-    *frames() {
-      yield first;
-      yield* others();
-    },
-  };
 }
 
 function* packedFrames(

@@ -3,11 +3,12 @@ import { getOrMake } from "@kpng/model/get-or-make.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Frame } from "../../items/frames.ts";
 import type { Item } from "../../items/item.ts";
-import { digestOf } from "../../items/item-digests.ts";
+import { serviceSection } from "../../items/node-view-items.ts";
 import { type ServiceState, serviceStates } from "../../items/service-state.ts";
 import { type ViewClass, viewClassOf } from "../../items/view-target.ts";
 import { changedServices, derived } from "../../store/derived.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
+import { encodeInSteps } from "./encode-in-steps.ts";
 import { type EncodedOps, encodeOps } from "./encoded-ops.ts";
 import { packFrames } from "./packed-frames.ts";
 
@@ -86,6 +87,20 @@ function split(services: readonly ChunkService[]): ServiceChunk[] {
   return chunks;
 }
 
+/**
+ * Encodes the items of a chunk in steps, and yields between them; nothing if `packedChunk` has been called before, or
+ * without `isPacked`, `chunkOps`.
+ */
+export function encodeChunkInSteps(chunk: ServiceChunk, viewClass: ViewClass, isPacked: boolean): Iterable<undefined> {
+  const key = chunkClass(chunk, viewClass);
+  const isDone = isPacked ? chunk.packed.has(key) : chunk.ops.has(`${serviceSection} ${key}`);
+  if (isDone) return [];
+  return encodeInSteps(
+    chunk.services.map(({ state }) => state),
+    viewClass,
+  );
+}
+
 /** The items of one section that a class shares of a chunk. */
 export function chunkOps(chunk: ServiceChunk, section: number, viewClass: ViewClass): EncodedOps {
   return getOrMake(chunk.ops, `${section} ${chunkClass(chunk, viewClass)}`, () =>
@@ -101,12 +116,9 @@ export function packedChunk(chunk: ServiceChunk, viewClass: ViewClass): readonly
 }
 
 function chunkItems({ services }: ServiceChunk, viewClass: ViewClass): Item[] {
-  const items = services.flatMap(({ state }) =>
-    state.service.proxyName === viewClass.proxyName ? state.sharedItems(viewClass).items : [],
+  return services.flatMap(({ state }) =>
+    state.service.proxyName === viewClass.proxyName ? [...state.sharedItems(viewClass).items] : [],
   );
-  // Computed here, chunk by chunk: the sync marker needs the digests of all items at once, after the last chunk.
-  if (viewClass.isExtended) for (const item of items) digestOf(item);
-  return items;
 }
 
 /** Without zone hints, all zones share what is encoded. */

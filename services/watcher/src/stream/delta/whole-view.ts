@@ -6,9 +6,18 @@ import { type Overlay, overlaysOf } from "../../items/overlay.ts";
 import { findItem } from "../../items/service-items.ts";
 import type { ViewClass, ViewTarget } from "../../items/view-target.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
+import { classDigestInSteps } from "./class-digests.ts";
+import { encodeOwnInSteps } from "./encode-in-steps.ts";
 import { spliceOps } from "./encoded-ops.ts";
-import type { Changes } from "./projection.ts";
-import { chunkOps, chunksByEndpoint, chunksByService, packedChunk, type ServiceChunk } from "./service-chunks.ts";
+import { type Changes, pause } from "./projection.ts";
+import {
+  chunkOps,
+  chunksByEndpoint,
+  chunksByService,
+  encodeChunkInSteps,
+  packedChunk,
+  type ServiceChunk,
+} from "./service-chunks.ts";
 import { deleteOp } from "./snapshot-delta.ts";
 
 /**
@@ -31,6 +40,7 @@ export function wholeView(
   return {
     isEmpty: false,
     *frames() {
+      for (const _ of encodeOwnInSteps(snapshot, target)) yield pause;
       const overlays = overlaysOf(snapshot, target);
       onOverlays(overlays);
       const edits = Map.groupBy(overlays.flatMap(pathEdits), ({ section }) => section);
@@ -38,6 +48,8 @@ export function wholeView(
       edits.delete(nodeSection);
       if (target.request.takesBatches) yield* packedFrames(snapshot, target.viewClass, [...edits.values()].flat());
       else yield* orderedFrames(snapshot, target.viewClass, edits);
+      // For the sync marker.
+      if (target.viewClass.isExtended) for (const _ of classDigestInSteps(snapshot, target.viewClass)) yield pause;
     },
   };
 }
@@ -59,7 +71,10 @@ function pathEdits({ hidden, own }: Overlay): PathEdit[] {
 
 /** The chunks of the class, and the node's edits after them. */
 function* packedFrames(snapshot: Snapshot, viewClass: ViewClass, edits: readonly PathEdit[]): Iterable<Frame> {
-  for (const chunk of chunksByEndpoint(snapshot)) yield* packedChunk(chunk, viewClass);
+  for (const chunk of chunksByEndpoint(snapshot)) {
+    for (const _ of encodeChunkInSteps(chunk, viewClass, true)) yield pause;
+    yield* packedChunk(chunk, viewClass);
+  }
   if (edits.length === 0) return;
   const puts = edits.flatMap(({ item }) => (item === undefined ? [] : [item]));
   const kept = new Set(puts.map(({ path }) => path));
@@ -80,6 +95,7 @@ function* orderedFrames(
     for (const [index, chunk] of chunks.entries()) {
       const first = next;
       const end = chunks[index + 1]?.start;
+      for (const _ of encodeChunkInSteps(chunk, viewClass, false)) yield pause;
       while (next < sorted.length && (end === undefined || (sorted[next]?.path ?? "") < end)) next += 1;
       const frame = chunkFrame(chunk, section, viewClass, sorted.slice(first, next));
       if (frame.length > 0) yield frame;

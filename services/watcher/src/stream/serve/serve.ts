@@ -14,6 +14,7 @@ import { QueryLimit } from "../../connection/query-limit.ts";
 import { Refusals } from "../../connection/refusals.ts";
 import { ClientRights } from "../../identity/client-rights.ts";
 import { isLoopback } from "../../identity/identify.ts";
+import { prepareViews } from "../session/prepare-views.ts";
 import { scheduler } from "../session/scheduler.ts";
 import { StartLimits } from "../session/start-limits.ts";
 import { makeCallHandler } from "./call-handler.ts";
@@ -92,7 +93,9 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     log.info("listening", { addresses: dialable });
     warnOfRefusal(addresses, options);
     options.onListening?.(dialable);
-    await aborted(signal);
+    const { store, proxyNames } = options;
+    const preparing = prepareViews({ store, health, proxyName: proxyNames.standard }, signal);
+    await Promise.all([aborted(signal), preparing]);
     health.setWaiting(part, "the watcher stops");
     for (const server of servers) server.close();
     if (drainMs !== 0) await connections.drain();

@@ -2,7 +2,7 @@ import { ConnectError } from "@connectrpc/connect";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import type { Snapshot } from "../../store/snapshot.ts";
 import type { Store } from "../../store/store.ts";
-import type { Changes, Projection } from "../delta/projection.ts";
+import { type Changes, type Projection, pause } from "../delta/projection.ts";
 import { FrameJoiner, joinedBytes } from "./frame-joiner.ts";
 import { type Rounds, roundsOf } from "./rounds.ts";
 import { scheduler } from "./scheduler.ts";
@@ -250,15 +250,15 @@ export class WatchStream<Request> {
     });
   }
 
-  /** Writes the next frames of the batch: joined small ones, or a large one. */
+  /** Writes the next frames of the batch: joined small ones, or a large one. Writes nothing at a {@link pause}. */
   #writeNext(): void {
     let next = this.#frames?.next();
-    while (next?.done === false && !this.#joiner.add(next.value)) next = this.#frames?.next();
+    while (next?.done === false && next.value !== pause && !this.#joiner.add(next.value)) next = this.#frames?.next();
     if (next === undefined || next.done === true) {
       this.#writeLast();
       return;
     }
-    this.#joiner.write();
+    if (next.value !== pause) this.#joiner.write();
     if (this.#hasRoom) this.#continue();
     else this.#state = "blocked";
   }

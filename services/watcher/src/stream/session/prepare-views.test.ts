@@ -1,0 +1,86 @@
+import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
+import { Health } from "@kpng/process/health/health.ts";
+import { expect, onTestFinished, test } from "vitest";
+import type { NodeViewRequest } from "../../items/view-target.ts";
+import { viewTargetIn } from "../../items/view-target.ts";
+import type { Snapshot } from "../../store/snapshot.ts";
+import { Store } from "../../store/store.ts";
+import { endpoint, node, service, slice } from "../../testing/build.ts";
+import { bucketIndexes } from "../delta/bucket-index.ts";
+import { nodeProjection } from "../delta/node-projection.ts";
+import { type Changes, pause } from "../delta/projection.ts";
+import { prepareViews } from "./prepare-views.ts";
+
+const names = Array.from({ length: 300 }, (_, index) => `s${index}`);
+
+// Values of a class follow the snapshots of all stores in a process, so each test has a class of its own.
+function fill(store: Store, proxyName: string, zone = ""): void {
+  const hints = zone === "" ? {} : { hintedZones: [zone] };
+  store.replace({
+    services: names.map((name) => service({ name, proxyName })),
+    slices: names.map((name, at) =>
+      slice(
+        Array.from({ length: 10 }, (_, pod) =>
+          endpoint(`10.${pod}.${at >> 8}.${at & 255}`, { ...hints, podName: `${name}-${pod}`, nodeName: `n${pod}` }),
+        ),
+        { name, serviceName: name },
+      ),
+    ),
+    nodes: [node("n1", { zone: "z1" }), node("n2", { zone: "z2" })],
+  });
+}
+
+const requestFor = (proxyName: string): NodeViewRequest => {
+  return { nodeName: "n1", proxyName, isExtended: true, wantsNode: true, takesBatches: true };
+};
+
+function pausesIn({ frames }: Changes): number {
+  return [...frames()].filter((frame) => frame === pause).length;
+}
+
+test.each([
+  { name: "without zone hints", zone: "" },
+  { name: "with zone hints", zone: "z1" },
+])("a watcher is ready when what all views share is computed, $name", async ({ zone }) => {
+  const [store, health, stop] = [new Store(), new Health(), new AbortController()];
+  onTestFinished(() => stop.abort());
+  const preparing = prepareViews({ store, health, proxyName: `ready${zone}` }, stop.signal);
+  expect(health.isReady).toBe(false);
+  fill(store, `ready${zone}`, zone);
+  expect(health.isReady).toBe(false);
+  await preparing;
+  expect(health.isReady).toBe(true);
+  const view = nodeProjection(requestFor(`ready${zone}`));
+  expect(pausesIn(view.whole(store.snapshot))).toBe(0);
+  expect(pausesIn(view.resume(store.snapshot, new BucketDigests()))).toBe(0);
+});
+
+test("without it, the first views pause for other work", () => {
+  const view = (store: Store, proxyName: string) => {
+    fill(store, proxyName);
+    return nodeProjection(requestFor(proxyName));
+  };
+  const [whole, resumed] = [new Store(), new Store()];
+  expect(pausesIn(view(whole, "whole").whole(whole.snapshot))).toBeGreaterThan(3);
+  expect(pausesIn(view(resumed, "resumed").resume(resumed.snapshot, new BucketDigests()))).toBeGreaterThan(3);
+});
+
+test("a change while a resumed view is computed in steps does not make the next one start again", () => {
+  const store = new Store();
+  fill(store, "changed");
+  const view = nodeProjection(requestFor("changed"));
+  const frames = view.resume(store.snapshot, new BucketDigests()).frames()[Symbol.iterator]();
+  expect(frames.next().value).toBe(pause);
+  const before = store.snapshot;
+  store.apply([{ kind: "put-slice", slice: slice([endpoint("10.9.9.9")], { name: "s7", serviceName: "s7" }) }]);
+  const digestsOf = (snapshot: Snapshot): BucketDigests => {
+    const { viewClass } = viewTargetIn(snapshot, requestFor("changed"));
+    return bucketIndexes(snapshot, viewClass)[0]?.digests ?? new BucketDigests();
+  };
+  // Another subscriber derives the values of the new snapshot meanwhile.
+  const expected = digestsOf(store.snapshot);
+  while (frames.next().done !== true);
+  expect(digestsOf(before).differing(expected)).toHaveLength(11);
+  expect(digestsOf(store.snapshot).differing(expected)).toEqual([]);
+  expect(pausesIn(view.resume(store.snapshot, new BucketDigests()))).toBe(0);
+});
