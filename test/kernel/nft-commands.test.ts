@@ -1,5 +1,6 @@
 import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -17,15 +18,15 @@ describePackets(`the commands of kpng-nft, seed ${seed}`, () => {
     laboratory = await Laboratory.open();
     path = join(laboratory.folder, "state.json");
     await writeFile(path, manyServices(80, new Dice(seed)));
-    for (const name of ["printed", "installed"]) await laboratory.add(name);
+    for (const name of ["printed", "installed", "tool"]) await laboratory.add(name);
   });
   afterAll(() => laboratory?.close());
 
-  const kpng = (namespace: string, ...options: readonly string[]) =>
-    laboratory.tryRun(namespace, [
-      ...[process.execPath, main, "file", "-i", path, "to-local", "to-nft", "--node-name", "n1", "--once"],
-      ...["--cluster-cidr", "10.1.0.0/16", "--state-dir", "none", ...options],
-    ]);
+  const command = (...options: readonly string[]): readonly string[] => [
+    ...[process.execPath, main, "file", "-i", path, "to-local", "to-nft", "--node-name", "n1", "--once"],
+    ...["--cluster-cidr", "10.1.0.0/16", "--state-dir", "none", ...options],
+  ];
+  const kpng = (namespace: string, ...options: readonly string[]) => laboratory.tryRun(namespace, command(...options));
   const tables = (namespace: string): Promise<string> => laboratory.run(namespace, ["nft", "list", "tables"]);
 
   test("--dry-run changes nothing, and nft installs from its output what --diff finds to be right", async () => {
@@ -38,6 +39,17 @@ describePackets(`the commands of kpng-nft, seed ${seed}`, () => {
     await laboratory.run("printed", ["nft", "-f", "-"], printed.stdout);
     const after = await kpng("printed", "--diff");
     expect({ exitCode: after.exitCode, stdout: after.stdout }, after.stderr).toMatchObject({ exitCode: 0 });
+  });
+
+  test("without koffi the program nft installs what --diff finds to be right through netlink", async () => {
+    const koffi = dirname(createRequire(import.meta.url).resolve("koffi"));
+    const { exitCode, stderr } = await laboratory.tryRun("tool", [
+      ...["unshare", "--mount", "sh", "-c", `mount -t tmpfs none ${koffi} && exec "$@"`, "sh"],
+      ...command("--elements-through", "auto"),
+    ]);
+    expect(exitCode, stderr).toBe(0);
+    expect(stderr).toContain("elements are read and written by the program nft");
+    expect(await kpng("tool", "--diff", "--elements-through", "netlink")).toMatchObject({ exitCode: 0 });
   });
 
   test("--diff names a set that another program changed, the next start repairs it, and --cleanup leaves nothing", async () => {

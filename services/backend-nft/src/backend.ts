@@ -8,9 +8,9 @@ import { type Family, families } from "@kpng/model/address.ts";
 import { shadowMode } from "@kpng/shadow/shadow-mode.ts";
 import type { NftChange } from "./commit/nft-change.ts";
 import { NftRuleSet } from "./commit/nft-rule-set.ts";
+import { openConnection } from "./commit/open-connection.ts";
 import { PrintedRuleSet } from "./commit/printed-rule-set.ts";
 import { RunNft } from "./commit/run-nft.ts";
-import { NftablesConnection } from "./netlink/nftables-connection.ts";
 import { nftOptions, readNftSettings } from "./nft-options.ts";
 import { readOwnObjects } from "./read/own-objects.ts";
 
@@ -52,9 +52,10 @@ Rules stay when the program ends: traffic goes on, and the next start changes on
 
 /** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<NftChange> {
-  const { table, masqueradeBit, maxClients, timeoutMs } = readNftSettings(options, serviceProxyName);
+  const { table, masqueradeBit, maxClients, timeoutMs, elementsThrough } = readNftSettings(options, serviceProxyName);
   const openOne = (family: Family, runNft: RunNft, host: ProxyHost): NftRuleSet | PrintedRuleSet => {
-    const common = { family, table, masqueradeBit, maxClients, connection: new NftablesConnection(), runNft };
+    const connection = openConnection(elementsThrough, runNft, host.log);
+    const common = { family, table, masqueradeBit, maxClients, connection, runNft };
     const { destination } = host;
     if (destination.kind === "kernel") return new NftRuleSet(common);
     return new PrintedRuleSet({ ...common, print: destination.kind === "print" ? destination.print : undefined });
@@ -69,7 +70,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     },
     cleanUp: async ({ log }) => {
       const runNft = new RunNft(timeoutMs);
-      const connection = new NftablesConnection();
+      const connection = openConnection(elementsThrough, runNft, log);
       for (const family of families) {
         const id = { family, name: table };
         if ((await readOwnObjects(connection, id)) === undefined) continue;

@@ -1,7 +1,9 @@
 import { createHash } from "node:crypto";
+import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
+import type { ElementsThrough } from "./commit/open-connection.ts";
 
 /** Options of this backend alone. `backend.ts` adds them to those of every service proxy. */
 export const nftOptions: readonly OptionSpec[] = [
@@ -23,6 +25,13 @@ export const nftOptions: readonly OptionSpec[] = [
     parse: integer("--max-affinity-clients", 1, 100_000_000),
   },
   {
+    flags: "--elements-through <auto|netlink|nft>",
+    description:
+      "how elements are read and written: by netlink, by the program nft (slower), or auto: netlink if possible",
+    default: "auto",
+    parse: oneOf("--elements-through", ["auto", "netlink", "nft"]),
+  },
+  {
     flags: "--nft-timeout <duration>",
     description: "longest run of the program nft",
     default: 300_000,
@@ -36,6 +45,7 @@ export interface NftSettings {
   readonly masqueradeBit: number;
   readonly maxClients: number;
   readonly timeoutMs: number;
+  readonly elementsThrough: ElementsThrough;
 }
 
 /**
@@ -43,6 +53,7 @@ export interface NftSettings {
  * `kpng`, or `kpng-` and a hash of the service proxy name. Separate from `backend.ts`, which connects parts.
  */
 export function readNftSettings(options: ParsedOptions, serviceProxyName: string): NftSettings {
+  const through = options.elementsThrough;
   const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
   const standard = serviceProxyName === "" ? "kpng" : `kpng-${hash}`;
   return {
@@ -50,6 +61,7 @@ export function readNftSettings(options: ParsedOptions, serviceProxyName: string
     masqueradeBit: Number(options.nftablesMasqueradeBit ?? 14),
     maxClients: Number(options.maxAffinityClients ?? 1_000_000),
     timeoutMs: Number(options.nftTimeout ?? 300_000),
+    elementsThrough: through === "netlink" || through === "nft" ? through : "auto",
   };
 }
 

@@ -17,18 +17,22 @@ describePackets("the table in the kernel", () => {
   });
   afterAll(() => laboratory.close());
 
-  test.each(families)(
-    "%s: what is sent is installed, a repetition changes nothing, drift is repaired",
-    async (family) => {
-      await laboratory.add(`nft-${family}`);
-      const seen = JSON.parse(await laboratory.run(`nft-${family}`, [process.execPath, driver, family]));
+  const listings = new Map<string, string>();
+
+  test.each(families.flatMap((family) => ["netlink", "nft"].map((way) => [family, way] as const)))(
+    "%s through %s: what is sent is installed, a repetition changes nothing, drift is repaired",
+    async (family, way) => {
+      await laboratory.add(`${way}-${family}`);
+      const seen = JSON.parse(await laboratory.run(`${way}-${family}`, [process.execPath, driver, family, way]));
+      listings.set(`${way}-${family}`, seen.listing);
       const keys = seen.frontends.map((text: string) => text.split(" comment ")[0]?.split(" : ")[0]);
       expect(keys).toEqual(frontends[family]);
       expect(seen.frontends[0]).toContain('comment "ns/web-1:p443"');
       // 2 × 3 endpoints of web, and the port of sticky without affinity.
       expect(seen.slots).toBe(8);
       expect(seen.again).toEqual({ elements: 0, chains: [] });
-      expect(seen.restart).toEqual({ elements: 0, chains: [] });
+      expect(seen.restart).toBe(0);
+      expect(seen.restartAgain.elements).toBe(0);
       // For each of two ports: the slot and its endpoint, the frontend deleted and put with the new count.
       expect(seen.shrunk).toEqual({ elements: 6, chains: [] });
       expect(seen.noDrift).toEqual({ elements: 0, chains: [] });
@@ -37,10 +41,29 @@ describePackets("the table in the kernel", () => {
       expect(seen.lostTable).toBeGreaterThan(10);
       expect(seen.repaired).toHaveLength(4);
       expect(seen.left).toBeNull();
-      expect(seen.refusal).toContain("put in set picks: ENOENT");
+      expect(seen.refusal).toContain(way === "netlink" ? "put in set picks: ENOENT" : "No such file or directory");
       expect(seen.foreign).toContain("exists without the chain kpng_layout_1");
     },
   );
+
+  test.each(families)("%s: netlink and nft install the same table", (family) => {
+    // The rules of pick chains match the protocol only where nft demands it.
+    const lines = (way: string) =>
+      (listings.get(`${way}-${family}`) ?? "")
+        .replaceAll(
+          "meta l4proto { tcp, udp, sctp } dnat ip6 to meta priority . numgen",
+          "dnat ip6 to meta priority . numgen",
+        )
+        .replaceAll(
+          "meta l4proto { tcp, udp, sctp } dnat ip to meta priority . numgen",
+          "dnat ip to meta priority . numgen",
+        )
+        .split(/[\n,]/)
+        .map((line) => line.trim().replace("elements = { ", "").replace(" }", ""))
+        .sort();
+    expect(lines("nft").length).toBeGreaterThan(100);
+    expect(lines("nft")).toEqual(lines("netlink"));
+  });
 
   test("the first load fits a small socket buffer, and a larger transaction is refused with the name of the limit", async () => {
     await laboratory.add("nft-small");

@@ -4,7 +4,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import type { SharedSetChange } from "../elements/element-table.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
 import { type BatchStep, splitElements, type TableId } from "../netlink/element-batch.ts";
-import type { NftablesConnection } from "../netlink/nftables-connection.ts";
+import type { TableConnection } from "../netlink/table-connection.ts";
 import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
 import { readElements } from "../read/read-table.ts";
@@ -26,7 +26,7 @@ export interface NftTableOptions {
   /** Name of the table. */
   readonly table: string;
   readonly masqueradeBit: number;
-  readonly connection: NftablesConnection;
+  readonly connection: TableConnection;
   readonly runNft: RunNft;
   /** Maximum number of clients remembered for one Service port with affinity. */
   readonly maxClients: number;

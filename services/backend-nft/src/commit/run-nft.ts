@@ -23,6 +23,11 @@ export class RunNft {
     await this.#run(["nft", "-f", "-"], commands);
   }
 
+  /** Runs `nft --json` with these arguments, and returns its output. Errors: READ_FAILED, NFT_MISSING. */
+  async list(args: readonly string[]): Promise<string> {
+    return await this.#run(["nft", "--json", ...args], "", "READ_FAILED");
+  }
+
   /** Rejects if nft or the kernel is too old. Errors: NFT_MISSING, NFT_UNSUPPORTED. */
   async checkVersions(kernelRelease: string): Promise<void> {
     const said = await this.#run(["nft", "--version"], "");
@@ -34,7 +39,11 @@ export class RunNft {
     await this.apply(`delete table ${ipOf(family)} ${name}\n`);
   }
 
-  async #run(command: readonly string[], stdin: string): Promise<string> {
+  async #run(
+    command: readonly string[],
+    stdin: string,
+    code: "COMMIT_REJECTED" | "READ_FAILED" = "COMMIT_REJECTED",
+  ): Promise<string> {
     const end = await runProgram(command, { timeoutMs: this.#timeoutMs, stdin });
     if (end.kind === "exited" && end.exitCode === 0) return end.stdout;
     const [program = ""] = command;
@@ -42,8 +51,9 @@ export class RunNft {
       throw new BackendNftError("NFT_MISSING", `${program} cannot be started`, { cause: end.cause });
     }
     const lines = stdin.split("\n").length - 1;
-    const text = `${command.join(" ")} failed for ${lines} lines (${describeEnd(end, this.#timeoutMs)}): ${end.stderr.trim()}`;
-    throw new BackendNftError("COMMIT_REJECTED", text);
+    const input = stdin === "" ? "" : ` for ${lines} lines`;
+    const text = `${command.join(" ")} failed${input} (${describeEnd(end, this.#timeoutMs)}): ${end.stderr.trim()}`;
+    throw new BackendNftError(code, text);
   }
 }
 

@@ -4,10 +4,11 @@ import { addressLength, type ElementBytes, type ElementValue, numberBytes, readN
 import { type FrontendKind, packSet, unpackSet } from "./packed-set.ts";
 import { dataOf, type SharedSet } from "./set-names.ts";
 
-/** The fields of an element's key or value, in order. */
-type Field = "address" | "protocol" | "port" | "number" | "index";
+/** A field of an element's key or value. */
+export type Field = "address" | "protocol" | "port" | "number" | "index";
 
-const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
+/** Fields of the keys of each set, in order. */
+export const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
   frontends: ["address", "protocol", "port"],
   local_frontends: ["address", "protocol", "port"],
   nodeports: ["protocol", "port"],
@@ -28,12 +29,13 @@ const keyFields: Readonly<Record<SharedSet, readonly Field[]>> = {
 };
 
 /** Fields of the value of a map whose elements have one. */
-const valueFields: Partial<Readonly<Record<SharedSet, readonly Field[]>>> = {
+export const valueFields: Partial<Readonly<Record<SharedSet, readonly Field[]>>> = {
   slots: ["address", "port"],
   sticky_endpoints: ["address", "port"],
 };
 
-const protocolNames: Readonly<Record<number, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
+/** Names of protocols as nft prints them. */
+export const protocolNames: Readonly<Record<number, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 
 /**
  * Formats an element as nft prints it, or its key alone if `value` is undefined. *Shape:* `frontends { 10.96.0.1 . tcp

@@ -1,7 +1,7 @@
 import type { TableId } from "../netlink/element-batch.ts";
 import { BackendNftError } from "../netlink/nft-error.ts";
-import type { NftablesConnection } from "../netlink/nftables-connection.ts";
 import type { TableObjects } from "../netlink/read-objects.ts";
+import type { TableConnection } from "../netlink/table-connection.ts";
 import { serviceChainPattern, serviceSetPattern } from "../render/service-chains.ts";
 import { ipOf, layoutChain } from "../render/skeleton.ts";
 
@@ -16,7 +16,7 @@ const ownChainPattern = new RegExp(`${serviceChainPattern.source}|^(?:sticky_)?p
  *
  * Errors: TABLE_NOT_OURS if another program, or a version with another layout, has made the table; READ_FAILED.
  */
-export async function readOwnObjects(connection: NftablesConnection, id: TableId): Promise<TableObjects | undefined> {
+export async function readOwnObjects(connection: TableConnection, id: TableId): Promise<TableObjects | undefined> {
   const objects = await connection.listObjects(id);
   if (objects === undefined) return undefined;
   if (!objects.chains.includes(layoutChain)) {

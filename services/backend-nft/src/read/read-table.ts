@@ -3,7 +3,7 @@ import { readNumber } from "../layout/element-keys.ts";
 import { unpackSet } from "../layout/packed-set.ts";
 import { type SharedSet, sharedSets } from "../layout/set-names.ts";
 import type { TableId } from "../netlink/element-batch.ts";
-import type { NftablesConnection } from "../netlink/nftables-connection.ts";
+import type { TableConnection } from "../netlink/table-connection.ts";
 
 /** The elements of all shared sets of a table, as the kernel has them. */
 export type ActualElements = Readonly<Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>>;
@@ -21,7 +21,7 @@ export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set
  *
  * Errors: READ_FAILED, e.g. if the table does not exist.
  */
-export async function readElements(connection: NftablesConnection, table: TableId): Promise<ActualElements> {
+export async function readElements(connection: TableConnection, table: TableId): Promise<ActualElements> {
   const read: [SharedSet, Map<ElementBytes, ElementValue>][] = [];
   for (const set of sharedSets) {
     const elements = new Map<ElementBytes, ElementValue>();

@@ -112,13 +112,23 @@ export function renderStickyPickChain(family: Family, table: string, count: numb
   return lines(renderChains(ipOf(family), table, [{ name: stickyPickChain(count), rules }]));
 }
 
-/** Renders the chain of {@link pickChainAddition} as commands of nft, for `PrintedRuleSet`. */
+/** Renders the chain of {@link pickChainAddition} as commands of nft, for `PrintedRuleSet` and `NftToolConnection`. */
 export function renderPickChain(family: Family, table: string, count: number): string {
   const ip = ipOf(family);
   const pick = (modulus: number): string =>
     `meta l4proto { tcp, udp, sctp } dnat ${ip} addr . port to meta priority . numgen random mod ${modulus} map @slots`;
   const rules = [`meta priority set meta priority and ${packed.idMask}`, pick(count), pick(1)];
   return lines(renderChains(ip, table, [{ name: pickChain(count), rules }]));
+}
+
+/** The map with the endpoints of all sets. The type of numgen has no name. */
+function slotsDeclaration(family: Family): string {
+  return `map slots { typeof meta priority . numgen random mod 65536 : ${ipOf(family)} daddr . th dport; }`;
+}
+
+/** Renders the command that adds the map `slots`, for `NftToolConnection`. */
+export function renderSlots(family: Family, table: string): string {
+  return slotsDeclaration(family).replace("map ", `add map ${ipOf(family)} ${table} `);
 }
 
 /** Returns the definitions of the sets and maps that all Services share. */
@@ -130,8 +140,7 @@ function renderSets(family: Family): readonly string[] {
     `map local_frontends { type ${frontend} : classid; }`,
     `map nodeports { type ${nodePort} : classid; }`,
     `map local_nodeports { type ${nodePort} : classid; }`,
-    // The type of numgen has no name.
-    `map slots { typeof meta priority . numgen random mod 65536 : ${ipOf(family)} daddr . th dport; }`,
+    slotsDeclaration(family),
     "map picks { type classid : verdict; }",
     `set refused { type ${frontend}; }`,
     `set dropped { type ${frontend}; }`,

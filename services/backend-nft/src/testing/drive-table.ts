@@ -1,19 +1,24 @@
 import { spawnSync } from "node:child_process";
 import type { Family } from "@kpng/model/address.ts";
 import { NftTable, type TableChange } from "../commit/nft-table.ts";
+import { NftToolConnection } from "../commit/nft-tool-connection.ts";
 import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
+import type { TableConnection } from "../netlink/table-connection.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
 import { ipOf } from "../render/skeleton.ts";
 import { ChangingPlan } from "./plans.ts";
 
-// Changes a table in the network namespace of this process, and prints what each step did: `drive-table.ts FAMILY`.
+// Changes a table in the network namespace of this process, and prints what each step did: `drive-table.ts FAMILY WAY`.
+// WAY is "netlink" or "nft": how elements are read and written. The restart is one with the other way.
 
 const family: Family = process.argv[2] === "v6" ? "v6" : "v4";
 const ip = ipOf(family);
-const connection = new NftablesConnection();
 const runNft = new RunNft(60_000);
-const make = () => new NftTable({ family, table: "kpng", masqueradeBit: 14, connection, runNft, maxClients: 1_000 });
+const [netlink, tool] = [new NftablesConnection(), new NftToolConnection(runNft)];
+const [first, second] = process.argv[3] === "nft" ? [tool, netlink] : [netlink, tool];
+const make = (connection: TableConnection = first) =>
+  new NftTable({ family, table: "kpng", masqueradeBit: 14, connection, runNft, maxClients: 1_000 });
 const sizes = ({ elements, chains }: TableChange) => ({
   elements: elements.reduce((sum, change) => sum + change.elements.length, 0),
   chains,
@@ -41,12 +46,14 @@ const plan = new ChangingPlan(family);
 plan.set("ns/web-1", 3);
 plan.set("ns/sticky-2", 2);
 let table = make();
-const first = sizes(await table.syncAll(plan, nothing));
+const loaded = sizes(await table.syncAll(plan, nothing));
 const frontends = elementsOf("frontends");
 const slots = elementsOf("slots").length;
 const again = sizes(await table.sync(plan, new Set(["ns/web-1", "ns/sticky-2"] as const), nothing));
+table = make(second);
+const restart = sizes(await table.syncAll(plan, nothing)).elements;
 table = make();
-const restart = sizes(await table.syncAll(plan, nothing));
+const restartAgain = sizes(await table.syncAll(plan, nothing));
 plan.set("ns/web-1", 2);
 const shrunk = sizes(await table.sync(plan, new Set(["ns/web-1"] as const), nothing));
 const noDrift = sizes(await table.repair(plan));
@@ -56,22 +63,38 @@ nft("flush", "chain", ip, "kpng", "services");
 const lostRules = sizes(await table.repair(plan));
 nft("delete", "table", ip, "kpng");
 const lostTable = sizes(await table.repair(plan)).elements;
-const element = { key: "\0\0\0\0", data: { kind: "goto", chain: "missing" } } as const;
+const element = { key: "\0\0\0\0", data: { kind: "goto", chain: "absent" } } as const;
 const refusal = await failureOf(
-  connection.commit({ family, name: "kpng" }, [{ set: "picks", kind: "put", elements: [element] }]),
+  first.commit({ family, name: "kpng" }, [{ set: "picks", kind: "put", elements: [element] }]),
 );
 const repaired = elementsOf("frontends");
+// Another number of endpoints, so that a chain for it is added to a table that is in use.
+plan.set("ns/web-1", 7);
+await table.sync(plan, new Set(["ns/web-1"] as const), nothing);
+const listing = nft("--stateless", "list", "table", ip, "kpng");
 for (const key of ["ns/web-1", "ns/sticky-2"] as const) plan.set(key, 0);
 await table.sync(plan, new Set(["ns/web-1", "ns/sticky-2"] as const), nothing);
 const left = nft("list", "table", ip, "kpng").match(
   /(?:clients|ranges|sticky)_[0-9a-f]{16}|\d+\.\d+\.\d+\.\d+ \. tcp/g,
 );
 nft("add", "table", ip, "other");
-const foreign = await failureOf(readOwnObjects(connection, { family, name: "other" }));
-connection.close();
+const foreign = await failureOf(readOwnObjects(first, { family, name: "other" }));
+netlink.close();
 process.stdout.write(
   JSON.stringify({
-    ...{ first, frontends, slots, again, restart, shrunk, noDrift, lostElements, lostRules, lostTable },
-    ...{ refusal, repaired, left, foreign },
+    ...{
+      first: loaded,
+      frontends,
+      slots,
+      again,
+      restart,
+      restartAgain,
+      shrunk,
+      noDrift,
+      lostElements,
+      lostRules,
+      lostTable,
+    },
+    ...{ refusal, repaired, left, foreign, listing },
   }),
 );

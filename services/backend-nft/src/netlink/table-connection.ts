@@ -1,0 +1,25 @@
+import type { BatchStep, TableId } from "./element-batch.ts";
+import type { ReadElement, TableObjects } from "./read-objects.ts";
+
+/**
+ * Reads and changes tables of nftables. `NftTable`, `PrintedRuleSet` and the readers in `read/` use it, and
+ * `openConnection` chooses which of two it is: `NftablesConnection` speaks netlink itself, and `NftToolConnection` runs
+ * the program nft where netlink sockets cannot be opened. Both lead to the same elements and rules.
+ *
+ * One call at a time.
+ */
+export interface TableConnection {
+  /** Largest transaction, in bytes as netlink has them. */
+  readonly maxTransactionBytes: number;
+  /** Applies all steps in one transaction, or none. Errors: COMMIT_REJECTED, after which nothing is changed. */
+  commit(table: TableId, steps: readonly BatchStep[]): Promise<void>;
+  /** Returns a number that differs from the last one if anything in this network namespace may have changed. */
+  generation(): Promise<number>;
+  /** Reads all elements of a set or map, and calls `take` with each. */
+  readElements(table: TableId, set: string, take: (element: ReadElement) => void): Promise<void>;
+  /** Returns the rules of each chain that has any, as texts that are equal if the rules are. */
+  readRules(table: TableId): Promise<ReadonlyMap<string, readonly string[]>>;
+  /** Returns the names of the chains and sets of a table; undefined if it does not exist. */
+  listObjects(table: TableId): Promise<TableObjects | undefined>;
+  close(): void;
+}
