@@ -131,6 +131,8 @@ describe("commands read files without a watcher", () => {
     [["get", "services", "none"], 1, /^Error: Service "none" not found\n$/],
     [["explain", "--node", "n1", "10.0.0.1"], 1, /expected address:port/],
     [["explain", "10.0.0.1:80"], 1, /--node is required/],
+    [["explain", "--node", "n1", "default/web:nope"], 1, /no port "nope" in destination .*: its ports are http/],
+    [["get", "nodes", "--not-applied", "4"], 1, /--not-applied 4 does not exist yet: the watcher is at revision 1/],
     [
       ["get", "nodes", "--state", "tired"],
       2,

@@ -15,7 +15,7 @@ import {
 } from "./print/output.ts";
 import { type Column, formatTable } from "./print/table.ts";
 import { readProxyName } from "./query/filter-options.ts";
-import { inspectClient, warnUnknownNode } from "./query/inspect-client.ts";
+import { type InspectClient, inspectClient, warnUnknownNode } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
 import { decisionTable } from "./tables/decision-table.ts";
 
@@ -71,11 +71,12 @@ export const explainCommand: InspectCommand = {
     ...outputOptions,
   ],
   examples: `
-The destination is address:port, [IPv6]:port, or namespace/name of a Service with or without a port. The answer follows
+The destination is address:port, [IPv6]:port, or namespace/name of a Service with or without a port, as a number or a
+name. The answer follows
 the rules of kube-proxy's iptables mode and assumes that the node has applied the watcher's state.
 
 Examples:
-  COMMAND --node n1 default/web
+  COMMAND --node n1 default/web:http
   COMMAND --node n1 --from 203.0.113.7 198.51.100.10:443
   COMMAND --node n1 --from outside 192.0.2.1:30080 -o json
 `,
@@ -86,7 +87,7 @@ Examples:
     const from = String(options.from);
     const sourceKind = sourceNames.get(from);
     const response = await client.explain({
-      ...parseDestination(argument),
+      ...(await findDestination(client, argument)),
       nodeName: String(options.node),
       serviceProxyName: readProxyName(options),
       sourceAddress: sourceKind === undefined ? from : "",
@@ -103,8 +104,27 @@ Examples:
   },
 };
 
+/** Parses a destination; the name of a port is looked up in its Service. Errors: BAD_OPTION. */
+async function findDestination(client: InspectClient, text: string): Promise<Destination> {
+  const [, namespace = "", name = "", portName] = /^([^/:]+)\/([^/:]+):([a-z0-9-]*[a-z][a-z0-9-]*)$/.exec(text) ?? [];
+  if (portName === undefined) return parseDestination(text);
+  const { services } = await client.listServices({ namespace, name });
+  const ports = services[0]?.ports ?? [];
+  const found = ports.find((port) => port.name === portName);
+  if (found !== undefined) return { destination: `${namespace}/${name}`, port: found.port };
+  const known = ports.map((port) => port.name).filter((one) => one !== "");
+  const names = known.length === 0 ? "its ports have no names" : `its ports are ${known.join(", ")}`;
+  const reason = services.length === 0 ? `Service "${namespace}/${name}" not found` : names;
+  throw new ProcessError("BAD_OPTION", `no port "${portName}" in destination "${text}": ${reason}`);
+}
+
+interface Destination {
+  readonly destination: string;
+  readonly port: number;
+}
+
 /** Splits `address:port`, `[IPv6]:port` or `namespace/name[:port]`; port 0 if there is none. Errors: BAD_OPTION. */
-function parseDestination(text: string): { readonly destination: string; readonly port: number } {
+function parseDestination(text: string): Destination {
   const [, bracketed, plain, port] = /^(?:\[([^\]]+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
   const destination = bracketed ?? plain ?? text;
   if (port === undefined && !destination.includes("/")) {

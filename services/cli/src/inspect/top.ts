@@ -14,6 +14,7 @@ import { formatTable } from "./print/table.ts";
 import { terminalText } from "./print/terminal-text.ts";
 import { inspectClient } from "./query/inspect-client.ts";
 import type { InspectCommand } from "./query/inspect-command.ts";
+import { keepAsking } from "./query/keep-asking.ts";
 import { changeTable } from "./tables/change-table.ts";
 import { nodeTable } from "./tables/node-table.ts";
 
@@ -51,23 +52,28 @@ Examples:
     const { isTTY = false, rows: height } = process.stdout;
     const count = Number(options.count);
     let previous: GetStatusResponse | undefined;
-    for (let updates = 1; !signal.aborted; updates += 1) {
-      const status = await client.getStatus({});
-      const states = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
-      const [nodes, changes] = status.isSynced
-        ? await Promise.all([
-            client.listNodes({ states, pageSize: rowCount }).then((page) => page.nodes),
-            client.listChanges({ pageSize: rowCount }).then((page) => page.changes),
-          ])
-        : [[], []];
-      const text = terminalText(formatTop(status, previous, nodes, changes));
-      // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
-      if (isTTY) process.stdout.write(`\u001b[H${toScreen(text, height)}\u001b[J`);
-      else process.stdout.write(`${updates === 1 ? "" : "\n"}${text}`);
-      previous = status;
-      if (updates === count) return;
-      await waitMs(Number(options.interval), signal);
-    }
+    let updates = 0;
+    await keepAsking(signal, async (answered) => {
+      for (; !signal.aborted; await waitMs(Number(options.interval), signal)) {
+        const status = await client.getStatus({});
+        answered();
+        updates += 1;
+        const states = [ApplyState.BEHIND, ApplyState.FAILING, ApplyState.ABSENT];
+        const [nodes, changes] = status.isSynced
+          ? await Promise.all([
+              client.listNodes({ states, pageSize: rowCount }).then((page) => page.nodes),
+              client.listChanges({ pageSize: rowCount }).then((page) => page.changes),
+            ])
+          : [[], []];
+        const text = terminalText(formatTop(status, previous, nodes, changes));
+        // Overwrites the screen in place, without clearing it first: that would flicker and fill the scrollback.
+        if (isTTY) process.stdout.write(`\u001b[H${toScreen(text, height)}\u001b[J`);
+        else process.stdout.write(`${updates === 1 ? "" : "\n"}${text}`);
+        previous = status;
+        if (updates === count) return true;
+      }
+      return true;
+    });
   },
 };
 

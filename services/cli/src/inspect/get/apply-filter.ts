@@ -1,8 +1,10 @@
 import { ApplyState } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { type OptionSpec, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { Options } from "../../context/command-context.ts";
 import { parseFilter } from "../query/filter-options.ts";
+import type { InspectClient } from "../query/inspect-client.ts";
 
 const stateNames: ReadonlyMap<string, ApplyState> = new Map([
   ["current", ApplyState.CURRENT],
@@ -38,6 +40,18 @@ export const applyFilterOptions: readonly OptionSpec[] = [
     },
   },
 ];
+
+/**
+ * Refuses a revision of `--not-applied` that the watcher has not reached: every node would seem to lack it. Revisions
+ * count from 1 in each run of a watcher, so it is probably one of an earlier run. Errors: BAD_OPTION.
+ */
+export async function checkRevision(client: InspectClient, { notApplied }: Options): Promise<void> {
+  if (Number(notApplied) === 0) return;
+  const { revision } = await client.getStatus({});
+  if (BigInt(Number(notApplied)) <= revision) return;
+  const limit = `the watcher is at revision ${revision}, counted from its start`;
+  throw new ProcessError("BAD_OPTION", `--not-applied ${notApplied} does not exist yet: ${limit}`);
+}
 
 /** The values of {@link applyFilterOptions}, as fields of a request. */
 export function applyFilterOf(options: Options): { notAppliedRevision: bigint; states: ApplyState[] } {

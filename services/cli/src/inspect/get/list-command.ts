@@ -6,6 +6,7 @@ import type { Options } from "../../context/command-context.ts";
 import { printRows, readOutputOptions, type TableSpec, WatchPrinter } from "../print/output.ts";
 import { type InspectClient, inspectClient, pageSize, readPages } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
+import { keepAsking } from "../query/keep-asking.ts";
 
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
 interface List<D extends DescMessage, F, P, W> {
@@ -13,6 +14,8 @@ interface List<D extends DescMessage, F, P, W> {
   readonly noun: string;
   readonly table: TableSpec<D>;
   readonly filterOf: (argument: string | undefined, options: Options) => F;
+  /** Checks options that only the watcher can judge. Errors: BAD_OPTION. */
+  readonly check?: ((client: InspectClient, options: Options) => Promise<void>) | undefined;
   readonly list: (
     client: InspectClient,
     request: F & { readonly pageSize: number; readonly pageToken: string },
@@ -34,17 +37,21 @@ export function runList<
   F extends object,
   P extends { readonly nextPageToken: string },
   W extends { readonly revision: bigint; readonly deleted?: readonly (string | bigint)[] },
->({ noun, table, filterOf, list, watch, rowsOf }: List<D, F, P, W>): InspectCommand["run"] {
+>({ noun, table, filterOf, check, list, watch, rowsOf }: List<D, F, P, W>): InspectCommand["run"] {
   return async (transport, words, options, signal) => {
     const client = inspectClient(transport);
     const output = readOutputOptions(options);
+    await check?.(client, options);
     if (options.watch === true) {
       if (words.length > 1) throw new ProcessError("BAD_OPTION", "--watch follows one name or all, not several names");
       const printer = new WatchPrinter(table, output);
-      for await (const message of watch(client, filterOf(words[0], options), { signal })) {
-        printer.print(rowsOf(message), (message.deleted ?? []).map(String));
-      }
-      return;
+      return keepAsking(signal, async (answered) => {
+        for await (const message of watch(client, filterOf(words[0], options), { signal })) {
+          answered();
+          printer.print(rowsOf(message), (message.deleted ?? []).map(String));
+        }
+        return false;
+      });
     }
     const lists = await Promise.all(
       (words.length === 0 ? [undefined] : words).map(async (word) => {

@@ -2,7 +2,7 @@ import { outputOptions } from "../print/output.ts";
 import { parseFilter } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { nodeTable } from "../tables/node-table.ts";
-import { applyFilterOf, applyFilterOptions } from "./apply-filter.ts";
+import { applyFilterOf, applyFilterOptions, checkRevision } from "./apply-filter.ts";
 import { runList, watchOption } from "./list-command.ts";
 
 /**
@@ -31,6 +31,7 @@ Examples:
     noun: "node",
     table: nodeTable,
     filterOf: (name = "", options) => ({ name, ...applyFilterOf(options) }),
+    check: checkRevision,
     list: (client, request) => client.listNodes(request),
     watch: (client, filter, call) => client.watchNodes(filter, call),
     rowsOf: ({ nodes }) => nodes,

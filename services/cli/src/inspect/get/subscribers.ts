@@ -2,7 +2,7 @@ import { outputOptions } from "../print/output.ts";
 import { nodeFilterOption } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { subscriberTable } from "../tables/subscriber-table.ts";
-import { applyFilterOf, applyFilterOptions } from "./apply-filter.ts";
+import { applyFilterOf, applyFilterOptions, checkRevision } from "./apply-filter.ts";
 import { runList, watchOption } from "./list-command.ts";
 
 /**
@@ -23,6 +23,7 @@ Examples:
     noun: "subscriber",
     table: subscriberTable,
     filterOf: (_, options) => ({ node: String(options.node), ...applyFilterOf(options) }),
+    check: checkRevision,
     list: (client, request) => client.listSubscribers(request),
     watch: (client, filter, call) => client.watchSubscribers(filter, call),
     rowsOf: ({ subscribers }) => subscribers,
