@@ -39,6 +39,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   ],
   shadow: [],
   "backend-callout": ["commit"],
+  "backend-ipvs": ["render", "read", "diff", "commit"],
   "backend-iptables": ["render", "read", "diff", "commit"],
   "backend-json": [],
   "backend-nft": ["layout", "netlink", "render", "elements", "read", "commit"],

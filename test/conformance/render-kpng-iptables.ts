@@ -2,24 +2,16 @@ import { IptablesRuleSet } from "@kpng/backend-iptables/commit/iptables-rule-set
 import { chainNames } from "@kpng/backend-iptables/render/chain-names.ts";
 import { readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import { familyPlan } from "@kpng/backend-kit/testing/family-plans.ts";
-import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
-import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
 import { planNode } from "@kpng/service-plan/plan-node.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
-import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
-import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
-import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
-import { decodeSlice } from "@kpng/watcher/source/decode/decode-slice.ts";
-import { type Decoded, showPath } from "@kpng/watcher/source/decode/decoded.ts";
-import { makeServiceView } from "@kpng/watcher/view/service-view.ts";
-import { nodes } from "../scenario/build.ts";
 import { firewallText } from "../scenario/firewall.ts";
 import type { State } from "../scenario/manifest.ts";
 import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "../scenario/places.ts";
 import type { Firewall, Settings } from "../scenario/scenario.ts";
 import type { RulesText } from "./check-rules.ts";
+import { viewOfState } from "./view-of-state.ts";
 
-const decodeOptions = makeDecodeOptions();
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 
 /**
@@ -31,28 +23,10 @@ export async function renderKpngIptables(
   settings: Settings,
   firewall: Firewall = { drops: [] },
 ): Promise<RulesText> {
-  const view = makeView(state);
+  const view = viewOfState(state);
   const render = async (family: Family) =>
     firewallText(firewall, family) + (await renderFamily(view, settings, family));
   return { v4: await render("v4"), v6: await render("v6") };
-}
-
-function makeView(state: State): NodeView {
-  const slices = state.slices.map((slice) => decoded(decodeSlice(slice)));
-  const node = decoded(decodeNode(nodes[0], decodeOptions));
-  const services = state.services
-    .map((service) => decoded(decodeService(service, decodeOptions)))
-    .filter(({ proxyName }) => proxyName === "")
-    .map((service): readonly [ServiceKey, ServiceView] => {
-      const own = slices.filter(({ serviceName }) => serviceName === service.name);
-      return [serviceKey(service), makeServiceView(service, own, node)];
-    });
-  return { nodeName: node.name, node: { ...node, serviceCIDRs: [] }, services: new Map(services) };
-}
-
-function decoded<T>(result: Decoded<T>): T {
-  if (result.kind === "ok") return result.value;
-  throw new Error(result.kind === "skip" ? result.note : `${showPath(result.path)}: ${result.problem}`);
 }
 
 async function renderFamily(view: NodeView, settings: Settings, family: Family): Promise<string> {

@@ -7,10 +7,14 @@ export const everywhere: ServiceOptions = {
   loadBalancerIPs: [publicAddress(10)],
 };
 
-/** kube-proxy's nftables mode refuses packets to a known cluster IP with an unknown port or protocol. */
+/**
+ * kube-proxy's nftables mode refuses packets to a known cluster IP with an unknown port or protocol. In ipvs mode the
+ * cluster IP is an address of the node, whose own servers must not answer there.
+ */
 export const refusedByNftables = {
   except: {
     nft: { verdict: "refused", because: "known cluster IP, unknown port" },
+    ipvs: { verdict: "refused", because: "the cluster IP is an address of the node" },
     "userspace-address": { verdict: "refused", because: "an address of the node, and no program listens at the port" },
   },
 } as const;
@@ -18,6 +22,7 @@ export const refusedByNftables = {
 /** The same for addresses that nftables mode does not know as cluster IPs. */
 export const refusedAtOwnAddress = {
   except: {
+    ipvs: { verdict: "refused", because: "the address is one of the node" },
     "userspace-address": { verdict: "refused", because: "an address of the node, and no program listens at the port" },
   },
 } as const;
@@ -36,11 +41,14 @@ export const refusedWithoutFilter = {
   },
 } as const;
 
-/** kube-proxy's nftables mode does not serve node ports on the loopback address, and neither does kpng-userspace. */
+/**
+ * kube-proxy's nftables mode does not serve node ports on the loopback address, and neither do kpng-userspace and IPVS.
+ */
 export const notOnLoopback = {
   except: {
     nft: { verdict: "untouched", because: "no node ports on loopback" },
     userspace: { verdict: "untouched", because: "no node ports on loopback" },
+    ipvs: { verdict: "untouched", because: "IPVS does not forward packets from 127.0.0.1" },
   },
 } as const;
 

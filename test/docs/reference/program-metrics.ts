@@ -97,6 +97,10 @@ const groups: Readonly<Record<string, Register>> = {
     countRepairs("userspace", registry, []);
     registerDriftCheck("userspace", registry);
   },
+  ipvs: (registry) => {
+    countRepairs("ipvs", registry, []);
+    registerDriftCheck("ipvs", registry);
+  },
   shadow: (registry) => {
     createShadowMetrics(registry);
   },

@@ -14,9 +14,14 @@ const accepted = {
   },
 } as const;
 
-/** Outcome with a proxy that receives and sends packets itself: the node does not forward them. */
+/** Outcome with a proxy whose packets the node does not forward: it receives and sends them. */
 const carriedTo = (...goesTo: readonly ("b" | "c")[]) =>
-  ({ except: { userspace: { goesTo, because: "the node does not forward its packets" } } }) as const;
+  ({
+    except: {
+      userspace: { goesTo, because: "the node does not forward its packets" },
+      ipvs: { goesTo, source: "kept", because: "packets to IPVS pass INPUT and OUTPUT" },
+    },
+  }) as const;
 const closedByInput = {
   except: { userspace: { verdict: "silent", because: "chain INPUT has to accept its packets" } },
 } as const;

@@ -1,4 +1,4 @@
-import type { Family } from "@kpng/model/address.ts";
+import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import {
   type NodePortAddresses,
@@ -13,10 +13,14 @@ export type ListenAddresses = Readonly<Record<Family, NodePortAddresses>>;
 /**
  * Returns the current addresses of this machine at which node ports answer, for `HealthCheckServers`: health-check node
  * ports follow the same rule (`--nodeport-addresses`) as node ports. `AfterCommit` and the backend `healthchecks` pass
- * it on.
+ * it on. `local` are the node's own addresses; default: those of all interfaces.
  */
-export function listenAddresses(rule: NodePortAddressRule, { node }: Pick<NodeView, "node">): ListenAddresses {
-  const addresses = { local: readLocalAddresses(), ofNode: node?.addresses };
+export function listenAddresses(
+  rule: NodePortAddressRule,
+  { node }: Pick<NodeView, "node">,
+  local: AddressSet = readLocalAddresses(),
+): ListenAddresses {
+  const addresses = { local, ofNode: node?.addresses };
   const ofFamily = (family: Family) => resolveNodePortAddresses(rule, family, addresses);
   return { v4: ofFamily("v4"), v6: ofFamily("v6") };
 }

@@ -1,5 +1,5 @@
 import { availableParallelism } from "node:os";
-import type { Family } from "@kpng/model/address.ts";
+import type { AddressSet, Family } from "@kpng/model/address.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { type NodePortAddressRule, servesNodePorts } from "@kpng/service-plan/node-port-addresses.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
@@ -12,7 +12,6 @@ import { loadView } from "../disk/load-view.ts";
 import type { StateOptions } from "../disk/state-folder.ts";
 import { HealthCheckServers } from "../health-check/health-check-servers.ts";
 import { listenAddresses } from "../health-check/listen-addresses.ts";
-import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import { touchedServices } from "../state/touched-services.ts";
 import type { Sysctls } from "../sysctl/sysctls.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
@@ -26,6 +25,8 @@ export interface AfterCommitOptions {
   readonly context: BackendContext;
   readonly state: StateOptions | undefined;
   readonly sysctls: Sysctls;
+  /** Reads the node's own addresses. */
+  readonly localAddresses: () => AddressSet;
   /** Parsed `conntrackOptions`. */
   readonly options: ParsedOptions;
   /** See `ServiceProxy.carriesTraffic`: conntrack is left alone. */
@@ -102,16 +103,17 @@ export class AfterCommit {
   ): Promise<void> {
     if (families.length === 0) return;
     const { view } = update;
-    const { nodePorts, carriesTraffic } = this.#options;
+    const { nodePorts, localAddresses, carriesTraffic } = this.#options;
     if (!carriesTraffic) this.#cleanFlows(update, cleanedFamilies);
-    await this.#servers.sync({ view, addresses: () => listenAddresses(nodePorts, view), families });
+    await this.#servers.sync({ view, addresses: () => listenAddresses(nodePorts, view, localAddresses()), families });
   }
 
   /** Requests a search for stale flows. */
   #cleanFlows({ view, mode, changes }: SyncUpdate, families: readonly Family[]): void {
-    const chosen = listenAddresses(this.#options.nodePorts, view);
+    const { nodePorts, localAddresses } = this.#options;
     // Read once for all flows, because the table may have a million of them.
-    const local = readLocalAddresses();
+    const local = localAddresses();
+    const chosen = listenAddresses(nodePorts, view, local);
     const isNodePortAddress = (address: string): boolean => {
       const family = address.includes(":") ? "v6" : "v4";
       return servesNodePorts(address, chosen[family], local[family]);

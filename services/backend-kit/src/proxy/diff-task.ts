@@ -48,6 +48,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
       found.push(...result.change.differences().map((difference) => ({ family, ...difference })));
     },
     log: context.log,
+    localAddresses: host.localAddresses,
   });
   let outcome: { readonly cause?: unknown } | undefined;
   const onChanges = async ({ view }: { readonly view: Parameters<typeof rules.sync>[0] }): Promise<void> => {

@@ -4,6 +4,7 @@ import type { Task } from "@kpng/process/task.ts";
 import type { BackendCommand, BackendContext } from "../backend/backend-command.ts";
 import { conntrackOptions } from "../conntrack/conntrack-settings.ts";
 import { readStateOptions, stateOptions } from "../disk/state-folder.ts";
+import { readLocalAddresses } from "../node-addresses/local-addresses.ts";
 import { nodePortAddressesOption } from "../node-addresses/node-port-addresses.ts";
 import { SyncRequests } from "../sync/sync-requests.ts";
 import { Sysctls } from "../sysctl/sysctls.ts";
@@ -110,7 +111,10 @@ function makeTask<Change extends RuleChange>(
   const { log, metrics } = context;
   const sysctls = new Sysctls(typeof options.procSys === "string" ? options.procSys : undefined);
   const requests = new SyncRequests();
-  const host = (destination: Destination): ProxyHost => ({ destination, settings, sysctls, requests, log, metrics });
+  const localAddresses = () => readLocalAddresses(proxy.serviceInterface);
+  const host = (destination: Destination): ProxyHost => ({
+    ...{ destination, settings, sysctls, localAddresses, requests, log, metrics },
+  });
   if (options.cleanup === true) {
     return { name: `backend/${name}/cleanup`, run: () => proxy.cleanUp(host({ kind: "kernel" })) };
   }

@@ -1,3 +1,4 @@
+import type { AddressSet } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { Registry } from "prom-client";
@@ -21,6 +22,8 @@ export interface ProxyHost {
   readonly destination: Destination;
   readonly settings: ProxySettings;
   readonly sysctls: Sysctls;
+  /** Reads the node's own addresses, without those of `ServiceProxy.serviceInterface`. */
+  readonly localAddresses: () => AddressSet;
   /**
    * Accepts requests of a rule set: a check after a change by another program, a partial sync for work that is due
    * later.

@@ -74,13 +74,14 @@ async function serveRules<Change extends RuleChange>(serve: ServeOptions<Change>
       reportOutcome(outcome, context);
     },
     log,
+    localAddresses: host.localAddresses,
   });
   proxyHealth?.setFamilies(families);
   proxyHealth?.setDamageLimit(checkMs);
   const isCommitted = host.destination.kind === "kernel";
   const nodePorts = host.settings.nodePortAddresses;
   const { carriesTraffic = false } = proxy;
-  const after = new AfterCommit({ name, nodePorts, context, state, sysctls: host.sysctls, options, carriesTraffic });
+  const after = new AfterCommit({ name, nodePorts, context, state, options, carriesTraffic, ...host });
   await after.seed();
   const onChanges = async (update: SyncUpdate, _stop: AbortSignal, stages: SyncStages): Promise<void> => {
     after.expect(update);

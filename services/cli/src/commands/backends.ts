@@ -1,5 +1,6 @@
 import { calloutBackend } from "@kpng/backend-callout/callout-backend.ts";
 import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
+import { ipvsBackend } from "@kpng/backend-ipvs/backend.ts";
 import { jsonBackend } from "@kpng/backend-json/json-backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { healthChecksBackend } from "@kpng/backend-kit/proxy/health-checks-backend.ts";
@@ -16,5 +17,6 @@ export const builtInBackends: readonly BackendCommand[] = [
   iptablesBackend,
   nftBackend,
   userspaceBackend,
+  ipvsBackend,
   healthChecksBackend,
 ];

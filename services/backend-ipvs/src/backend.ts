@@ -1,0 +1,77 @@
+import { existsSync } from "node:fs";
+import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
+import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
+import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
+import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
+import { type Family, families } from "@kpng/model/address.ts";
+import type { IpvsChange } from "./commit/ipvs-change.ts";
+import { IpvsRuleSet } from "./commit/ipvs-rule-set.ts";
+import { checkKernel, setKernel } from "./commit/prepare-kernel.ts";
+import { removeObjects } from "./commit/remove-objects.ts";
+import { ipvsOptions, readIpvsSettings } from "./ipvs-settings.ts";
+import { RunTool } from "./read/run-tool.ts";
+import { objectNames } from "./render/object-names.ts";
+
+/**
+ * The backend that serves Services with IPVS, the load balancer in the kernel. The program kpng-ipvs (`main.ts`) runs
+ * it, and package cli runs it as `kpng SOURCE to-ipvs`.
+ *
+ * This file only declares the backend and connects parts; `IpvsRuleSet` installs the objects, and `ipvs-settings.ts`
+ * has the options.
+ */
+export const ipvsBackend = proxyBackend<IpvsChange>({
+  name: "ipvs",
+  proxyMode: "ipvs",
+  description: "serve Services with IPVS on this node, in the place of kube-proxy",
+  options: ipvsOptions,
+  examples: `
+Examples:
+  # as kube-proxy would be started
+  COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16
+
+  # least connections instead of round robin
+  COMMAND --api watcher.kpng:12090 --node-name n1 --cluster-cidr 10.244.0.0/16 --ipvs-scheduler lc
+
+  # print what the tools would be given, without changing anything
+  COMMAND --node-name n1 --once --dry-run
+
+  # has another program changed our virtual servers? exit status 0: no, 1: yes, 2: not known
+  COMMAND --node-name n1 --diff
+
+  # remove virtual servers, addresses, ipsets and rules
+  COMMAND --cleanup
+
+Everything stays when the program ends: traffic goes on, and the next start changes only what differs.
+`,
+  makeProxy,
+});
+
+/** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
+function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<IpvsChange> {
+  const settings = readIpvsSettings(options);
+  const names = objectNames(serviceProxyName);
+  const runTool = new RunTool(settings.toolMs);
+  const openOne = (family: Family, { destination, requests, localAddresses }: ProxyHost): IpvsRuleSet => {
+    const { scheduler, masqueradeBit, drainMs } = settings;
+    const common = { family, names, runTool, scheduler, masqueradeBit, drainMs, requests, localAddresses };
+    if (destination.kind === "kernel") return new IpvsRuleSet(common);
+    return new IpvsRuleSet({ ...common, print: destination.kind === "print" ? destination.print : () => undefined });
+  };
+  return {
+    rulesName: names.prefix,
+    serviceInterface: names.interfaceName,
+    // IPVS cannot forward what comes from 127.0.0.0/8.
+    wantsLoopbackNodePorts: false,
+    openRuleSets: async (host) => {
+      await checkKernel(runTool, settings.scheduler, host.log);
+      if (host.destination.kind === "kernel") await setKernel(settings, { ...host, runTool });
+      return { ruleSets: nodeFamilies().map((family) => openOne(family, host)) };
+    },
+    cleanUp: ({ log }) => removeObjects({ names, runTool, log }),
+  };
+}
+
+/** Returns the families that the kernel has. */
+function nodeFamilies(): readonly Family[] {
+  return families.filter((family) => family === "v4" || existsSync("/proc/net/if_inet6"));
+}

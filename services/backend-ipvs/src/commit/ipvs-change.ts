@@ -1,0 +1,48 @@
+import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { type Batch, formatBatches } from "../diff/batches.ts";
+import type { ObjectChange } from "../diff/diff-objects.ts";
+
+/** A change of the objects and rules of one family; the result of each sync and repair. */
+export interface IpvsChange extends RuleChange {
+  /** Objects that were put and deleted. */
+  readonly puts: number;
+  readonly deletes: number;
+}
+
+/** Changes that one call found or made. */
+export interface CallChanges {
+  readonly objects: readonly ObjectChange[];
+  readonly batches: readonly Batch[];
+  /** Interface, ipsets and rules that were missing or different. *Shape:* `rules`, `ipset KPNGIPVS-MASQ`. */
+  readonly parts: readonly string[];
+}
+
+/** Maximum length of the part of a transaction that is kept for inspection, in characters. */
+const maxTransaction = 64 * 1024;
+
+/** Describes the changes of one call for log, metrics and inspection. `IpvsRuleSet` calls it. Pure. */
+export function makeIpvsChange(mode: "partial" | "full", { objects, batches, parts }: CallChanges): IpvsChange {
+  const deletes = objects.filter(({ after }) => after === undefined).length;
+  const puts = objects.length - deletes;
+  return {
+    mode: objects.length + parts.length === 0 ? "none" : mode,
+    fields: { puts, deletes, parts: parts.length, example: parts[0] ?? objects[0]?.key },
+    puts,
+    deletes,
+    transaction: formatBatches(batches).slice(0, maxTransaction),
+    differences: () => [
+      ...parts.map((part) => ({ summary: `${part}: differs`, missing: [], unwanted: [], fields: { part } })),
+      ...listDifferences(objects),
+    ],
+  };
+}
+
+/** One difference for each kind of object. */
+function listDifferences(objects: readonly ObjectChange[]): readonly RuleDifference[] {
+  return [...Map.groupBy(objects, ({ kind }) => kind)].map(([kind, changes]) => ({
+    summary: `${kind}: ${changes.length} objects differ`,
+    missing: changes.flatMap(({ key, after }) => (after === undefined ? [] : [`${key} ${after}`.trimEnd()])),
+    unwanted: changes.flatMap(({ key, before }) => (before === undefined ? [] : [`${key} ${before}`.trimEnd()])),
+    fields: { kind },
+  }));
+}

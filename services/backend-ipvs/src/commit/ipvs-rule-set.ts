@@ -1,0 +1,253 @@
+import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import type { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
+import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
+import type { AddressSet, Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { realClock } from "@kpng/process/clock.ts";
+import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
+import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
+import { type Batch, formatBatches, makeBatches } from "../diff/batches.ts";
+import { allIds, diffObjects, type InstalledObjects, type ObjectChange } from "../diff/diff-objects.ts";
+import { companionsOf, Draining } from "../diff/draining.ts";
+import { ServiceObjects } from "../diff/service-objects.ts";
+import { readConnectionCounts } from "../read/connection-counts.ts";
+import { readFrame } from "../read/installed-frame.ts";
+import { readObjects } from "../read/read-objects.ts";
+import type { RunTool } from "../read/run-tool.ts";
+import { FirewallMarks } from "../render/firewall-marks.ts";
+import { type ObjectKind, serverOfReal } from "../render/kernel-objects.ts";
+import { type ObjectNames, setCreation, setName, setRoles } from "../render/object-names.ts";
+import { renderFrame } from "../render/render-frame.ts";
+import { type RenderContext, renderService } from "../render/render-service.ts";
+import { type IpvsChange, makeIpvsChange } from "./ipvs-change.ts";
+import { NodeFrame } from "./node-frame.ts";
+import { createInterface, interfaceLines } from "./node-interface.ts";
+
+/** Options of {@link IpvsRuleSet}. */
+export interface IpvsRuleSetOptions {
+  readonly family: Family;
+  readonly names: ObjectNames;
+  readonly runTool: RunTool;
+  /** *Shape:* `rr`. */
+  readonly scheduler: string;
+  readonly masqueradeBit: number;
+  /** Longest time that removed endpoints keep their connections, in milliseconds; 0 for no limit. */
+  readonly drainMs: number;
+  readonly requests: SyncRequests;
+  /** The node's addresses, without those of our interface. */
+  readonly localAddresses: () => AddressSet;
+  /** Receives the batches in place of the kernel; for `--dry-run` and `--diff`. Default: the kernel. */
+  readonly print?: ((text: string) => void) | undefined;
+  /** Monotonic time in milliseconds. Default that of `realClock`. */
+  readonly nowMs?: (() => number) | undefined;
+}
+
+const objectKinds: readonly ObjectKind[] = ["server", "real", "address", ...setRoles];
+
+/** After this many Services the event loop gets a turn, so that health answers during a full sync. */
+const servicesPerTurn = 200;
+
+/**
+ * The virtual servers, addresses, ipsets and rules of one family. `backend.ts` makes one for each family, and
+ * `FamilyRules` of backend-kit calls it through the interface `RuleSet`.
+ *
+ * `ServiceObjects` keeps what Services need, `diff/` compares that with the kernel's objects, and this class runs the
+ * resulting batches. Only a full sync and a repair read the kernel; a partial sync compares the touched objects with
+ * those that were read or written last.
+ */
+export class IpvsRuleSet implements RuleSet<IpvsChange> {
+  readonly #options: IpvsRuleSetOptions;
+  readonly #frame: NodeFrame;
+  readonly #draining: Draining;
+  readonly #nowMs: () => number;
+  #objects = new ServiceObjects();
+  #marks: FirewallMarks;
+  /** The objects in the kernel, while they are known; else the next call reads them. */
+  #installed: InstalledObjects | undefined;
+  #plan: FamilyPlan | undefined;
+  /** Inputs of the last rendering, besides plans of Services. */
+  #contextText = "";
+
+  constructor(options: IpvsRuleSetOptions) {
+    this.#options = options;
+    this.#frame = new NodeFrame(options);
+    this.#draining = new Draining({ limitMs: options.drainMs });
+    this.#nowMs = options.nowMs ?? realClock.nowMs;
+    this.#marks = new FirewallMarks(options.names.markRange);
+  }
+
+  get family(): Family {
+    return this.#options.family;
+  }
+
+  get desired(): RuleList {
+    return listOf(() => objectKinds.flatMap((kind) => [...this.#objects.ofKind(kind)].map(format(kind))));
+  }
+
+  get installed(): RuleList {
+    return listOf(() => objectKinds.flatMap((kind) => [...(this.#installed?.get(kind) ?? [])].map(format(kind))));
+  }
+
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<IpvsChange> {
+    this.#plan = plan;
+    if (touched === "all" || this.#installed === undefined) {
+      await this.#render(plan, "all");
+      return await this.#syncAll(plan, stages);
+    }
+    await this.#render(plan, touched);
+    return await this.#syncTouched(this.#installed, stages);
+  }
+
+  async repair(stages?: SyncStages): Promise<IpvsChange> {
+    if (this.#plan === undefined) throw new Error("repair before the first sync");
+    await this.#render(this.#plan, new Set());
+    return await this.#syncAll(this.#plan, stages);
+  }
+
+  async isInstalled(): Promise<boolean> {
+    const { runTool, names } = this.#options;
+    const { rules } = await readFrame(runTool, names, this.family);
+    return rules.length > 0;
+  }
+
+  /** Renders Services: all of them if something changed that all depend on. */
+  async #render(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
+    const { scheduler, localAddresses } = this.#options;
+    const local = localAddresses()[this.family];
+    const nodePortAddresses = addressesForNodePorts(plan.node, local);
+    const text = JSON.stringify([plan.node, local, nodePortAddresses]);
+    const isAll = touched === "all" || text !== this.#contextText;
+    this.#contextText = text;
+    if (isAll) {
+      this.#objects = new ServiceObjects();
+      this.#marks = new FirewallMarks(this.#options.names.markRange);
+      for (const [kind, ofKind] of this.#installed ?? [])
+        for (const key of ofKind.keys()) this.#objects.touch(kind, key);
+    }
+    const context: RenderContext = {
+      node: plan.node,
+      nodePortAddresses,
+      localAddresses: new Set(local),
+      scheduler,
+      marks: this.#marks,
+    };
+    let count = 0;
+    for (const key of isAll ? plan.keys() : touched) {
+      const service = plan.service(key);
+      this.#objects.put(key, service === undefined ? undefined : renderService(service, context));
+      if (++count % servicesPerTurn === 0) await nextTurn();
+    }
+  }
+
+  /** Reads the kernel and changes everything that differs. */
+  async #syncAll({ node }: FamilyPlan, stages?: SyncStages): Promise<IpvsChange> {
+    const { names, runTool, masqueradeBit } = this.#options;
+    const { family } = this;
+    this.#installed = undefined;
+    const isWanted = (server: string): boolean => this.#objects.valueOf("server", server) !== undefined;
+    const read = await readObjects(runTool, names, family, isWanted);
+    const missing = setRoles.filter((role) => !read.sets.has(role));
+    const frame = renderFrame({ names, family, node, masqueradeBit });
+    const frameBatch = await this.#frame.compare(frame);
+    const creations: readonly Batch[] = [
+      ...(missing.length === 0
+        ? []
+        : [
+            {
+              command: ["ipset", "-exist", "restore"],
+              lines: missing.map((role) => setCreation(names, family, role)),
+            },
+          ]),
+      ...(frameBatch === undefined ? [] : [frameBatch]),
+    ];
+    this.#draining.forgetUnless((real) => read.objects.get("real")?.has(real) === true);
+    this.#objects.takeTouched();
+    const changes = this.#diff(read.objects, allIds(objectKinds, this.#objects, read.objects));
+    const batches = [...creations, ...makeBatches(changes, names, family)];
+    if (!read.hasInterface) await this.#createInterface(stages);
+    const parts = [
+      ...(read.hasInterface ? [] : [`interface ${names.interfaceName}`]),
+      ...missing.map((role) => `ipset ${setName(names, family, role)}`),
+      ...(frameBatch === undefined ? [] : ["rules"]),
+    ];
+    await this.#commit(batches, stages);
+    if (frameBatch !== undefined && this.#options.print === undefined) await this.#frame.installed(frame);
+    this.#apply(read.objects, changes);
+    return makeIpvsChange("full", { objects: changes, batches, parts });
+  }
+
+  /** Changes the objects that were touched, and deletes real servers without connections. */
+  async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<IpvsChange> {
+    const { names, print } = this.#options;
+    if (this.#draining.size > 0 && print === undefined) this.#finishDraining();
+    const changes = this.#diff(installed, this.#objects.takeTouched());
+    const batches = makeBatches(changes, names, this.family);
+    // After a failure, the next call reads the kernel.
+    this.#installed = undefined;
+    await this.#commit(batches, stages);
+    this.#apply(installed, changes);
+    return makeIpvsChange("partial", { objects: changes, batches, parts: [] });
+  }
+
+  async #createInterface(stages: SyncStages | undefined): Promise<void> {
+    const { names, runTool, print } = this.#options;
+    stages?.committing();
+    if (print === undefined) return await createInterface(runTool, names.interfaceName);
+    print(formatBatches([{ command: ["ip", "-batch", "-"], lines: interfaceLines(names.interfaceName) }]));
+  }
+
+  #diff(installed: InstalledObjects, ids: Parameters<typeof diffObjects>[0]): readonly ObjectChange[] {
+    return diffObjects(ids, this.#objects, installed, this.#draining, this.#nowMs());
+  }
+
+  #finishDraining(): void {
+    for (const real of this.#draining.finish(readConnectionCounts(), this.#nowMs())) {
+      const server = serverOfReal(real);
+      this.#objects.touch("real", real);
+      this.#objects.touch("server", server);
+      for (const [kind, key] of companionsOf(server)) this.#objects.touch(kind, key);
+    }
+  }
+
+  async #commit(batches: readonly Batch[], stages: SyncStages | undefined): Promise<void> {
+    if (batches.length === 0) return;
+    stages?.committing();
+    const { print, runTool } = this.#options;
+    if (print !== undefined) return print(formatBatches(batches));
+    for (const { command, lines } of batches) await runTool.write(command, lines);
+  }
+
+  /** Notes that changes are in force, and asks for a look at the connections of draining real servers. */
+  #apply(installed: InstalledObjects, changes: readonly ObjectChange[]): void {
+    const known = new Map(installed);
+    for (const { kind, key, after } of changes) {
+      const ofKind = known.get(kind) ?? new Map<string, string>();
+      known.set(kind, ofKind);
+      if (after !== undefined) ofKind.set(key, after);
+      else {
+        ofKind.delete(key);
+        if (kind === "real") this.#draining.forget(key);
+      }
+    }
+    this.#installed = known;
+    const lookMs = this.#draining.nextLookMs(this.#nowMs());
+    if (lookMs !== undefined && this.#options.print === undefined) {
+      this.#options.requests.request("partial", "removed endpoints have connections", lookMs);
+    }
+  }
+}
+
+/** Returns the addresses that serve node ports: never loopback, where IPVS cannot forward, nor link-local ones. */
+function addressesForNodePorts({ nodePortAddresses }: NodePlan, local: readonly string[]): readonly string[] {
+  const chosen = nodePortAddresses === "all" ? local : nodePortAddresses;
+  return chosen.filter((address) => !isLoopback(address) && !address.startsWith("fe80:")).toSorted();
+}
+
+function format(kind: ObjectKind): (entry: readonly [string, string]) => string {
+  return ([key, value]) => `${kind} ${key} ${value}`.trimEnd();
+}
+
+function listOf(lines: () => readonly string[]): RuleList {
+  return { count: () => lines().length, lines: () => lines().toSorted() };
+}

@@ -1,0 +1,22 @@
+import type { RunTool } from "../read/run-tool.ts";
+
+/** Commands that create an interface for service addresses, for `ip -batch`. */
+export function interfaceLines(name: string): readonly string[] {
+  return [`link add ${name} type dummy`, `link set ${name} up`];
+}
+
+/**
+ * Creates the interface for service addresses, which both families share: each finds it missing, and one of them
+ * creates it. `IpvsRuleSet` calls it before it adds addresses.
+ *
+ * Errors: COMMIT_REJECTED, e.g. because the kernel has no dummy interfaces.
+ */
+export async function createInterface(runTool: RunTool, name: string): Promise<void> {
+  const [add = "", up = ""] = interfaceLines(name);
+  try {
+    await runTool.write(["ip", "-batch", "-"], [add]);
+  } catch (error) {
+    if (!(error instanceof Error) || !error.message.includes("File exists")) throw error;
+  }
+  await runTool.write(["ip", "-batch", "-"], [up]);
+}

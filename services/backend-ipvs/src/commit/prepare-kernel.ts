@@ -1,0 +1,89 @@
+import { existsSync } from "node:fs";
+import { runProgram } from "@kpng/backend-kit/exec/run-program.ts";
+import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
+import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import type { RunTool } from "../read/run-tool.ts";
+import { BackendIpvsError } from "../render/ipvs-error.ts";
+
+/** Settings of IPVS that hold for the whole node. */
+export interface KernelSettings {
+  readonly isStrictArp: boolean;
+  /** In milliseconds; 0 keeps the kernel's value. */
+  readonly timeouts: { readonly tcpMs: number; readonly tcpFinMs: number; readonly udpMs: number };
+}
+
+/** A file that exists where the kernel has IPVS. */
+const ipvsFile = "/proc/net/ip_vs";
+
+/**
+ * Loads the kernel modules and checks that IPVS and the tools are there. `backend.ts` calls it before it opens rule
+ * sets. A missing module is reported with its name, because it cannot be loaded in most containers.
+ *
+ * Errors: IPVS_UNAVAILABLE, TOOL_MISSING.
+ */
+export async function checkKernel(runTool: RunTool, scheduler: string, log: Log): Promise<void> {
+  const modules = ["ip_vs", `ip_vs_${scheduler}`, "dummy", "xt_set"];
+  for (const module of modules) {
+    const end = await runProgram(["modprobe", module], { timeoutMs: 10_000, env: toolEnvironment() });
+    const isLoaded = end.kind === "exited" && end.exitCode === 0;
+    if (!isLoaded) log.debug("modprobe failed: the module may be built in or loaded by the host", { module });
+  }
+  if (!existsSync(ipvsFile)) {
+    throw new BackendIpvsError(
+      "IPVS_UNAVAILABLE",
+      `the kernel has no IPVS (${ipvsFile} does not exist): load the modules ${modules.join(", ")} on the node`,
+    );
+  }
+  for (const command of [
+    ["ipvsadm", "-S", "-n"],
+    ["ipset", "-t", "save"],
+    ["ip", "-o", "link", "show"],
+    ["iptables-save", "-t", "mangle"],
+  ]) {
+    await runTool.read(command);
+  }
+}
+
+/**
+ * Sets the sysctls that IPVS needs for Services, and timeouts if they are configured. A sysctl that cannot be set is
+ * logged, because it may already have its value on the host. `backend.ts` calls it before the first sync.
+ */
+export async function setKernel(
+  settings: KernelSettings,
+  { sysctls, runTool, log }: { readonly sysctls: Sysctls; readonly runTool: RunTool; readonly log: Log },
+): Promise<void> {
+  for (const [name, value] of wantedSysctls(settings)) {
+    try {
+      const before = await sysctls.ensure(name, value);
+      if (before !== undefined) log.info("sysctl set", { name, value, before });
+    } catch (error) {
+      log.error("sysctl not set: some packets may get no answer", { name, value, reason: reasonOf(error) });
+    }
+  }
+  const { tcpMs, tcpFinMs, udpMs } = settings.timeouts;
+  const seconds = [tcpMs, tcpFinMs, udpMs].map((ms) => String(Math.round(ms / 1_000)));
+  // For ipvsadm, 0 keeps a timeout.
+  if (seconds.some((value) => value !== "0")) await runTool.read(["ipvsadm", "--set", ...seconds]);
+}
+
+/** Returns the sysctls and their values. *Source:* kube-proxy `ipvs/proxier.go`, NewProxier. */
+export function wantedSysctls({
+  isStrictArp,
+}: Pick<KernelSettings, "isStrictArp">): readonly (readonly [string, number])[] {
+  return [
+    // Without it, masquerade does not see the connections of IPVS.
+    ["net/ipv4/vs/conntrack", 1],
+    // Connections to a deleted endpoint end at once, and datagrams go to another one.
+    ["net/ipv4/vs/expire_nodest_conn", 1],
+    // Clients with affinity leave an endpoint that drains.
+    ["net/ipv4/vs/expire_quiescent_template", 1],
+    ["net/ipv4/ip_forward", 1],
+    ...(isStrictArp
+      ? ([
+          ["net/ipv4/conf/all/arp_ignore", 1],
+          ["net/ipv4/conf/all/arp_announce", 2],
+        ] as const)
+      : []),
+  ];
+}

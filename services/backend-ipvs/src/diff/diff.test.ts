@@ -1,0 +1,134 @@
+import { expect, test } from "vitest";
+import type { ObjectKind } from "../render/kernel-objects.ts";
+import { objectNames, setRoles } from "../render/object-names.ts";
+import { formatBatches, makeBatches } from "./batches.ts";
+import { allIds, diffObjects } from "./diff-objects.ts";
+import { Draining } from "./draining.ts";
+import { ServiceObjects } from "./service-objects.ts";
+
+const kinds: readonly ObjectKind[] = ["server", "real", "address", ...setRoles];
+const server = "-t 10.96.0.1:80";
+const real = (host: number): string => `${server} -r 10.1.1.${host}:8080`;
+
+/** Objects of a Service at 10.96.0.1 with these endpoints. */
+function objects(...hosts: readonly number[]) {
+  return new Map<ObjectKind, Map<string, string>>([
+    ["server", new Map([[server, "-s rr"]])],
+    ["real", new Map(hosts.map((host) => [real(host), "-w 1"]))],
+    ["address", new Map([["10.96.0.1", ""]])],
+    ["ADDRESSES", new Map([["10.96.0.1", ""]])],
+    ["SERVERS", new Map([["10.96.0.1,tcp:80", ""]])],
+  ]);
+}
+
+/** Returns the batches between what is installed and what one Service needs. */
+function batches(
+  installed: ReadonlyMap<ObjectKind, Map<string, string>>,
+  wanted: ReadonlyMap<ObjectKind, Map<string, string>> | undefined,
+  draining = new Draining({ limitMs: 0 }),
+  nowMs = 0,
+): string {
+  const desired = new ServiceObjects();
+  desired.put("ns/web", wanted);
+  const changes = diffObjects(allIds(kinds, desired, installed), desired, installed, draining, nowMs);
+  return formatBatches(makeBatches(changes, objectNames(""), "v4"));
+}
+
+test("a new Service gets its address last", () => {
+  expect(batches(new Map(), objects(1))).toBe(`# ipset -exist restore
+add KPNGIPVS-ADDRESSES 10.96.0.1
+add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
+# ipvsadm -R
+-A ${server} -s rr
+-a ${real(1)} -m -w 1
+# ip -batch -
+address add 10.96.0.1/32 dev kpng-ipvs0 scope host
+`);
+});
+
+test("a new endpoint is one line, and equal objects are none", () => {
+  expect(batches(objects(1), objects(1, 2))).toBe(`# ipvsadm -R\n-a ${real(2)} -m -w 1\n`);
+  expect(batches(objects(1), objects(1))).toBe("");
+});
+
+test("a removed endpoint keeps weight 0 until its last connection has ended", () => {
+  const draining = new Draining({ limitMs: 0 });
+  expect(batches(objects(1, 2), objects(2), draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
+  const installed = objects(1, 2);
+  installed.get("real")?.set(real(1), "-w 0");
+  expect(draining.finish(new Map([[real(1), 3]]), 10_000)).toEqual([]);
+  expect(batches(installed, objects(2), draining, 10_000)).toBe("");
+  expect(draining.finish(new Map([[real(1), 0]]), 20_000)).toEqual([real(1)]);
+  expect(batches(installed, objects(2), draining, 20_000)).toBe(`# ipvsadm -R\n-d ${real(1)}\n`);
+});
+
+test("an endpoint that returns gets its weight back", () => {
+  const draining = new Draining({ limitMs: 0 });
+  const installed = objects(1);
+  expect(batches(installed, objects(), draining)).toContain("-w 0");
+  installed.get("real")?.set(real(1), "-w 0");
+  expect(batches(installed, objects(1), draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 1\n`);
+  expect(draining.size).toBe(0);
+});
+
+test("a deleted Service keeps virtual server and address while connections end, and then loses the address first", () => {
+  const draining = new Draining({ limitMs: 60_000 });
+  const installed = objects(1);
+  expect(batches(installed, undefined, draining)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
+  installed.get("real")?.set(real(1), "-w 0");
+  expect(draining.finish(new Map([[real(1), 1]]), 59_999)).toEqual([]);
+  expect(draining.finish(new Map([[real(1), 1]]), 60_000)).toEqual([real(1)]);
+  expect(batches(installed, undefined, draining, 60_000)).toBe(`# ip -batch -
+address delete 10.96.0.1/32 dev kpng-ipvs0
+# ipvsadm -R
+-D ${server}
+# ipset -exist restore
+del KPNGIPVS-ADDRESSES 10.96.0.1
+del KPNGIPVS-SERVERS 10.96.0.1,tcp:80
+`);
+});
+
+test("UDP endpoints are deleted at once", () => {
+  const udp = new Map<ObjectKind, Map<string, string>>([
+    ["server", new Map([["-u 10.96.0.1:53", "-s rr"]])],
+    ["real", new Map([["-u 10.96.0.1:53 -r 10.1.1.1:53", "-w 1"]])],
+  ]);
+  const wanted = new Map<ObjectKind, Map<string, string>>([["server", new Map([["-u 10.96.0.1:53", "-s rr"]])]]);
+  expect(batches(udp, wanted)).toBe("# ipvsadm -R\n-d -u 10.96.0.1:53 -r 10.1.1.1:53\n");
+});
+
+test("an object that two Services need stays until both are gone", () => {
+  const desired = new ServiceObjects();
+  const address = new Map<ObjectKind, Map<string, string>>([["address", new Map([["198.51.100.1", ""]])]]);
+  desired.put("ns/a", address);
+  desired.put("ns/b", address);
+  desired.put("ns/a", undefined);
+  expect(desired.valueOf("address", "198.51.100.1")).toBe("");
+  desired.put("ns/b", undefined);
+  expect(desired.valueOf("address", "198.51.100.1")).toBeUndefined();
+});
+
+test("an object that moves from one Service to another has the value of its new owner, in either order", () => {
+  const of = (value: string) => new Map<ObjectKind, Map<string, string>>([["server", new Map([[server, value]])]]);
+  for (const isFirstAdded of [true, false]) {
+    const desired = new ServiceObjects();
+    desired.put("ns/a", of("-s rr"));
+    if (isFirstAdded) {
+      desired.put("ns/b", of("-s rr -p 5"));
+      desired.put("ns/a", undefined);
+    } else {
+      desired.put("ns/a", undefined);
+      desired.put("ns/b", of("-s rr -p 5"));
+    }
+    expect(desired.valueOf("server", server)).toBe("-s rr -p 5");
+  }
+});
+
+test("looks at connections become rarer with the age of the youngest removal", () => {
+  const draining = new Draining({ limitMs: 0 });
+  expect(draining.nextLookMs(0)).toBeUndefined();
+  draining.keeps(real(1), 0);
+  expect([0, 10_000, 1_000_000].map((nowMs) => (draining.nextLookMs(nowMs) ?? 0) - nowMs)).toEqual([
+    1_000, 5_000, 15_000,
+  ]);
+});

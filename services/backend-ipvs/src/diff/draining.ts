@@ -1,0 +1,92 @@
+import { isDrainable, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
+
+/** Options of {@link Draining}. */
+export interface DrainingOptions {
+  /** Longest time that a removed real server is kept for its connections, in milliseconds; 0 for no limit. */
+  readonly limitMs: number;
+}
+
+/** The shortest and the longest time between two looks at the connections, in milliseconds. */
+const [shortestMs, longestMs] = [1_000, 15_000];
+
+/**
+ * Real servers that no Service needs any more and that still have connections. They keep weight 0, so they get no new
+ * ones, and are deleted when the last connection has ended or the time limit is over.
+ *
+ * `ObjectDiff` asks which objects must stay, and `IpvsRuleSet` calls {@link finish} with the connections in the kernel.
+ * A restart finds the same real servers in the kernel, so nothing is stored. Pure; times are parameters.
+ */
+export class Draining {
+  readonly #limitMs: number;
+  readonly #sinceMs = new Map<string, number>();
+  readonly #done = new Set<string>();
+
+  constructor({ limitMs }: DrainingOptions) {
+    this.#limitMs = limitMs;
+  }
+
+  get size(): number {
+    return this.#sinceMs.size;
+  }
+
+  /** Returns whether an unneeded real server must stay for now; the first call starts its time. */
+  keeps(real: string, nowMs: number): boolean {
+    if (this.#done.has(real) || !isDrainable(serverOfReal(real))) return false;
+    if (!this.#sinceMs.has(real)) this.#sinceMs.set(real, nowMs);
+    return true;
+  }
+
+  /** Forgets a real server, because a Service needs it again or because it is deleted. */
+  forget(real: string): void {
+    this.#sinceMs.delete(real);
+    this.#done.delete(real);
+  }
+
+  /** Forgets real servers that are no longer in the kernel. */
+  forgetUnless(isInstalled: (real: string) => boolean): void {
+    for (const real of [...this.#sinceMs.keys(), ...this.#done]) if (!isInstalled(real)) this.forget(real);
+  }
+
+  /**
+   * Returns the real servers that may be deleted now. `connections` has the number of connections of each real server
+   * in the kernel, closing ones included.
+   */
+  finish(connections: ReadonlyMap<string, number>, nowMs: number): readonly string[] {
+    const finished = [...this.#sinceMs].flatMap(([real, sinceMs]) => {
+      const isOver = this.#limitMs > 0 && nowMs - sinceMs >= this.#limitMs;
+      return isOver || (connections.get(real) ?? 0) === 0 ? [real] : [];
+    });
+    for (const real of finished) {
+      this.#sinceMs.delete(real);
+      this.#done.add(real);
+    }
+    return finished;
+  }
+
+  /** Virtual servers that must stay for their draining real servers. */
+  get servers(): ReadonlySet<ServerId> {
+    return new Set([...this.#sinceMs.keys()].map(serverOfReal));
+  }
+
+  /**
+   * Time of the next look at the connections; undefined if nothing drains. Short after a removal, because most real
+   * servers have no connection; a closed one counts for two minutes more.
+   */
+  nextLookMs(nowMs: number): number | undefined {
+    if (this.#sinceMs.size === 0) return undefined;
+    const youngestMs = nowMs - Math.max(...this.#sinceMs.values());
+    return nowMs + Math.min(Math.max(youngestMs / 2, shortestMs), longestMs);
+  }
+}
+
+/** Objects that must stay with a virtual server. */
+export function companionsOf(server: ServerId): readonly (readonly ["SERVERS" | "ADDRESSES" | "address", string])[] {
+  const parts = parseServer(server);
+  if (parts?.kind !== "address") return [];
+  const { element, address } = parts;
+  return [
+    ["SERVERS", element],
+    ["ADDRESSES", address],
+    ["address", address],
+  ];
+}

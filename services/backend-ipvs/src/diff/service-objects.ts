@@ -1,0 +1,81 @@
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { ObjectKind, ObjectMap } from "../render/kernel-objects.ts";
+
+/** Identifies an object in the kernel. */
+export type ObjectId = readonly [kind: ObjectKind, key: string];
+
+interface Entry {
+  value: string;
+  /** Number of Services that need the object. */
+  owners: number;
+}
+
+/**
+ * The objects that all Services of one family need, and which of them may have changed since the last call of
+ * {@link takeTouched}. Several Services may need one object, e.g. the address of a load balancer.
+ *
+ * `IpvsRuleSet` puts Services, and compares the touched objects with the installed ones. Pure. *Cost:* a put takes time
+ * proportional to the objects of the Service.
+ */
+export class ServiceObjects {
+  readonly #byService = new Map<ServiceKey, ObjectMap>();
+  readonly #entries = new Map<ObjectKind, Map<string, Entry>>();
+  #touched = new Map<ObjectKind, Set<string>>();
+
+  /** Replaces the objects of a Service; undefined for a deleted Service. */
+  put(service: ServiceKey, objects: ObjectMap | undefined): void {
+    const before = this.#byService.get(service);
+    for (const [kind, key, value] of flat(objects)) {
+      const ofKind = this.#ofKind(kind);
+      const entry = ofKind.get(key);
+      if (entry === undefined) ofKind.set(key, { value, owners: 1 });
+      else {
+        entry.value = value;
+        entry.owners += 1;
+      }
+      this.touch(kind, key);
+    }
+    for (const [kind, key] of flat(before)) {
+      const entry = this.#ofKind(kind).get(key);
+      if (entry !== undefined && --entry.owners === 0) this.#ofKind(kind).delete(key);
+      this.touch(kind, key);
+    }
+    if (objects === undefined) this.#byService.delete(service);
+    else this.#byService.set(service, objects);
+  }
+
+  /** Marks an object for the next comparison. */
+  touch(kind: ObjectKind, key: string): void {
+    const keys = this.#touched.get(kind) ?? new Set<string>();
+    this.#touched.set(kind, keys.add(key));
+  }
+
+  /** Returns the objects touched since the last call, and forgets that they were. */
+  takeTouched(): readonly ObjectId[] {
+    const touched = this.#touched;
+    this.#touched = new Map();
+    return [...touched].flatMap(([kind, keys]) => [...keys].map((key) => [kind, key] as const));
+  }
+
+  /** The value of an object; undefined if no Service needs it. */
+  valueOf(kind: ObjectKind, key: string): string | undefined {
+    return this.#entries.get(kind)?.get(key)?.value;
+  }
+
+  /** All objects of a kind. */
+  *ofKind(kind: ObjectKind): Generator<readonly [key: string, value: string], void, void> {
+    for (const [key, { value }] of this.#entries.get(kind) ?? []) yield [key, value];
+  }
+
+  #ofKind(kind: ObjectKind): Map<string, Entry> {
+    const known = this.#entries.get(kind);
+    if (known !== undefined) return known;
+    const ofKind = new Map<string, Entry>();
+    this.#entries.set(kind, ofKind);
+    return ofKind;
+  }
+}
+
+function* flat(objects: ObjectMap | undefined): Generator<[ObjectKind, string, string], void, void> {
+  for (const [kind, ofKind] of objects ?? []) for (const [key, value] of ofKind) yield [kind, key, value];
+}

@@ -1,0 +1,86 @@
+import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
+import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
+import { InvalidArgumentError } from "commander";
+import type { KernelSettings } from "./commit/prepare-kernel.ts";
+
+/**
+ * Options of this backend alone; kube-proxy's names where it has them. `backend.ts` adds them to those of all proxies.
+ */
+export const ipvsOptions: readonly OptionSpec[] = [
+  {
+    flags: "--ipvs-scheduler <name>",
+    description: "scheduler of all virtual servers: rr, wrr, lc, wlc, sh, mh or another one of the kernel",
+    default: "rr",
+    parse: schedulerName,
+  },
+  {
+    flags: "--ipvs-masquerade-bit <bit>",
+    description: "bit of the packet mark that requests masquerade, 0 to 23; may be kube-proxy's",
+    default: 14,
+    parse: parseWholeNumber("--ipvs-masquerade-bit", 0, 23),
+  },
+  {
+    flags: "--ipvs-drain-timeout <duration>",
+    description: "longest time that a removed endpoint keeps its connections; 0 for no limit",
+    default: 0,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--ipvs-strict-arp",
+    description: "answer ARP only on the interface that has the address (arp_ignore=1, arp_announce=2)",
+  },
+  {
+    flags: "--ipvs-tcp-timeout <duration>",
+    description: "timeout of idle TCP connections; 0 keeps the kernel's",
+    default: 0,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--ipvs-tcpfin-timeout <duration>",
+    description: "timeout of TCP connections after a FIN; 0 keeps the kernel's",
+    default: 0,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--ipvs-udp-timeout <duration>",
+    description: "timeout of UDP flows; 0 keeps the kernel's",
+    default: 0,
+    parse: parseDurationMs,
+  },
+  {
+    flags: "--ipvs-timeout <duration>",
+    description: "longest run of ipvsadm, ipset, ip or an iptables tool",
+    default: 300_000,
+    parse: parseDurationMs,
+  },
+];
+
+/** Values of the options of this backend. */
+export interface IpvsSettings extends KernelSettings {
+  readonly scheduler: string;
+  readonly masqueradeBit: number;
+  readonly drainMs: number;
+  readonly toolMs: number;
+}
+
+/** Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. */
+export function readIpvsSettings(options: ParsedOptions): IpvsSettings {
+  return {
+    scheduler: String(options.ipvsScheduler ?? "rr"),
+    masqueradeBit: Number(options.ipvsMasqueradeBit ?? 14),
+    drainMs: Number(options.ipvsDrainTimeout ?? 0),
+    isStrictArp: options.ipvsStrictArp === true,
+    timeouts: {
+      tcpMs: Number(options.ipvsTcpTimeout ?? 0),
+      tcpFinMs: Number(options.ipvsTcpfinTimeout ?? 0),
+      udpMs: Number(options.ipvsUdpTimeout ?? 0),
+    },
+    toolMs: Number(options.ipvsTimeout ?? 300_000),
+  };
+}
+
+/** Parses the name of a scheduler. Errors: InvalidArgumentError. */
+function schedulerName(text: string): string {
+  if (/^[a-z][a-z0-9]{1,14}$/.test(text)) return text;
+  throw new InvalidArgumentError(`"${text}" is not the name of a scheduler: write rr, wrr, lc, wlc, sh or mh`);
+}

@@ -1,0 +1,51 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { ObjectNames } from "../render/object-names.ts";
+import { digestComment, type Frame, type FrameJump } from "../render/render-frame.ts";
+import type { RunTool } from "./run-tool.ts";
+
+/** The rules in the kernel that belong to one instance in one family. */
+export interface InstalledFrame {
+  /** Rules of our chains and jumps to them, as iptables-save prints them. *Shape:* `mangle -A KPNGIPVS-OUTPUT …`. */
+  readonly rules: readonly string[];
+}
+
+/** Returns the name of a tool of a family. *Shape:* `ip6tables-save`. */
+export function iptablesTool(family: Family, action: "save" | "restore"): string {
+  return `${family === "v4" ? "iptables" : "ip6tables"}-${action}`;
+}
+
+/** Reads our rules. `IpvsRuleSet` compares them with the frame. Errors: READ_FAILED, TOOL_MISSING. */
+export async function readFrame(runTool: RunTool, names: ObjectNames, family: Family): Promise<InstalledFrame> {
+  return parseFrame(await runTool.read([iptablesTool(family, "save")]), names);
+}
+
+/** Parses the output of iptables-save. Pure. */
+export function parseFrame(text: string, { prefix }: ObjectNames): InstalledFrame {
+  const rules: string[] = [];
+  let table = "";
+  for (const line of text.split("\n")) {
+    if (line.startsWith("*")) table = line.slice(1);
+    else if (line.startsWith(`-A ${prefix}-`) || (line.startsWith("-A ") && line.includes(` -j ${prefix}-`))) {
+      rules.push(`${table} ${line}`);
+    }
+  }
+  return { rules };
+}
+
+/** True if a jump is installed. */
+export function hasJump({ rules }: InstalledFrame, { table, from, to }: FrameJump): boolean {
+  return rules.some((rule) => rule.startsWith(`${table} -A ${from} `) && rule.endsWith(` -j ${to}`));
+}
+
+/**
+ * True if the installed rules are those of a frame, as far as an earlier run has recorded it: digest, jumps, and the
+ * number of rules. Their text cannot be compared with ours, because iptables prints it in another form.
+ */
+export function looksLike(installed: InstalledFrame, frame: Frame): boolean {
+  const count = frame.chains.reduce((sum, { rules }) => sum + rules.length, 1) + frame.jumps.length;
+  return (
+    installed.rules.length === count &&
+    installed.rules.some((rule) => rule.includes(`"${digestComment(frame)}"`)) &&
+    frame.jumps.every((jump) => hasJump(installed, jump))
+  );
+}

@@ -1,0 +1,104 @@
+import type { Family } from "@kpng/model/address.ts";
+import { isMarkOf } from "../render/firewall-marks.ts";
+import { type ObjectKind, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
+import { type ObjectNames, type SetRole, setName, setRoles } from "../render/object-names.ts";
+import type { RunTool } from "./run-tool.ts";
+
+/** Everything in the kernel that may be ours. */
+export interface ReadObjects {
+  /** Our own objects, and virtual servers that `isWanted` names. */
+  readonly objects: ReadonlyMap<ObjectKind, Map<string, string>>;
+  /** The ipsets that exist. */
+  readonly sets: ReadonlySet<SetRole>;
+  /** Whether our interface exists. */
+  readonly hasInterface: boolean;
+}
+
+/**
+ * Reads the objects of one family that belong to this instance: addresses of its interface, elements of its ipsets,
+ * virtual servers that the set SERVERS or the range of their firewall mark identifies as ours, and those that
+ * `isWanted` names, because two programs cannot have a virtual server at the same address and port. All other virtual
+ * servers are foreign and left out.
+ *
+ * `IpvsRuleSet` calls it in a full sync and a repair, `removeObjects` before a cleanup. Errors: READ_FAILED,
+ * TOOL_MISSING. *Cost:* three processes.
+ */
+export async function readObjects(
+  runTool: RunTool,
+  names: ObjectNames,
+  family: Family,
+  isWanted: (server: ServerId) => boolean = () => false,
+): Promise<ReadObjects> {
+  const [saved, links, addresses, servers] = await Promise.all([
+    runTool.read(["ipset", "save"]),
+    runTool.read(["ip", "-o", "link", "show"]),
+    runTool.read(["ip", "-o", family === "v4" ? "-4" : "-6", "address", "show"]),
+    runTool.read(["ipvsadm", "-S", "-n"]),
+  ]);
+  const sets = parseSets(saved, names, family);
+  const own = sets.get("SERVERS") ?? new Map<string, string>();
+  const isOurs = (server: ServerId): boolean => {
+    const parts = parseServer(server);
+    if (parts?.family !== family) return false;
+    if (isWanted(server)) return true;
+    return parts.kind === "mark" ? isMarkOf(names.markRange, parts.mark, family) : own.has(parts.element);
+  };
+  const objects = new Map<ObjectKind, Map<string, string>>(sets);
+  objects.set("address", parseAddresses(addresses, names));
+  for (const [kind, ofKind] of parseServers(servers, isOurs)) objects.set(kind, ofKind);
+  const hasInterface = new RegExp(`^\\d+: ${names.interfaceName}[@:]`, "m").test(links);
+  return { objects, sets: new Set(sets.keys()), hasInterface };
+}
+
+/** Parses the output of `ipset save`. A set that exists has an entry, even without elements. */
+export function parseSets(text: string, names: ObjectNames, family: Family): Map<SetRole, Map<string, string>> {
+  const roleByName = new Map(setRoles.map((role) => [setName(names, family, role), role]));
+  const sets = new Map<SetRole, Map<string, string>>();
+  for (const line of text.split("\n")) {
+    const [verb, name = "", key = "", ...value] = line.trim().split(" ");
+    const role = roleByName.get(name);
+    if (role === undefined) continue;
+    if (verb === "create") sets.set(role, new Map());
+    else if (verb === "add") sets.get(role)?.set(key, value.join(" "));
+  }
+  return sets;
+}
+
+/** Parses the output of `ip -o address show`: the addresses of our interface without link-local ones. */
+export function parseAddresses(text: string, { interfaceName }: ObjectNames): Map<string, string> {
+  const addresses = new Map<string, string>();
+  for (const line of text.split("\n")) {
+    const [, device, kind, place = ""] = line.trim().split(/\s+/);
+    if (device !== interfaceName || (kind !== "inet" && kind !== "inet6")) continue;
+    const [address = ""] = place.split("/");
+    if (!address.startsWith("fe80:")) addresses.set(address, "");
+  }
+  return addresses;
+}
+
+/**
+ * Parses the output of `ipvsadm -S -n`. *Shape of a line:* `-A -t 10.96.0.1:80 -s rr -p 10800`, `-a -t 10.96.0.1:80 -r
+ * 10.1.1.7:8080 -m -w 1`.
+ */
+export function parseServers(
+  text: string,
+  isOurs: (server: ServerId) => boolean,
+): ReadonlyMap<"server" | "real", Map<string, string>> {
+  const servers = new Map<string, string>();
+  const reals = new Map<string, string>();
+  for (const line of text.split("\n")) {
+    const [, server, value] = /^-A (.+?) (-s .*)$/.exec(line.trim()) ?? [];
+    if (server !== undefined && value !== undefined) {
+      if (isOurs(server)) servers.set(server, value);
+      continue;
+    }
+    const [, real, options] = /^-a (.+? -r \S+) (.*)$/.exec(line.trim()) ?? [];
+    if (real === undefined || options === undefined || !isOurs(serverOfReal(real))) continue;
+    // Without -m, the real server is not ours and must be replaced.
+    reals.set(real, options.startsWith("-m ") ? options.slice(3) : options);
+  }
+  return new Map([
+    ["server", servers],
+    ["real", reals],
+  ]);
+}

@@ -1,0 +1,79 @@
+import { expect, test } from "vitest";
+import { parseServer } from "../render/kernel-objects.ts";
+import { objectNames } from "../render/object-names.ts";
+import { parseConnectionCounts } from "./connection-counts.ts";
+import { parseAddresses, parseServers, parseSets } from "./read-objects.ts";
+
+const names = objectNames("");
+
+test("/proc/net/ip_vs gives the connections of each real server, closing ones included", () => {
+  const text = `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  [fd00:0000:0000:0000:0000:0000:0000:0001]:0050 rr persistent 1080000 80000000
+  -> [fd01:0000:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      3          4         
+TCP  0A600001:0050 rr  
+  -> 0A010101:1F90      Masq    0      1          0         
+FWM  6B400002 mh 
+  -> [fd01:0000:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      0          0         
+`;
+  expect([...parseConnectionCounts(text)]).toEqual([
+    ["-t [fd00::1]:80 -r [fd01::2]:8080", 7],
+    ["-t 10.96.0.1:80 -r 10.1.1.1:8080", 1],
+    ["-f 1799356418 -6 -r [fd01::2]:8080", 0],
+  ]);
+});
+
+test("ipvsadm -S gives our virtual servers and none of others", () => {
+  const text = `-A -t 10.96.0.1:80 -s rr
+-a -t 10.96.0.1:80 -r 10.1.1.1:8080 -m -w 1
+-a -t 10.96.0.1:80 -r 10.1.1.2:8080 -g -w 1
+-A -f 1795162114 -6 -s mh -b mh-port
+-a -f 1795162114 -6 -r [fd01::2]:8080 -m -w 0
+-A -t 203.0.113.9:80 -s wlc
+-a -t 203.0.113.9:80 -r 10.1.1.9:80 -m -w 1
+`;
+  const read = parseServers(text, (server) => !server.includes("203.0.113.9"));
+  expect([...(read.get("server") ?? [])]).toEqual([
+    ["-t 10.96.0.1:80", "-s rr"],
+    ["-f 1795162114 -6", "-s mh -b mh-port"],
+  ]);
+  expect([...(read.get("real") ?? [])]).toEqual([
+    ["-t 10.96.0.1:80 -r 10.1.1.1:8080", "-w 1"],
+    ["-t 10.96.0.1:80 -r 10.1.1.2:8080", "-g -w 1"],
+    ["-f 1795162114 -6 -r [fd01::2]:8080", "-w 0"],
+  ]);
+});
+
+test("ipset save gives the sets of one family, with marks", () => {
+  const text = `create KPNGIPVS-SERVERS hash:ip,port family inet hashsize 1024 maxelem 1048576
+add KPNGIPVS-SERVERS 10.96.0.1,tcp:80
+create KPNGIPVS-6-SERVERS hash:ip,port family inet6 hashsize 1024 maxelem 1048576
+create KPNGIPVS-POD-MARKS hash:ip,port family inet skbinfo
+add KPNGIPVS-POD-MARKS 10.96.0.1,tcp:80 skbmark 0x6b000002
+create KUBE-CLUSTER-IP hash:ip,port family inet
+add KUBE-CLUSTER-IP 10.96.0.1,tcp:80
+`;
+  const sets = parseSets(text, names, "v4");
+  expect([...sets.keys()]).toEqual(["SERVERS", "POD-MARKS"]);
+  expect([...(sets.get("POD-MARKS") ?? [])]).toEqual([["10.96.0.1,tcp:80", "skbmark 0x6b000002"]]);
+  expect([...(parseSets(text, names, "v6").get("SERVERS") ?? ["none"])]).toEqual([]);
+});
+
+test("only addresses of our interface count, without link-local ones", () => {
+  const text = `2: eth0    inet 192.0.2.1/24 scope global eth0\\       valid_lft forever
+4: kpng-ipvs0    inet 10.96.0.1/32 scope host kpng-ipvs0\\       valid_lft forever
+4: kpng-ipvs0    inet6 fd00::1/128 scope global nodad deprecated \\       valid_lft forever
+4: kpng-ipvs0    inet6 fe80::87:9ff:fe89:610c/64 scope link \\       valid_lft forever
+`;
+  expect([...parseAddresses(text, names).keys()]).toEqual(["10.96.0.1", "fd00::1"]);
+});
+
+test.each([
+  ["-t 10.96.0.1:80", { kind: "address", address: "10.96.0.1", element: "10.96.0.1,tcp:80", family: "v4" }],
+  ["--sctp-service [fd00::1]:80", { kind: "address", address: "fd00::1", element: "fd00::1,sctp:80", family: "v6" }],
+  ["-f 12 -6", { kind: "mark", mark: 12, family: "v6" }],
+  ["-x 1", undefined],
+])("the virtual server %s is understood", (id, parts) => {
+  expect(parseServer(id)).toEqual(parts);
+});

@@ -1,0 +1,45 @@
+import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
+import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
+import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/ipvs-error.ts";
+
+/**
+ * Runs ipvsadm, ipset, ip and the iptables tools. `readObjects`, `InstalledFrame` and `IpvsRuleSet` use it; each run
+ * handles a whole batch, so a sync takes a handful of processes.
+ */
+export class RunTool {
+  readonly #timeoutMs: number;
+
+  /** `timeoutMs` is the longest run of a tool. */
+  constructor(timeoutMs: number) {
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** Returns the output of a tool that reads the kernel's state. Errors: READ_FAILED, TOOL_MISSING. */
+  async read(command: readonly string[]): Promise<string> {
+    return await this.#run(command, "", "READ_FAILED");
+  }
+
+  /**
+   * Gives lines to a tool that changes the kernel's state. Errors: COMMIT_REJECTED, after which some lines may be in
+   * force; TOOL_MISSING.
+   */
+  async write(command: readonly string[], lines: readonly string[]): Promise<void> {
+    await this.#run(command, `${lines.join("\n")}\n`, "COMMIT_REJECTED");
+  }
+
+  async #run(command: readonly string[], stdin: string, code: BackendIpvsErrorCode): Promise<string> {
+    const end = await runProgram(command, { timeoutMs: this.#timeoutMs, stdin, env: toolEnvironment() });
+    if (end.kind === "not-started") {
+      throw new BackendIpvsError("TOOL_MISSING", `${command[0]} cannot be started`, { cause: end.cause });
+    }
+    // `ipvsadm -R` goes on after an error and exits with 0.
+    const isFailed = command[0] === "ipvsadm" && end.stderr.trim() !== "";
+    if (end.kind === "exited" && end.exitCode === 0 && !isFailed) return end.stdout;
+    const count = stdin === "" ? "" : ` for ${stdin.split("\n").length - 1} lines`;
+    const said = end.stderr.trim() || "no message";
+    throw new BackendIpvsError(
+      code,
+      `${command.join(" ")} failed${count} (${describeEnd(end, this.#timeoutMs)}): ${said}`,
+    );
+  }
+}

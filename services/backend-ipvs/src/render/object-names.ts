@@ -1,0 +1,72 @@
+import { createHash } from "node:crypto";
+import type { Family } from "@kpng/model/address.ts";
+import { type MarkRange, markRange } from "./firewall-marks.ts";
+
+/**
+ * ipsets of one family, by their role in the rules. `renderFrame` writes the rules, `renderService` the elements.
+ *
+ * - ADDRESSES: service addresses on our interface.
+ * - SERVERS: address and port of each virtual server that we created; also the record of what is ours after a restart.
+ * - REFUSED, DROPPED: frontends whose packets are refused or discarded.
+ * - RANGED, SOURCES: frontends with source ranges; the clients that they let through.
+ * - MASQ, MASQ-OTHERS: frontends whose packets are masqueraded: all of them; all but those of pods.
+ * - POD-MARKS, NODE-MARKS: frontends with policy Local, and the firewall mark of packets that a pod or the node sends.
+ * - HAIRPIN: endpoints that may reach themselves.
+ * - HEALTH: ports of health checks.
+ */
+export const setTypes = {
+  ADDRESSES: "hash:ip",
+  SERVERS: "hash:ip,port",
+  REFUSED: "hash:ip,port",
+  DROPPED: "hash:ip,port",
+  RANGED: "hash:ip,port",
+  SOURCES: "hash:ip,port,net",
+  MASQ: "hash:ip,port",
+  "MASQ-OTHERS": "hash:ip,port",
+  "POD-MARKS": "hash:ip,port",
+  "NODE-MARKS": "hash:ip,port",
+  HAIRPIN: "hash:net,net",
+  HEALTH: "bitmap:port",
+} as const;
+
+/** Role of an ipset. */
+export type SetRole = keyof typeof setTypes;
+
+/** All roles, in a fixed order. */
+export const setRoles = Object.keys(setTypes) as readonly SetRole[];
+
+/** Names of everything that one instance of the backend owns on the node. */
+export interface ObjectNames {
+  /** Begins the names of all chains and ipsets. *Shape:* `KPNGIPVS`, or `KPNGIPVS1a2b3c4d` with a proxy name. */
+  readonly prefix: string;
+  /** The dummy interface with the service addresses. *Shape:* `kpng-ipvs0`, or `kpngv-1a2b3c4d`. */
+  readonly interfaceName: string;
+  readonly markRange: MarkRange;
+}
+
+/**
+ * Returns the names of the instance that serves Services with this proxy name. The prefix does not begin with `KPNG-`,
+ * because kpng-iptables removes chains with that prefix that it does not know.
+ */
+export function objectNames(serviceProxyName: string): ObjectNames {
+  const range = markRange(serviceProxyName);
+  if (serviceProxyName === "") return { prefix: "KPNGIPVS", interfaceName: "kpng-ipvs0", markRange: range };
+  const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
+  return { prefix: `KPNGIPVS${hash}`, interfaceName: `kpngv-${hash}`, markRange: range };
+}
+
+/** Returns the name of an ipset. *Shape:* `KPNGIPVS-SERVERS`, `KPNGIPVS-6-SERVERS`; at most 31 characters. */
+export function setName({ prefix }: ObjectNames, family: Family, role: SetRole): string {
+  return `${prefix}-${family === "v6" ? "6-" : ""}${role}`;
+}
+
+/** Returns the line of `ipset restore` that creates a set; the set of another family has another name. */
+export function setCreation(names: ObjectNames, family: Family, role: SetRole): string {
+  const type = setTypes[role];
+  const inet = family === "v4" ? "inet" : "inet6";
+  const options =
+    type === "bitmap:port"
+      ? "range 0-65535"
+      : `family ${inet} maxelem 1048576${role.endsWith("-MARKS") ? " skbinfo" : ""}`;
+  return `create ${setName(names, family, role)} ${type} ${options}`;
+}

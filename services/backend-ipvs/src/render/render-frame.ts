@@ -1,0 +1,173 @@
+import { hash } from "node:crypto";
+import type { Family } from "@kpng/model/address.ts";
+import type { NodePlan, PodTraffic } from "@kpng/service-plan/service-plan.ts";
+import { markMatches } from "./firewall-marks.ts";
+import { type ObjectNames, type SetRole, setName } from "./object-names.ts";
+
+/** The rules of one family that do not depend on Services. */
+export interface Frame {
+  /** Chains with their rules, by table. */
+  readonly chains: readonly FrameChain[];
+  /** Jumps from the kernel's chains, in the order in which packets meet them. */
+  readonly jumps: readonly FrameJump[];
+  /**
+   * Changes with the rules; the first rule of the last chain contains it as a comment. *Shape:* 16 hexadecimal digits.
+   */
+  readonly digest: string;
+}
+
+/** A chain of ours. */
+export interface FrameChain {
+  readonly table: FrameTable;
+  readonly name: string;
+  /** *Shape:* `-m set --match-set KPNGIPVS-DROPPED dst,dst -j DROP`. */
+  readonly rules: readonly string[];
+}
+
+/** A jump to a chain of ours. */
+export interface FrameJump {
+  readonly table: FrameTable;
+  readonly from: string;
+  readonly to: string;
+}
+
+/** Tables with chains of ours, in the order of the file for iptables-restore. */
+export const frameTables = ["mangle", "nat", "filter"] as const;
+
+/** A table of iptables. */
+export type FrameTable = (typeof frameTables)[number];
+
+/** Settings of the frame. */
+export interface FrameOptions {
+  readonly names: ObjectNames;
+  readonly family: Family;
+  readonly node: NodePlan;
+  /** Bit of the packet mark that requests masquerade, 0 to 23. */
+  readonly masqueradeBit: number;
+}
+
+/**
+ * Returns the constant iptables rules around IPVS: which packets are dropped, refused, marked and masqueraded. Their
+ * number does not depend on Services; the ipsets do. `InstalledFrame` installs and compares them. Pure.
+ *
+ * The order of the hooks decides where a rule is: IPVS takes packets of other machines after filter INPUT, but packets
+ * of the node before filter OUTPUT. So packets are dropped and get firewall marks in table mangle, before either.
+ */
+export function renderFrame({ names, family, node, masqueradeBit }: FrameOptions): Frame {
+  const { prefix } = names;
+  const marks = markMatches(names.markRange);
+  const inSet = (role: SetRole, at = "dst,dst"): string => `-m set --match-set ${setName(names, family, role)} ${at}`;
+  const notIn = (role: SetRole, at = "dst,dst"): string => `-m set ! --match-set ${setName(names, family, role)} ${at}`;
+  const bit = `0x${(2 ** masqueradeBit).toString(16)}`;
+  const isNew = "-m conntrack --ctstate NEW";
+  const onlyNew = "-m conntrack ! --ctstate NEW -j RETURN";
+  const pods = podMatch(node.podTraffic);
+  const byMark = (match: string, role: "POD-MARKS" | "NODE-MARKS"): readonly string[] => [
+    `${match}${inSet(role)} -j SET --map-set ${setName(names, family, role)} dst,dst --map-mark`,
+    `${match}${inSet(role)} -j RETURN`,
+  ];
+  const outOfRange = `${inSet("RANGED")} ${notIn("SOURCES", "dst,dst,src")} -j DROP`;
+  const dropped = `${inSet("DROPPED")} -j DROP`;
+  const refused = [
+    `${isNew} ${inSet("ADDRESSES", "dst")} ${notIn("SERVERS")} -j REJECT`,
+    `${isNew} ${inSet("REFUSED")} -j REJECT`,
+  ];
+  const masquerade = "-j MASQUERADE --random-fully";
+  const chain = (table: FrameTable, suffix: string, rules: readonly string[]): FrameChain => ({
+    table,
+    name: `${prefix}-${suffix}`,
+    rules,
+  });
+  const chains = [
+    chain("mangle", "PREROUTING", [
+      onlyNew,
+      outOfRange,
+      ...(pods === undefined ? [] : byMark(`${pods.match} `, "POD-MARKS")),
+      dropped,
+    ]),
+    chain("mangle", "OUTPUT", [
+      onlyNew,
+      outOfRange,
+      // A packet of the node has no incoming interface.
+      ...(pods?.isBySource === true ? byMark(`${pods.match} `, "POD-MARKS") : []),
+      ...byMark("", "NODE-MARKS"),
+      dropped,
+    ]),
+    chain("mangle", "POSTROUTING", [
+      `-m mark --mark ${marks.masqueraded} -j MARK --set-xmark ${bit}/0xffffffff`,
+      `-m mark --mark ${marks.all} -j MARK --set-xmark 0x0/0xffffffff`,
+    ]),
+    chain("nat", "SERVICES", [
+      `-m mark --mark ${marks.all} -j RETURN`,
+      `${inSet("MASQ")} -j MARK --set-xmark ${bit}/${bit}`,
+      `${pods === undefined ? "" : `${pods.negation} `}${inSet("MASQ-OTHERS")} -j MARK --set-xmark ${bit}/${bit}`,
+    ]),
+    chain("nat", "POSTROUTING", [
+      `${inSet("HAIRPIN", "src,dst")} ${masquerade}`,
+      // The node's own packets have the service address as source, unless the program chose another.
+      `${inSet("ADDRESSES", "src")} ${notIn("ADDRESSES", "dst")} ${masquerade}`,
+      `-m mark ! --mark ${bit}/${bit} -j RETURN`,
+      `-j MARK --set-xmark 0x0/${bit}`,
+      masquerade,
+    ]),
+    chain("filter", "INPUT", [
+      `-m mark --mark ${marks.all} -j ACCEPT`,
+      ...refused,
+      // Without IPVS these packets would be forwarded, and the firewall's INPUT would not see them.
+      `${inSet("SERVERS")} -j ACCEPT`,
+      `-p tcp ${inSet("HEALTH", "dst")} -j ACCEPT`,
+    ]),
+    chain("filter", "OUTPUT", refused),
+    chain("filter", "FORWARD", ["-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"]),
+  ];
+  const jump = (table: FrameTable, from: string, suffix = from): FrameJump => ({
+    table,
+    from,
+    to: `${prefix}-${suffix}`,
+  });
+  const jumps = [
+    ...["PREROUTING", "OUTPUT", "POSTROUTING"].map((from) => jump("mangle", from)),
+    jump("nat", "PREROUTING", "SERVICES"),
+    jump("nat", "OUTPUT", "SERVICES"),
+    jump("nat", "POSTROUTING"),
+    ...["INPUT", "OUTPUT", "FORWARD"].map((from) => jump("filter", from)),
+  ];
+  const digest = hash("sha256", JSON.stringify([chains, jumps])).slice(0, 16);
+  return { chains, jumps, digest };
+}
+
+/** Returns the matches of pods' packets and of all others; undefined if pods cannot be recognized. */
+function podMatch(traffic: PodTraffic | undefined) {
+  if (traffic === undefined) return undefined;
+  const match =
+    traffic.kind === "source"
+      ? `-s ${traffic.cidr}`
+      : `-i ${traffic.kind === "interface" ? traffic.name : `${traffic.prefix}+`}`;
+  return { match, negation: `! ${match}`, isBySource: traffic.kind === "source" };
+}
+
+/** Returns the comment that records which rules are installed. */
+export function digestComment({ digest }: Pick<Frame, "digest">): string {
+  return `kpng-ipvs ${digest}`;
+}
+
+/** Returns the rules as input of `iptables-restore --noflush`, with the jumps that are not `present`. */
+export function frameText(frame: Frame, isPresent: (jump: FrameJump) => boolean): string {
+  const record = `-m comment --comment "${digestComment(frame)}"`;
+  const last = frame.chains.at(-1);
+  const blocks = frameTables.map((table) => {
+    const chains = frame.chains.filter((one) => one.table === table);
+    const missing = frame.jumps.filter((jump) => jump.table === table && !isPresent(jump));
+    return [
+      `*${table}`,
+      ...chains.map(({ name }) => `:${name} - [0:0]`),
+      ...chains.flatMap((one) => [
+        ...(one === last ? [`-A ${one.name} ${record}`] : []),
+        ...one.rules.map((rule) => `-A ${one.name} ${rule}`),
+      ]),
+      ...missing.map(({ from, to }) => `-I ${from} -m comment --comment "kpng ipvs" -j ${to}`),
+      "COMMIT",
+    ];
+  });
+  return `${blocks.flat().join("\n")}\n`;
+}

@@ -1,0 +1,158 @@
+import type {
+  AllowedSources,
+  Frontend,
+  NodePlan,
+  Route,
+  ServicePlan,
+  ServicePortPlan,
+} from "@kpng/service-plan/service-plan.ts";
+import type { FirewallMarks } from "./firewall-marks.ts";
+import {
+  addressServer,
+  markServer,
+  type ObjectKind,
+  type ObjectMap,
+  portElement,
+  realKey,
+  type ServerId,
+} from "./kernel-objects.ts";
+
+/** Inputs of the objects of all Services of one family, besides their plans. */
+export interface RenderContext {
+  readonly node: NodePlan;
+  /** Addresses that serve node ports; `all` of the plan is resolved. */
+  readonly nodePortAddresses: readonly string[];
+  /** Addresses of the node's other interfaces: packets to them reach IPVS without an address on ours. */
+  readonly localAddresses: ReadonlySet<string>;
+  /** *Shape:* `rr`. */
+  readonly scheduler: string;
+  readonly marks: FirewallMarks;
+}
+
+/**
+ * Returns the objects that one Service needs in the kernel: virtual servers with real servers, addresses, and elements
+ * of the ipsets that the constant rules of `renderFrame` look at. `ServiceObjects` keeps them for all Services. Pure
+ * but for the allocation of marks; O(frontends × endpoints).
+ */
+export function renderService(plan: ServicePlan, context: RenderContext): ObjectMap {
+  const objects = new ObjectWriter();
+  for (const port of plan.ports) {
+    for (const frontend of port.frontends) renderFrontend(objects, port, frontend, context);
+  }
+  for (const address of plan.hairpin) objects.put("HAIRPIN", `${address},${address}`);
+  if (plan.healthCheck !== undefined) objects.put("HEALTH", String(plan.healthCheck.port));
+  return objects.map;
+}
+
+function renderFrontend(
+  objects: ObjectWriter,
+  port: ServicePortPlan,
+  frontend: Frontend,
+  context: RenderContext,
+): void {
+  const addresses = frontend.address === undefined ? context.nodePortAddresses : [frontend.address];
+  for (const address of addresses) {
+    if (!context.localAddresses.has(address)) {
+      objects.put("address", address);
+      objects.put("ADDRESSES", address);
+    }
+    renderPlace(objects, port, frontend, address, context);
+  }
+}
+
+/** Puts the objects of one address and port. */
+function renderPlace(
+  objects: ObjectWriter,
+  port: ServicePortPlan,
+  { routes, port: number, protocol, sources }: Frontend,
+  address: string,
+  context: RenderContext,
+): void {
+  const element = portElement(address, protocol, number);
+  const { pod, node, outside } = routes;
+  if ([pod, node, outside].some(({ kind }) => kind === "balance")) putSources(objects, element, sources);
+  switch (outside.kind) {
+    case "balance":
+      putServer(objects, addressServer(address, protocol, number), port, outside, context);
+      objects.put("SERVERS", element);
+      break;
+    case "drop":
+      objects.put("DROPPED", element);
+      break;
+    case "refuse":
+      objects.put("REFUSED", element);
+  }
+  if (leadsElsewhere(pod, outside) || leadsElsewhere(node, outside)) {
+    putMark(objects, "POD-MARKS", element, pod, port, context);
+    putMark(objects, "NODE-MARKS", element, node, port, context);
+  } else if (isMasqueraded(outside)) objects.put(isMasqueraded(pod) ? "MASQ" : "MASQ-OTHERS", element);
+}
+
+/** True if packets with this route go to other endpoints than those of clients outside. */
+function leadsElsewhere(route: Route, outside: Route): boolean {
+  if (route.kind !== "balance") return false;
+  return outside.kind !== "balance" || outside.set !== route.set;
+}
+
+function isMasqueraded(route: Route): boolean {
+  return route.kind === "balance" && route.isMasqueraded;
+}
+
+/** Puts the virtual server of a firewall mark, and the element that gives the mark to packets. */
+function putMark(
+  objects: ObjectWriter,
+  role: "POD-MARKS" | "NODE-MARKS",
+  element: string,
+  route: Route,
+  port: ServicePortPlan,
+  context: RenderContext,
+): void {
+  if (route.kind !== "balance") return;
+  const { family } = context.node;
+  const mark = context.marks.markOf(family, port, route.isMasqueraded);
+  putServer(objects, markServer(mark, family), port, route, context);
+  objects.put(role, element, `skbmark 0x${mark.toString(16)}`);
+}
+
+function putServer(
+  objects: ObjectWriter,
+  server: ServerId,
+  { affinitySeconds, sets }: ServicePortPlan,
+  route: Extract<Route, { kind: "balance" }>,
+  { scheduler }: RenderContext,
+): void {
+  const persistence = affinitySeconds === undefined ? "" : ` -p ${affinitySeconds}`;
+  objects.put("server", server, `-s ${scheduler}${persistence}${schedulerFlags(scheduler)}`);
+  for (const { address, port } of sets[route.set]) {
+    objects.put("real", realKey(server, address, port), "-w 1");
+  }
+}
+
+/** mh hashes the source port too, as in kube-proxy; otherwise all connections of a client would go to one endpoint. */
+function schedulerFlags(scheduler: string): string {
+  return scheduler === "mh" ? " -b mh-port" : "";
+}
+
+function putSources(objects: ObjectWriter, element: string, sources: AllowedSources | undefined): void {
+  if (sources === undefined) return;
+  objects.put("RANGED", element);
+  for (const range of [...sources.ranges, ...sources.ownAddresses]) {
+    objects.put("SOURCES", `${element},${withoutHostLength(range)}`);
+  }
+}
+
+/** Returns a range as ipset prints it: without the length if it is one address. */
+function withoutHostLength(range: string): string {
+  const length = range.includes(":") ? "/128" : "/32";
+  return range.endsWith(length) ? range.slice(0, -length.length) : range;
+}
+
+/** Collects objects by kind. */
+class ObjectWriter {
+  readonly map = new Map<ObjectKind, Map<string, string>>();
+
+  put(kind: ObjectKind, key: string, value = ""): void {
+    const ofKind = this.map.get(kind) ?? new Map<string, string>();
+    this.map.set(kind, ofKind.set(key, value));
+  }
+}

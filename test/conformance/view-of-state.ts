@@ -1,0 +1,34 @@
+import type { NodeView, ServiceView } from "@kpng/model/node-view.ts";
+import { type ServiceKey, serviceKey } from "@kpng/model/service.ts";
+import { decodeNode } from "@kpng/watcher/source/decode/decode-node.ts";
+import { makeDecodeOptions } from "@kpng/watcher/source/decode/decode-options.ts";
+import { decodeService } from "@kpng/watcher/source/decode/decode-service.ts";
+import { decodeSlice } from "@kpng/watcher/source/decode/decode-slice.ts";
+import { type Decoded, showPath } from "@kpng/watcher/source/decode/decoded.ts";
+import { makeServiceView } from "@kpng/watcher/view/service-view.ts";
+import { nodes } from "../scenario/build.ts";
+import type { State } from "../scenario/manifest.ts";
+
+const decodeOptions = makeDecodeOptions();
+
+/**
+ * Returns the view of node n1 on a state, without a watcher. Tests that need the rules for a scenario but no process
+ * use it. Errors: an object of the state is invalid.
+ */
+export function viewOfState(state: State): NodeView {
+  const slices = state.slices.map((slice) => decoded(decodeSlice(slice)));
+  const node = decoded(decodeNode(nodes[0], decodeOptions));
+  const services = state.services
+    .map((service) => decoded(decodeService(service, decodeOptions)))
+    .filter(({ proxyName }) => proxyName === "")
+    .map((service): readonly [ServiceKey, ServiceView] => {
+      const own = slices.filter(({ serviceName }) => serviceName === service.name);
+      return [serviceKey(service), makeServiceView(service, own, node)];
+    });
+  return { nodeName: node.name, node: { ...node, serviceCIDRs: [] }, services: new Map(services) };
+}
+
+function decoded<T>(result: Decoded<T>): T {
+  if (result.kind === "ok") return result.value;
+  throw new Error(result.kind === "skip" ? result.note : `${showPath(result.path)}: ${result.problem}`);
+}
