@@ -35,6 +35,8 @@ export class ApiServer {
       `--etcd-servers=${etcdUrl}`,
       `--cert-dir=${join(folder, "certs")}`,
       "--bind-address=127.0.0.1",
+      // The certificate has this address, too, at which pods of test/manifests reach the server.
+      "--advertise-address=10.0.0.10",
       `--secure-port=${port}`,
       "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/108",
       "--authorization-mode=Node,RBAC",

@@ -38,6 +38,11 @@ export class Child {
     return this.#process !== undefined && this.#process.exitCode === null && this.#process.signalCode === null;
   }
 
+  /** Process ID; undefined before the start. */
+  get pid(): number | undefined {
+    return this.#process?.pid;
+  }
+
   /** Stops the process with SIGTERM, and kills it after ten seconds; resolves after its exit. */
   async stop(): Promise<void> {
     const timer = setTimeout(() => this.#process?.kill("SIGKILL"), 10_000);

@@ -1,0 +1,204 @@
+import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { parseDurationMs } from "@kpng/process/options.ts";
+import type { Command } from "commander";
+import { describe, expect, onTestFinished, test } from "vitest";
+import packageJson from "../../package.json" with { type: "json" };
+import type { KubeObject } from "../cluster/api-client.ts";
+import { makePrograms } from "../docs/reference/command-options.ts";
+import { findKubectl } from "./find-kubectl.ts";
+import { yamlOfGuide } from "./install-guide.ts";
+import { buildKustomization, commandLineOf, kustomizations, podSpecOf } from "./kustomizations.ts";
+import type { Container, PodSpec } from "./pod-spec.ts";
+
+const kubectl = (await findKubectl()) ?? "";
+const isSkipped = kubectl === "" && process.env.CI !== "true";
+
+/** The containers of a kustomization, with the objects and pods that they belong to. */
+function containersOf(folder: string): readonly { object: KubeObject; spec: PodSpec; container: Container }[] {
+  return buildKustomization(kubectl, folder).flatMap((object) => {
+    const spec = podSpecOf(object);
+    return spec?.containers.map((container) => ({ object, spec, container })) ?? [];
+  });
+}
+
+function settingOf({ env = [] }: Container, name: string): string | undefined {
+  return env.find((variable) => variable.name === name)?.value;
+}
+
+/** Returns the command of ours that a command line runs, with its parents. */
+function commandPath([name = "", ...words]: readonly string[]): readonly Command[] {
+  const program = makePrograms().find((one) => one.name() === name);
+  if (program === undefined) throw new Error(`no program ${name}`);
+  const path = [program];
+  for (const word of words) {
+    const child = path.at(-1)?.commands.find((command) => command.name() === word);
+    if (child !== undefined) path.push(child);
+  }
+  return path;
+}
+
+describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubectl)" : ""}`, () => {
+  test("kubectl is there, and every overlay and backend is a kustomization", () => {
+    expect(kubectl).not.toBe("");
+    expect(kustomizations.length).toBeGreaterThanOrEqual(10);
+  });
+
+  describe.each(kustomizations)("%s", (folder) => {
+    test("has no object of kube-proxy, and images of this version", () => {
+      for (const { kind, metadata } of buildKustomization(kubectl, folder)) {
+        expect(metadata.name, kind).toMatch(/^kpng/);
+      }
+      for (const { container } of containersOf(folder)) {
+        expect(container.image).toMatch(new RegExp(`^kpng-[a-z]+:${packageJson.version}$`));
+        const target = container.image.replace(/^kpng-|:.*$/g, "");
+        expect(existsSync(`services/${target === "watcher" ? target : `backend-${target}`}`), target).toBe(true);
+      }
+    });
+
+    test("gives no container more privileges than it needs", () => {
+      for (const { spec, container } of containersOf(folder)) {
+        const { securityContext = {} } = container;
+        expect(securityContext).toMatchObject({ allowPrivilegeEscalation: false, readOnlyRootFilesystem: true });
+        expect(securityContext.privileged ?? false).toBe(false);
+        expect(securityContext.capabilities?.drop).toEqual(["ALL"]);
+        const writesRules = spec.volumes?.some(({ hostPath }) => hostPath !== undefined) === true;
+        const added = securityContext.capabilities?.add ?? [];
+        expect(added.filter((name) => name !== "NET_ADMIN" && name !== "NET_RAW")).toEqual([]);
+        if (!writesRules) {
+          expect(added).toEqual([]);
+          expect(securityContext.runAsUser ?? spec.securityContext?.runAsUser).toBe(65_532);
+        }
+      }
+    });
+
+    test("sets only options that its programs have", async () => {
+      for (const { container } of containersOf(folder)) {
+        const path = commandPath(commandLineOf(container));
+        const known = new Set(path.flatMap(({ options }) => options.map(({ envVar }) => envVar)));
+        const set = (container.env ?? []).map(({ name }) => name);
+        expect(set.filter((name) => !known.has(name))).toEqual([]);
+      }
+    });
+
+    test("declares the ports of health and metrics, and probes health", () => {
+      for (const { container } of containersOf(folder)) {
+        const declared = Object.fromEntries(
+          (container.ports ?? []).map(({ name, containerPort }) => [name, containerPort]),
+        );
+        const portOf = (name: string): number => Number(settingOf(container, name)?.replace(/^.*:/, ""));
+        expect(portOf("KPNG_HEALTHZ_BIND_ADDRESS")).toBe(declared.health);
+        expect(portOf("KPNG_METRICS_BIND_ADDRESS")).toBe(declared.metrics);
+        const listen = container.args?.find((arg) => arg.startsWith("--listen=tcp://"));
+        expect(listen === undefined ? undefined : Number(listen.replace(/^.*:/, ""))).toBe(declared.grpc);
+        for (const probe of [container.livenessProbe, container.readinessProbe]) {
+          expect(probe?.httpGet).toMatchObject({ host: "127.0.0.1", port: "health" });
+        }
+        expect(container.livenessProbe?.httpGet?.path).toBe("/livez");
+        expect(container.readinessProbe?.httpGet?.path).toBe("/readyz");
+      }
+    });
+
+    test("gives each pod time to stop", () => {
+      for (const { spec, container } of containersOf(folder)) {
+        const path = commandPath(commandLineOf(container));
+        const options = path.flatMap((command) => command.options);
+        for (const name of ["--drain-time", "--timeout"]) {
+          const option = options.find(({ long }) => long === name);
+          if (option === undefined) continue;
+          const given = container.args?.find((arg) => arg.startsWith(`${name}=`))?.split("=")[1];
+          const ms = given === undefined ? Number(option.defaultValue) : parseDurationMs(given);
+          expect((spec.terminationGracePeriodSeconds ?? 30) * 1_000, name).toBeGreaterThan(ms + 2_000);
+        }
+      }
+    });
+  });
+
+  test("backends that may run on one node at the same time have different ports", () => {
+    const ports = ["iptables", "nft", "userspace", "callout", "json"].flatMap((name) =>
+      containersOf(`deploy/kubernetes/backends/${name}`).flatMap(({ container }) => container.ports ?? []),
+    );
+    const ofWatcher = containersOf("deploy/kubernetes/watcher").flatMap(({ container }) => container.ports ?? []);
+    const numbers = [...ports, ...ofWatcher].map(({ containerPort }) => containerPort);
+    expect(numbers.length).toBe(13);
+    expect(new Set(numbers).size).toBe(numbers.length);
+  });
+
+  test("in place of kube-proxy, health is where load balancers of clouds ask, and elsewhere on loopback", () => {
+    for (const folder of kustomizations) {
+      const replaces = /replace-kube-proxy|single-process/.test(folder);
+      for (const { object, container } of containersOf(folder)) {
+        const address = settingOf(container, "KPNG_HEALTHZ_BIND_ADDRESS");
+        if (replaces && object.kind === "DaemonSet") expect(address).toBe(":10256");
+        else expect(address).toMatch(/^127\.0\.0\.1:/);
+        expect(settingOf(container, "KPNG_METRICS_BIND_ADDRESS")).toMatch(/^127\.0\.0\.1:/);
+      }
+    }
+  });
+
+  test("components/monitoring opens the metrics of every part at the declared port, and monitors it", () => {
+    const folder = makeKustomization(`
+      resources: [DEPLOY/watcher, DEPLOY/backends/iptables, DEPLOY/backends/nft, DEPLOY/backends/userspace, DEPLOY/backends/callout, DEPLOY/backends/json]
+      components: [DEPLOY/components/monitoring]`);
+    const found = containersOf(folder);
+    expect(found.length).toBe(6);
+    for (const { container } of found) {
+      const port = container.ports?.find(({ name }) => name === "metrics")?.containerPort;
+      expect(settingOf(container, "KPNG_METRICS_BIND_ADDRESS")).toBe(`:${port}`);
+    }
+    const monitors = buildKustomization(kubectl, folder).filter(({ kind }) => kind === "PodMonitor");
+    const jobs = found.flatMap(({ object }) => monitors.filter((monitor) => selects(monitor, object)));
+    expect(jobs.map(({ metadata }) => metadata.name).toSorted()).toEqual([
+      ...Array(5).fill("kpng-backends"),
+      "kpng-watcher",
+    ]);
+  });
+
+  test("the kustomizations of docs/install.md build", () => {
+    const texts = yamlOfGuide().filter((text) => text.includes("kind: Kustomization"));
+    expect(texts.length).toBe(2);
+    for (const text of texts) {
+      const images = containersOf(makeKustomization(text.replaceAll("../deploy/kubernetes", "DEPLOY"))).map(
+        ({ container }) => container.image,
+      );
+      expect(images.toSorted()).toEqual([
+        `registry.example/kpng/kpng-nft:${packageJson.version}`,
+        `registry.example/kpng/kpng-watcher:${packageJson.version}`,
+      ]);
+    }
+    const [sizing = ""] = yamlOfGuide().filter((text) => text.startsWith("replicas:"));
+    const [large] = containersOf(makeKustomization(`resources: [DEPLOY/watcher]\n${sizing}`));
+    expect(large?.object.spec).toMatchObject({ replicas: 3 });
+    expect(large?.container).toMatchObject({ resources: { limits: { memory: "2Gi" } } });
+  });
+});
+
+/** Writes a kustomization into a temporary folder; DEPLOY stands for deploy/kubernetes. */
+function makeKustomization(text: string): string {
+  const folder = mkdtempSync(join(tmpdir(), "kpng-kustomization-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  symlinkSync(resolve("deploy"), join(folder, "deploy"));
+  mkdirSync(join(folder, "own"));
+  writeFileSync(join(folder, "own", "kustomization.yaml"), text.replaceAll("DEPLOY", "../deploy/kubernetes"));
+  return join(folder, "own");
+}
+
+/** Whether the selector of a PodMonitor matches the pods of a workload. */
+function selects(monitor: KubeObject, { spec }: KubeObject): boolean {
+  const { labels } = (spec as { template: { metadata: { labels: Readonly<Record<string, string>> } } }).template
+    .metadata;
+  const { selector } = monitor.spec as {
+    readonly selector: {
+      readonly matchLabels: Readonly<Record<string, string>>;
+      readonly matchExpressions?: readonly { key: string; operator: string; values: readonly string[] }[];
+    };
+  };
+  return (
+    Object.entries(selector.matchLabels).every(([key, value]) => labels[key] === value) &&
+    (selector.matchExpressions ?? []).every(({ key, operator, values }) => {
+      expect(operator).toBe("NotIn");
+      return !values.includes(labels[key] ?? "");
+    })
+  );
+}

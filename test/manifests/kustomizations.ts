@@ -1,0 +1,38 @@
+import { execFileSync } from "node:child_process";
+import { globSync } from "node:fs";
+import { dirname } from "node:path";
+import { getOrMake } from "@kpng/model/get-or-make.ts";
+import { parseAllDocuments } from "yaml";
+import type { KubeObject } from "../cluster/api-client.ts";
+import type { Container, PodSpec } from "./pod-spec.ts";
+
+/** Folders of deploy/kubernetes that can be applied. `backends/base` is part of every backend, and useless alone. */
+export const kustomizations: readonly string[] = globSync("deploy/kubernetes/**/kustomization.yaml")
+  .map(dirname)
+  .filter((folder) => !/\/(components\/[^/]+|backends\/(base|kernel))$/.test(folder))
+  .toSorted();
+
+const built = new Map<string, readonly KubeObject[]>();
+
+/**
+ * Returns the objects of a kustomization, as `kubectl apply -k` sends them. Each folder is built once. Errors: the
+ * output of kubectl.
+ */
+export function buildKustomization(kubectl: string, folder: string): readonly KubeObject[] {
+  return getOrMake(built, folder, () => {
+    const text = execFileSync(kubectl, ["kustomize", folder], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
+    return parseAllDocuments(text).map((document) => document.toJS() as KubeObject);
+  });
+}
+
+/** Returns the pod template of a Deployment or DaemonSet; undefined for other objects. */
+export function podSpecOf({ kind, spec }: KubeObject): PodSpec | undefined {
+  if (kind !== "Deployment" && kind !== "DaemonSet") return undefined;
+  return (spec as { readonly template: { readonly spec: PodSpec } }).template.spec;
+}
+
+/** Returns the program that a container runs, and its arguments. Images start the program that they are named after. */
+export function commandLineOf({ image, command, args = [] }: Container): readonly string[] {
+  const name = image.replace(/^.*\//, "").replace(/:.*$/, "");
+  return [...(command ?? [name === "kpng-watcher" ? "kpng" : name]), ...args];
+}
