@@ -15,6 +15,7 @@ import { splitChange } from "../diff/split-change.ts";
 import { transactionText } from "../diff/transaction-text.ts";
 import { adoptChains } from "../read/adopt-chains.ts";
 import { isSameRule } from "../read/canonical-rule.ts";
+import { findDamage } from "../read/find-damage.ts";
 import { type InstalledRules, InstalledRulesReader } from "../read/installed-rules.ts";
 import { findInstalledState } from "../read/installed-state.ts";
 import { BackendIptablesError } from "../read/iptables-error.ts";
@@ -148,6 +149,10 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
 
   async readInstalled(): Promise<InstalledState> {
     return findInstalledState(await this.#read(), this.#options.settings.names);
+  }
+
+  async findDamage(): Promise<string | undefined> {
+    return findDamage(await this.#read(), this.#options.settings.names.prefix);
   }
 
   async repairFrame({ node }: FamilyPlan, stages?: SyncStages): Promise<IptablesChange> {

@@ -76,7 +76,7 @@ export function observeRules(
     if (result.kind === "failed") {
       failures.inc({ ip_family });
       if (result.mode === "partial") partialFailures.inc({ ip_family });
-    } else if (cause === "sync") {
+    } else if (cause === "sync" && result.kind === "done") {
       const { ruleset } = result.change;
       for (const table of tables) {
         last.set({ table, ip_family }, countRules(ruleset[table].puts.map(({ body }) => body)));

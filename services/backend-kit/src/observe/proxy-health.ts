@@ -19,7 +19,7 @@ export interface ProxyHealthOptions {
 export interface RulesOutcome {
   readonly family: Family;
   readonly isDone: boolean;
-  /** True if a repair found rules that another program had changed, and could not write them. */
+  /** True if the installed rules are known to be wrong and could not be repaired. */
   readonly isDamaged: boolean;
 }
 
@@ -139,18 +139,22 @@ export class ProxyHealth implements SyncObserver {
     return [...this.#families.keys()].every((family) => this.isFamilyHealthy(family));
   }
 
-  /** False if a change waits too long, or damage could not be repaired; true before the first sync has succeeded. */
+  /**
+   * False if damage could not be repaired, or a change waits too long; without damage, true before the first sync has
+   * succeeded.
+   */
   isFamilyHealthy(family: Family): boolean {
     return this.#fault(family) === undefined;
   }
 
   #fault(name: Family): string | undefined {
     const family = this.#families.get(name);
-    if (family?.updatedMs === undefined) return undefined;
-    const { damagedMs, pendingMs } = family;
+    if (family === undefined) return undefined;
+    const { damagedMs, pendingMs, updatedMs } = family;
     if (damagedMs !== undefined && this.#nowMs() - damagedMs >= this.#damageMs) {
       return `${familyLabels[name]}: the rules are damaged and cannot be repaired`;
     }
+    if (updatedMs === undefined) return undefined;
     if (pendingMs === undefined || this.#nowMs() - pendingMs < this.#lateMs) return undefined;
     return `${familyLabels[name]}: a change was not applied in time`;
   }

@@ -44,7 +44,7 @@ async function run<Change extends RuleChange>(options: DiffOptions<Change>, sign
     settings: host.settings,
     ruleSets,
     onOutcome: ({ family, result }) => {
-      if (result.kind === "failed") return;
+      if (result.kind !== "done") return;
       found.push(...result.change.differences().map((difference) => ({ family, ...difference })));
     },
     log: context.log,

@@ -5,6 +5,7 @@ import type { Log } from "@kpng/process/log.ts";
 import type { Clash } from "@kpng/service-plan/frontend-claims.ts";
 import type { ProxySettings } from "@kpng/service-plan/plan-node.ts";
 import type { InspectedRules } from "../inspect/inspected-rules.ts";
+import { BackendError } from "../types/backend-error.ts";
 import type { SyncMode, SyncStages } from "../types/sync-update.ts";
 import { FamilyPlanner, type PlanUpdate } from "./family-planner.ts";
 import { chooseUse, formatRecord, type InstalledState, type SavedViewUse } from "./rule-record.ts";
@@ -21,8 +22,11 @@ export interface FamilyOutcome<Change extends RuleChange = RuleChange> {
   readonly elapsedMs: number;
   readonly result:
     | { readonly kind: "done"; readonly change: Change }
+    /** The installed rules were left alone, and no damage was found. */
+    | { readonly kind: "kept" }
     /**
-     * `mode` is how much was compared. `isDamaged`: a repair found changes of another program and could not undo them.
+     * `mode` is how much was compared. `isDamaged`: the installed rules are known to be wrong and could not be
+     * repaired.
      */
     | { readonly kind: "failed"; readonly error: unknown; readonly mode: SyncMode; readonly isDamaged: boolean };
 }
@@ -105,7 +109,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
 
   /**
    * Uses the view that the previous run saved on disk, as far as the installed rules allow; {@link chooseUse} decides.
-   * Unless its rules are in force afterwards, the next sync compares everything.
+   * Unless its rules are in force afterwards, the next sync compares everything. Fails with RULES_DAMAGED if it must not
+   * repair damage that it finds.
    */
   async useSaved(view: NodeView, cause: Cause, progress?: SyncStages): Promise<Failure> {
     let use: SavedViewUse = "keep";
@@ -118,8 +123,11 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
         log.info("saved view compared with the installed rules", { family: this.family, use });
       this.#savedUse ??= use;
       this.#mode = "full";
-      if (use === "keep") return undefined;
-      return use === "frame" ? ruleSet.repairFrame?.(plan, stages) : ruleSet.sync(plan, "all", stages);
+      if (use === "install" || use === "repair") return ruleSet.sync(plan, "all", stages);
+      const change = use === "frame" ? await ruleSet.repairFrame?.(plan, stages) : undefined;
+      const damage = await ruleSet.findDamage?.();
+      if (damage !== undefined) throw rulesDamaged(damage);
+      return change;
     });
     if (failure === undefined && (use === "keep" || use === "frame")) this.#doubt = "start";
     return failure;
@@ -152,7 +160,10 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       const change = await work({ committing });
       this.#doubt = undefined;
       this.#view = view;
-      if (change === undefined) return undefined;
+      if (change === undefined) {
+        report({ kind: "kept" });
+        return undefined;
+      }
       // The sysctl is safe only with the rules installed.
       await ruleSet.guardedSysctl?.afterCommit();
       this.#history.add(cause, this.#mode, change);
@@ -160,12 +171,18 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       return undefined;
     } catch (error) {
       // After a sync that failed, a difference may be the change that it could not write.
-      const isDamaged = cause === "repair" && hasFoundDifference && this.#doubt !== "sync";
+      const isUnrepaired = cause === "repair" && hasFoundDifference && this.#doubt !== "sync";
+      const isDamaged = isUnrepaired || (error instanceof BackendError && error.code === "RULES_DAMAGED");
       if (this.#doubt !== "sync") this.#doubt = cause;
       report({ kind: "failed", error, mode: this.#mode, isDamaged });
       return { cause: error };
     }
   }
+}
+
+function rulesDamaged(damage: string): BackendError {
+  const text = `the installed rules are damaged (${damage}), and the saved view may be older than they are: waiting for a watcher`;
+  return new BackendError("RULES_DAMAGED", text);
 }
 
 async function readInstalled(ruleSet: RuleSet): Promise<InstalledState> {

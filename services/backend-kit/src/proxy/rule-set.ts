@@ -66,6 +66,12 @@ export interface RuleSet<Change extends RuleChange = RuleChange> {
    * than any known plan. The next call is a sync of all Services. Default: nothing is restored.
    */
   repairFrame?(plan: FamilyPlan, stages?: SyncStages): Promise<Change>;
+  /**
+   * Returns a sign, as text, that packets to Services get lost, which can be seen without knowing which Services the
+   * installed rules are for: e.g. a chain of a Service without rules. Undefined if there is none. Called for rules that
+   * must not be repaired, because they may be newer than any known view. Default: no sign is known.
+   */
+  findDamage?(): Promise<string | undefined>;
   /** Rules of the last plan, for inspection. */
   readonly desired: RuleList;
   /** Rules that were read or committed last, for inspection. */

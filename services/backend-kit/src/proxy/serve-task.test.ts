@@ -285,4 +285,24 @@ describe("after a restart without a watcher", () => {
     await expect.poll(() => [...ruleSet.lines.keys()].sort(), poll).toEqual(["a/dns", "a/web"]);
     rmSync(stateFolder, { recursive: true });
   });
+
+  test("damage that it must not repair fails /healthz within a drift period, until it is gone", async () => {
+    const [ruleSet, number] = [new MemoryRuleSet("v4"), await unusedPort()];
+    const stateFolder = mkdtempSync(join(tmpdir(), "kpng-state-"));
+    await saveView(ruleSet, stateFolder, number, expect);
+    ruleSet.record = undefined;
+    ruleSet.damage = "chain X has no rules";
+    let nowMs = 1e12;
+    await using proxy = await runProxy([ruleSet], { stateFolder, now: () => nowMs });
+    await expect.poll(() => proxy.health.parts.get("rules/IPv4")?.reason, poll).toContain("[RULES_DAMAGED]");
+    nowMs += 20;
+    expect(proxy.proxyHealth.healthz()).toMatchObject({
+      isOk: false,
+      body: { reason: "IPv4: the rules are damaged and cannot be repaired" },
+    });
+    ruleSet.damage = undefined;
+    await expect.poll(() => proxy.proxyHealth.healthz().isOk, poll).toBe(true);
+    expect(ruleSet.touched).toHaveLength(1);
+    rmSync(stateFolder, { recursive: true });
+  });
 });

@@ -139,7 +139,7 @@ export function countRepairs(
   // Without the 0, a rate would miss the first event of the series.
   for (const { family } of ruleSets) repairs.inc({ ip_family: familyLabels[family] }, 0);
   return ({ cause, family, result }) => {
-    if (cause !== "repair" || result.kind === "failed" || result.change.mode === "none") return;
+    if (cause !== "repair" || result.kind !== "done" || result.change.mode === "none") return;
     repairs.inc({ ip_family: familyLabels[family] });
   };
 }
@@ -155,7 +155,7 @@ function reportOutcome({ family, cause, elapsedMs, result }: FamilyOutcome, cont
   }
   health.setReady(part);
   proxyHealth?.tell({ family, isDone: true, isDamaged: false });
-  if (result.change.mode === "none") return;
+  if (result.kind === "kept" || result.change.mode === "none") return;
   const { mode, fields } = result.change;
   if (cause === "repair") log.info("rules repaired", { family, ...fields });
   else log.debug("rules committed", { family, mode, ...fields, elapsedMs: Math.round(elapsedMs) });

@@ -23,6 +23,8 @@ export class MemoryRuleSet implements RuleSet {
   writeFailure: Error | undefined;
   /** The record beside the lines; undefined for none. */
   record: string | undefined;
+  /** Set by a test: the damage that is visible without a plan. */
+  damage: string | undefined;
   /** Number of calls of `repairFrame`. */
   frameRepairs = 0;
   #wanted = new Map<ServiceKey, string>();
@@ -61,6 +63,10 @@ export class MemoryRuleSet implements RuleSet {
   async repairFrame(): Promise<RuleChange> {
     this.frameRepairs++;
     return { mode: "none", fields: {}, transaction: "", differences: () => [] };
+  }
+
+  async findDamage(): Promise<string | undefined> {
+    return this.damage;
   }
 
   async repair(stages?: SyncStages): Promise<RuleChange> {

@@ -2,7 +2,7 @@ import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import type { ServiceElements } from "../elements/service-elements.ts";
-import { numberBytes } from "../layout/element-keys.ts";
+import { numberBytes, recordKey } from "../layout/element-keys.ts";
 import { type ActualElements, slotsById } from "../read/read-table.ts";
 import { countOfPick } from "./needed-picks.ts";
 
@@ -45,4 +45,13 @@ export async function fillElements(elements: ServiceElements, plan: FamilyPlan, 
 export function putPick({ table }: ServiceElements, name: string): void {
   const count = countOfPick(name);
   if (count !== undefined && !name.startsWith("sticky_")) table.put("picks", numberBytes(count), name);
+}
+
+/**
+ * Puts the element that stores the record of a plan. It is committed with the elements of the Services, in the same
+ * transaction or, in a first load, after them; `NftTable` calls it in each sync. `readRecord` reads it after a restart.
+ */
+export function putRecord({ table }: ServiceElements, { record }: FamilyPlan): void {
+  if (record === undefined) table.delete("record", recordKey);
+  else table.put("record", recordKey, record);
 }

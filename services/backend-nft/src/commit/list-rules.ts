@@ -31,7 +31,7 @@ export function listRules(family: Family, current: () => ServiceElements | undef
 
 function countRules(elements: ServiceElements | undefined): number {
   if (elements === undefined) return 0;
-  const ofServices = sharedSets.filter((set) => set !== "picks");
+  const ofServices = sharedSets.filter((set) => set !== "picks" && set !== "record");
   const ofSets = ofServices.reduce((sum, set) => sum + elements.table.elements(set).size, 0);
   return [...elements.chains.wanted()].reduce((sum, { rules }) => sum + rules.length, ofSets);
 }

@@ -1,6 +1,7 @@
 import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { formatElement } from "../layout/format-element.ts";
+import { dataOf, type SharedSet } from "../layout/set-names.ts";
 import type { SetElement } from "../netlink/element-batch.ts";
 import { ipOf } from "../render/skeleton.ts";
 import type { TableChange } from "./nft-table.ts";
@@ -54,8 +55,9 @@ export function formatTransaction(
   return lines.length === 0 ? "" : `${lines.join("\n")}\n`;
 }
 
-function formatOne(family: Family, set: Parameters<typeof formatElement>[1], { key, data }: SetElement): string {
-  const value = data === undefined ? undefined : data.kind === "value" ? data.bytes : data.chain;
+function formatOne(family: Family, set: SharedSet, { key, data, comment }: SetElement): string {
+  const stored = dataOf[set] === "comment" ? comment : undefined;
+  const value = data === undefined ? stored : data.kind === "value" ? data.bytes : data.chain;
   return formatElement(family, set, key, value);
 }
 

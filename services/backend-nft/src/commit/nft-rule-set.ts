@@ -1,9 +1,12 @@
+import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
 import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { findDamage } from "../read/find-damage.ts";
+import { readInstalledState } from "../read/installed-state.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
-import { firstHook } from "../render/skeleton.ts";
+import { readElements } from "../read/read-table.ts";
 import { listRules } from "./list-rules.ts";
 import { makeNftChange, type NftChange } from "./nft-change.ts";
 import { NftTable, type NftTableOptions } from "./nft-table.ts";
@@ -57,10 +60,25 @@ export class NftRuleSet implements RuleSet<NftChange> {
   }
 
   async isInstalled(): Promise<boolean> {
+    return (await this.readInstalled()).kind !== "absent";
+  }
+
+  readInstalled(): Promise<InstalledState> {
+    const { connection, table } = this.#options;
+    return readInstalledState(connection, { family: this.family, name: table });
+  }
+
+  async findDamage(): Promise<string | undefined> {
     const { connection, table } = this.#options;
     const id = { family: this.family, name: table };
-    if ((await readOwnObjects(connection, id)) === undefined) return false;
-    return (await connection.readRules(id)).has(firstHook);
+    const objects = await readOwnObjects(connection, id);
+    if (objects === undefined) return `table ${table} does not exist`;
+    return findDamage(await connection.readRules(id), await readElements(connection, id, objects.shared));
+  }
+
+  async repairFrame(plan: FamilyPlan, stages?: SyncStages): Promise<NftChange> {
+    const change = await this.#table.repairFrame(plan, () => stages?.committing());
+    return makeNftChange(this.family, "full", change, this.#options.table);
   }
 
   async close(): Promise<void> {

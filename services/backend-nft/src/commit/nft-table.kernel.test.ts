@@ -65,6 +65,35 @@ describePackets("the table in the kernel", () => {
     expect(lines("nft")).toEqual(lines("netlink"));
   });
 
+  test("the record is committed with the elements, and what is not the record's view stays", async () => {
+    await laboratory.add("nft-record");
+    const record = fileURLToPath(new URL("../testing/drive-record.ts", import.meta.url));
+    const seen = JSON.parse(await laboratory.run("nft-record", [process.execPath, record]));
+    const nothing = { sets: [], chains: [], isAnnounced: false };
+    expect(seen).toEqual({
+      before: "absent",
+      installed: "boot=1,plans=a",
+      sync: { sets: ["delete record", "put record"], chains: [], isAnnounced: true },
+      synced: "boot=1,plans=b",
+      again: nothing,
+      frame: { sets: [], chains: ["pick_3", "services"], isAnnounced: true },
+      frameAgain: nothing,
+      afterFrame: "boot=1,plans=b",
+      full: { sets: ["put slots"], chains: [], isAnnounced: true },
+      unmarked: "unmarked",
+      repair: { sets: ["put record"], chains: ["masquerade_marked"], isAnnounced: true },
+      repaired: "boot=1,plans=b",
+    });
+  });
+
+  test("a table is read and compared while another program changes its own without a pause", async () => {
+    await laboratory.add("nft-beside");
+    const reader = fileURLToPath(new URL("../testing/read-beside-changes.ts", import.meta.url));
+    const { wrong, changes } = JSON.parse(await laboratory.run("nft-beside", [process.execPath, reader, "300", "3"]));
+    expect(wrong).toEqual([0, 0, 0]);
+    expect(changes).toBeGreaterThan(100);
+  });
+
   test("the first load fits a small socket buffer, and a larger transaction is refused with the name of the limit", async () => {
     await laboratory.add("nft-small");
     const loader = fileURLToPath(new URL("../testing/load-table.ts", import.meta.url));

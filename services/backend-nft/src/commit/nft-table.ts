@@ -6,8 +6,8 @@ import { ServiceElements } from "../elements/service-elements.ts";
 import { type BatchStep, splitElements, type TableId } from "../netlink/element-batch.ts";
 import type { TableConnection } from "../netlink/table-connection.ts";
 import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
-import { readOwnObjects } from "../read/own-objects.ts";
-import { readElements } from "../read/read-table.ts";
+import { type OwnObjects, readOwnObjects } from "../read/own-objects.ts";
+import { type ActualElements, readElements } from "../read/read-table.ts";
 import {
   firstHook,
   pickChainAddition,
@@ -16,7 +16,7 @@ import {
   renderStickyPickChain,
   type SkeletonOptions,
 } from "../render/skeleton.ts";
-import { fillElements, putPick } from "./fill-elements.ts";
+import { fillElements, putPick, putRecord } from "./fill-elements.ts";
 import { countOfPick, neededPicks } from "./needed-picks.ts";
 import type { RunNft } from "./run-nft.ts";
 
@@ -39,6 +39,29 @@ export interface TableChange {
   readonly chains: readonly string[];
 }
 
+/** The rules that do not depend on Services, as commands of nft; `text` is both parts. */
+interface Frame {
+  readonly skeleton: string;
+  readonly hooks: string;
+  readonly text: string;
+}
+
+/** The installed table after a successful call. */
+interface InstalledTable {
+  readonly picks: ReadonlySet<string>;
+  readonly rules: RulesByChain;
+  readonly frame: Frame;
+}
+
+/** The table as a full sync finds it. */
+interface FoundTable {
+  readonly objects: Pick<OwnObjects, "chains" | "sets">;
+  readonly rules: RulesByChain;
+  readonly elements: ActualElements;
+}
+
+const noObjects: FoundTable["objects"] = { chains: [], sets: [] };
+
 /** Size of a transaction in the first load, in bytes. Smaller ones take longer in total, larger ones more memory. */
 const chunkBytes = 256 * 1024;
 
@@ -58,7 +81,9 @@ export class NftTable {
   readonly #id: TableId;
   #elements: ServiceElements;
   /** The installed state, while it is known; else the next call reads the table and writes all rules again. */
-  #installed: { readonly picks: ReadonlySet<string>; readonly rules: RulesByChain } | undefined;
+  #installed: InstalledTable | undefined;
+  /** The fixed rules that the last {@link repairFrame} wrote, and all rules after it. */
+  #lastFrame: { readonly text: string; readonly rules: RulesByChain } | undefined;
   /** The generation of the ruleset at the last comparison that found no difference. */
   #checkedGeneration: number | undefined;
 
@@ -81,28 +106,98 @@ export class NftTable {
   /** Puts plans of changed Services into effect, after a {@link syncAll} that succeeded. */
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey>, committing: () => void): Promise<TableChange> {
     for (const key of touched) this.#elements.put(key, plan.service(key));
+    putRecord(this.#elements, plan);
     return await this.#commitInUse(committing);
   }
 
-  /** Makes the table contain exactly what the plan needs. Correct elements stay; all rules are written again. */
+  /**
+   * Makes the table contain exactly what the plan needs. Correct elements stay; rules are written again unless they are
+   * known to be correct. Everything is read before anything is written, so that nothing has changed if reading fails.
+   */
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
-    const { connection, runNft, maxClients } = this.#options;
-    const options = this.#skeletonOptions(plan);
-    this.#installed = undefined;
+    const { connection, maxClients } = this.#options;
+    const frame = this.#renderFrame(plan);
     this.#checkedGeneration = undefined;
     const found = await readOwnObjects(connection, this.#id);
-    const isNew = found === undefined;
-    const existing = found ?? { chains: [], sets: [] };
-    const before: RulesByChain = isNew ? new Map() : await connection.readRules(this.#id);
-    committing();
-    await runNft.apply(renderSkeleton(options, isNew));
-    const actual = await readElements(connection, this.#id);
+    const before: RulesByChain = found === undefined ? new Map() : await connection.readRules(this.#id);
+    const actual = await readElements(connection, this.#id, found?.shared ?? new Set());
+    if (found !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
+      this.#putAll(plan);
+      await this.#elements.table.compareWith(actual);
+      return await this.#commitInUse(committing);
+    }
     this.#elements = new ServiceElements(this.#id, maxClients);
     await fillElements(this.#elements, plan, actual);
+    committing();
+    return await this.#install(plan, frame, { objects: found ?? noObjects, rules: before, elements: actual });
+  }
+
+  /** Compares the table with what it should contain, and repairs it; calls `committing` before the first change. */
+  async repair(plan: FamilyPlan, committing: () => void = () => undefined): Promise<TableChange> {
+    const { connection } = this.#options;
+    const generation = await connection.generation();
+    if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
+    this.#checkedGeneration = undefined;
+    const found = await readOwnObjects(connection, this.#id);
+    if (found === undefined || !this.#hasRules(await connection.readRules(this.#id))) {
+      return await this.syncAll(plan, committing);
+    }
+    await this.#elements.table.compareWith(await readElements(connection, this.#id, found.shared));
+    const change = await this.#commitInUse(committing);
+    if (change.elements.length === 0) this.#checkedGeneration = generation;
+    return change;
+  }
+
+  /**
+   * Repairs the rules that do not depend on Services, in a table that exists. Elements and the chains of Services stay
+   * as they are. The next call must be this one or {@link syncAll}.
+   */
+  async repairFrame(plan: FamilyPlan, committing: () => void): Promise<TableChange> {
+    const { connection, runNft } = this.#options;
+    const frame = this.#renderFrame(plan);
+    const found = await readOwnObjects(connection, this.#id);
+    if (found === undefined) return nothing;
+    const before = await connection.readRules(this.#id);
+    const last = this.#lastFrame;
+    if (last?.text === frame.text && compareRules(last.rules, before).length === 0) return nothing;
+    committing();
+    this.#installed = undefined;
+    this.#lastFrame = undefined;
+    await runNft.apply(frame.skeleton);
+    const picks = new Set(found.chains.filter((name) => countOfPick(name) !== undefined));
+    await this.#installChains(this.#options, picks, "");
+    await this.#send(this.#pickChains(picks), false);
+    await runNft.apply(frame.hooks);
+    const rules = await connection.readRules(this.#id);
+    this.#lastFrame = { text: frame.text, rules };
+    return { elements: [], chains: compareRules(before, rules) };
+  }
+
+  /** Whether the installed rules are those that the last successful call has left. */
+  #hasRules(rules: RulesByChain): boolean {
+    return this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
+  }
+
+  /** Puts all Services of a plan, and removes others. */
+  #putAll(plan: FamilyPlan): void {
+    const keys = new Set(plan.keys());
+    for (const key of [...this.#elements.services]) if (!keys.has(key)) this.#elements.put(key, undefined);
+    for (const key of keys) this.#elements.put(key, plan.service(key));
+    putRecord(this.#elements, plan);
+  }
+
+  /** Writes all fixed rules, and the elements that differ from those found. */
+  async #install(plan: FamilyPlan, frame: Frame, found: FoundTable): Promise<TableChange> {
+    const { connection, runNft } = this.#options;
+    const options = this.#skeletonOptions(plan);
+    const { objects, rules: before } = found;
     const { table, chains } = this.#elements;
-    const known = existing.chains.filter((name) => countOfPick(name) !== undefined);
+    this.#installed = undefined;
+    await runNft.apply(frame.skeleton);
+    putRecord(this.#elements, plan);
+    const known = objects.chains.filter((name) => countOfPick(name) !== undefined);
     for (const name of known) putPick(this.#elements, name);
-    await table.compareWith(actual);
+    await table.compareWith(found.elements);
     // Chains of an earlier run are written again: their rules may have been changed.
     const needed = new Set([...known, ...neededPicks(table.newValues())]);
     for (const name of needed) putPick(this.#elements, name);
@@ -114,26 +209,16 @@ export class NftTable {
     await this.#send([...this.#pickChains(needed), ...elements], isUnused);
     chains.committed();
     table.committed();
-    await runNft.apply(`${chains.removalsOf(existing.chains, existing.sets)}${renderHooks(options)}`);
+    await runNft.apply(`${chains.removalsOf(objects.chains, objects.sets)}${frame.hooks}`);
     const rules = await connection.readRules(this.#id);
-    this.#installed = { picks: needed, rules };
+    this.#installed = { picks: needed, rules, frame };
     return { elements, chains: compareRules(before, rules) };
   }
 
-  /** Compares the table with what it should contain, and repairs it; calls `committing` before the first change. */
-  async repair(plan: FamilyPlan, committing: () => void = () => undefined): Promise<TableChange> {
-    const { connection } = this.#options;
-    const generation = await connection.generation();
-    if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
-    this.#checkedGeneration = undefined;
-    if ((await readOwnObjects(connection, this.#id)) === undefined) return await this.syncAll(plan, committing);
-    const rules = await connection.readRules(this.#id);
-    const isSame = this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
-    if (!isSame) return await this.syncAll(plan, committing);
-    await this.#elements.table.compareWith(await readElements(connection, this.#id));
-    const change = await this.#commitInUse(committing);
-    if (change.elements.length === 0) this.#checkedGeneration = generation;
-    return change;
+  #renderFrame(plan: FamilyPlan): Frame {
+    const options = this.#skeletonOptions(plan);
+    const [skeleton, hooks] = [renderSkeleton(options), renderHooks(options)];
+    return { skeleton, hooks, text: skeleton + hooks };
   }
 
   #skeletonOptions({ node }: FamilyPlan): SkeletonOptions {
@@ -162,7 +247,7 @@ export class NftTable {
     chains.committed();
     table.committed();
     const rules = hasNewRules ? await connection.readRules(this.#id) : installed.rules;
-    this.#installed = { picks: new Set([...installed.picks, ...needed]), rules };
+    this.#installed = { ...installed, picks: new Set([...installed.picks, ...needed]), rules };
     return { elements, chains: hasNewRules ? compareRules(installed.rules, rules) : [] };
   }
 
@@ -190,7 +275,9 @@ export class NftTable {
   async #send(steps: readonly BatchStep[], isUnused: boolean): Promise<void> {
     const { connection } = this.#options;
     if (!isUnused) return await connection.commit(this.#id, steps);
-    for (const step of steps) {
+    // A record must not outlive the elements that it describes.
+    const isOldRecord = (step: BatchStep): boolean => step.kind === "delete" && step.set === "record";
+    for (const step of [...steps.filter(isOldRecord), ...steps.filter((step) => !isOldRecord(step))]) {
       if (step.kind === "chain") await connection.commit(this.#id, [step]);
       else {
         const limit = Math.min(chunkBytes, connection.maxTransactionBytes - chunkOverhead);

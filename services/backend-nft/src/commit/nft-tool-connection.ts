@@ -1,9 +1,10 @@
 import { formatElement } from "../layout/format-element.ts";
+import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
 import { type JsonElement, parseElement } from "../layout/parse-element.ts";
 import { dataOf, type SharedSet, sharedSets } from "../layout/set-names.ts";
 import type { BatchStep, ElementChange, SetElement, TableId } from "../netlink/element-batch.ts";
 import { BackendNftError } from "../netlink/nft-error.ts";
-import type { ReadElement, TableObjects } from "../netlink/read-objects.ts";
+import type { TableObjects } from "../netlink/read-objects.ts";
 import type { TableConnection } from "../netlink/table-connection.ts";
 import { ipOf, renderPickChain, renderSlots } from "../render/skeleton.ts";
 import { countOfPick } from "./needed-picks.ts";
@@ -50,15 +51,21 @@ export class NftToolConnection implements TableConnection {
     return this.#generation;
   }
 
-  async readElements(table: TableId, set: string, take: (element: ReadElement) => void): Promise<void> {
+  async readElements(
+    table: TableId,
+    set: string,
+    part: "data" | "comment" = "data",
+  ): Promise<ReadonlyMap<ElementBytes, ElementValue>> {
     const shared = sharedSet(set);
-    const kind = dataOf[shared];
-    const { nftables } = await this.#list([kind === "none" ? "set" : "map", ipOf(table.family), table.name, set]);
-    for (const json of nftables.flatMap(({ set: one, map = one }) => map?.elem ?? [])) {
-      const { key, value } = parseElement(table.family, shared, json);
-      const data = kind === "none" ? undefined : kind === "value" ? Buffer.from(value, "latin1") : value;
-      take({ key: Buffer.from(key, "latin1"), data });
-    }
+    const isSet = dataOf[shared] === "none" || dataOf[shared] === "comment";
+    const { nftables } = await this.#list([isSet ? "set" : "map", ipOf(table.family), table.name, set]);
+    const elements = nftables.flatMap(({ set: one, map = one }) => map?.elem ?? []);
+    return new Map(
+      elements.map((json) => {
+        const { key, value, comment } = parseElement(table.family, shared, json);
+        return [key, part === "data" ? value : comment] as const;
+      }),
+    );
   }
 
   async readRules(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
@@ -91,11 +98,9 @@ export class NftToolConnection implements TableConnection {
   async #renderPicks(table: TableId, names: readonly string[]): Promise<string> {
     const objects = await this.listObjects(table);
     const installed = objects?.chains.filter((name) => countOfPick(name) !== undefined && !name.startsWith("sticky_"));
-    const slots: SetElement[] = [];
-    await this.readElements(table, "slots", ({ key, data }) => {
-      const bytes = Buffer.isBuffer(data) ? data.toString("latin1") : "";
-      slots.push({ key: key.toString("latin1"), data: { kind: "value", bytes } });
-    });
+    const slots = [...(await this.readElements(table, "slots"))].map(
+      ([key, bytes]): SetElement => ({ key, data: { kind: "value", bytes } }),
+    );
     const at = `${ipOf(table.family)} ${table.name}`;
     return [
       ...(installed ?? []).map((name) => `flush chain ${at} ${name}\n`),

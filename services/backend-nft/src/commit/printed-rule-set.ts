@@ -4,9 +4,9 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
-import { noElements, readElements } from "../read/read-table.ts";
+import { readElements } from "../read/read-table.ts";
 import { renderHooks, renderPickChain, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
-import { fillElements, putPick } from "./fill-elements.ts";
+import { fillElements, putPick, putRecord } from "./fill-elements.ts";
 import { countOfPick, neededPicks } from "./needed-picks.ts";
 import { formatTransaction, makeNftChange, type NftChange } from "./nft-change.ts";
 import type { NftTableOptions, TableChange } from "./nft-table.ts";
@@ -47,6 +47,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const elements = this.#elements;
     if (touched === "all" || elements === undefined) return await this.#syncAll(plan, stages);
     for (const key of touched) elements.put(key, plan.service(key));
+    putRecord(elements, plan);
     const { table, family } = this.#options;
     const needed = neededPicks(elements.table.newValues());
     for (const name of needed) putPick(elements, name);
@@ -79,8 +80,9 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     this.#elements = elements;
     const found = await readOwnObjects(connection, id);
     const isNew = found === undefined;
-    const actual = isNew ? noElements : await readElements(connection, id);
+    const actual = await readElements(connection, id, found?.shared ?? new Set());
     await fillElements(elements, plan, actual);
+    putRecord(elements, plan);
     const existing = found ?? { chains: [], sets: [] };
     for (const name of existing.chains) putPick(elements, name);
     await elements.table.compareWith(actual);
@@ -88,7 +90,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     for (const name of needed) putPick(elements, name);
     const rules = isNew ? new Map<string, readonly string[]>() : await connection.readRules(id);
     const options = { node: plan.node, table, masqueradeBit };
-    const [skeleton, hooks] = [renderSkeleton(options, isNew), renderHooks(options)];
+    const [skeleton, hooks] = [renderSkeleton(options), renderHooks(options)];
     const change: TableChange = {
       elements: elements.table.changes(),
       chains: differentChains(skeleton + hooks, rules),

@@ -52,6 +52,9 @@ export function numberBytes(value: number): ElementBytes {
   return String.fromCharCode(value & 0xff, (value >>> 8) & 0xff, (value >>> 16) & 0xff, value >>> 24);
 }
 
+/** Key of the one element of the set `record`, whose comment is the record. */
+export const recordKey: ElementBytes = numberBytes(1);
+
 /** The inverse of {@link numberBytes}, of the 4 bytes at `at`. */
 export function readNumber(bytes: ElementBytes, at = 0): number {
   const byte = (index: number): number => bytes.charCodeAt(at + index);

@@ -1,6 +1,8 @@
 /**
  * Names of the sets and maps of nftables that all Services share. `renderSkeleton` declares them, `ServiceElements`
  * fills them, and `read/` reads them. This file has only the names, so that all folders can import it.
+ *
+ * `record` is last: its one element is written after all others if they need several transactions.
  */
 export const sharedSets = [
   "frontends",
@@ -20,13 +22,17 @@ export const sharedSets = [
   "sticky_counts",
   "sticky_slots",
   "sticky_endpoints",
+  "record",
 ] as const;
 
 /** The name of one of these sets. */
 export type SharedSet = (typeof sharedSets)[number];
 
-/** Data of the elements of a set: nothing, a value, or a chain that evaluation goes to or jumps to. */
-export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jump">> = {
+/**
+ * Data of the elements of a set: nothing, a value, or a chain that evaluation goes to or jumps to. "comment": elements
+ * without data whose comment is stored for the next run of the program.
+ */
+export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jump" | "comment">> = {
   frontends: "value",
   local_frontends: "value",
   nodeports: "value",
@@ -44,4 +50,5 @@ export const dataOf: Readonly<Record<SharedSet, "none" | "value" | "goto" | "jum
   sticky_counts: "jump",
   sticky_slots: "value",
   sticky_endpoints: "value",
+  record: "comment",
 };

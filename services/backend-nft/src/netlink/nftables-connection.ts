@@ -1,4 +1,6 @@
-import { getSystemErrorName } from "node:util";
+import { constants } from "node:os";
+import { getSystemErrorName, isDeepStrictEqual } from "node:util";
+import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
 import {
   elementList,
   flags,
@@ -13,21 +15,22 @@ import { forEachAttribute, nfnetlinkHeaderBytes, readMessages } from "./netlink-
 import { NetlinkSocket } from "./netlink-socket.ts";
 import { NetlinkWriter } from "./netlink-writer.ts";
 import { BackendNftError } from "./nft-error.ts";
-import {
-  type ReadElement,
-  readChain,
-  readElementList,
-  readRule,
-  readSet,
-  readText,
-  type TableObjects,
-} from "./read-objects.ts";
+import { readChain, readElementList, readRule, readSet, readText, type TableObjects } from "./read-objects.ts";
 
 /** Above this size a transaction is sent on a thread of its own, so that the event loop goes on. */
 const offThreadBytes = 64 * 1024;
 
-/** NLM_F_DUMP_INTR: the listed objects changed during the listing. */
+/** NLM_F_DUMP_INTR: some table of this network namespace, ours or another, changed while the kernel made the list. */
 const dumpInterrupted = 0x10;
+
+/** Number of attempts to read a list that is interrupted each time. */
+const maxReads = 10;
+
+/** A list while it arrives: `take` decodes one message into `result`. */
+interface Collector<Result> {
+  readonly take: (bytes: Buffer) => void;
+  readonly result: Result;
+}
 
 /**
  * Changes and reads elements of nftables sets and maps through netlink, without a process and without reading the rest
@@ -94,53 +97,70 @@ export class NftablesConnection {
   }
 
   /**
-   * Reads all elements of a set or map, and calls `take` with each. Between two datagrams of the kernel (about 300
-   * elements) the event loop gets a turn.
+   * Returns the elements of a set or map: for each key its data, "" in a set, or else its comment. Between two
+   * datagrams of the kernel (about 300 elements) the event loop gets a turn.
    *
-   * Errors: READ_FAILED, e.g. if the table or set does not exist, or changed meanwhile.
+   * Errors: READ_FAILED, e.g. if the table or set does not exist, or its elements changed during each attempt.
    */
-  readElements(table: TableId, set: string, take: (element: ReadElement) => void): Promise<void> {
+  readElements(
+    table: TableId,
+    set: string,
+    part: "data" | "comment" = "data",
+  ): Promise<Map<ElementBytes, ElementValue>> {
     const request = (writer: NetlinkWriter): void => {
       writer.text(elementList.table, table.name);
       writer.text(elementList.set, set);
     };
-    return this.#dump(table, `set ${set}`, nftables.getElement, request, (bytes) => readElementList(bytes, take));
+    return this.#dump(table, `set ${set}`, nftables.getElement, request, () => {
+      const result = new Map<ElementBytes, ElementValue>();
+      return { result, take: (bytes) => readElementList(bytes, part, (key, value) => void result.set(key, value)) };
+    });
   }
 
   /**
    * Returns the rules of each chain of a table that has any, as texts that are equal if the rules are.
    *
-   * Errors: READ_FAILED if the rules changed meanwhile.
+   * Errors: READ_FAILED, e.g. if the rules changed during each attempt.
    */
-  async readRules(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
-    const rules = new Map<string, string[]>();
+  readRules(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
     const request = (writer: NetlinkWriter): void => writer.text(ruleAttribute.table, table.name);
-    await this.#dump(table, "its rules", nftables.getRule, request, (bytes) => {
-      const { table: name, chain, text } = readRule(bytes);
-      if (name === table.name) rules.set(chain, [...(rules.get(chain) ?? []), text]);
+    return this.#dump(table, "its rules", nftables.getRule, request, () => {
+      const result = new Map<string, string[]>();
+      const take = (bytes: Buffer): void => {
+        const { table: name, chain, text } = readRule(bytes);
+        if (name === table.name) result.set(chain, [...(result.get(chain) ?? []), text]);
+      };
+      return { result, take };
     });
-    return rules;
   }
 
   /** Returns the names of the chains and sets of a table; undefined if it does not exist. Errors: READ_FAILED. */
   async listObjects(table: TableId): Promise<TableObjects | undefined> {
-    const tables: string[] = [];
     const nothing = (): void => undefined;
-    await this.#dump(table, "the list of tables", nftables.getTable, nothing, (bytes) => {
-      forEachAttribute(bytes, (type, value) => {
-        if (type === tableAttribute.name) tables.push(readText(value));
-      });
+    const tables = await this.#dump(table, "the list of tables", nftables.getTable, nothing, () => {
+      const result: string[] = [];
+      const take = (bytes: Buffer): void =>
+        forEachAttribute(bytes, (type, value) => {
+          if (type === tableAttribute.name) result.push(readText(value));
+        });
+      return { result, take };
     });
     if (!tables.includes(table.name)) return undefined;
-    const chains: string[] = [];
-    await this.#dump(table, "its chains", nftables.getChain, nothing, (bytes) => {
-      const chain = readChain(bytes);
-      if (chain.table === table.name) chains.push(chain.name);
+    const chains = await this.#dump(table, "its chains", nftables.getChain, nothing, () => {
+      const result: string[] = [];
+      const take = (bytes: Buffer): void => {
+        const chain = readChain(bytes);
+        if (chain.table === table.name) result.push(chain.name);
+      };
+      return { result, take };
     });
-    const sets: { kind: "set" | "map"; name: string }[] = [];
-    await this.#dump(table, "its sets", nftables.getSet, nothing, (bytes) => {
-      const { table: name, ...set } = readSet(bytes);
-      if (name === table.name) sets.push(set);
+    const sets = await this.#dump(table, "its sets", nftables.getSet, nothing, () => {
+      const result: { kind: "set" | "map"; name: string }[] = [];
+      const take = (bytes: Buffer): void => {
+        const { table: name, ...set } = readSet(bytes);
+        if (name === table.name) result.push(set);
+      };
+      return { result, take };
     });
     return { chains, sets };
   }
@@ -149,34 +169,57 @@ export class NftablesConnection {
     this.#socket.close();
   }
 
-  /** Sends one request for a list, and calls a function with each message of the answer. */
-  #dump(
+  /**
+   * Returns a list of the kernel. `begin` makes the collector of one attempt.
+   *
+   * The kernel marks a list as interrupted if any table of the network namespace has changed meanwhile. Beside a
+   * program that never stops changing its tables, every long list is interrupted, although ours is right. Therefore an
+   * interrupted list is read again, and accepted if two attempts in a row have the same result.
+   */
+  #dump<Result>(
     table: TableId,
     what: string,
     type: number,
     write: (writer: NetlinkWriter) => void,
-    take: (bytes: Buffer) => void,
-  ): Promise<void> {
+    begin: () => Collector<Result>,
+  ): Promise<Result> {
     return this.#inTurn(async () => {
       const writer = new NetlinkWriter(256);
       const family = table.family === "v4" ? 2 : 10;
       writer.message({ type, flags: flags.request | flags.dump, sequence: 1, family }, () => write(writer));
-      this.#discardInput();
-      this.#socket.send(writer.bytes);
-      for (;;) {
-        const answer = this.#socket.receive();
-        if (answer === undefined) throw readFailure(table, what, "the list ended early");
-        for (const message of readMessages(answer)) {
-          if (message.type === messageType.done) return;
-          if (message.type === messageType.error) {
-            throw readFailure(table, what, getSystemErrorName(message.payload.readInt32LE(0)));
-          }
-          if ((message.flags & dumpInterrupted) !== 0) throw readFailure(table, what, "it changed meanwhile");
-          take(message.payload.subarray(nfnetlinkHeaderBytes));
-        }
-        await new Promise((resolve) => setImmediate(resolve));
+      let last: Result | undefined;
+      for (let count = 0; count < maxReads; count++) {
+        const { take, result } = begin();
+        const end = await this.#dumpOnce(writer.bytes, take);
+        if (end.kind === "failed") throw readFailure(table, what, end.reason);
+        if (end.kind === "complete" || isDeepStrictEqual(result, last)) return result;
+        last = end.kind === "interrupted" ? result : undefined;
       }
+      throw readFailure(table, what, `it changed during each of ${maxReads} attempts`);
     });
+  }
+
+  /** Sends a request for a list once, and calls `take` with each message of the answer. */
+  async #dumpOnce(request: Buffer, take: (bytes: Buffer) => void): Promise<DumpEnd> {
+    this.#discardInput();
+    this.#socket.send(request);
+    let isInterrupted = false;
+    for (;;) {
+      const answer = this.#socket.receive();
+      if (answer === undefined) return { kind: "failed", reason: "the list ended early" };
+      for (const { type, flags: marks, payload } of readMessages(answer)) {
+        isInterrupted ||= (marks & dumpInterrupted) !== 0;
+        if (type === messageType.done || type === messageType.error) {
+          // The last message of a list has an error number, too: that of a list that could not be continued.
+          const code = payload.length < 4 ? 0 : payload.readInt32LE(0);
+          if (code === -constants.errno.EINTR) return { kind: "ended" };
+          if (code < 0) return { kind: "failed", reason: getSystemErrorName(code) };
+          return { kind: isInterrupted ? "interrupted" : "complete" };
+        }
+        take(payload.subarray(nfnetlinkHeaderBytes));
+      }
+      await new Promise((resolve) => setImmediate(resolve));
+    }
   }
 
   /** Discards late answers to an earlier request, so that they are not taken for answers to the next one. */
@@ -213,6 +256,13 @@ export class NftablesConnection {
     return run;
   }
 }
+
+/**
+ * How a list ended: "interrupted" if it was read to its end but something changed meanwhile; "ended" before its end.
+ */
+type DumpEnd =
+  | { readonly kind: "complete" | "interrupted" | "ended" }
+  | { readonly kind: "failed"; readonly reason: string };
 
 function describeStep(step: BatchStep | undefined): string {
   if (step === undefined) return "the transaction";

@@ -1,5 +1,7 @@
+import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
 import {
   chain as chainAttribute,
+  commentRecord,
   data,
   element,
   elementList,
@@ -13,16 +15,9 @@ import {
 import { forEachAttribute } from "./netlink-reader.ts";
 
 /**
- * One element as the kernel has it. `NftablesConnection` decodes answers of the kernel with the functions of this file;
- * `element-batch.ts` encodes requests.
+ * Names of the chains and sets of a table. `NftablesConnection` decodes answers of the kernel with the functions of
+ * this file; `element-batch.ts` encodes requests.
  */
-export interface ReadElement {
-  readonly key: Buffer;
-  /** A value, the name of the chain that a verdict leads to, or undefined for a set. */
-  readonly data: Buffer | string | undefined;
-}
-
-/** Names of the chains and sets of a table. */
 export interface TableObjects {
   readonly chains: readonly string[];
   readonly sets: readonly { readonly kind: "set" | "map"; readonly name: string }[];
@@ -50,37 +45,51 @@ export function readSet(bytes: Buffer): TableObjects["sets"][number] & { readonl
   return { ...names, kind: isMap ? "map" : "set" };
 }
 
-/** Calls `take` with each element of a message. */
-export function readElementList(bytes: Buffer, take: (element: ReadElement) => void): void {
+/**
+ * Calls `take` with each element of a message. `value` is its data (a value, or the name of the chain that a verdict
+ * leads to; "" for none) or its comment ("" for none), as `part` says.
+ */
+export function readElementList(
+  bytes: Buffer,
+  part: "data" | "comment",
+  take: (key: ElementBytes, value: ElementValue) => void,
+): void {
   forEachAttribute(bytes, (type, list) => {
     if (type !== elementList.elements) return;
     forEachAttribute(list, (itemType, item) => {
-      if (itemType === listItem) take(readElement(item));
+      if (itemType !== listItem) return;
+      let [key, value] = ["", ""];
+      forEachAttribute(item, (attribute, content) => {
+        if (attribute === element.key) key = readData(content);
+        else if (attribute === element.data && part === "data") value = readData(content);
+        else if (attribute === element.userData && part === "comment") value = readComment(content);
+      });
+      take(key, value);
     });
   });
 }
 
-function readElement(bytes: Buffer): ReadElement {
-  let key: Buffer = Buffer.alloc(0);
-  let leads: Buffer | string | undefined;
-  forEachAttribute(bytes, (type, value) => {
-    if (type === element.key) forEachAttribute(value, (_type, bytesOfKey) => (key = bytesOfKey));
-    else if (type === element.data) leads = readData(value);
-  });
-  return { key, data: leads };
-}
-
-function readData(bytes: Buffer): Buffer | string | undefined {
-  let leads: Buffer | string | undefined;
-  forEachAttribute(bytes, (type, value) => {
-    if (type === data.value) leads = value;
+/** Decodes the data of a key or of an element. */
+function readData(bytes: Buffer): ElementValue {
+  let value = "";
+  forEachAttribute(bytes, (type, content) => {
+    if (type === data.value) value = content.toString("latin1");
     else {
-      forEachAttribute(value, (verdictType, chain) => {
-        if (verdictType === verdict.chain) leads = readText(chain);
+      forEachAttribute(content, (verdictType, chain) => {
+        if (verdictType === verdict.chain) value = readText(chain);
       });
     }
   });
-  return leads;
+  return value;
+}
+
+/** Finds the comment among the records of libnftnl's user data, each with u8 type, u8 length and that many bytes. */
+function readComment(bytes: Buffer): string {
+  for (let at = 0; at + 2 <= bytes.length; at += 2 + bytes.readUInt8(at + 1)) {
+    if (bytes.readUInt8(at) === commentRecord)
+      return readText(bytes.subarray(at + 2, at + 2 + bytes.readUInt8(at + 1)));
+  }
+  return "";
 }
 
 /**

@@ -1,5 +1,6 @@
+import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
 import type { BatchStep, TableId } from "./element-batch.ts";
-import type { ReadElement, TableObjects } from "./read-objects.ts";
+import type { TableObjects } from "./read-objects.ts";
 
 /**
  * Reads and changes tables of nftables. `NftTable`, `PrintedRuleSet` and the readers in `read/` use it, and
@@ -15,8 +16,15 @@ export interface TableConnection {
   commit(table: TableId, steps: readonly BatchStep[]): Promise<void>;
   /** Returns a number that differs from the last one if anything in this network namespace may have changed. */
   generation(): Promise<number>;
-  /** Reads all elements of a set or map, and calls `take` with each. */
-  readElements(table: TableId, set: string, take: (element: ReadElement) => void): Promise<void>;
+  /**
+   * Returns the elements of a set or map: for each key its data ("" in a set), or else its comment ("" for none).
+   * Default: the data.
+   */
+  readElements(
+    table: TableId,
+    set: string,
+    part?: "data" | "comment",
+  ): Promise<ReadonlyMap<ElementBytes, ElementValue>>;
   /** Returns the rules of each chain that has any, as texts that are equal if the rules are. */
   readRules(table: TableId): Promise<ReadonlyMap<string, readonly string[]>>;
   /** Returns the names of the chains and sets of a table; undefined if it does not exist. */

@@ -1,3 +1,4 @@
+import { type SharedSet, sharedSets } from "../layout/set-names.ts";
 import type { TableId } from "../netlink/element-batch.ts";
 import { BackendNftError } from "../netlink/nft-error.ts";
 import type { TableObjects } from "../netlink/read-objects.ts";
@@ -7,16 +8,23 @@ import { ipOf, layoutChain } from "../render/skeleton.ts";
 
 const ownChainPattern = new RegExp(`${serviceChainPattern.source}|^(?:sticky_)?pick_\\d+$`);
 
+/** Objects of our table. */
+export interface OwnObjects extends TableObjects {
+  /** Existing sets and maps that all Services share; not in `sets`. */
+  readonly shared: ReadonlySet<SharedSet>;
+}
+
 /**
- * Returns the chains and sets of our table that belong to single Services or pick endpoints; undefined if the table
- * does not exist. O(chains and sets of all tables of the family).
+ * Returns the chains and sets of our table that belong to single Services or pick endpoints, and which of the shared
+ * sets exist; undefined if the table does not exist. O(chains and sets of all tables of the family).
  *
- * Both rule sets call it before a full sync, to find the chains and sets of an earlier run. `makeProxy` in `backend.ts`
- * calls it for `--cleanup`, so that the table of another program is not deleted. Elements are read by `readElements`.
+ * Both rule sets call it before a full sync, to find the chains and sets of an earlier run; so does `readInstalled`.
+ * `makeProxy` in `backend.ts` calls it for `--cleanup`, so that the table of another program is not deleted. Elements
+ * are read by `readElements`.
  *
  * Errors: TABLE_NOT_OURS if another program, or a version with another layout, has made the table; READ_FAILED.
  */
-export async function readOwnObjects(connection: TableConnection, id: TableId): Promise<TableObjects | undefined> {
+export async function readOwnObjects(connection: TableConnection, id: TableId): Promise<OwnObjects | undefined> {
   const objects = await connection.listObjects(id);
   if (objects === undefined) return undefined;
   if (!objects.chains.includes(layoutChain)) {
@@ -29,5 +37,6 @@ export async function readOwnObjects(connection: TableConnection, id: TableId): 
   return {
     chains: objects.chains.filter((name) => ownChainPattern.test(name)),
     sets: objects.sets.filter(({ name }) => serviceSetPattern.test(name)),
+    shared: new Set(sharedSets.filter((shared) => objects.sets.some(({ name }) => name === shared))),
   };
 }

@@ -1,7 +1,7 @@
 import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
 import { readNumber } from "../layout/element-keys.ts";
 import { unpackSet } from "../layout/packed-set.ts";
-import { type SharedSet, sharedSets } from "../layout/set-names.ts";
+import { dataOf, type SharedSet, sharedSets } from "../layout/set-names.ts";
 import type { TableId } from "../netlink/element-batch.ts";
 import type { TableConnection } from "../netlink/table-connection.ts";
 
@@ -15,22 +15,23 @@ export const noElements: ActualElements = Object.fromEntries(sharedSets.map((set
 >;
 
 /**
- * Reads the elements of all shared sets. O(elements); about 10 µs for each, with turns for the event loop. `NftTable`
- * calls it in full syncs and repairs, `PrintedRuleSet` for `--dry-run` and `--diff`. `ElementTable` then compares them
- * with the wanted elements.
+ * Reads the elements of all shared sets; a set that is not among `existing` counts as empty. O(elements); about 10 µs
+ * for each, with turns for the event loop. `NftTable` calls it in full syncs and repairs, `PrintedRuleSet` for
+ * `--dry-run` and `--diff`. `ElementTable` then compares them with the wanted elements.
  *
- * Errors: READ_FAILED, e.g. if the table does not exist.
+ * Errors: READ_FAILED, e.g. if the table does not exist any more.
  */
-export async function readElements(connection: TableConnection, table: TableId): Promise<ActualElements> {
-  const read: [SharedSet, Map<ElementBytes, ElementValue>][] = [];
+export async function readElements(
+  connection: TableConnection,
+  table: TableId,
+  existing: ReadonlySet<SharedSet>,
+): Promise<ActualElements> {
+  const read: [SharedSet, ReadonlyMap<ElementBytes, ElementValue>][] = [];
   for (const set of sharedSets) {
-    const elements = new Map<ElementBytes, ElementValue>();
-    await connection.readElements(table, set, ({ key, data }) => {
-      elements.set(key.toString("latin1"), typeof data === "string" ? data : (data?.toString("latin1") ?? ""));
-    });
-    read.push([set, elements]);
+    if (!existing.has(set)) read.push([set, new Map()]);
+    else read.push([set, await connection.readElements(table, set, dataOf[set] === "comment" ? "comment" : "data")]);
   }
-  return Object.fromEntries(read) as Record<SharedSet, Map<ElementBytes, ElementValue>>;
+  return Object.fromEntries(read) as Record<SharedSet, ReadonlyMap<ElementBytes, ElementValue>>;
 }
 
 /**

@@ -33,8 +33,8 @@ interface Chain {
 }
 
 /**
- * Renders, as commands of nft, the chains whose number does not depend on the Services, with their rules replaced. With
- * `withSets`, for a table that does not exist yet, it also renders the sets and maps.
+ * Renders, as commands of nft, the sets and maps, which keep their elements, and the chains whose number does not
+ * depend on the Services, with their rules replaced.
  *
  * `NftTable` runs the commands in each full sync, and `PrintedRuleSet` prints them. Separate from `renderService`:
  * Services only add elements to the sets, so a change of a Service changes no rule of this file.
@@ -42,14 +42,13 @@ interface Chain {
  * No packet reaches the chains before {@link renderHooks} is installed, so the sets can be filled in several
  * transactions.
  */
-export function renderSkeleton(options: SkeletonOptions, withSets: boolean): string {
+export function renderSkeleton(options: SkeletonOptions): string {
   const { node, table } = options;
   const ip = ipOf(node.family);
-  const sets = withSets ? renderSets(node.family) : [];
   return lines([
     `add table ${ip} ${table}`,
     `add counter ${ip} ${table} ${notRemembered}`,
-    ...sets.map((set) => set.replace(/^(map|set) /, `add $1 ${ip} ${table} `)),
+    ...renderSets(node.family).map((set) => set.replace(/^(map|set) /, `add $1 ${ip} ${table} `)),
     ...renderChains(ip, table, fixedChains(options)),
   ]);
 }
@@ -153,6 +152,8 @@ function renderSets(family: Family): readonly string[] {
     "map sticky_counts { type classid : verdict; }",
     "map sticky_slots { typeof meta priority . numgen random mod 65536 : meta priority; }",
     `map sticky_endpoints { type classid : ${address} . inet_service; }`,
+    // No rule looks it up.
+    "set record { type mark; }",
   ];
 }
 

@@ -2,10 +2,11 @@ import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, test, vi } from "vitest";
-import { describePackets } from "../../../test/kernel/describe-packets.ts";
-import type { FaultCell, FaultResult } from "./testing/fault-cell.ts";
+import { describePackets } from "../describe-packets.ts";
+import type { FaultCell, FaultResult } from "./fault-cell.ts";
+import type { FaultSubjectName } from "./fault-subject.ts";
 
-const program = fileURLToPath(new URL("testing/fault-cells.ts", import.meta.url));
+const program = fileURLToPath(new URL("run-cells.ts", import.meta.url));
 
 const [none, older, newer] = ["", "10.0.1.1", "10.0.1.2"];
 
@@ -16,7 +17,8 @@ const [none, older, newer] = ["", "10.0.1.1", "10.0.1.2"];
  * - reboot, foreign: the kernel is empty, or another program has restored all rules ("installed").
  *
  * A stale watcher is believed if nothing newer is known of it: its view is complete and valid. After an upgrade,
- * damaged rules without a record stay damaged until a watcher answers, because nothing says which view they belong to.
+ * damaged rules without a record stay damaged until a watcher answers, because nothing says which view they belong to;
+ * health is bad until then.
  */
 const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], readonly string[]>>>> = {
   start: { absent: [none, newer, older, none], foreign: [none, newer, older, none] },
@@ -47,10 +49,17 @@ const matrix: Readonly<Record<FaultCell["phase"], Partial<Record<FaultCell["rule
 
 const watchers = ["away", "restarted", "stale", "hostile"] as const;
 
-// Some cells wait 3 s for a watcher, and up to 30 s for an event.
-vi.setConfig({ testTimeout: 180_000 });
+/**
+ * Tests a backend in each cell of the fault matrix: a fault of the watcher, its moment, and the rules that it meets.
+ * The test files of this folder call it, so that all backends have the same table.
+ */
+export function describeFaults(subject: FaultSubjectName): void {
+  // Some cells wait 3 s for a watcher, during which others can run, and up to 30 s for an event.
+  vi.setConfig({ testTimeout: 180_000, maxConcurrency: 9 });
+  describePackets(`kpng-${subject}: what fails, when, and with which rules`, () => testCells(subject));
+}
 
-describePackets("kpng-iptables: what fails, when, and with which rules", () => {
+function testCells(subject: FaultSubjectName): void {
   let laboratory: Laboratory;
   beforeAll(async () => {
     laboratory = await Laboratory.open();
@@ -61,26 +70,28 @@ describePackets("kpng-iptables: what fails, when, and with which rules", () => {
     (Object.keys(matrix[phase]) as FaultCell["rules"][]).map((rules) => ({ phase, rules })),
   );
   test.concurrent.for(rows)(
-    "$phase, rules $rules: the expected endpoint answers, and health is good",
+    "$phase, rules $rules: the expected endpoint answers, and health is true",
     async (row, context) => {
       const { phase, rules } = row;
-      const cells = (matrix[phase][rules] ?? []).map(
-        (wanted, at): FaultCell => ({ ...row, watcher: watchers[at] ?? "away", wanted }),
-      );
+      const cells = (matrix[phase][rules] ?? []).map((wanted, at): FaultCell => {
+        const watcher = watchers[at] ?? "away";
+        // Nothing to serve is no fault; rules that serve nothing are one.
+        return { ...row, watcher, wanted, isHealthy: wanted !== none || rules !== "damaged" };
+      });
       const name = `${phase}-${rules}`;
       await laboratory.add(name);
-      const { stdout, stderr, exitCode } = await run(laboratory, name, cells);
+      const { stdout, stderr, exitCode } = await run(laboratory, name, [program, subject, JSON.stringify(cells)]);
       const results = stdout.split("\n").flatMap((line) => (line === "" ? [] : [JSON.parse(line) as Run]));
       context
         .expect(results, `exit status ${exitCode}: ${stderr}`)
-        .toEqual(cells.map((cell) => ({ cell, result: { reached: cell.wanted, isHealthy: true } })));
+        .toEqual(cells.map((cell) => ({ cell, result: { reached: cell.wanted, isHealthy: cell.isHealthy } })));
     },
   );
-});
+}
 
-/** Runs the cells in a namespace. Not with `tryRun`, whose time limit a busy machine may exceed. */
-async function run(laboratory: Laboratory, name: string, cells: readonly FaultCell[]) {
-  const child = laboratory.start(name, ["unshare", "--mount", process.execPath, program, JSON.stringify(cells)]);
+/** Runs the program in a namespace. Not with `tryRun`, whose time limit a busy machine may exceed. */
+async function run(laboratory: Laboratory, name: string, words: readonly string[]) {
+  const child = laboratory.start(name, ["unshare", "--mount", process.execPath, ...words]);
   const output = { stdout: "", stderr: "" };
   for (const stream of ["stdout", "stderr"] as const) {
     child[stream]?.setEncoding("utf8").on("data", (text: string) => {

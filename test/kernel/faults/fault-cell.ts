@@ -8,6 +8,8 @@ export interface FaultCell {
   readonly rules: "installed" | "absent" | "damaged" | "foreign";
   /** Endpoint that must answer at the cluster IP in the end; "" for none. */
   readonly wanted: string;
+  /** Whether /healthz must answer 200 in the end. */
+  readonly isHealthy: boolean;
 }
 
 /** The cell at the end of a run. */

@@ -1,6 +1,7 @@
 // Test program that runs in network and mount namespaces of its own, as one machine: for each cell of a fault matrix it
 // brings the kernel and the watcher into a state, runs the backend in this process, and prints as a line of JSON which
-// endpoint answers and whether health is good. `fault-matrix.kernel.test.ts` starts it and knows what is right.
+// endpoint answers and whether health is good: `run-cells.ts SUBJECT CELLS`. `describe-faults.ts` starts it and knows
+// what is right.
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
@@ -16,8 +17,11 @@ import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
-import { iptablesBackend } from "../backend.ts";
 import type { FaultCell, FaultResult } from "./fault-cell.ts";
+import { type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault-subject.ts";
+
+const [, , name = "iptables", cellsText = "[]"] = process.argv;
+const subject: FaultSubject = faultSubjects[name as FaultSubjectName];
 
 const clusterIP = "10.96.0.10";
 const [older, newer] = ["10.0.1.1", "10.0.1.2"];
@@ -79,18 +83,18 @@ interface Backend extends AsyncDisposable {
 async function startBackend(api: string, state: string): Promise<Backend> {
   const [health, metrics, stop] = [new Health(), new Registry(), new AbortController()];
   const proxyHealth = new ProxyHealth({ families: ["v4", "v6"], lateMs: 1_000 });
-  const options = { stateDir: state, driftInterval: 100, iptablesMinSyncPeriod: 0 };
+  const options = { ...subject.options, stateDir: state, driftInterval: 100 };
   const transport = dial({ api });
   const context = { transport, nodeName: "n1", serviceProxyName: "", errorDelayMs: 50, isOnce: false };
   let lines = "";
   const log = createLog("info", (line) => {
     lines += line;
   });
-  const task = iptablesBackend.makeTask(options, { ...context, log, health, metrics, proxyHealth });
+  const task = subject.backend.makeTask(options, { ...context, log, health, metrics, proxyHealth });
   const ended = task.run(stop.signal);
   const checkCount = async (): Promise<number> => {
     const text = await metrics.metrics();
-    return Number(/^kpng_iptables_drift_checks_total\{result="ok"\} (\d+)/m.exec(text)?.[1] ?? 0);
+    return Number(/^kpng_\w+_drift_checks_total\{result="ok"\} (\d+)/m.exec(text)?.[1] ?? 0);
   };
   return {
     proxyHealth,
@@ -111,15 +115,6 @@ async function until(what: string, isDone: () => Promise<boolean>): Promise<void
   }
 }
 
-const everything =
-  "for t in nat filter; do iptables -t $t -F; iptables -t $t -X; ip6tables -t $t -F; ip6tables -t $t -X; done";
-const rulesOf: Readonly<Record<FaultCell["rules"], string>> = {
-  installed: "true",
-  absent: everything,
-  damaged: "for c in $(iptables-save -t nat | grep -o '^:KPNG-SVC-[^ ]*' | tr -d :); do iptables -t nat -F $c; done",
-  foreign: "iptables -t nat -N OTHER 2>/dev/null || true; iptables -t nat -I OUTPUT -d 192.0.2.1 -j OTHER",
-};
-
 /** Leaves what an earlier run leaves: rules that lead to an endpoint, and a saved view. */
 async function runBefore(address: string, state: string): Promise<void> {
   await using watcher = await playWatcher(sends(address, "before"));
@@ -127,21 +122,21 @@ async function runBefore(address: string, state: string): Promise<void> {
   await until(`${address} answers`, async () => (await reached()) === address);
 }
 
-async function runCell({ phase, watcher, rules, wanted }: FaultCell): Promise<FaultResult> {
+async function runCell({ phase, watcher, rules, wanted, isHealthy }: FaultCell): Promise<FaultResult> {
   const state = mkdtempSync(join(folder, "state-"));
-  sh(everything);
+  sh(subject.removeRules);
   if (phase === "restart" || phase === "upgrade" || phase === "reboot") await runBefore(newer, state);
   if (phase === "reboot") {
     reboot();
-    sh(everything);
+    sh(subject.removeRules);
     // Another program restores rules that it saved long ago.
     if (rules !== "absent") await runBefore(older, mkdtempSync(join(folder, "state-")));
     reboot();
   }
-  if (phase === "upgrade") sh("iptables -t nat -F KPNG-RECORD; iptables -t nat -X KPNG-RECORD");
+  if (phase === "upgrade") sh(subject.removeRecord);
   let answer: Answer = phase === "running" ? sends(newer, "before") : (watchers[watcher] ?? silence);
   await using played = await playWatcher((asked) => answer(asked));
-  if (phase !== "running") sh(rulesOf[rules]);
+  if (phase !== "running") sh(subject.make[rules]);
   if (phase !== "running" && watcher === "away") await played[Symbol.asyncDispose]();
   await using backend = await startBackend(played.address, state);
   let checked = 0;
@@ -150,20 +145,23 @@ async function runCell({ phase, watcher, rules, wanted }: FaultCell): Promise<Fa
     answer = watchers[watcher] ?? silence;
     if (watcher === "away") await played[Symbol.asyncDispose]();
     else played.breakConnections();
-    sh(rulesOf[rules]);
+    sh(subject.make[rules]);
     checked = await backend.checkCount();
   }
+  const isOk = (): boolean => backend.proxyHealth.healthz().isOk;
   if (phase === "start" && wanted === "") {
     // There is no view, so nothing is checked.
     await backend.hasLost();
-  } else {
+  } else if (isHealthy) {
     await until("a drift check", async () => (await backend.checkCount()) > checked);
+  } else {
+    await until("the damage is reported", async () => !isOk());
   }
   await until(`"${wanted}" answers`, async () => (await reached()) === wanted);
-  return { reached: await reached(), isHealthy: backend.proxyHealth.healthz().isOk };
+  return { reached: await reached(), isHealthy: isOk() };
 }
 
-const cells: readonly FaultCell[] = JSON.parse(process.argv[2] ?? "[]");
+const cells: readonly FaultCell[] = JSON.parse(cellsText);
 for (const cell of cells) process.stdout.write(`${JSON.stringify({ cell, result: await runCell(cell) })}\n`);
 rmSync(folder, { recursive: true });
 process.exit(0);

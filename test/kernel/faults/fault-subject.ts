@@ -1,0 +1,54 @@
+import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
+import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
+import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
+import { nftBackend } from "@kpng/backend-nft/backend.ts";
+import type { FaultCell } from "./fault-cell.ts";
+
+/** A backend of the fault matrix, and shell commands that change its rules as other programs would. */
+export interface FaultSubject {
+  readonly backend: BackendCommand;
+  /** Options that let it sync without a pause. */
+  readonly options: ParsedOptions;
+  /** Removes all rules of the node. */
+  readonly removeRules: string;
+  /** Removes the record of our rules, which releases before it did not have. */
+  readonly removeRecord: string;
+  /** Brings the rules of an earlier run into the state of a cell. */
+  readonly make: Readonly<Record<FaultCell["rules"], string>>;
+}
+
+const flushIptables =
+  "for t in nat filter; do iptables -t $t -F; iptables -t $t -X; ip6tables -t $t -F; ip6tables -t $t -X; done";
+
+/** All backends of the matrix, by name; `run-cells.ts` runs one of them. */
+export const faultSubjects = {
+  iptables: {
+    backend: iptablesBackend,
+    options: { iptablesMinSyncPeriod: 0 },
+    removeRules: flushIptables,
+    removeRecord: "iptables -t nat -F KPNG-RECORD; iptables -t nat -X KPNG-RECORD",
+    make: {
+      installed: "true",
+      absent: flushIptables,
+      damaged:
+        "for c in $(iptables-save -t nat | grep -o '^:KPNG-SVC-[^ ]*' | tr -d :); do iptables -t nat -F $c; done",
+      foreign: "iptables -t nat -N OTHER 2>/dev/null || true; iptables -t nat -I OUTPUT -d 192.0.2.1 -j OTHER",
+    },
+  },
+  nft: {
+    backend: nftBackend,
+    options: { nftablesMinSyncPeriod: 0 },
+    removeRules: "nft flush ruleset",
+    removeRecord: "nft delete set ip kpng record; nft delete set ip6 kpng record",
+    make: {
+      installed: "true",
+      absent: "nft flush ruleset",
+      damaged: "nft flush map ip kpng slots",
+      // A chain of another program, also in our table, and a hook before ours.
+      foreign:
+        "nft 'add table ip other; add chain ip other output { type nat hook output priority -110; }; add rule ip other output ip daddr 192.0.2.1 dnat to 192.0.2.2'; nft add chain ip kpng other 2>/dev/null || true",
+    },
+  },
+} as const satisfies Readonly<Record<string, FaultSubject>>;
+
+export type FaultSubjectName = keyof typeof faultSubjects;
