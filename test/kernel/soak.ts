@@ -1,9 +1,17 @@
 import { spawnSync } from "node:child_process";
 
-/** `npm run soak`: runs soak.test.ts for ten minutes, or for SOAK_SECONDS; SOAK_SEED repeats a run. */
-const { SOAK_SECONDS = "600" } = process.env;
-const { status } = spawnSync("vitest", ["run", "test/kernel/soak.test.ts"], {
-  stdio: "inherit",
-  env: { ...process.env, SOAK_SECONDS },
-});
+/**
+ * `npm run soak`: runs soak.test.ts for ten minutes, or for SOAK_SECONDS, in equal parts with each backend and variant;
+ * SOAK_SEED repeats a run. `npm run soak -- NAME` selects one: iptables-nft, iptables-legacy or kpng-nft.
+ */
+const [, , name] = process.argv;
+const total = Number(process.env.SOAK_SECONDS ?? 600);
+const { status } = spawnSync(
+  "vitest",
+  ["run", "test/kernel/soak.test.ts", ...(name === undefined ? [] : ["--testNamePattern", name])],
+  {
+    stdio: "inherit",
+    env: { ...process.env, SOAK_SECONDS: String(name === undefined ? total / 3 : total) },
+  },
+);
 process.exit(status ?? 1);
