@@ -42,6 +42,19 @@ test("a tool without -R is called for each deletion, and may find nothing to del
   expect(calls()).toBe(`-R -\n${deletion(5353)}${deletion(5354)}`);
 });
 
+test("a deletion that fails or takes too long is not repeated flow by flow", async () => {
+  const { program, calls } = play("echo 'Operation failed: not permitted' >&2; exit 1");
+  await expect(createConntrackTool(program).deleteUdp(groups, never)).rejects.toThrow(/^\[CONNTRACK_FAILED\]/);
+  expect(calls()).toBe("-R -\n");
+});
+
+test("a tool without -R is asked for it once", async () => {
+  const { program, calls } = play(`case "$*" in -R*) exit 2;; esac`);
+  const tool = createConntrackTool(program);
+  for (let at = 0; at < 2; at++) await tool.deleteUdp(groups.slice(0, 1), never);
+  expect(calls()).toBe(`-R -\n${deletion(5353)}${deletion(5353)}`);
+});
+
 test("without flows to delete no process is started", async () => {
   expect(await createConntrackTool("/none").deleteUdp([], never)).toBe(0);
 });

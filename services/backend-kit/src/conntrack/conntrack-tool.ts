@@ -23,6 +23,9 @@ export interface ConntrackTool {
 /** Time limit of one call of the tool, in milliseconds. Listing a million entries takes about 5 s. */
 const timeoutMs = 60_000;
 
+/** Exit status of the program for an option that it does not know. */
+const unknownOption = 2;
+
 /** Limit of the output of one call, in bytes. A list of a million entries has about 200 MB. */
 const maxOutputBytes = 1024 * 1024 * 1024;
 
@@ -33,6 +36,8 @@ const maxOutputBytes = 1024 * 1024 * 1024;
  * This file only runs the program: `udp-flow.ts` parses its lines, and `stale-flows.ts` decides which flows are stale.
  */
 export function createConntrackTool(program = "conntrack"): ConntrackTool {
+  /** Whether the program has -R, as far as known. */
+  let hasBatches = true;
   return {
     async visitUdp(family, visit, signal) {
       await run(program, ["-L", "-p", "udp", "-f", familyName[family]], "", signal, (line) => {
@@ -47,13 +52,14 @@ export function createConntrackTool(program = "conntrack"): ConntrackTool {
         if (parseFlow(line) !== undefined) count++;
       };
       const commands = groups.map(deletion);
-      try {
-        await run(program, ["-R", "-"], commands.map((words) => `${words.join(" ")}\n`).join(""), signal, countLine);
-      } catch (error) {
-        if (!(error instanceof BackendError) || error.code !== "CONNTRACK_FAILED" || signal.aborted) throw error;
-        // Older versions have no -R. Exit status 1 means that nothing matched, because the flow timed out meanwhile.
-        for (const words of commands) await run(program, words, "", signal, countLine, [0, 1]);
+      if (hasBatches) {
+        const text = commands.map((words) => `${words.join(" ")}\n`).join("");
+        const exitCode = await run(program, ["-R", "-"], text, signal, countLine, [0, unknownOption]);
+        if (exitCode === 0) return count;
+        hasBatches = false;
       }
+      // Exit status 1 means that nothing matched, because the flow timed out meanwhile.
+      for (const words of commands) await run(program, words, "", signal, countLine, [0, 1]);
       return count;
     },
   };
@@ -70,7 +76,10 @@ function deletion(flow: UdpFlow): readonly string[] {
   ];
 }
 
-/** Runs the program and passes each line of its output on. Errors: CONNTRACK_MISSING, CONNTRACK_FAILED. */
+/**
+ * Runs the program and passes each line of its output on. Returns its exit status, one of `goodExits`. Errors:
+ * CONNTRACK_MISSING, CONNTRACK_FAILED.
+ */
 async function run(
   program: string,
   args: readonly string[],
@@ -78,7 +87,7 @@ async function run(
   signal: AbortSignal,
   onLine: (line: string) => void,
   goodExits: readonly number[] = [0],
-): Promise<void> {
+): Promise<number> {
   let rest = "";
   const takeText = (text: string): void => {
     const lines = (rest + text).split("\n");
@@ -88,7 +97,7 @@ async function run(
   const options = { timeoutMs, stdin, stdout: takeText, signal, env: toolEnvironment(), maxOutputBytes };
   const end = await runProgram([program, ...args], options);
   if (rest !== "") onLine(rest);
-  if (end.kind === "exited" && goodExits.includes(end.exitCode)) return;
+  if (end.kind === "exited" && goodExits.includes(end.exitCode)) return end.exitCode;
   if (end.kind !== "not-started") {
     const text = `${program} ${args[0]} failed (${describeEnd(end, timeoutMs)}): ${end.stderr.trim()}`;
     throw new BackendError("CONNTRACK_FAILED", text);

@@ -16,7 +16,7 @@ const never = new AbortController().signal;
 function play(table: string[]) {
   const passes: string[] = [];
   let failure: Error | undefined;
-  const tool: ConntrackTool = {
+  const tool: { -readonly [Name in keyof ConntrackTool]: ConntrackTool[Name] } = {
     visitUdp: async (family, visit) => {
       passes.push(family);
       if (failure !== undefined) throw failure;
@@ -36,7 +36,7 @@ function play(table: string[]) {
   const cleaner = new StaleFlowCleaner({ log, metrics, tool });
   const clean = (services: readonly (typeof dns)[], changed: "all" | readonly `${string}/${string}`[]) =>
     cleaner.clean({ view: view(services), changed, isNodePortAddress: () => false }, never);
-  return { passes, lines, metrics, clean, cleaner, fail: (error?: Error) => (failure = error) };
+  return { passes, lines, metrics, clean, cleaner, tool, fail: (error?: Error) => (failure = error) };
 }
 
 test("the table is read only after a change of a Service with a UDP port", async () => {
@@ -82,4 +82,21 @@ test("a missing program is logged once, counted, and the flows are deleted when 
   fail();
   expect(await clean([], [])).toEqual({ kind: "cleaned", deletedCount: 1 });
   expect(await metrics.metrics()).toContain('kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 1');
+});
+
+test("flows that the newest view needs again are kept, also if it arrives between two deletions", async () => {
+  const sources = Array.from({ length: 120 }, (_, at) => `10.1.0.${at + 1}`);
+  const all = service("a/dns", { ports: udp, endpoints: sources.map((address) => endpoint(address)) });
+  const none = view([service("a/dns", { ports: udp })]);
+  const table = [...sources];
+  const { cleaner, tool } = play(table);
+  let newest = none;
+  const deleteUdp = tool.deleteUdp;
+  tool.deleteUdp = async (groups, signal) => {
+    const count = await deleteUdp(groups, signal);
+    newest = view([all]);
+    return count;
+  };
+  await cleaner.clean({ view: none, changed: "all", isNodePortAddress: () => false, newest: () => newest }, never);
+  expect(table).toEqual(sources.slice(50));
 });

@@ -28,11 +28,17 @@ export interface CleanRequest {
   /** Families whose rules are installed; flows of the others wait for a later call. Default both. */
   readonly families?: readonly Family[] | undefined;
   /**
-   * Returns the newest view, whose rules may have been installed since the call. Flows that it needs are kept. Default:
-   * `view`.
+   * Returns the newest view, whose rules may have been installed since the call. It is asked before each deletion, and
+   * flows that it needs are kept. Default: `view`.
    */
   readonly newest?: (() => NodeView) | undefined;
 }
+
+/**
+ * Number of groups of stale flows that one deletion has. Whether they are still stale is decided before each deletion,
+ * because hundreds of them take seconds.
+ */
+const groupsPerDeletion = 50;
 
 /** The view of a search, and its frontends. */
 interface CleanedView {
@@ -129,11 +135,19 @@ export class StaleFlowCleaner {
     const startMs = performance.now();
     const stale = new StaleGroups();
     await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.add(flow), signal);
-    const latest = newest();
-    // Rules may have been installed during the search, and flows that began with them must stay.
-    const latestFrontends = { ...frontends, present: latest === view ? frontends.present : udpFrontends(latest) };
-    const groups = latest === view ? stale.groups : stale.groups.filter((flow) => isStale(flow, latestFrontends));
-    const deletedCount = await this.#tool.deleteUdp(groups, signal);
+    const { groups } = stale;
+    let deletedCount = 0;
+    let decided: CleanedView = { frontends, view, newest };
+    for (let at = 0; at < groups.length; at += groupsPerDeletion) {
+      // Rules may have been installed during the search or the last deletion, and flows that began with them must stay.
+      const latest = newest();
+      if (latest !== decided.view) {
+        decided = { frontends: { ...frontends, present: udpFrontends(latest) }, view: latest, newest };
+      }
+      const chunk = groups.slice(at, at + groupsPerDeletion);
+      const due = decided.view === view ? chunk : chunk.filter((flow) => isStale(flow, decided.frontends));
+      deletedCount += await this.#tool.deleteUdp(due, signal);
+    }
     const elapsedMs = performance.now() - startMs;
     const labels = { ip_family: familyLabels[family] };
     this.#metrics.seconds.observe(labels, elapsedMs / 1_000);
