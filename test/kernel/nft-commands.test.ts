@@ -65,4 +65,13 @@ describePackets(`the commands of kpng-nft, seed ${seed}`, () => {
     expect((await kpng("installed", "--cleanup")).exitCode).toBe(0);
     expect(await tables("installed")).toBe("table ip foreign\n");
   });
+
+  test("--cleanup deletes our table of one family although that of the other is not ours, and fails", async () => {
+    expect((await kpng("installed")).exitCode).toBe(0);
+    await laboratory.run("installed", ["nft", "delete chain ip kpng kpng_layout_1"]);
+    const { exitCode, stderr } = await kpng("installed", "--cleanup");
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain("[TABLE_NOT_OURS]");
+    expect(await tables("installed")).toBe("table ip foreign\ntable ip kpng\n");
+  });
 });

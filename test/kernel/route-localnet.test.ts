@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { web } from "../scenario/build.ts";
 import { n1, neighbour } from "../scenario/packet.ts";
 import { type KpngIptables, kpngIptables } from "./backend/kpng-iptables.ts";
+import { kpngNft } from "./backend/kpng-nft.ts";
 import { NodeProcess } from "./backend/node-process.ts";
 import { describeVariants } from "./describe-variants.ts";
 import { buildTwoNodes, type TwoNodes } from "./laboratory/two-nodes.ts";
@@ -74,6 +75,23 @@ describeVariants("a service bound to 127.0.0.1 and a neighbour of the node", und
     expect(answered).toBe(0);
     expect(await routeLocalnet()).toBe(0);
     expect(await isReached()).toBe(false);
+  });
+
+  // It does not depend on the variant.
+  test.runIf(variant === "nft")("is never reached with kpng-nft, which does not set the sysctl", async () => {
+    const nft = await kpngNft(world, { name: "nft", firstMarkerPort: 32_000 });
+    try {
+      const answered = await answeredDuring(async () => {
+        await nft.start({}, state);
+        expect(await routeLocalnet()).toBe(0);
+        await nft.restart("SIGKILL");
+        await nft.stop();
+        await nft.cleanUp();
+      });
+      expect([answered, await routeLocalnet(), await isReached()]).toEqual([0, 0, false]);
+    } finally {
+      await nft.close();
+    }
   });
 
   test("is not reached while a first start waits for a watcher: the sysctl follows the rules", async () => {

@@ -1,4 +1,4 @@
-import { writeFile } from "node:fs/promises";
+import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
@@ -49,6 +49,22 @@ describePackets("kpng-iptables as a program", () => {
     const { exitCode } = await laboratory.tryRun("node", [process.execPath, main, "--cleanup"]);
     expect(exitCode).toBe(0);
     expect([...(await own("iptables")), ...(await own("ip6tables"))]).toEqual([]);
+  });
+
+  test("a tool that fails keeps --cleanup from no other rules, and its failure is the exit status", async () => {
+    expect((await once()).exitCode).toBe(0);
+    const folder = join(laboratory.folder, "tools");
+    await mkdir(folder);
+    await writeFile(join(folder, "iptables-restore"), "#!/bin/sh\necho 'no such luck' >&2; exit 1\n", { mode: 0o755 });
+    const cleanUp = [process.execPath, main, "--cleanup"];
+    const failing = await laboratory.tryRun("node", ["env", `PATH=${folder}:${process.env.PATH}`, ...cleanUp]);
+    expect([failing.exitCode, failing.stderr]).toEqual([1, expect.stringContaining("[RESTORE_REFUSED]")]);
+    expect([(await own("iptables")).length > 0, await own("ip6tables")]).toEqual([true, []]);
+    const masked = `mount -t tmpfs none /usr/sbin && exec "$@"`;
+    const without = await laboratory.tryRun("node", ["unshare", "--mount", "sh", "-c", masked, "sh", ...cleanUp]);
+    expect([without.exitCode, without.stderr]).toEqual([1, expect.stringContaining("[IPTABLES_MISSING]")]);
+    expect((await laboratory.tryRun("node", cleanUp)).exitCode).toBe(0);
+    expect(await own("iptables")).toEqual([]);
   });
 
   test.each([

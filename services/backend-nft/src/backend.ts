@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import { release } from "node:os";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ProxyHost } from "@kpng/backend-kit/proxy/proxy-host.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
@@ -71,12 +72,16 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     cleanUp: async ({ log }) => {
       const runNft = new RunNft(timeoutMs);
       const connection = openConnection(elementsThrough, runNft, log);
+      const failures = new CleanupFailures(log);
       for (const family of families) {
         const id = { family, name: table };
-        if ((await readOwnObjects(connection, id)) === undefined) continue;
-        await runNft.deleteTable(id);
-        log.info("table deleted", { family, table });
+        await failures.attempt(async () => {
+          if ((await readOwnObjects(connection, id)) === undefined) return;
+          await runNft.deleteTable(id);
+          log.info("table deleted", { family, table });
+        });
       }
+      failures.end();
     },
   };
 }

@@ -1,3 +1,4 @@
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { BackendError } from "@kpng/backend-kit/types/backend-error.ts";
 import { families } from "@kpng/model/address.ts";
@@ -27,30 +28,33 @@ export interface RemoveOptions extends RestoreLimits {
  * `proxyBackend` of backend-kit calls it through `cleanUp` of `iptablesBackend`. It does not use `IptablesRuleSet`,
  * which knows one variant of iptables and needs the Services of a view; a cleanup has neither.
  *
- * Errors: those of `restoreRules`; TABLE_INCOMPATIBLE and CHAINS_IN_USE after everything else is removed; and
- * SYSCTL_FAILED if the sysctl cannot be reset. In that case all rules are removed except those that guard 127.0.0.1.
+ * A failure does not keep it from the rest. Each is logged, and the first one is the error: those of the tools;
+ * CHAINS_IN_USE; IPTABLES_MISSING if there is no iptables for IPv4; and SYSCTL_FAILED if the sysctl cannot be reset. In
+ * that case the rules that guard 127.0.0.1 stay.
  */
 export async function removeRules(options: RemoveOptions): Promise<void> {
   const { prefix, sysctls, log } = options;
-  const { saved, failures } = await readAll(options);
+  const failures = new CleanupFailures(log);
+  const saved = await readAll(options, failures);
   const savedV4 = [...saved].flatMap(([{ family }, text]) => (family === "v4" ? [text] : [])).join("\n");
   // First: without the guard, the sysctl would open services on 127.0.0.1 to the node's neighbours.
-  const keepsGuard = !(await resetBeforeCleanup(savedV4, prefix, sysctls, log));
+  const keepsGuard = (await failures.attempt(() => resetBeforeCleanup(savedV4, prefix, sysctls, log))) !== true;
   for (const [tools, text] of saved) {
     const { transaction, kept } = cleanupTransaction(text, prefix, keepsGuard);
-    if (kept.length > 0) failures.push(chainsInUse(kept, tools));
+    if (kept.length > 0) failures.add(chainsInUse(kept, tools));
     if (transaction === "") continue;
     const { family, variant } = tools;
-    await restoreRules(transaction, { ...options, tools, run: runTool });
-    log.info("rules removed", { family, variant, lines: transaction.split("\n").length - 1 });
+    await failures.attempt(async () => {
+      await restoreRules(transaction, { ...options, tools, run: runTool });
+      log.info("rules removed", { family, variant, lines: transaction.split("\n").length - 1 });
+    });
   }
   await deleteCounters(prefix, runTool);
-  for (const failure of failures) log.error("some rules are not removed", { reason: reasonOf(failure) });
-  if (failures[0] !== undefined) throw failures[0];
   if (keepsGuard) {
     const text = `route_localnet cannot be reset to 0; keeping chain ${prefix}LOCALNET, which guards 127.0.0.1 against other hosts`;
-    throw new BackendError("SYSCTL_FAILED", text);
+    failures.add(new BackendError("SYSCTL_FAILED", text));
   }
+  failures.end();
 }
 
 /** Returns the error for chains that stay, empty, because rules of other programs jump to them. */
@@ -59,33 +63,32 @@ function chainsInUse(kept: readonly string[], { save }: Tools): BackendIptablesE
   return new BackendIptablesError("CHAINS_IN_USE", text);
 }
 
-/** Installed rules of all families and variants. */
-interface AllRules {
-  /** Output of iptables-save for each family and variant that is installed. */
-  readonly saved: ReadonlyMap<Tools, string>;
-  /** Rules that cannot be read, and so not removed. */
-  readonly failures: BackendIptablesError[];
-}
-
-/** Reads the rules of each family and each installed variant of iptables. */
-async function readAll({ timeoutMs, log }: RemoveOptions): Promise<AllRules> {
+/**
+ * Reads the rules of each family and each installed variant of iptables. Returns the output of iptables-save; rules
+ * that cannot be read are failures, and are not removed.
+ */
+async function readAll(
+  { timeoutMs, log }: RemoveOptions,
+  failures: CleanupFailures,
+): Promise<ReadonlyMap<Tools, string>> {
   const saved = new Map<Tools, string>();
-  const failures: BackendIptablesError[] = [];
+  const found: Tools[] = [];
+  let noTool: unknown;
   for (const family of families) {
     for (const variant of ["auto", "nft", "legacy"] as const) {
-      const tools = await findTools(family, variant, runTool).catch((error: unknown) => ({ missing: reasonOf(error) }));
+      const tools = await findTools(family, variant, runTool).catch((error: unknown) => ({ missing: error }));
       if ("missing" in tools) {
-        log.debug("no iptables of this variant", { family, variant, reason: tools.missing });
+        const { missing } = tools;
+        log.debug("no iptables of this variant", { family, variant, reason: reasonOf(missing) });
+        if (family === "v4") noTool ??= missing;
         continue;
       }
-      if ([...saved.keys()].some((other) => other.family === family && other.variant === tools.variant)) continue;
-      try {
-        saved.set(tools, await readRules(tools, runTool, timeoutMs));
-      } catch (error) {
-        if (!(error instanceof BackendIptablesError && error.code === "TABLE_INCOMPATIBLE")) throw error;
-        failures.push(error);
-      }
+      if (found.some((other) => other.family === family && other.variant === tools.variant)) continue;
+      found.push(tools);
+      const text = await failures.attempt(() => readRules(tools, runTool, timeoutMs));
+      if (text !== undefined) saved.set(tools, text);
     }
   }
-  return { saved, failures };
+  if (!found.some(({ family }) => family === "v4")) failures.add(noTool);
+  return saved;
 }

@@ -21,7 +21,8 @@ const part = "rules-lock";
 /**
  * Waits until no other process manages the same rules in this network namespace, and keeps others from it until it is
  * closed. `serveTask` calls it: two instances with one chain prefix or table would undo each other's rules without end.
- * During an update, the new instance waits here until the old one has ended.
+ * During an update, the new instance waits here until the old one has ended, and is not ready until then. A DaemonSet
+ * with `maxSurge` deletes the old pod only when the new one is ready: such an update stops at its first node.
  *
  * The lock is a listening unix socket with an abstract name: the kernel removes it with its process, and each network
  * namespace has its own, as it has its own rules. Any process of the namespace can hold it. The lock of the iptables
@@ -39,7 +40,11 @@ export async function lockRules(options: RulesLockOptions, signal: AbortSignal):
       health.setReady(part);
       return { [Symbol.asyncDispose]: () => new Promise((resolve) => server.close(() => resolve())) };
     }
-    if (!isReported) log.error("another process manages the same rules: waiting until it ends", { rules: name });
+    if (!isReported)
+      log.error(
+        "another process manages the same rules: waiting until it ends; a DaemonSet with maxSurge never ends it",
+        { rules: name },
+      );
     isReported = true;
     health.setWaiting(part, `another process of this node manages the rules ${name}`);
     await wait(retryMs, signal);
