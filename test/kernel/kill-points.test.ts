@@ -8,14 +8,16 @@ import { fileURLToPath } from "node:url";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Dice } from "../peer/kube-proxy/dice.ts";
+import { describePackets } from "./describe-packets.ts";
 import { describeVariants } from "./describe-variants.ts";
 import { useLegacyTools } from "./laboratory/legacy-tools.ts";
 import { manyServices } from "./laboratory/many-services.ts";
+import { comparableTable } from "./nft-table-text.ts";
 import { comparableRules } from "./rules-text.ts";
 
 const main = fileURLToPath(new URL("../../services/cli/src/main.ts", import.meta.url));
 /** Number of kills. KPNG_KILL_POINTS=100 sets another number, KPNG_KILL_SEED repeats a failed run. */
-const points = Number(process.env.KPNG_KILL_POINTS ?? 10);
+const points = Number(process.env.KPNG_KILL_POINTS ?? 8);
 const seed = Number(process.env.KPNG_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const serviceCount = 150;
 const stateCount = 4;
@@ -23,7 +25,40 @@ const stateCount = 4;
 /** Progress of the change at the time of a kill: not started, partly done, or done. */
 type Met = "before" | "between" | "after";
 
-describeVariants("kpng-iptables, killed at random moments", undefined, (variant) => {
+/** A backend that is killed, and how its rules are read. */
+interface Victim {
+  /** Words that select the backend, and let it sync without a pause. */
+  readonly sink: readonly string[];
+  readonly prepare?: ((laboratory: Laboratory) => Promise<unknown>) | undefined;
+  /** Returns the rules of a namespace, comparable between namespaces. */
+  readonly rulesOf: (laboratory: Laboratory, name: string) => Promise<readonly string[]>;
+}
+
+describeVariants("kpng-iptables, killed at random moments", undefined, (variant) =>
+  testKills({
+    sink: ["to-iptables", "--iptables-min-sync-period", "0s"],
+    prepare: (laboratory) => (variant === "legacy" ? useLegacyTools(laboratory, "node") : Promise.resolve()),
+    rulesOf: async (laboratory, name) => {
+      const tools = ["iptables-save", "ip6tables-save"];
+      const [v4 = "", v6 = ""] = await Promise.all(tools.map((tool) => laboratory.run(name, [tool])));
+      return comparableRules({ v4, v6 }, "KPNG-");
+    },
+  }),
+);
+
+describePackets("kpng-nft, killed at random moments", () =>
+  testKills({
+    sink: ["to-nft", "--nftables-min-sync-period", "0s"],
+    rulesOf: async (laboratory, name) => {
+      // A kill may come before the table is made.
+      const list = (ip: string) => ["sh", "-c", `nft list table ${ip} kpng 2>/dev/null || true`];
+      const listings = await Promise.all(["ip", "ip6"].map((ip) => laboratory.run(name, list(ip))));
+      return listings.flatMap(comparableTable);
+    },
+  }),
+);
+
+function testKills({ sink, prepare, rulesOf }: Victim): void {
   let laboratory: Laboratory;
   let file: string;
   const dice = new Dice(seed);
@@ -35,7 +70,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
   beforeAll(async () => {
     laboratory = await Laboratory.open();
     await laboratory.add("node");
-    if (variant === "legacy") await useLegacyTools(laboratory, "node");
+    await prepare?.(laboratory);
     file = join(laboratory.folder, "state.json");
     for (const [at, state] of states.entries()) {
       const path = join(laboratory.folder, `state-${at}.json`);
@@ -44,22 +79,14 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
       const startedAt = performance.now();
       await laboratory.run(`undisturbed-${at}`, command(path, "--once"));
       startMs = performance.now() - startedAt;
-      expected.push(await rulesOf(`undisturbed-${at}`));
+      expected.push(await rulesOf(laboratory, `undisturbed-${at}`));
     }
   });
   afterAll(() => laboratory?.close());
 
   function command(path: string, ...more: readonly string[]): readonly string[] {
     const options = ["--node-name", "n1", "--cluster-cidr", "10.1.0.0/16", "--state-dir", "none"];
-    return [process.execPath, main, "file", "-i", path, "to-local", "to-iptables", ...options, ...more];
-  }
-
-  async function rulesOf(name: string): Promise<readonly string[]> {
-    const [v4, v6] = await Promise.all([
-      laboratory.run(name, ["iptables-save"]),
-      laboratory.run(name, ["ip6tables-save"]),
-    ]);
-    return comparableRules({ v4, v6 }, "KPNG-");
+    return [process.execPath, main, "file", "-i", path, "to-local", ...sink, ...options, ...more];
   }
 
   /** Replaces the file atomically, like editors and ConfigMaps. */
@@ -70,7 +97,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
 
   let said = "";
   function start(): ChildProcess {
-    const child = laboratory.start("node", command(file, "--drift-interval", "1s", "--iptables-min-sync-period", "0s"));
+    const child = laboratory.start("node", command(file, "--drift-interval", "1s"));
     for (const stream of [child.stdout, child.stderr]) {
       stream?.on("data", (data) => {
         said = (said + String(data)).slice(-20_000);
@@ -93,10 +120,10 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
   /** Waits until the rules are those of a state; returns the duration in milliseconds. */
   async function untilRight(at: number, what: string): Promise<number> {
     const startedAt = performance.now();
-    const isRight = async () => JSON.stringify(await rulesOf("node")) === JSON.stringify(expected[at]);
+    const isRight = async () => JSON.stringify(await rulesOf(laboratory, "node")) === JSON.stringify(expected[at]);
     while (!(await isRight())) {
       if (performance.now() - startedAt > 30_000) {
-        const [is, should] = [new Set(await rulesOf("node")), new Set(expected[at])];
+        const [is, should] = [new Set(await rulesOf(laboratory, "node")), new Set(expected[at])];
         const wrong = [...is].filter((line) => !should.has(line)).map((line) => `too much: ${line}`);
         const missing = [...should].filter((line) => !is.has(line)).map((line) => `missing: ${line}`);
         expect.fail([`seed ${seed}, ${what}`, ...[...wrong, ...missing].slice(0, 40), said].join("\n"));
@@ -131,7 +158,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
         await sleep(delayMs);
         const names = await kill(child, isWithTools);
         for (const name of names.length === 0 ? ["no tool"] : names) interrupted[name] = (interrupted[name] ?? 0) + 1;
-        const left = JSON.stringify(await rulesOf("node"));
+        const left = JSON.stringify(await rulesOf(laboratory, "node"));
         const isOld = left === JSON.stringify(expected[at]);
         met[isOld ? "before" : left === JSON.stringify(expected[next]) ? "after" : "between"] += 1;
         child = start();
@@ -146,7 +173,7 @@ describeVariants("kpng-iptables, killed at random moments", undefined, (variant)
     },
     points * 15_000,
   );
-});
+}
 
 /** Waits for the process of the program itself, a child of the commands that enter its namespace. */
 async function programOf(child: ChildProcess): Promise<number> {
@@ -163,7 +190,7 @@ async function untilFirstTool(child: ChildProcess, limitMs: number): Promise<voi
   const program = await programOf(child);
   const deadlineMs = performance.now() + limitMs;
   while (performance.now() < deadlineMs) {
-    if (childrenOf(program).some((tool) => /save|restore/.test(nameOf(tool)))) return;
+    if (childrenOf(program).some((tool) => /save|restore|nft/.test(nameOf(tool)))) return;
     await sleep(1);
   }
 }

@@ -39,6 +39,20 @@ export async function fillElements(elements: ServiceElements, plan: FamilyPlan, 
 }
 
 /**
+ * Puts all Services of a plan into `elements`, which have the Services of an earlier plan, and the record. `NftTable`
+ * calls it in a full sync if the table is known; {@link fillElements} begins with empty elements.
+ */
+export async function putAll(elements: ServiceElements, plan: FamilyPlan): Promise<void> {
+  const keys = new Set(plan.keys());
+  let count = 0;
+  for (const key of new Set([...elements.services, ...keys])) {
+    elements.put(key, keys.has(key) ? plan.service(key) : undefined);
+    if (++count % servicesPerTurn === 0) await nextTurn();
+  }
+  putRecord(elements, plan);
+}
+
+/**
  * Puts the element that leads from a number of endpoints to the pick chain with this name. Other chains, and those for
  * client affinity, have no such element. `NftTable` and `PrintedRuleSet` call it for installed and for needed chains.
  */

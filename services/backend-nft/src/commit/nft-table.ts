@@ -16,7 +16,7 @@ import {
   renderStickyPickChain,
   type SkeletonOptions,
 } from "../render/skeleton.ts";
-import { fillElements, putPick, putRecord } from "./fill-elements.ts";
+import { fillElements, putAll, putPick, putRecord } from "./fill-elements.ts";
 import { countOfPick, neededPicks } from "./needed-picks.ts";
 import type { RunNft } from "./run-nft.ts";
 
@@ -122,7 +122,7 @@ export class NftTable {
     const before: RulesByChain = found === undefined ? new Map() : await connection.readRules(this.#id);
     const actual = await readElements(connection, this.#id, found?.shared ?? new Set());
     if (found !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
-      this.#putAll(plan);
+      await putAll(this.#elements, plan);
       await this.#elements.table.compareWith(actual);
       return await this.#commitInUse(committing);
     }
@@ -176,14 +176,6 @@ export class NftTable {
   /** Whether the installed rules are those that the last successful call has left. */
   #hasRules(rules: RulesByChain): boolean {
     return this.#installed !== undefined && compareRules(this.#installed.rules, rules).length === 0;
-  }
-
-  /** Puts all Services of a plan, and removes others. */
-  #putAll(plan: FamilyPlan): void {
-    const keys = new Set(plan.keys());
-    for (const key of [...this.#elements.services]) if (!keys.has(key)) this.#elements.put(key, undefined);
-    for (const key of keys) this.#elements.put(key, plan.service(key));
-    putRecord(this.#elements, plan);
   }
 
   /** Writes all fixed rules, and the elements that differ from those found. */
