@@ -2,9 +2,12 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { describePackets } from "../../../test/kernel/describe-packets.ts";
 import { serviceManifests } from "./testing/manifests.ts";
+
+// A test starts up to ten programs one after the other, each of which takes seconds on a busy machine.
+vi.setConfig({ testTimeout: 180_000 });
 
 const cli = fileURLToPath(new URL("../../cli/src/main.ts", import.meta.url));
 const main = fileURLToPath(new URL("main.ts", import.meta.url));

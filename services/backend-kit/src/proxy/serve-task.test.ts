@@ -292,6 +292,7 @@ describe("after a restart without a watcher", () => {
     await saveView(ruleSet, stateFolder, number, expect);
     ruleSet.record = undefined;
     ruleSet.damage = "chain X has no rules";
+    const before = ruleSet.touched.length;
     let nowMs = 1e12;
     await using proxy = await runProxy([ruleSet], { stateFolder, now: () => nowMs });
     await expect.poll(() => proxy.health.parts.get("rules/IPv4")?.reason, poll).toContain("[RULES_DAMAGED]");
@@ -302,7 +303,7 @@ describe("after a restart without a watcher", () => {
     });
     ruleSet.damage = undefined;
     await expect.poll(() => proxy.proxyHealth.healthz().isOk, poll).toBe(true);
-    expect(ruleSet.touched).toHaveLength(1);
+    expect(ruleSet.touched).toHaveLength(before);
     rmSync(stateFolder, { recursive: true });
   });
 });
