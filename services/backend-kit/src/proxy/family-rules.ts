@@ -109,8 +109,8 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
 
   /**
    * Uses the view that the previous run saved on disk, as far as the installed rules allow; {@link chooseUse} decides.
-   * Unless its rules are in force afterwards, the next sync compares everything. Fails with RULES_DAMAGED if it must not
-   * repair damage that it finds.
+   * Unless its rules are in force afterwards, the next sync compares everything. Fails with RULES_DAMAGED if it must
+   * not repair damage that it finds.
    */
   async useSaved(view: NodeView, cause: Cause, progress?: SyncStages): Promise<Failure> {
     let use: SavedViewUse = "keep";

@@ -65,26 +65,29 @@ describePackets("the table in the kernel", () => {
     expect(lines("nft")).toEqual(lines("netlink"));
   });
 
-  test("the record is committed with the elements, and what is not the record's view stays", async () => {
-    await laboratory.add("nft-record");
-    const record = fileURLToPath(new URL("../testing/drive-record.ts", import.meta.url));
-    const seen = JSON.parse(await laboratory.run("nft-record", [process.execPath, record]));
-    const nothing = { sets: [], chains: [], isAnnounced: false };
-    expect(seen).toEqual({
-      before: "absent",
-      installed: "boot=1,plans=a",
-      sync: { sets: ["delete record", "put record"], chains: [], isAnnounced: true },
-      synced: "boot=1,plans=b",
-      again: nothing,
-      frame: { sets: [], chains: ["pick_3", "services"], isAnnounced: true },
-      frameAgain: nothing,
-      afterFrame: "boot=1,plans=b",
-      full: { sets: ["put slots"], chains: [], isAnnounced: true },
-      unmarked: "unmarked",
-      repair: { sets: ["put record"], chains: ["masquerade_marked"], isAnnounced: true },
-      repaired: "boot=1,plans=b",
-    });
-  });
+  test.each(["netlink", "nft"])(
+    "%s: the record is committed with the elements, and only the frame is repaired without its view",
+    async (way) => {
+      await laboratory.add(`record-${way}`);
+      const record = fileURLToPath(new URL("../testing/drive-record.ts", import.meta.url));
+      const seen = JSON.parse(await laboratory.run(`record-${way}`, [process.execPath, record, way]));
+      const nothing = { sets: [], chains: [], isAnnounced: false };
+      expect(seen).toEqual({
+        before: "absent",
+        installed: "boot=1,plans=a",
+        sync: { sets: ["delete record", "put record"], chains: [], isAnnounced: true },
+        synced: "boot=1,plans=b",
+        again: nothing,
+        frame: { sets: [], chains: ["pick_3", "services"], isAnnounced: true },
+        frameAgain: nothing,
+        afterFrame: "boot=1,plans=b",
+        full: { sets: ["put slots"], chains: [], isAnnounced: true },
+        unmarked: "unmarked",
+        repair: { sets: ["put record"], chains: ["masquerade_marked"], isAnnounced: true },
+        repaired: "boot=1,plans=b",
+      });
+    },
+  );
 
   test("a table is read and compared while another program changes its own without a pause", async () => {
     await laboratory.add("nft-beside");

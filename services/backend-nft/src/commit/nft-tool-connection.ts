@@ -1,5 +1,5 @@
-import { formatElement } from "../layout/format-element.ts";
 import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
+import { formatElement } from "../layout/format-element.ts";
 import { type JsonElement, parseElement } from "../layout/parse-element.ts";
 import { dataOf, type SharedSet, sharedSets } from "../layout/set-names.ts";
 import type { BatchStep, ElementChange, SetElement, TableId } from "../netlink/element-batch.ts";

@@ -1,16 +1,18 @@
 import { spawnSync } from "node:child_process";
 import { NftTable, type TableChange } from "../commit/nft-table.ts";
+import { NftToolConnection } from "../commit/nft-tool-connection.ts";
 import { RunNft } from "../commit/run-nft.ts";
 import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { readInstalledState } from "../read/installed-state.ts";
 import { ChangingPlan } from "./plans.ts";
 
 // Stores records with a table in the network namespace of this process, damages the table, and prints what each step
-// did.
+// did: `drive-record.ts WAY`. WAY is "netlink" or "nft": how elements are read and written.
 
 const id = { family: "v4", name: "kpng" } as const;
-const connection = new NftablesConnection();
 const runNft = new RunNft(60_000);
+const isTool = process.argv[2] === "nft";
+const connection = isTool ? new NftToolConnection(runNft) : new NftablesConnection();
 const make = () =>
   new NftTable({ family: "v4", table: "kpng", masqueradeBit: 14, connection, runNft, maxClients: 1_000 });
 const nft = (command: string): void => {
@@ -44,8 +46,8 @@ seen.sync = await outcome(() => table.sync(plan, new Set(), committing));
 seen.synced = await state();
 
 const { PATH } = process.env;
-// Neither the rules nor the program nft are needed if nothing differs.
-process.env.PATH = "/nonexistent";
+// Through netlink, the program nft is not needed if nothing differs.
+if (!isTool) process.env.PATH = "/nonexistent";
 seen.again = await outcome(() => table.syncAll(plan, committing));
 process.env.PATH = PATH;
 
