@@ -27,6 +27,11 @@ export interface ConnectionLimits {
    * at most twice as long passes. 0 is no limit. Default 60 000.
    */
   readonly writeTimeoutMs?: number | undefined;
+  /**
+   * Time that the calls of a connection may take to end after the CA of its certificate was replaced, in milliseconds.
+   * Default 10 000.
+   */
+  readonly oldCaMs?: number | undefined;
   /** Limit for connections over TCP; 0 or undefined for {@link defaultLimits}. */
   readonly maxConnections?: number | undefined;
   /** Limit for connections of one address over TCP. 0 is no limit. Default 0. */

@@ -121,9 +121,16 @@ export class Connections {
     over.abort();
   }
 
-  /** Asks all connections to close now, because the CA of client certificates changed. */
+  /**
+   * Asks all connections to close now, because the CA of client certificates changed, and ends those that are still
+   * open a while later: a call without an end would keep the rights of a certificate that is no longer trusted.
+   */
   leaveForNewCa(): void {
-    for (const connection of this.#open) this.#leave(connection, "ca");
+    const old = [...this.#open];
+    for (const connection of old) this.#leave(connection, "ca");
+    this.clock.after(this.#limits.oldCaMs ?? 10_000, () => {
+      for (const connection of old) if (this.#open.has(connection)) connection.destroy();
+    });
   }
 
   /** Resolves when all connections are closed, or when `signal` aborts. */

@@ -1,9 +1,11 @@
 import { X509Certificate } from "node:crypto";
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { connect as connectHttp2 } from "node:http2";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
 import { Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
+import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -30,6 +32,7 @@ beforeEach(async () => {
     reloadMs: 10,
     drainMs: 0,
     trustsLoopback: false,
+    oldCaMs: 500,
     log,
   });
 });
@@ -121,6 +124,22 @@ test("a new CA ends the streams of the old one, and clients with renewed files r
   expect(refused).toBeInstanceOf(ConnectError);
   install("client", renewed);
   await expect.poll(() => watch(transport).then(() => "stream", String), limit).toBe("stream");
+});
+
+test("a call without an end is ended some time after the CA of its client was replaced", async () => {
+  const { port } = watched.socketAddress;
+  const { crt, key } = paths("client");
+  const tls = { cert: readFileSync(crt), key: readFileSync(key), rejectUnauthorized: false };
+  const session = connectHttp2(`https://127.0.0.1:${port}`, tls);
+  session.on("error", () => undefined);
+  const closed = new Promise<string>((resolve) => session.once("close", () => resolve("closed")));
+  const headers = { "content-type": "application/proto", ":path": `/${PositionService.typeName}/Check` };
+  const call = session.request({ ":method": "POST", ...headers });
+  call.on("error", () => undefined);
+  // The request never ends, and so the call.
+  await new Promise((resolve) => call.write("x", resolve));
+  install("server", renewed);
+  expect(await closed).toBe("closed");
 });
 
 test("a client whose files are being replaced fails with their name, and connects when they are complete", async () => {
