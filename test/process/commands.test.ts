@@ -164,6 +164,11 @@ describe("a program on the PATH is a backend", () => {
   });
 });
 
+const tokenFlags = [
+  ...["--listen-tls-key", "key.pem", "--listen-tls-crt", "crt.pem"],
+  ...["--token-audience", "kpng", "--token-issuer", "https://issuer.test"],
+];
+
 describe("the command line", () => {
   test.each([
     [["file", "-i", "/nonexistent.yaml", "to-api"], 1, "[BAD_INPUT]"],
@@ -178,6 +183,11 @@ describe("the command line", () => {
       ["local", "--api-client-tls-ca", "/nonexistent.pem", "to-json"],
       1,
       "[TLS_FILES] --api-client-tls-ca /nonexistent.pem cannot be read",
+    ],
+    [
+      ["file", "to-api", ...tokenFlags, "--token-jwks", "/nonexistent.json"],
+      1,
+      "[TOKEN_FILE] --token-jwks /nonexistent.json cannot be read",
     ],
     [["file", "to-nowhere"], 2, "unknown command 'to-nowhere'"],
     [["file", "to-api", "--colour"], 2, "unknown option '--colour'"],

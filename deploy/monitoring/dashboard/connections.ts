@@ -37,6 +37,15 @@ export const connections: Row = {
       ],
     },
     {
+      title: "Tokens",
+      description: "Tokens of calls, and reviews of tokens by the API server.",
+      unit: "ops",
+      queries: [
+        { expr: rate("kpng_token_checks_total", watcher), legend: "{{instance}} {{result}}" },
+        { expr: rate("kpng_token_reviews_total", watcher), legend: "{{instance}} review {{result}}" },
+      ],
+    },
+    {
       title: "Event loop",
       description: "How long it is blocked.",
       unit: "s",

@@ -4,6 +4,7 @@ import { fileAuthority } from "@kpng/watcher/identity/token/file-authority.ts";
 import { kubeAuthority } from "@kpng/watcher/identity/token/kube-authority.ts";
 import type { TokenAuthority } from "@kpng/watcher/identity/token/token-authority.ts";
 import { TokenChecker } from "@kpng/watcher/identity/token/token-checker.ts";
+import { makeTokenMetrics } from "@kpng/watcher/identity/token/token-metrics.ts";
 import type { Options } from "../context/command-context.ts";
 import type { SinkContext } from "./sink-command.ts";
 
@@ -46,11 +47,16 @@ export const tokenOptions: readonly OptionSpec[] = [
 /**
  * Returns the checker of tokens that the values of {@link tokenOptions} describe; undefined without --token-audience.
  *
- * Errors: BAD_OPTION.
+ * Errors: BAD_OPTION; TOKEN_FILE if the keys of --token-jwks cannot be used.
  *
  * `toApi` calls it.
  */
-export function makeTokenChecker(options: Options, { connect, log }: SinkContext): TokenChecker | undefined {
+export function makeTokenChecker(
+  options: Options,
+  { connect, log, metrics: registry }: SinkContext,
+): TokenChecker | undefined {
+  // Also without tokens, so that a dashboard finds the series.
+  const metrics = makeTokenMetrics(registry);
   const audience = options.tokenAudience as string | undefined;
   if (audience === undefined) return undefined;
   if (options.listenTlsKey === undefined || options.listenTlsCrt === undefined) {
@@ -66,6 +72,7 @@ export function makeTokenChecker(options: Options, { connect, log }: SinkContext
     },
     reviewMs: options.tokenReviewInterval as number,
     log,
+    metrics,
   });
 }
 

@@ -1,9 +1,11 @@
 import { Code } from "@connectrpc/connect";
 import { createLog } from "@kpng/process/log.ts";
 import { SignJWT, UnsecuredJWT } from "jose";
+import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { TokenChecker, type TokenCheckerOptions } from "./token-checker.ts";
+import { makeTokenMetrics } from "./token-metrics.ts";
 import { rightsOfToken } from "./token-rights.ts";
 
 const accounts = {
@@ -188,4 +190,20 @@ test.each([
   { account: "ops/alice", nodeName: undefined, nodes: new Set(), hasState: false, hasInspection: true },
 ])("a token of $account on node $nodeName gives nodes $nodes", ({ account, nodeName, ...rights }) => {
   expect(rightsOfToken({ account, nodeName, expiresAtMs: 0 }, accounts)).toMatchObject(rights);
+});
+
+test("checks and reviews are counted by their results", async () => {
+  const registry = new Registry();
+  make({ metrics: makeTokenMetrics(registry) });
+  const token = await issuer.sign();
+  for (let call = 0; call < 3; call++) expect(await outcome(token)).toBe("accepted");
+  await outcome("a.b.c");
+  issuer.answer = { kind: "invalid", reason: "gone" };
+  await outcome(await issuer.sign({ node: "n2" }));
+  const counts = async (name: string): Promise<Readonly<Record<string, number>>> => {
+    const { values = [] } = (await registry.getSingleMetric(name)?.get()) ?? {};
+    return Object.fromEntries(values.map(({ labels, value }) => [labels.result, value]));
+  };
+  expect(await counts("kpng_token_checks_total")).toEqual({ known: 2, accepted: 1, refused: 2 });
+  expect(await counts("kpng_token_reviews_total")).toEqual({ valid: 1, invalid: 1, forbidden: 0, unknown: 0 });
 });

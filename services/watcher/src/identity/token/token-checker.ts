@@ -3,11 +3,13 @@ import { Code } from "@connectrpc/connect";
 import type { Log } from "@kpng/process/log.ts";
 import { RepeatLimit } from "@kpng/process/repeat-limit.ts";
 import { waitMs } from "@kpng/process/wait.ts";
+import { Registry } from "prom-client";
 import type { TokenProblem } from "../rights.ts";
 import { ConcurrencyLimit } from "./concurrency-limit.ts";
 import { KnownToken } from "./known-token.ts";
 import { SigningKeys } from "./signing-keys.ts";
 import type { TokenAuthority } from "./token-authority.ts";
+import { makeTokenMetrics, type TokenMetrics } from "./token-metrics.ts";
 import { rightsOfToken, type TokenAccounts } from "./token-rights.ts";
 
 /** Result of a check: a token that is accepted, or why it is not. */
@@ -22,6 +24,8 @@ export interface TokenCheckerOptions {
   readonly audience: string;
   readonly accounts: TokenAccounts;
   readonly log: Log;
+  /** Default: not exposed. */
+  readonly metrics?: TokenMetrics | undefined;
   /** Time after which a token is reviewed again, in milliseconds. Default 300 000. */
   readonly reviewMs?: number | undefined;
   /** Time that a call waits for the first review of its token, in milliseconds. Default 5 000. */
@@ -51,6 +55,7 @@ export interface TokenCheckerOptions {
 export class TokenChecker {
   readonly #options: TokenCheckerOptions;
   readonly #keys: SigningKeys;
+  readonly #metrics: TokenMetrics;
   readonly #known = new Map<string, KnownToken>();
   /** Checks in progress, by the hash of the token. */
   readonly #checking = new Map<string, Promise<CheckedToken>>();
@@ -64,6 +69,7 @@ export class TokenChecker {
   constructor(options: TokenCheckerOptions) {
     this.#options = options;
     this.#keys = new SigningKeys(options.authority, monotonicMs);
+    this.#metrics = options.metrics ?? makeTokenMetrics(new Registry());
   }
 
   /** Starts to end expired tokens and to repeat reviews. Does not keep the process alive. */
@@ -81,6 +87,17 @@ export class TokenChecker {
 
   /** Checks a token. Returns the result at once if the token is known and needs no review. Never rejects. */
   check(text: string): CheckedToken | Promise<CheckedToken> {
+    const result = this.#check(text);
+    if (result instanceof Promise) return result.then((checked) => this.#count(checked, "accepted"));
+    return this.#count(result, "known");
+  }
+
+  #count(checked: CheckedToken, accepted: "known" | "accepted"): CheckedToken {
+    this.#metrics.checks.inc({ result: checked.kind === "accepted" ? accepted : "refused" });
+    return checked;
+  }
+
+  #check(text: string): CheckedToken | Promise<CheckedToken> {
     if (text.length > maxTokenBytes) return refused(Code.Unauthenticated, "the token is too long");
     const key = createHash("sha256").update(text).digest("base64");
     const known = this.#known.get(key);
@@ -135,6 +152,7 @@ export class TokenChecker {
     token.reviewing ??= this.#reviews
       .run(() => review(token.text, AbortSignal.any([this.#stop.signal, AbortSignal.timeout(reviewLimitMs)])))
       .then((result) => {
+        this.#metrics.reviews.inc({ result: result.kind });
         const { reviewMs = standardReviewMs, retryMs = standardRetryMs } = this.#options;
         // Spread, so that tokens that came together are reviewed at different times.
         const nextMs = reviewMs * (0.8 + 0.2 * Math.random());
