@@ -40,9 +40,18 @@ const checks: readonly Check[] = [
 
 /** Globs of the tests that need a kernel, a cluster, a registry, containers, or many processes. */
 const slowTests = [
-  ...["kernel", "cluster", "peer/kube-proxy", "scale", "deploy", "package", "process", "monitoring", "e2e"].map(
-    (folder) => `test/${folder}/**`,
-  ),
+  ...[
+    "kernel",
+    "cluster",
+    "peer/kube-proxy",
+    "scale",
+    "deploy",
+    "package",
+    "process",
+    "monitoring",
+    "e2e",
+    "manifests",
+  ].map((folder) => `test/${folder}/**`),
   "services/**/*.kernel.test.ts",
 ];
 
