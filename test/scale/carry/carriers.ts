@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, writeFileSync } from "node:fs";
+import { mkdtempSync, renameSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -14,6 +14,8 @@ export interface Carrier {
   /** Undefined for a direct connection. */
   readonly pid: number | undefined;
   stop(): Promise<void>;
+  /** Adds an endpoint at the same port and another address to its Service, or removes it again; of kpng alone. */
+  update?(): void;
 }
 
 /** Starts the endpoint. */
@@ -25,7 +27,14 @@ export async function startEndpoint(): Promise<Carrier> {
 /** Starts kpng-userspace with a watcher in the same process, at a local port. */
 export async function startKpng(target: number): Promise<Carrier> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-carry-"));
-  writeFileSync(join(folder, "state.json"), JSON.stringify(state(target)));
+  let hasSecond = false;
+  const write = (): void => {
+    const addresses = hasSecond ? ["127.0.0.1", "127.0.0.2"] : ["127.0.0.1"];
+    // The watcher reads the whole old file or the whole new one.
+    writeFileSync(join(folder, ".next"), JSON.stringify(state(target, addresses)));
+    renameSync(join(folder, ".next"), join(folder, "state.json"));
+  };
+  write();
   const main = join(import.meta.dirname, "../../../services/cli/src/main.ts");
   const sink = ["to-local", "to-userspace", "--node-name", "n1", "--state-dir", "none", "--map", "127.0.0.1"];
   const limits = [
@@ -35,7 +44,14 @@ export async function startKpng(target: number): Promise<Carrier> {
     String(maxConnections()),
   ];
   const child = start([process.execPath, main, "file", "-i", folder, ...sink, ...limits]);
-  return carrier("kpng-userspace", child, Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/)), false);
+  const port = Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/));
+  return {
+    ...carrier("kpng-userspace", child, port, false),
+    update: () => {
+      hasSecond = !hasSecond;
+      write();
+    },
+  };
 }
 
 /** Starts HAProxy with one thread, as a TCP proxy with default buffers. */
@@ -63,7 +79,7 @@ export async function startHaproxy(target: number): Promise<Carrier> {
 }
 
 /** As many pairs of connections as the limit of open files allows. */
-export const maxConnections = (): number => Math.floor((readOpenFilesLimit() - 300) / 2);
+export const maxConnections = (): number => Math.floor((readOpenFilesLimit() - 1_000) / 2);
 
 function start(command: readonly string[]): ChildProcess {
   const [program = "", ...args] = command;
@@ -105,11 +121,11 @@ function isListening(port: number): Promise<boolean> {
   });
 }
 
-/** A cluster with one Service and one endpoint. */
-function state(target: number): unknown {
+/** A cluster with one Service, and endpoints at one port of these addresses. */
+function state(target: number, addresses: readonly string[]): unknown {
   const ports = [{ name: "", port: 80, protocol: "TCP", targetPort: target }];
   const labels = { "kubernetes.io/service-name": "web" };
-  const endpoints = [{ addresses: ["127.0.0.1"], conditions: { ready: true } }];
+  const endpoints = addresses.map((address) => ({ addresses: [address], conditions: { ready: true } }));
   return {
     apiVersion: "v1",
     kind: "List",

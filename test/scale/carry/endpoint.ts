@@ -29,7 +29,7 @@ const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => 
     else socket.write("k");
   });
 });
-server.listen(0, "127.0.0.1", 4_096, () => {
+server.listen(0, "0.0.0.0", 4_096, () => {
   const address = server.address();
   process.stdout.write(`${typeof address === "object" && address !== null ? address.port : 0}\n`);
 });
