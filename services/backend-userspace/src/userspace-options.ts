@@ -148,6 +148,9 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
   if (given.length > 0 && chosen !== "auto" && chosen !== "map") {
     throw new ProcessError("BAD_OPTION", `--map is for --entry map, not for --entry ${chosen}`);
   }
+  if (options.once === true && options.dryRun !== true) {
+    throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process: use it with --dry-run");
+  }
   const number = (name: string): number => Number(options[name]);
   const udpIdleMs = number("udpIdleTimeout");
   return {

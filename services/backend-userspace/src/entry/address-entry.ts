@@ -32,14 +32,14 @@ export class AddressEntry implements Entry {
   }
 
   async prepare(frontends: readonly EntryFrontend[]): Promise<void> {
-    const added: string[] = [];
+    const used = new Set<string>();
     for (const { id, frontend } of frontends) {
       if (frontend.address === undefined) continue;
-      const users = this.#users.get(frontend.address) ?? new Set();
-      if (users.size === 0) added.push(frontend.address);
-      this.#users.set(frontend.address, users.add(id));
+      used.add(frontend.address);
+      this.#users.set(frontend.address, (this.#users.get(frontend.address) ?? new Set()).add(id));
     }
-    await this.#device.add(added, this.#node?.localAddresses ?? []);
+    const missing = [...used].filter((address) => !this.#device.has(address));
+    await this.#device.add(missing, this.#node?.localAddresses ?? []);
   }
 
   placesOf({ frontend }: EntryFrontend): readonly Place[] {

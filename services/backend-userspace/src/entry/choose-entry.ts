@@ -54,8 +54,8 @@ export async function chooseEntries(options: EntryOptions): Promise<readonly Ent
 }
 
 async function openRedirect({ name, localPorts }: EntryOptions): Promise<readonly Entry[]> {
-  // A transaction that changes nothing, but needs the rights for one.
-  await runTool(["nft", "-f", "-"], `table ip ${name} {}\ndelete table ip ${name}\n`);
+  // Needs the rights for a transaction, and commits none.
+  await runTool(["nft", "--check", "-f", "-"], `table ip ${name} {}\n`);
   return nodeFamilies().map((family) => new RedirectEntry({ family, table: name, ports: localPorts }));
 }
 

@@ -9,7 +9,8 @@ const kinds = ["dummy", "bridge"] as const;
  * The interface that has the addresses of Services, for `AddressEntry`: a dummy device, where the kernel has none a
  * bridge without ports, and otherwise `lo`. Both families share it.
  *
- * Addresses that the node has anyway, e.g. an external IP that is an address of `eth0`, are left alone.
+ * Addresses that the node has anyway, e.g. an external IP that is an address of `eth0`, are left alone. On `lo`, these
+ * are also the addresses that a killed run left behind.
  */
 export class OwnInterface {
   readonly name: string;
@@ -63,7 +64,8 @@ export class OwnInterface {
 
   /** Adds addresses, except those that another interface has. */
   async add(addresses: readonly string[], localAddresses: readonly string[]): Promise<void> {
-    const own = addresses.filter((address) => this.#own.has(address) || !localAddresses.includes(address));
+    const local = new Set(localAddresses);
+    const own = addresses.filter((address) => this.#own.has(address) || !local.has(address));
     if (own.length === 0) return;
     await this.#change("replace", own);
     for (const address of own) this.#own.add(address);

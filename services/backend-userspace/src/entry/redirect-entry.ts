@@ -80,7 +80,15 @@ export class RedirectEntry implements Entry {
       if (after.localPort !== undefined) command("add", "localPorts", after.localPort);
     }
     const isKnown = this.#installedRules !== undefined;
-    if (isKnown && lines.length > 0) await runTool(["nft", "-f", "-"], `${lines.join("\n")}\n`);
+    if (isKnown && lines.length > 0) {
+      try {
+        await runTool(["nft", "-f", "-"], `${lines.join("\n")}\n`);
+      } catch (error) {
+        // Another program may have deleted elements: the next attempt replaces the table.
+        this.#installedRules = undefined;
+        throw error;
+      }
+    }
     for (const [id, after] of next) {
       if (after === undefined) this.#published.delete(id);
       else this.#published.set(id, after);

@@ -42,11 +42,13 @@ export class Gate {
   admit(address: string): Admission {
     if (this.#forAll !== undefined) return this.#forAll;
     const { sources, routes } = this.#frontend;
+    // A link-local address has a zone, which no range has.
+    const bare = address.replace(/%.*/, "");
     if (sources !== undefined) {
       const { ranges, ownAddresses } = sources;
-      if (!ownAddresses.includes(address) && !ranges.some((range) => isIn(address, range))) return "source";
+      if (!ownAddresses.includes(bare) && !ranges.some((range) => isIn(bare, range))) return "source";
     }
-    const route = routes[this.#senders.senderOf(address)];
+    const route = routes[this.#senders.senderOf(bare)];
     return route.kind === "balance" ? route.set : "policy";
   }
 }

@@ -45,7 +45,7 @@ export class TcpListener {
     await promise;
     server.removeListener("error", reject);
     // E.g. too many open files: the connection is lost, and the next one may be accepted.
-    server.on("error", () => undefined);
+    server.on("error", () => served.balancer.traffic.end("limit"));
     return listener;
   }
 

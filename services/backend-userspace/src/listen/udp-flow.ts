@@ -18,6 +18,7 @@ export class UdpFlow {
   /** The service port that it belongs to. */
   readonly balancer: Balancer;
   readonly #socket: Socket;
+  readonly #events: FlowEvents;
   readonly startMs = performance.now();
   bytesFromClient = 0;
   bytesToClient = 0;
@@ -31,6 +32,7 @@ export class UdpFlow {
     endpoint.open++;
     const socket = createSocket({ type: isIPv6(endpoint.address) ? "udp6" : "udp4", lookup: noLookup });
     this.#socket = socket;
+    this.#events = events;
     socket.on("error", (error) => events.onError(error));
     socket.on("message", (data) => {
       this.idleSweeps = 0;
@@ -44,7 +46,12 @@ export class UdpFlow {
   send(data: Buffer): void {
     this.idleSweeps = 0;
     this.bytesFromClient += data.length;
-    this.#socket.send(data);
+    try {
+      this.#socket.send(data);
+    } catch (error) {
+      // Not connected: there is no route to the endpoint, or no descriptor left.
+      this.#events.onError(error as NodeJS.ErrnoException);
+    }
   }
 
   close(): void {

@@ -104,3 +104,13 @@ test("datagrams of a client outside the source ranges are ignored", async () => 
   expect(service.runtime.udp.limit.open).toBe(0);
   for (const each of [one.socket, socket]) each.close();
 });
+
+test("an endpoint that no socket can be connected to is followed by the next one", async () => {
+  const one = await udpEndpoint("one");
+  // The kernel refuses to connect a socket to the broadcast address.
+  await using service = await open({ endpoints: [{ address: "255.255.255.255", port: 9 }, one.at] });
+  const socket = await client();
+  expect(await ask(socket, service.port)).toBe("one:x");
+  expect(service.ends()).toEqual({ "endpoint-reset": 1 });
+  for (const each of [one.socket, socket]) each.close();
+});

@@ -79,6 +79,8 @@ export class UdpListener {
   }
 
   #receive(data: Buffer, { address, port }: RemoteInfo): void {
+    // No answer can be sent to port 0: Node.js throws for it.
+    if (port === 0) return;
     const key = `${address} ${port}`;
     let flow = this.#flows.get(key);
     // The frontend may have passed to another Service.

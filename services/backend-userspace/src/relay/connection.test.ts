@@ -1,5 +1,7 @@
+import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { createServer } from "node:net";
+import { connect, createServer, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { key, RunningService, readAll, TestEndpoint, until } from "../testing/running-service.ts";
 
@@ -224,4 +226,31 @@ test("all connections are reset when the process stops", async () => {
   const error = once(client, "error");
   await service.ruleSet.close();
   expect(await error).toMatchObject([{ code: "ECONNRESET" }]);
+});
+
+test("an endpoint that does not answer is followed by the next one after the time limit", async () => {
+  // A process that is stopped accepts nothing: when its queue is full, the kernel answers no further SYN.
+  const script =
+    'require("net").createServer().listen({port:0,host:"127.0.0.1",backlog:1},function(){console.log(this.address().port)})';
+  const stopped = spawn(process.execPath, ["-e", script], { stdio: ["ignore", "pipe", "inherit"] });
+  const fillers: Socket[] = [];
+  try {
+    const [line] = await once(stopped.stdout, "data");
+    const at = { address: "127.0.0.1", port: Number(String(line)) };
+    stopped.kill("SIGSTOP");
+    const isAnswered = (): Promise<boolean> => {
+      const socket = connect(at.port, at.address);
+      fillers.push(socket);
+      socket.on("error", () => undefined);
+      return Promise.race([once(socket, "connect").then(() => true), sleep(500).then(() => false)]);
+    };
+    while (await isAnswered());
+    await using good = await TestEndpoint.open((socket) => socket.end("good"));
+    await using service = await RunningService.open({ endpoints: [at, good.at] }, { connectTimeoutMs: 50 });
+    for (let count = 0; count < 4; count++) expect(await readAll(await service.connect())).toBe("good");
+    expect(service.runtime.table.of(key).retries).toBeGreaterThan(0);
+  } finally {
+    for (const socket of fillers) socket.destroy();
+    stopped.kill("SIGKILL");
+  }
 });

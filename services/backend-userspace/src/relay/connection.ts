@@ -195,16 +195,14 @@ export class Connection {
     if (proxyProtocol === "none") return;
     const { remoteAddress, remotePort, localAddress } = client;
     if (remoteAddress === undefined || remotePort === undefined || localAddress === undefined) return;
-    const { address = localAddress, port } = frontend;
-    upstream.write(proxyHeader(proxyProtocol, { clientAddress: remoteAddress, clientPort: remotePort, address, port }));
+    // The header has no place for the zone of a link-local address.
+    const [clientAddress = "", address = ""] = [remoteAddress, frontend.address ?? localAddress].map(withoutZone);
+    const header = { clientAddress, clientPort: remotePort, address, port: frontend.port };
+    upstream.write(proxyHeader(proxyProtocol, header));
   }
 
   #onClose(): void {
-    if (--this.#openSockets > 0) {
-      // The client has gone while an attempt was running.
-      if (this.#timer !== undefined) this.reset("client-reset");
-      return;
-    }
+    if (--this.#openSockets > 0) return;
     const { open, limit, accessLog } = this.#context;
     const { traffic, settings } = this.#accepted.balancer;
     if (!open.delete(this)) return;
@@ -230,6 +228,8 @@ function resetSocket(socket: Socket): void {
   if (socket.connecting) socket.destroy();
   else if (!socket.destroyed) socket.resetAndDestroy();
 }
+
+const withoutZone = (address: string): string => address.replace(/%.*/, "");
 
 function describeClient({ client, clientAddress }: Accepted): string {
   const { remotePort } = client;

@@ -30,6 +30,8 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   readonly #runtime: UserspaceRuntime;
   #owner: FrontendOwner;
   #listeners: readonly OpenListener[] = [];
+  /** The state that the entry put into effect last, as JSON. */
+  #published = "";
   /** Listeners that accept nothing any more, but whose connections are open. */
   #closing = 0;
   /** Whether a plan has it. */
@@ -84,6 +86,19 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
     if (verdict !== "serve") return { kind: verdict };
     if (this.#listeners.length === 0) return { kind: "none" };
     return { kind: "open", places: this.#listeners.map(({ place }) => place) };
+  }
+
+  /** Whether nothing has to be opened, closed or published. */
+  isSettledAt(places: readonly Place[]): boolean {
+    const isOpen = ({ address, ports }: Place): boolean =>
+      this.#listeners.some(({ place }) => place.address === address && ports.includes(place.port));
+    const isSame = this.#listeners.length === places.length && places.every(isOpen);
+    return isSame && this.isWanted && this.#published === JSON.stringify(this.state);
+  }
+
+  /** Notes that the entry has put the current state into effect. */
+  setPublished(): void {
+    this.#published = JSON.stringify(this.state);
   }
 
   /** Takes a new plan, perhaps of another Service. Open connections go on. */

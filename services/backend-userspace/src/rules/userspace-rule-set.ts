@@ -58,6 +58,8 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     return this.#wanted().filter(({ failure }) => failure !== undefined).length;
   }
 
+  readonly serves = (service: ServiceKey): boolean => this.#table.has(service);
+
   get desired(): RuleList {
     return this.#list(() => true);
   }
@@ -73,7 +75,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     const changed = this.#table.update(plan, keys);
     const isAll = touched === "all" || isNodeChanged;
     const change = await this.#apply(isAll ? [...this.#table.all] : changed, isAll ? "full" : "partial", stages);
-    this.#options.runtime.table.prune((key) => this.#table.has(key));
+    this.#options.runtime.prune();
     return change;
   }
 
@@ -117,7 +119,8 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
     const wanted = frontends.filter(({ isWanted }) => isWanted);
     const placesOf = (frontend: ServedFrontend) =>
       frontend.isWanted && frontend.verdict === "serve" ? entry.placesOf(frontend) : [];
-    if (frontends.length > 0) stages?.committing();
+    const isSettled = repaired.length === 0 && frontends.every((one) => one.isSettledAt(placesOf(one)));
+    if (!isSettled) stages?.committing();
     await entry.prepare(wanted);
     const before = new Map(frontends.map((frontend) => [frontend, frontend.describe()]));
     const opened: string[] = [];
@@ -144,6 +147,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
       if (isClosed && !changed.has(frontend)) closed.push(before.get(frontend) ?? frontend.id);
       if (!frontend.isWanted && !frontend.isDraining) this.#drained.add(frontend);
     }
+    for (const frontend of frontends) frontend.setPublished();
     // In two turns of the event loop, a listener without connections has closed, and its address can go now.
     for (let turn = 0; isAnyClosed && turn < 2; turn++) await nextTurn();
     await this.#releaseDrained();

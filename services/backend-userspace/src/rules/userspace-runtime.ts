@@ -1,3 +1,4 @@
+import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
 import type { Registry } from "prom-client";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
@@ -28,8 +29,10 @@ export interface TrafficSettings extends ServiceSettings {
   readonly accessLog: string | undefined;
 }
 
-/** The part of a listener table that metrics need. */
+/** The part of a rule set that counters need. */
 export interface ListenerCounts {
+  /** Whether a Service has ports in the family. */
+  readonly serves: (service: ServiceKey) => boolean;
   readonly socketCount: number;
   readonly closedCount: number;
 }
@@ -91,6 +94,11 @@ export class UserspaceRuntime {
       sweep(this.#connections, tcp, intervalMs, performance.now());
       for (const listener of this.#udpListeners) listener.sweep(flows);
     }, intervalMs).unref();
+  }
+
+  /** Forgets the counters of Services that no family serves any more. */
+  prune(): void {
+    this.table.prune((service) => this.#counts.some(({ serves }) => serves(service)));
   }
 
   /** Takes the listeners of a family out. With the last, resets all connections: an end of data would be a lie. */

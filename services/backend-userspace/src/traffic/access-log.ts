@@ -24,25 +24,27 @@ const maxWaiting = 1_048_576;
  * The access log (`--access-log`): one line of JSON for each connection and UDP flow that ends, on standard output or
  * appended to a file. Apart from the log of the process, which holds back lines that repeat.
  *
- * *Bound:* 1 MiB of lines that wait for a slow reader; further ones are dropped and counted.
+ * *Bound:* 1 MiB of lines that wait for a slow reader; further ones are dropped, which is reported once for each time
+ * that it happens.
  */
 export class AccessLog {
   readonly #stream: Writable;
-  /** Lines that were dropped. */
-  dropped = 0;
+  readonly #onError: (error: Error) => void;
+  #isDropping = false;
 
   /** `path` is a file, or "-" for standard output. */
   constructor(path: string, onError: (error: Error) => void) {
     this.#stream = path === "-" ? process.stdout : createWriteStream(path, { flags: "a", mode: 0o640 });
     this.#stream.on("error", onError);
+    this.#onError = onError;
   }
 
   /** Writes one line. */
   write(record: AccessRecord): void {
-    if (this.#stream.writableLength > maxWaiting || this.#stream.destroyed) {
-      this.dropped++;
-      return;
-    }
+    const isDropping = this.#stream.writableLength > maxWaiting || this.#stream.destroyed;
+    if (isDropping && !this.#isDropping) this.#onError(new Error("lines are dropped: they are not read fast enough"));
+    this.#isDropping = isDropping;
+    if (isDropping) return;
     this.#stream.write(`${JSON.stringify({ time: new Date().toISOString(), ...record })}\n`);
   }
 }
