@@ -74,6 +74,13 @@ export const nodesRow: Row = {
       ],
     },
     {
+      title: "Affinity without room",
+      description:
+        "Connections to Services with client affinity whose client kpng-nft did not remember: its map is full.",
+      unit: "ops",
+      queries: [worst(rate("kpng_nft_affinity_not_remembered_total", node), "{{instance}} {{ip_family}}")],
+    },
+    {
       title: "Stale flows",
       description: "Deleted UDP flows of endpoints that are gone, and failed scans of the conntrack table.",
       unit: "ops",

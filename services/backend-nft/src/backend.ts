@@ -9,6 +9,7 @@ import { type Family, families } from "@kpng/model/address.ts";
 import { shadowMode } from "@kpng/shadow/shadow-mode.ts";
 import type { NftChange } from "./commit/nft-change.ts";
 import { NftRuleSet } from "./commit/nft-rule-set.ts";
+import { observeAffinity } from "./commit/observe-affinity.ts";
 import { openConnection } from "./commit/open-connection.ts";
 import { PrintedRuleSet } from "./commit/printed-rule-set.ts";
 import { RunNft } from "./commit/run-nft.ts";
@@ -54,12 +55,19 @@ Rules stay when the program ends: traffic goes on, and the next start changes on
 /** Returns the proxy for parsed options. `proxyBackend` of backend-kit calls it. */
 function makeProxy(options: ParsedOptions, serviceProxyName: string): ServiceProxy<NftChange> {
   const { table, masqueradeBit, maxClients, timeoutMs, elementsThrough } = readNftSettings(options, serviceProxyName);
-  const openOne = (family: Family, runNft: RunNft, host: ProxyHost): NftRuleSet | PrintedRuleSet => {
-    const connection = openConnection(elementsThrough, runNft, host.log);
-    const common = { family, table, masqueradeBit, maxClients, connection, runNft };
-    const { destination } = host;
-    if (destination.kind === "kernel") return new NftRuleSet(common);
-    return new PrintedRuleSet({ ...common, print: destination.kind === "print" ? destination.print : undefined });
+  const openAll = (runNft: RunNft, host: ProxyHost): readonly (NftRuleSet | PrintedRuleSet)[] => {
+    const { destination, log, metrics } = host;
+    const common = nodeFamilies().map((family) => {
+      const connection = openConnection(elementsThrough, runNft, log);
+      return { family, table, masqueradeBit, maxClients, connection, runNft };
+    });
+    if (destination.kind !== "kernel") {
+      const print = destination.kind === "print" ? destination.print : undefined;
+      return common.map((options) => new PrintedRuleSet({ ...options, print }));
+    }
+    const tables = common.map(({ family, connection }) => ({ id: { family, name: table }, connection }));
+    observeAffinity(metrics, tables);
+    return common.map((options) => new NftRuleSet(options));
   };
   return {
     rulesName: table,
@@ -67,7 +75,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     openRuleSets: async (host) => {
       const runNft = new RunNft(timeoutMs);
       await runNft.checkVersions(release());
-      return { ruleSets: nodeFamilies().map((family) => openOne(family, runNft, host)) };
+      return { ruleSets: openAll(runNft, host) };
     },
     cleanUp: async ({ log }) => {
       const runNft = new RunNft(timeoutMs);

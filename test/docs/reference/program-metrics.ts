@@ -11,6 +11,7 @@ import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
 import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
+import { observeAffinity } from "@kpng/backend-nft/commit/observe-affinity.ts";
 import { TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { TrafficLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "@kpng/backend-userspace/traffic/traffic-metrics.ts";
@@ -89,6 +90,7 @@ const groups: Readonly<Record<string, Register>> = {
     registerDriftCheck("iptables", registry);
   },
   nft: (registry) => {
+    observeAffinity(registry, []);
     countRepairs("nft", registry, []);
     registerDriftCheck("nft", registry);
   },

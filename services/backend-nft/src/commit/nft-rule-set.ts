@@ -6,6 +6,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { findDamage } from "../read/find-damage.ts";
 import { readInstalledState } from "../read/installed-state.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
+import { readRules } from "../read/read-rules.ts";
 import { readElements } from "../read/read-table.ts";
 import { listRules } from "./list-rules.ts";
 import { makeNftChange, type NftChange } from "./nft-change.ts";
@@ -73,7 +74,7 @@ export class NftRuleSet implements RuleSet<NftChange> {
     const id = { family: this.family, name: table };
     const objects = await readOwnObjects(connection, id);
     if (objects === undefined) return `table ${table} does not exist`;
-    return findDamage(await connection.readRules(id), await readElements(connection, id, objects.shared));
+    return findDamage(await readRules(connection, id), await readElements(connection, id, objects.shared));
   }
 
   async repairFrame(plan: FamilyPlan, stages?: SyncStages): Promise<NftChange> {

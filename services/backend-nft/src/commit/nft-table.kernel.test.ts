@@ -38,6 +38,12 @@ describePackets("the table in the kernel", () => {
       expect(seen.noDrift).toEqual({ elements: 0, chains: [] });
       expect(seen.lostElements).toEqual({ elements: 4, chains: [] });
       expect(seen.lostRules).toEqual({ elements: 0, chains: ["services"] });
+      expect(seen.foreignRange.elements).toBe(0);
+      expect(seen.foreignRange.chains).toContainEqual(expect.stringMatching(/^ranges_/));
+      expect(seen.rangesAfter).toContain(
+        family === "v6" ? "elements = { 2001:db8::/32 }" : "elements = { 192.0.2.0/24 }",
+      );
+      expect(seen.counted).toEqual([0, 7]);
       expect(seen.lostTable).toBeGreaterThan(10);
       expect(seen.repaired).toHaveLength(4);
       expect(seen.left).toBeNull();

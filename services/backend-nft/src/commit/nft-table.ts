@@ -7,6 +7,7 @@ import { type BatchStep, splitElements, type TableId } from "../netlink/element-
 import type { TableConnection } from "../netlink/table-connection.ts";
 import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
 import { type OwnObjects, readOwnObjects } from "../read/own-objects.ts";
+import { readRules } from "../read/read-rules.ts";
 import { type ActualElements, readElements } from "../read/read-table.ts";
 import {
   firstHook,
@@ -119,7 +120,7 @@ export class NftTable {
     const frame = this.#renderFrame(plan);
     this.#checkedGeneration = undefined;
     const found = await readOwnObjects(connection, this.#id);
-    const before: RulesByChain = found === undefined ? new Map() : await connection.readRules(this.#id);
+    const before: RulesByChain = found === undefined ? new Map() : await readRules(connection, this.#id);
     const actual = await readElements(connection, this.#id, found?.shared ?? new Set());
     if (found !== undefined && this.#installed?.frame.text === frame.text && this.#hasRules(before)) {
       await putAll(this.#elements, plan);
@@ -139,7 +140,7 @@ export class NftTable {
     if (this.#installed !== undefined && generation === this.#checkedGeneration) return nothing;
     this.#checkedGeneration = undefined;
     const found = await readOwnObjects(connection, this.#id);
-    if (found === undefined || !this.#hasRules(await connection.readRules(this.#id))) {
+    if (found === undefined || !this.#hasRules(await readRules(connection, this.#id))) {
       return await this.syncAll(plan, committing);
     }
     await this.#elements.table.compareWith(await readElements(connection, this.#id, found.shared));
@@ -157,7 +158,7 @@ export class NftTable {
     const frame = this.#renderFrame(plan);
     const found = await readOwnObjects(connection, this.#id);
     if (found === undefined) return nothing;
-    const before = await connection.readRules(this.#id);
+    const before = await readRules(connection, this.#id);
     const last = this.#lastFrame;
     if (last?.text === frame.text && compareRules(last.rules, before).length === 0) return nothing;
     committing();
@@ -168,7 +169,7 @@ export class NftTable {
     await this.#installChains(this.#options, picks, "");
     await this.#send(this.#pickChains(picks), false);
     await runNft.apply(frame.hooks);
-    const rules = await connection.readRules(this.#id);
+    const rules = await readRules(connection, this.#id);
     this.#lastFrame = { text: frame.text, rules };
     return { elements: [], chains: compareRules(before, rules) };
   }
@@ -202,7 +203,7 @@ export class NftTable {
     chains.committed();
     table.committed();
     await runNft.apply(`${chains.removalsOf(objects.chains, objects.sets)}${frame.hooks}`);
-    const rules = await connection.readRules(this.#id);
+    const rules = await readRules(connection, this.#id);
     this.#installed = { picks: needed, rules, frame };
     return { elements, chains: compareRules(before, rules) };
   }
@@ -238,7 +239,7 @@ export class NftTable {
     if (removals !== "") await runNft.apply(removals);
     chains.committed();
     table.committed();
-    const rules = hasNewRules ? await connection.readRules(this.#id) : installed.rules;
+    const rules = hasNewRules ? await readRules(connection, this.#id) : installed.rules;
     this.#installed = { ...installed, picks: new Set([...installed.picks, ...needed]), rules };
     return { elements, chains: hasNewRules ? compareRules(installed.rules, rules) : [] };
   }

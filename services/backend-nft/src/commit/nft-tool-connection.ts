@@ -17,6 +17,7 @@ interface NftList {
     readonly chain?: { readonly name: string };
     readonly set?: { readonly name: string; readonly elem?: readonly JsonElement[] };
     readonly map?: { readonly name: string; readonly elem?: readonly JsonElement[] };
+    readonly counter?: { readonly name: string; readonly packets: number };
     readonly rule?: { readonly chain: string; readonly expr: unknown };
   }[];
 }
@@ -56,7 +57,8 @@ export class NftToolConnection implements TableConnection {
     set: string,
     part: "data" | "comment" = "data",
   ): Promise<ReadonlyMap<ElementBytes, ElementValue>> {
-    const shared = sharedSet(set);
+    const shared = sharedSets.find((one) => one === set);
+    if (shared === undefined) return await this.#readOtherSet(table, set);
     const isSet = dataOf[shared] === "none" || dataOf[shared] === "comment";
     const { nftables } = await this.#list([isSet ? "set" : "map", ipOf(table.family), table.name, set]);
     const elements = nftables.flatMap(({ set: one, map = one }) => map?.elem ?? []);
@@ -68,7 +70,12 @@ export class NftToolConnection implements TableConnection {
     );
   }
 
-  async readRules(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
+  async readCounter(table: TableId, name: string): Promise<number | undefined> {
+    const { nftables } = await this.#list(["counters", "table", ipOf(table.family), table.name]);
+    return nftables.find(({ counter }) => counter?.name === name)?.counter?.packets;
+  }
+
+  async readChains(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
     const { nftables } = await this.#listTable(table);
     const rules = nftables.flatMap(({ rule }) => (rule === undefined ? [] : [rule]));
     const byChain = Map.groupBy(rules, ({ chain }) => chain);
@@ -110,6 +117,13 @@ export class NftToolConnection implements TableConnection {
       ),
       formatChange(table, { set: "slots", kind: "put", elements: slots }),
     ].join("");
+  }
+
+  /** Reads a set of source ranges, whose elements are only compared with those of an earlier call. */
+  async #readOtherSet({ family, name }: TableId, set: string): Promise<ReadonlyMap<ElementBytes, ElementValue>> {
+    const { nftables } = await this.#list(["set", ipOf(family), name, set]);
+    const elements = nftables.flatMap((one) => one.set?.elem ?? []);
+    return new Map(elements.map((json) => [JSON.stringify(json), ""]));
   }
 
   #listTable({ family, name }: TableId): Promise<NftList> {

@@ -4,6 +4,7 @@ import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
+import { readRules } from "../read/read-rules.ts";
 import { readElements } from "../read/read-table.ts";
 import { renderHooks, renderPickChain, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
 import { fillElements, putPick, putRecord } from "./fill-elements.ts";
@@ -88,7 +89,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     await elements.table.compareWith(actual);
     const needed = neededPicks(elements.table.newValues());
     for (const name of needed) putPick(elements, name);
-    const rules = isNew ? new Map<string, readonly string[]>() : await connection.readRules(id);
+    const rules = isNew ? new Map<string, readonly string[]>() : await readRules(connection, id);
     const options = { node: plan.node, table, masqueradeBit };
     const [skeleton, hooks] = [renderSkeleton(options), renderHooks(options)];
     const change: TableChange = {

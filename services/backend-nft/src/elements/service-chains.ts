@@ -1,5 +1,5 @@
 import type { TableId } from "../netlink/element-batch.ts";
-import { type ServiceChain, serviceChainPattern } from "../render/service-chains.ts";
+import { type DeclaredSet, type ServiceChain, serviceChainPattern } from "../render/service-chains.ts";
 import { ipOf } from "../render/skeleton.ts";
 
 interface HeldChain {
@@ -69,7 +69,7 @@ export class ServiceChains {
     });
     const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
     return [
-      ...chains.flatMap(({ set }) => (set === undefined ? [] : [addSet(at, set.declaration)])),
+      ...chains.flatMap(({ set }) => (set === undefined ? [] : addSet(at, set))),
       ...chains.flatMap(({ name, rules }) => [
         `add chain ${at} ${name}`,
         `flush chain ${at} ${name}`,
@@ -125,11 +125,20 @@ export class ServiceChains {
   }
 }
 
-/** Turns a declaration into a command: `map NAME { … }` becomes `add map TABLE NAME { … }`. */
-function addSet(at: string, declaration: string): string {
-  return `add ${declaration.replace(/^(map|set) /, `$1 ${at} `)}`;
+/**
+ * Returns the commands that add a set, or give it its contents again if it exists: `map NAME { … }` becomes `add map
+ * TABLE NAME { … }`.
+ */
+function addSet(at: string, { name, declaration, elements }: DeclaredSet): readonly string[] {
+  const add = `add ${declaration.replace(/^(map|set) /, `$1 ${at} `)}`;
+  if (elements === undefined) return [add];
+  return [add, `flush set ${at} ${name}`, `add element ${at} ${name} { ${elements.join(", ")} }`];
 }
 
 function isSameChain(a: ServiceChain, b: ServiceChain | undefined): boolean {
-  return b !== undefined && a.set?.declaration === b.set?.declaration && a.rules.join("\n") === b.rules.join("\n");
+  return b !== undefined && textOf(a) === textOf(b);
+}
+
+function textOf({ set, rules }: ServiceChain): string {
+  return [set?.declaration, ...(set?.elements ?? []), ...rules].join("\n");
 }

@@ -2,11 +2,13 @@ import { constants } from "node:os";
 import { getSystemErrorName, isDeepStrictEqual } from "node:util";
 import type { ElementBytes, ElementValue } from "../layout/element-keys.ts";
 import {
+  counterObject,
   elementList,
   flags,
   generationId,
   messageType,
   nftables,
+  object as objectAttribute,
   rule as ruleAttribute,
   table as tableAttribute,
 } from "./constants.ts";
@@ -15,7 +17,15 @@ import { forEachAttribute, nfnetlinkHeaderBytes, readMessages } from "./netlink-
 import { NetlinkSocket } from "./netlink-socket.ts";
 import { NetlinkWriter } from "./netlink-writer.ts";
 import { BackendNftError } from "./nft-error.ts";
-import { readChain, readElementList, readRule, readSet, readText, type TableObjects } from "./read-objects.ts";
+import {
+  readChain,
+  readElementList,
+  readNamedCounter,
+  readRule,
+  readSet,
+  readText,
+  type TableObjects,
+} from "./read-objects.ts";
 
 /** Above this size a transaction is sent on a thread of its own, so that the event loop goes on. */
 const offThreadBytes = 64 * 1024;
@@ -122,7 +132,7 @@ export class NftablesConnection {
    *
    * Errors: READ_FAILED, e.g. if the rules changed during each attempt.
    */
-  readRules(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
+  readChains(table: TableId): Promise<ReadonlyMap<string, readonly string[]>> {
     const request = (writer: NetlinkWriter): void => writer.text(ruleAttribute.table, table.name);
     return this.#dump(table, "its rules", nftables.getRule, request, () => {
       const result = new Map<string, string[]>();
@@ -132,6 +142,23 @@ export class NftablesConnection {
       };
       return { result, take };
     });
+  }
+
+  /** Returns the packets of a named counter; undefined if the table has none of this name. Errors: READ_FAILED. */
+  async readCounter(table: TableId, name: string): Promise<number | undefined> {
+    const request = (writer: NetlinkWriter): void => {
+      writer.text(objectAttribute.table, table.name);
+      writer.uint32(objectAttribute.type, counterObject);
+    };
+    const counters = await this.#dump(table, "its counters", nftables.getObject, request, () => {
+      const result = new Map<string, number>();
+      const take = (bytes: Buffer): void => {
+        const counter = readNamedCounter(bytes);
+        result.set(counter.name, counter.packets);
+      };
+      return { result, take };
+    });
+    return counters.get(name);
   }
 
   /** Returns the names of the chains and sets of a table; undefined if it does not exist. Errors: READ_FAILED. */

@@ -26,7 +26,9 @@ export interface TableConnection {
     part?: "data" | "comment",
   ): Promise<ReadonlyMap<ElementBytes, ElementValue>>;
   /** Returns the rules of each chain that has any, as texts that are equal if the rules are. */
-  readRules(table: TableId): Promise<ReadonlyMap<string, readonly string[]>>;
+  readChains(table: TableId): Promise<ReadonlyMap<string, readonly string[]>>;
+  /** Returns the packets of a named counter; undefined if the table has none of this name. */
+  readCounter(table: TableId, name: string): Promise<number | undefined>;
   /** Returns the names of the chains and sets of a table; undefined if it does not exist. */
   listObjects(table: TableId): Promise<TableObjects | undefined>;
   close(): void;

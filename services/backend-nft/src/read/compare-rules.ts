@@ -1,4 +1,4 @@
-/** The rules of each chain that has any, as `NftablesConnection.readRules` returns them. */
+/** The rules of each chain that has any, as `readRules` returns them. */
 export type RulesByChain = ReadonlyMap<string, readonly string[]>;
 
 /**

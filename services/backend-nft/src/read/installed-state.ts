@@ -4,6 +4,7 @@ import type { TableId } from "../netlink/element-batch.ts";
 import type { TableConnection } from "../netlink/table-connection.ts";
 import { firstHook } from "../render/skeleton.ts";
 import { readOwnObjects } from "./own-objects.ts";
+import { readRules } from "./read-rules.ts";
 
 /**
  * Reads which rules an earlier run has left in our table: "marked" with the record of these rules, "unmarked" without
@@ -20,5 +21,5 @@ export async function readInstalledState(connection: TableConnection, id: TableI
   const hasRecords = objects.shared.has("record");
   const record = hasRecords ? (await connection.readElements(id, "record", "comment")).get(recordKey) : undefined;
   if (record !== undefined) return { kind: "marked", record };
-  return { kind: (await connection.readRules(id)).has(firstHook) ? "unmarked" : "absent" };
+  return { kind: (await readRules(connection, id)).has(firstHook) ? "unmarked" : "absent" };
 }

@@ -12,10 +12,20 @@ export interface ServiceChain {
   /** Name of the chain; equal names have equal rules unless `rules` differ in a later version of the same Service. */
   readonly name: string;
   /** A set or map that only this kind of chain uses, as nft declares it: `map clients_… { … }`. */
-  readonly set?: { readonly name: string; readonly declaration: string } | undefined;
+  readonly set?: DeclaredSet | undefined;
   readonly rules: readonly string[];
 }
 
+/** A set or map of a chain. */
+export interface DeclaredSet {
+  readonly name: string;
+  readonly declaration: string;
+  /** Its whole contents as nft writes them; undefined if packets change them. */
+  readonly elements?: readonly string[] | undefined;
+}
+
+/** Pattern of the names of chains that drop packets by their source; their sets have the same names. */
+export const rangesPattern = /^ranges_[0-9a-f]{16}$/;
 /** Pattern of the names of these chains, by which a full sync finds chains that no Service needs any more. */
 export const serviceChainPattern = /^(?:sticky|ranges)_[0-9a-f]{16}$/;
 /** Pattern of the names of their sets and maps. */
@@ -80,7 +90,7 @@ export function renderRangesChain(family: Family, { ranges, ownAddresses }: Allo
   const type = `type ${addressType(family)}; flags interval; auto-merge;`;
   return {
     name,
-    set: { name, declaration: `set ${name} { ${type} elements = { ${elements.join(", ")} }; }` },
+    set: { name, declaration: `set ${name} { ${type} }`, elements },
     rules: [`${ip} saddr != @${name} drop`],
   };
 }

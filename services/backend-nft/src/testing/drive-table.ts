@@ -61,6 +61,15 @@ nft("flush", "map", ip, "kpng", "frontends");
 const lostElements = sizes(await table.repair(plan));
 nft("flush", "chain", ip, "kpng", "services");
 const lostRules = sizes(await table.repair(plan));
+const ranges = /ranges_[0-9a-f]{16}/.exec(nft("list", "sets", ip))?.[0] ?? "";
+const addedRange = family === "v6" ? "2001:db9::/32" : "203.0.113.0/24";
+nft("add", "element", ip, "kpng", ranges, `{ ${addedRange} }`);
+const foreignRange = sizes(await table.repair(plan));
+const rangesAfter = nft("list", "set", ip, "kpng", ranges);
+nft("add", "counter", ip, "kpng", "seven", "{ packets 7 bytes 700 }");
+const counted = await Promise.all(
+  ["not_remembered", "seven"].map((name) => first.readCounter({ family, name: "kpng" }, name)),
+);
 nft("delete", "table", ip, "kpng");
 const lostTable = sizes(await table.repair(plan)).elements;
 const element = { key: "\0\0\0\0", data: { kind: "goto", chain: "absent" } } as const;
@@ -95,6 +104,6 @@ process.stdout.write(
       lostRules,
       lostTable,
     },
-    ...{ refusal, repaired, left, foreign, listing },
+    ...{ refusal, repaired, left, foreign, listing, foreignRange, rangesAfter, counted },
   }),
 );
