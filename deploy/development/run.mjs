@@ -27,6 +27,8 @@ const debianPackages = {
   ping: "iputils-ping",
   "/usr/lib/cni/bridge": "containernetworking-plugins",
   "/bin/busybox": "busybox-static",
+  dockerd: "docker.io",
+  "docker-compose": "docker-compose",
 };
 
 function say(text) {

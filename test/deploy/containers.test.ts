@@ -1,0 +1,192 @@
+import { execFile } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { buildSync } from "esbuild";
+import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
+import packageJson from "../../package.json" with { type: "json" };
+import { until } from "../cluster/until.ts";
+import { makeBaseImage } from "./base-image.ts";
+import { type DockerDaemon, type NoDocker, startDocker } from "./docker-daemon.ts";
+
+// Builds the images with Docker and runs docker-compose.yaml on them. No image comes from a registry: base-image.ts
+// makes the base, and trace-viewer.ts stands for collector and trace viewer.
+
+const run = promisify(execFile);
+const targets = ["watcher", "json", "callout", "iptables", "nft", "userspace"] as const;
+
+/** Time limits on a busy machine without anything in its caches, in milliseconds. */
+const buildLimitMs = 900_000;
+const upLimitMs = 300_000;
+
+let docker: DockerDaemon | NoDocker;
+let folder = "";
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "kpng-containers-"));
+  docker = await startDocker("machine");
+  if ("whyNot" in docker) return;
+  const base = await makeBaseImage(docker);
+  for (const target of targets) {
+    const args = ["--network=host", "--file=deploy/images/Dockerfile", "--build-arg", `NODE_IMAGE=${base}`];
+    await docker.docker("build", ...args, "--target", target, "--tag", `kpng-${target}`, ".");
+  }
+  await docker.restart("own");
+}, buildLimitMs);
+
+afterAll(async () => {
+  if (docker !== undefined && !("whyNot" in docker)) await docker[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true, force: true });
+}, upLimitMs);
+
+describe("images that Docker builds", () => {
+  test.for(targets)(
+    "%s says what it is, has a user, and starts on a read-only file system",
+    async (target, context) => {
+      const { docker: call } = needDocker(context);
+      const config = JSON.parse(await call("inspect", "--format", "{{json .Config}}", `kpng-${target}`));
+      expect(config.Labels).toMatchObject({
+        "org.opencontainers.image.title": `kpng-${target}`,
+        "org.opencontainers.image.version": packageJson.version,
+      });
+      expect(config.User).toBe(["watcher", "json"].includes(target) ? "65532:65532" : "0:65532");
+      const restrictions = ["--rm", "--network=none", "--read-only", "--cap-drop=ALL"];
+      expect(await call("run", ...restrictions, `kpng-${target}`, "--version")).toContain(packageJson.version);
+    },
+  );
+
+  test.for([
+    {
+      target: "iptables",
+      programs: ["iptables-save", "iptables-legacy-restore", "ip6tables-save", "conntrack", "nfacct"],
+    },
+    { target: "nft", programs: ["nft", "conntrack", "iptables-save"] },
+    { target: "userspace", programs: ["nft", "ip"] },
+    { target: "callout", programs: ["sh", "iptables-restore", "conntrack"] },
+  ])("$target contains the programs that it runs, with their libraries", async ({ target, programs }, context) => {
+    const { docker: call } = needDocker(context);
+    // Prints the programs that are missing or end as the dynamic linker ends a program that lacks a library.
+    const script = `for (const name of ${JSON.stringify(programs)}) {
+      const { error, status } = require("node:child_process").spawnSync(name, ["--version"]);
+      if (error || status === 127) console.log(name, error ?? status);
+    }`;
+    const command = ["--entrypoint=node", `kpng-${target}`, "--eval", script];
+    expect(await call("run", "--rm", "--network=none", "--cap-add=NET_ADMIN", ...command)).toBe("");
+  });
+
+  test.for(["watcher", "json", "iptables", "nft", "userspace"])(
+    "%s contains neither a shell nor a package manager",
+    async (target, context) => {
+      const { docker: call } = needDocker(context);
+      const script = `const { existsSync } = require("node:fs");
+      console.log(["/bin/sh", "/bin/bash", "/usr/bin/env", "/usr/bin/apt", "/usr/bin/dpkg", "/usr/local/bin/npm"].filter((path) => existsSync(path)).join())`;
+      expect(await call("run", "--rm", "--network=none", "--entrypoint=node", `kpng-${target}`, "--eval", script)).toBe(
+        "",
+      );
+    },
+  );
+
+  test("build.ts makes the same files without Docker", { timeout: buildLimitMs }, async (context) => {
+    const { docker: call } = needDocker(context);
+    const file = join(folder, "json.tar");
+    const args = ["--target", "json", "--output", file, "--tag", "kpng-json:archive"];
+    await run(process.execPath, ["deploy/images/build.ts", ...args], {
+      env: { ...process.env, SOURCE_DATE_EPOCH: "0" },
+    });
+    await call("load", "--input", file);
+    const [built, loaded] = [await listFiles(call, "kpng-json"), await listFiles(call, "kpng-json:archive")];
+    expect(built.length).toBeGreaterThan(200);
+    expect(loaded).toEqual(built);
+    const configOf = async (image: string): Promise<unknown> => {
+      const { Env, User, Entrypoint, Labels } = JSON.parse(
+        await call("inspect", "--format", "{{json .Config}}", image),
+      );
+      return { Env: Env.toSorted(), User, Entrypoint, Labels: { ...Labels, "org.opencontainers.image.revision": "" } };
+    };
+    expect(await configOf("kpng-json:archive")).toEqual(await configOf("kpng-json"));
+  });
+});
+
+test("docker-compose.yaml shows traffic through each backend, and the trace of a change", {
+  timeout: upLimitMs,
+}, async (context) => {
+  const { docker: call, env } = needDocker(context);
+  const override = writeOverride();
+  const compose = async (...args: readonly string[]): Promise<string> => {
+    const files = ["--project-name", "kpng-test", "--file", "docker-compose.yaml", "--file", override];
+    const { stdout } = await run("docker-compose", [...files, ...args], { env, maxBuffer: 2 ** 26 });
+    return stdout;
+  };
+  const names = ["watcher", "nft", "iptables", "callout", "json"];
+  try {
+    await compose("up", "--detach", "--no-build");
+    const containers = await Promise.all(names.map(async (name) => (await compose("ps", "--quiet", name)).trim()));
+    for (const id of containers) {
+      const { HostConfig } = JSON.parse(await call("inspect", "--format", "{{json .}}", id));
+      expect(HostConfig).toMatchObject({ Privileged: false, ReadonlyRootfs: true, CapDrop: ["ALL"] });
+      expect(HostConfig.Memory * HostConfig.PidsLimit).toBeGreaterThan(0);
+    }
+    const shown = await compose("exec", "-T", "client", "node", "/compose/show.ts");
+    for (const name of ["nft", "iptables", "callout"])
+      expect(shown).toMatch(new RegExp(`^${name} .*pod-1 \\d+, pod-2 \\d+, pod-3 \\d+$`, "m"));
+    // All in one trace, which came by OTLP.
+    expect(shown).toMatch(/change +kpng-watcher$/m);
+    for (const name of names.slice(1)) expect(shown).toMatch(new RegExp(`backend\\.commit +kpng-${name}$`, "m"));
+    const areHealthy = async (): Promise<boolean> =>
+      (await call("inspect", "--format", "{{.State.Health.Status}}", ...containers))
+        .split("\n")
+        .every((status) => status === "healthy");
+    await until("all containers are healthy", areHealthy, 120_000);
+  } catch (error) {
+    throw new Error(`${String(error)}\n${await compose("logs", "--no-color", "--tail=15")}`, { cause: error });
+  } finally {
+    await compose("down", "--volumes", "--timeout=5");
+  }
+});
+
+/** Returns Docker, or skips the test. With CI=true, a program that is missing is a failure. */
+function needDocker(context: TestContext): DockerDaemon {
+  if (!("whyNot" in docker)) return docker;
+  if (docker.isMissing && process.env.CI === "true") expect.fail(docker.whyNot);
+  return context.skip(docker.whyNot);
+}
+
+/** Returns one line for each file of an image: mode, owner, group, path, and digest or target. */
+async function listFiles(call: DockerDaemon["docker"], image: string): Promise<readonly string[]> {
+  const script = `const { lstatSync, readFileSync, readlinkSync, readdirSync } = require("node:fs");
+    const { createHash } = require("node:crypto");
+    const skipped = ["/dev", "/proc", "/sys", "/.dockerenv", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab"];
+    const list = (path) => {
+      if (skipped.includes(path)) return;
+      const stat = lstatSync(path);
+      const content = stat.isFile() ? createHash("sha1").update(readFileSync(path)).digest("hex") : stat.isSymbolicLink() ? readlinkSync(path) : "";
+      console.log(stat.mode.toString(8), stat.uid, stat.gid, path, content);
+      if (stat.isDirectory()) for (const name of readdirSync(path)) list((path === "/" ? "" : path) + "/" + name);
+    };
+    list("/");`;
+  return (await call("run", "--rm", "--network=none", "--user=0", "--entrypoint=node", image, "--eval", script))
+    .split("\n")
+    .toSorted();
+}
+
+/** Writes the file that replaces collector and viewer by trace-viewer.ts, bundled. */
+function writeOverride(): string {
+  const viewer = join(folder, "viewer.mjs");
+  const banner =
+    'import { createRequire as makeRequire } from "node:module"; const require = makeRequire(import.meta.url);';
+  const options = { bundle: true, platform: "node", format: "esm", banner: { js: banner } } as const;
+  buildSync({ ...options, entryPoints: ["test/deploy/trace-viewer.ts"], outfile: viewer });
+  const file = join(folder, "override.yaml");
+  const collector = {
+    image: "kpng-watcher",
+    entrypoint: ["node", "/viewer.mjs"],
+    command: [],
+    init: true,
+    volumes: [`${viewer}:/viewer.mjs:ro`],
+    networks: { cluster: { aliases: ["viewer"] } },
+  };
+  // JSON is YAML.
+  writeFileSync(file, JSON.stringify({ services: { collector, viewer: { profiles: ["never"] } } }));
+  return file;
+}

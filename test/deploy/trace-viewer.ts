@@ -1,0 +1,35 @@
+import { createServer } from "node:http";
+import { startOtlpReceiver } from "../trace/otlp-receiver.ts";
+import type { ReceivedSpan } from "../trace/spans.ts";
+
+// Stands for the collector and the trace viewer of docker-compose.yaml, whose images come from a registry: receives
+// spans by OTLP on port 4317 and answers /api/traces on port 16686 as Jaeger does. compose.test.ts runs it in a
+// container.
+
+const receiver = await startOtlpReceiver("0.0.0.0:4317");
+const server = createServer((request, response) => {
+  response.setHeader("content-type", "application/json");
+  response.end(
+    JSON.stringify({ data: request.url?.startsWith("/api/traces") === true ? tracesOf(receiver.spans) : [] }),
+  );
+});
+server.listen(16686, "0.0.0.0");
+process.once("SIGTERM", () => process.exit());
+
+function tracesOf(spans: readonly ReceivedSpan[]): unknown {
+  return [...Map.groupBy(spans, ({ traceId }) => traceId)].map(([traceID, members]) => ({
+    traceID,
+    spans: members.map(({ spanId, parentId, name, startMs, endMs, resource }) => ({
+      traceID,
+      spanID: spanId,
+      operationName: name,
+      references: parentId === "" ? [] : [{ refType: "CHILD_OF", traceID, spanID: parentId }],
+      startTime: Math.round(startMs * 1_000),
+      duration: Math.round((endMs - startMs) * 1_000),
+      processID: String(resource["service.name"]),
+    })),
+    processes: Object.fromEntries(
+      members.map(({ resource }) => [String(resource["service.name"]), { serviceName: resource["service.name"] }]),
+    ),
+  }));
+}
