@@ -53,16 +53,16 @@ async function withCluster<T>(
   { families, nodeCount, keep }: Options,
   work: (cluster: Cluster) => Promise<T>,
 ): Promise<T> {
-  const archives = [...(await makeTestImages(paths)), ...(await archivesFor(proxy))];
-  const cluster = await startCluster({ paths, archives, families, nodeCount });
+  const archives = { tests: await makeTestImages(paths), proxy: await archivesFor(proxy) };
+  const cluster = await startCluster({ paths, archives, families, nodeCount, keepsLogs: keep });
   try {
     process.stderr.write(`e2e: ${proxy}: ${nodeCount} nodes are ready; files in ${cluster.folder}\n`);
     const { nodesMs, dnsMs } = await installProxy(proxy, cluster, paths);
     const times = `Services ${inSeconds(nodesMs)}, DNS ${inSeconds(dnsMs)}`;
-    process.stderr.write(`e2e: ${proxy}: from the begin of the installation until they worked: ${times}\n`);
+    process.stderr.write(`e2e: ${proxy}: from the beginning of the installation until they worked: ${times}\n`);
     return await work(cluster);
   } finally {
-    await cluster.stop(keep);
+    await cluster.stop();
   }
 }
 

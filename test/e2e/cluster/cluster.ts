@@ -1,27 +1,31 @@
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { Laboratory } from "@kpng/laboratory/laboratory.ts";
-import type { Program } from "../../cluster/binaries.ts";
 import { isAlive } from "../../cluster/child.ts";
 import { testCache } from "../../cluster/test-cache.ts";
 import { until } from "../../cluster/until.ts";
+import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { type Addresses, addressesOf, type Families } from "./addresses.ts";
 import { removeControlGroups } from "./control-groups.ts";
 import { type ControlPlane, makeControlPlane } from "./control-plane.ts";
 import { makeDns } from "./dns.ts";
-import { prepareImageStore } from "./image-store.ts";
+import { copyImageStore, importArchives, keepImageStore } from "./image-store.ts";
 import { Kubectl } from "./kubectl.ts";
 import { addControlPlane } from "./network.ts";
 import { ClusterNode } from "./node.ts";
 
 export interface ClusterOptions {
-  /** Paths of the programs, from `findBinaries`. */
-  readonly paths: Readonly<Partial<Record<Program, string>>>;
-  /** Archives of the images that containerd has from the start. No image can be pulled. */
-  readonly archives: readonly string[];
+  readonly paths: ProgramPaths;
+  /**
+   * Archives of the images that containerd has from the start. No image can be pulled. The proxy's images change
+   * with the sources, and are not kept in the cache.
+   */
+  readonly archives: { readonly tests: readonly string[]; readonly proxy: readonly string[] };
   readonly families: Families;
   /** At most 9. */
   readonly nodeCount: number;
+  /** Whether logs stay in the folder after the end. Default false. */
+  readonly keepsLogs?: boolean | undefined;
 }
 
 /**
@@ -34,10 +38,10 @@ export interface Cluster {
   readonly controlPlane: ControlPlane;
   readonly nodes: readonly ClusterNode[];
   readonly kubectl: Kubectl;
-  /** Folder for logs and other files; removed by `stop` unless it is kept. */
+  /** Folder for logs and other files. */
   readonly folder: string;
-  /** Ends all programs and removes their files, except for logs if `keepLogs` is set. */
-  stop(keepLogs?: boolean): Promise<void>;
+  /** Ends all programs and removes their files, except for logs if they are kept. */
+  stop(): Promise<void>;
 }
 
 /**
@@ -48,36 +52,35 @@ export interface Cluster {
  * Errors: LaboratoryUnavailable; a program that does not become ready, with the end of its log.
  */
 export async function startCluster(options: ClusterOptions): Promise<Cluster> {
+  const { paths } = options;
   const folder = makeRunFolder();
   const addresses = addressesOf(options.families, options.nodeCount);
-  const imageStore = await prepareImageStore(options.archives);
+  // The nodes start from copies of one store: each would import the same images at the same time.
+  const imageStore = join(folder, "images");
   const laboratory = await Laboratory.open();
-  const stop = async (keepLogs = false): Promise<void> => {
+  const stop = async (): Promise<void> => {
     await laboratory.close();
     await removeControlGroups();
-    if (keepLogs) removeAllButLogs(folder);
+    if (options.keepsLogs === true) removeAllButLogs(folder);
     else rmSync(folder, { recursive: true, force: true });
   };
   try {
-    const pathOf = (program: Program): string => {
-      const path = options.paths[program];
-      if (path === undefined) throw new Error(`the cluster needs ${program}: pass it to findBinaries`);
-      return path;
-    };
+    await copyImageStore(await keepImageStore(options.archives.tests), imageStore);
+    if (options.archives.proxy.length > 0) await importArchives(imageStore, options.archives.proxy);
     await addControlPlane(laboratory, addresses);
     const controlPlane = makeControlPlane({
       laboratory,
       folder: join(folder, "control-plane"),
       addresses,
-      pathOf,
+      paths,
     });
     const { kubeconfig } = controlPlane;
-    const kubectl = new Kubectl(laboratory, pathOf("kubectl"), kubeconfig);
+    const kubectl = new Kubectl(laboratory, pathOf(paths, "kubectl"), kubeconfig);
     const nodes = await Promise.all(
       addresses.nodes.map((node) =>
         ClusterNode.make({
           ...{ laboratory, addresses, node, folder: join(folder, node.name), imageStore, kubeconfig },
-          kubeletPath: pathOf("kubelet"),
+          kubeletPath: pathOf(paths, "kubelet"),
         }),
       ),
     );
@@ -88,7 +91,7 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
     await untilReady(kubectl, nodes);
     return { laboratory, addresses, controlPlane, nodes, kubectl, folder, stop };
   } catch (error) {
-    await stop(process.env.KPNG_E2E_KEEP === "1");
+    await stop();
     throw error;
   }
 }
@@ -147,7 +150,7 @@ function makeRunFolder(): string {
 
 function removeAllButLogs(folder: string): void {
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
-    if (entry.isDirectory() && (entry.name === "containerd" || entry.name === "etcd")) {
+    if (entry.isDirectory() && ["containerd", "etcd", "images"].includes(entry.name)) {
       rmSync(join(entry.parentPath, entry.name), { recursive: true, force: true });
     }
   }

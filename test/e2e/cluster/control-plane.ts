@@ -2,7 +2,9 @@ import { generateKeyPairSync } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import type { Program } from "../../cluster/binaries.ts";
 import { makeKubeconfig, writeTokenFile } from "../../cluster/users.ts";
+import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { type Addresses, hostAndPort } from "./addresses.ts";
 import { Daemon } from "./daemon.ts";
 import { controlPlaneName } from "./network.ts";
@@ -26,9 +28,9 @@ export function makeControlPlane(options: {
   readonly laboratory: Laboratory;
   readonly folder: string;
   readonly addresses: Addresses;
-  readonly pathOf: (program: "etcd" | "kube-apiserver" | "kube-controller-manager" | "kube-scheduler") => string;
+  readonly paths: ProgramPaths;
 }): ControlPlane {
-  const { laboratory, folder, addresses, pathOf } = options;
+  const { laboratory, folder, addresses, paths } = options;
   mkdirSync(folder);
   const file = (name: string): string => join(folder, name);
   const [address = ""] = addresses.controlPlane;
@@ -38,12 +40,12 @@ export function makeControlPlane(options: {
   writeTokenFile(file("tokens.csv"), ["admin"]);
   const caFile = file("certificates/apiserver.crt");
   writeFileSync(file("kubeconfig"), makeKubeconfig({ server: `https://${server}`, caFile, user: "admin" }));
-  const daemon = (program: Parameters<typeof pathOf>[0], args: readonly string[]): Daemon =>
+  const daemon = (program: Program, args: readonly string[]): Daemon =>
     new Daemon({
       name: program,
       laboratory,
       namespace: controlPlaneName,
-      command: [pathOf(program), ...args],
+      command: [pathOf(paths, program), ...args],
       logFile: file(`${program}.log`),
     });
   const client = [`--kubeconfig=${file("kubeconfig")}`, "--leader-elect=false", "--bind-address=127.0.0.1"];

@@ -44,7 +44,7 @@ export class Daemon {
     return this.#process !== undefined && this.#process.exitCode === null && this.#process.signalCode === null;
   }
 
-  /** Ends the program with SIGTERM, as `Laboratory` passes signals on, and waits until nsenter has exited. */
+  /** Ends the program with SIGTERM. Resolves when nsenter has exited, which may be before the program has. */
   async stop(): Promise<void> {
     if (!this.isRunning || this.#process === undefined) return;
     const gone = once(this.#process, "exit");

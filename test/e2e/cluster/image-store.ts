@@ -7,30 +7,24 @@ import { testCache } from "../../cluster/test-cache.ts";
 import { keepUsed } from "../cache.ts";
 import { makeContainerdConfig } from "./node-files.ts";
 
-/** Longest duration of an import on a busy machine; usually it takes five seconds. */
+/** Longest duration of an import on a busy machine; usually it takes some seconds for each archive. */
 const importTimeoutMs = 300_000;
 
 /**
- * Returns a folder with the data of a containerd that has imported the archives, in this order.
- *
- * Nodes start from copies of it. An import takes several seconds, and three nodes would import the same images at the
- * same time. The folder is kept in the cache while it is used. If an archive has changed, it and those after it are
- * imported again.
+ * Returns a folder with the data of a containerd that has imported the archives. It is kept in the cache while it is
+ * used, so it is for images that seldom change.
  *
  * Errors: those of containerd and `ctr`; no folder is left.
  */
-export async function prepareImageStore(archives: readonly string[]): Promise<string> {
+export async function keepImageStore(archives: readonly string[]): Promise<string> {
   const cache = testCache("e2e");
   mkdirSync(cache, { recursive: true });
   const store = join(cache, `store-${await identityOf(archives)}`);
-  const archive = archives.at(-1);
-  const base = archives.length > 1 ? await prepareImageStore(archives.slice(0, -1)) : undefined;
   await withLock(`${cache}/store.lock`, async () => {
     if (existsSync(store)) return keepUsed("store-", store);
     const unfinished = mkdtempSync(join(cache, ".store-"));
     try {
-      if (base !== undefined) await copyImageStore(base, join(unfinished, "data"));
-      if (archive !== undefined) await importArchive(unfinished, archive);
+      await importArchives(join(unfinished, "data"), archives);
       renameSync(join(unfinished, "data"), store);
     } finally {
       rmSync(unfinished, { recursive: true, force: true });
@@ -41,7 +35,7 @@ export async function prepareImageStore(archives: readonly string[]): Promise<st
 
 /**
  * Copies a store by hard links, in less than a second: containerd never changes the files of an image. Its databases
- * are copied. `to` must be on the file system of the cache.
+ * are copied. `to` must be on the same file system.
  */
 export async function copyImageStore(from: string, to: string): Promise<void> {
   const { exitCode, stderr } = await runCommand(["cp", "--archive", "--link", from, to]);
@@ -52,22 +46,21 @@ export async function copyImageStore(from: string, to: string): Promise<void> {
   }
 }
 
-async function importArchive(folder: string, archive: string): Promise<void> {
-  writeFileSync(join(folder, "containerd.toml"), makeContainerdConfig(join(folder, "data")));
+/** Imports archives into a store, which may not exist yet. Errors: those of containerd and `ctr`. */
+export async function importArchives(store: string, archives: readonly string[]): Promise<void> {
+  const configuration = `${store}.toml`;
+  writeFileSync(configuration, makeContainerdConfig(store));
   const script = `
     mount -t tmpfs tmpfs /run
-    containerd --config "$0/containerd.toml" >"$0/log" 2>&1 & containerd=$!
-    until ctr version >/dev/null 2>&1; do kill -0 $containerd || { tail -n 20 "$0/log" >&2; exit 1; }; sleep 0.1; done
-    ctr --namespace k8s.io images import "$1" || exit 1
+    containerd --config "$0" >"$0.log" 2>&1 & containerd=$!
+    until ctr version >/dev/null 2>&1; do kill -0 $containerd || { tail -n 20 "$0.log" >&2; exit 1; }; sleep 0.1; done
+    for archive; do ctr --namespace k8s.io images import "$archive" || exit 1; done
     kill $containerd; wait $containerd`;
   // In namespaces of its own: the machine may have a containerd.
   const isolated = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
-  const { exitCode, stderr } = await runCommand(
-    [...isolated, "sh", "-c", script, folder, archive],
-    "",
-    importTimeoutMs,
-  );
-  if (exitCode !== 0) throw new Error(`cannot import ${archive}: ${stderr.trim()}`);
+  const command = [...isolated, "sh", "-c", script, configuration, ...archives];
+  const { exitCode, stderr } = await runCommand(command, "", importTimeoutMs);
+  if (exitCode !== 0) throw new Error(`cannot import ${archives.join(", ")}: ${stderr.trim()}`);
 }
 
 /** Returns a name for the images of the archives: their names, and the digests that cover their contents. */

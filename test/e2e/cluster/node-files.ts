@@ -14,7 +14,7 @@ export function makeNodeFiles(options: {
 }): Readonly<Record<string, string>> {
   const { addresses, node, folder, store } = options;
   return {
-    "containerd.toml": makeContainerdConfig(store),
+    "containerd.toml": makeContainerdConfig(store, `${folder}/cni`),
     "cni/10-pods.conflist": JSON.stringify(makeNetwork(node)),
     "kubelet.yaml": JSON.stringify(makeKubeletConfig({ addresses, folder })),
     hosts: ["127.0.0.1 localhost", "::1 localhost", ...node.addresses.map((each) => `${each} ${node.name}`), ""].join(
@@ -24,8 +24,11 @@ export function makeNodeFiles(options: {
   };
 }
 
-/** Returns containerd's configuration, which `image-store.ts` uses too. */
-export function makeContainerdConfig(store: string): string {
+/**
+ * Returns containerd's configuration. `networks` is the folder of the networks of pods; `image-store.ts`, which starts
+ * no pods, has none.
+ */
+export function makeContainerdConfig(store: string, networks = "/etc/cni/net.d"): string {
   // Snapshotters that this cluster does not use would complain in the log. `opt` creates /opt/containerd.
   const unused = ["devmapper", "btrfs", "zfs", "aufs"].map((name) => `io.containerd.snapshotter.v1.${name}`);
   return `version = 2
@@ -39,7 +42,7 @@ disabled_plugins = ${JSON.stringify([...unused, "io.containerd.internal.v1.opt"]
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
-    conf_dir = "/etc/cni/net.d"
+    conf_dir = "${networks}"
 `;
 }
 

@@ -16,14 +16,13 @@ hostname "$name"
 mount --make-rprivate /
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /run
-mkdir -p /run/lock "$folder"/{lib/kubelet,lib/cni,log,tmp,sysctl} /etc/cni/net.d
+mkdir -p /run/lock "$folder"/{lib/kubelet,lib/cni,log,tmp,sysctl}
 chmod 1777 "$folder/tmp"
 mount --bind "$folder/lib" /var/lib
 mount --bind /var/lib/kubelet /var/lib/kubelet
 mount --make-rshared /var/lib/kubelet
 mount --bind "$folder/log" /var/log
 mount --bind "$folder/tmp" /tmp
-mount --bind "$folder/cni" /etc/cni/net.d
 mount --bind "$folder/hosts" /etc/hosts
 mount --bind "$folder/resolv.conf" /etc/resolv.conf
 
@@ -48,7 +47,7 @@ until ctr version >/dev/null 2>&1; do
   sleep 0.1
 done
 
-# A service manager restarts kubelet, and so does this loop: some tests kill it.
+# As a service manager does.
 while true; do
   status=0
   "$kubelet" --config "$folder/kubelet.yaml" --kubeconfig "$kubeconfig" --hostname-override "$name" \

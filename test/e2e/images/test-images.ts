@@ -1,6 +1,16 @@
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
-import { cpSync, existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { packLayer, writeArchive } from "../../../deploy/images/archive.ts";
@@ -33,7 +43,7 @@ export async function makeTestImages(paths: ProgramPaths): Promise<readonly stri
     const unfinished = mkdtempSync(join(cache, ".images-"));
     try {
       await makeAll(unfinished, paths);
-      await run("mv", [unfinished, folder]);
+      renameSync(unfinished, folder);
     } finally {
       rmSync(unfinished, { recursive: true, force: true });
     }

@@ -8,7 +8,7 @@ import { untilDnsIsReady, untilNodesReachServices } from "./until-services-work.
 
 /** Returns the archives of the images that a proxy is installed from; none for kube-proxy, which runs without. */
 export async function archivesFor(proxy: ProxyName): Promise<readonly string[]> {
-  return proxy === "kube-proxy" || proxy === "kube-proxy-nftables" ? [] : buildImages();
+  return proxy === "kube-proxy" || proxy === "kube-proxy-nftables" ? [] : buildImages(proxy);
 }
 
 /** Times from the beginning of an installation, in milliseconds. */
