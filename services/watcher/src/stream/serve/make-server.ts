@@ -28,7 +28,8 @@ export function makeServer(address: ListenAddress, options: ServeOptions, parts:
     clientRights.add(socket, isUnix);
     connections.addHttp1(socket, hasAge);
   };
-  const files = tls?.();
+  // File permissions protect a unix socket, and its clients do not speak TLS.
+  const files = isUnix ? undefined : tls?.();
   const http2 = files
     ? createSecureServer(
         {

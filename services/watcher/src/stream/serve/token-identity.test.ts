@@ -123,6 +123,13 @@ test("a client without a token may call health only", async () => {
   expect(await codeOf(watch(transport, "n1"))).toBe(Code.Unauthenticated);
 });
 
+test("a unix socket beside a TLS listener needs neither TLS nor a token", async () => {
+  const path = join(folder, "watcher.sock");
+  await serve({}, undefined, { listen: ["tcp://127.0.0.1:0", `unix://${path}`] });
+  await watch(dial({ api: `unix://${path}` }), "n1");
+  await watch(await dialAs({ node: "n1" }), "n1");
+});
+
 test("a refusal names what is wrong with the token", async () => {
   await serve();
   const refused = watch(await dialAs({ audience: "another" }), "n1");
