@@ -159,7 +159,10 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     await this.#options.counters?.open();
     const options = await this.#makeRenderOptions(node);
     const installed = await this.#read();
-    const change = diffFrame(installed, options);
+    // If another program has removed the rules since they were read for the decision, jumps to what is left would make
+    // it look like the rules of an older release, and nothing would be installed. The next check decides again.
+    const isMarked = findInstalledState(installed, this.#options.settings.names).kind === "marked";
+    const change = isMarked ? diffFrame(installed, options) : diffChains(installed.chains, installed.chains, []);
     const result = await this.#commit(new Map(installed.chains), change, "full", stages);
     // The frame alone was committed. The next sync must read and compare all rules.
     this.#committed = undefined;

@@ -7,14 +7,19 @@ import type { InstalledRules } from "./installed-rules.ts";
 /**
  * Decides from the installed chains and jumps whether an earlier run left rules: "marked" with the record of these
  * rules, "unmarked" without one, or "absent". Rules with a record count even if jumps to them are missing, because
- * these can be restored. Pure.
+ * these can be restored. Without a record, an empty chain SERVICES is absent: another program has flushed all chains,
+ * or the rules serve nothing. Pure.
  *
  * `IptablesRuleSet` calls it at the start for `FamilyRules` of backend-kit, which then decides whether the rules stay
  * until the first complete view.
  */
-export function findInstalledState({ chains, jumps }: InstalledRules, names: ChainNames): InstalledState {
-  const services = chains.has(chainId("nat", names.fixed("SERVICES")));
+export function findInstalledState(
+  { chains, jumps }: Pick<InstalledRules, "chains" | "jumps">,
+  names: ChainNames,
+): InstalledState {
+  const services = chains.get(chainId("nat", names.fixed("SERVICES")));
   const record = readRecord(chains.get(recordChain(names)) ?? "");
-  if (services && record !== undefined) return { kind: "marked", record };
-  return services && jumps.has(chainId("nat", "PREROUTING")) ? { kind: "unmarked" } : { kind: "absent" };
+  if (services !== undefined && record !== undefined) return { kind: "marked", record };
+  const isReached = services !== undefined && services !== "" && jumps.has(chainId("nat", "PREROUTING"));
+  return { kind: isReached ? "unmarked" : "absent" };
 }

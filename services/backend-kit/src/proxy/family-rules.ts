@@ -109,8 +109,9 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
 
   /**
    * Uses the view that the previous run saved on disk, as far as the installed rules allow; {@link chooseUse} decides.
-   * Unless its rules are in force afterwards, the next sync compares everything. Fails with RULES_DAMAGED if it must
-   * not repair damage that it finds.
+   * Unless its rules are in force afterwards, the next sync compares everything. Damage that it finds and must not
+   * repair is reported as RULES_DAMAGED; it is a failure of a repair, and not of a sync: the sync loop would wait
+   * before it takes the view of a watcher, which ends the damage.
    */
   async useSaved(view: NodeView, cause: Cause, progress?: SyncStages): Promise<Failure> {
     let use: SavedViewUse = "keep";
@@ -130,7 +131,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
       return change;
     });
     if (failure === undefined && (use === "keep" || use === "frame")) this.#doubt = "start";
-    return failure;
+    return cause === "sync" && isDamage(failure?.cause) ? undefined : failure;
   }
 
   async #sync(view: NodeView, services: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<Change> {
@@ -172,7 +173,7 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
     } catch (error) {
       // After a sync that failed, a difference may be the change that it could not write.
       const isUnrepaired = cause === "repair" && hasFoundDifference && this.#doubt !== "sync";
-      const isDamaged = isUnrepaired || (error instanceof BackendError && error.code === "RULES_DAMAGED");
+      const isDamaged = isUnrepaired || isDamage(error);
       if (this.#doubt !== "sync") this.#doubt = cause;
       report({ kind: "failed", error, mode: this.#mode, isDamaged });
       return { cause: error };
@@ -183,6 +184,10 @@ export class FamilyRules<Change extends RuleChange = RuleChange> {
 function rulesDamaged(damage: string): BackendError {
   const text = `the installed rules are damaged (${damage}), and the saved view may be older than they are: waiting for a watcher`;
   return new BackendError("RULES_DAMAGED", text);
+}
+
+function isDamage(error: unknown): boolean {
+  return error instanceof BackendError && error.code === "RULES_DAMAGED";
 }
 
 async function readInstalled(ruleSet: RuleSet): Promise<InstalledState> {

@@ -301,9 +301,13 @@ describe("after a restart without a watcher", () => {
       isOk: false,
       body: { reason: "IPv4: the rules are damaged and cannot be repaired" },
     });
+    const checks = /drift_checks_total\{result="failed"\} [1-9]/;
+    await expect.poll(() => proxy.metrics.metrics(), poll).toMatch(checks);
     ruleSet.damage = undefined;
     await expect.poll(() => proxy.proxyHealth.healthz().isOk, poll).toBe(true);
     expect(ruleSet.touched).toHaveLength(before);
+    // The view of a watcher would wait for the retry.
+    expect(proxy.lines.filter(({ msg }) => msg === "sync failed")).toEqual([]);
     rmSync(stateFolder, { recursive: true });
   });
 });
