@@ -16,6 +16,7 @@ interface Route {
 const routes: readonly Route[] = [
   { backend: "nft", url: "http://nft:30080/" },
   { backend: "iptables", url: "http://iptables:30080/" },
+  { backend: "userspace", url: "http://userspace:30080/" },
   { backend: "callout", url: "http://198.51.100.10:8080/" },
 ];
 

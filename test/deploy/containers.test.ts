@@ -118,7 +118,7 @@ test("docker-compose.yaml shows traffic through each backend, and the trace of a
     const { stdout } = await run("docker-compose", [...files, ...args], { env, maxBuffer: 2 ** 26 });
     return stdout;
   };
-  const names = ["watcher", "nft", "iptables", "callout", "json"];
+  const names = ["watcher", "nft", "iptables", "userspace", "callout", "json"];
   try {
     await compose("up", "--detach", "--no-build");
     const containers = await Promise.all(names.map(async (name) => (await compose("ps", "--quiet", name)).trim()));
@@ -128,7 +128,7 @@ test("docker-compose.yaml shows traffic through each backend, and the trace of a
       expect(HostConfig.Memory * HostConfig.PidsLimit).toBeGreaterThan(0);
     }
     const shown = await compose("exec", "-T", "client", "node", "/compose/show.ts");
-    for (const name of ["nft", "iptables", "callout"])
+    for (const name of ["nft", "iptables", "userspace", "callout"])
       expect(shown).toMatch(new RegExp(`^${name} .*pod-1 \\d+, pod-2 \\d+, pod-3 \\d+$`, "m"));
     // All in one trace, which came by OTLP.
     expect(shown).toMatch(/change +kpng-watcher$/m);
