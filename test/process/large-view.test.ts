@@ -1,0 +1,65 @@
+import { writeFileSync } from "node:fs";
+import { HeldItems } from "@kpng/backend-kit/receive/held-items.ts";
+import { defaultViewBytes } from "@kpng/backend-kit/receive/view-limit.ts";
+import { watchBatches } from "@kpng/backend-kit/receive/watch-batches.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
+import { formatState } from "@kpng/watcher/state-file/format-state.ts";
+import { endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
+import { expect, test } from "vitest";
+import { freePorts } from "../cluster/ports.ts";
+import { kpngMain, usePrograms } from "./programs.ts";
+
+const programs = usePrograms();
+const mebibyte = 1024 * 1024;
+
+/** The heap limit that the sizing guide names for 250 000 endpoints, in MiB. */
+const heapMebibytes = 1_536;
+const [services, endpointsPerService, nodes] = [2_500, 100, 1_000];
+
+function writeState(path: string): void {
+  const names = Array.from({ length: services }, (_, index) => `service-${index}`);
+  const state = {
+    services: names.map((name, at) => service({ name, clusterIPs: { v4: [`172.16.${at >> 8}.${at & 255}`], v6: [] } })),
+    slices: names.map((name, at) => {
+      const pods = Array.from({ length: endpointsPerService }, (_, pod) => {
+        const number = at * endpointsPerService + pod;
+        const address = `10.${number >> 16}.${(number >> 8) & 255}.${number & 255}`;
+        return endpoint(address, { podName: `${name}-6f7c9b8d4-${pod}`, nodeName: `node-${number % nodes}` });
+      });
+      return slice(pods, { name: `${name}-a`, serviceName: name });
+    }),
+    nodes: Array.from({ length: nodes }, (_, index) => node(`node-${index}`)),
+  };
+  writeFileSync(
+    path,
+    formatState(state, () => 1n),
+  );
+}
+
+test("a watcher with the memory of the sizing guide serves a view of 250 000 endpoints, and a backend accepts it", {
+  timeout: 400_000,
+}, async () => {
+  const [port = 0, healthPort = 0] = await freePorts(2);
+  const path = programs.at("state.yaml");
+  writeState(path);
+  const options = ["--listen", `tcp://127.0.0.1:${port}`, "--healthz-bind-address", `127.0.0.1:${healthPort}`];
+  programs.start(kpngMain, ["file", "-i", path, "to-api", ...options], {
+    NODE_OPTIONS: `--max-old-space-size=${heapMebibytes}`,
+  });
+  const isReady = async (): Promise<boolean> =>
+    fetch(`http://127.0.0.1:${healthPort}/readyz`).then(
+      ({ ok }) => ok,
+      () => false,
+    );
+  await expect.poll(isReady, { timeout: 240_000, interval: 200 }).toBe(true);
+  const held = new HeldItems();
+  const view = { transport: dial({ api: `127.0.0.1:${port}` }), nodeName: "node-7", held };
+  const stop = new AbortController();
+  const batches = watchBatches({ ...view, maxViewBytes: defaultViewBytes(512 * mebibyte) }, stop.signal);
+  const { value } = await batches.next();
+  stop.abort();
+  const endpoints = value?.changes.flatMap((change) =>
+    change.kind === "put-endpoint" ? [`${change.service}/${change.endpoint.key}`] : [],
+  );
+  expect(new Set(endpoints).size).toBe(services * endpointsPerService);
+});
