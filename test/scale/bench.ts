@@ -14,6 +14,9 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "userspace-churn": ["node", "test/scale/carry/churn.ts"],
   // Sets its rules in a new network namespace.
   "iptables-alone": ["unshare", "--net", "node", "services/backend-iptables/src/testing/bench.ts"],
+  "packet-path": ["node", "test/scale/proxies/packet-path.ts"],
+  "nft-load": ["node", "test/scale/proxies/nft-load.ts"],
+  "nft-patch": ["node", "test/scale/proxies/nft-patch.ts"],
   nft: ["unshare", "--net", "node", "services/backend-nft/src/testing/bench.ts"],
 };
 

@@ -8,7 +8,8 @@ export interface IptablesShape {
   readonly endpoints: number;
 }
 
-const slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+/** Path of the EndpointSlices. */
+export const slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
 /** Fills an API server with a Node n1 and the Services of the shape, each with one slice. */
 export async function fillWithServices(api: ApiClient, shape: IptablesShape): Promise<void> {
@@ -53,7 +54,8 @@ export async function setEndpoints(api: ApiClient, shape: IptablesShape, at: num
   await api.patch(`${slices}/service-${at}`, { endpoints: makeEndpoints(shape, at, count) });
 }
 
-function portNumbers({ ports }: IptablesShape): readonly number[] {
+/** Ports of each Service. */
+export function portNumbers({ ports }: IptablesShape): readonly number[] {
   return Array.from({ length: ports }, (_, index) => 80 + index);
 }
 

@@ -1,15 +1,14 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { createServer } from "node:net";
+import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { findBinaries } from "../cluster/binaries.ts";
 import { type Cluster, startCluster } from "../cluster/cluster.ts";
-import type { IptablesVariant } from "../kernel/laboratory/legacy-tools.ts";
-import { relay } from "../peer/kube-proxy/relay.ts";
 import { fillWithServices, type IptablesShape, setEndpoints } from "./iptables-cluster.ts";
 import { mebibytes } from "./proc.ts";
-import { ProxyUnderTest, type Usage } from "./proxy-under-test.ts";
+import { type ProxyVariant, startKpng, startKubeProxy } from "./proxies/start-proxy.ts";
+import { startWatcher } from "./proxies/start-watcher.ts";
+import type { ProxyUnderTest, Usage } from "./proxy-under-test.ts";
 
 /**
  * Compares kpng-iptables and kpng-nft with the real kube-proxy in the same mode in one run: the time from the start to
@@ -43,14 +42,6 @@ interface Result {
 }
 
 const print = (line: string): void => void process.stdout.write(`${line}\n`);
-const common = ["--hostname-override=n1", "--cluster-cidr=10.0.0.0/8", "--metrics-bind-address=127.0.0.1:10249"];
-
-/** A kind of iptables, or nftables mode. */
-type Variant = IptablesVariant | "nftables";
-
-/** Once an hour: periodic syncs would be counted with the changes. */
-const periods = (mode: string): readonly string[] => [`--${mode}-sync-period=1h`, `--${mode}-min-sync-period=0s`];
-
 async function measure(proxy: ProxyUnderTest, cluster: Cluster, shape: IptablesShape): Promise<Result> {
   const startedAt = performance.now();
   const full = "kubeproxy_sync_full_proxy_rules_duration_seconds";
@@ -122,75 +113,13 @@ async function proveComplete(proxy: ProxyUnderTest, { services, ports, endpoints
   if (made < services * ports * endpoints) throw new Error(`only ${made} rules for endpoints are installed`);
 }
 
-async function measureKubeProxy(cluster: Cluster, path: string, variant: Variant, shape: IptablesShape) {
-  const apiPort = Number(new URL(cluster.apiServer.url).port);
-  const apiSocket = join(cluster.folder, `api-${variant}-${shape.services}.sock`);
-  const api = relay(apiSocket, apiPort);
-  const proxy = await ProxyUnderTest.start(
-    variant,
-    [
-      path,
-      `--proxy-mode=${variant === "nftables" ? "nftables" : "iptables"}`,
-      // These apply to nftables mode, too.
-      ...periods("iptables"),
-      `--kubeconfig=${cluster.kubeconfig("admin")}`,
-      "--detect-local-mode=ClusterCIDR",
-      "--healthz-bind-address=127.0.0.1:10256",
-      // conntrack limits apply to the whole machine, not to the namespace.
-      "--conntrack-max-per-core=0",
-      "--conntrack-tcp-timeout-established=0s",
-      "--conntrack-tcp-timeout-close-wait=0s",
-      "--oom-score-adj=0",
-      ...common,
-    ],
-    [[apiPort, apiSocket]],
-  );
+async function measureOne(proxy: Promise<ProxyUnderTest>, cluster: Cluster, shape: IptablesShape): Promise<Result> {
+  const started = await proxy;
   try {
-    return await measure(proxy, cluster, shape);
+    return await measure(started, cluster, shape);
   } finally {
-    await proxy.close();
-    api.close();
+    await started.close();
   }
-}
-
-async function measureKpng(cluster: Cluster, watcherSocket: string, variant: Variant, shape: IptablesShape) {
-  const [backend, mode] = variant === "nftables" ? ["nft", "nftables"] : ["iptables", "iptables"];
-  const main = join(import.meta.dirname, `../../services/backend-${backend}/src/main.ts`);
-  const from = ["--api", `unix://${watcherSocket}`, "--state-dir", "none", ...periods(mode ?? "")];
-  const proxy = await ProxyUnderTest.start(variant, [process.execPath, main, ...from, ...common.map(ours)], []);
-  try {
-    return await measure(proxy, cluster, shape);
-  } finally {
-    await proxy.close();
-  }
-}
-
-/** Returns kpng's name of an option of kube-proxy. Only one differs. */
-function ours(option: string): string {
-  return option.replace("--hostname-override", "--node-name");
-}
-
-async function startWatcher(cluster: Cluster, socket: string): Promise<ChildProcess> {
-  const main = join(import.meta.dirname, "../../services/cli/src/main.ts");
-  const [probe] = [createServer()];
-  await new Promise<void>((resolve) => probe.listen(0, "127.0.0.1", resolve));
-  const { port } = probe.address() as { readonly port: number };
-  await new Promise((resolve) => probe.close(resolve));
-  const child = spawn(
-    process.execPath,
-    [
-      ...[main, "kube", "--kubeconfig", cluster.kubeconfig("admin"), "to-api", "--listen", `unix://${socket}`],
-      ...["--healthz-bind-address", `127.0.0.1:${port}`, "--log-level", "error"],
-    ],
-    { stdio: ["ignore", "ignore", "inherit"] },
-  );
-  const isReady = () =>
-    fetch(`http://127.0.0.1:${port}/readyz`).then(
-      ({ ok }) => ok,
-      () => false,
-    );
-  while (!(await isReady())) await sleep(50);
-  return child;
 }
 
 function show(name: string, { fullMs, startMs, fullCpuMs, changeMs, changeCpuMs, usage }: Result): void {
@@ -239,15 +168,19 @@ for (const services of values.services.split(",").map(Number)) {
     watcher = await startWatcher(cluster, socket);
     for (const variant of values.variants
       .split(",")
-      .map((word): Variant => (word === "legacy" || word === "nftables" ? word : "nft"))) {
+      .map((word): ProxyVariant => (word === "legacy" || word === "nftables" ? word : "nft"))) {
       print(
         `${services} Services × ${shape.ports} ports × ${shape.endpoints} endpoints, ${variant === "nftables" ? variant : `iptables-${variant}`}; CPU with tools\n`,
       );
       print("| | full sync | from the start to it | CPU until then | one endpoint | CPU for it | RSS | RSS peak |");
       print("|---|--:|--:|--:|--:|--:|--:|--:|");
-      const own = await measureKpng(cluster, socket, variant, shape);
+      const own = await measureOne(startKpng(socket, variant), cluster, shape);
       show(variant === "nftables" ? "kpng-nft" : "kpng-iptables", own);
-      const theirs = await measureKubeProxy(cluster, found.paths["kube-proxy"] ?? "", variant, shape);
+      const theirs = await measureOne(
+        startKubeProxy(cluster, found.paths["kube-proxy"] ?? "", variant),
+        cluster,
+        shape,
+      );
       show("kube-proxy 1.36", theirs);
       showRatios(theirs, own);
       print("");

@@ -24,6 +24,7 @@ export class ProxyUnderTest {
   readonly #metricsSocket: string;
   /** Its rules are in nftables, and not in iptables-nft. */
   readonly isNftables: boolean;
+  readonly #ends: (() => void)[] = [];
   #said = "";
 
   private constructor(laboratory: Laboratory, child: ChildProcess, metricsSocket: string, isNftables: boolean) {
@@ -97,8 +98,19 @@ export class ProxyUnderTest {
     return this.#laboratory.run("node", this.isNftables ? ["nft", "list", "ruleset", "ip"] : ["iptables-save"]);
   }
 
-  close(): Promise<void> {
-    return this.#laboratory.close();
+  /** Runs a command in the namespace of the proxy, and returns its output. Errors: exit status other than 0. */
+  run(command: readonly string[]): Promise<string> {
+    return this.#laboratory.run("node", command);
+  }
+
+  /** Calls `end` when the proxy is closed. */
+  onClose(end: () => void): void {
+    this.#ends.push(end);
+  }
+
+  async close(): Promise<void> {
+    await this.#laboratory.close();
+    for (const end of this.#ends) end();
   }
 
   /** Process ID of the proxy, a child of the command that enters the namespace. */

@@ -1,0 +1,102 @@
+import { loadavg } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseArgs } from "node:util";
+import { findBinaries } from "../../cluster/binaries.ts";
+import { type Cluster, startCluster } from "../../cluster/cluster.ts";
+import { fillWithServices, portNumbers, slices } from "../iptables-cluster.ts";
+import { monotonicMs } from "../monotonic.ts";
+import { quantile, usageOf } from "../proc.ts";
+import { ProbedNode } from "./probed-node.ts";
+import { startWatcher } from "./start-watcher.ts";
+
+/**
+ * Measures the time from sending a PATCH of an EndpointSlice to a real API server until the element is in the kernel,
+ * through watcher, stream and kpng-nft, each a process of its own: `npm run bench -- nft-patch`.
+ */
+const { values } = parseArgs({
+  options: {
+    services: { type: "string", default: "1000,5000" },
+    patches: { type: "string", default: "300" },
+    /** Time between two changes, in milliseconds. */
+    pause: { type: "string", default: "150" },
+  },
+});
+const beacon = "beacon";
+
+function beaconEndpoints(number: number) {
+  const addresses = [`10.${number >> 16}.${(number >> 8) & 255}.${number & 255}`];
+  return [{ addresses, conditions: { ready: true, serving: true, terminating: false }, nodeName: "n2" }];
+}
+
+async function addBeacon({ api }: Cluster): Promise<void> {
+  const metadata = { name: beacon, namespace: "default" };
+  const ports = [{ name: "p80", port: 80, targetPort: 8_080 }];
+  const spec = { ports, sessionAffinity: "ClientIP" };
+  await api.create("/api/v1/namespaces/default/services", { apiVersion: "v1", kind: "Service", metadata, spec });
+  await api.create(slices, {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: { ...metadata, labels: { "kubernetes.io/service-name": beacon } },
+    addressType: "IPv4",
+    ports: [{ name: "p80", port: 8_080, protocol: "TCP" }],
+    endpoints: beaconEndpoints(1),
+  });
+}
+
+async function measure(cluster: Cluster, node: ProbedNode, watcherPid: number): Promise<void> {
+  const toKernel: number[] = [];
+  const toAnswer: number[] = [];
+  const patches = Number(values.patches);
+  const before = [usageOf(watcherPid).cpuMs, node.usage.cpuMs] as const;
+  for (let number = 2; number < patches + 2; number++) {
+    await sleep(Number(values.pause));
+    const sentMs = monotonicMs();
+    const answered = cluster.api
+      .patch(`${slices}/${beacon}`, { endpoints: beaconEndpoints(number) })
+      .then(() => void toAnswer.push(monotonicMs() - sentMs));
+    const seenMs = await node.seen(number, 30_000);
+    if (seenMs === undefined) throw new Error(`change ${number} was not in the kernel within 30 s`);
+    toKernel.push(seenMs - sentMs);
+    await answered;
+  }
+  const show = (times: readonly number[]): string =>
+    `median ${quantile(times, 0.5).toFixed(1)} ms, p99 ${quantile(times, 0.99).toFixed(1)} ms`;
+  const cpu = (afterMs: number, beforeMs: number): string => `${((afterMs - beforeMs) / patches).toFixed(1)} ms`;
+  process.stdout.write(
+    `  PATCH to the element in the kernel: ${show(toKernel)}; the API server's own answer: ${show(toAnswer)}\n` +
+      `  CPU per change: watcher ${cpu(usageOf(watcherPid).cpuMs, before[0])}, kpng-nft ${cpu(node.usage.cpuMs, before[1])}\n`,
+  );
+}
+
+const found = await findBinaries(["etcd", "kube-apiserver"]);
+if (found.kind !== "found") {
+  process.stdout.write(`cannot run: ${found.reason}\n`);
+  process.exit(1);
+}
+for (const services of values.services.split(",").map(Number)) {
+  const shape = { services, ports: 2, endpoints: 10 };
+  const cluster = await startCluster({ paths: found.paths, hasControllers: false });
+  const socket = join(cluster.folder, "watcher.sock");
+  try {
+    await fillWithServices(cluster.api, shape);
+    await addBeacon(cluster);
+    const watcher = await startWatcher(cluster, socket);
+    const node = await ProbedNode.start(`unix://${socket}`, "n1");
+    try {
+      if ((await node.seen(1, 120_000)) === undefined) throw new Error("the first view was not applied within 120 s");
+      // The remaining work of the start must not count for the first change.
+      await sleep(5_000);
+      process.stdout.write(
+        `${services} Services × ${portNumbers(shape).length} ports × 10 endpoints, ${values.patches} changes (load ${loadavg()[0]?.toFixed(0)})\n`,
+      );
+      await measure(cluster, node, watcher.pid ?? 0);
+    } finally {
+      await node.close();
+      watcher.kill();
+    }
+  } finally {
+    await cluster.stop();
+  }
+}
+process.exit();
