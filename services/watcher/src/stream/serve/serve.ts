@@ -93,8 +93,9 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     log.info("listening", { addresses: dialable });
     warnOfRefusal(addresses, options);
     options.onListening?.(dialable);
-    const { store, proxyNames } = options;
-    const preparing = prepareViews({ store, health, proxyName: proxyNames.standard }, signal);
+    const { store, proxyNames, hasLocalApi = true } = options;
+    const proxyName = proxyNames.standard;
+    const preparing = hasLocalApi ? prepareViews({ store, health, proxyName }, signal) : undefined;
     await Promise.all([aborted(signal), preparing]);
     health.setWaiting(part, "the watcher stops");
     for (const server of servers) server.close();
