@@ -59,8 +59,9 @@ export class ServiceTraffic {
 export class TrafficTable {
   readonly #byService = new Map<ServiceKey, ServiceTraffic>();
 
-  get all(): Iterable<ServiceTraffic> {
-    return this.#byService.values();
+  /** The counters of the Services that have had a connection or a flow. */
+  get used(): readonly ServiceTraffic[] {
+    return [...this.#byService.values()].filter(({ total }) => total > 0);
   }
 
   /** Returns the counters of a Service, which begin at 0. */

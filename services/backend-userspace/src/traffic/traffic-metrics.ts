@@ -29,7 +29,7 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
       registers,
       collect() {
         this.reset();
-        for (const traffic of table.all) this.inc({ service: traffic.service }, read(traffic));
+        for (const traffic of table.used) this.inc({ service: traffic.service }, read(traffic));
       },
     });
   };
@@ -66,7 +66,7 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
     registers,
     collect() {
       this.reset();
-      for (const { service, ends } of table.all) for (const [end, count] of ends) this.inc({ service, end }, count);
+      for (const { service, ends } of table.used) for (const [end, count] of ends) this.inc({ service, end }, count);
     },
   });
   new Gauge({
@@ -76,7 +76,7 @@ export function registerTrafficMetrics(registry: Registry, sources: TrafficSourc
     registers,
     collect() {
       this.reset();
-      for (const { service, open } of table.all) this.set({ service }, open);
+      for (const { service, open } of table.used) this.set({ service }, open);
     },
   });
   gauge("kpng_userspace_open_connections", "Open TCP connections of all Services", () => connections.open);
