@@ -29,6 +29,10 @@ const debianPackages = {
   "/bin/busybox": "busybox-static",
   dockerd: "docker.io",
   "docker-compose": "docker-compose",
+  "linux.uml": "user-mode-linux",
+  modprobe: "kmod",
+  ipvsadm: "ipvsadm",
+  ipset: "ipset",
 };
 
 function say(text) {

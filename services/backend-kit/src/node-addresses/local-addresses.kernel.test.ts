@@ -20,4 +20,15 @@ describePackets("local addresses", () => {
     expect(JSON.parse(printed)).toEqual({ v4: ["10.8.0.1", "127.0.0.1"], v6: expect.arrayContaining(["fd08::1"]) });
     await laboratory.run("n1", ["ping", "-c1", "-W5", "10.8.0.1"]);
   });
+
+  test("addresses of the interface for Services are left out, unless another interface has them, too", async () => {
+    const links = "ip link add s0 type veth peer name s1 && ip link set s0 up && ip link set s1 up";
+    const own =
+      "ip addr add 10.9.0.1/32 dev s0 && ip addr add 10.9.0.2/32 dev s0 && ip addr add fd09::1/128 dev s0 nodad";
+    await laboratory.run("n1", ["sh", "-c", `${links} && ${own} && ip addr add 10.9.0.2/32 dev s1`]);
+    const script = `const { readLocalAddresses: read } = await import("${file}"); console.log(JSON.stringify({ ...read("s0") }))`;
+    const { v4, v6 } = JSON.parse(await laboratory.run("n1", [process.execPath, "--input-type=module", "-e", script]));
+    expect([v4.includes("10.9.0.1"), v4.includes("10.9.0.2"), v6.includes("fd09::1")]).toEqual([false, true, false]);
+    expect(v4).toContain("127.0.0.1");
+  });
 });

@@ -1,0 +1,148 @@
+import { publicAddress, web } from "../../scenario/build.ts";
+import { addressOf, clusterIP, outside, pod } from "../../scenario/packet.ts";
+import type { TwoNodes } from "../laboratory/two-nodes.ts";
+import type { NodeUnderTest } from "./node-under-test.ts";
+
+type Check = (world: TwoNodes, node: NodeUnderTest) => Promise<readonly string[]>;
+
+const options = { ports: [{ port: 80, nodePort: 30_080 }], loadBalancerIPs: [publicAddress(10)] };
+const both = web(options, ["b", "c"]);
+const onlyC = web(options, ["c"]);
+
+/** Returns a line if a condition does not hold. */
+function expectTrue(condition: boolean, said: string): readonly string[] {
+  return condition ? [] : [said];
+}
+
+/**
+ * Scenarios of a quick run: those in which IPVS differs most from rules. `KPNG_IPVS_SCENARIOS=.` runs all of them, in
+ * about ten minutes.
+ */
+export const quickScenarios: ReadonlySet<string> = new Set([
+  "a node port",
+  "external policy Local with an endpoint on the node",
+  "external policy Local without an endpoint on the node",
+  "external policy Local with source ranges",
+  "internal policy Local without an endpoint on the node",
+  "no endpoint",
+  "policy DROP in INPUT",
+]);
+
+/** Checks beyond the scenarios, by name. Each begins with a state of its own. */
+export const guestChecks: Readonly<Record<string, Check>> = {
+  "a second sync changes nothing, and a restart changes nothing": async (_world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const again = await node.ask({ kind: "apply", state: both });
+    const checked = await node.ask({ kind: "repair" });
+    const restarted = await node.ask({ kind: "start", settings: {}, state: both });
+    return [...again.changes, ...checked.changes, ...restarted.changes];
+  },
+
+  "what another program deletes is repaired, and its own virtual servers stay": async (_world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const damages = [
+      "ipvsadm -d -u '[fd00:10:96::11]:80' -r '[fd00:10:1:2::13]:8080'",
+      "ip link delete kpng-ipvs0",
+      "iptables -t mangle -F KPNGIPVS-OUTPUT",
+      "ip6tables -D INPUT -m comment --comment 'kpng ipvs' -j KPNGIPVS-INPUT",
+    ];
+    await node.ask({ kind: "shell", command: "ipvsadm -A -t 203.0.113.9:80 -s lc" });
+    const wrong: string[] = [];
+    for (const command of damages) {
+      await node.ask({ kind: "shell", command });
+      const { changes } = await node.ask({ kind: "repair" });
+      if (changes.length === 0) wrong.push(`not noticed: ${command}`);
+      const after = await node.ask({ kind: "repair" });
+      wrong.push(...after.changes.map((change) => `after ${command}, the second repair changes ${change}`));
+    }
+    await node.ask({ kind: "apply", state: web(options, []) });
+    const { output } = await node.ask({ kind: "shell", command: "ipvsadm -S -n" });
+    await node.ask({ kind: "shell", command: "ipvsadm -D -t 203.0.113.9:80" });
+    return [...wrong, ...expectTrue(output.includes("203.0.113.9:80 -s lc"), "the foreign virtual server is gone")];
+  },
+
+  "a removed endpoint keeps its connection until it ends, also over a restart": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: web(options, ["b"]) });
+    const agent = world.agentOf(pod("a"));
+    const id = 900_001;
+    const address = addressOf(both, clusterIP("web"), "v4");
+    await agent.send({ kind: "open", id, protocol: "tcp", address, port: 80, from: undefined });
+    const wrong: string[] = [];
+    const look = async (when: string): Promise<void> => {
+      const deadlineMs = performance.now() + 30_000;
+      for (;;) {
+        const { answered, name } = await agent.send({ kind: "look", id });
+        if (answered > 0 && name === "b") return;
+        if (performance.now() > deadlineMs) {
+          wrong.push(`${when}: the connection gets ${answered} answers of ${name}`);
+          return;
+        }
+      }
+    };
+    const weights = async (): Promise<string> =>
+      (await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep '^-a -t 10.96.0.11:80' || true" })).output;
+    await look("before");
+    await node.ask({ kind: "apply", state: onlyC });
+    await look("after the removal");
+    wrong.push(...expectTrue((await weights()).includes("10.1.1.11") === false, "pod a is an endpoint"));
+    wrong.push(
+      ...expectTrue(/10\.1\.1\.12:8080 -m -w 0/.test(await weights()), `b has no weight 0: ${await weights()}`),
+    );
+    await node.ask({ kind: "start", settings: {}, state: onlyC });
+    await look("after a restart");
+    wrong.push(...expectTrue(/10\.1\.1\.12:8080 -m -w 0/.test(await weights()), "b is gone after a restart"));
+    await node.ask({ kind: "apply", state: web(options, []) });
+    await look("after the removal of all endpoints");
+    await node.ask({ kind: "apply", state: both });
+    await look("after its return");
+    wrong.push(
+      ...expectTrue(/10\.1\.1\.12:8080 -m -w 1/.test(await weights()), `b has no weight 1: ${await weights()}`),
+    );
+    await node.ask({ kind: "apply", state: onlyC });
+    await agent.send({ kind: "end", id });
+    // A closed connection counts for two minutes; this ends it now.
+    await node.ask({ kind: "shell", command: "ipvsadm --set 1 1 1" });
+    return wrong;
+  },
+
+  "a removed endpoint without connections is deleted, and a deleted Service leaves nothing": async (_world, node) => {
+    const other = { ...options, number: 77 };
+    const servers = async (): Promise<string> =>
+      (await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep 10.96.0.77 || true" })).output;
+    await node.ask({ kind: "start", settings: {}, state: web(other, ["b", "c"]) });
+    await node.ask({ kind: "apply", state: web(other, ["c"]) });
+    const first = await servers();
+    await node.ask({ kind: "apply", state: web(other, ["c"]) });
+    const second = await servers();
+    await node.ask({ kind: "apply", state: both });
+    await node.ask({ kind: "apply", state: both });
+    const third = await servers();
+    const { output: rest } = await node.ask({ kind: "shell", command: "ip address; ipset save" });
+    return [
+      ...expectTrue(/-t 10\.96\.0\.77:80 -r 10\.1\.1\.12:8080 -m -w 0/.test(first), `b has no weight 0: ${first}`),
+      ...expectTrue(!second.includes("10.1.1.12") && second.includes("10.1.2.13"), `b is not deleted: ${second}`),
+      ...expectTrue(third === "" && !rest.includes("10.96.0.77"), `the deleted Service left ${third}${rest}`),
+    ];
+  },
+
+  "the node's own ports cannot be reached through service addresses": async (world, node) => {
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const wrong: string[] = [];
+    // Port 8443 is served by the agent of n1 on all addresses of the node.
+    for (const [sender, name] of [
+      [outside, "outside"],
+      [pod("a"), "pod a"],
+    ] as const) {
+      for (const address of ["10.96.0.11", "198.51.100.10", "fd00:10:96::11"]) {
+        const answers = await world
+          .agentOf(sender)
+          .askOnce({ protocol: "tcp", address, port: 8443, timeoutMs: 30_000 });
+        if (answers.kind !== "refused") wrong.push(`${name} → ${address} port 8443: ${JSON.stringify(answers)}`);
+      }
+    }
+    return wrong;
+  },
+};
+
+/** Names of all checks. */
+export const guestCheckNames: readonly string[] = Object.keys(guestChecks);

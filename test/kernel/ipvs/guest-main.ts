@@ -1,0 +1,50 @@
+import { appendFileSync } from "node:fs";
+import { scenarios, settingsKey } from "../../scenario/scenarios.ts";
+import { checkPackets } from "../check-packets.ts";
+import { NodeFirewall } from "../laboratory/node-firewall.ts";
+import { serveSctp, whyNoSctp } from "../laboratory/sctp.ts";
+import { buildTwoNodes, targetPorts } from "../laboratory/two-nodes.ts";
+import { guestChecks } from "./guest-checks.ts";
+import { NodeUnderTest } from "./node-under-test.ts";
+
+/** Result of one check. An empty list is a success. */
+export interface GuestResult {
+  readonly name: string;
+  readonly wrong: readonly string[];
+  readonly elapsedMs: number;
+}
+
+// The program that runs inside the guest: `guest-main.ts RESULTS NAMES`. It writes a line for each result to the file
+// RESULTS. NAMES is a JSON array with the names of the scenarios and checks to run.
+
+const [, , resultsFile = "", names = "[]"] = process.argv;
+const wanted: ReadonlySet<unknown> = new Set(JSON.parse(names));
+
+async function report(name: string, check: () => Promise<readonly string[]>): Promise<void> {
+  if (!wanted.has(name)) return;
+  const startMs = performance.now();
+  const wrong = await check().catch((error: unknown) => [error instanceof Error ? (error.stack ?? "") : String(error)]);
+  const result: GuestResult = { name, wrong, elapsedMs: Math.round(performance.now() - startMs) };
+  appendFileSync(resultsFile, `${JSON.stringify(result)}\n`);
+}
+
+const world = await buildTwoNodes();
+if (whyNoSctp() === undefined) await serveSctp(world.laboratory, targetPorts);
+const node = await NodeUnderTest.start(world);
+const firewall = new NodeFirewall();
+let settings: string | undefined;
+
+for (const [name, check] of Object.entries(guestChecks)) await report(name, () => check(world, node));
+
+for (const scenario of scenarios) {
+  await report(scenario.name, async () => {
+    await firewall.put(world, scenario.firewall);
+    const kind = settings === settingsKey(scenario) ? "apply" : "start";
+    await node.ask({ kind, settings: scenario.settings ?? {}, state: scenario.state });
+    settings = settingsKey(scenario);
+    // A health check needs the program's server.
+    return await checkPackets(world, { ...scenario, healthChecks: [] }, "ipvs");
+  });
+}
+await world.close();
+process.exit(0);

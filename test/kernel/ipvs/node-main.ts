@@ -1,0 +1,113 @@
+import { execFileSync } from "node:child_process";
+import { createInterface } from "node:readline";
+import { IpvsRuleSet } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
+import { setKernel } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
+import { RunTool } from "@kpng/backend-ipvs/read/run-tool.ts";
+import { objectNames } from "@kpng/backend-ipvs/render/object-names.ts";
+import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import { readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
+import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
+import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
+import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
+import { families } from "@kpng/model/address.ts";
+import { viewOfState } from "../../conformance/view-of-state.ts";
+import type { State } from "../../scenario/manifest.ts";
+import { bridgeName, podCIDRs } from "../../scenario/places.ts";
+import type { Settings } from "../../scenario/scenario.ts";
+
+/** Request of one line; the answer is one line, too. */
+export type NodeRequest =
+  /** Begins a new run of the backend, as after a restart, and applies a state. */
+  | { readonly kind: "start"; readonly settings: Settings; readonly state: State }
+  /** Applies a state by comparing touched Services only, as a change of the view does. */
+  | { readonly kind: "apply"; readonly state: State }
+  /** Compares what is installed with the last state, and repairs it. */
+  | { readonly kind: "repair" }
+  /** Runs a shell command on the node, and returns its output. */
+  | { readonly kind: "shell"; readonly command: string };
+
+/** Answer of one line. */
+export interface NodeAnswer {
+  /** Empty if the request succeeded. */
+  readonly error: string;
+  /** Changes of each family. *Shape:* `v4 full 12 puts, 0 deletes`; empty if nothing. */
+  readonly changes: readonly string[];
+  readonly output: string;
+}
+
+// The backend on node n1, inside the guest: without watcher and stream, which other tests cover, because every process
+// costs seconds there.
+
+const names = objectNames("");
+const runTool = new RunTool(120_000);
+const silent = { error() {}, info() {}, debug() {}, with: () => silent };
+const requests = new SyncRequests();
+const localAddresses = () => readLocalAddresses(names.interfaceName);
+let rules: RuleSets | undefined;
+let changes: string[] = [];
+
+function open(settings: Settings): RuleSets {
+  const { detectLocal = "ClusterCIDR", nodePortAddresses = [], masqueradeAll } = settings;
+  const ruleSets = families.map(
+    (family) =>
+      new IpvsRuleSet({
+        ...{ family, names, runTool, requests, localAddresses },
+        ...{ scheduler: "rr", masqueradeBit: 14, drainMs: 0 },
+      }),
+  );
+  return new RuleSets<RuleChange>({
+    ruleSets,
+    localAddresses,
+    log: silent,
+    settings: readProxySettings(
+      {
+        detectLocalMode: detectLocal === "none" ? "ClusterCIDR" : detectLocal,
+        clusterCidr: detectLocal === "ClusterCIDR" ? Object.values(podCIDRs.cluster) : [],
+        podBridgeInterface: bridgeName,
+        podInterfaceNamePrefix: bridgeName.slice(0, 3),
+        masqueradeAll,
+        nodeportAddresses: nodePortAddresses,
+      },
+      false,
+    ),
+    onOutcome: ({ family, result }) => {
+      if (result.kind !== "done" || result.change.mode === "none") return;
+      changes.push(`${family} ${result.change.mode} ${JSON.stringify(result.change.fields)}`);
+    },
+  });
+}
+
+async function answer(request: NodeRequest): Promise<NodeAnswer> {
+  changes = [];
+  const stages = { committing: () => undefined };
+  const outcomeOf = async () => {
+    switch (request.kind) {
+      case "start":
+        rules = open(request.settings);
+        return await rules.sync(viewOfState(request.state), "all", stages);
+      case "apply":
+        return await rules?.sync(viewOfState(request.state), "different", stages);
+      case "repair":
+        return await rules?.repair();
+      case "shell":
+        return undefined;
+    }
+  };
+  const failure = (await outcomeOf())?.failure;
+  const output =
+    request.kind === "shell" ? execFileSync("sh", ["-c", request.command], { encoding: "utf8", stdio: "pipe" }) : "";
+  return { error: failure === undefined ? "" : String(failure.cause), changes, output };
+}
+
+await setKernel(
+  { isStrictArp: false, timeouts: { tcpMs: 0, tcpFinMs: 0, udpMs: 0 } },
+  { sysctls: new Sysctls(), runTool, log: silent },
+);
+process.stdout.write("ready\n");
+for await (const line of createInterface({ input: process.stdin })) {
+  const said = await answer(JSON.parse(line) as NodeRequest).catch((error: unknown) => ({
+    ...{ error: String(error), changes, output: "" },
+  }));
+  process.stdout.write(`${JSON.stringify(said)}\n`);
+}

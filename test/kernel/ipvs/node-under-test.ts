@@ -1,0 +1,45 @@
+import type { ChildProcess } from "node:child_process";
+import { createInterface, type Interface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import type { TwoNodes } from "../laboratory/two-nodes.ts";
+import type { NodeAnswer, NodeRequest } from "./node-main.ts";
+
+const program = fileURLToPath(new URL("./node-main.ts", import.meta.url));
+
+/** The backend on n1, as a process that applies states on request; `node-main.ts` is the other end. */
+export class NodeUnderTest {
+  readonly #child: ChildProcess;
+  readonly #lines: AsyncIterator<string>;
+  #said = "";
+
+  private constructor(child: ChildProcess, lines: Interface) {
+    this.#child = child;
+    this.#lines = lines[Symbol.asyncIterator]();
+    child.stderr?.on("data", (data) => {
+      this.#said = (this.#said + String(data)).slice(-4_000);
+    });
+  }
+
+  /** Starts the process in the namespace of n1; resolves when it answers. */
+  static async start({ laboratory }: TwoNodes): Promise<NodeUnderTest> {
+    const child = laboratory.start("n1", [process.execPath, program]);
+    if (child.stdout === null) throw new Error("no pipe");
+    const node = new NodeUnderTest(child, createInterface({ input: child.stdout }));
+    await node.#next();
+    return node;
+  }
+
+  /** Sends a request. Errors: the request failed, or the process has ended. */
+  async ask(request: NodeRequest): Promise<NodeAnswer> {
+    this.#child.stdin?.write(`${JSON.stringify(request)}\n`);
+    const answer = JSON.parse(await this.#next()) as NodeAnswer;
+    if (answer.error !== "") throw new Error(answer.error);
+    return answer;
+  }
+
+  async #next(): Promise<string> {
+    const { value, done } = await this.#lines.next();
+    if (done === true) throw new Error(`the backend ended: ${this.#said}`);
+    return value;
+  }
+}
