@@ -1,0 +1,46 @@
+import type { ApiClient } from "../cluster/api-client.ts";
+
+/** Something that an account may or may not do in the namespace kube-system, or in the whole cluster. */
+export interface Right {
+  readonly verb: string;
+  readonly resource: string;
+  readonly group?: string;
+}
+
+/** Asks the API server's authorizer whether an account of kube-system has a right. */
+export async function mayAccount(
+  api: ApiClient,
+  account: string,
+  { verb, resource, group = "" }: Right,
+): Promise<boolean> {
+  const review = (await api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {
+    apiVersion: "authorization.k8s.io/v1",
+    kind: "SubjectAccessReview",
+    spec: {
+      user: `system:serviceaccount:kube-system:${account}`,
+      groups: ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
+      resourceAttributes: { verb, resource, group },
+    },
+  })) as { readonly status: { readonly allowed: boolean } };
+  return review.status.allowed;
+}
+
+/** The kinds that `kpng kube` watches. */
+export const watchedKinds: readonly Omit<Right, "verb">[] = [
+  { resource: "services" },
+  { resource: "nodes" },
+  { resource: "endpointslices", group: "discovery.k8s.io" },
+  { resource: "servicecidrs", group: "networking.k8s.io" },
+];
+
+/** Rights near to those of our accounts, which a wildcard or a mistake would grant. None has them. */
+export const refusedRights: readonly Right[] = [
+  ...watchedKinds.map((kind) => ({ ...kind, verb: "update" })),
+  { verb: "list", resource: "secrets" },
+  { verb: "get", resource: "configmaps" },
+  { verb: "list", resource: "pods" },
+  { verb: "get", resource: "nodes/proxy" },
+  { verb: "create", resource: "serviceaccounts/token" },
+  { verb: "create", resource: "subjectaccessreviews", group: "authorization.k8s.io" },
+  { verb: "create", resource: "daemonsets", group: "apps" },
+];

@@ -1,0 +1,98 @@
+import { readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { beforeAll, expect, test } from "vitest";
+import { stringify } from "yaml";
+import { describeCluster } from "../cluster/describe-cluster.ts";
+import { until } from "../cluster/until.ts";
+import { mayAccount, type Right, refusedRights, watchedKinds } from "./accounts.ts";
+import { findKubectl } from "./find-kubectl.ts";
+import { type GuideShell, openGuideShell } from "./guide-shell.ts";
+import { commandsOfGuide } from "./install-guide.ts";
+import { buildKustomization, kustomizations } from "./kustomizations.ts";
+
+const kubectl = await findKubectl();
+const canRun = kubectl !== undefined || process.env.CI === "true";
+
+/** Time limit of a test that runs many commands, on a busy machine. */
+const timeout = 240_000;
+
+const name = "the manifests at a real API server, installed as docs/install.md says";
+await describeCluster(`${name}${canRun ? "" : " (skipped: no kubectl)"}`, { hasControllers: false }, (cluster) => {
+  let shell: GuideShell;
+  beforeAll(async () => {
+    if (kubectl !== undefined) shell = await openGuideShell(cluster(), kubectl);
+  });
+
+  test.skipIf(!canRun)("every object is valid, strictly checked by the API server", { timeout }, async () => {
+    const operator = resolve("test/manifests/operator");
+    const module = "github.com/prometheus-operator/prometheus-operator";
+    const { Dir } = JSON.parse(shell.run(`cd ${operator} && go mod download -json ${module}`)) as { Dir: string };
+    shell.run(`kubectl create -f ${Dir}/example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml`);
+    shell.run("kubectl wait --for condition=established crd/podmonitors.monitoring.coreos.com --timeout 60s");
+    const objects = kustomizations
+      .flatMap((one) => buildKustomization(kubectl ?? "", one))
+      .map((one) => stringify(one));
+    const files = ["components/monitoring/pod-monitors.yaml", "config.yaml"];
+    const texts = [...objects, ...files.map((file) => readFileSync(`deploy/kubernetes/${file}`, "utf8"))];
+    const apply = "kubectl apply --server-side --dry-run=server --validate=strict -f -";
+    // pod-monitors.yaml has two objects.
+    expect(shell.run(apply, texts.join("---\n")).match(/serverside-applied/g)?.length).toBe(objects.length + 3);
+    const misspelt = objects.find((text) => text.includes("hostNetwork:"))?.replace("hostNetwork:", "hostNetwrk:");
+    expect(() => shell.run(apply, misspelt)).toThrow("hostNetwrk");
+  });
+
+  test.skipIf(!canRun)("the commands of the guide install the manifests", { timeout }, async () => {
+    shell.install();
+    const { api } = cluster();
+    const [deployments, daemonSets] = await Promise.all(
+      ["deployments", "daemonsets"].map((kind) => api.list(`/apis/apps/v1/namespaces/kube-system/${kind}`)),
+    );
+    expect([...(deployments ?? []), ...(daemonSets ?? [])].map(({ metadata }) => metadata.name)).toEqual([
+      "kpng-watcher",
+      "kpng-nft",
+    ]);
+  });
+
+  test.skipIf(!canRun)(
+    "accounts of nodes and relays have no right, and a single process may read",
+    { timeout },
+    async () => {
+      const { api } = cluster();
+      shell.run("kubectl apply -f deploy/kubernetes/overlays/single-process/rbac.yaml");
+      const reads = watchedKinds.flatMap((kind) => ["get", "list", "watch"].map((verb) => ({ ...kind, verb })));
+      await until("the rights are effective", () =>
+        mayAccount(api, "kpng-single-process", { verb: "watch", resource: "services" }),
+      );
+      const reviews = { verb: "create", resource: "tokenreviews", group: "authentication.k8s.io" };
+      const allowed = async (account: string, rights: readonly Right[]): Promise<readonly Right[]> => {
+        const answers = await Promise.all(rights.map((right) => mayAccount(api, account, right)));
+        return rights.filter((_, index) => answers[index]);
+      };
+      expect(await allowed("kpng-single-process", [...reads, ...refusedRights, reviews])).toEqual(reads);
+      for (const account of ["kpng-node", "kpng-relay"]) {
+        expect(await allowed(account, [...reads, ...refusedRights, reviews]), account).toEqual([]);
+      }
+    },
+  );
+
+  test.skipIf(!canRun)("the commands of the guide replace the CA, and remove kpng", { timeout }, async () => {
+    const { api } = cluster();
+    const read = async (kind: string, object: string, key: string): Promise<string> => {
+      const { data } = await api.get(`/api/v1/namespaces/kube-system/${kind}/${object}`);
+      return (data as Readonly<Record<string, string>>)[key] ?? "";
+    };
+    const file = (path: string): string => readFileSync(join(shell.clone, path), "utf8");
+    const [trustBoth = "", useNew = "", forgetOld = "", useCertManager = ""] = commandsOfGuide("Certificates");
+    shell.run(trustBoth);
+    const both = file("kpng-certificates/ca.crt") + file("new-certificates/ca.crt");
+    expect(await read("configmaps", "kpng-ca", "ca.crt")).toBe(both);
+    shell.run(useNew);
+    const served = Buffer.from(await read("secrets", "kpng-watcher-tls", "tls.crt"), "base64").toString();
+    expect(served).toBe(file("new-certificates/serving.crt"));
+    shell.run(forgetOld);
+    expect(await read("configmaps", "kpng-ca", "ca.crt")).toBe(file("new-certificates/ca.crt"));
+    shell.run(useCertManager);
+    for (const one of commandsOfGuide("Uninstall").filter((command) => command.includes("delete"))) shell.run(one);
+    expect(await api.list("/apis/apps/v1/namespaces/kube-system/daemonsets")).toEqual([]);
+  });
+});

@@ -1,0 +1,99 @@
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { KubeObject } from "../cluster/api-client.ts";
+import { describeCluster } from "../cluster/describe-cluster.ts";
+import { createService, createSlice } from "../cluster/objects.ts";
+import { until } from "../cluster/until.ts";
+import { findKubectl } from "./find-kubectl.ts";
+import { openGuideShell } from "./guide-shell.ts";
+import { commandsOfGuide } from "./install-guide.ts";
+import { buildKustomization } from "./kustomizations.ts";
+import { Machine } from "./machine.ts";
+import { createPodOf } from "./pods.ts";
+import { type RunningContainer, runContainer } from "./run-container.ts";
+
+const kubectl = (await findKubectl()) ?? "";
+
+/** The reason why the tests cannot run here; in CI they fail instead. */
+const whyNot = kubectl === "" ? "no kubectl" : process.getuid?.() === 0 ? undefined : "root is required";
+const isSkipped = whyNot !== undefined && process.env.CI !== "true";
+
+/** Time limit of a test that starts programs, on a busy machine. */
+const timeout = 240_000;
+
+const name = `the containers of the manifests${isSkipped ? ` (skipped: ${whyNot})` : ""}`;
+await describeCluster(name, { hasControllers: false }, (cluster) => {
+  let machine: Machine;
+  const running: RunningContainer[] = [];
+  beforeAll(async () => {
+    if (whyNot !== undefined) return;
+    const { api, folder, apiServer } = cluster();
+    const shell = await openGuideShell(cluster(), kubectl);
+    shell.install();
+    shell.run("kubectl apply -f deploy/kubernetes/overlays/single-process/rbac.yaml");
+    await createService(api, { name: "web", spec: { clusterIP: "10.96.7.7", selector: {}, ports: [{ port: 80 }] } });
+    await createSlice(api, { name: "web-1", service: "web", addresses: ["10.244.1.5"] });
+    machine = await Machine.open(folder, Number(new URL(apiServer.url).port));
+  }, timeout);
+  afterAll(async () => {
+    await Promise.all(running.map((container) => container.stop()));
+    await machine?.[Symbol.asyncDispose]();
+  }, timeout);
+
+  /** Starts the container of a Deployment or DaemonSet on a node, and waits until both of its probes succeed. */
+  async function start(workload: KubeObject, node: string): Promise<RunningContainer> {
+    const { api, folder, apiServer } = cluster();
+    const pod = await createPodOf(api, workload, node);
+    const container = await runContainer(machine, pod, {
+      api,
+      apiCaFile: apiServer.caFile,
+      folder: join(folder, pod.name),
+    });
+    running.push(container);
+    await container.untilProbe("liveness");
+    await container.untilProbe("readiness");
+    return container;
+  }
+
+  const apps = "/apis/apps/v1/namespaces/kube-system";
+
+  function daemonSetIn(folder: string): KubeObject {
+    const found = buildKustomization(kubectl, `deploy/kubernetes/${folder}`).find(({ kind }) => kind === "DaemonSet");
+    if (found === undefined) throw new Error(`${folder} has no DaemonSet`);
+    return found;
+  }
+
+  let watcher: RunningContainer;
+  let nft: RunningContainer;
+
+  test.skipIf(isSkipped)("a watcher and kpng-nft become ready, and the node has rules", { timeout }, async () => {
+    expect(whyNot).toBeUndefined();
+    const { api } = cluster();
+    watcher = await start(await api.get(`${apps}/deployments/kpng-watcher`), "cp-1");
+    nft = await start(await api.get(`${apps}/daemonsets/kpng-nft`), "n1");
+    const rules = execFileSync("ip", ["netns", "exec", machine.name, "nft", "list", "ruleset"], { encoding: "utf8" });
+    expect(rules).toContain("10.96.7.7");
+    expect(rules).toContain("10.244.1.5");
+    const pod = await api.get("/api/v1/namespaces/kube-system/pods/kpng-nft-n1");
+    expect(pod.metadata.labels?.["topology.kubernetes.io/zone"]).toBe("zone-a");
+  });
+
+  test.skipIf(isSkipped)("the commands of docs/install.md verify them", { timeout }, async () => {
+    const commands = commandsOfGuide("6. Verify").flatMap((block) => block.match(/-- kpng .*$/gm) ?? []);
+    const [getNodes = [], getBackend = []] = commands.map((command) => command.split(" ").slice(2));
+    await until("node n1 is current", () => /^n1 .*current/m.test(watcher.exec("kpng", getNodes)), 60_000);
+    expect(nft.exec("kpng", getBackend)).toContain("n1");
+  });
+
+  test.skipIf(isSkipped)("the other backends become ready beside it", { timeout }, async () => {
+    const folders = ["overlays/beside-kube-proxy", "overlays/all-ip", "backends/json", "backends/userspace"];
+    await Promise.all(folders.map((folder) => start(daemonSetIn(folder), "n1")));
+  });
+
+  test.skipIf(isSkipped)("a single process needs no watcher", { timeout }, async () => {
+    await Promise.all(running.splice(0).map((container) => container.stop()));
+    await cluster().api.delete("/api/v1/namespaces/kube-system/pods/kpng-iptables-n1");
+    await start(daemonSetIn("overlays/single-process"), "n1");
+  });
+});
