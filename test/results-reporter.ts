@@ -1,9 +1,11 @@
 import { writeFileSync } from "node:fs";
-import type { Reporter, SerializedError, TestModule } from "vitest/node";
+import type { Reporter, SerializedError, TestModule, TestRunEndReason } from "vitest/node";
 
 /** The results of a run of Vitest, which `run.ts` reads. */
 export interface RunResults {
   readonly files: readonly FileResult[];
+  /** False if the run ended before all tests had. */
+  readonly isComplete: boolean;
   /** Errors outside of all tests and files, for example in a timer that a test left behind. */
   readonly unhandledErrors: number;
 }
@@ -22,7 +24,7 @@ export interface FileResult {
  * Vitest's own JSON report does not contain unhandled errors.
  */
 export default class ResultsReporter implements Reporter {
-  onTestRunEnd(modules: readonly TestModule[], errors: readonly SerializedError[]): void {
+  onTestRunEnd(modules: readonly TestModule[], errors: readonly SerializedError[], reason: TestRunEndReason): void {
     const file = process.env.KPNG_TEST_RESULTS;
     if (file === undefined) throw new Error("KPNG_TEST_RESULTS is not set");
     const files = modules.map((module) => ({
@@ -30,7 +32,8 @@ export default class ResultsReporter implements Reporter {
       isFailed: module.state() === "failed",
       tests: [...module.children.allTests()].map((test) => ({ name: test.fullName, state: test.result().state })),
     }));
-    const results: RunResults = { files, unhandledErrors: errors.length };
+    const isComplete = reason !== "interrupted" && files.length > 0;
+    const results: RunResults = { files, isComplete, unhandledErrors: errors.length };
     writeFileSync(file, JSON.stringify(results));
   }
 }

@@ -82,7 +82,7 @@ const maxRepeatedFiles = 8;
 async function runVitest(): Promise<Counts> {
   const first = await runFiles(isQuick ? slowTests.flatMap((glob) => ["--exclude", glob]) : []);
   const failing = first.files.filter(({ isFailed }) => isFailed).map(({ path }) => path);
-  if (failing.length === 0 || failing.length > maxRepeatedFiles) return count(first);
+  if (!first.isComplete || failing.length === 0 || failing.length > maxRepeatedFiles) return count(first);
   process.stdout.write(`\nrepeating ${failing.length} files with failures, one at a time\n`);
   const second = await runFiles(["--no-file-parallelism", ...failing]);
   const failures = new Set(second.files.flatMap(failuresIn));
@@ -90,6 +90,7 @@ async function runVitest(): Promise<Counts> {
   for (const name of intermittent) process.stdout.write(`intermittent: failed, then passed alone: ${name}\n`);
   return count({
     files: [...first.files.filter(({ isFailed }) => !isFailed), ...second.files],
+    isComplete: second.isComplete && second.files.length === failing.length,
     unhandledErrors: first.unhandledErrors + second.unhandledErrors,
   });
 }
@@ -110,13 +111,15 @@ function failuresIn({ path, tests }: FileResult): readonly string[] {
   return tests.filter(({ state }) => state === "failed").map(({ name }) => `${relative(process.cwd(), path)}: ${name}`);
 }
 
-function count({ files, unhandledErrors }: RunResults): Counts {
+/** An incomplete run counts as one failure more. */
+function count({ files, isComplete, unhandledErrors }: RunResults): Counts {
   const states = files.flatMap(({ tests }) => tests.map(({ state }) => state));
   const passed = states.filter((state) => state === "passed").length;
   const failed = states.filter((state) => state === "failed").length;
   // Files that could not be loaded, or whose set-up failed.
   const broken = files.filter(({ isFailed, tests }) => isFailed && tests.every(({ state }) => state !== "failed"));
-  return { passed, failed: failed + broken.length + unhandledErrors, skipped: states.length - passed - failed };
+  const others = broken.length + unhandledErrors + (isComplete ? 0 : 1);
+  return { passed, failed: failed + others, skipped: states.length - passed - failed };
 }
 
 function run([command = "", ...args]: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<number> {
