@@ -64,7 +64,8 @@ _kpng() {
   found=("\${(@f)$(kpng __complete -- "\${(@)words[2,CURRENT]}" 2>/dev/null)}")
   if [[ -n "$found" ]]; then compadd -- $found; else _files; fi
 }
-compdef _kpng kpng
+# Loaded from fpath, the file is the function itself and its first call must already complete.
+if [[ "$funcstack[1]" = _kpng ]]; then _kpng; else compdef _kpng kpng; fi
 `,
   fish: `complete -c kpng -a '(kpng __complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
 `,

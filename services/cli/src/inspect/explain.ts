@@ -71,9 +71,9 @@ export const explainCommand: InspectCommand = {
     ...outputOptions,
   ],
   examples: `
-The destination is address:port, [IPv6]:port, or namespace/name of a Service with or without a port, as a number or a
-name. The answer follows
-the rules of kube-proxy's iptables mode and assumes that the node has applied the watcher's state.
+The destination is address:port, [IPv6]:port, or namespace/name of a Service. The port of a Service is a number or a
+name, and may be left out. The answer follows the rules of kube-proxy's iptables mode and assumes that the node has
+applied the watcher's state.
 
 Examples:
   COMMAND --node n1 default/web:http

@@ -2,6 +2,7 @@ import type { Service, ServicePort } from "@kpng/model/gen/kpng/inspect/v1/clust
 import { TrafficPolicySchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { findFindings } from "../analyze/find-findings.ts";
+import { readWatcherState, type WatcherState } from "../analyze/read-state.ts";
 import { formatEnum, formatProtocol } from "../print/format.ts";
 import { terminalText } from "../print/terminal-text.ts";
 import { namespaceOption, parseServiceName, splitName } from "../query/filter-options.ts";
@@ -40,26 +41,23 @@ Examples:
       const place = filter.namespace === "" ? "" : ` in namespace "${filter.namespace}"`;
       throw new ProcessError("REQUEST_FAILED", `Service "${filter.name}" not found${place}`);
     }
-    const texts = await Promise.all(services.map((service) => describe(client, service)));
+    const state = await readWatcherState(client);
+    const texts = await Promise.all(services.map((service) => describe(client, service, state)));
     process.stdout.write(terminalText(texts.join("\n\n")));
   },
 };
 
 const changeCount = 5;
 
-async function describe(client: InspectClient, service: Service): Promise<string> {
-  const filter = { namespace: service.namespace, service: service.name };
-  const [status, endpoints, { changes }] = await Promise.all([
-    client.getStatus({}),
-    readPages(
-      (pageToken) => client.listEndpoints({ ...filter, pageSize, pageToken }),
-      (page) => page.endpoints,
-    ),
-    client.listChanges({ ...filter, pageSize: changeCount }),
-  ]);
-  // Held deletions concern the watcher, and nodes are not read.
-  const state = { status: { ...status, heldDeletions: [] }, services: [service], endpoints, nodes: [] };
-  const findings = findFindings(state, { hasNodes: false });
+async function describe(client: InspectClient, service: Service, state: WatcherState): Promise<string> {
+  const { namespace, name } = service;
+  const { changes } = await client.listChanges({ namespace, service: name, pageSize: changeCount });
+  const endpoints = state.endpoints.filter((one) => one.namespace === namespace && one.service === name);
+  const subject = `service/${namespace}/${name}`;
+  // Also those of another Service that has the same address.
+  const findings = findFindings(state, { hasNodes: false }).filter(
+    (finding) => finding.subject === subject || finding.text.split(/[ ,]+/).includes(subject),
+  );
   return [
     formatFields(fieldsOf(service)),
     formatSection("Endpoints", endpointTable, endpoints),

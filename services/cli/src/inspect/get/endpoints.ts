@@ -12,9 +12,8 @@ import { endpointTable } from "../tables/endpoint-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
 /**
- * `kpng get endpoints`: lists endpoints. They are those of the EndpointSlices that the
- * watcher holds; `kpng get view` shows which of
- * them a node uses. `makeInspect` and `makeInspectSource` add it to `kpng get`.
+ * `kpng get endpoints`: lists endpoints. They are those of the EndpointSlices that the watcher holds; `kpng get view`
+ * shows which of them a node uses. `makeInspect` and `makeInspectSource` add it to `kpng get`.
  */
 export const endpointsCommand: InspectCommand = {
   name: "endpoints",

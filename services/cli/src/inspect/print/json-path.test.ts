@@ -2,8 +2,8 @@ import { expect, test } from "vitest";
 import { parseColumns, parseTemplate, valuesAt } from "./json-path.ts";
 import { formatTable } from "./table.ts";
 
-const web = { name: "web", ports: [{ port: 80 }, { port: 443 }], labels: { app: "web" } };
-const dns = { name: "dns", ports: [{ port: 53 }], labels: {} };
+const web = { name: "web", zone: "", ports: [{ port: 80 }, { port: 443 }], labels: { app: "web" } };
+const dns = { name: "dns", zone: "a", ports: [{ port: 53 }], labels: {} };
 const list = { items: [web, dns] };
 
 test.each([
@@ -16,6 +16,7 @@ test.each([
   ["{$.items[1].name}{@.items[0].name}", "dnsweb"],
   ["{.items[0].labels}", '{"app":"web"}'],
   ["{.items[*].nothing}", ""],
+  ["{range .items[*].zone}[{@}]{.x}{end}", "[][a]"],
 ])("template %s", (template, text) => {
   expect(parseTemplate(template)(list)).toBe(text);
 });

@@ -88,8 +88,10 @@ function toPath(text: string): string {
 
 /** Expressions in filters run no code. Errors: BAD_OPTION if the library cannot read the path. */
 function evaluate(path: string, json: JsonValue): readonly JsonValue[] {
+  // The library takes only objects and arrays.
+  if (json === null || typeof json !== "object") return path === "$" ? [json] : [];
   try {
-    return JSONPath({ path, json: json as object, eval: "safe" });
+    return JSONPath({ path, json, eval: "safe" });
   } catch (error) {
     throw new ProcessError("BAD_OPTION", `"${path}" is not a JSONPath`, { cause: error });
   }
