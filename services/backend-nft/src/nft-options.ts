@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type OptionSpec, parseDurationMs } from "@kpng/process/options.ts";
+import { type OptionSpec, parsePositiveDurationMs } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 import type { ElementsThrough } from "./commit/open-connection.ts";
 
@@ -35,7 +35,7 @@ export const nftOptions: readonly OptionSpec[] = [
     flags: "--nft-timeout <duration>",
     description: "longest run of the program nft",
     default: 300_000,
-    parse: parseDurationMs,
+    parse: parsePositiveDurationMs,
   },
 ];
 

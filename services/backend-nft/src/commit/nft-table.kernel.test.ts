@@ -28,6 +28,8 @@ describePackets("the table in the kernel", () => {
       const keys = seen.frontends.map((text: string) => text.split(" comment ")[0]?.split(" : ")[0]);
       expect(keys).toEqual(frontends[family]);
       expect(seen.frontends[0]).toContain('comment "ns/web-1:p443"');
+      // Chains for 2 and for 3 endpoints.
+      expect(seen.chainCommits).toBe(1);
       // 2 × 3 endpoints of web, and the port of sticky without affinity.
       expect(seen.slots).toBe(8);
       expect(seen.again).toEqual({ elements: 0, chains: [] });
@@ -37,6 +39,7 @@ describePackets("the table in the kernel", () => {
       expect(seen.shrunk).toEqual({ elements: 6, chains: [] });
       expect(seen.noDrift).toEqual({ elements: 0, chains: [] });
       expect(seen.lostElements).toEqual({ elements: 4, chains: [] });
+      expect(seen.putBack[0]).toContain('comment "ns/web-1:p443"');
       expect(seen.lostRules).toEqual({ elements: 0, chains: ["services"] });
       expect(seen.foreignRange.elements).toBe(0);
       expect(seen.foreignRange.chains).toContainEqual(expect.stringMatching(/^ranges_/));
@@ -49,6 +52,8 @@ describePackets("the table in the kernel", () => {
       expect(seen.left).toBeNull();
       expect(seen.refusal).toContain(way === "netlink" ? "put in set picks: ENOENT" : "No such file or directory");
       expect(seen.foreign).toContain("exists without the chain kpng_layout_1");
+      expect(seen.listing).toContain(`comment "${"n".repeat(63)}/${"s".repeat(61)}-4"`);
+      expect(seen.closed).toMatch(/^\[NETLINK_UNAVAILABLE\] .*closed/);
     },
   );
 

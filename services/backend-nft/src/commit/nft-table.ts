@@ -12,6 +12,7 @@ import { type ActualElements, readElements } from "../read/read-table.ts";
 import {
   firstHook,
   pickChainAddition,
+  pickChainBytes,
   renderHooks,
   renderSkeleton,
   renderStickyPickChain,
@@ -74,8 +75,8 @@ const chunkOverhead = 4 * 1024;
  * call at a time.
  *
  * This class decides what is written and in which order. `ServiceElements` keeps the wanted elements, `render/` makes
- * rules, `read/` reads the table. Elements are written through `NftablesConnection`, chains mostly through the program
- * nft.
+ * rules, `read/` reads the table. Elements and pick chains are written through a `TableConnection` (netlink or the
+ * program nft, as `openConnection` chose), all other chains by `RunNft`.
  */
 export class NftTable {
   readonly #options: NftTableOptions;
@@ -143,7 +144,10 @@ export class NftTable {
     if (found === undefined || !this.#hasRules(await readRules(connection, this.#id))) {
       return await this.syncAll(plan, committing);
     }
-    await this.#elements.table.compareWith(await readElements(connection, this.#id, found.shared));
+    const { table } = this.#elements;
+    await table.compareWith(await readElements(connection, this.#id, found.shared));
+    // The table keeps no comments of committed elements: those to be put back get theirs from the plan.
+    if (table.changes().length > 0) await putAll(this.#elements, plan);
     const change = await this.#commitInUse(committing);
     if (change.elements.length === 0) this.#checkedGeneration = generation;
     return change;
@@ -230,7 +234,10 @@ export class NftTable {
     const elements = table.changes();
     const [additions, removals] = [chains.additions(), chains.removals()];
     const hasNewRules = needed.size > 0 || additions !== "" || removals !== "";
-    if (elements.length === 0 && !hasNewRules) return nothing;
+    if (elements.length === 0 && !hasNewRules) {
+      table.committed();
+      return nothing;
+    }
     committing();
     this.#installed = undefined;
     this.#checkedGeneration = undefined;
@@ -257,7 +264,7 @@ export class NftTable {
   }
 
   /**
-   * Returns the steps that install pick chains through netlink; chains for client affinity are added by nft instead.
+   * Returns the steps that install pick chains; chains for client affinity are installed by {@link #installChains}.
    */
   #pickChains(names: ReadonlySet<string>): readonly BatchStep[] {
     const plain = [...names].filter((name) => !name.startsWith("sticky_"));
@@ -268,15 +275,21 @@ export class NftTable {
   async #send(steps: readonly BatchStep[], isUnused: boolean): Promise<void> {
     const { connection } = this.#options;
     if (!isUnused) return await connection.commit(this.#id, steps);
+    const maxBytes = connection.maxTransactionBytes - chunkOverhead;
     // A record must not outlive the elements that it describes.
     const isOldRecord = (step: BatchStep): boolean => step.kind === "delete" && step.set === "record";
-    for (const step of [...steps.filter(isOldRecord), ...steps.filter((step) => !isOldRecord(step))]) {
-      if (step.kind === "chain") await connection.commit(this.#id, [step]);
-      else {
-        const limit = Math.min(chunkBytes, connection.maxTransactionBytes - chunkOverhead);
-        for (const elements of splitElements(step.elements, limit)) {
-          await connection.commit(this.#id, [{ ...step, elements }]);
-        }
+    const oldRecord = steps.filter(isOldRecord);
+    if (oldRecord.length > 0) await connection.commit(this.#id, oldRecord);
+    // In one transaction if possible: with the program nft, each costs processes and all chains that are installed.
+    const chains = steps.filter(({ kind }) => kind === "chain");
+    const chainsPerCommit = Math.max(1, Math.floor(maxBytes / pickChainBytes));
+    for (let at = 0; at < chains.length; at += chainsPerCommit) {
+      await connection.commit(this.#id, chains.slice(at, at + chainsPerCommit));
+    }
+    for (const step of steps) {
+      if (step.kind === "chain" || isOldRecord(step)) continue;
+      for (const elements of splitElements(step.elements, Math.min(chunkBytes, maxBytes))) {
+        await connection.commit(this.#id, [{ ...step, elements }]);
       }
     }
   }

@@ -33,6 +33,14 @@ test("a change and its reversal are no change", () => {
   expect(changesOf(table)).toEqual([]);
 });
 
+test("a comment that nft would refuse because of its length is cut off", () => {
+  const table = new ElementTable();
+  table.put("picks", numberBytes(1), "pick_1", "p".repeat(191));
+  table.claim("cluster_ips", one, "", "c".repeat(300));
+  const comments = table.changes().flatMap(({ elements }) => elements.map(({ comment }) => comment));
+  expect(comments.sort()).toEqual(["c".repeat(127), "p".repeat(127)]);
+});
+
 test("an element with another value is deleted and put", () => {
   const table = new ElementTable();
   table.put("picks", numberBytes(1), "pick_1");

@@ -6,6 +6,9 @@ import type { ElementChange, ElementData, SetElement } from "../netlink/element-
 /** A change of the elements of one shared set. */
 export type SharedSetChange = ElementChange & { readonly set: SharedSet };
 
+/** Most characters of a comment: nft refuses a longer one, and a length in the kernel has one byte. */
+const maxCommentLength = 127;
+
 /** After this many compared elements, which take about 5 ms, the event loop gets a turn. */
 const elementsPerTurn = 10_000;
 
@@ -36,9 +39,12 @@ export class ElementTable {
     return this.#elements[set];
   }
 
-  /** Sets the value of an element. `comment` is shown by `nft list` if the element has to be put into the kernel. */
+  /**
+   * Sets the value of an element. `comment` is shown by `nft list` if the element has to be put into the kernel; a
+   * longer one than {@link maxCommentLength} is cut off.
+   */
   put(set: SharedSet, key: ElementBytes, value: ElementValue, comment?: string): void {
-    if (comment !== undefined) this.#comments.set(`${set} ${key}`, comment);
+    if (comment !== undefined) this.#comments.set(`${set} ${key}`, comment.slice(0, maxCommentLength));
     const held = this.#elements[set].get(key);
     if (held === value) return;
     this.#touch(set, key, held);

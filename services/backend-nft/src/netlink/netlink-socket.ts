@@ -63,6 +63,7 @@ export class NetlinkSocket {
    * its length; without CAP_NET_ADMIN in the host's user namespace the buffer cannot exceed `net.core.wmem_max`.
    */
   readonly maxSendBytes: number;
+  #isClosed = false;
 
   private constructor(libc: CLibrary, descriptor: number, bufferBytes: number) {
     this.#libc = libc;
@@ -93,6 +94,7 @@ export class NetlinkSocket {
 
   /** Sends messages as one datagram. Errors: TRANSACTION_TOO_LARGE, NETLINK_UNAVAILABLE. */
   send(bytes: Buffer): void {
+    this.#checkOpen();
     this.#checkSize(bytes);
     while (this.#libc.send(this.#descriptor, bytes, bytes.length, 0) < 0) {
       if (this.#libc.errno() !== errnoInterrupted)
@@ -102,6 +104,7 @@ export class NetlinkSocket {
 
   /** Like {@link send}, but on another thread: the kernel takes some microseconds for each element. */
   async sendOffThread(bytes: Buffer): Promise<void> {
+    this.#checkOpen();
     this.#checkSize(bytes);
     await new Promise<void>((resolve, reject) => {
       this.#libc.send.async(this.#descriptor, bytes, bytes.length, 0, (error: unknown, sent: number | bigint) => {
@@ -116,6 +119,7 @@ export class NetlinkSocket {
    * Returns the next datagram, or undefined if there is none. Valid until the next call. Errors: NETLINK_UNAVAILABLE.
    */
   receive(): Buffer | undefined {
+    this.#checkOpen();
     const bytes = this.#input;
     for (;;) {
       const length = Number(this.#libc.receive(this.#descriptor, bytes, bytes.length, dontWait));
@@ -125,8 +129,16 @@ export class NetlinkSocket {
     }
   }
 
+  /** Closes the socket. Every later call fails with NETLINK_UNAVAILABLE, except a second one of this method. */
   close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
     this.#libc.close(this.#descriptor);
+  }
+
+  /** The number of a closed descriptor may belong to another file by now. */
+  #checkOpen(): void {
+    if (this.#isClosed) throw new BackendNftError("NETLINK_UNAVAILABLE", "the netlink socket is closed");
   }
 
   #setBuffer(option: number, bytes: number): boolean {

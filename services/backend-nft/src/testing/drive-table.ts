@@ -41,12 +41,19 @@ const failureOf = async (work: Promise<unknown>): Promise<string> =>
     (error: unknown) => (error instanceof Error ? error.message : String(error)),
   );
 const nothing = (): void => undefined;
+let chainCommits = 0;
+const commit = first.commit.bind(first);
+first.commit = async (id, steps) => {
+  if (steps.some(({ kind }) => kind === "chain")) chainCommits += 1;
+  await commit(id, steps);
+};
 
 const plan = new ChangingPlan(family);
 plan.set("ns/web-1", 3);
 plan.set("ns/sticky-2", 2);
 let table = make();
 const loaded = sizes(await table.syncAll(plan, nothing));
+const chainCommitsOfLoad = chainCommits;
 const frontends = elementsOf("frontends");
 const slots = elementsOf("slots").length;
 const again = sizes(await table.sync(plan, new Set(["ns/web-1", "ns/sticky-2"] as const), nothing));
@@ -59,6 +66,7 @@ const shrunk = sizes(await table.sync(plan, new Set(["ns/web-1"] as const), noth
 const noDrift = sizes(await table.repair(plan));
 nft("flush", "map", ip, "kpng", "frontends");
 const lostElements = sizes(await table.repair(plan));
+const putBack = elementsOf("frontends");
 nft("flush", "chain", ip, "kpng", "services");
 const lostRules = sizes(await table.repair(plan));
 const ranges = /ranges_[0-9a-f]{16}/.exec(nft("list", "sets", ip))?.[0] ?? "";
@@ -79,16 +87,23 @@ const refusal = await failureOf(
 const repaired = elementsOf("frontends");
 // Another number of endpoints, so that a chain for it is added to a table that is in use.
 plan.set("ns/web-1", 7);
-await table.sync(plan, new Set(["ns/web-1"] as const), nothing);
+// The longest name of a Service; with that of a port, a comment would be longer than nft accepts.
+const long = `${"n".repeat(63)}/${"s".repeat(61)}-4` as const;
+plan.set(long, 1);
+await table.sync(plan, new Set(["ns/web-1", long] as const), nothing);
 const listing = nft("--stateless", "list", "table", ip, "kpng");
-for (const key of ["ns/web-1", "ns/sticky-2"] as const) plan.set(key, 0);
-await table.sync(plan, new Set(["ns/web-1", "ns/sticky-2"] as const), nothing);
+for (const key of ["ns/web-1", "ns/sticky-2", long] as const) plan.set(key, 0);
+await table.sync(plan, new Set(["ns/web-1", "ns/sticky-2", long] as const), nothing);
 const left = nft("list", "table", ip, "kpng").match(
   /(?:clients|ranges|sticky)_[0-9a-f]{16}|\d+\.\d+\.\d+\.\d+ \. tcp/g,
 );
 nft("add", "table", ip, "other");
 const foreign = await failureOf(readOwnObjects(first, { family, name: "other" }));
 netlink.close();
+// It may get the descriptor of the closed one.
+const other = new NftablesConnection();
+const closed = await failureOf(netlink.generation());
+other.close();
 process.stdout.write(
   JSON.stringify({
     ...{
@@ -101,9 +116,11 @@ process.stdout.write(
       shrunk,
       noDrift,
       lostElements,
+      putBack,
       lostRules,
       lostTable,
     },
+    ...{ chainCommits: chainCommitsOfLoad, closed },
     ...{ refusal, repaired, left, foreign, listing, foreignRange, rangesAfter, counted },
   }),
 );
