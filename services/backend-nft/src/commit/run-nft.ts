@@ -8,8 +8,8 @@ const oldestNft = [1, 0, 1] as const;
 const oldestKernel = [5, 13, 0] as const;
 
 /**
- * Runs the program `nft`. `NftTable` uses it for chains and rules, `backend.ts` to check versions and to delete tables.
- * Elements, which are far more, go through `NftablesConnection` without a process.
+ * Runs the program `nft`. `NftTable` uses it for chains and rules, `backend.ts` to check versions and to delete tables,
+ * and `NftToolConnection` for elements. `NftablesConnection`, the standard way for elements, needs no process.
  */
 export class RunNft {
   readonly #timeoutMs: number;

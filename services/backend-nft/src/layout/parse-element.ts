@@ -49,7 +49,8 @@ function parseData(family: Family, set: SharedSet, json: unknown): ElementValue 
 }
 
 function parseFields(family: Family, set: SharedSet, fields: readonly Field[], json: unknown): ElementBytes {
-  const concatenated = memberOf({ concat: json }, "concat")?.concat ?? json;
+  // Several fields are `{"concat": [one, …]}`; a single field is the value itself.
+  const concatenated = memberOf(json, "concat");
   const parts: readonly unknown[] = Array.isArray(concatenated) ? concatenated : [json];
   const bytes = fields.map((field, at) => parseField(family, field, parts[at]));
   if (parts.length === fields.length && bytes.every((one) => one !== undefined)) return bytes.join("");

@@ -18,9 +18,9 @@ export interface OwnObjects extends TableObjects {
  * Returns the chains and sets of our table that belong to single Services or pick endpoints, and which of the shared
  * sets exist; undefined if the table does not exist. O(chains and sets of all tables of the family).
  *
- * Both rule sets call it before a full sync, to find the chains and sets of an earlier run; so does `readInstalled`.
- * `makeProxy` in `backend.ts` calls it for `--cleanup`, so that the table of another program is not deleted. Elements
- * are read by `readElements`.
+ * Both rule sets call it before a full sync, to find the chains and sets of an earlier run; so does
+ * `readInstalledState`. `makeProxy` in `backend.ts` calls it for `--cleanup`, so that the table of another program is
+ * not deleted. Elements are read by `readElements`.
  *
  * Errors: TABLE_NOT_OURS if another program, or a version with another layout, has made the table; READ_FAILED.
  */
