@@ -92,6 +92,8 @@ export async function* followView(options: FollowOptions, signal: AbortSignal): 
           log.error("older state accepted: no watcher offered a newer one", { revision: Number(batch.revision) });
         }
         const update = state.apply(batch);
+        // Only now: if this state is invalid, it must not make a valid one count as older.
+        batch.applied?.();
         reconnect.progressed();
         onConnection?.({ kind: "synced", revision: batch.revision });
         reportKept();

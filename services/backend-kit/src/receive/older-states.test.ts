@@ -2,7 +2,7 @@ import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
 import type { OpItem } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { expect, test } from "vitest";
-import { putService, reset, syncAt } from "../testing/ops.ts";
+import { putEndpoint, putService, reset, syncAt } from "../testing/ops.ts";
 import { playWatcher, silence } from "../testing/played-watcher.ts";
 import { createReadableLog } from "../testing/steps.ts";
 import { type ConnectionState, followView } from "./follow-view.ts";
@@ -53,7 +53,8 @@ test("nodes that wait for the same moment to accept an older state do not retry 
 test("a batch that cannot be applied does not make a later state count as older", async () => {
   const wrongDigest = [...view(20n), putService("a/other"), syncAt(40n, 1n)];
   const withoutReset = [putService("a/web"), syncAt(50n)];
-  const { states, held } = await follow([wrongDigest, withoutReset, view(30n)], 60_000);
-  expect(states.map(({ kind }) => kind)).toEqual(["synced", "diverged", "lost", "lost", "synced"]);
+  const withoutService = [reset, putEndpoint("a/absent/e1"), syncAt(60n)];
+  const { states, held } = await follow([wrongDigest, withoutReset, withoutService, view(30n)], 60_000);
+  expect(states.map(({ kind }) => kind)).toEqual(["synced", "diverged", "lost", "lost", "lost", "synced"]);
   expect(held?.services).toBe(30n);
 });

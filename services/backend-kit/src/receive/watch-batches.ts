@@ -27,7 +27,7 @@ import { WatchRequests } from "./watch-requests.ts";
  * Ends only with an error or when `signal` aborts. Errors: STREAM_LOST if the stream cannot be opened or breaks,
  * BAD_STREAM if an operation is invalid, VIEW_TOO_LARGE if a batch or the view exceeds `maxViewBytes`, VIEW_DIVERGED if
  * the digest of the received view is not the watcher's, STATE_BEHIND if the gate refuses a state; `held` is then
- * unchanged.
+ * unchanged. The caller calls `applied` of each batch that it could apply.
  */
 export async function* watchBatches(options: WatchOptions, signal: AbortSignal): AsyncGenerator<Batch, void, void> {
   // If the caller leaves its loop, the call must end as well, and with it the stream on the watcher's side.
@@ -49,8 +49,7 @@ export async function* watchBatches(options: WatchOptions, signal: AbortSignal):
       throw new BackendError("VIEW_DIVERGED", text);
     }
     isChecked &&= !isDigestWrong;
-    admission.applied();
-    return isDigestWrong ? { ...batch, isDigestWrong } : batch;
+    return { ...batch, applied: admission.applied, ...(isDigestWrong ? { isDigestWrong } : {}) };
   };
   try {
     // No variable holds the batch: a suspended generator keeps its variables, and the first batch is the whole view.

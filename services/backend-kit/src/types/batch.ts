@@ -22,6 +22,11 @@ export interface Batch {
   readonly revision: bigint;
   /** Run of the watcher that `revision` belongs to; "" from a Go watcher. */
   readonly instance: string;
+  /**
+   * To be called when the batch was applied: from then on, older states are refused. Undefined if the batch was not
+   * received from a watcher.
+   */
+  readonly applied?: (() => void) | undefined;
   /** Undefined if the batch was not received from a watcher. */
   readonly arrival?: Arrival | undefined;
 }
