@@ -50,24 +50,3 @@ test("a check that fails is reported in health, metrics and log until one succee
   expect(health.parts.get("drift")).toEqual({ isHealthy: true, isReady: true, reason: "" });
   expect(await metrics.metrics()).toContain('kpng_test_drift_checks_total{result="ok"} 1');
 });
-
-test("checks that take long are left out until they take a fifth of the time", async () => {
-  let nowMs = 0;
-  let count = 0;
-  const repair = async () => {
-    count += 1;
-    nowMs += 2_000;
-    return { inForce: [], failure: undefined };
-  };
-  const { log } = createReadableLog();
-  const pace = { intervalMs: 5_000, errorDelayMs: 1_000, requests: new SyncRequests(), nowMs: () => nowMs };
-  const parts = { log, health: new Health(), metrics: new Registry() };
-  const { run } = driftCheck({ name: "test", rules: { repair }, ...parts, ...pace });
-  const counts: number[] = [];
-  for (const atMs of [0, 5_000, 9_999, 10_000, 19_999, 20_000]) {
-    nowMs = atMs;
-    await run(new AbortController().signal);
-    counts.push(count);
-  }
-  expect(counts).toEqual([1, 1, 1, 2, 2, 3]);
-});

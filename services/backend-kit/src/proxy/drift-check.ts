@@ -7,9 +7,6 @@ import type { PeriodicCheck } from "../sync/sync-loop.ts";
 import type { SyncRequests } from "../sync/sync-requests.ts";
 import type { RuleSets } from "./rule-sets.ts";
 
-/** Largest share of the time that checks may take. */
-const maxShare = 0.2;
-
 /** Options of {@link driftCheck}. */
 export interface DriftCheckOptions {
   /** Name of the backend. */
@@ -30,11 +27,10 @@ export interface DriftCheckOptions {
 
 /**
  * Compares the installed rules with the wanted ones at an interval, and repairs changes by other programs. `serveTask`
- * gives it to the sync loop. `RuleSets` does the comparison; this file decides when, and reports the result.
+ * gives it to the sync loop, which limits the share of the time that checks take. `RuleSets` does the comparison; this
+ * file reports the result.
  *
- * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff. After one that
- * succeeds, checks are left out until they take at most {@link maxShare} of the time: reading the rules of a large
- * cluster takes seconds of CPU.
+ * A check that fails is reported in health (part "drift"), metrics and log, and repeated with backoff.
  */
 export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
   const { name, rules, intervalMs, requests, errorDelayMs, log, health, metrics, nowMs = realClock.nowMs } = options;
@@ -47,16 +43,12 @@ export function driftCheck(options: DriftCheckOptions): PeriodicCheck {
   });
   for (const result of ["ok", "failed"]) checks.inc({ result }, 0);
   health.setReady("drift");
-  let restUntilMs = Number.NEGATIVE_INFINITY;
   const run = async (): Promise<void> => {
-    const startMs = nowMs();
-    if (startMs < restUntilMs) return;
     const outcomes = await rules.repair();
     // Without a view there was nothing to compare with.
     if (outcomes === undefined) return;
     if (outcomes.failure === undefined) {
       backoff.reset();
-      restUntilMs = startMs + (nowMs() - startMs) / maxShare;
       checks.inc({ result: "ok" });
       health.setReady("drift");
       return;
