@@ -84,6 +84,21 @@ test("a missing program is logged once, counted, and the flows are deleted when 
   expect(await metrics.metrics()).toContain('kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 1');
 });
 
+test("flows that were deleted before a deletion failed are counted", async () => {
+  const table = Array.from({ length: 120 }, (_, at) => `10.1.0.${at + 1}`);
+  const { clean, cleaner, tool, metrics } = play(table);
+  cleaner.seed(view([dns]));
+  const deleteUdp = tool.deleteUdp;
+  tool.deleteUdp = async (groups, signal) => {
+    if (table.length < 120) throw new Error("the kernel does not answer");
+    return await deleteUdp(groups, signal);
+  };
+  expect((await clean([], "all")).kind).toBe("failed");
+  expect(await metrics.metrics()).toContain(
+    'kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 50\n',
+  );
+});
+
 test("flows that the newest view needs again are kept, also if it arrives between two deletions", async () => {
   const sources = Array.from({ length: 120 }, (_, at) => `10.1.0.${at + 1}`);
   const all = service("a/dns", { ports: udp, endpoints: sources.map((address) => endpoint(address)) });

@@ -61,8 +61,8 @@ export type CleanResult =
  * parts: `ConntrackTool` reads and deletes entries, `udpFrontends` knows where Services answer, and `isStale` decides
  * about each entry. `FlowCleaning` decides when it runs.
  *
- * `FlowCleaning` calls `clean` after syncs. The cleaner remembers previous frontends (addresses
- * and ports at which Services answered), so that flows of deleted Services are deleted, too.
+ * `FlowCleaning` calls `clean` after syncs. The cleaner remembers previous frontends (addresses and ports at which
+ * Services answered), so that flows of deleted Services are deleted, too.
  */
 export class StaleFlowCleaner {
   readonly #options: StaleFlowCleanerOptions;
@@ -136,6 +136,7 @@ export class StaleFlowCleaner {
     const stale = new StaleGroups();
     await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.add(flow), signal);
     const { groups } = stale;
+    const labels = { ip_family: familyLabels[family] };
     let deletedCount = 0;
     let decided: CleanedView = { frontends, view, newest };
     for (let at = 0; at < groups.length; at += groupsPerDeletion) {
@@ -146,12 +147,13 @@ export class StaleFlowCleaner {
       }
       const chunk = groups.slice(at, at + groupsPerDeletion);
       const due = decided.view === view ? chunk : chunk.filter((flow) => isStale(flow, decided.frontends));
-      deletedCount += await this.#tool.deleteUdp(due, signal);
+      const count = await this.#tool.deleteUdp(due, signal);
+      // At once, because the next deletion may fail.
+      this.#metrics.deleted.inc(labels, count);
+      deletedCount += count;
     }
     const elapsedMs = performance.now() - startMs;
-    const labels = { ip_family: familyLabels[family] };
     this.#metrics.seconds.observe(labels, elapsedMs / 1_000);
-    this.#metrics.deleted.inc(labels, deletedCount);
     if (deletedCount > 0)
       log.info("stale udp flows deleted", { family, deletedCount, elapsedMs: Math.round(elapsedMs) });
     return deletedCount;
