@@ -1,5 +1,6 @@
 import type { ServerHttp2Session } from "node:http2";
 import type { Socket } from "node:net";
+import type { TLSSocket } from "node:tls";
 
 /**
  * A connection of a client, over HTTP/2 or HTTP/1.1, as `Connections` manages it. It hides which protocol the client
@@ -11,6 +12,8 @@ export interface Connection {
    */
   readonly leaving: AbortController;
   readonly calls: Set<Call>;
+  /** True if the client presented a certificate, whose CA may be replaced. */
+  readonly hasCertificate: boolean;
   /** Accepts no further calls, and closes the connection when the current calls have ended. */
   close(): void;
   destroy(): void;
@@ -37,6 +40,10 @@ export function http2Connection(session: ServerHttp2Session): Connection {
   return {
     leaving: new AbortController(),
     calls: new Set(),
+    get hasCertificate() {
+      // The socket of a destroyed session cannot be used.
+      return !session.destroyed && presentedCertificate(session.socket);
+    },
     // Sends GOAWAY.
     close: () => session.close(),
     destroy: () => session.destroy(),
@@ -49,9 +56,17 @@ export function http1Connection(socket: Socket): Connection {
   return {
     leaving: new AbortController(),
     calls,
+    get hasCertificate() {
+      return presentedCertificate(socket);
+    },
     close: () => {
       if (calls.size === 0) socket.destroySoon();
     },
     destroy: () => socket.destroy(),
   };
+}
+
+function presentedCertificate(socket: Socket & Partial<Pick<TLSSocket, "getPeerCertificate">>): boolean {
+  // {} or null without a certificate.
+  return socket.getPeerCertificate?.()?.subject !== undefined;
 }

@@ -122,11 +122,12 @@ export class Connections {
   }
 
   /**
-   * Asks all connections to close now, because the CA of client certificates changed, and ends those that are still
-   * open a while later: a call without an end would keep the rights of a certificate that is no longer trusted.
+   * Asks all connections whose client presented a certificate to close now, because the CA of client certificates
+   * changed, and ends those that are still open a while later: a call without an end would keep the rights of a
+   * certificate that is no longer trusted. Clients of a unix socket, and those with a token only, stay.
    */
   leaveForNewCa(): void {
-    const old = [...this.#open];
+    const old = [...this.#open].filter(({ hasCertificate }) => hasCertificate);
     for (const connection of old) this.#leave(connection, "ca");
     this.clock.after(this.#limits.oldCaMs ?? 10_000, () => {
       for (const connection of old) if (this.#open.has(connection)) connection.destroy();

@@ -8,17 +8,22 @@ import { Code, ConnectError, createClient, type Transport } from "@connectrpc/co
 import { PositionService } from "@kpng/model/gen/kpng/position/v1/position_pb.ts";
 import { Sets } from "@kpng/model/gen/localv1/api_pb.ts";
 import { dial } from "@kpng/process/connection/dial.ts";
-import { createLog } from "@kpng/process/log.ts";
+import { createLog, type Log } from "@kpng/process/log.ts";
 import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
 import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";
+import { readTokenFile } from "@kpng/process/token-file.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { TokenChecker } from "../../identity/token/token-checker.ts";
+import { TokenIssuer } from "../../testing/token-issuer.ts";
 import { WatchedServer } from "../../testing/watched-server.ts";
+import type { ServeOptions } from "./serve-options.ts";
 
 let watched: WatchedServer;
 let folder: string;
 let old: TestCertificates;
 let renewed: TestCertificates;
 let lines: string[];
+let log: Log;
 beforeEach(async () => {
   folder = mkdtempSync(join(tmpdir(), "kpng-reload-"));
   [old, renewed] = [makeCertificates(), makeCertificates()];
@@ -26,7 +31,16 @@ beforeEach(async () => {
   install("server", old);
   install("client", old);
   watched = new WatchedServer();
-  const log = createLog("info", (line) => lines.push(line));
+  log = createLog("info", (line) => lines.push(line));
+  await serve();
+});
+afterEach(async () => {
+  await watched.stop();
+  for (const files of [old, renewed]) files.remove();
+  rmSync(folder, { recursive: true });
+});
+
+async function serve(options: Partial<ServeOptions> = {}): Promise<void> {
   await watched.serve({
     tls: readServerTls("", paths("server")),
     reloadMs: 10,
@@ -34,13 +48,9 @@ beforeEach(async () => {
     trustsLoopback: false,
     oldCaMs: 500,
     log,
+    ...options,
   });
-});
-afterEach(async () => {
-  await watched.stop();
-  for (const files of [old, renewed]) files.remove();
-  rmSync(folder, { recursive: true });
-});
+}
 
 function paths(role: "server" | "client") {
   return { key: join(folder, `${role}.key`), crt: join(folder, `${role}.crt`), ca: join(folder, `${role}-ca.crt`) };
@@ -124,6 +134,25 @@ test("a new CA ends the streams of the old one, and clients with renewed files r
   expect(refused).toBeInstanceOf(ConnectError);
   install("client", renewed);
   await expect.poll(() => watch(transport).then(() => "stream", String), limit).toBe("stream");
+});
+
+test("a new CA ends only connections whose client presented a certificate", async () => {
+  await watched.stop();
+  const [socket, tokenFile] = [join(folder, "socket"), join(folder, "token")];
+  const issuer = await TokenIssuer.make();
+  const none = new Set<string>();
+  const accounts = { node: new Set(["kube-system/kpng-node"]), state: none, inspection: none };
+  const tokens = new TokenChecker({ authority: issuer, audience: "kpng", accounts, log });
+  await serve({ tokens, listen: ["tcp://127.0.0.1:0", `unix://${socket}`] });
+  writeFileSync(tokenFile, await issuer.sign({ node: "n1" }));
+  const api = `https://${watched.address}`;
+  await watch(dial({ api, tls: readClientTls("", { ca: old.ca }), token: readTokenFile("", tokenFile) }));
+  await watch(dial({ api: `unix://${socket}` }));
+  const { ended } = await watch(dialWatcher());
+  install("server", renewed);
+  await expect(ended).rejects.toMatchObject({ code: Code.Unavailable });
+  // All connections that must end are asked, and counted, at once.
+  expect(await watched.metric("kpng_connections_ended_total", { reason: "ca" })).toBe(1);
 });
 
 test("a call without an end is ended some time after the CA of its client was replaced", async () => {
