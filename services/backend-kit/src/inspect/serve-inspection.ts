@@ -19,9 +19,9 @@ export interface ServedInspection {
 
 /**
  * Returns a task that serves the inspection of a backend on a unix socket (`--inspect-socket`), in gRPC and Connect
- * over HTTP/2, and the observer that it answers from. Only the
- * owner and the group of the socket may connect, because the rules of a node are not public. Called by `backendTask`.
- * Separate from `BackendInspection`, which answers calls and opens no socket.
+ * over HTTP/2, and the observer that it answers from. Only the owner and the group of the socket may connect, because
+ * the rules of a node are not public. Called by `backendTask`. Separate from `BackendInspection`, which answers calls
+ * and opens no socket.
  */
 export function serveInspection(path: string, options: BackendInspectionOptions): ServedInspection {
   const observer = new BackendInspection(options);

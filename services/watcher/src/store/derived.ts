@@ -5,8 +5,9 @@ import { emptySnapshot, type Snapshot } from "./snapshot.ts";
  * Returns a function that derives a value from a snapshot incrementally, and remembers it with the snapshot. Items,
  * digests and changes of a stream are derived in this way, so that a revision costs only what it changed.
  *
- * `evolve` returns the value of `snapshot`, given the value of an earlier one. It must neither change that value nor
- * keep a reference to a snapshot. The snapshots need not be consecutive or from one store; the cost is then higher.
+ * `evolve` returns the value of `snapshot`, given the value of an earlier one, which it must not change. It may keep a
+ * reference to the snapshot with the highest revision, as this function does, and to no other. The snapshots need not
+ * be consecutive or from one store; the cost is then higher.
  *
  * *Bound:* a value lives as long as its snapshot; the newest one is also kept here.
  *

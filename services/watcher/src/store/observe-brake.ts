@@ -6,8 +6,8 @@ import type { Store } from "./store.ts";
 
 /**
  * Reports held deletions of a store as log lines, health and metrics. The command line calls it once at start, for the
- * source of a command such as `kpng kube to-api`. Separate
- * from `ListBrake`, which holds the deletions and has no log and no metrics.
+ * source of a command such as `kpng kube to-api`. Separate from `ListBrake`, which holds the deletions and has no log
+ * and no metrics.
  */
 export function observeBrake({ brake }: Store, { log, health, metrics }: BrakeReports): void {
   const registers = [metrics];

@@ -9,9 +9,9 @@ import type { Uses } from "./view-endpoints.ts";
 
 /**
  * How the nodes of a class use the endpoints of a Service. Nodes that differ only in their own endpoints form a class,
- * so the choice is computed once for all of them. `ServiceState` computes from it the items that the class
- * shares, and `serviceOverlay` those of one node. `makeServiceView` computes the same result for one node,
- * without classes; both must agree.
+ * so the choice is computed once for all of them. `ServiceState` computes from it the items that the class shares, and
+ * `serviceOverlay` those of one node. `makeServiceView` computes the same result for one node, without classes; both
+ * must agree.
  *
  * A node's own endpoints are those that run on it, and those whose hints name it. All other endpoints are used in the
  * same way by every node of the class:

@@ -24,7 +24,7 @@ export function perClass<T>(
   makeEmpty: () => T,
   change: (value: T, removed: readonly Item[], added: readonly Item[]) => T,
 ): ClassValues<T> {
-  // The newest snapshot from which the next one is derived.
+  // The snapshot with the highest revision, which `derived` keeps, too.
   let newest = emptySnapshot;
   const evolve = (value: T, part: Part, before: Snapshot, snapshot: Snapshot): T => {
     const removed: Item[] = [];

@@ -23,8 +23,7 @@ import type { CallContext } from "./request-handler.ts";
 
 /**
  * Returns a handler that answers Watch over gRPC on HTTP/2. It writes frames that are encoded once and shared by all
- * streams. It returns false for any other
- * request, which the router then handles.
+ * streams. It returns false for any other request, which the router then handles.
  *
  * With 500 streams and messages of 200 bytes, a message takes 8 µs of CPU here and 42 µs in connect-node, which encodes
  * and wraps each message for each stream.

@@ -2,8 +2,8 @@ import type { Batch } from "./subscription.ts";
 
 /**
  * Returns the traces of the revisions that a batch covers. They are part of the sync marker, the message that ends each
- * batch (EmptyOp). The first batch of a
- * stream may deliver changes that the node missed while it was disconnected, so it has the traces of the last 30 s.
+ * batch (EmptyOp). The first batch of a stream may deliver changes that the node missed while it was disconnected, so
+ * it has the traces of the last 30 s.
  *
  * Not every node records its part of a trace: a change that reaches thousands of nodes would make as many spans. The
  * wanted number of nodes comes with each trace; divided by `openCount`, the number of open streams, it is the share

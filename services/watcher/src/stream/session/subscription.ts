@@ -5,8 +5,7 @@ import type { Changes, Projection } from "../delta/projection.ts";
 
 /**
  * The view that one subscriber was last sent, and the source of its next batch. Each `Subscriber` has one, and
- * `WatchStream` calls `advance` for each batch. What the client acknowledges is in `Subscriber`, not
- * here.
+ * `WatchStream` calls `advance` for each batch. What the client acknowledges is in `Subscriber`.
  *
  * *Bound:* a reference to the snapshot that was sent last. Snapshots share equal parts, so a subscriber that lags keeps
  * only replaced objects in memory, which all such subscribers share. Changes are not queued: the next batch is the
