@@ -1,3 +1,4 @@
+import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { beforeAll, expect, test } from "vitest";
@@ -51,6 +52,9 @@ await describeCluster(`${name}${canRun ? "" : " (skipped: no kubectl)"}`, { hasC
       "kpng-watcher",
       "kpng-nft",
     ]);
+    // A surplus watcher would stay pending, and every update would wait for it.
+    const labelled = await api.list("/api/v1/nodes?labelSelector=node-role.kubernetes.io/kpng-watcher");
+    expect(deployments?.map(({ spec }) => spec)).toMatchObject([{ replicas: labelled.length }]);
   });
 
   test.skipIf(!canRun)(
@@ -82,17 +86,34 @@ await describeCluster(`${name}${canRun ? "" : " (skipped: no kubectl)"}`, { hasC
       return (data as Readonly<Record<string, string>>)[key] ?? "";
     };
     const file = (path: string): string => readFileSync(join(shell.clone, path), "utf8");
+    const ca = (): Promise<string> => read("configmaps", "kpng-ca", "ca.crt");
+    const served = async (): Promise<string> =>
+      Buffer.from(await read("secrets", "kpng-watcher-tls", "tls.crt"), "base64").toString();
     const [trustBoth = "", useNew = "", forgetOld = "", useCertManager = ""] = commandsOfGuide("Certificates");
     shell.run(trustBoth);
     const both = file("kpng-certificates/ca.crt") + file("new-certificates/ca.crt");
-    expect(await read("configmaps", "kpng-ca", "ca.crt")).toBe(both);
+    expect(await ca()).toBe(both);
     shell.run(useNew);
-    const served = Buffer.from(await read("secrets", "kpng-watcher-tls", "tls.crt"), "base64").toString();
-    expect(served).toBe(file("new-certificates/serving.crt"));
+    const replaced = await served();
+    expect(replaced).toBe(file("new-certificates/serving.crt"));
+    const newCa = file("new-certificates/ca.crt");
     shell.run(forgetOld);
-    expect(await read("configmaps", "kpng-ca", "ca.crt")).toBe(file("new-certificates/ca.crt"));
+    expect(await ca()).toBe(newCa);
+
+    // The next certificate is of the new CA, too.
+    for (const command of commandsOfGuide("4. Make")) shell.run(command);
+    expect(await ca()).toBe(newCa);
+    const renewed = await served();
+    expect(renewed).not.toBe(replaced);
+    expect(new X509Certificate(renewed).verify(new X509Certificate(newCa).publicKey)).toBe(true);
+
     shell.run(useCertManager);
     for (const one of commandsOfGuide("Uninstall").filter((command) => command.includes("delete"))) shell.run(one);
-    expect(await api.list("/apis/apps/v1/namespaces/kube-system/daemonsets")).toEqual([]);
+    const apps = ["daemonsets", "deployments"].map((kind) => `/apis/apps/v1/namespaces/kube-system/${kind}`);
+    const core = ["configmaps", "secrets"].map((kind) => `/api/v1/namespaces/kube-system/${kind}`);
+    for (const collection of [...apps, ...core]) {
+      const names = (await api.list(collection)).map(({ metadata }) => metadata.name);
+      expect(names.filter((one) => one.startsWith("kpng"))).toEqual([]);
+    }
   });
 });

@@ -6,7 +6,7 @@ import { describeCluster } from "../cluster/describe-cluster.ts";
 import { createService, createSlice } from "../cluster/objects.ts";
 import { until } from "../cluster/until.ts";
 import { findKubectl } from "./find-kubectl.ts";
-import { openGuideShell } from "./guide-shell.ts";
+import { type GuideShell, openGuideShell } from "./guide-shell.ts";
 import { commandsOfGuide } from "./install-guide.ts";
 import { buildKustomization } from "./kustomizations.ts";
 import { Machine } from "./machine.ts";
@@ -25,11 +25,12 @@ const timeout = 240_000;
 const name = `the containers of the manifests${isSkipped ? ` (skipped: ${whyNot})` : ""}`;
 await describeCluster(name, { hasControllers: false }, (cluster) => {
   let machine: Machine;
+  let shell: GuideShell;
   const running: RunningContainer[] = [];
   beforeAll(async () => {
     if (whyNot !== undefined) return;
     const { api, folder, apiServer } = cluster();
-    const shell = await openGuideShell(cluster(), kubectl);
+    shell = await openGuideShell(cluster(), kubectl);
     shell.install();
     shell.run("kubectl apply -f deploy/kubernetes/overlays/single-process/rbac.yaml");
     await createService(api, { name: "web", spec: { clusterIP: "10.96.7.7", selector: {}, ports: [{ port: 80 }] } });
@@ -80,7 +81,10 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
   });
 
   test.skipIf(isSkipped)("the commands of docs/install.md verify them", { timeout }, async () => {
-    const commands = commandsOfGuide("6. Verify").flatMap((block) => block.match(/-- kpng .*$/gm) ?? []);
+    const blocks = commandsOfGuide("6. Verify");
+    const [, findWatchers = ""] = /\$\((kubectl .*?)\)/.exec(blocks.join("\n")) ?? [];
+    expect(shell.run(findWatchers)).toBe("pod/kpng-watcher-cp-1\n");
+    const commands = blocks.flatMap((block) => block.match(/-- kpng .*$/gm) ?? []);
     const [getNodes = [], getBackend = []] = commands.map((command) => command.split(" ").slice(2));
     await until("node n1 is current", () => /^n1 .*current/m.test(watcher.exec("kpng", getNodes)), 60_000);
     expect(nft.exec("kpng", getBackend)).toContain("n1");

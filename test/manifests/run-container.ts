@@ -49,10 +49,7 @@ export async function runContainer(machine: Machine, pod: Pod, sources: VolumeSo
     "set -eu",
     `mount -t tmpfs -o mode=755 tmpfs ${quote(root)}`,
     ...systemFolders().map(([from, to]) => bind(from, join(root, to), true)),
-    // /lib/modules is among the folders of the system.
-    ...mounts
-      .filter(({ to }) => to !== "/lib/modules")
-      .map(({ from, to, isReadOnly }) => bind(from, join(root, to), isReadOnly)),
+    ...mounts.map(({ from, to, isReadOnly }) => bind(from, join(root, to), isReadOnly)),
     ...links().map(([path, target]) => `ln -s ${quote(target)} ${quote(join(root, path))}`),
     `mkdir -p ${quote(`${root}/tmp`)}`,
     ...(container.securityContext?.readOnlyRootFilesystem === true ? [`mount -o remount,ro ${quote(root)}`] : []),

@@ -69,7 +69,7 @@ async function prepare(volume: Volume, pod: Pod, { api, folder }: VolumeSources)
 
 /** Files of the kernel are those of this machine: the network namespace separates what a backend changes in them. */
 function pathOfHost(path: string, type: string | undefined, folder: string): string {
-  if (path.startsWith("/proc/sys/net") || path === "/lib/modules") return path;
+  if (path.startsWith("/proc/sys/net")) return path;
   const copy = join(folder, "host", path);
   mkdirSync(type === "FileOrCreate" ? join(copy, "..") : copy, { recursive: true });
   if (type === "FileOrCreate") writeFileSync(copy, "", { flag: "a", mode: 0o644 });
