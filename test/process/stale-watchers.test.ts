@@ -1,6 +1,8 @@
 import { dialWatchers } from "@kpng/backend-kit/discovery/dial-watchers.ts";
+import { findFreshWatcher } from "@kpng/backend-kit/discovery/leave-stale-watcher.ts";
 import { followView } from "@kpng/backend-kit/receive/follow-view.ts";
 import { ForwardGate } from "@kpng/model/forward/forward-gate.ts";
+import { dial } from "@kpng/process/connection/dial.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { Store } from "@kpng/watcher/store/store.ts";
 import { node, service } from "@kpng/watcher/testing/build.ts";
@@ -9,6 +11,9 @@ import { afterEach, expect, test } from "vitest";
 
 // Watchers and a node in this process, over real connections. The states come from one API server, at a
 // resourceVersion; the name of the only Service shows which.
+
+/** Time between two searches of a node for a better watcher, in milliseconds. */
+const searchMs = 200;
 
 const patience = { timeout: 30_000 };
 const limits = { timeout: 120_000 };
@@ -57,7 +62,7 @@ function startNode(replicas: readonly Replica[], acceptAfterMs = 60_000) {
   const seen: string[] = [];
   const connections: string[] = [];
   const run = async (): Promise<void> => {
-    const transport = dialWatchers({ api, log, searchMs: 200 });
+    const transport = dialWatchers({ api, log, searchMs });
     const gate = new ForwardGate({ acceptAfterMs });
     const onConnection = ({ kind }: { readonly kind: string }) => void connections.push(kind);
     const options = { transport, nodeName: "n1", log, gate, onConnection, errorDelayMs: 20, random: () => 0.02 };
@@ -72,6 +77,19 @@ function startNode(replicas: readonly Replica[], acceptAfterMs = 60_000) {
     await running;
   });
   return { seen, connections, lines };
+}
+
+/** Returns when a search like that of a node with a stale watcher has looked for others four times. */
+async function severalSearches(stale: Replica | undefined): Promise<void> {
+  const stop = new AbortController();
+  let count = 0;
+  const others = (): [] => {
+    if (++count === 4) stop.abort();
+    return [];
+  };
+  const current = dial({ api: stale?.server.address ?? "" });
+  await findFreshWatcher({ current, others, intervalMs: searchMs }, stop.signal);
+  expect(count).toBe(4);
 }
 
 async function subscribers({ server }: Replica): Promise<number> {
@@ -137,7 +155,7 @@ test("a node looks for a better watcher only while it has a stream from a stale 
   await expect.poll(refusals, patience).toBeGreaterThan(4);
   await startReplica(30n, `tcp://${first.server.address}`);
   await expect.poll(() => seen, patience).toEqual(["ns/at-20", "ns/at-30"]);
-  // A search that outlived its stream finds the new watcher within its interval of 200 ms.
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  // A search that outlived its stream finds the new watcher within its interval.
+  await severalSearches(behind);
   expect(lines.filter((line) => line.includes("leaving a stale watcher")).length).toBeLessThan(2);
 });
