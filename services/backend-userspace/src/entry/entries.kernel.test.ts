@@ -1,0 +1,43 @@
+import { fileURLToPath } from "node:url";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { families } from "@kpng/model/address.ts";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { describePackets } from "../../../../test/kernel/describe-packets.ts";
+
+const driver = fileURLToPath(new URL("../testing/drive-entries.ts", import.meta.url));
+
+describePackets("entries in the kernel", () => {
+  let laboratory: Laboratory;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+  });
+  afterAll(() => laboratory.close());
+
+  test.each(families)(
+    "%s: what is published is installed, changes by other programs are repaired, and nothing is left",
+    async (family) => {
+      await laboratory.add(`entry-${family}`);
+      const seen = JSON.parse(await laboratory.run(`entry-${family}`, [process.execPath, driver, family]));
+      const serviceIP = family === "v4" ? "10.96.0.1" : "fd00:96::1";
+      expect(seen).toEqual({
+        places: 1,
+        installed: [],
+        changed: [],
+        lostElements: ["elements of frontends differ"],
+        lostRules: ["chains or rules differ"],
+        // The rules and four sets with elements: the frontends, node ports, verdicts and local ports.
+        lostTable: 6,
+        repaired: [],
+        refusedDelete: "ENTRY_FAILED",
+        afterwards: [],
+        left: "",
+        addressIsThere: true,
+        noneMissing: [],
+        missing: [expect.stringContaining(`address ${serviceIP} was missing on `)],
+        addressOfOther: true,
+        addressIsLeft: false,
+        ownIsKept: true,
+      });
+    },
+  );
+});

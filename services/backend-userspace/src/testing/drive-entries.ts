@@ -1,0 +1,84 @@
+import { spawnSync } from "node:child_process";
+import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { Frontend, Route } from "@kpng/service-plan/service-plan.ts";
+import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
+import { AddressEntry } from "../entry/address-entry.ts";
+import type { EntryFrontend, EntryState } from "../entry/entry.ts";
+import { OwnInterface } from "../entry/own-interface.ts";
+import { RedirectEntry } from "../entry/redirect-entry.ts";
+
+// Changes the entries in the network namespace of this process, and prints what each step found.
+
+const family: Family = process.argv[2] === "v6" ? "v6" : "v4";
+const ip = family === "v4" ? "ip" : "ip6";
+const own = family === "v4" ? "192.0.2.1" : "2001:db8::1";
+const serviceIP = family === "v4" ? "10.96.0.1" : "fd00:96::1";
+const run = (command: string): string => {
+  const { stdout, stderr, status } = spawnSync("sh", ["-c", command], { encoding: "utf8" });
+  if (status !== 0) throw new Error(`${command}: ${stderr}`);
+  return stdout;
+};
+run(`ip link set lo up && ip address add ${own}/${family === "v4" ? 32 : 128} dev lo`);
+
+const route: Route = { kind: "balance", set: "cluster", isMasqueraded: true };
+const routes = { pod: route, node: route, outside: route };
+const at = (kind: Frontend["kind"], protocol: "TCP" | "UDP", port: number): EntryFrontend => {
+  const address = kind === "nodePort" ? undefined : serviceIP;
+  const frontend: Frontend = { kind, address, protocol, port, sources: undefined, routes };
+  return { id: `${protocol} ${address ?? "*"} ${port}`, service: "ns/web", name: "ns/web", isFirst: true, frontend };
+};
+const open = (port: number): EntryState => ({ kind: "open", places: [{ address: own, port }] });
+const node = () => ({ plan: nodePlan({ family, nodeAddress: own }), localAddresses: readLocalAddresses()[family] });
+
+const redirect = new RedirectEntry({ family, table: "kpng-test", ports: { first: 20_000, last: 29_999 } });
+redirect.useNode(node());
+const web = at("clusterIP", "TCP", 80);
+await redirect.publish([
+  { at: web, state: open(20_001) },
+  { at: at("clusterIP", "UDP", 53), state: open(20_002) },
+  { at: at("nodePort", "TCP", 30_080), state: open(20_003) },
+  { at: at("clusterIP", "TCP", 81), state: { kind: "refuse" } },
+  { at: at("nodePort", "UDP", 30_081), state: { kind: "drop" } },
+]);
+const steps: Record<string, unknown> = { places: redirect.placesOf(web).length, installed: await redirect.repair() };
+await redirect.publish([{ at: web, state: { kind: "drop" } }]);
+steps.changed = await redirect.repair();
+run(`nft flush map ${ip} kpng-test frontends`);
+steps.lostElements = await redirect.repair();
+run(`nft flush chain ${ip} kpng-test nat_out`);
+steps.lostRules = await redirect.repair();
+run(`nft delete table ${ip} kpng-test`);
+steps.lostTable = (await redirect.repair()).length;
+steps.repaired = await redirect.repair();
+run(`nft flush map ${ip} kpng-test nodeports`);
+const gone = { at: at("nodePort", "TCP", 30_080), state: { kind: "none" } } as const;
+steps.refusedDelete = await redirect.publish([gone]).then(
+  () => "nothing failed",
+  () => "ENTRY_FAILED",
+);
+await redirect.publish([gone]);
+steps.afterwards = await redirect.repair();
+await redirect.close();
+steps.left = run("nft list tables").trim();
+
+const device = await OwnInterface.open("kpng-test");
+const addresses = new AddressEntry(family, device.share());
+addresses.useNode(node());
+await addresses.prepare([
+  web,
+  at("clusterIP", "TCP", 81),
+  { ...web, id: "foreign", frontend: { ...web.frontend, address: own } },
+]);
+const shown = (): boolean => run(`ip address show dev ${device.name}`).includes(`${serviceIP}/`);
+steps.addressIsThere = shown();
+steps.noneMissing = await addresses.repair();
+run(`ip address delete ${serviceIP}/${family === "v4" ? 32 : 128} dev ${device.name}`);
+steps.missing = await addresses.repair();
+await addresses.release(web);
+steps.addressOfOther = shown();
+await addresses.release(at("clusterIP", "TCP", 81));
+steps.addressIsLeft = shown();
+await addresses.close();
+steps.ownIsKept = readLocalAddresses()[family].includes(own);
+process.stdout.write(`${JSON.stringify(steps)}\n`);
