@@ -78,13 +78,19 @@ test("/healthz fails while nothing listens, and succeeds when the port is free",
   await once(free, "close");
   const ports = ["--local-ports", `${taken.port}-${taken.port}`, "--map", "127.0.0.1", "--error-delay", "50ms"];
   await using program = startUserspace(taken, ["TCP"], [...ports, "--healthz-bind-address", health]);
-  const status = (): Promise<number> =>
-    fetch(`http://${health}/healthz`)
-      .then((got) => got.status)
-      .catch(() => 0);
+  const seen = new Set<number>();
+  const status = async (): Promise<number> => {
+    const found = await fetch(`http://${health}/healthz`).then(
+      (got) => got.status,
+      () => 0,
+    );
+    seen.add(found);
+    return found;
+  };
   await program.until("the failed sync", () => program.text.log.includes("NOTHING_LISTENS"));
   expect(program.text.log).toContain("EADDRINUSE");
   await program.until("health", async () => (await status()) === 503);
+  expect(seen).not.toContain(200);
   server.close();
   await program.until("the sync", async () => (await status()) === 200);
   expect(program.text.out).toContain(`default/web:tcp TCP 10.96.0.1:80 -> 127.0.0.1:${taken.port}`);

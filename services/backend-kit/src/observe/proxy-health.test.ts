@@ -112,6 +112,18 @@ test.each<Case>([
   );
 });
 
+test("a proxy that carries traffic is unhealthy until its first sync", () => {
+  const health = new ProxyHealth({ families: ["v4", "v6"] });
+  health.requireFirstSync();
+  health.setFamilies(["v4"]);
+  expect(health.healthz()).toMatchObject({ isOk: false, body: { reason: "IPv4: nothing is served yet" } });
+  expect(health.livez().isOk).toBe(true);
+  for (const step of [queue, begin, fail]) step(health, () => undefined);
+  expect(health.healthz().isOk).toBe(false);
+  health.succeeded(update);
+  expect(health.healthz().isOk).toBe(true);
+});
+
 test("the bodies have kube-proxy's fields, and lastUpdated is now while the proxy is healthy", () => {
   let nowMs = Date.UTC(2026, 0, 1);
   const health = new ProxyHealth({ families: ["v4", "v6"], now: () => nowMs });

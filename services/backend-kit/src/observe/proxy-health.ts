@@ -51,7 +51,8 @@ export interface HealthAnswer {
  *   the load balancer sends its traffic elsewhere.
  *
  * Installed rules work without a watcher and without this process. So neither path fails because the watcher is gone or
- * because nothing was synced yet: readiness tells that. *Source:* kube-proxy `healthcheck/proxy_health.go`.
+ * because nothing was synced yet: readiness tells that. A proxy that carries traffic serves nothing before its first
+ * sync, and `/healthz` says so (`requireFirstSync`). *Source:* kube-proxy `healthcheck/proxy_health.go`.
  */
 export class ProxyHealth implements SyncObserver {
   readonly #options: ProxyHealthOptions;
@@ -61,6 +62,7 @@ export class ProxyHealth implements SyncObserver {
   #runningSinceMs: number | undefined;
   #isNodeEligible = true;
   #isNodeKnown = true;
+  #needsFirstSync = false;
 
   constructor(options: ProxyHealthOptions) {
     this.#options = options;
@@ -75,6 +77,11 @@ export class ProxyHealth implements SyncObserver {
       const fresh = { pendingMs: undefined, nextMs: undefined, damagedMs: undefined, updatedMs: undefined };
       this.#families.set(family, { ...fresh, isDone: false });
     }
+  }
+
+  /** Makes health fail until the first successful sync, for a proxy whose rules end with the process. */
+  requireFirstSync(): void {
+    this.#needsFirstSync = true;
   }
 
   /** Sets how long damaged rules may stay without a successful repair: the interval of the drift checks, if shorter. */
@@ -141,7 +148,7 @@ export class ProxyHealth implements SyncObserver {
 
   /**
    * False if damage could not be repaired, or a change waits too long; without damage, true before the first sync has
-   * succeeded.
+   * succeeded, unless `requireFirstSync` was called.
    */
   isFamilyHealthy(family: Family): boolean {
     return this.#fault(family) === undefined;
@@ -154,7 +161,9 @@ export class ProxyHealth implements SyncObserver {
     if (damagedMs !== undefined && this.#nowMs() - damagedMs >= this.#damageMs) {
       return `${familyLabels[name]}: the rules are damaged and cannot be repaired`;
     }
-    if (updatedMs === undefined) return undefined;
+    if (updatedMs === undefined) {
+      return this.#needsFirstSync ? `${familyLabels[name]}: nothing is served yet` : undefined;
+    }
     if (pendingMs === undefined || this.#nowMs() - pendingMs < this.#lateMs) return undefined;
     return `${familyLabels[name]}: a change was not applied in time`;
   }

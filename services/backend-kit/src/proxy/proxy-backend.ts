@@ -98,6 +98,7 @@ function makeTask<Change extends RuleChange>(
 ): Task {
   const { name, proxyMode, alternatives = [] } = spec;
   const proxy: ServiceProxy<Change> = spec.makeProxy(options, context.serviceProxyName);
+  if (proxy.carriesTraffic === true) context.proxyHealth?.requireFirstSync();
   const { defaultNodePortAddresses } = spec;
   const standard = defaultNodePortAddresses === undefined ? [] : [defaultNodePortAddresses];
   const withDefault = { ...options, nodeportAddresses: options.nodeportAddresses ?? standard };

@@ -52,7 +52,8 @@ export interface ServiceProxy<Change extends RuleChange = RuleChange> {
   readonly wantsLoopbackNodePorts: boolean;
   /**
    * True if the process carries the traffic itself: then conntrack has no flows from clients to endpoints, its limits
-   * stay as they are, and no flow in it is stale. Default false.
+   * stay as they are, and no flow in it is stale. Health fails until the first sync, because no rules of an earlier run
+   * serve. Default false.
    */
   readonly carriesTraffic?: boolean | undefined;
   /**
