@@ -35,8 +35,14 @@ export const userspaceOptions: readonly OptionSpec[] = [
   ),
   {
     flags: "--local-ports <first-last>",
-    description: "range of the local ports for --entry redirect and map (default: 20000-29999)",
+    description:
+      "range of the local ports for --entry redirect and map, one for each frontend of a protocol and family (default: 20000-29999)",
     parse: portRange,
+  },
+  {
+    flags: "--address-external-ips",
+    description:
+      "with --entry address, serve external and load-balancer IPs too: each becomes an address of the node, so authors of Services can cut the node off from any address",
   },
   {
     flags: "--interface <name>",
@@ -96,13 +102,13 @@ export const userspaceOptions: readonly OptionSpec[] = [
   {
     flags: "--max-connections <count>",
     description:
-      "maximum number of open TCP connections (0: three eighths of the limit of open files, at most 100 000)",
+      "maximum number of open TCP connections (0: by open files, two each, and memory, 48 KiB each; at most 100 000)",
     default: 0,
     parse: parseWholeNumber("--max-connections", 0, 10_000_000),
   },
   {
     flags: "--max-udp-flows <count>",
-    description: "maximum number of open UDP flows (0: a quarter of the limit of open files, at most 10 000)",
+    description: "maximum number of open UDP flows (0: by open files and memory; at most 10 000)",
     default: 0,
     parse: parseWholeNumber("--max-udp-flows", 0, 10_000_000),
   },
@@ -132,6 +138,8 @@ export interface UserspaceSettings {
   /** Address to listen at for --entry map. */
   readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
   readonly localPorts: PortRange;
+  /** Whether --entry address serves external and load-balancer IPs. */
+  readonly addressExternalIPs: boolean;
   /** Name of the table and of the interface. */
   readonly name: string;
   readonly traffic: TrafficSettings;
@@ -157,6 +165,7 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
     entry: given.length > 0 ? "map" : chosen,
     mapAddresses: given.length === 0 ? { v4: "127.0.0.1" } : mapAddresses(given),
     localPorts: (options.localPorts as PortRange | undefined) ?? { first: 20_000, last: 29_999 },
+    addressExternalIPs: options.addressExternalIps === true,
     name:
       typeof options.interface === "string"
         ? options.interface

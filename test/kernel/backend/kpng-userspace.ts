@@ -23,5 +23,6 @@ export function kpngUserspace(
     },
     settingsOptions: nftablesOptions,
   };
-  return kpngProxy(world, proxy, { ...instance, args: ["--entry", entry, ...(instance.args ?? [])] });
+  const own = entry === "address" ? ["--entry", entry, "--address-external-ips"] : ["--entry", entry];
+  return kpngProxy(world, proxy, { ...instance, args: [...own, ...(instance.args ?? [])] });
 }

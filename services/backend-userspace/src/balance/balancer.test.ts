@@ -14,7 +14,14 @@ function settings(
 ) {
   const [plan] = servicePlan({ endpoints, affinitySeconds }).ports;
   if (plan === undefined) throw new Error("no port");
-  return { plan, algorithm: "round-robin", proxyProtocol: "none", draining: [], ...parts } as const;
+  return {
+    plan,
+    algorithm: "round-robin",
+    proxyProtocol: "none",
+    draining: [],
+    isLoop: () => false,
+    ...parts,
+  } as const;
 }
 
 function balancer(given: BalancerSettings, maxClients = 100): Balancer {

@@ -14,6 +14,8 @@ export interface BalancedEndpoint extends EndpointAddress {
   open: number;
   /** When the endpoint left the plan, in milliseconds; undefined while it is in the plan. */
   removedMs: number | undefined;
+  /** Whether connections to it would come back to this process, as far as {@link BalancerSettings.isLoop} has found. */
+  isLoop: boolean;
 }
 
 /** Current settings of a balancer. */
@@ -24,6 +26,8 @@ export interface BalancerSettings {
   readonly proxyProtocol: "none" | "v1" | "v2";
   /** Endpoints that get no new connections, but answer flows that began earlier. */
   readonly draining: readonly EndpointAddress[];
+  /** Whether connections to an endpoint would come back to this process. Asked for each choice. */
+  readonly isLoop: (endpoint: BalancedEndpoint) => boolean;
 }
 
 /**
@@ -59,7 +63,8 @@ export class Balancer {
     const known = new Map<string, BalancedEndpoint>();
     const toKnown = ({ address, port }: EndpointAddress): BalancedEndpoint => {
       const name = addressAndPort(address, port);
-      const endpoint = known.get(name) ?? before.get(name) ?? { address, port, name, open: 0, removedMs: undefined };
+      const endpoint = known.get(name) ??
+        before.get(name) ?? { address, port, name, open: 0, removedMs: undefined, isLoop: false };
       endpoint.removedMs = undefined;
       known.set(name, endpoint);
       return endpoint;
@@ -83,8 +88,9 @@ export class Balancer {
   }
 
   /**
-   * Returns the endpoint for a new connection; undefined if the set is empty. `tried` are the endpoints that did not
-   * accept this connection: they are chosen again only if there is no other.
+   * Returns the endpoint for a new connection; undefined if the set is empty, or has only endpoints that lead back to
+   * this process. `tried` are the endpoints that did not accept this connection: they are chosen again only if there is
+   * no other.
    *
    * *Cost:* O(1) for round robin, O(endpoints) for least connections.
    */
@@ -99,10 +105,16 @@ export class Balancer {
     if (affinitySeconds === undefined) return this.#pick(set, setName, tried);
     const timeoutMs = affinitySeconds * 1_000;
     const kept = tried.length === 0 ? this.#affinity.endpointOf(client, timeoutMs, nowMs) : undefined;
-    const chosen = kept !== undefined && set.includes(kept) ? kept : this.#pick(set, setName, tried);
+    const isKept = kept !== undefined && set.includes(kept) && !this.#settings.isLoop(kept);
+    const chosen = isKept ? kept : this.#pick(set, setName, tried);
     if (chosen === undefined) this.#affinity.forget(client);
     else this.#affinity.remember(client, chosen, timeoutMs, nowMs);
     return chosen;
+  }
+
+  /** Whether a set has endpoints. */
+  has(setName: EndpointSetName): boolean {
+    return this.#sets[setName].length > 0;
   }
 
   /** Forgets the endpoint of a client with affinity, because it does not answer. */
@@ -117,19 +129,24 @@ export class Balancer {
   ): BalancedEndpoint | undefined {
     if (set.length === 0) return undefined;
     const start = this.#next[setName] % set.length;
+    const { algorithm, isLoop } = this.#settings;
     let best: BalancedEndpoint | undefined;
+    let again: BalancedEndpoint | undefined;
     // From a different start each time, so that endpoints with equally many connections take turns.
     for (let step = 0; step < set.length; step++) {
       const endpoint = set[(start + step) % set.length];
-      if (endpoint === undefined || tried.includes(endpoint)) continue;
-      if (best !== undefined && best.open <= endpoint.open) continue;
+      if (endpoint === undefined || (best !== undefined && best.open <= endpoint.open) || isLoop(endpoint)) continue;
+      if (tried.includes(endpoint)) {
+        again ??= endpoint;
+        continue;
+      }
       best = endpoint;
-      if (this.#settings.algorithm === "round-robin") {
+      if (algorithm === "round-robin") {
         this.#next[setName] = start + step + 1;
         return best;
       }
     }
     this.#next[setName] = start + 1;
-    return best ?? set[start];
+    return best ?? again;
   }
 }

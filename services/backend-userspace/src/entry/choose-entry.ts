@@ -15,6 +15,8 @@ export interface EntryOptions {
   readonly entry: "auto" | "redirect" | "address" | "map";
   readonly mapAddresses: Readonly<Partial<Record<Family, string>>>;
   readonly localPorts: PortRange;
+  /** Whether --entry address serves external and load-balancer IPs. */
+  readonly addressExternalIPs: boolean;
   /** Name of the table and of the interface. */
   readonly name: string;
   readonly print: (line: string) => void;
@@ -23,7 +25,8 @@ export interface EntryOptions {
 
 /**
  * Returns an entry for each family, IPv4 first: of the kind that the option names, or else of the first kind that this
- * process has the rights for. `backend.ts` calls it at the start. The choice and its reason are logged.
+ * process has the rights for. `backend.ts` calls it at the start. The choice and its reason are logged. What a killed
+ * run with another kind of entry left on the node is removed.
  *
  * Errors: ENTRY_UNAVAILABLE if the named kind is not possible.
  */
@@ -53,32 +56,44 @@ export async function chooseEntries(options: EntryOptions): Promise<readonly Ent
   });
 }
 
-async function openRedirect({ name, localPorts }: EntryOptions): Promise<readonly Entry[]> {
+async function openRedirect({ name, localPorts, log }: EntryOptions): Promise<readonly Entry[]> {
   // Needs the rights for a transaction, and commits none.
   await runTool(["nft", "--check", "-f", "-"], `table ip ${name} {}\n`);
+  await OwnInterface.delete(name).catch((error: unknown) =>
+    log.error("interface of an earlier run not removed", { interface: name, reason: reasonOf(error) }),
+  );
   return nodeFamilies().map((family) => new RedirectEntry({ family, table: name, ports: localPorts }));
 }
 
-async function openAddress({ name, log }: EntryOptions): Promise<readonly Entry[]> {
+async function openAddress({ name, log, addressExternalIPs }: EntryOptions): Promise<readonly Entry[]> {
   const device = await OwnInterface.open(name);
+  // It would redirect packets to ports at which nothing listens.
+  await removeTables(name, log);
   const { kind } = device;
   const ports = wildcardPorts();
   if (ports.length > 0) {
     log.info("programs that listen on all addresses can be reached through addresses of Services", { ports });
   }
   log.info("interface for the addresses of Services", { interface: device.name, kind });
-  return nodeFamilies().map((family) => new AddressEntry(family, device.share()));
+  if (!addressExternalIPs) {
+    log.info("external and load-balancer IPs are not served: --address-external-ips serves them", { entry: "address" });
+  }
+  return nodeFamilies().map((family) => new AddressEntry(family, device.share(), addressExternalIPs));
 }
 
 /** Removes what any kind of entry may have left on the node. */
 export async function removeEntries(name: string, log: Log): Promise<void> {
+  await removeTables(name, log);
+  await OwnInterface.delete(name);
+}
+
+async function removeTables(name: string, log: Log): Promise<void> {
   for (const family of nodeFamilies()) {
     const ip = family === "v4" ? "ip" : "ip6";
     await runTool(["nft", "-f", "-"], `table ${ip} ${name} {}\ndelete table ${ip} ${name}\n`).catch((error: unknown) =>
       log.info("no table removed", { family, reason: reasonOf(error) }),
     );
   }
-  await OwnInterface.delete(name);
 }
 
 /** Returns the families that the kernel has. */

@@ -22,6 +22,8 @@ describePackets("entries in the kernel", () => {
       expect(seen).toEqual({
         places: 1,
         installed: [],
+        captured: [true, true],
+        notCaptured: [false, false, false],
         changed: [],
         lostElements: ["elements of frontends differ"],
         lostRules: ["chains or rules differ"],
@@ -34,9 +36,15 @@ describePackets("entries in the kernel", () => {
         addressIsThere: true,
         noneMissing: [],
         missing: [expect.stringContaining(`address ${serviceIP} was missing on `)],
+        lostInterface: 1,
+        addressReturned: true,
+        external: [],
         addressOfOther: true,
         addressIsLeft: false,
         ownIsKept: true,
+        tablesBesideAddress: "",
+        interfaceOfAddress: true,
+        interfaceBesideRedirect: false,
       });
     },
   );

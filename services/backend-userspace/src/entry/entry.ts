@@ -1,6 +1,6 @@
 import type { Family } from "@kpng/model/address.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
-import type { Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
+import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
+import type { EndpointAddress, Frontend, NodePlan } from "@kpng/service-plan/service-plan.ts";
 
 /** A frontend of a Service, as an entry sees it. */
 export interface EntryFrontend {
@@ -14,10 +14,15 @@ export interface EntryFrontend {
   readonly isFirst: boolean;
 }
 
-/** An address to listen at, and the ports to try in this order. */
+/** Ports to try, in this order. An array, or a range that is not spelled out (`localPorts`). */
+export interface PortList extends Iterable<number> {
+  includes(port: number): boolean;
+}
+
+/** An address to listen at, and the ports to try. */
 export interface Place {
   readonly address: string;
-  readonly ports: readonly number[];
+  readonly ports: PortList;
 }
 
 /** State of a frontend for packets: given to listeners, refused, dropped, or left alone. */
@@ -58,6 +63,11 @@ export interface Entry {
   placesOf(at: EntryFrontend): readonly Place[];
   /** Puts changes into effect. Rejects if nothing was changed. */
   publish(changes: readonly EntryChange[]): Promise<void>;
+  /**
+   * Whether packets that this process sends to an address and port are led to one of its listeners. False for a
+   * listener's own address and port: `UserspaceRuntime` knows those.
+   */
+  captures(protocol: Protocol, to: EndpointAddress): boolean;
   /** A frontend is gone, and its last connection has ended. */
   release(at: EntryFrontend): Promise<void>;
   /** Compares what is installed with what was published, and repairs it. Returns a line for each difference. */

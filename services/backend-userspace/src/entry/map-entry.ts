@@ -56,6 +56,10 @@ export class MapEntry implements Entry {
     }
   }
 
+  captures(): boolean {
+    return false;
+  }
+
   async release(): Promise<void> {}
 
   async repair(): Promise<readonly string[]> {

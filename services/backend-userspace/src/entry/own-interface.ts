@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import type { Family } from "@kpng/model/address.ts";
 import { runTool } from "./run-tool.ts";
 
 /** Kinds of interface to try, in this order: not every kernel has "dummy". */
@@ -45,11 +44,7 @@ export class OwnInterface {
 
   /** Deletes an interface of this name, which an earlier run left behind; without effect if there is none. */
   static async delete(name: string): Promise<void> {
-    const isThere = await runTool(["ip", "link", "show", name]).then(
-      () => true,
-      () => false,
-    );
-    if (isThere) await runTool(["ip", "link", "delete", name]);
+    if (await isThere(name)) await runTool(["ip", "link", "delete", name]);
   }
 
   has(address: string): boolean {
@@ -62,35 +57,55 @@ export class OwnInterface {
     return this;
   }
 
-  /** Adds addresses, except those that another interface has. */
+  /**
+   * Adds addresses, except those that another interface has. If another program has deleted the interface, it is
+   * created again with all its addresses.
+   */
   async add(addresses: readonly string[], localAddresses: readonly string[]): Promise<void> {
     const local = new Set(localAddresses);
     const own = addresses.filter((address) => this.#own.has(address) || !local.has(address));
     if (own.length === 0) return;
-    await this.#change("replace", own);
+    try {
+      await this.#change("replace", own);
+    } catch (error) {
+      if (this.kind === "loopback" || (await isThere(this.name))) throw error;
+      await runTool(["ip", "link", "add", this.name, "type", this.kind]);
+      await runTool(["ip", "link", "set", this.name, "up"]);
+      await this.#change("replace", [...new Set([...this.#own, ...own])]);
+    }
     for (const address of own) this.#own.add(address);
   }
 
+  /** Removes addresses; those that another program has removed already do not matter. */
   async remove(addresses: readonly string[]): Promise<void> {
     const own = addresses.filter((address) => this.#own.has(address));
     if (own.length === 0) return;
     for (const address of own) this.#own.delete(address);
-    await this.#change("delete", own);
+    try {
+      await this.#change("delete", own);
+    } catch (error) {
+      const installed = await this.#installed();
+      if (own.some((address) => installed.has(address))) throw error;
+    }
   }
 
   /** Returns the addresses of ours that the interface has lost. */
-  async missing(family: Family, addresses: readonly string[]): Promise<readonly string[]> {
-    const flag = family === "v4" ? "-4" : "-6";
-    const text = await runTool(["ip", flag, "-o", "address", "show", "dev", this.name]).catch(() => "");
-    const found = new Set([...text.matchAll(/inet6? ([0-9a-f.:]+)\//g)].map(([, address]) => address));
-    return addresses.filter((address) => this.#own.has(address) && !found.has(address));
+  async missing(addresses: readonly string[]): Promise<readonly string[]> {
+    const installed = await this.#installed();
+    return addresses.filter((address) => this.#own.has(address) && !installed.has(address));
   }
 
   /** Deletes the interface when the last family has closed it. */
   async close(): Promise<void> {
     if (--this.#users > 0) return;
     if (this.kind === "loopback") await this.remove([...this.#own]);
-    else await runTool(["ip", "link", "delete", this.name]);
+    else await OwnInterface.delete(this.name);
+  }
+
+  /** Returns the addresses of the interface; none if it does not exist. */
+  async #installed(): Promise<ReadonlySet<string>> {
+    const text = await runTool(["ip", "-o", "address", "show", "dev", this.name]).catch(() => "");
+    return new Set([...text.matchAll(/inet6? ([0-9a-f.:]+)\//g)].map(([, address = ""]) => address));
   }
 
   #change(verb: "replace" | "delete", addresses: readonly string[]): Promise<string> {
@@ -99,8 +114,17 @@ export class OwnInterface {
         ? `address ${verb} ${address}/128 dev ${this.name}${verb === "replace" ? " nodad" : ""}`
         : `address ${verb} ${address}/32 dev ${this.name}`,
     );
-    return runTool(["ip", "-batch", "-"], `${lines.join("\n")}\n`);
+    // A deletion that fails must not keep the others from being made.
+    const force = verb === "delete" ? ["-force"] : [];
+    return runTool(["ip", ...force, "-batch", "-"], `${lines.join("\n")}\n`);
   }
+}
+
+function isThere(name: string): Promise<boolean> {
+  return runTool(["ip", "link", "show", name]).then(
+    () => true,
+    () => false,
+  );
 }
 
 /**

@@ -1,4 +1,6 @@
 import type { Family } from "@kpng/model/address.ts";
+import type { Protocol } from "@kpng/model/service.ts";
+import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import type { Entry, EntryChange, EntryFrontend, EntryNode, Place } from "./entry.ts";
 import { localPorts, type PortRange } from "./local-ports.ts";
 import { nodePortPlaces } from "./node-port-places.ts";
@@ -94,6 +96,12 @@ export class RedirectEntry implements Entry {
       else this.#published.set(id, after);
     }
     if (!isKnown) await this.#install();
+  }
+
+  captures(protocol: Protocol, { address, port }: EndpointAddress): boolean {
+    if (this.#published.get(`${protocol} ${address} ${port}`)?.set === "frontends") return true;
+    if (this.#published.get(`${protocol} * ${port}`)?.set !== "nodePorts" || this.#node === undefined) return false;
+    return nodePortPlaces(this.#node, () => false).includes(address);
   }
 
   async release(): Promise<void> {}

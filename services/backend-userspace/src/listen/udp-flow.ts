@@ -12,6 +12,8 @@ export interface FlowEvents {
 /**
  * The way of one client's datagrams to one endpoint: a connected socket, so that the endpoint's answers come back to
  * this client, and its refusals are reported. `UdpListener` has one for each client address and port.
+ *
+ * Nothing is reported before {@link start}, and errors may be reported during it.
  */
 export class UdpFlow {
   readonly endpoint: BalancedEndpoint;
@@ -30,9 +32,14 @@ export class UdpFlow {
     this.endpoint = endpoint;
     this.balancer = balancer;
     endpoint.open++;
-    const socket = createSocket({ type: isIPv6(endpoint.address) ? "udp6" : "udp4", lookup: noLookup });
-    this.#socket = socket;
+    this.#socket = createSocket({ type: isIPv6(endpoint.address) ? "udp6" : "udp4", lookup: noLookup });
     this.#events = events;
+  }
+
+  /** Connects the socket. Too many open files, or no route to the endpoint, is reported before it returns. */
+  start(): void {
+    const { endpoint } = this;
+    const [socket, events] = [this.#socket, this.#events];
     socket.on("error", (error) => events.onError(error));
     socket.on("message", (data) => {
       this.idleSweeps = 0;
@@ -49,7 +56,7 @@ export class UdpFlow {
     try {
       this.#socket.send(data);
     } catch (error) {
-      // Not connected: there is no route to the endpoint, or no descriptor left.
+      // Not connected.
       this.#events.onError(error as NodeJS.ErrnoException);
     }
   }

@@ -1,5 +1,7 @@
+import { spawn } from "node:child_process";
 import { createSocket, type Socket } from "node:dgram";
 import { once } from "node:events";
+import { fileURLToPath } from "node:url";
 import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import { expect, test } from "vitest";
 import type { TrafficSettings } from "../rules/userspace-runtime.ts";
@@ -113,4 +115,44 @@ test("an endpoint that no socket can be connected to is followed by the next one
   expect(await ask(socket, service.port)).toBe("one:x");
   expect(service.ends()).toEqual({ "endpoint-reset": 1 });
   for (const each of [one.socket, socket]) each.close();
+});
+
+test("an endpoint at which this process listens itself is left out, and counted if there is no other", async () => {
+  const one = await udpEndpoint("one");
+  await using service = await open({ endpoints: [one.at] }, { maxFlows: 20 });
+  const own = { address: "127.0.0.1", port: service.port };
+  await service.apply({ protocol: "UDP", endpoints: [own] });
+  const socket = await client();
+  socket.send("x", service.port, "127.0.0.1");
+  await until("it was counted", () => service.ends().loop === 1);
+  expect(service.runtime.udp.limit.open).toBe(0);
+  await service.apply({ protocol: "UDP", endpoints: [own, one.at] });
+  expect(await ask(socket, service.port)).toBe("one:x");
+  for (const each of [one.socket, socket]) each.close();
+});
+
+test("a flood that uses up all descriptors ends neither the process nor running flows", {
+  timeout: 60_000,
+}, async () => {
+  const one = await udpEndpoint("one");
+  const driver = fileURLToPath(new URL("../testing/serve-udp.ts", import.meta.url));
+  const command = ["-c", 'ulimit -n 100; exec "$0" "$@"', process.execPath, driver, String(one.at.port)];
+  const child = spawn("sh", command, { stdio: ["pipe", "pipe", "inherit"] });
+  const ended = once(child, "close");
+  let text = "";
+  child.stdout.setEncoding("utf8").on("data", (data: string) => {
+    text += data;
+  });
+  await until("the port", () => text.includes("\n") || child.exitCode !== null);
+  const port = Number(text);
+  const socket = await client();
+  expect(await ask(socket, port)).toBe("one:x");
+  const flood = await Promise.all(Array.from({ length: 200 }, client));
+  for (const each of flood) each.send("x", port, "127.0.0.1");
+  expect(await ask(socket, port)).toBe("one:x");
+  child.stdin.end();
+  expect(await ended).toEqual([0, null]);
+  const { limit } = JSON.parse(text.split("\n")[1] ?? "");
+  expect(limit).toBeGreaterThan(50);
+  for (const each of [...flood, one.socket, socket]) each.close();
 });

@@ -88,44 +88,47 @@ export class UdpListener {
       this.#end(key, "drained");
       flow = undefined;
     }
-    flow ??= this.#begin(key, address, port);
+    if (flow === undefined) this.#begin(key, address, port);
+    flow = this.#flows.get(key);
     if (flow === undefined) return;
     this.#served.balancer.traffic.bytesFromClients += data.length;
     flow.send(data);
   }
 
-  #begin(key: string, address: string, port: number): UdpFlow | undefined {
+  /** Begins a flow, which is in the map afterwards unless it was refused or has failed. */
+  #begin(key: string, address: string, port: number): void {
     const { gate, balancer } = this.#served;
     const { traffic } = balancer;
     traffic.total++;
     const set = gate.admit(address);
     if (set === "source" || set === "policy") {
       traffic.end(set);
-      return undefined;
+      return;
     }
     if (!this.#context.limit.tryTake(traffic)) {
       traffic.end("limit");
-      return undefined;
+      return;
     }
     const endpoint = balancer.choose(set, address, performance.now());
     if (endpoint === undefined) {
       this.#context.limit.release(traffic);
-      traffic.end("policy");
-      return undefined;
+      traffic.end(balancer.has(set) ? "loop" : "policy");
+      return;
     }
     const flow = new UdpFlow(endpoint, balancer, {
       onAnswer: (data) => {
         traffic.bytesToClients += data.length;
         this.#socket.send(data, port, address);
       },
-      onError: () => {
+      onError: ({ code }) => {
         if (this.#flows.get(key) !== flow) return;
-        balancer.forget(address);
-        this.#end(key, "endpoint-reset");
+        const isLimit = code === "EMFILE" || code === "ENFILE";
+        if (!isLimit) balancer.forget(address);
+        this.#end(key, isLimit ? "limit" : "endpoint-reset");
       },
     });
     this.#flows.set(key, flow);
-    return flow;
+    flow.start();
   }
 
   #end(key: string, end: ConnectionEnd): void {

@@ -254,3 +254,17 @@ test("an endpoint that does not answer is followed by the next one after the tim
     stopped.kill("SIGKILL");
   }
 });
+
+test("an endpoint at which this process listens itself is left out, and counted if there is no other", async () => {
+  await using endpoint = await TestEndpoint.open((socket) => socket.end("hello"));
+  await using service = await RunningService.open({ endpoints: [endpoint.at] }, { maxConnections: 50 });
+  const own = { address: "127.0.0.1", port: service.port };
+  await service.apply({ endpoints: [own, endpoint.at] });
+  for (let count = 0; count < 4; count++) expect(await readAll(await service.connect())).toBe("hello");
+  await service.apply({ endpoints: [own] });
+  await expect(service.connect().then(readAll)).rejects.toMatchObject({ code: "ECONNRESET" });
+  await until("it is counted", () => service.ends().loop === 1);
+  expect(service.ends().limit).toBeUndefined();
+  const lines = service.log.lines.filter(({ msg }) => msg === "endpoint left out");
+  expect(lines).toEqual([expect.objectContaining({ service: key, endpoint: `127.0.0.1:${own.port}` })]);
+});

@@ -11,7 +11,7 @@ import type { ReadBuffer } from "./read-buffer.ts";
 /** State that all connections of the process share. */
 export interface RelayContext {
   readonly limit: TrafficLimit;
-  /** The open connections, for `Sweeper`. */
+  /** The open connections, for `sweep`. */
   readonly open: Set<Connection>;
   readonly buffer: ReadBuffer;
   /** Time limit of the first attempt to connect, in milliseconds; it doubles with each further attempt. */
@@ -107,9 +107,9 @@ export class Connection {
   #connect(): void {
     const { balancer, set, clientAddress } = this.#accepted;
     const endpoint = balancer.choose(set, clientAddress, performance.now(), this.#tried);
-    // Its last endpoint was removed since it was accepted, or during an attempt.
     if (endpoint === undefined) {
-      this.reset("connect-failed");
+      // Or its last endpoint was removed since it was accepted, or during an attempt.
+      this.reset(balancer.has(set) ? "loop" : "connect-failed");
       return;
     }
     const { buffer, connectTimeoutMs } = this.#context;

@@ -1,7 +1,7 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
-import { Balancer } from "../balance/balancer.ts";
+import { type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { Senders } from "../listen/senders.ts";
 import { drainingEndpoints } from "./draining-endpoints.ts";
 import { type FrontendOwner, ServedFrontend } from "./served-frontend.ts";
@@ -97,7 +97,8 @@ export class FrontendTable {
     const pairs = ports.map((port) => {
       const id = `${port.protocol} ${port.name}`;
       const draining = drainingEndpoints(view, port, plan.node.family);
-      const own = { plan: port, ...serviceSettings(view, settings), draining };
+      const isLoop = (endpoint: BalancedEndpoint): boolean => this.#runtime.isLoop(port, endpoint);
+      const own = { plan: port, ...serviceSettings(view, settings), draining, isLoop };
       const known = before.get(id);
       known?.update(own, nowMs);
       const balancer = known ?? new Balancer(table.of(key), own, settings.maxAffinityClients, nowMs);

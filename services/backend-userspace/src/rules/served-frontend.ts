@@ -3,7 +3,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
 import { reasonOf } from "@kpng/process/log.ts";
 import type { Frontend } from "@kpng/service-plan/service-plan.ts";
 import type { Balancer } from "../balance/balancer.ts";
-import type { EntryFrontend, EntryState, Place } from "../entry/entry.ts";
+import type { EntryFrontend, EntryState, Place, PortList } from "../entry/entry.ts";
 import { Gate, type Verdict, verdictOf } from "../listen/gate.ts";
 import type { Senders } from "../listen/senders.ts";
 import { type ServedPort, TcpListener } from "../listen/tcp-listener.ts";
@@ -121,7 +121,8 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
         this.#listeners = [...this.#listeners, await this.#openFirst(address, ports)];
         isChanged = true;
       } catch (error) {
-        failures.push(`${addressAndPort(address, ports[0] ?? 0)}: ${reasonOf(error)}`);
+        const [first = 0] = ports;
+        failures.push(`${addressAndPort(address, first)}: ${reasonOf(error)}`);
       }
     }
     this.failure = failures.length === 0 ? undefined : failures.join("; ");
@@ -152,24 +153,32 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   }
 
   /** Listens at the first port that is free. */
-  async #openFirst(address: string, ports: readonly number[]): Promise<OpenListener> {
-    for (const [at, port] of ports.entries()) {
+  async #openFirst(address: string, ports: PortList): Promise<OpenListener> {
+    let reason = new Error("all ports to listen at are used by other frontends");
+    for (const port of ports) {
+      if (this.#runtime.isListening(this.frontend.protocol, { address, port })) continue;
       try {
         return await this.#open({ address, port });
       } catch (error) {
-        const isTaken = (error as NodeJS.ErrnoException).code === "EADDRINUSE";
-        if (!isTaken || at === ports.length - 1) throw error;
+        if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+        reason = error as Error;
       }
     }
-    throw new Error("no port to listen at");
+    throw reason;
   }
 
   async #open(place: OpenListener["place"]): Promise<OpenListener> {
     const { relay, udp } = this.#runtime;
+    const { protocol } = this.frontend;
     const listener =
-      this.frontend.protocol === "TCP"
-        ? await TcpListener.open(this, place, relay)
-        : await UdpListener.open(this, place, udp);
-    return { place, close: () => listener.close() };
+      protocol === "TCP" ? await TcpListener.open(this, place, relay) : await UdpListener.open(this, place, udp);
+    this.#runtime.setListening(protocol, place, true);
+    return {
+      place,
+      close: () => {
+        this.#runtime.setListening(protocol, place, false);
+        return listener.close();
+      },
+    };
   }
 }

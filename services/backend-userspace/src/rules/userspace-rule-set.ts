@@ -4,7 +4,8 @@ import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
 import type { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
 import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
-import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
+import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
 import type { Entry } from "../entry/entry.ts";
 import { BackendUserspaceError } from "../entry/userspace-error.ts";
 import { Senders } from "../listen/senders.ts";
@@ -57,6 +58,8 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
   get closedCount(): number {
     return this.#wanted().filter(({ failure }) => failure !== undefined).length;
   }
+
+  readonly captures = (protocol: Protocol, to: EndpointAddress): boolean => this.#options.entry.captures(protocol, to);
 
   readonly serves = (service: ServiceKey): boolean => this.#table.has(service);
 
@@ -138,6 +141,7 @@ export class UserspaceRuleSet implements RuleSet<UserspaceChange> {
         }),
       );
     }
+    runtime.updateLimits();
     await entry.publish(frontends.map((at) => ({ at, state: stateAt(at, placesOf(at)) })));
     const closed: string[] = [];
     let isAnyClosed = false;

@@ -1,13 +1,15 @@
-import type { ServiceKey } from "@kpng/model/service.ts";
+import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 import type { Log } from "@kpng/process/log.ts";
+import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { Registry } from "prom-client";
+import type { BalancedEndpoint } from "../balance/balancer.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
 import type { Connection, RelayContext } from "../relay/connection.ts";
 import { ReadBuffer } from "../relay/read-buffer.ts";
 import { type SweepLimits, sweep, sweepIntervalMs } from "../relay/sweeper.ts";
 import { AccessLog } from "../traffic/access-log.ts";
 import { TrafficTable } from "../traffic/service-traffic.ts";
-import { limitsFor, readOpenFilesLimit, TrafficLimit } from "../traffic/traffic-limits.ts";
+import { limitsFor, readMemoryLimit, readOpenFilesLimit, TrafficLimit } from "../traffic/traffic-limits.ts";
 import { registerTrafficMetrics } from "../traffic/traffic-metrics.ts";
 import type { ServiceSettings } from "./service-settings.ts";
 
@@ -29,11 +31,12 @@ export interface TrafficSettings extends ServiceSettings {
   readonly accessLog: string | undefined;
 }
 
-/** The part of a rule set that counters need. */
-export interface ListenerCounts {
+/** The part of a rule set that this file needs. */
+export interface ListenersOfFamily {
   /** Whether a Service has ports in the family. */
   readonly serves: (service: ServiceKey) => boolean;
-  readonly socketCount: number;
+  /** See `Entry.captures`. */
+  readonly captures: (protocol: Protocol, to: EndpointAddress) => boolean;
   readonly closedCount: number;
 }
 
@@ -49,17 +52,19 @@ export class UserspaceRuntime {
   readonly log: Log;
   readonly #connections = new Set<Connection>();
   readonly #udpListeners = new Set<UdpListener>();
-  readonly #counts: ListenerCounts[] = [];
+  /** *Shape:* `TCP 192.0.2.1 20173`. */
+  readonly #listening = new Set<string>();
+  readonly #families: ListenersOfFamily[] = [];
+  readonly #openFiles = readOpenFilesLimit();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(settings: TrafficSettings, log: Log, metrics: Registry) {
-    const { maxConnections, maxFlows, maxPerService, connectTimeoutMs, connectAttempts } = settings;
-    const given = { connections: maxConnections, flows: maxFlows, perService: maxPerService };
-    const limits = limitsFor(readOpenFilesLimit(), given);
+    const { connectTimeoutMs, connectAttempts } = settings;
+    const limits = this.#limits(settings);
     const accessLog =
       settings.accessLog === undefined
         ? undefined
-        : new AccessLog(settings.accessLog, (error) => log.error("access log not written", { reason: error.message }));
+        : new AccessLog(settings.accessLog, (reason) => log.error("access log not written", { reason }));
     const connections = new TrafficLimit(limits.connections);
     const flows = new TrafficLimit(limits.flows);
     this.settings = settings;
@@ -73,18 +78,16 @@ export class UserspaceRuntime {
       accessLog,
     };
     this.udp = { limit: flows, listeners: this.#udpListeners, accessLog };
-    const sum = (read: (counts: ListenerCounts) => number): number =>
-      this.#counts.reduce((total, counts) => total + read(counts), 0);
     registerTrafficMetrics(metrics, {
       ...{ table: this.table, connections, flows },
-      closedFrontends: () => sum(({ closedCount }) => closedCount),
-      openSockets: () => sum(({ socketCount }) => socketCount),
+      closedFrontends: () => this.#families.reduce((total, { closedCount }) => total + closedCount, 0),
+      openSockets: () => this.#listening.size,
     });
   }
 
   /** Adds the listeners of a family, for metrics; the first call begins to enforce time limits. */
-  add(counts: ListenerCounts): void {
-    this.#counts.push(counts);
+  add(family: ListenersOfFamily): void {
+    this.#families.push(family);
     const { tcp, udpIdleMs, udpUnansweredMs } = this.settings;
     const udp = { idleMs: Math.min(udpIdleMs, udpUnansweredMs), halfClosedMs: 0, drainMs: 0 };
     const intervalMs = Math.min(sweepIntervalMs(tcp), sweepIntervalMs(udp));
@@ -96,17 +99,57 @@ export class UserspaceRuntime {
     }, intervalMs).unref();
   }
 
+  /** Notes that a listener was opened or is being closed. */
+  setListening(protocol: Protocol, place: EndpointAddress, isOpen: boolean): void {
+    if (isOpen) this.#listening.add(keyOf(protocol, place));
+    else this.#listening.delete(keyOf(protocol, place));
+  }
+
+  isListening(protocol: Protocol, place: EndpointAddress): boolean {
+    return this.#listening.has(keyOf(protocol, place));
+  }
+
+  /** Makes default limits fit the descriptors that listeners leave. */
+  updateLimits(): void {
+    const { connections, flows } = this.#limits(this.settings);
+    this.relay.limit.limits = connections;
+    this.udp.limit.limits = flows;
+  }
+
+  #limits(settings: TrafficSettings): ReturnType<typeof limitsFor> {
+    const { maxConnections, maxFlows, maxPerService } = settings;
+    const given = { connections: maxConnections, flows: maxFlows, perService: maxPerService };
+    return limitsFor({ openFiles: this.#openFiles - this.#listening.size, memoryBytes: readMemoryLimit() }, given);
+  }
+
+  /**
+   * Whether connections to an endpoint would come back to a listener of this process, to be sent there again without
+   * end. Anyone who may write an EndpointSlice can ask for that. Logged once for each endpoint.
+   */
+  isLoop({ name: service, protocol }: ServicePortPlan, endpoint: BalancedEndpoint): boolean {
+    const isLoop =
+      this.isListening(protocol, endpoint) || this.#families.some(({ captures }) => captures(protocol, endpoint));
+    if (isLoop && !endpoint.isLoop) {
+      const reason = "it is an address and port at which this process serves a Service";
+      this.log.error("endpoint left out", { service, endpoint: endpoint.name, reason });
+    }
+    endpoint.isLoop = isLoop;
+    return isLoop;
+  }
+
   /** Forgets the counters of Services that no family serves any more. */
   prune(): void {
-    this.table.prune((service) => this.#counts.some(({ serves }) => serves(service)));
+    this.table.prune((service) => this.#families.some(({ serves }) => serves(service)));
   }
 
   /** Takes the listeners of a family out. With the last, resets all connections: an end of data would be a lie. */
-  remove(counts: ListenerCounts): void {
-    this.#counts.splice(this.#counts.indexOf(counts), 1);
-    if (this.#counts.length > 0) return;
+  remove(family: ListenersOfFamily): void {
+    this.#families.splice(this.#families.indexOf(family), 1);
+    if (this.#families.length > 0) return;
     clearInterval(this.#timer);
     for (const connection of this.#connections) connection.reset("stopped");
     for (const listener of this.#udpListeners) void listener.close("stopped");
   }
 }
+
+const keyOf = (protocol: Protocol, { address, port }: EndpointAddress): string => `${protocol} ${address} ${port}`;

@@ -1,9 +1,11 @@
 import { spawnSync } from "node:child_process";
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { Family } from "@kpng/model/address.ts";
+import { createLog } from "@kpng/process/log.ts";
 import type { Frontend, Route } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { AddressEntry } from "../entry/address-entry.ts";
+import { chooseEntries } from "../entry/choose-entry.ts";
 import type { EntryFrontend, EntryState } from "../entry/entry.ts";
 import { OwnInterface } from "../entry/own-interface.ts";
 import { RedirectEntry } from "../entry/redirect-entry.ts";
@@ -42,6 +44,15 @@ await redirect.publish([
   { at: at("nodePort", "UDP", 30_081), state: { kind: "drop" } },
 ]);
 const steps: Record<string, unknown> = { places: redirect.placesOf(web).length, installed: await redirect.repair() };
+steps.captured = [
+  redirect.captures("TCP", { address: serviceIP, port: 80 }),
+  redirect.captures("TCP", { address: own, port: 30_080 }),
+];
+steps.notCaptured = [
+  redirect.captures("UDP", { address: serviceIP, port: 80 }),
+  redirect.captures("TCP", { address: serviceIP, port: 81 }),
+  redirect.captures("TCP", { address: serviceIP, port: 30_080 }),
+];
 await redirect.publish([{ at: web, state: { kind: "drop" } }]);
 steps.changed = await redirect.repair();
 run(`nft flush map ${ip} kpng-test frontends`);
@@ -63,7 +74,7 @@ await redirect.close();
 steps.left = run("nft list tables").trim();
 
 const device = await OwnInterface.open("kpng-test");
-const addresses = new AddressEntry(family, device.share());
+const addresses = new AddressEntry(family, device.share(), false);
 addresses.useNode(node());
 await addresses.prepare([
   web,
@@ -75,10 +86,26 @@ steps.addressIsThere = shown();
 steps.noneMissing = await addresses.repair();
 run(`ip address delete ${serviceIP}/${family === "v4" ? 32 : 128} dev ${device.name}`);
 steps.missing = await addresses.repair();
+run(`ip link delete ${device.name}`);
+steps.lostInterface = (await addresses.repair()).length;
+steps.addressReturned = shown();
+steps.external = addresses.placesOf({ ...web, frontend: { ...web.frontend, kind: "externalIP" } });
 await addresses.release(web);
 steps.addressOfOther = shown();
 await addresses.release(at("clusterIP", "TCP", 81));
 steps.addressIsLeft = shown();
 await addresses.close();
 steps.ownIsKept = readLocalAddresses()[family].includes(own);
+
+const choice = { mapAddresses: {}, localPorts: { first: 20_000, last: 29_999 }, addressExternalIPs: false };
+const choose = (entry: "redirect" | "address") =>
+  chooseEntries({ ...choice, entry, name: "kpng-test", print: () => undefined, log: createLog("off") });
+run(`nft add table ${ip} kpng-test`);
+const byAddress = await choose("address");
+steps.tablesBesideAddress = run("nft list tables").trim();
+steps.interfaceOfAddress = run("ip -o link show").includes("kpng-test");
+await choose("redirect");
+steps.interfaceBesideRedirect = run("ip -o link show").includes("kpng-test");
+// Whose interface is gone.
+for (const entry of byAddress) await entry.close();
 process.stdout.write(`${JSON.stringify(steps)}\n`);

@@ -6,6 +6,7 @@ import type { ServiceKey } from "@kpng/model/service.ts";
  * - closed: both sides closed it; of a UDP flow: idle for its time limit.
  * - client-reset, endpoint-reset: one side reset it, and the other side was reset too.
  * - connect-failed: no endpoint accepted the connection within all attempts.
+ * - loop: each endpoint is a frontend of this process, so a connection would come back without end.
  * - idle: no byte within `--tcp-idle-timeout`.
  * - drained: its endpoint was removed longer than `--drain-timeout` ago.
  * - limit: a limit of connections or flows was reached.
@@ -18,6 +19,7 @@ export type ConnectionEnd =
   | "client-reset"
   | "endpoint-reset"
   | "connect-failed"
+  | "loop"
   | "idle"
   | "drained"
   | "limit"

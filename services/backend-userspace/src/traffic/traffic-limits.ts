@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { totalmem } from "node:os";
 import type { ServiceTraffic } from "./service-traffic.ts";
 
 /** Maximum numbers of open connections, or of open UDP flows. */
@@ -12,7 +13,8 @@ export interface Limits {
  * memory. TCP connections and UDP flows have one each: a flood of datagrams must not use up the connections.
  */
 export class TrafficLimit {
-  readonly limits: Limits;
+  /** Lower ones end nothing that is open. */
+  limits: Limits;
   readonly #openByService = new Map<ServiceTraffic, number>();
   #open = 0;
 
@@ -44,26 +46,48 @@ export class TrafficLimit {
   }
 }
 
-/** Descriptors that are kept for listeners, the connection to the watcher, and files. */
+/** Descriptors that are kept for the connection to the watcher, health checks, and files. */
 const reservedFiles = 1_024;
+/** Memory of the process without connections. */
+const baseBytes = 150 * 1_048_576;
+/** Memory of a connection whose peers read slowly now and then; an idle one takes less. */
+const bytesPerConnection = 48 * 1_024;
+/** So that something works where descriptors or memory are short. */
+const minimum = 8;
+
+/** Resources that default limits derive from. */
+export interface Resources {
+  /** Descriptors that are not used by listeners. */
+  readonly openFiles: number;
+  readonly memoryBytes: number;
+}
 
 /**
- * Returns the limits that suit a number of descriptors: a connection takes two, a UDP flow one, and a quarter is for
- * flows. A single Service may take half, unless `perService` says otherwise. Given numbers (not 0) take precedence.
+ * Returns the limits that suit descriptors and memory: a connection takes two descriptors, a UDP flow one, and a
+ * quarter is for flows; memory is for 48 KiB each beyond 150 MiB. A single Service may take half, unless `perService`
+ * says otherwise. Given numbers (not 0) take precedence. Pure.
  */
 export function limitsFor(
-  openFiles: number,
+  { openFiles, memoryBytes }: Resources,
   given: { readonly connections: number; readonly flows: number; readonly perService: number },
 ): { readonly connections: Limits; readonly flows: Limits } {
-  const free = Math.max(openFiles - Math.min(reservedFiles, openFiles / 4), 8);
+  const free = openFiles - Math.min(reservedFiles, openFiles / 4);
+  const inMemory = (memoryBytes - baseBytes) / bytesPerConnection;
+  const fit = (files: number, most: number): number => Math.max(minimum, Math.floor(Math.min(files, inMemory, most)));
   const make = (total: number): Limits => ({
     total,
     perService: given.perService === 0 ? Math.ceil(total / 2) : Math.min(given.perService, total),
   });
   return {
-    connections: make(given.connections === 0 ? Math.min(Math.floor((free * 0.75) / 2), 100_000) : given.connections),
-    flows: make(given.flows === 0 ? Math.min(Math.floor(free * 0.25), 10_000) : given.flows),
+    connections: make(given.connections === 0 ? fit((free * 0.75) / 2, 100_000) : given.connections),
+    flows: make(given.flows === 0 ? fit(free * 0.25, 10_000) : given.flows),
   };
+}
+
+/** Returns the cgroup's memory limit or the machine's memory, in bytes. Connections take little of V8's heap. */
+export function readMemoryLimit(): number {
+  // 0 or a huge number if there is no limit.
+  return Math.min(process.constrainedMemory() || Number.POSITIVE_INFINITY, totalmem());
 }
 
 /** Returns the limit of open files of this process (Node.js has raised it to the hard limit); 1 024 if unknown. */
