@@ -30,5 +30,9 @@ describePackets("local addresses", () => {
     const { v4, v6 } = JSON.parse(await laboratory.run("n1", [process.execPath, "--input-type=module", "-e", script]));
     expect([v4.includes("10.9.0.1"), v4.includes("10.9.0.2"), v6.includes("fd09::1")]).toEqual([false, true, false]);
     expect(v4).toContain("127.0.0.1");
+    // The kernel keeps the local routes of a link that is down.
+    await laboratory.run("n1", ["ip", "link", "set", "s0", "down"]);
+    const down = JSON.parse(await laboratory.run("n1", [process.execPath, "--input-type=module", "-e", script]));
+    expect([down.v4.includes("10.9.0.1"), down.v4.includes("10.9.0.2")]).toEqual([false, true]);
   });
 });

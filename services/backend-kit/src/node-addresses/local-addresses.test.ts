@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { parseFibTrie, parseIfInet6, readLocalAddresses } from "./local-addresses.ts";
+import { parseFibTrie, parseIfInet6, parseLinkAddresses, readLocalAddresses } from "./local-addresses.ts";
 
 test("this machine has its loopback address", () => {
   expect(readLocalAddresses().v4).toContain("127.0.0.1");
@@ -35,5 +35,17 @@ fe8000000000000044f856fffef0f972 02 40 20 80      br9
   expect(parseIfInet6(table)).toEqual([
     "fd08:0000:0000:0000:0000:0000:0000:0001",
     "fe80:0000:0000:0000:44f8:56ff:fef0:f972",
+  ]);
+});
+
+test("the addresses of a link are known from ip, also those of a link with a peer", () => {
+  const text = `2: eth0@if7    inet 192.0.2.1/24 brd 192.0.2.255 scope global eth0\\       valid_lft forever
+4: kpng-ipvs0    inet 10.96.0.1/32 scope host kpng-ipvs0\\       valid_lft forever
+4: kpng-ipvs0    inet6 fd00::1/128 scope global nodad deprecated \\       valid_lft forever
+`;
+  expect(parseLinkAddresses(text)).toEqual([
+    ["eth0", "192.0.2.1"],
+    ["kpng-ipvs0", "10.96.0.1"],
+    ["kpng-ipvs0", "fd00::1"],
   ]);
 });

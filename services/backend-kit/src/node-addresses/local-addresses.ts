@@ -1,6 +1,8 @@
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { type AddressSet, type Family, toAddressSet } from "@kpng/model/address.ts";
+import { toolEnvironment } from "../exec/tool-environment.ts";
 
 /**
  * Returns the addresses at which this machine receives packets, including loopback and link-local ones, without zones.
@@ -43,13 +45,38 @@ function readFamily(family: Family, except: string | undefined): readonly string
 /** Returns the addresses that no interface but this one has. */
 function addressesOnlyOf(name: string): ReadonlySet<string> {
   const [own, others]: [string[], string[]] = [[], []];
-  for (const [each, list = []] of Object.entries(networkInterfaces())) {
-    (each === name ? own : others).push(...list.map(({ address }) => address));
-  }
+  for (const [each, address] of linkAddresses(name)) (each === name ? own : others).push(address);
   const taken = toAddressSet(others).set;
   const isTaken = new Set([...taken.v4, ...taken.v6]);
   const { v4, v6 } = toAddressSet(own).set;
   return new Set([...v4, ...v6].filter((address) => !isTaken.has(address)));
+}
+
+/**
+ * Returns the addresses of all links. Node.js omits links that are down, but the kernel keeps the local routes of their
+ * IPv4 addresses: if `name` is not in its list, `ip` is asked.
+ */
+function linkAddresses(name: string): readonly (readonly [link: string, address: string])[] {
+  const known = Object.entries(networkInterfaces());
+  if (known.some(([each]) => each === name)) {
+    return known.flatMap(([each, list = []]) => list.map(({ address }) => [each, address] as const));
+  }
+  const { stdout } = spawnSync("ip", ["-o", "address", "show"], {
+    encoding: "utf8",
+    env: toolEnvironment(),
+    timeout: 30_000,
+    maxBuffer: 64 * 1024 * 1024,
+  });
+  return parseLinkAddresses(stdout ?? "");
+}
+
+/**
+ * Parses the output of `ip -o address show`. *Shape of a line:* `4: kpng-ipvs0    inet 10.96.0.1/32 scope host …`.
+ * Pure.
+ */
+export function parseLinkAddresses(text: string): readonly (readonly [link: string, address: string])[] {
+  const lines = text.matchAll(/^\d+: ([^\s@]+)\S*\s+inet6? ([0-9a-f.:]+)/gm);
+  return [...lines].map(([, link = "", address = ""]) => [link, address]);
 }
 
 /** Returns the text of a table in /proc; undefined if the kernel has no such table. */
