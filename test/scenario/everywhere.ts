@@ -27,6 +27,16 @@ export const refusedAtOwnAddress = {
   },
 } as const;
 
+/**
+ * No address of a Service. In the guest, the Service of the scenario before had it: IPVS keeps it while connections
+ * end.
+ */
+export const refusedWhileDraining = {
+  except: {
+    ipvs: { verdict: "refused", because: "the address of a deleted Service stays until its connections have ended" },
+  },
+} as const;
+
 /** Some clients of the frontend have an endpoint, and this one has none. */
 export const resetByUserspace = {
   except: {

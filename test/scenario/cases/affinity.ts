@@ -44,6 +44,7 @@ export const affinityScenarios: readonly Scenario[] = [
         },
         except: {
           userspace: { goesTo: ["b", "c"], isSticky: true, because: "its turn may lead a client to the same endpoint" },
+          ipvs: { goesTo: ["b", "c"], isSticky: true, because: "affinity lasts through TIME_WAIT, for two minutes" },
         },
       },
     ],

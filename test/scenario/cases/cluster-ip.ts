@@ -1,5 +1,5 @@
 import { named, together, web } from "../build.ts";
-import { refusedByNftables } from "../everywhere.ts";
+import { refusedByNftables, refusedWhileDraining } from "../everywhere.ts";
 import { clusterIP, n1, outside, pod } from "../packet.ts";
 import type { Scenario } from "../scenario.ts";
 
@@ -70,8 +70,8 @@ export const clusterIPScenarios: readonly Scenario[] = [
     name: "a Service of another proxy",
     state: web({ labels: { "service.kubernetes.io/service-proxy-name": "other" } }, ["b"]),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "untouched" },
-      { from: outside, to: clusterIP("web"), port: 80, verdict: "untouched" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, verdict: "untouched", ...refusedWhileDraining },
+      { from: outside, to: clusterIP("web"), port: 80, verdict: "untouched", ...refusedWhileDraining },
     ],
   },
 ];

@@ -1,5 +1,5 @@
 import { publicAddress, web } from "../build.ts";
-import { everywhere, refusedAtOwnAddress, resetByUserspace } from "../everywhere.ts";
+import { everywhere, refusedAtOwnAddress, refusedWhileDraining, resetByUserspace } from "../everywhere.ts";
 import { clusterIP, externalIP, loadBalancerIP, n1, nodeAddress, outside, pod, stranger } from "../packet.ts";
 import { boundAddress, hosts, ranges } from "../places.ts";
 import type { Scenario } from "../scenario.ts";
@@ -73,9 +73,9 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     name: "a load balancer that forwards to node ports",
     state: web({ ...everywhere, ipMode: "Proxy" }, ["b", "c"]),
     packets: [
-      { from: outside, ...balancer, verdict: "untouched" },
-      { from: pod("a"), ...balancer, verdict: "untouched" },
-      { from: n1, ...balancer, verdict: "untouched" },
+      { from: outside, ...balancer, verdict: "untouched", ...refusedWhileDraining },
+      { from: pod("a"), ...balancer, verdict: "untouched", ...refusedWhileDraining },
+      { from: n1, ...balancer, verdict: "untouched", ...refusedWhileDraining },
       { from: outside, to: nodeAddress, port: 30_080, ...served },
     ],
   },
