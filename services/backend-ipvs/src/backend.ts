@@ -6,7 +6,7 @@ import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import type { IpvsChange } from "./commit/ipvs-change.ts";
 import { IpvsRuleSet } from "./commit/ipvs-rule-set.ts";
-import { checkKernel, setKernel } from "./commit/prepare-kernel.ts";
+import { checkKernel, loadModules, setKernel } from "./commit/prepare-kernel.ts";
 import { removeObjects } from "./commit/remove-objects.ts";
 import { ipvsOptions, readIpvsSettings } from "./ipvs-settings.ts";
 import { RunTool } from "./read/run-tool.ts";
@@ -63,8 +63,10 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     // IPVS cannot forward what comes from 127.0.0.0/8.
     wantsLoopbackNodePorts: false,
     openRuleSets: async (host) => {
-      await checkKernel(runTool, settings.scheduler, host.log);
-      if (host.destination.kind === "kernel") await setKernel(settings, { ...host, runTool });
+      const isKernel = host.destination.kind === "kernel";
+      if (isKernel) await loadModules(settings.scheduler, host.log);
+      await checkKernel(runTool, settings.scheduler);
+      if (isKernel) await setKernel(settings, { ...host, runTool });
       return { ruleSets: nodeFamilies().map((family) => openOne(family, host)) };
     },
     cleanUp: ({ log }) => removeObjects({ names, runTool, log }),

@@ -1,5 +1,5 @@
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type OptionSpec, parseDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
+import { type OptionSpec, parseDurationMs, parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
 import { InvalidArgumentError } from "commander";
 import type { KernelSettings } from "./commit/prepare-kernel.ts";
 
@@ -51,7 +51,7 @@ export const ipvsOptions: readonly OptionSpec[] = [
     flags: "--ipvs-timeout <duration>",
     description: "longest run of ipvsadm, ipset, ip or an iptables tool",
     default: 300_000,
-    parse: parseDurationMs,
+    parse: parsePositiveDurationMs,
   },
 ];
 

@@ -24,6 +24,8 @@ export type NodeRequest =
   | { readonly kind: "apply"; readonly state: State }
   /** Compares what is installed with the last state, and repairs it. */
   | { readonly kind: "repair" }
+  /** Looks for damage that can be seen without a view; `output` has a line for each family that has any. */
+  | { readonly kind: "damage" }
   /** Runs a shell command on the node, and returns its output. */
   | { readonly kind: "shell"; readonly command: string };
 
@@ -44,12 +46,13 @@ const runTool = new RunTool(120_000);
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 const requests = new SyncRequests();
 const localAddresses = () => readLocalAddresses(names.interfaceName);
+let ruleSets: readonly IpvsRuleSet[] = [];
 let rules: RuleSets | undefined;
 let changes: string[] = [];
 
 function open(settings: Settings): RuleSets {
   const { detectLocal = "ClusterCIDR", nodePortAddresses = [], masqueradeAll } = settings;
-  const ruleSets = families.map(
+  ruleSets = families.map(
     (family) =>
       new IpvsRuleSet({
         ...{ family, names, runTool, requests, localAddresses },
@@ -90,14 +93,20 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
         return await rules?.sync(viewOfState(request.state), "different", stages);
       case "repair":
         return await rules?.repair();
+      case "damage":
       case "shell":
         return undefined;
     }
   };
   const failure = (await outcomeOf())?.failure;
-  const output =
-    request.kind === "shell" ? execFileSync("sh", ["-c", request.command], { encoding: "utf8", stdio: "pipe" }) : "";
-  return { error: failure === undefined ? "" : String(failure.cause), changes, output };
+  return { error: failure === undefined ? "" : String(failure.cause), changes, output: await outputOf(request) };
+}
+
+async function outputOf(request: NodeRequest): Promise<string> {
+  if (request.kind === "shell") return execFileSync("sh", ["-c", request.command], { encoding: "utf8", stdio: "pipe" });
+  if (request.kind !== "damage") return "";
+  const signs = await Promise.all(ruleSets.map((each) => each.findDamage()));
+  return signs.filter((sign) => sign !== undefined).join("\n");
 }
 
 await setKernel(

@@ -12,6 +12,7 @@ import { allIds, diffObjects, type InstalledObjects, type ObjectChange } from ".
 import { companionsOf, Draining } from "../diff/draining.ts";
 import { ServiceObjects } from "../diff/service-objects.ts";
 import { readConnectionCounts } from "../read/connection-counts.ts";
+import { findDamage } from "../read/find-damage.ts";
 import { readFrame } from "../read/installed-frame.ts";
 import { readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
@@ -82,11 +83,21 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   get desired(): RuleList {
-    return listOf(() => objectKinds.flatMap((kind) => [...this.#objects.ofKind(kind)].map(format(kind))));
+    return listOf(
+      (kind) => this.#objects.ofKind(kind),
+      (service) => (kind) => this.#objects.ofService(service).get(kind) ?? [],
+    );
   }
 
   get installed(): RuleList {
-    return listOf(() => objectKinds.flatMap((kind) => [...(this.#installed?.get(kind) ?? [])].map(format(kind))));
+    const ofKind = (kind: ObjectKind) => [...(this.#installed?.get(kind) ?? [])];
+    return listOf(ofKind, (service) => {
+      const own = this.#objects.ofService(service);
+      // Includes real servers that drain.
+      const isOwn = (kind: ObjectKind, key: string) =>
+        kind === "real" ? own.get("server")?.has(serverOfReal(key)) : own.get(kind)?.has(key);
+      return (kind) => ofKind(kind).filter(([key]) => isOwn(kind, key));
+    });
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<IpvsChange> {
@@ -109,6 +120,11 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { runTool, names } = this.#options;
     const { rules } = await readFrame(runTool, names, this.family);
     return rules.length > 0;
+  }
+
+  async findDamage(): Promise<string | undefined> {
+    const { runTool, names } = this.#options;
+    return findDamage(await readObjects(runTool, names, this.family), names);
   }
 
   /** Renders Services: all of them if something changed that all depend on. */
@@ -135,6 +151,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     let count = 0;
     for (const key of isAll ? plan.keys() : touched) {
       const service = plan.service(key);
+      this.#marks.release(key);
       this.#objects.put(key, service === undefined ? undefined : renderService(service, context));
       if (++count % servicesPerTurn === 0) await nextTurn();
     }
@@ -149,7 +166,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const read = await readObjects(runTool, names, family, isWanted);
     const missing = setRoles.filter((role) => !read.sets.has(role));
     const frame = renderFrame({ names, family, node, masqueradeBit });
-    const frameBatch = await this.#frame.compare(frame);
+    const { kind: frameKind, batch: frameBatch } = await this.#frame.compare(frame);
+    const writesFrame = frameKind === "different" || (frameKind === "alike" && this.#options.print === undefined);
     const creations: readonly Batch[] = [
       ...(missing.length === 0
         ? []
@@ -159,28 +177,29 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
               lines: missing.map((role) => setCreation(names, family, role)),
             },
           ]),
-      ...(frameBatch === undefined ? [] : [frameBatch]),
+      ...(writesFrame ? [frameBatch] : []),
     ];
     this.#draining.forgetUnless((real) => read.objects.get("real")?.has(real) === true);
+    this.#finishDraining();
     this.#objects.takeTouched();
     const changes = this.#diff(read.objects, allIds(objectKinds, this.#objects, read.objects));
     const batches = [...creations, ...makeBatches(changes, names, family)];
-    if (!read.hasInterface) await this.#createInterface(stages);
+    if (!read.isInterfaceUp) await this.#createInterface(stages);
     const parts = [
-      ...(read.hasInterface ? [] : [`interface ${names.interfaceName}`]),
+      ...(read.isInterfaceUp ? [] : [`interface ${names.interfaceName}`]),
       ...missing.map((role) => `ipset ${setName(names, family, role)}`),
-      ...(frameBatch === undefined ? [] : ["rules"]),
+      ...(frameKind === "different" ? ["rules"] : []),
     ];
     await this.#commit(batches, stages);
-    if (frameBatch !== undefined && this.#options.print === undefined) await this.#frame.installed(frame);
+    if (writesFrame && this.#options.print === undefined) await this.#frame.installed(frame);
     this.#apply(read.objects, changes);
     return makeIpvsChange("full", { objects: changes, batches, parts });
   }
 
   /** Changes the objects that were touched, and deletes real servers without connections. */
   async #syncTouched(installed: InstalledObjects, stages: SyncStages): Promise<IpvsChange> {
-    const { names, print } = this.#options;
-    if (this.#draining.size > 0 && print === undefined) this.#finishDraining();
+    const { names } = this.#options;
+    this.#finishDraining();
     const changes = this.#diff(installed, this.#objects.takeTouched());
     const batches = makeBatches(changes, names, this.family);
     // After a failure, the next call reads the kernel.
@@ -202,6 +221,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   #finishDraining(): void {
+    if (this.#draining.size === 0 || this.#options.print !== undefined) return;
     for (const real of this.#draining.finish(readConnectionCounts(), this.#nowMs())) {
       const server = serverOfReal(real);
       this.#objects.touch("real", real);
@@ -244,10 +264,16 @@ function addressesForNodePorts({ nodePortAddresses }: NodePlan, local: readonly 
   return chosen.filter((address) => !isLoopback(address) && !address.startsWith("fe80:")).toSorted();
 }
 
-function format(kind: ObjectKind): (entry: readonly [string, string]) => string {
-  return ([key, value]) => `${kind} ${key} ${value}`.trimEnd();
-}
+/** Returns the objects of a kind. */
+type ObjectsOfKind = (kind: ObjectKind) => Iterable<readonly [key: string, value: string]>;
 
-function listOf(lines: () => readonly string[]): RuleList {
-  return { count: () => lines().length, lines: () => lines().toSorted() };
+/** Lists objects, all of them and those of a Service. *Shape of a line:* `server -t 10.96.0.1:80 -s rr`. */
+function listOf(ofKind: ObjectsOfKind, ofService: (service: ServiceKey) => ObjectsOfKind): RuleList {
+  const linesOf = (objects: ObjectsOfKind): readonly string[] =>
+    objectKinds.flatMap((kind) => [...objects(kind)].map(([key, value]) => `${kind} ${key} ${value}`.trimEnd()));
+  return {
+    count: () => linesOf(ofKind).length,
+    lines: () => linesOf(ofKind).toSorted(),
+    linesOf: (service) => linesOf(ofService(service)).toSorted(),
+  };
 }

@@ -13,30 +13,41 @@ export interface NodeFrameOptions {
 }
 
 /**
+ * Whether a frame is installed. "alike": rules of an earlier run have its digest, jumps and number, but any of them may
+ * have been replaced since, because iptables prints rules in another form than ours.
+ */
+export interface FrameComparison {
+  readonly kind: "same" | "alike" | "different";
+  /** Installs the frame. */
+  readonly batch: Batch;
+}
+
+/**
  * The constant iptables rules of one family in the kernel. `IpvsRuleSet` compares them in each full sync and repair,
- * and installs them where they differ. Separate from it, because the rules do not depend on Services.
+ * and installs them at the first one and where they differ. Separate from it, because the rules do not depend on
+ * Services.
  */
 export class NodeFrame {
   readonly #options: NodeFrameOptions;
-  /** Digest of the rules of the last comparison, and the rules as the kernel prints them. */
+  /** Digest of the rules that this process installed last, and the rules as iptables prints them. */
   #known: { readonly digest: string; readonly printed: string } | undefined;
 
   constructor(options: NodeFrameOptions) {
     this.#options = options;
   }
 
-  /** Returns the batch that installs a frame; undefined if it is installed. Errors: those of `readFrame`. */
-  async compare(frame: Frame): Promise<Batch | undefined> {
+  /** Compares the rules in the kernel with a frame. Errors: those of `readFrame`. */
+  async compare(frame: Frame): Promise<FrameComparison> {
     const installed = await this.#read();
-    const printed = installed.rules.join("\n");
-    const isSame = this.#known?.digest === frame.digest ? this.#known.printed === printed : looksLike(installed, frame);
-    if (isSame) {
-      this.#known = { digest: frame.digest, printed };
-      return undefined;
-    }
     const text = frameText(frame, (jump) => hasJump(installed, jump));
     const command = [iptablesTool(this.#options.family, "restore"), "--noflush", "--wait", "5"];
-    return { command, lines: text.trimEnd().split("\n") };
+    return { kind: this.#kindOf(installed, frame), batch: { command, lines: text.trimEnd().split("\n") } };
+  }
+
+  #kindOf(installed: InstalledFrame, frame: Frame): FrameComparison["kind"] {
+    if (this.#known === undefined) return looksLike(installed, frame) ? "alike" : "different";
+    const { digest, printed } = this.#known;
+    return digest === frame.digest && printed === installed.rules.join("\n") ? "same" : "different";
   }
 
   /** Reads how the kernel prints a frame that was installed. */

@@ -16,23 +16,32 @@ export interface KernelSettings {
 /** A file that exists where the kernel has IPVS. */
 const ipvsFile = "/proc/net/ip_vs";
 
-/**
- * Loads the kernel modules and checks that IPVS and the tools are there. `backend.ts` calls it before it opens rule
- * sets. A missing module is reported with its name, because it cannot be loaded in most containers.
- *
- * Errors: IPVS_UNAVAILABLE, TOOL_MISSING.
- */
-export async function checkKernel(runTool: RunTool, scheduler: string, log: Log): Promise<void> {
-  const modules = ["ip_vs", `ip_vs_${scheduler}`, "dummy", "xt_set"];
-  for (const module of modules) {
-    const end = await runProgram(["modprobe", module], { timeoutMs: 10_000, env: toolEnvironment() });
+/** Returns the kernel modules that are needed. */
+function neededModules(scheduler: string): readonly string[] {
+  return ["ip_vs", `ip_vs_${scheduler}`, "dummy", "xt_set"];
+}
+
+/** Loads the kernel modules as far as possible: they may be built in, and most containers cannot load any. */
+export async function loadModules(scheduler: string, log: Log): Promise<void> {
+  for (const module of neededModules(scheduler)) {
+    // By default, the module makes an interface dummy0.
+    const command = ["modprobe", module, ...(module === "dummy" ? ["numdummies=0"] : [])];
+    const end = await runProgram(command, { timeoutMs: 10_000, env: toolEnvironment() });
     const isLoaded = end.kind === "exited" && end.exitCode === 0;
     if (!isLoaded) log.debug("modprobe failed: the module may be built in or loaded by the host", { module });
   }
+}
+
+/**
+ * Checks that IPVS and the tools are there, and changes nothing. `backend.ts` calls it before it opens rule sets.
+ *
+ * Errors: IPVS_UNAVAILABLE, with the names of the modules; TOOL_MISSING.
+ */
+export async function checkKernel(runTool: RunTool, scheduler: string): Promise<void> {
   if (!existsSync(ipvsFile)) {
     throw new BackendIpvsError(
       "IPVS_UNAVAILABLE",
-      `the kernel has no IPVS (${ipvsFile} does not exist): load the modules ${modules.join(", ")} on the node`,
+      `the kernel has no IPVS (${ipvsFile} does not exist): load the modules ${neededModules(scheduler).join(", ")} on the node`,
     );
   }
   for (const command of [
@@ -48,6 +57,8 @@ export async function checkKernel(runTool: RunTool, scheduler: string, log: Log)
 /**
  * Sets the sysctls that IPVS needs for Services, and timeouts if they are configured. A sysctl that cannot be set is
  * logged, because it may already have its value on the host. `backend.ts` calls it before the first sync.
+ *
+ * Errors: COMMIT_REJECTED, for timeouts.
  */
 export async function setKernel(
   settings: KernelSettings,
@@ -61,10 +72,13 @@ export async function setKernel(
       log.error("sysctl not set: some packets may get no answer", { name, value, reason: reasonOf(error) });
     }
   }
-  const { tcpMs, tcpFinMs, udpMs } = settings.timeouts;
-  const seconds = [tcpMs, tcpFinMs, udpMs].map((ms) => String(Math.round(ms / 1_000)));
-  // For ipvsadm, 0 keeps a timeout.
-  if (seconds.some((value) => value !== "0")) await runTool.read(["ipvsadm", "--set", ...seconds]);
+  const seconds = timeoutSeconds(settings.timeouts);
+  if (seconds.some((value) => value !== "0")) await runTool.write(["ipvsadm", "--set", ...seconds], []);
+}
+
+/** Returns the arguments of `ipvsadm --set`, in whole seconds. 0 keeps a timeout, so shorter ones become 1. */
+export function timeoutSeconds({ tcpMs, tcpFinMs, udpMs }: KernelSettings["timeouts"]): readonly string[] {
+  return [tcpMs, tcpFinMs, udpMs].map((ms) => String(Math.ceil(ms / 1_000)));
 }
 
 /** Returns the sysctls and their values. *Source:* kube-proxy `ipvs/proxier.go`, NewProxier. */

@@ -1,7 +1,8 @@
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import type { Log } from "@kpng/process/log.ts";
 import { iptablesTool, parseFrame } from "../read/installed-frame.ts";
-import { readObjects } from "../read/read-objects.ts";
+import { parseLink, readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { type ObjectNames, setName } from "../render/object-names.ts";
 
@@ -13,44 +14,39 @@ export interface RemoveOptions {
 }
 
 /**
- * Removes everything that one instance has in the kernel: virtual servers, rules, ipsets, the interface. Sysctls and
- * foreign virtual servers stay. `--cleanup` calls it. Errors: READ_FAILED, COMMIT_REJECTED, TOOL_MISSING; a repetition
- * continues.
+ * Removes everything that one instance has in the kernel: the interface with its addresses, virtual servers, rules,
+ * ipsets. Sysctls and foreign virtual servers stay. `--cleanup` calls it.
+ *
+ * A failure does not keep it from the rest: each is logged, and the first one is the error: READ_FAILED,
+ * COMMIT_REJECTED, TOOL_MISSING. A repetition continues.
  */
 export async function removeObjects({ names, runTool, log }: RemoveOptions): Promise<void> {
+  const failures = new CleanupFailures(log);
+  // First the addresses: afterwards no packet reaches the node's own ports through them.
+  await failures.attempt(() => removeInterface(runTool, names));
   for (const family of families) {
-    const { objects, sets } = await readObjects(runTool, names, family);
-    const servers = [...(objects.get("server")?.keys() ?? [])];
-    // First the address: afterwards no packet reaches the node's own ports through it.
-    const addresses = [...(objects.get("address")?.keys() ?? [])];
-    const length = family === "v4" ? 32 : 128;
-    if (addresses.length > 0) {
-      const lines = addresses.map((address) => `address delete ${address}/${length} dev ${names.interfaceName}`);
-      await runTool.write(["ip", "-batch", "-"], lines);
-    }
-    if (servers.length > 0) {
-      await runTool.write(
-        ["ipvsadm", "-R"],
-        servers.map((server) => `-D ${server}`),
-      );
-    }
-    const rules = await removeFrame(runTool, names, family);
-    if (sets.size > 0) {
-      const lines = [...sets].map((role) => `destroy ${setName(names, family, role)}`);
-      await runTool.write(["ipset", "restore"], lines);
-    }
-    log.info("removed", {
-      family,
-      virtualServers: servers.length,
-      addresses: addresses.length,
-      rules,
-      sets: sets.size,
+    const read = await failures.attempt(() => readObjects(runTool, names, family));
+    const servers = [...(read?.objects.get("server")?.keys() ?? [])];
+    const hasNoServers = await failures.attempt(async () => {
+      const lines = servers.map((server) => `-D ${server}`);
+      if (lines.length > 0) await runTool.write(["ipvsadm", "-R"], lines);
+      return true;
     });
+    const rules = await failures.attempt(() => removeFrame(runTool, names, family));
+    for (const role of read?.sets ?? []) {
+      // A repetition needs the records to know which virtual servers are ours.
+      if (hasNoServers !== true && (role === "SERVERS" || role === "MARKS")) continue;
+      await failures.attempt(() => runTool.write(["ipset", "restore"], [`destroy ${setName(names, family, role)}`]));
+    }
+    log.info("family removed", { family, virtualServers: servers.length, rules, sets: read?.sets.size });
   }
+  failures.end();
+}
+
+async function removeInterface(runTool: RunTool, { interfaceName }: ObjectNames): Promise<void> {
   const links = await runTool.read(["ip", "-o", "link", "show"]);
-  if (new RegExp(`^\\d+: ${names.interfaceName}[@:]`, "m").test(links)) {
-    await runTool.write(["ip", "-batch", "-"], [`link delete ${names.interfaceName}`]);
-  }
+  if (parseLink(links, interfaceName) === "missing") return;
+  await runTool.write(["ip", "-batch", "-"], [`link delete ${interfaceName}`]);
 }
 
 /** Deletes our jumps and chains; returns the number of rules. */

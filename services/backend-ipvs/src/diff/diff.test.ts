@@ -132,3 +132,33 @@ test("looks at connections become rarer with the age of the youngest removal", (
     1_000, 5_000, 15_000,
   ]);
 });
+
+test("the next look at the connections is known for as many endpoints as can drain", () => {
+  const draining = new Draining({ limitMs: 0 });
+  for (let at = 0; at < 200_000; at++) draining.keeps(`${server} -r 10.1.1.1:${at}`, at);
+  expect(draining.nextLookMs(200_000)).toBe(201_000);
+});
+
+test("the record of a firewall mark stays while its virtual server drains", () => {
+  const marked = (value: string | undefined) =>
+    new Map<ObjectKind, Map<string, string>>([
+      ["server", new Map([["-f 1795162113", "-s rr"]])],
+      ["real", new Map(value === undefined ? [] : [["-f 1795162113 -r 10.1.1.1:8080", value]])],
+      ["MARKS", new Map([["107.0.0.1", ""]])],
+    ]);
+  const draining = new Draining({ limitMs: 0 });
+  expect(batches(marked("-w 1"), undefined, draining)).toBe(
+    "# ipvsadm -R\n-e -f 1795162113 -r 10.1.1.1:8080 -m -w 0\n",
+  );
+  draining.finish(new Map(), 0);
+  expect(batches(marked("-w 0"), undefined, draining)).toBe(
+    "# ipvsadm -R\n-D -f 1795162113\n# ipset -exist restore\ndel KPNGIPVS-MARKS 107.0.0.1\n",
+  );
+});
+
+test("the objects of one Service are known", () => {
+  const desired = new ServiceObjects();
+  desired.put("ns/web", objects(1));
+  expect(desired.ofService("ns/web").get("address")).toEqual(new Map([["10.96.0.1", ""]]));
+  expect(desired.ofService("ns/other").size).toBe(0);
+});

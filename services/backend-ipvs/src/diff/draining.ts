@@ -1,4 +1,5 @@
 import { isDrainable, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
+import type { ObjectId } from "./service-objects.ts";
 
 /** Options of {@link Draining}. */
 export interface DrainingOptions {
@@ -13,8 +14,8 @@ const [shortestMs, longestMs] = [1_000, 15_000];
  * Real servers that no Service needs any more and that still have connections. They keep weight 0, so they get no new
  * ones, and are deleted when the last connection has ended or the time limit is over.
  *
- * `ObjectDiff` asks which objects must stay, and `IpvsRuleSet` calls {@link finish} with the connections in the kernel.
- * A restart finds the same real servers in the kernel, so nothing is stored. Pure; times are parameters.
+ * `diffObjects` asks which objects must stay, and `IpvsRuleSet` calls {@link finish} with the connections in the
+ * kernel. A restart finds the same real servers in the kernel, so nothing is stored. Pure; times are parameters.
  */
 export class Draining {
   readonly #limitMs: number;
@@ -74,15 +75,17 @@ export class Draining {
    */
   nextLookMs(nowMs: number): number | undefined {
     if (this.#sinceMs.size === 0) return undefined;
-    const youngestMs = nowMs - Math.max(...this.#sinceMs.values());
-    return nowMs + Math.min(Math.max(youngestMs / 2, shortestMs), longestMs);
+    let lastMs = 0;
+    for (const sinceMs of this.#sinceMs.values()) lastMs = Math.max(lastMs, sinceMs);
+    return nowMs + Math.min(Math.max((nowMs - lastMs) / 2, shortestMs), longestMs);
   }
 }
 
 /** Objects that must stay with a virtual server. */
-export function companionsOf(server: ServerId): readonly (readonly ["SERVERS" | "ADDRESSES" | "address", string])[] {
+export function companionsOf(server: ServerId): readonly ObjectId[] {
   const parts = parseServer(server);
-  if (parts?.kind !== "address") return [];
+  if (parts === undefined) return [];
+  if (parts.kind === "mark") return [["MARKS", parts.element]];
   const { element, address } = parts;
   return [
     ["SERVERS", element],

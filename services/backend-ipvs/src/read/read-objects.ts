@@ -1,5 +1,4 @@
 import type { Family } from "@kpng/model/address.ts";
-import { isMarkOf } from "../render/firewall-marks.ts";
 import { type ObjectKind, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 import { type ObjectNames, type SetRole, setName, setRoles } from "../render/object-names.ts";
 import type { RunTool } from "./run-tool.ts";
@@ -10,15 +9,14 @@ export interface ReadObjects {
   readonly objects: ReadonlyMap<ObjectKind, Map<string, string>>;
   /** The ipsets that exist. */
   readonly sets: ReadonlySet<SetRole>;
-  /** Whether our interface exists. */
-  readonly hasInterface: boolean;
+  /** Whether our interface exists and is up: otherwise the node has none of its addresses. */
+  readonly isInterfaceUp: boolean;
 }
 
 /**
  * Reads the objects of one family that belong to this instance: addresses of its interface, elements of its ipsets,
- * virtual servers that the set SERVERS or the range of their firewall mark identifies as ours, and those that
- * `isWanted` names, because two programs cannot have a virtual server at the same address and port. All other virtual
- * servers are foreign and left out.
+ * virtual servers that the sets SERVERS and MARKS record as ours, and those that `isWanted` names, because two programs
+ * cannot have a virtual server at the same address and port. All other virtual servers are foreign and left out.
  *
  * `IpvsRuleSet` calls it in a full sync and a repair, `removeObjects` before a cleanup. Errors: READ_FAILED,
  * TOOL_MISSING. *Cost:* three processes.
@@ -36,18 +34,31 @@ export async function readObjects(
     runTool.read(["ipvsadm", "-S", "-n"]),
   ]);
   const sets = parseSets(saved, names, family);
-  const own = sets.get("SERVERS") ?? new Map<string, string>();
-  const isOurs = (server: ServerId): boolean => {
-    const parts = parseServer(server);
-    if (parts?.family !== family) return false;
-    if (isWanted(server)) return true;
-    return parts.kind === "mark" ? isMarkOf(names.markRange, parts.mark, family) : own.has(parts.element);
-  };
+  const isOurs = (server: ServerId): boolean => isRecorded(server, sets, family) || isWanted(server);
   const objects = new Map<ObjectKind, Map<string, string>>(sets);
   objects.set("address", parseAddresses(addresses, names));
   for (const [kind, ofKind] of parseServers(servers, isOurs)) objects.set(kind, ofKind);
-  const hasInterface = new RegExp(`^\\d+: ${names.interfaceName}[@:]`, "m").test(links);
-  return { objects, sets: new Set(sets.keys()), hasInterface };
+  return { objects, sets: new Set(sets.keys()), isInterfaceUp: parseLink(links, names.interfaceName) === "up" };
+}
+
+/** True if the sets of a family record a virtual server as ours. */
+export function isRecorded(
+  server: ServerId,
+  sets: ReadonlyMap<SetRole, ReadonlyMap<string, string>>,
+  family: Family,
+): boolean {
+  const parts = parseServer(server);
+  if (parts?.family !== family) return false;
+  return sets.get(parts.kind === "mark" ? "MARKS" : "SERVERS")?.has(parts.element) === true;
+}
+
+/**
+ * Parses the output of `ip -o link show`. *Shape of a line:* `4: kpng-ipvs0: <BROADCAST,NOARP,UP,LOWER_UP> mtu 1500`.
+ */
+export function parseLink(text: string, interfaceName: string): "missing" | "down" | "up" {
+  const [, flags] = new RegExp(`^\\d+: ${interfaceName}(?:@\\S+)?: <(.*?)>`, "m").exec(text) ?? [];
+  if (flags === undefined) return "missing";
+  return flags.split(",").includes("UP") ? "up" : "down";
 }
 
 /** Parses the output of `ipset save`. A set that exists has an entry, even without elements. */

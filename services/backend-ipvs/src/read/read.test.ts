@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
-import { parseServer } from "../render/kernel-objects.ts";
+import { type ObjectKind, parseServer } from "../render/kernel-objects.ts";
 import { objectNames } from "../render/object-names.ts";
 import { parseConnectionCounts } from "./connection-counts.ts";
-import { parseAddresses, parseServers, parseSets } from "./read-objects.ts";
+import { findDamage } from "./find-damage.ts";
+import { isRecorded, parseAddresses, parseLink, parseServers, parseSets } from "./read-objects.ts";
 
 const names = objectNames("");
 
@@ -72,8 +73,45 @@ test("only addresses of our interface count, without link-local ones", () => {
 test.each([
   ["-t 10.96.0.1:80", { kind: "address", address: "10.96.0.1", element: "10.96.0.1,tcp:80", family: "v4" }],
   ["--sctp-service [fd00::1]:80", { kind: "address", address: "fd00::1", element: "fd00::1,sctp:80", family: "v6" }],
-  ["-f 12 -6", { kind: "mark", mark: 12, family: "v6" }],
+  ["-f 1795162113 -6", { kind: "mark", mark: 0x6b00_0001, element: "107.0.0.1", family: "v6" }],
   ["-x 1", undefined],
 ])("the virtual server %s is understood", (id, parts) => {
   expect(parseServer(id)).toEqual(parts);
+});
+
+test("a virtual server of a firewall mark is ours if it is recorded, and not by the range of its mark", () => {
+  // The names "blue" and "green" have the same range.
+  expect(objectNames("blue").markRange).toBe(objectNames("green").markRange);
+  const sets = parseSets("create KPNGIPVS-MARKS hash:ip family inet\nadd KPNGIPVS-MARKS 107.0.0.1\n", names, "v4");
+  expect(isRecorded("-f 1795162113", sets, "v4")).toBe(true);
+  expect(isRecorded("-f 1795162114", sets, "v4")).toBe(false);
+  expect(isRecorded("-f 1795162113 -6", sets, "v4")).toBe(false);
+});
+
+test.each([
+  ["4: kpng-ipvs0: <BROADCAST,NOARP,UP,LOWER_UP> mtu 1500 qdisc noqueue state UNKNOWN", "up"],
+  ["4: kpng-ipvs0: <BROADCAST,NOARP> mtu 1500 qdisc noqueue state DOWN", "down"],
+  ["4: eth0@if5: <BROADCAST,UP,LOWER_UP> mtu 1500", "missing"],
+])("of the interface in %s, the state is known", (text, state) => {
+  expect(parseLink(text, "kpng-ipvs0")).toBe(state);
+});
+
+test.each<[string, Readonly<Record<string, readonly string[]>>, boolean, string | undefined]>([
+  ["nothing is missing", {}, true, undefined],
+  ["the interface is down", {}, false, "interface kpng-ipvs0 is missing or down"],
+  ["an address is missing", { address: [] }, true, "interface kpng-ipvs0 lacks the address 10.96.0.1"],
+  ["a virtual server is missing", { server: ["-f 1795162113"] }, true, "there is no virtual server 10.96.0.1,tcp:80"],
+  ["that of a mark is missing", { server: ["-t 10.96.0.1:80"] }, true, "there is no virtual server 107.0.0.1"],
+])("damage is seen without a view: %s", (_, damaged, isInterfaceUp, sign) => {
+  const whole = {
+    ...{ ADDRESSES: ["10.96.0.1"], address: ["10.96.0.1"], SERVERS: ["10.96.0.1,tcp:80"], MARKS: ["107.0.0.1"] },
+    server: ["-t 10.96.0.1:80", "-f 1795162113"],
+  };
+  const objects = new Map(
+    Object.entries({ ...whole, ...damaged }).map(([kind, keys]) => [
+      kind as ObjectKind,
+      new Map(keys.map((key) => [key, ""])),
+    ]),
+  );
+  expect(findDamage({ objects, sets: new Set(), isInterfaceUp }, names)).toBe(sign);
 });

@@ -3,7 +3,7 @@ import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
 import { BackendIpvsError, type BackendIpvsErrorCode } from "../render/ipvs-error.ts";
 
 /**
- * Runs ipvsadm, ipset, ip and the iptables tools. `readObjects`, `InstalledFrame` and `IpvsRuleSet` use it; each run
+ * Runs ipvsadm, ipset, ip and the iptables tools. `readObjects`, `NodeFrame` and `IpvsRuleSet` use it; each run
  * handles a whole batch, so a sync takes a handful of processes.
  */
 export class RunTool {
@@ -20,11 +20,11 @@ export class RunTool {
   }
 
   /**
-   * Gives lines to a tool that changes the kernel's state. Errors: COMMIT_REJECTED, after which some lines may be in
-   * force; TOOL_MISSING.
+   * Gives lines, which may be none, to a tool that changes the kernel's state. Errors: COMMIT_REJECTED, after which
+   * some lines may be in force; TOOL_MISSING.
    */
   async write(command: readonly string[], lines: readonly string[]): Promise<void> {
-    await this.#run(command, `${lines.join("\n")}\n`, "COMMIT_REJECTED");
+    await this.#run(command, lines.map((line) => `${line}\n`).join(""), "COMMIT_REJECTED");
   }
 
   async #run(command: readonly string[], stdin: string, code: BackendIpvsErrorCode): Promise<string> {

@@ -1,15 +1,16 @@
 import { hash } from "node:crypto";
 import type { Family } from "@kpng/model/address.ts";
-import type { Protocol } from "@kpng/model/service.ts";
+import type { Protocol, ServiceKey } from "@kpng/model/service.ts";
 
 const masqueradeFlag = 0x0080_0000;
 const familyFlag = 0x0040_0000;
 const udpFlag = 0x0020_0000;
-const idCount = 0x0020_0000;
+const maxIds = 0x0020_0000;
 
 /**
  * The range of firewall marks of one instance: bits 24 to 31. *Shape:* `0x6b` for the default instance, one of `0x70`
- * to `0x7f` with a proxy name.
+ * to `0x7f` with a proxy name. Two names may have the same range, so it does not say whose mark one is: the ipset MARKS
+ * does.
  */
 export type MarkRange = number;
 
@@ -30,38 +31,49 @@ export function markMatches(range: MarkRange): { readonly all: string; readonly 
  * `renderService` asks for marks.
  *
  * A mark is a function of the name of the Service port, so a restart finds the same marks; only two names with the same
- * hash depend on their order. *Bound:* 2 million ports.
+ * hash depend on their order.
  */
 export class FirewallMarks {
   readonly #range: MarkRange;
-  readonly #idByPort = new Map<string, number>();
+  readonly #idCount: number;
+  readonly #idsByService = new Map<string, Map<string, number>>();
   readonly #taken = new Set<number>();
 
-  constructor(range: MarkRange) {
+  /** `idCount` is the number of Service ports that can have marks. Default 2 million. */
+  constructor(range: MarkRange, idCount = maxIds) {
     this.#range = range;
+    this.#idCount = idCount;
   }
 
-  /** Returns the mark of a Service port; another one for packets that must be masqueraded. */
+  /**
+   * Returns the mark of a Service port; another one for packets that must be masqueraded. *Shape of its name:*
+   * `ns/web:http`. Errors: all marks are taken.
+   */
   markOf(family: Family, port: { readonly name: string; readonly protocol: Protocol }, isMasqueraded: boolean): number {
     const isUdp = port.protocol === "UDP";
     const flags = (isMasqueraded ? masqueradeFlag : 0) | (family === "v6" ? familyFlag : 0) | (isUdp ? udpFlag : 0);
-    return (this.#range << 24) | flags | this.#idOf(`${port.name}/${port.protocol}`);
+    return (this.#range << 24) | flags | this.#idOf(port);
   }
 
-  #idOf(port: string): number {
-    const known = this.#idByPort.get(port);
+  /** Releases the marks of all ports of a Service. `IpvsRuleSet` calls it before it renders the Service again. */
+  release(service: ServiceKey): void {
+    for (const id of this.#idsByService.get(service)?.values() ?? []) this.#taken.delete(id);
+    this.#idsByService.delete(service);
+  }
+
+  #idOf({ name, protocol }: { readonly name: string; readonly protocol: Protocol }): number {
+    const [service = ""] = name.split(":");
+    const port = `${name}/${protocol}`;
+    const ids = this.#idsByService.get(service) ?? new Map<string, number>();
+    const known = ids.get(port);
     if (known !== undefined) return known;
-    let id = hash("sha1", port, "buffer").readUInt32BE() % idCount;
-    while (this.#taken.has(id)) id = (id + 1) % idCount;
+    if (this.#taken.size >= this.#idCount) throw new Error(`all ${this.#idCount} firewall marks are taken`);
+    let id = hash("sha1", port, "buffer").readUInt32BE() % this.#idCount;
+    while (this.#taken.has(id)) id = (id + 1) % this.#idCount;
     this.#taken.add(id);
-    this.#idByPort.set(port, id);
+    this.#idsByService.set(service, ids.set(port, id));
     return id;
   }
-}
-
-/** True for a mark of a range in this family. */
-export function isMarkOf(range: MarkRange, mark: number, family: Family): boolean {
-  return mark >>> 24 === range && familyOfMark(mark) === family;
 }
 
 /** Returns the family of a mark of ours. */

@@ -38,6 +38,11 @@ export function portElement(address: string, protocol: Protocol, port: number): 
   return `${address},${protocol.toLowerCase()}:${port}`;
 }
 
+/** Returns the element of the ipset MARKS: the mark in the form of an IPv4 address. *Shape:* `107.0.0.1`. */
+export function markElement(mark: number): string {
+  return [24, 16, 8, 0].map((bits) => (mark >>> bits) & 0xff).join(".");
+}
+
 /** Returns the key of a real server. */
 export function realKey(server: ServerId, address: string, port: number): string {
   return `${server} -r ${addressAndPort(address, port)}`;
@@ -50,14 +55,18 @@ export function serverOfReal(key: string): ServerId {
 
 /** The parts of the identifier of a virtual server. */
 export type ServerParts =
-  | { readonly kind: "mark"; readonly mark: number; readonly family: Family }
+  /** `element` identifies it in the ipset MARKS. */
+  | { readonly kind: "mark"; readonly mark: number; readonly element: string; readonly family: Family }
   /** `element` identifies it in the ipset SERVERS. */
   | { readonly kind: "address"; readonly address: string; readonly element: string; readonly family: Family };
 
 /** Parses the identifier of a virtual server; undefined if it is not one. */
 export function parseServer(id: ServerId): ServerParts | undefined {
   const [flag = "", place = "", six] = id.split(" ");
-  if (flag === "-f") return { kind: "mark", mark: Number(place), family: six === "-6" ? "v6" : "v4" };
+  if (flag === "-f") {
+    const mark = Number(place);
+    return { kind: "mark", mark, element: markElement(mark), family: six === "-6" ? "v6" : "v4" };
+  }
   const protocol = protocolByFlag.get(flag);
   const [, address, port] = /^\[?([0-9a-f.:]+?)\]?:(\d+)$/.exec(place) ?? [];
   if (protocol === undefined || address === undefined) return undefined;

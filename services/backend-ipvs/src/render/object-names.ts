@@ -7,6 +7,7 @@ import { type MarkRange, markRange } from "./firewall-marks.ts";
  *
  * - ADDRESSES: service addresses on our interface.
  * - SERVERS: address and port of each virtual server that we created; also the record of what is ours after a restart.
+ * - MARKS: the same record for firewall marks, which are written as IPv4 addresses: no type of set holds marks alone.
  * - REFUSED, DROPPED: frontends whose packets are refused or discarded.
  * - RANGED, SOURCES: frontends with source ranges; the clients that they let through.
  * - MASQ, MASQ-OTHERS: frontends whose packets are masqueraded: all of them; all but those of pods.
@@ -17,6 +18,7 @@ import { type MarkRange, markRange } from "./firewall-marks.ts";
 export const setTypes = {
   ADDRESSES: "hash:ip",
   SERVERS: "hash:ip,port",
+  MARKS: "hash:ip",
   REFUSED: "hash:ip,port",
   DROPPED: "hash:ip,port",
   RANGED: "hash:ip,port",
@@ -63,7 +65,7 @@ export function setName({ prefix }: ObjectNames, family: Family, role: SetRole):
 /** Returns the line of `ipset restore` that creates a set; the set of another family has another name. */
 export function setCreation(names: ObjectNames, family: Family, role: SetRole): string {
   const type = setTypes[role];
-  const inet = family === "v4" ? "inet" : "inet6";
+  const inet = family === "v4" || role === "MARKS" ? "inet" : "inet6";
   const options =
     type === "bitmap:port"
       ? "range 0-65535"

@@ -48,7 +48,7 @@ export interface FrameOptions {
 
 /**
  * Returns the constant iptables rules around IPVS: which packets are dropped, refused, marked and masqueraded. Their
- * number does not depend on Services; the ipsets do. `InstalledFrame` installs and compares them. Pure.
+ * number does not depend on Services; the ipsets do. `NodeFrame` installs and compares them. Pure.
  *
  * The order of the hooks decides where a rule is: IPVS takes packets of other machines after filter INPUT, but packets
  * of the node before filter OUTPUT. So packets are dropped and get firewall marks in table mangle, before either.

@@ -3,6 +3,7 @@ import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { expect, test } from "vitest";
 import { frontend, routesOf, webPlan } from "../testing/plans.ts";
 import { FirewallMarks } from "./firewall-marks.ts";
+import { markElement } from "./kernel-objects.ts";
 import { renderService } from "./render-service.ts";
 
 /** Returns the objects as lines. */
@@ -58,6 +59,9 @@ test("with policy Local, marks lead pods and the node to a virtual server with a
   expect(lines).not.toContain("real -t 198.51.100.10:80 -r 10.1.2.8:8080 -w 1");
   expect(lines).toContain(`real -f ${pod} -r 10.1.2.8:8080 -w 1`);
   expect(lines).toContain(`real -f ${node} -r 10.1.2.8:8080 -w 1`);
+  expect(lines.filter((line) => line.startsWith("MARKS "))).toEqual(
+    [pod, node].map((mark) => `MARKS ${markElement(mark)}`),
+  );
   expect(lines.filter((line) => line.startsWith("MASQ"))).toEqual([]);
 });
 

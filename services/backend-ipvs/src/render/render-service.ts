@@ -9,6 +9,7 @@ import type {
 import type { FirewallMarks } from "./firewall-marks.ts";
 import {
   addressServer,
+  markElement,
   markServer,
   type ObjectKind,
   type ObjectMap,
@@ -111,6 +112,7 @@ function putMark(
   const { family } = context.node;
   const mark = context.marks.markOf(family, port, route.isMasqueraded);
   putServer(objects, markServer(mark, family), port, route, context);
+  objects.put("MARKS", markElement(mark));
   objects.put(role, element, `skbmark 0x${mark.toString(16)}`);
 }
 

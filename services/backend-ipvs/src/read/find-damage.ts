@@ -1,0 +1,20 @@
+import { parseServer } from "../render/kernel-objects.ts";
+import type { ObjectNames } from "../render/object-names.ts";
+import type { ReadObjects } from "./read-objects.ts";
+
+/**
+ * Returns a sign that packets to Services get lost, whichever Services the objects are for: our interface is missing or
+ * down, or an ipset records an address or a virtual server that does not exist. Undefined if there is no such sign.
+ * Real servers are in no ipset, so a missing one is found only by a comparison with a view. Pure.
+ *
+ * `IpvsRuleSet` calls it for objects that it must not repair.
+ */
+export function findDamage({ objects, isInterfaceUp }: ReadObjects, names: ObjectNames): string | undefined {
+  const recorded = (role: "ADDRESSES" | "SERVERS" | "MARKS") => [...(objects.get(role)?.keys() ?? [])];
+  if (!isInterfaceUp && recorded("ADDRESSES").length > 0) return `interface ${names.interfaceName} is missing or down`;
+  const address = recorded("ADDRESSES").find((one) => objects.get("address")?.has(one) !== true);
+  if (address !== undefined) return `interface ${names.interfaceName} lacks the address ${address}`;
+  const servers = new Set([...(objects.get("server")?.keys() ?? [])].map((server) => parseServer(server)?.element));
+  const server = [...recorded("SERVERS"), ...recorded("MARKS")].find((one) => !servers.has(one));
+  return server === undefined ? undefined : `there is no virtual server ${server}`;
+}
