@@ -194,6 +194,20 @@ test("of two instances with the same rules, the second one waits until the first
   expect(second.health.parts.get("rules-lock")?.isReady).toBe(true);
 });
 
+test("an instance that has the lock of its rules is not ready before its first sync", async () => {
+  const v4 = new MemoryRuleSet("v4");
+  await using proxy = await runProxy([v4], { rulesName: `early-${process.pid}-` });
+  const { health } = proxy;
+  const linesWhenReady: number[] = [];
+  health.onChange(() => {
+    if (health.isReady) linesWhenReady.push(v4.lines.size);
+  }, new AbortController().signal);
+  await expect.poll(() => health.parts.get("rules-lock")?.isReady, poll).toBe(true);
+  proxy.send(service("a/web"));
+  await expect.poll(() => health.isReady, poll).toBe(true);
+  expect(new Set(linesWhenReady)).toEqual(new Set([1]));
+});
+
 describe("after a restart without a watcher", () => {
   beforeAll(() => useConntrack("exit 0"));
 

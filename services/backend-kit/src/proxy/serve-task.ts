@@ -51,6 +51,8 @@ export function serveTask<Change extends RuleChange>(serve: ServeOptions<Change>
 /** Waits for the lock of the rules if they need one, and then serves. */
 async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
   const { name, proxy, host, context } = serve;
+  // Before the lock reports that it is held: until the rules are open, it would be the only part of health.
+  context.health.setWaiting(name, "not yet synced");
   const isLocked = proxy.rulesName !== undefined && host.destination.kind === "kernel" && !context.isOnce;
   if (!isLocked) return serveRules(serve, signal);
   await using lock = await lockRules({ ...context, name: `${name} ${proxy.rulesName}` }, signal);
