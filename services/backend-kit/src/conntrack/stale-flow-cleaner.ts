@@ -137,6 +137,8 @@ export class StaleFlowCleaner {
     await this.#tool.visitUdp(family, (flow) => isStale(flow, frontends) && stale.add(flow), signal);
     const { groups } = stale;
     const labels = { ip_family: familyLabels[family] };
+    // The series exists before the first flow is deleted.
+    this.#metrics.deleted.inc(labels, 0);
     let deletedCount = 0;
     let decided: CleanedView = { frontends, view, newest };
     for (let at = 0; at < groups.length; at += groupsPerDeletion) {
