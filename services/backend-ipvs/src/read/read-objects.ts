@@ -1,3 +1,4 @@
+import { parseLinkAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { type ObjectKind, parseServer, type ServerId, serverOfReal } from "../render/kernel-objects.ts";
 import { type ObjectNames, type SetRole, setName, setRoles } from "../render/object-names.ts";
@@ -77,14 +78,10 @@ export function parseSets(text: string, names: ObjectNames, family: Family): Map
 
 /** Parses the output of `ip -o address show`: the addresses of our interface without link-local ones. */
 export function parseAddresses(text: string, { interfaceName }: ObjectNames): Map<string, string> {
-  const addresses = new Map<string, string>();
-  for (const line of text.split("\n")) {
-    const [, device, kind, place = ""] = line.trim().split(/\s+/);
-    if (device !== interfaceName || (kind !== "inet" && kind !== "inet6")) continue;
-    const [address = ""] = place.split("/");
-    if (!address.startsWith("fe80:")) addresses.set(address, "");
-  }
-  return addresses;
+  const own = parseLinkAddresses(text).filter(
+    ([link, address]) => link === interfaceName && !address.startsWith("fe80:"),
+  );
+  return new Map(own.map(([, address]) => [address, ""]));
 }
 
 /**

@@ -71,8 +71,8 @@ function linkAddresses(name: string): readonly (readonly [link: string, address:
 }
 
 /**
- * Parses the output of `ip -o address show`. *Shape of a line:* `4: kpng-ipvs0    inet 10.96.0.1/32 scope host …`.
- * Pure.
+ * Parses the output of `ip -o address show`, also for kpng-ipvs. *Shape of a line:* `4: kpng-ipvs0    inet 10.96.0.1/32
+ * scope host …`. Pure.
  */
 export function parseLinkAddresses(text: string): readonly (readonly [link: string, address: string])[] {
   const lines = text.matchAll(/^\d+: ([^\s@]+)\S*\s+inet6? ([0-9a-f.:]+)/gm);
