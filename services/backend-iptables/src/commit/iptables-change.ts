@@ -1,4 +1,5 @@
 import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
 import type { RulesetChange } from "../diff/diff-chains.ts";
 import { listDifferences } from "../diff/list-differences.ts";
@@ -10,9 +11,6 @@ export interface IptablesChange extends RuleChange {
   /** The committed change, for metrics. */
   readonly ruleset: RulesetChange;
 }
-
-/** Maximum length of the part of a transaction that is kept for inspection, in characters. */
-const maxTransaction = 64 * 1024;
 
 /**
  * Describes a change for log, metrics and inspection. `IptablesRuleSet` returns it from each sync and repair.
@@ -41,8 +39,7 @@ export function makeIptablesChange(
   return {
     mode,
     ruleset,
-    // Copied, because a substring keeps the whole string in memory: many megabytes for a full sync.
-    transaction: Buffer.from(transaction.slice(0, maxTransaction)).toString(),
+    transaction: transactionStart(transaction),
     fields: describeSize(ruleset),
     differences: () => listDifferences(ruleset, before, canonicalRule).map(toRuleDifference),
   };

@@ -1,4 +1,5 @@
 import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import { type Batch, formatBatches } from "../diff/batches.ts";
 import type { ObjectChange } from "../diff/diff-objects.ts";
 
@@ -17,9 +18,6 @@ export interface CallChanges {
   readonly parts: readonly string[];
 }
 
-/** Maximum length of the part of a transaction that is kept for inspection, in characters. */
-const maxTransaction = 64 * 1024;
-
 /** Describes the changes of one call for log, metrics and inspection. `IpvsRuleSet` calls it. Pure. */
 export function makeIpvsChange(mode: "partial" | "full", { objects, batches, parts }: CallChanges): IpvsChange {
   const deletes = objects.filter(({ after }) => after === undefined).length;
@@ -29,7 +27,7 @@ export function makeIpvsChange(mode: "partial" | "full", { objects, batches, par
     fields: { puts, deletes, parts: parts.length, example: parts[0] ?? objects[0]?.key },
     puts,
     deletes,
-    transaction: formatBatches(batches).slice(0, maxTransaction),
+    transaction: transactionStart(formatBatches(batches)),
     differences: () => [
       ...parts.map((part) => ({ summary: `${part}: differs`, missing: [], unwanted: [], fields: { part } })),
       ...listDifferences(objects),

@@ -1,4 +1,5 @@
 import type { RuleChange, RuleDifference } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { maxTransactionLength } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import type { Family } from "@kpng/model/address.ts";
 import { formatElement } from "../layout/format-element.ts";
 import { dataOf, type SharedSet } from "../layout/set-names.ts";
@@ -12,9 +13,6 @@ export interface NftChange extends RuleChange {
   readonly puts: number;
   readonly deletes: number;
 }
-
-/** Maximum length of the part of a transaction that is kept for inspection, in characters. */
-const maxTransaction = 64 * 1024;
 
 /**
  * Describes a change for log, metrics and inspection. `NftRuleSet` and `PrintedRuleSet` call it after each sync and
@@ -30,7 +28,7 @@ export function makeNftChange(family: Family, mode: "partial" | "full", change: 
     fields: { puts, deletes, chains: chains.length, example: elements[0]?.set ?? chains[0] },
     puts,
     deletes,
-    transaction: formatTransaction(family, change, maxTransaction, table),
+    transaction: formatTransaction(family, change, maxTransactionLength, table),
     differences: () => listDifferences(family, change),
   };
 }

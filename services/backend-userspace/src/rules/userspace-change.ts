@@ -1,4 +1,5 @@
 import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import type { Family } from "@kpng/model/address.ts";
 
 /** Result of a sync or a repair: numbers of frontends that were opened or closed, and what could not be. */
@@ -16,8 +17,6 @@ export interface ChangeParts {
   /** Descriptions of frontends that could not be opened. */
   readonly failed: readonly string[];
 }
-
-const maxTransaction = 65_536;
 
 /** Returns the result of a sync or a repair. Pure. */
 export function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: ChangeParts): UserspaceChange {
@@ -42,7 +41,7 @@ export function makeUserspaceChange(family: Family, mode: "full" | "partial", pa
       ...{ opened: opened.length, closed: closed.length, repaired: repaired.length, failed: failed.length },
       ...(lines[0] === undefined ? {} : { example: lines[0] }),
     },
-    transaction: lines.join("\n").slice(0, maxTransaction),
+    transaction: transactionStart(lines.join("\n")),
     differences: () => [...(opened.length + closed.length > 0 ? [listeners] : []), ...atEntry],
   };
 }

@@ -1,0 +1,12 @@
+/** Maximum length of the part of a transaction that is kept for inspection, in characters. */
+export const maxTransactionLength = 64 * 1024;
+
+/**
+ * Returns the start of a committed text, at most {@link maxTransactionLength}, which a `RuleChange` keeps for
+ * inspection. It is a copy: a substring would keep the whole text in memory, many megabytes after a full sync.
+ *
+ * The rule sets that commit text call it. `makeNftChange` formats no more than that length and needs no copy.
+ */
+export function transactionStart(text: string): string {
+  return Buffer.from(text.slice(0, maxTransactionLength)).toString();
+}
