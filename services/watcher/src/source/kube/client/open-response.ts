@@ -1,6 +1,7 @@
 import { reasonOf } from "@kpng/process/log.ts";
 import type { KubeConnection } from "./connection.ts";
 import { IdleTimeout } from "./idle-timeout.ts";
+import { readTurn } from "./read-turns.ts";
 import { type ApiRequest, failureOfStatus, type RequestFailure } from "./request-failure.ts";
 
 /**
@@ -26,11 +27,19 @@ export async function openResponse(
   try {
     const response = await connection.get(path, timeout.signal);
     const chunks = response.body[Symbol.asyncIterator]();
+    let rest: Buffer = Buffer.alloc(0);
     const next = async (): Promise<Chunk> => {
       try {
-        const { done, value } = await chunks.next();
-        timeout.restart();
-        return done ? { kind: "end" } : { kind: "chunk", bytes: value };
+        await readTurn();
+        if (rest.length === 0) {
+          const { done, value } = await chunks.next();
+          timeout.restart();
+          if (done) return { kind: "end" };
+          rest = value;
+        }
+        const bytes = rest.subarray(0, maxChunkBytes);
+        rest = rest.subarray(bytes.length);
+        return { kind: "chunk", bytes };
       } catch (error) {
         return failureOf(error);
       }
@@ -64,6 +73,9 @@ export interface OpenOptions {
   /** Longest time without a byte, in milliseconds. The headers count as the first bytes. */
   readonly silenceMs: number;
 }
+
+/** Larger chunks are passed on in parts, which take about a millisecond to parse; the first ones take longer. */
+const maxChunkBytes = 16 * 1024;
 
 /** Longest body of an error response that is read, in bytes. */
 const maxErrorBytes = 1 << 20;

@@ -1,8 +1,8 @@
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { isRecord } from "@kpng/model/is-record.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import type { KubeConnection } from "../client/connection.ts";
 import { openResponse } from "../client/open-response.ts";
+import { readTurn } from "../client/read-turns.ts";
 import type { RequestFailure } from "../client/request-failure.ts";
 import { ListSplitter } from "./list-splitter.ts";
 
@@ -39,7 +39,11 @@ export async function listPages(
     }
     attempt = 1;
     resourceVersion ??= page.resourceVersion;
-    await receiveAll(page.items, receive, signal);
+    for (const item of page.items) {
+      await readTurn();
+      if (signal.aborted) break;
+      receive(item);
+    }
     if (page.token === "") return { kind: "listed", resourceVersion };
     token = page.token;
   }
@@ -124,26 +128,6 @@ async function getPage(
     response.close();
   }
 }
-
-/** Passes on the items of a page, in slices between other work: each of them is decoded and compared. */
-async function receiveAll(
-  items: readonly unknown[],
-  receive: (object: unknown) => void,
-  signal: AbortSignal,
-): Promise<void> {
-  let untilMs = performance.now() + sliceMs;
-  for (const item of items) {
-    if (performance.now() >= untilMs) {
-      await nextTurn();
-      if (signal.aborted) return;
-      untilMs = performance.now() + sliceMs;
-    }
-    receive(item);
-  }
-}
-
-/** Longest uninterrupted time for the items of a page, in milliseconds. */
-const sliceMs = 10;
 
 /** `list` is the list without its items. */
 function toPage(list: unknown, items: readonly unknown[]): Page | undefined {
