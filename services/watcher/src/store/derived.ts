@@ -33,9 +33,15 @@ export function derived<T>(
 
 const allDerived: ((snapshot: Snapshot) => unknown)[] = [];
 
-/** Derives all values of a snapshot, so that they are known when a view is computed. See PreparedSnapshots. */
-export function deriveAll(snapshot: Snapshot): void {
-  for (const derive of allDerived) derive(snapshot);
+/**
+ * Derives all values of a snapshot, so that they are known when a view is computed, and yields after each. See
+ * PreparedSnapshots.
+ */
+export function* deriveAll(snapshot: Snapshot): Iterable<undefined> {
+  for (const derive of allDerived) {
+    derive(snapshot);
+    yield undefined;
+  }
 }
 
 // Derived values are properties of their snapshot and not in a WeakMap: V8 frees entries of a WeakMap only in a full

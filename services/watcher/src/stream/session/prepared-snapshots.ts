@@ -1,11 +1,15 @@
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { changedServices, deriveAll } from "../../store/derived.ts";
-import { emptySnapshot, type Snapshot } from "../../store/snapshot.ts";
+import { emptySnapshot, type Snapshot, slicesOf } from "../../store/snapshot.ts";
 import { snapshotSteps } from "../../store/snapshot-steps.ts";
 import type { Store } from "../../store/store.ts";
 import { scheduler } from "./scheduler.ts";
 
-/** Changes of more Services are prepared in steps. Fewer take some milliseconds. */
-const maxAtOnce = 256;
+/**
+ * Changes of more Services, or of Services with more endpoints, are prepared in steps. Fewer take some milliseconds.
+ */
+const maxServices = 256;
+const maxEndpoints = 1_024;
 
 /**
  * The newest snapshot of a store from which views can be computed in short pieces: everything that views derive from a
@@ -13,7 +17,8 @@ const maxAtOnce = 256;
  * snapshots.
  *
  * After a list that changes thousands of Services, the snapshot before it remains the newest one for about a second,
- * and the event loop turns between the steps. Changes meanwhile wait for the end of the steps.
+ * and the event loop turns between the steps. Changes meanwhile wait for the end of the steps. A change to a Service
+ * with thousands of endpoints has one step for each derived value.
  *
  * *Bound:* the values of one further snapshot.
  *
@@ -49,18 +54,27 @@ export class PreparedSnapshots {
   newest(): Snapshot {
     const { snapshot } = this.#store;
     if (this.#isPreparing || snapshot === this.#snapshot) return this.#snapshot;
-    if (!this.#hasViews || changedServices(this.#snapshot, snapshot).length <= maxAtOnce) this.#snapshot = snapshot;
-    else this.#prepare(snapshotSteps(this.#snapshot, snapshot)[Symbol.iterator](), snapshot);
+    if (!this.#hasViews) this.#snapshot = snapshot;
+    else this.#advance(snapshot);
     return this.#snapshot;
   }
 
-  #prepare(steps: Iterator<Snapshot>, target: Snapshot): void {
+  #advance(target: Snapshot): void {
+    const keys = changedServices(this.#snapshot, target);
+    const isLong = keys.length > maxServices;
+    if (!isLong && countEndpoints(target, keys) <= maxEndpoints) {
+      this.#snapshot = target;
+      return;
+    }
+    const steps = isLong ? snapshotSteps(this.#snapshot, target) : [target];
     this.#isPreparing = true;
+    this.#prepare(derivedInSteps(steps)[Symbol.iterator](), target);
+  }
+
+  #prepare(pieces: Iterator<undefined>, target: Snapshot): void {
     scheduler.schedule("update", () => {
-      const step = steps.next().value ?? target;
-      deriveAll(step);
-      if (step !== target) {
-        this.#prepare(steps, target);
+      if (pieces.next().done !== true) {
+        this.#prepare(pieces, target);
         return;
       }
       this.#isPreparing = false;
@@ -68,4 +82,13 @@ export class PreparedSnapshots {
       this.#onPrepared();
     });
   }
+}
+
+function* derivedInSteps(steps: Iterable<Snapshot>): Iterable<undefined> {
+  for (const step of steps) yield* deriveAll(step);
+}
+
+function countEndpoints(snapshot: Snapshot, keys: readonly string[]): number {
+  const slices = keys.flatMap((key) => slicesOf(snapshot, key as ServiceKey));
+  return slices.reduce((sum, { endpoints }) => sum + endpoints.length, 0);
 }
