@@ -52,6 +52,7 @@ export class Lane {
   size = 0;
   /** Number of pieces of work that were taken since the last turn. */
   takenCount = 0;
+  #lastKind: Work | undefined;
 
   constructor(share: number, kinds: readonly Work[]) {
     this.#share = share;
@@ -66,10 +67,16 @@ export class Lane {
     this.size += 1;
   }
 
+  /** True from the first update of a round until its last one was taken. */
+  get isInRound(): boolean {
+    return this.size > 0 && this.#lastKind === "update";
+  }
+
   take(): (() => void) | undefined {
-    for (const queue of this.#queues.values()) {
+    for (const [kind, queue] of this.#queues) {
       const work = queue.shift();
       if (work === undefined) continue;
+      this.#lastKind = kind;
       this.size -= 1;
       this.takenCount += 1;
       return work;

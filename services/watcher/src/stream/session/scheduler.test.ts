@@ -144,6 +144,32 @@ describe("the scheduler", () => {
     expect(order.indexOf("b", 1)).toBeLessThan(200);
   });
 
+  test("completes a round of updates that has begun before subscribers that resume are next", async () => {
+    const { scheduler, work, done } = recorder();
+    const all: Promise<unknown>[] = [];
+    const add = (kind: Work, name: string): void => void all.push(scheduler.run(kind, work(name)));
+    for (let index = 0; index < 20; index += 1) add("resume", "r");
+    for (let index = 0; index < 10; index += 1) add("update", "u");
+    add("round", "!");
+    // Changes follow during the round.
+    setImmediate(() => setImmediate(() => add("update", "v")));
+    await Promise.all(all);
+    const order = done.map((entry) => entry[0]).join("");
+    expect(order).toContain("uuuuuuuuuu");
+    // The next round waits until the others have had their share.
+    expect(order).toMatch(/v/);
+    expect(order).toMatch(/!r{2,}/);
+  });
+
+  test("divides the thread again if updates do not end", async () => {
+    const { scheduler, work, done } = recorder();
+    const all = Array.from({ length: 100 }, () => scheduler.run("update", work("u")));
+    all.push(scheduler.run("resume", work("r")));
+    await Promise.all(all);
+    const order = done.map((entry) => entry[0]).join("");
+    expect(order.indexOf("r")).toBeLessThan(30);
+  });
+
   test("charges what work causes in the event loop to its lane", async () => {
     let nowMs = 0;
     const charging = new Scheduler(() => nowMs);
