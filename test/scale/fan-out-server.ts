@@ -7,7 +7,7 @@ import { viewTargetIn } from "../../services/watcher/src/items/view-target.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
 import { viewBuckets } from "../../services/watcher/src/stream/delta/resume-view.ts";
 import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
-import type { MadeChange } from "./batch-log.ts";
+import { type MadeChange, summarize } from "./batch-log.ts";
 import { answerCalls } from "./calls.ts";
 import { expectedView } from "./expected-view.ts";
 import { monotonicMs } from "./monotonic.ts";
@@ -25,10 +25,27 @@ let shape: SyntheticShape = { services: 0, endpoints: 0, nodes: 0 };
 let changesMade = 0;
 let markersMade = 0;
 /** The changes in progress; see `churn`. */
-let churn:
-  | { readonly timer: NodeJS.Timeout; readonly changes: MadeChange[]; readonly sinceRevision: number }
-  | undefined;
+let churn: Churn | undefined;
 let delay: ReturnType<typeof monitorEventLoopDelay> | undefined;
+
+interface Churn {
+  readonly timer: NodeJS.Timeout;
+  readonly changes: MadeChange[];
+  readonly sinceRevision: number;
+  /** Number of settled nodes, the first ones. */
+  readonly settled: number;
+  /** For each batch that was written to a settled stream: the age of its oldest change, in milliseconds. */
+  readonly writtenAges: number[];
+}
+
+subscribers.observe({
+  sent: ({ nodeName }, { after }) => {
+    if (churn === undefined || Number(nodeName.slice("node-".length)) >= churn.settled) return;
+    // Each change has one revision.
+    const oldest = churn.changes[Math.max(0, after - churn.sinceRevision)];
+    if (oldest !== undefined) churn.writtenAges.push(monotonicMs() - oldest.atMs);
+  },
+});
 
 export interface StartOptions {
   readonly shape: SyntheticShape;
@@ -94,7 +111,7 @@ const handlers = {
   },
 
   /** Changes one endpoint after the other, until `endChurn`. A busy server catches up. */
-  churn({ changesPerSecond }: { readonly changesPerSecond: number }): void {
+  churn({ changesPerSecond, settled }: { readonly changesPerSecond: number; readonly settled: number }): void {
     const startedAtMs = monotonicMs();
     const changes: MadeChange[] = [];
     const timer = setInterval(() => {
@@ -104,13 +121,14 @@ const handlers = {
         changesMade += 1;
       }
     }, 5);
-    churn = { timer, changes, sinceRevision: store.snapshot.revision };
+    churn = { timer, changes, sinceRevision: store.snapshot.revision, settled, writtenAges: [] };
   },
 
-  endChurn(_: Record<never, never>): { readonly changes: readonly MadeChange[]; readonly sinceRevision: number } {
-    const { timer, changes = [], sinceRevision = 0 } = churn ?? {};
+  /** `written` are the ages at which the batches of settled nodes were written. */
+  endChurn(_: Record<never, never>) {
+    const { timer, changes = [], sinceRevision = 0, writtenAges = [] } = churn ?? {};
     clearInterval(timer);
-    return { changes, sinceRevision };
+    return { changes, sinceRevision, written: summarize(writtenAges.sort((a, b) => a - b)) };
   },
 
   /** Makes one endpoint unready in each of so many Services, for good. */

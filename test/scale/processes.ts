@@ -10,14 +10,20 @@ import { Caller, type Handlers } from "./calls.ts";
 export type Place = "server" | "load";
 
 /**
- * Entry files of the servers. They are bundled as in the images; otherwise the TypeScript compiler dominates the memory
- * of a small server.
+ * Entry files of what is measured. They are bundled as in the images; otherwise the TypeScript compiler dominates the
+ * memory of a small server.
  */
-const servers = { "fan-out-server": "test/scale/fan-out-server.ts", "bare-server": "test/scale/bare-server.ts" };
+const servers = {
+  "fan-out-server": "test/scale/fan-out-server.ts",
+  "bare-server": "test/scale/bare-server.ts",
+  kpng: "services/cli/src/main.ts",
+  "turn-probe": "test/scale/slices/turn-probe.ts",
+};
 
 let bundledIn: string | undefined;
 
-function bundled(name: keyof typeof servers): string {
+/** Returns the path of a bundled program. */
+export function bundled(name: keyof typeof servers): string {
   if (bundledIn === undefined) {
     const folder = mkdtempSync(join(tmpdir(), "kpng-bench-"));
     process.once("exit", () => rmSync(folder, { recursive: true }));

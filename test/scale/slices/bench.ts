@@ -11,7 +11,7 @@ import { freePorts } from "../../cluster/ports.ts";
 import type { HollowNodesHandlers } from "../hollow-nodes.ts";
 import { makeEndpoint } from "../large-cluster.ts";
 import { mebibytes } from "../proc.ts";
-import { startCalled } from "../processes.ts";
+import { bundled, startCalled } from "../processes.ts";
 import { ListServer } from "./list-server.ts";
 import type { PhaseTurns } from "./turn-probe.ts";
 
@@ -108,10 +108,11 @@ async function measure(shape: Shape): Promise<void> {
     process.execPath,
     [
       "--max-semi-space-size=4",
+      "--expose-gc",
       ...(profile === undefined ? [] : ["--cpu-prof", "--cpu-prof-dir", profile]),
       "--import",
-      `${import.meta.dirname}/turn-probe.ts`,
-      "services/cli/src/main.ts",
+      bundled("turn-probe"),
+      bundled("kpng"),
       "kube",
       "--kubeconfig",
       kubeconfig,
@@ -124,8 +125,8 @@ async function measure(shape: Shape): Promise<void> {
     { stdio: ["ignore", "ignore", "inherit", "ipc"] },
   );
   const load = startCalled<HollowNodesHandlers>("hollow-nodes.ts", "load");
-  const mark = async (name: string): Promise<void> => {
-    watcher.send("mark");
+  const mark = async (name: string, message: "mark" | "collect" = "mark"): Promise<void> => {
+    watcher.send(message);
     const [turns] = (await once(watcher, "message")) as [PhaseTurns];
     const ms = (value: number): string => value.toFixed(0);
     const cells = [
@@ -135,6 +136,8 @@ async function measure(shape: Shape): Promise<void> {
       ms(turns.gcTotalMs),
       ms(turns.delayP999Ms),
       mebibytes(turns.rssBytes),
+      `${mebibytes(turns.heapUsedBytes)} of ${mebibytes(turns.heapTotalBytes)}`,
+      mebibytes(turns.buffersBytes),
     ];
     say(`| ${cells.join(" | ")} |`);
   };
@@ -192,6 +195,10 @@ async function measure(shape: Shape): Promise<void> {
     while (api.listCount === before) await sleep(20);
     await sleep(2_000);
     await mark("list held by the brake");
+    await mark("after full collections", "collect");
+    await load.stop();
+    await sleep(1_000);
+    await mark("after all nodes have disconnected", "collect");
     for (const [name, text] of all) api.objects.endpointslices.set(name, text);
   } finally {
     await load.stop();
@@ -215,8 +222,10 @@ for (const shape of only === undefined ? shapes : shapes.slice(Number(only) - 1,
     `${services} Services × ${slicesPerService} slices of ${endpointsPerSlice} endpoints, ` +
       `lists ${streams ? "streamed" : "in pages"}\n`,
   );
-  say("| phase | longest turns, ms | longest GC pause | all GC | p99.9 of the loop delay | RSS |");
-  say("| --- | --- | --: | --: | --: | --: |");
+  say(
+    "| phase | longest turns, ms | longest GC pause | all GC | p99.9 of the loop delay | RSS | heap in use | buffers |",
+  );
+  say("| --- | --- | --: | --: | --: | --: | --: | --: |");
   await measure(shape);
   say("");
 }

@@ -9,7 +9,8 @@ import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks";
  * shared, and a turn in which the thread waited for a core is not a long slice. It may contain several pieces of work,
  * so it is an upper bound of the longest synchronous slice.
  *
- * The parent process sends the message "mark" at the end of each phase and receives {@link PhaseTurns}.
+ * The parent process sends the message "mark" at the end of each phase and receives {@link PhaseTurns}. With "collect",
+ * the whole heap is collected before: what remains is in use. That needs `--expose-gc`.
  */
 export interface PhaseTurns {
   /** Own work of the longest turns, in milliseconds, longest first; at most {@link keptTurns}. */
@@ -20,6 +21,11 @@ export interface PhaseTurns {
   /** 99.9th percentile of the delay of a timer, in milliseconds. */
   readonly delayP999Ms: number;
   readonly rssBytes: number;
+  /** Objects in V8's heap that are in use or not collected yet, and the size of the heap. */
+  readonly heapUsedBytes: number;
+  readonly heapTotalBytes: number;
+  /** Memory of buffers outside of the heap. */
+  readonly buffersBytes: number;
 }
 
 interface Turn {
@@ -76,12 +82,16 @@ function take(): PhaseTurns {
     .sort((a, b) => b - a)
     .slice(0, keptTurns);
   const durations = pauses.map((pause) => pause.endMs - pause.startMs);
+  const { rss, heapUsed, heapTotal, external } = process.memoryUsage();
   const phase = {
     longestMs,
     gcMaxMs: Math.max(0, ...durations),
     gcTotalMs: durations.reduce((sum, ms) => sum + ms, 0),
     delayP999Ms: delays.percentile(99.9) / 1e6,
-    rssBytes: process.memoryUsage.rss(),
+    rssBytes: rss,
+    heapUsedBytes: heapUsed,
+    heapTotalBytes: heapTotal,
+    buffersBytes: external,
   };
   turns = [];
   pauses = [];
@@ -90,6 +100,7 @@ function take(): PhaseTurns {
 }
 
 process.on("message", (message) => {
+  if (message === "collect") for (let count = 0; count < 3; count += 1) gc?.();
   // After the entries of the last collections have been delivered.
-  if (message === "mark") setTimeout(() => process.send?.(take()), 20);
+  setTimeout(() => process.send?.(take()), 20);
 });
