@@ -47,6 +47,7 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
   const isKept = typeof keepsState === "function" ? keepsState(options) : keepsState;
   const state = isKept ? readStateOptions(backend.name, options, log) : undefined;
   const { proxyHealth, tasks } = observeBackend(backend, options, { health, metrics });
+  const isQuestion = backend.isQuestion?.(options) === true;
   const api = String(options.api);
   const follow = readFollowOptions(options);
   const transport = dialWatchers({
@@ -68,6 +69,9 @@ export function prepareBackend(backend: BackendCommand, options: ParsedOptions, 
     proxyHealth,
     state,
     ...follow,
+    inspectSocket: isQuestion ? undefined : follow.inspectSocket,
   };
-  return { main: backend.makeTask(options, context), beside: tasks };
+  // A question, such as --diff, is often asked beside the running backend and with its environment, as `kubectl exec`
+  // has it. The addresses and the socket in there are taken.
+  return { main: backend.makeTask(options, context), beside: isQuestion ? [] : tasks };
 }
