@@ -50,6 +50,11 @@ export const alertCases: readonly AlertCase[] = [
     silent: { [`kpng_source_stale{${on}}`]: "0x28 1x1 0x60" },
   },
   {
+    alert: "KpngCertificateExpires",
+    fires: { [`kpng_certificate_expiry_timestamp_seconds{${on},use="serving"}`]: "1000000x60" },
+    silent: { [`kpng_certificate_expiry_timestamp_seconds{${on},use="serving"}`]: "2000000x60" },
+  },
+  {
     alert: "KpngBadObjects",
     fires: { [`kpng_source_bad_objects_total{${on},kind="services"}`]: "0x20 1x60" },
     silent: {

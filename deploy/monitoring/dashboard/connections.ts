@@ -46,6 +46,17 @@ export const connections: Row = {
       ],
     },
     {
+      title: "Certificate",
+      description: "Time until the certificate of the listeners expires.",
+      unit: "s",
+      queries: [
+        {
+          expr: `kpng_certificate_expiry_timestamp_seconds{${watcher}} - time()`,
+          legend: "{{instance}} {{use}}",
+        },
+      ],
+    },
+    {
       title: "Event loop",
       description: "How long it is blocked.",
       unit: "s",

@@ -19,6 +19,7 @@ import { Health } from "@kpng/process/health/health.ts";
 import { registerProcessMetrics } from "@kpng/process/health/process-metrics.ts";
 import { createLog } from "@kpng/process/log.ts";
 import { createShadowMetrics } from "@kpng/shadow/shadow-metrics.ts";
+import { makeCertificateMetrics } from "@kpng/watcher/connection/certificate-metrics.ts";
 import { makeConnectionMetrics } from "@kpng/watcher/connection/connection-metrics.ts";
 import { Refusals } from "@kpng/watcher/connection/refusals.ts";
 import { makeTokenMetrics } from "@kpng/watcher/identity/token/token-metrics.ts";
@@ -52,6 +53,7 @@ const groups: Readonly<Record<string, Register>> = {
     new Refusals(log, registry);
     new StartLimits({ registry });
     makeTokenMetrics(registry);
+    makeCertificateMetrics(registry);
   },
   kube: (registry) => {
     const metrics = makeSourceMetrics(registry);

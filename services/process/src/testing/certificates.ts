@@ -10,8 +10,8 @@ export interface TestCertificates {
   readonly server: KeyPair;
   /** With the common name "n1". */
   readonly client: KeyPair;
-  /** Issues a client certificate with these URI names. */
-  clientWith(uris: readonly string[]): KeyPair;
+  /** Issues a client certificate with these URI names. It is valid for two days by default. */
+  clientWith(uris: readonly string[], days?: number): KeyPair;
   remove(): void;
 }
 
@@ -41,13 +41,13 @@ export function makeCertificates(): TestCertificates {
     "2",
   );
   let clients = 0;
-  const issue = (name: string, subject: string, extension: string) => {
+  const issue = (name: string, subject: string, extension: string, days = 2) => {
     const pair = { key: at(`${name}.key`), crt: at(`${name}.crt`) };
     writeFileSync(at(`${name}.ext`), extension);
     openssl("req", ...newKey, "-keyout", pair.key, "-out", at(`${name}.csr`), "-subj", subject);
     openssl(
       ...["x509", "-req", "-in", at(`${name}.csr`), "-CA", at("ca.crt"), "-CAkey", at("ca.key"), "-CAcreateserial"],
-      ...["-out", pair.crt, "-days", "2", "-extfile", at(`${name}.ext`)],
+      ...["-out", pair.crt, "-days", String(days), "-extfile", at(`${name}.ext`)],
     );
     return pair;
   };
@@ -55,9 +55,9 @@ export function makeCertificates(): TestCertificates {
     ca: at("ca.crt"),
     server: issue("server", "/CN=kpng", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
     client: issue("client", "/CN=n1", "extendedKeyUsage=clientAuth"),
-    clientWith: (uris) => {
+    clientWith: (uris, days) => {
       const names = uris.length === 0 ? "" : `\nsubjectAltName=${uris.map((uri) => `URI:${uri}`).join(",")}`;
-      return issue(`client-${clients++}`, "/CN=client", `extendedKeyUsage=clientAuth${names}`);
+      return issue(`client-${clients++}`, "/CN=client", `extendedKeyUsage=clientAuth${names}`, days);
     },
     remove: () => rmSync(folder, { recursive: true, force: true }),
   };

@@ -12,6 +12,7 @@ import { createLog, type Log } from "@kpng/process/log.ts";
 import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
 import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";
 import { readTokenFile } from "@kpng/process/token-file.ts";
+import { Registry } from "prom-client";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { TokenChecker } from "../../identity/token/token-checker.ts";
 import { TokenIssuer } from "../../testing/token-issuer.ts";
@@ -106,6 +107,21 @@ test("a renewed certificate of the same CA is shown to new clients, and open str
   const wanted = new X509Certificate(readFileSync(crt)).fingerprint256;
   await expect.poll(shown, limit).toBe(wanted);
   expect(isEnded).toBe(false);
+});
+
+test("a metric says when the certificate in use expires", async () => {
+  const registry = new Registry();
+  await watched.stop();
+  watched = new WatchedServer();
+  await serve({ registry });
+  const metric = registry.getSingleMetric("kpng_certificate_expiry_timestamp_seconds");
+  const expiry = async (): Promise<number | undefined> => (await metric?.get())?.values[0]?.value;
+  const validUntil = (): number => new X509Certificate(readFileSync(paths("server").crt)).validToDate.getTime() / 1000;
+  expect(await expiry()).toBe(validUntil());
+  const { key, crt } = old.clientWith([], 3);
+  copyFileSync(key, paths("server").key);
+  copyFileSync(crt, paths("server").crt);
+  await expect.poll(expiry, limit).toBe(validUntil());
 });
 
 const brokenBlock = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";

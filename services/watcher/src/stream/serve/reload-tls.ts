@@ -1,6 +1,7 @@
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { minTlsVersion, type ReadTls, type ServerTlsFiles } from "@kpng/process/tls-files.ts";
+import type { CertificateMetrics } from "../../connection/certificate-metrics.ts";
 import type { LoopClock } from "../../connection/loop-clock.ts";
 
 /** Interval between two reads of the files, in milliseconds. A mounted Secret itself changes up to a minute late. */
@@ -16,8 +17,12 @@ export const standardReloadMs = 10_000;
  * `serve` calls it once, if it has TLS files. `readServerTls` of the process package only reads the files; this
  * function knows the servers that use them.
  */
-export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, clock, intervalMs, onNewCa, log }: Reload): void {
+export function reloadTls(
+  read: ReadTls<ServerTlsFiles>,
+  { servers, clock, intervalMs, onNewCa, log, metrics }: Reload,
+): void {
   let current = read();
+  metrics.use(current.cert);
   let failure = "";
   const reload = (): void => {
     clock.after(intervalMs, reload);
@@ -40,6 +45,7 @@ export function reloadTls(read: ReadTls<ServerTlsFiles>, { servers, clock, inter
     const hasNewCa = !isEqual(files.ca, current.ca);
     current = files;
     for (const server of servers) server.setSecureContext({ ...files, minVersion: minTlsVersion });
+    metrics.use(files.cert);
     log.info("TLS files reloaded", { hasNewCa });
     if (hasNewCa) onNewCa();
   };
@@ -61,4 +67,5 @@ export interface Reload {
   readonly intervalMs: number;
   readonly onNewCa: () => void;
   readonly log: Log;
+  readonly metrics: CertificateMetrics;
 }

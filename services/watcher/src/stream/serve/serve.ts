@@ -6,6 +6,7 @@ import type { Task } from "@kpng/process/task.ts";
 import { aborted } from "@kpng/process/wait.ts";
 import { Registry } from "prom-client";
 import { AcceptLimit } from "../../connection/accept-limit.ts";
+import { makeCertificateMetrics } from "../../connection/certificate-metrics.ts";
 import { Connections } from "../../connection/connections.ts";
 import { defaultLimits, readResources } from "../../connection/default-limits.ts";
 import { listen } from "../../connection/listen.ts";
@@ -78,6 +79,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
       dialable.push(await listen(server, address, () => refusals.add("files", "")));
       servers.push(server);
     }
+    const metrics = makeCertificateMetrics(registry);
     if (options.tls !== undefined) {
       const { clock } = connections;
       const secure = servers.filter((server) => server instanceof TlsServer);
@@ -88,6 +90,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
         intervalMs: options.reloadMs ?? standardReloadMs,
         onNewCa,
         log,
+        metrics,
       });
     }
     log.info("listening", { addresses: dialable });
