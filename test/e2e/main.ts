@@ -29,7 +29,7 @@ async function main(): Promise<void> {
   const { paths } = programs;
   if (options.isRecovery) {
     for (const proxy of options.proxies) {
-      await withCluster(proxy, paths, options, (cluster) => printRecovery(cluster, proxy));
+      await withCluster(proxy, paths, options, (cluster) => printRecovery(cluster, proxy, options));
     }
     return;
   }
@@ -66,8 +66,9 @@ async function withCluster<T>(
   }
 }
 
-async function printRecovery(cluster: Cluster, proxy: ProxyName): Promise<void> {
-  for await (const { step, measured } of recover(cluster, proxy === "nft" ? "nft" : "iptables")) {
+async function printRecovery(cluster: Cluster, proxy: ProxyName, { withoutWatchersMs }: Options): Promise<void> {
+  const backend = proxy === "nft" ? "nft" : "iptables";
+  for await (const { step, measured } of recover(cluster, backend, withoutWatchersMs)) {
     process.stdout.write(`${proxy}: ${step}: ${measured}\n`);
   }
 }

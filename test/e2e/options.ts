@@ -15,6 +15,8 @@ export interface Options {
   readonly keep: boolean;
   /** Whether to run the recovery test instead of Kubernetes' tests. */
   readonly isRecovery: boolean;
+  /** How long the recovery test runs without a watcher, in milliseconds. */
+  readonly withoutWatchersMs: number;
   /** Whether all tests were selected, so that the results are comparable with those of other proxies. */
   readonly isComplete: boolean;
 }
@@ -36,6 +38,8 @@ first time.
   --focus REGEXP   only the tests whose full name matches
   --quick          only a few tests, as \`npm test\` does
   --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work
+  --without-watchers SECONDS
+                   duration of the first step of --recovery, in which no watcher runs (default 30)
   --family NAME    addresses of the cluster: ipv4, ipv6 or dual (default ipv4)
   --nodes NUMBER   nodes, 2 to 9 (default 3)
   --keep           keep the logs of the cluster, and print their folder
@@ -51,6 +55,7 @@ export function parseOptions(args: readonly string[]): Options | undefined {
       focus: { type: "string" },
       quick: { type: "boolean", default: false },
       recovery: { type: "boolean", default: false },
+      "without-watchers": { type: "string", default: "30" },
       family: { type: "string", default: "ipv4" },
       nodes: { type: "string", default: "3" },
       keep: { type: "boolean", default: false },
@@ -69,6 +74,10 @@ export function parseOptions(args: readonly string[]): Options | undefined {
   if (!(Number.isInteger(nodeCount) && nodeCount >= 2 && nodeCount <= 9)) {
     throw new Error(`--nodes ${values.nodes}: expected a number from 2 to 9`);
   }
+  const withoutWatchersMs = Number(values["without-watchers"]) * 1000;
+  if (!(withoutWatchersMs > 0)) {
+    throw new Error(`--without-watchers ${values["without-watchers"]}: expected a number of seconds`);
+  }
   return {
     proxies,
     selection: selectTests(values.focus, values.quick ? "quick" : "all"),
@@ -76,6 +85,7 @@ export function parseOptions(args: readonly string[]): Options | undefined {
     nodeCount,
     keep: values.keep,
     isRecovery: values.recovery,
+    withoutWatchersMs,
     isComplete: values.focus === undefined && !values.quick,
   };
 }

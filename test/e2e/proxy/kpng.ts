@@ -9,10 +9,10 @@ import type { Backend } from "./images.ts";
 export const manifests = resolve(import.meta.dirname, "../../../deploy/kubernetes");
 
 /** Port of the watchers on their nodes. */
-const watcherPort = 12090;
+export const watcherPort = 12090;
 
 /** Number of nodes that run watchers. */
-const watcherCount = 2;
+export const watcherCount = 2;
 
 /**
  * Applies kpng's manifests to a cluster, in the steps of docs/install.md, without changes to any of them. What a

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { until } from "../../cluster/until.ts";
 import { hostAndPort } from "../cluster/addresses.ts";
 import type { Cluster } from "../cluster/cluster.ts";
@@ -77,14 +78,19 @@ export class Probe {
     return performance.now() - startedMs;
   }
 
-  /** Opens new connections from every node for `durationMs`, and returns how many of how many were not answered. */
+  /**
+   * Opens new connections from every node for `durationMs`, and returns how many of how many were not answered. A long
+   * load is a light one, so that other work can use the machine.
+   */
   async load(durationMs: number): Promise<{ readonly asked: number; readonly failed: number }> {
     const endMs = performance.now() + durationMs;
+    const pauseMs = durationMs > 60_000 ? 1000 : 0;
     let [asked, failed] = [0, 0];
     const askAlways = async (nodeName: string): Promise<void> => {
       while (performance.now() < endMs) {
         asked++;
         await this.ask(nodeName).catch(() => failed++);
+        if (pauseMs > 0) await sleep(pauseMs);
       }
     };
     await Promise.all(this.#cluster.nodes.map(({ name }) => askAlways(name)));

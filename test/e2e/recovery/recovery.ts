@@ -1,10 +1,8 @@
 import { until } from "../../cluster/until.ts";
 import { type Cluster, startControlPlane } from "../cluster/cluster.ts";
 import type { Backend } from "../proxy/images.ts";
+import { patternOf, runOn, signalOn } from "../proxy/processes.ts";
 import { Probe } from "./probe.ts";
-
-/** Time without watchers in which the Services are under load, in milliseconds. */
-const loadMs = 30_000;
 
 /** A step of the recovery test and what was measured. */
 export interface Recovery {
@@ -14,11 +12,15 @@ export interface Recovery {
 
 /**
  * Takes away what an installed kpng depends on, one thing after the other, and checks that Services work all the time,
- * or again without help.
+ * or again without help. For `withoutWatchersMs`, new connections are opened while there is no watcher.
  *
  * Errors: the first step that does not succeed within three minutes, or connections that failed where none may.
  */
-export async function* recover(cluster: Cluster, backend: Backend): AsyncGenerator<Recovery> {
+export async function* recover(
+  cluster: Cluster,
+  backend: Backend,
+  withoutWatchersMs: number,
+): AsyncGenerator<Recovery> {
   const { kubectl, controlPlane, nodes } = cluster;
   const probe = await Probe.create(cluster, "probe");
   const [first] = nodes;
@@ -28,16 +30,16 @@ export async function* recover(cluster: Cluster, backend: Backend): AsyncGenerat
   await kubectl.run(["scale", "deployment/kpng-watcher", kubeSystem, "--replicas=0"]);
   const watchers = ["get", "pods", kubeSystem, "--selector=app.kubernetes.io/component=watcher", "--output=name"];
   await until("all watchers are gone", async () => (await kubectl.run(watchers)) === "", 180_000);
-  const { asked, failed } = await probe.load(loadMs);
+  const { asked, failed } = await probe.load(withoutWatchersMs);
   if (failed > 0) throw new Error(`without watchers, ${failed} of ${asked} connections failed`);
-  yield { step: "no watcher", measured: `${asked} connections in ${loadMs / 1000} s, none failed` };
+  yield { step: "no watcher", measured: `${asked} connections in ${withoutWatchersMs / 1000} s, none failed` };
 
   await controlPlane.apiServer.stop();
   // A running backend would repair its rules.
-  await signalBackend(first, backend, "STOP");
+  await signalOn(first, patternOf("backend", backend), "STOP");
   await loseRules(first, backend);
   await expectNoAnswer(probe, first.name);
-  await signalBackend(first, backend, "KILL");
+  await signalOn(first, patternOf("backend", backend), "KILL");
   yield {
     step: "no watcher, no API server, rules lost, backend restarted by kubelet",
     measured: `Services worked ${seconds(await probe.untilAnswered(first.name))} later, from the saved view`,
@@ -66,16 +68,6 @@ type Node = Cluster["nodes"][number];
 async function loseRules(node: Node, backend: Backend): Promise<void> {
   const command = backend === "nft" ? "nft flush ruleset" : "iptables -t nat -F && iptables -t nat -X";
   await runOn(node, ["sh", "-c", command]);
-}
-
-/** Sends a signal to the process of the backend's container. kubelet restarts it after it was killed. */
-async function signalBackend(node: Node, backend: Backend, signal: "STOP" | "KILL"): Promise<void> {
-  await runOn(node, ["pkill", `-${signal}`, "--full", `kpng-${backend}`]);
-}
-
-async function runOn(node: Node, command: readonly string[]): Promise<void> {
-  const { exitCode, stderr } = await node.run(command);
-  if (exitCode !== 0) throw new Error(`${command.join(" ")} on ${node.name}: exit status ${exitCode}: ${stderr}`);
 }
 
 async function expectNoAnswer(probe: Probe, nodeName: string): Promise<void> {
