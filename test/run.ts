@@ -29,6 +29,11 @@ interface Check {
 const checks: readonly Check[] = [
   { name: "format and lint", command: ["biome", "ci", "."], remedy: "npx biome check --write ." },
   { name: "types", command: ["tsc", "-p", "."], remedy: "see the messages above" },
+  {
+    name: "types of the status page",
+    command: ["tsc", "-p", "services/watcher/src/page/browser"],
+    remedy: "see the messages above",
+  },
   { name: "proto lint", command: ["buf", "lint"], remedy: "see the messages above" },
   {
     name: "proto compatibility",
@@ -36,6 +41,11 @@ const checks: readonly Check[] = [
     remedy: "keep the names and numbers of released fields",
   },
   { name: "generated code", command: ["node", "test/generated-code.ts"], remedy: "npx buf generate" },
+  {
+    name: "status page",
+    command: ["node", "deploy/page/make.ts", "--check"],
+    remedy: "node deploy/page/make.ts (with node_modules/.bin first on the PATH)",
+  },
 ];
 
 /** Globs of the tests that need a kernel, a cluster, a registry, containers, or many processes. */
@@ -51,6 +61,7 @@ const slowTests = [
     "monitoring",
     "e2e",
     "manifests",
+    "page",
   ].map((folder) => `test/${folder}/**`),
   "services/**/*.kernel.test.ts",
 ];

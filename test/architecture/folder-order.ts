@@ -29,6 +29,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
       "trace",
     ],
     ...["state-file", "inspect/changes", "inspect/explain", "inspect/rows", "inspect"],
+    ...["page/live", "page/browser", "page"],
   ],
   "service-plan": [],
   "packet-tracer": [],

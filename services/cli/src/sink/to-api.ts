@@ -2,6 +2,7 @@ import { type OptionSpec, parseDurationMs, parseWholeNumber, repeatableNonEmpty 
 import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls, tlsOptions } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
+import { statusPage } from "@kpng/watcher/page/status-page.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import { InvalidArgumentError } from "commander";
 import { readProxyNames } from "../source/proxy-names.ts";
@@ -86,7 +87,7 @@ export const toApi: SinkCommand = {
     { flags: "--local-api [boolean]", description: "serve the views of nodes", parse: parseBoolean, default: true },
     {
       flags: "--inspect-api [boolean]",
-      description: "serve the inspect API (kpng get, explain, trace, top, record)",
+      description: "serve the inspect API (kpng get, explain, trace, top, record) and the status page at /",
       parse: parseBoolean,
       default: true,
     },
@@ -125,9 +126,11 @@ Examples:
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
+    const api = options.inspectApi === true ? inspection(routes) : undefined;
     return serveTask({
       ...routes,
-      moreServices: options.inspectApi === true ? [inspection(routes)] : [],
+      moreServices: api === undefined ? [] : [api],
+      page: api && statusPage(api.context),
       listen: options.listen as readonly string[],
       tls: readServerTls("listen-", { key, crt, ca }, tokens !== undefined),
       tokens,

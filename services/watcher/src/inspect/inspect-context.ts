@@ -7,13 +7,15 @@ import type { RecentChanges } from "./changes/recent-changes.ts";
 
 /**
  * State that the inspection methods read. `inspection` creates it once for each watcher. A file of its own, because the
- * list methods, the watch methods and `explainMethod` all read it.
+ * list methods, the watch methods, `explainMethod` and the status page all read it.
  */
 export interface InspectContext {
   readonly store: Store;
   readonly subscribers: Subscribers;
   readonly proxyNames: ProxyNames;
   readonly changes: RecentChanges;
+  /** Start of the watcher, in milliseconds since 1970. */
+  readonly startedAtMs: number;
 }
 
 /** Returns the newest snapshot. Errors: UNAVAILABLE until the store is synced. */

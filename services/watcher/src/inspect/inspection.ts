@@ -7,6 +7,7 @@ import type { MoreService } from "../stream/serve/routes.ts";
 import type { WatchContext } from "../stream/session/open-watch.ts";
 import { RecentChanges } from "./changes/recent-changes.ts";
 import { explainMethod } from "./explain-method.ts";
+import type { InspectContext } from "./inspect-context.ts";
 import { inspectionRights } from "./inspection-rights.ts";
 import { listMethods } from "./list-methods.ts";
 import { watchMethods } from "./watch-methods.ts";
@@ -16,21 +17,23 @@ import { watchMethods } from "./watch-methods.ts";
  * record changes for it. Call it before the source runs, because earlier changes are not recorded. `kpng … to-api` adds
  * it to the services of a watcher.
  *
+ * The status page reads the same context.
+ *
  * The methods themselves are in `list-methods.ts`, `watch-methods.ts` and `explain-method.ts`.
  */
-export function inspection({ store, subscribers, proxyNames }: WatchContext): MoreService {
+export function inspection({ store, subscribers, proxyNames }: WatchContext): Inspection {
   const changes = new RecentChanges();
   store.observe((update) => changes.add(update));
   subscribers.observe(changes);
-  const context = { store, subscribers, proxyNames, changes };
-  const startedAtMs = wallClockMs();
+  const context = { store, subscribers, proxyNames, changes, startedAtMs: wallClockMs() };
   return {
+    context,
     service: InspectService,
     addTo: (router: ConnectRouter) =>
       router.service(
         InspectService,
         {
-          ...listMethods(context, startedAtMs),
+          ...listMethods(context),
           ...watchMethods(context),
           explain: (request) => explainMethod(context, request),
           releaseDeletions: (_request, { values }) => {
@@ -41,4 +44,9 @@ export function inspection({ store, subscribers, proxyNames }: WatchContext): Mo
         { interceptors: [inspectionRights] },
       ),
   };
+}
+
+/** The inspect API of a watcher, and the state that it reads. */
+export interface Inspection extends MoreService {
+  readonly context: InspectContext;
 }

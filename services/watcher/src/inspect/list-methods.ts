@@ -37,8 +37,8 @@ import { kindToWire, stateOf, subscriberMessage } from "./rows/subscriber-row.ts
  * `kpng top` call them. `inspection` registers them. Separate from `watchMethods`, which stream changes. Rows are made
  * in `rows/`, pages by `collectRows`.
  */
-export function listMethods(context: InspectContext, startedAtMs: number): Lists {
-  const { store, subscribers, changes, proxyNames } = context;
+export function listMethods(context: InspectContext): Lists {
+  const { store, subscribers, changes, proxyNames, startedAtMs } = context;
   return {
     getStatus: () => {
       const { snapshot, instance, missingKinds } = store;

@@ -10,6 +10,8 @@ import { Distribution } from "./distribution.ts";
  */
 export class ChangeRecord {
   readonly facts: ChangeFacts;
+  /** Version of `RecentChanges` with which the record was updated last, so that a reader can skip unchanged records. */
+  version = 0;
   firstSentAtMs: number | undefined;
   lastSentAtMs: number | undefined;
   lastAppliedAtMs: number | undefined;

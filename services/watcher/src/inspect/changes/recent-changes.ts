@@ -62,7 +62,7 @@ export class RecentChanges implements DeliveryFollower {
     }
     const { revision, storedAtMs } = next;
     this.#newest = revision;
-    this.#records[revision % this.#size] = new ChangeRecord({
+    const record = new ChangeRecord({
       revision,
       objects,
       objectCount,
@@ -73,6 +73,8 @@ export class RecentChanges implements DeliveryFollower {
       storedAtMs,
     });
     this.#version += 1;
+    record.version = this.#version;
+    this.#records[revision % this.#size] = record;
   }
 
   sent(recipient: Recipient, delivery: Delivery, nowMs: number): void {
@@ -130,11 +132,13 @@ export class RecentChanges implements DeliveryFollower {
   #update({ after, revision }: Pick<PendingBatch, "after" | "revision">, update: (record: ChangeRecord) => void): void {
     // A whole view does not count as the delivery of its revisions.
     if (after === 0) return;
+    this.#version += 1;
     for (let each = Math.max(after, this.#newest - this.#size) + 1; each <= revision; each += 1) {
       const record = this.at(each);
-      if (record !== undefined) update(record);
+      if (record === undefined) continue;
+      record.version = this.#version;
+      update(record);
     }
-    this.#version += 1;
   }
 }
 

@@ -57,7 +57,7 @@ export function makeCallHandler(
       }
       response.once("close", exit);
     }
-    route(request, response, call);
+    if (options.page?.(request, response, call) !== true) route(request, response, call);
   };
   const http1Calls = new OneAtATime();
   return (request: ServerRequest, response: ServerResponse): void => {

@@ -63,6 +63,12 @@ export type ServerRequest = Parameters<typeof universalRequestFromNodeRequest>[0
 export type ServerResponse = Parameters<typeof universalResponseToNodeResponse>[1];
 type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>;
 
+/**
+ * Answers requests for web pages. Returns false for requests of others, which it leaves untouched. `serve` asks it
+ * before the services.
+ */
+export type PageHandler = (request: ServerRequest, response: ServerResponse, call: CallContext) => boolean;
+
 /** Facts about a call that the server knows before it reads the request. */
 export interface CallContext {
   /** Aborts when the client is asked to reconnect. */

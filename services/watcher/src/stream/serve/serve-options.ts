@@ -4,6 +4,7 @@ import type { Registry } from "prom-client";
 import type { ConnectionLimits } from "../../connection/connection-limits.ts";
 import type { Trust } from "../../identity/identify.ts";
 import type { TokenChecker } from "../../identity/token/token-checker.ts";
+import type { PageHandler } from "./request-handler.ts";
 import type { RoutesOptions } from "./routes.ts";
 
 /**
@@ -22,6 +23,8 @@ export interface ServeOptions extends RoutesOptions, ConnectionLimits, Trust {
   readonly maxWaiting?: number | undefined;
   /** Registry for the metrics of connections and waiting streams. Default none. */
   readonly registry?: Registry | undefined;
+  /** Web pages on the same port. Default none. */
+  readonly page?: PageHandler | undefined;
   readonly log: Log;
   /** Called once, when all addresses are open, with addresses that clients can dial (port 0 is resolved). */
   readonly onListening?: ((addresses: readonly string[]) => void) | undefined;

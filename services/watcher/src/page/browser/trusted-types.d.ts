@@ -1,0 +1,6 @@
+/** Trusted Types (W3C), which TypeScript's DOM library lacks: the content security policy of the page requires them. */
+interface Window {
+  readonly trustedTypes?: {
+    createPolicy(name: string, rules: { createHTML(text: string): string }): { createHTML(text: string): string };
+  };
+}

@@ -1,0 +1,145 @@
+import { toJson } from "@bufbuild/protobuf";
+import { ServiceSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import type { InspectContext } from "../../inspect/inspect-context.ts";
+import { serviceRow } from "../../inspect/rows/service-row.ts";
+import { countObjects } from "../../store/count-objects.ts";
+import { changedServices } from "../../store/derived.ts";
+import { type Snapshot, slicesOf } from "../../store/snapshot.ts";
+import { convergenceOf, liveChange } from "./live-change.ts";
+import type { LiveFrame, LiveNode, LiveStatus } from "./live-rows.ts";
+import { type NodeProgress, nodeProgress } from "./node-progress.ts";
+
+/** Number of changes that the page shows. */
+const shownChanges = 50;
+
+/** Limit for the Services in one frame. After a change of more, the page lists them again. */
+const maxServices = 500;
+
+/**
+ * State that all open pages share: what they were sent last. Each call of {@link advance} computes the difference once
+ * for all of them.
+ *
+ * *Cost:* O(nodes) only if something changed, plus the changed Services and at most {@link shownChanges} changes.
+ * *Bound:* one row for each node.
+ */
+export class LiveState {
+  readonly #context: InspectContext;
+  #snapshot: Snapshot;
+  #progress: ReadonlyMap<string, NodeProgress> = new Map();
+  #version = 0;
+  #seen = "";
+  #counts: { readonly of: Snapshot; readonly counts: ReturnType<typeof countObjects> } | undefined;
+
+  constructor(context: InspectContext) {
+    this.#context = context;
+    this.#snapshot = context.store.snapshot;
+  }
+
+  /** Returns what changed since the last call. */
+  advance(nowMs: number): LiveFrame {
+    const { store, changes } = this.#context;
+    const [before, snapshot] = [this.#snapshot, store.snapshot];
+    const { nodes, goneNodes } = this.#advanceNodes(snapshot, nowMs);
+    const changed: LiveFrame["changes"][number][] = [];
+    let shown = 0;
+    for (const record of changes.newestFirst()) {
+      shown += 1;
+      if (shown > shownChanges) break;
+      if (record.version > this.#version) changed.push(liveChange(record));
+    }
+    this.#version = changes.version;
+    this.#snapshot = snapshot;
+    return {
+      isWhole: false,
+      status: this.#status(nowMs),
+      nodes,
+      goneNodes,
+      changes: changed,
+      history: [],
+      ...servicesBetween(before, snapshot),
+    };
+  }
+
+  /** Returns everything that a new page needs, as of the last {@link advance}. The page itself lists the Services. */
+  whole(nowMs: number): LiveFrame {
+    const records = [...this.#context.changes.newestFirst()];
+    return {
+      isWhole: true,
+      status: this.#status(nowMs),
+      nodes: Array.from(this.#progress.values(), ({ row }) => row),
+      goneNodes: [],
+      changes: records.slice(0, shownChanges).map(liveChange),
+      history: records.reverse().flatMap((record) => {
+        const convergence = convergenceOf(record);
+        return convergence === undefined ? [] : [convergence];
+      }),
+      services: [],
+      goneServices: [],
+      mustListServices: true,
+    };
+  }
+
+  #advanceNodes(snapshot: Snapshot, nowMs: number): Pick<LiveFrame, "nodes" | "goneNodes"> {
+    const { changes, subscribers } = this.#context;
+    const seen = `${changes.version} ${subscribers.open.size} ${snapshot.revision}`;
+    // A node falls behind by the passing of time alone.
+    const isWaiting = [...this.#progress.values()].some(({ sinceMs, row }) => sinceMs > 0 && row.state !== "behind");
+    if (seen === this.#seen && !isWaiting) return { nodes: [], goneNodes: [] };
+    this.#seen = seen;
+    const before = this.#progress;
+    const progress = nodeProgress(snapshot, subscribers.open, before, nowMs);
+    this.#progress = progress;
+    const nodes: LiveNode[] = [];
+    for (const [name, { row }] of progress) if (before.get(name)?.row !== row) nodes.push(row);
+    return { nodes, goneNodes: [...before.keys()].filter((name) => !progress.has(name)) };
+  }
+
+  #status(nowMs: number): LiveStatus {
+    const { store, subscribers, startedAtMs } = this.#context;
+    const { snapshot } = store;
+    const states = { current: 0, received: 0, behind: 0, failing: 0, absent: 0, unknown: 0 };
+    let maxLagMs = 0;
+    for (const { row, sinceMs } of this.#progress.values()) {
+      states[row.state] += 1;
+      if (sinceMs > 0) maxLagMs = Math.max(maxLagMs, nowMs - sinceMs);
+    }
+    let [relayCount, observerCount] = [0, 0];
+    for (const { isObserver, kind } of subscribers.open) {
+      if (isObserver) observerCount += 1;
+      else if (kind !== "local") relayCount += 1;
+    }
+    if (this.#counts?.of !== snapshot) this.#counts = { of: snapshot, counts: countObjects(snapshot) };
+    return {
+      nowMs,
+      instance: store.instance,
+      startedAtMs,
+      revision: snapshot.revision,
+      storedAtMs: snapshot.revision === 0 ? 0 : snapshot.storedAtMs,
+      isSynced: snapshot.isSynced,
+      missingKinds: store.missingKinds,
+      ...this.#counts.counts,
+      states,
+      relayCount,
+      observerCount,
+      maxLagMs: Math.round(maxLagMs),
+      held: [...store.brake.held].map(([kind, held]) => `${held.keys.size} of ${held.currentCount} ${kind}`),
+    };
+  }
+}
+
+function servicesBetween(
+  before: Snapshot,
+  snapshot: Snapshot,
+): Pick<LiveFrame, "services" | "goneServices" | "mustListServices"> {
+  const keys = before === snapshot ? [] : changedServices(before, snapshot);
+  if (keys.length > maxServices) return { services: [], goneServices: [], mustListServices: true };
+  const services: unknown[] = [];
+  const goneServices: string[] = [];
+  for (const key of keys) {
+    const service = snapshot.services.get(key);
+    if (service === undefined) goneServices.push(key);
+    else services.push(toJson(ServiceSchema, serviceRow(service, slicesOf(snapshot, key as ServiceKey))));
+  }
+  return { services, goneServices, mustListServices: false };
+}

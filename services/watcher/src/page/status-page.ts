@@ -1,0 +1,129 @@
+import { createHash } from "node:crypto";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { pageAssets } from "../gen/page-assets.ts";
+import { checkInspectionRight } from "../identity/rights.ts";
+import type { InspectContext } from "../inspect/inspect-context.ts";
+import type { CallContext, PageHandler, ServerRequest, ServerResponse } from "../stream/serve/request-handler.ts";
+import { LiveFeed } from "./live/live-feed.ts";
+
+/**
+ * Returns the handler of the status page: `/` with its style and script, and `/live`, the event stream that keeps it
+ * current. The script asks the inspect API for everything else. Every request needs the right of inspection, as for
+ * the inspect API. `kpng … to-api` adds it unless `--inspect-api=false`.
+ *
+ * All addresses in the page are relative, so that it works behind a path prefix.
+ */
+export function statusPage(context: InspectContext, feed = new LiveFeed(context)): PageHandler {
+  return (request, response, call) => {
+    const path = request.url?.split("?", 1)[0] ?? "";
+    const asset = assets.get(path);
+    if (asset === undefined && path !== "/live") return false;
+    const refusal = refusalOf(request, call);
+    if (refusal !== undefined) refuse(response, ...refusal);
+    else if (asset !== undefined) sendAsset(request, response, asset);
+    else sendLive(response, call, feed);
+    return true;
+  };
+}
+
+/** Returns the status and the reason if the request may not be answered. */
+function refusalOf(
+  { method, headers }: ServerRequest,
+  { rights }: CallContext,
+): readonly [status: number, text: string] | undefined {
+  if (method !== "GET" && method !== "HEAD") return [405, "the status page is read-only"];
+  // A page of another origin can open event streams, although it cannot read them. A link to this page is harmless.
+  const { "sec-fetch-site": site = "none", "sec-fetch-mode": mode } = headers;
+  if (site !== "none" && site !== "same-origin" && mode !== "navigate")
+    return [403, "pages of other sites may not use this address"];
+  try {
+    checkInspectionRight(rights, undefined);
+    return undefined;
+  } catch (error) {
+    const { code, rawMessage } = ConnectError.from(error);
+    return [code === Code.Unauthenticated ? 401 : code === Code.Unavailable ? 503 : 403, `${rawMessage}\n\n${remedy}`];
+  }
+}
+
+const remedy = "kpng dashboard shows this page with the certificate or token of its user.";
+
+function sendAsset({ method, headers }: ServerRequest, response: ServerResponse, asset: Asset): void {
+  if (headers["if-none-match"] === asset.tag) {
+    response.writeHead(304, { etag: asset.tag });
+    response.end();
+    return;
+  }
+  response.writeHead(200, {
+    ...securityHeaders,
+    "content-type": asset.type,
+    "content-length": String(asset.body.length),
+    // Asked again each time, because another version may run now; answered by 304.
+    "cache-control": "no-cache",
+    etag: asset.tag,
+  });
+  response.end(method === "HEAD" ? "" : asset.body);
+}
+
+function sendLive(response: ServerResponse, { leave }: CallContext, feed: LiveFeed): void {
+  if (leave.aborted || feed.isFull) {
+    refuse(response, 503, "the watcher serves as many status pages as it may: close another one");
+    return;
+  }
+  const page = {
+    write: (text: string): boolean => response.write(text) as boolean,
+    onDrain: (drained: () => void): void => void response.on("drain", drained),
+  };
+  const end = (): void => void response.end();
+  leave.addEventListener("abort", end, { once: true });
+  response.once("close", () => {
+    leave.removeEventListener("abort", end);
+    feed.remove(page);
+  });
+  response.writeHead(200, {
+    ...securityHeaders,
+    "content-type": "text/event-stream",
+    "cache-control": "no-store",
+    // For nginx, which would otherwise collect the events.
+    "x-accel-buffering": "no",
+  });
+  feed.add(page);
+}
+
+function refuse(response: ServerResponse, status: number, text: string): void {
+  response.writeHead(status, { ...securityHeaders, "content-type": "text/plain; charset=utf-8" });
+  response.end(`${text}\n`);
+}
+
+/**
+ * Nothing but the files of this origin is loaded, nothing inline is executed, and the script can assign HTML only
+ * through its own policy `kpng`, which takes the results of its `html` template.
+ */
+const securityHeaders = {
+  "content-security-policy":
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types kpng",
+  "cross-origin-opener-policy": "same-origin",
+  "cross-origin-resource-policy": "same-origin",
+  "referrer-policy": "no-referrer",
+  "x-content-type-options": "nosniff",
+  "x-frame-options": "DENY",
+};
+
+interface Asset {
+  readonly type: string;
+  readonly body: Buffer;
+  readonly tag: string;
+}
+
+function assetOf(type: string, text: string): Asset {
+  const body = Buffer.from(text);
+  const tag = `"${createHash("sha256").update(body).digest("base64url").slice(0, 22)}"`;
+  return { type: `${type}; charset=utf-8`, body, tag };
+}
+
+const assets: ReadonlyMap<string, Asset> = new Map([
+  ["/", assetOf("text/html", pageAssets.document)],
+  ["/page.css", assetOf("text/css", pageAssets.style)],
+  ["/page.js", assetOf("text/javascript", pageAssets.script)],
+  ["/icon.svg", assetOf("image/svg+xml", pageAssets.icon)],
+]);
