@@ -1,88 +1,22 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
-import { createClient } from "@connectrpc/connect";
-import { InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
 import { ApplyState, SubscriberKind } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { Feature } from "@kpng/model/gen/localv1/api_pb.ts";
-import { dial } from "@kpng/process/connection/dial.ts";
-import { inspection } from "@kpng/watcher/inspect/inspection.ts";
-import { Store } from "@kpng/watcher/store/store.ts";
-import { proxyNamesOf } from "@kpng/watcher/stream/session/requests.ts";
-import { Subscribers } from "@kpng/watcher/stream/session/subscribers.ts";
-import { addresses, draining, endpoint, node, service, slice } from "@kpng/watcher/testing/build.ts";
-import { serveStore, type TestServer } from "@kpng/watcher/testing/serve-store.ts";
-import { Registry } from "prom-client";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { service } from "@kpng/watcher/testing/build.ts";
+import { beforeEach, describe, expect, test } from "vitest";
 import { findBinaries } from "../cluster/binaries.ts";
-import { GrpcJsWatch } from "../peer/grpc-js-client.ts";
+import { useInspectedWatcher } from "./inspected-watcher.ts";
 
 const run = promisify(execFile);
 
-let store: Store;
-let server: TestServer;
-let subscribers: Subscribers;
-const nodes: GrpcJsWatch[] = [];
-
-beforeEach(async () => {
-  store = new Store();
-  subscribers = new Subscribers(new Registry());
-  const proxyNames = proxyNamesOf([]);
-  const moreServices = [inspection({ store, subscribers, proxyNames })];
-  server = await serveStore(store, { subscribers, proxyNames, moreServices });
-});
-
-afterEach(async () => {
-  for (const each of nodes.splice(0)) each.close();
-  await server.stop();
-});
-
-function list(): void {
-  store.replace({
-    services: [service(), service({ name: "dns", clusterIPs: addresses("10.96.0.2"), internalTrafficPolicy: "Local" })],
-    slices: [
-      slice([endpoint("10.1.0.1", { podName: "web-1" }), endpoint("10.1.0.2", { podName: "web-2", nodeName: "n2" })]),
-      slice([endpoint("10.1.0.9", { podName: "dns-1", nodeName: "n2" })], { name: "dns-a", serviceName: "dns" }),
-    ],
-    nodes: [node("n1", { podCIDRs: ["10.1.0.0/24"] }), node("n2"), node("n3")],
-  });
-}
-
-/** Subscribes a node and acknowledges its first batch. */
-async function join(name: string): Promise<GrpcJsWatch> {
-  const watch = new GrpcJsWatch(server.address, "local");
-  nodes.push(watch);
-  await watch.ask({ NodeName: name, Features: [Feature.Extended], Subscriber: { Name: "kpng-test", Version: "1" } });
-  applied(watch);
-  watch.send({ NodeName: name, Features: [Feature.Extended] });
-  const states: readonly unknown[] = [ApplyState.CURRENT, ApplyState.UNKNOWN];
-  await expect.poll(async () => states.includes((await nodeRow(name))?.state)).toBe(true);
-  return watch;
-}
-
-function applied(watch: GrpcJsWatch): void {
-  const Timings = { WaitMicros: 1_000n, RenderMicros: 2_000n, CommitMicros: 3_000n };
-  watch.send({ Ack: { Applied: BigInt(store.snapshot.revision), Timings } });
-}
-
-function change(): void {
-  const terminating = endpoint("10.1.0.2", { podName: "web-2", nodeName: "n2", conditions: draining });
-  store.apply([{ kind: "put-slice", slice: slice([endpoint("10.1.0.1", { podName: "web-1" }), terminating]) }], {
-    source: "kube",
-    receivedAtMs: Date.now(),
-  });
-}
-
-const client = () => createClient(InspectService, dial({ api: server.address }));
-
-async function nodeRow(name: string) {
-  return (await client().listNodes({ name })).nodes[0];
-}
+const watcher = useInspectedWatcher();
+const { list, join, applied, change, client, nodeRow } = watcher;
 
 describe("grpcurl alone answers", () => {
   const grpcurl = async (method: string, request: object = {}): Promise<Record<string, unknown>> => {
     const binaries = await findBinaries(["grpcurl"]);
     if (binaries.kind === "missing") throw new Error(binaries.reason);
-    const args = ["-plaintext", "-d", JSON.stringify(request), server.address];
+    const args = ["-plaintext", "-d", JSON.stringify(request), watcher.server.address];
     const { stdout } = await run(binaries.paths.grpcurl ?? "", [...args, `kpng.inspect.v1.InspectService/${method}`]);
     return JSON.parse(stdout);
   };
@@ -137,8 +71,8 @@ describe("grpcurl alone answers", () => {
     const binaries = await findBinaries(["grpcurl"]);
     const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
     const request = JSON.stringify({ NodeName: "n1", Count: 2 });
-    const watching = run(program, ["-plaintext", "-d", request, server.address, "localv1.Sets/Watch"]);
-    await expect.poll(() => [...subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
+    const watching = run(program, ["-plaintext", "-d", request, watcher.server.address, "localv1.Sets/Watch"]);
+    await expect.poll(() => [...watcher.subscribers.open].map(({ sentRevision }) => sentRevision)).toEqual([1]);
     expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.ABSENT, subscriberCount: 0, observerCount: 1 });
     change();
     // The command requested two views and ends when it has them.
@@ -149,14 +83,19 @@ describe("grpcurl alone answers", () => {
   test("the list of services, by reflection", async () => {
     const binaries = await findBinaries(["grpcurl"]);
     const program = binaries.kind === "found" ? (binaries.paths.grpcurl ?? "") : "";
-    const described = await run(program, ["-plaintext", server.address, "describe", "kpng.inspect.v1.InspectService"]);
+    const described = await run(program, [
+      "-plaintext",
+      watcher.server.address,
+      "describe",
+      "kpng.inspect.v1.InspectService",
+    ]);
     expect(described.stdout).toContain("rpc Explain");
   });
 });
 
 describe("over Connect, as a browser calls", () => {
   const ask = async (method: string, request: object): Promise<[number, Record<string, unknown>]> => {
-    const response = await fetch(`http://${server.address}/kpng.inspect.v1.InspectService/${method}`, {
+    const response = await fetch(`http://${watcher.server.address}/kpng.inspect.v1.InspectService/${method}`, {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify(request),
@@ -183,7 +122,7 @@ describe("over Connect, as a browser calls", () => {
 
   test("a request may be a link", async () => {
     list();
-    const url = `http://${server.address}/kpng.inspect.v1.InspectService/GetStatus?connect=v1&encoding=json&message={}`;
+    const url = `http://${watcher.server.address}/kpng.inspect.v1.InspectService/GetStatus?connect=v1&encoding=json&message={}`;
     expect(await (await fetch(url)).json()).toMatchObject({
       isSynced: true,
       serviceCount: 2,
@@ -233,7 +172,9 @@ describe("over Connect, as a browser calls", () => {
 describe("lists", () => {
   test("come in pages without gaps and duplicates", async () => {
     list();
-    store.apply(Array.from({ length: 25 }, (_, at) => ({ kind: "put-service", service: service({ name: `s${at}` }) })));
+    watcher.store.apply(
+      Array.from({ length: 25 }, (_, at) => ({ kind: "put-service", service: service({ name: `s${at}` }) })),
+    );
     const names: string[] = [];
     for (let pageToken = "", pages = 1; ; pages += 1) {
       const page = await client().listServices({ pageSize: 10, pageToken });
@@ -277,8 +218,7 @@ describe("lists", () => {
 
   test("a node whose last attempt failed on an earlier stream is failing until it acknowledges", async () => {
     list();
-    const watch = new GrpcJsWatch(server.address, "local");
-    nodes.push(watch);
+    const watch = watcher.watch();
     const LastFailure = { Error: "nft refused line 7", AgeMicros: 5_000_000n };
     await watch.ask({ NodeName: "n1", Features: [Feature.Extended], LastFailure });
     expect(await nodeRow("n1")).toMatchObject({ state: ApplyState.FAILING, error: "nft refused line 7" });
@@ -289,8 +229,7 @@ describe("lists", () => {
   test("a subscriber that only observes is listed as such, and does not count as a node", async () => {
     list();
     await join("n1");
-    const observer = new GrpcJsWatch(server.address, "local");
-    nodes.push(observer);
+    const observer = watcher.watch();
     for (const NodeName of ["n1", "made-up"]) {
       await observer.ask({ NodeName, Features: [Feature.Extended], Subscriber: { Name: "viewer", Observes: true } });
       const row = await nodeRow("n1");
@@ -339,70 +278,5 @@ describe("lists", () => {
       true,
     ]);
     expect((await client().listChanges({ sinceRevision: 2n })).changes).toHaveLength(1);
-  });
-});
-
-describe("watches", () => {
-  const open = new AbortController();
-
-  test("start with all objects and continue with changes", async () => {
-    list();
-    const signal = AbortSignal.any([open.signal]);
-    const services = client().watchServices({}, { signal })[Symbol.asyncIterator]();
-    const endpoints = client().watchEndpoints({ namespace: "ns", service: "web" }, { signal })[Symbol.asyncIterator]();
-    expect((await services.next()).value).toMatchObject({ revision: 1n, isComplete: true, deleted: [] });
-    expect((await endpoints.next()).value.endpoints).toHaveLength(2);
-    change();
-    expect((await endpoints.next()).value.endpoints).toMatchObject([{ pod: "web-2", isTerminating: true }]);
-    expect((await services.next()).value.services).toMatchObject([
-      { name: "web", endpoints: { ready: 1, terminating: 1 } },
-    ]);
-    store.apply([
-      { kind: "delete-service", key: "ns/web" },
-      { kind: "delete-slice", key: "ns/web/web-a" },
-    ]);
-    expect((await services.next()).value).toMatchObject({ services: [], deleted: ["ns/web"] });
-    expect((await endpoints.next()).value.deleted).toEqual(["ns/web/web-a/10.1.0.1", "ns/web/web-a/10.1.0.2"]);
-  });
-
-  test("of nodes, subscribers and changes follow acknowledgements", async () => {
-    list();
-    const watchedNodes = client().watchNodes({}, { signal: open.signal })[Symbol.asyncIterator]();
-    const watchedChanges = client()
-      .watchChanges({ sinceRevision: 2n }, { signal: open.signal })
-      [Symbol.asyncIterator]();
-    const subscribers = client().watchSubscribers({}, { signal: open.signal })[Symbol.asyncIterator]();
-    expect((await watchedNodes.next()).value.nodes).toHaveLength(3);
-    expect((await watchedChanges.next()).value).toMatchObject({ changes: [], isComplete: true });
-    expect((await subscribers.next()).value).toMatchObject({ subscribers: [], isComplete: true });
-    const one = await join("n1");
-    expect((await watchedNodes.next()).value.nodes).toMatchObject([{ name: "n1" }]);
-    expect((await subscribers.next()).value.subscribers).toMatchObject([{ node: "n1" }]);
-    change();
-    await one.batch();
-    applied(one);
-    for (let appliedCount = 0; appliedCount === 0; ) {
-      const { changes } = (await watchedChanges.next()).value;
-      expect(changes).toMatchObject([{ revision: 2n }]);
-      appliedCount = changes[0].appliedCount;
-    }
-    const { id } = (await client().listSubscribers({})).subscribers[0] ?? {};
-    one.close();
-    for (;;) {
-      const { deleted } = (await subscribers.next()).value;
-      if (deleted.length === 0) continue;
-      expect(deleted).toEqual([id]);
-      break;
-    }
-    open.abort();
-  });
-
-  test("end when the watcher stops", async () => {
-    list();
-    const watch = client().watchNodes({})[Symbol.asyncIterator]();
-    await watch.next();
-    const ended = expect(watch.next()).rejects.toThrow(/unavailable/);
-    await server.stop();
-    await ended;
   });
 });

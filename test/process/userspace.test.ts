@@ -5,6 +5,7 @@ import { writeFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer } from "node:net";
 import { resolve } from "node:path";
 import { expect, test } from "vitest";
+import { oneService, type Protocol } from "./one-service.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
 // kpng-userspace as a user without any rights starts it: as root without capabilities, or as the user of the tests.
@@ -12,11 +13,9 @@ const { at } = usePrograms();
 
 const withoutRights = process.getuid?.() === 0 ? ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"] : [];
 
-type Protocol = "TCP" | "UDP";
-
 /** Starts `kpng file to-local to-userspace` on a state with one endpoint, and collects what it prints. */
 function startUserspace(target: AddressInfo, protocols: readonly Protocol[], args: readonly string[] = []) {
-  writeFileSync(at("state.json"), JSON.stringify(state(target.port, protocols)));
+  writeFileSync(at("state.json"), JSON.stringify(oneService(target.port, { protocols })));
   const source = [resolve(kpngMain), "file", "-i", at("state.json")];
   const sink = ["to-local", "to-userspace", "--node-name", "n1", "--state-dir", "none", ...args];
   const [program = "", ...rest] = [...withoutRights, process.execPath, ...source, ...sink];
@@ -95,32 +94,3 @@ test("/healthz fails while nothing listens, and succeeds when the port is free",
   await program.until("the sync", async () => (await status()) === 200);
   expect(program.text.out).toContain(`default/web:tcp TCP 10.96.0.1:80 -> 127.0.0.1:${taken.port}`);
 });
-
-/** A cluster with one Service and one endpoint. */
-function state(target: number, protocols: readonly Protocol[]): unknown {
-  const ports = protocols.map((protocol) => ({ name: protocol.toLowerCase(), protocol }));
-  return {
-    apiVersion: "v1",
-    kind: "List",
-    items: [
-      {
-        apiVersion: "v1",
-        kind: "Service",
-        metadata: { name: "web", namespace: "default" },
-        spec: {
-          clusterIP: "10.96.0.1",
-          clusterIPs: ["10.96.0.1"],
-          ports: ports.map((port) => ({ ...port, port: 80, targetPort: target })),
-        },
-      },
-      {
-        apiVersion: "discovery.k8s.io/v1",
-        kind: "EndpointSlice",
-        metadata: { name: "web-1", namespace: "default", labels: { "kubernetes.io/service-name": "web" } },
-        addressType: "IPv4",
-        ports: ports.map((port) => ({ ...port, port: target })),
-        endpoints: [{ addresses: ["127.0.0.1"], conditions: { ready: true } }],
-      },
-    ],
-  };
-}

@@ -65,7 +65,7 @@ test("changes during a run lead to one later run", async () => {
   const path = script("slow", `wc -l; while ! test -e ${go}; do sleep 0.02; done`);
   const program = startProgram(main, ["--api", watcher.address, "--callout", path]);
   await program.printed("1\n");
-  while (watcher.asked.length < 6) await new Promise(setImmediate);
+  await watcher.untilAsked(6);
   writeFileSync(go, "");
   await program.printed("1\n5\n");
   program.stop();

@@ -29,7 +29,7 @@ test("each change prints the whole view; a reconnect without change prints nothi
     return "end";
   });
   const program = startProgram(main, ["--api", watcher.address, "--error-delay", "10ms", "--log-level", "debug"]);
-  while (watcher.asked.length < 5) await new Promise(setImmediate);
+  await watcher.untilAsked(5);
   program.stop();
   expect(await program.ended).toBe(0);
   const names = program

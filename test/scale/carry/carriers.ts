@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { readOpenFilesLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts";
+import { oneService } from "../../process/one-service.ts";
 
 /** A program that carries connections to the endpoint, or the endpoint itself. */
 export interface Carrier {
@@ -31,7 +32,7 @@ export async function startKpng(target: number): Promise<Carrier> {
   const write = (): void => {
     const addresses = hasSecond ? ["127.0.0.1", "127.0.0.2"] : ["127.0.0.1"];
     // The watcher reads the whole old file or the whole new one.
-    writeFileSync(join(folder, ".next"), JSON.stringify(state(target, addresses)));
+    writeFileSync(join(folder, ".next"), JSON.stringify(oneService(target, { addresses })));
     renameSync(join(folder, ".next"), join(folder, "state.json"));
   };
   write();
@@ -119,31 +120,4 @@ function isListening(port: number): Promise<boolean> {
     });
     socket.on("error", () => resolve(false));
   });
-}
-
-/** A cluster with one Service, and endpoints at one port of these addresses. */
-function state(target: number, addresses: readonly string[]): unknown {
-  const ports = [{ name: "", port: 80, protocol: "TCP", targetPort: target }];
-  const labels = { "kubernetes.io/service-name": "web" };
-  const endpoints = addresses.map((address) => ({ addresses: [address], conditions: { ready: true } }));
-  return {
-    apiVersion: "v1",
-    kind: "List",
-    items: [
-      {
-        apiVersion: "v1",
-        kind: "Service",
-        metadata: { name: "web", namespace: "default" },
-        spec: { clusterIP: "10.96.0.1", clusterIPs: ["10.96.0.1"], ports },
-      },
-      {
-        apiVersion: "discovery.k8s.io/v1",
-        kind: "EndpointSlice",
-        metadata: { name: "web-1", namespace: "default", labels },
-        addressType: "IPv4",
-        ports: [{ name: "", port: target, protocol: "TCP" }],
-        endpoints,
-      },
-    ],
-  };
 }

@@ -85,7 +85,7 @@ test("calls never overlap, and changes during a call are one later call with the
   batches.put([deleteService("a/1"), sync(3n)]);
   batches.put([putService("a/3"), sync(4n)]);
   // The fifth request shows that the fourth batch was received.
-  while (watcher.asked.length < 5) await new Promise(setImmediate);
+  await watcher.untilAsked(5);
   expect(calls.size).toBe(0);
   first.gate.open();
   const second = await calls.next();
@@ -107,7 +107,7 @@ test("changes that arrive during a call are merged into the fewest", async () =>
   expect(first.update).toMatchObject({ isFirst: true, changes: [{ kind: "put-service", key: "a/1" }] });
   batches.put([putService("a/2"), deleteService("a/1"), sync(2n)]);
   batches.put([deleteService("a/2"), putService("a/1"), putService("a/3"), sync(3n)]);
-  while (watcher.asked.length < 4) await new Promise(setImmediate);
+  await watcher.untilAsked(4);
   first.gate.open();
   const second = await calls.next();
   expect(second.update).toMatchObject({ isFirst: false, revision: 3n, changes: [{ kind: "put-service", key: "a/3" }] });
@@ -127,7 +127,7 @@ test("a failed call is logged, shown in health and repeated, even if the view is
   const failing = await calls.next();
   expect(backend.health.isReady).toBe(true);
   batches.put([deleteService("a/2"), sync(3n)]);
-  while (watcher.asked.length < 4) await new Promise(setImmediate);
+  await watcher.untilAsked(4);
   failing.gate.fail(new Error("disk full"));
   const repeated = await calls.next();
   expect(repeated.update).toMatchObject({ changes: [], revision: 3n, isFirst: false });
@@ -170,7 +170,7 @@ test("a synced backend stays healthy and ready without a watcher, and health has
   const synced = createGate();
   const backend = start(watcher, { onState: () => synced.open() });
   await synced.opened;
-  while (watcher.asked.length < 3) await new Promise(setImmediate);
+  await watcher.untilAsked(3);
   expect(backend.health.isHealthy && backend.health.isReady).toBe(true);
   expect(backend.health.parts.get("stream")?.reason).toContain("keeping the last view");
   expect(await backend.metric("kpng_backend_stream_connected")).toMatch(/ 0$/);
@@ -186,7 +186,7 @@ test("a port with an unknown protocol is logged once, over all streams", async (
   );
   const views: NodeView[] = [];
   const backend = start(watcher, { onState: (view) => void views.push(view) });
-  while (watcher.asked.length < 6) await new Promise(setImmediate);
+  await watcher.untilAsked(6);
   backend.stop();
   await backend.ended;
   expect(views.at(-1)?.services.get("a/1")?.service.ports).toEqual([]);
@@ -199,7 +199,7 @@ test("a port with an unknown protocol is logged once, over all streams", async (
 test("before the first sync marker a backend is not ready, and health has the reason of the lost stream", async () => {
   await using watcher = await playWatcher((asked) => (asked.stream < 2 ? "end" : silence(asked)));
   const backend = start(watcher, { onState: () => undefined });
-  while (watcher.asked.length < 3) await new Promise(setImmediate);
+  await watcher.untilAsked(3);
   expect(backend.health.isReady).toBe(false);
   expect(backend.health.parts.get("stream")?.reason).toContain("STREAM_LOST");
   backend.stop();

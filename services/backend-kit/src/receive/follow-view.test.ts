@@ -50,7 +50,7 @@ test("a watcher that restarts with the same view changes nothing, and the view i
   const { states } = await follow(watcher, async (next) => {
     const first = await next();
     const second = next();
-    while (watcher.asked.length < 2) await new Promise(setImmediate);
+    await watcher.untilAsked(2);
     watcher.breakConnections();
     expect(await second).toMatchObject({ changes: [], isFirst: false });
     expect((await second).view.services).toBe(first.view.services);
@@ -221,14 +221,14 @@ test("Services that are kept stay while no watcher answers, also when the hold i
     async (next) => {
       await next();
       const second = next();
-      while (watcher.asked.length < 2) await new Promise(setImmediate);
+      await watcher.untilAsked(2);
       watcher.breakConnections();
       expect((await second).view.services.size).toBe(13);
       const third = next();
       third.catch(() => undefined);
-      while (watcher.asked.length < 4) await new Promise(setImmediate);
+      await watcher.untilAsked(4);
       watcher.breakConnections();
-      while (watcher.asked.length < 5) await new Promise(setImmediate);
+      await watcher.untilAsked(5);
       const waited = new Promise((resolve) => setTimeout(() => resolve("nothing"), 500));
       expect(await Promise.race([third, waited])).toBe("nothing");
     },
@@ -245,7 +245,7 @@ test("Services that a restarted watcher lacks are kept, and deleted when the hol
     async (next) => {
       await next();
       const second = next();
-      while (watcher.asked.length < 2) await new Promise(setImmediate);
+      await watcher.untilAsked(2);
       watcher.breakConnections();
       expect([...(await second).view.services.keys()]).toEqual(["ns/new", ...manyNames]);
       expect([...(await next()).view.services.keys()]).toEqual(["ns/new"]);

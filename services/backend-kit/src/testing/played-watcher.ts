@@ -1,3 +1,4 @@
+import { EventEmitter, once } from "node:events";
 import { createServer, type ServerHttp2Session } from "node:http2";
 import type { AddressInfo } from "node:net";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
@@ -23,6 +24,8 @@ export interface PlayedWatcher extends AsyncDisposable {
   readonly address: string;
   /** All requests of all streams, in order of arrival. */
   readonly asked: readonly Asked[];
+  /** Resolves when at least `count` requests have arrived. */
+  untilAsked(count: number): Promise<void>;
   /** Breaks all connections, as a crash would. */
   breakConnections(): void;
 }
@@ -30,6 +33,7 @@ export interface PlayedWatcher extends AsyncDisposable {
 /** Starts a watcher for tests on a free port of 127.0.0.1. */
 export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
   const asked: Asked[] = [];
+  const arrived = new EventEmitter();
   const sessions = new Set<ServerHttp2Session>();
   let streams = 0;
   const server = createServer(
@@ -42,6 +46,7 @@ export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
             for await (const request of requests) {
               const question = { stream, index: index++, request, signal };
               asked.push(question);
+              arrived.emit("asked");
               const ops = await answer(question);
               if (ops === "end") return;
               yield* ops;
@@ -61,6 +66,9 @@ export async function playWatcher(answer: Answer): Promise<PlayedWatcher> {
   return {
     address: `127.0.0.1:${(server.address() as AddressInfo).port}`,
     asked,
+    untilAsked: async (count) => {
+      while (asked.length < count) await once(arrived, "asked");
+    },
     breakConnections,
     [Symbol.asyncDispose]: async () => {
       breakConnections();

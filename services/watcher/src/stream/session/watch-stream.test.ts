@@ -1,89 +1,23 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import { Registry } from "prom-client";
-import { beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { type Frame, resetFrame } from "../../items/frames.ts";
 import { Store } from "../../store/store.ts";
-import { node } from "../../testing/build.ts";
-import { type Changes, noChanges, type Projection } from "../delta/projection.ts";
-import { Subscribers } from "./subscribers.ts";
+import { revisions, spend, turn, useStreams } from "../../testing/recorded-streams.ts";
+import { noChanges, type Projection } from "../delta/projection.ts";
 import { WatchStream } from "./watch-stream.ts";
 
-let store: Store;
-let subscribers: Subscribers;
-
-beforeEach(() => {
-  store = new Store();
-  store.replace({ services: [], slices: [], nodes: [] });
-  subscribers = new Subscribers(new Registry());
-});
-
-const order = { sections: [], phases: [] };
-
-/** Shows a revision as a frame of this many bytes; calls `make` for each view and each difference. */
-function revisions(frameBytes = 10, make: () => void = () => undefined): Projection {
-  const changes = (count: number): Changes => {
-    make();
-    return { isEmpty: count === 0, frames: () => Array.from({ length: count }, () => Buffer.alloc(frameBytes)) };
-  };
-  return { whole: () => changes(1), between: () => changes(1), items: () => [], order };
-}
-
-interface Opened {
-  readonly stream: WatchStream<Projection>;
-  /** Lengths of the writes. */
-  readonly written: number[];
-  readonly ends: (ConnectError | undefined)[];
-  rooms: number;
-}
-
-/** The sink's `write` returns `hasRoom`. */
-function open(hasRoom: () => boolean = () => true, count = 1): Opened {
-  const opened = { written: [] as number[], ends: [] as (ConnectError | undefined)[], rooms: 0 };
-  const stream = new WatchStream<Projection>({
-    store,
-    subscriber: subscribers.add("local", "", store),
-    sink: {
-      write: (frames: Frame) => {
-        opened.written.push(frames.length);
-        return hasRoom();
-      },
-      room: () => {
-        opened.rooms += 1;
-      },
-      end: (error) => opened.ends.push(error),
-    },
-    read: (projection) => ({ projection, isExtended: false, count, received: undefined }),
-    enter: () => undefined,
-    openCount: () => 1,
-  });
-  return Object.assign(opened, { stream });
-}
-
-/** Keeps the thread busy. */
-function spend(ms: number): void {
-  const untilMs = performance.now() + ms;
-  while (performance.now() < untilMs);
-}
-
-async function turn(): Promise<void> {
-  await new Promise((resolve) => setImmediate(resolve));
-  await new Promise((resolve) => setImmediate(resolve));
-}
-
-function change(): void {
-  store.apply([{ kind: "put-node", node: node(`n${store.snapshot.revision}`) }]);
-}
+const streams = useStreams();
 
 describe("a stream", () => {
   test("answers one request with one batch, and merges changes until then", async () => {
     const view = revisions();
-    const { stream, written } = open();
+    const { stream, written } = streams.open();
     stream.take(view);
     await turn();
     // Reset, then the view with its marker.
     expect(written).toHaveLength(2);
-    change();
-    change();
+    streams.change();
+    streams.change();
     await turn();
     expect(written).toHaveLength(2);
     stream.take(view);
@@ -99,12 +33,12 @@ describe("a stream", () => {
       { requests: 1, count: 3 },
       { requests: 2, count: 2 },
     ]) {
-      const { stream, written } = open(() => true, count);
+      const { stream, written } = streams.open(() => true, count);
       for (let made = 0; made < requests; made += 1) stream.take(view);
       expect(stream.isFull).toBe(false);
       for (let made = 0; made < 6; made += 1) {
         await turn();
-        change();
+        streams.change();
       }
       await turn();
       expect(written).toHaveLength(1 + requests * count);
@@ -116,7 +50,7 @@ describe("a stream", () => {
   });
 
   test("is full at a fixed number of outstanding batches", async () => {
-    const opened = open(() => true, 1_000);
+    const opened = streams.open(() => true, 1_000);
     const { stream } = opened;
     const view = revisions();
     let requests = 0;
@@ -125,7 +59,7 @@ describe("a stream", () => {
     const { rooms } = opened;
     for (let batches = 0; stream.isFull && batches < 10_000; batches += 1) {
       await turn();
-      change();
+      streams.change();
     }
     expect(stream.isFull).toBe(false);
     expect(opened.rooms).toBe(rooms + 1);
@@ -135,12 +69,12 @@ describe("a stream", () => {
   test("merges changes while the reader does not read, however many batches it requested", async () => {
     const view = revisions();
     let hasRoom = true;
-    const { stream, written } = open(() => hasRoom, 16);
+    const { stream, written } = streams.open(() => hasRoom, 16);
     stream.take(view);
     await turn();
     hasRoom = false;
     for (let made = 0; made < 6; made += 1) {
-      change();
+      streams.change();
       await turn();
     }
     expect(written).toHaveLength(3);
@@ -152,13 +86,13 @@ describe("a stream", () => {
   });
 
   test("answers a request for another view at once, instead of the previous request", async () => {
-    const { stream, written } = open(() => true, 16);
+    const { stream, written } = streams.open(() => true, 16);
     stream.take(revisions());
     await turn();
     stream.take(revisions());
     await turn();
     expect(written).toHaveLength(3);
-    change();
+    streams.change();
     await turn();
     expect(written).toHaveLength(4);
     stream.close();
@@ -168,16 +102,16 @@ describe("a stream", () => {
     let isQuiet = false;
     const quiet: Projection = {
       ...revisions(),
-      between: () => (isQuiet ? noChanges : revisions().between(store.snapshot, store.snapshot)),
+      between: () => (isQuiet ? noChanges : revisions().between(streams.store.snapshot, streams.store.snapshot)),
     };
-    const { stream, written } = open(() => true, 16);
+    const { stream, written } = streams.open(() => true, 16);
     stream.take(quiet);
     await turn();
     isQuiet = true;
     // Other work uses up the time slice.
-    const busy = open();
+    const busy = streams.open();
     busy.stream.take(revisions(10, () => spend(20)));
-    change();
+    streams.change();
     await Promise.resolve();
     stream.take(revisions());
     await turn();
@@ -192,12 +126,12 @@ describe("a stream", () => {
     { name: "a request that resumes, first", first: true },
     { name: "a request that resumes, second", first: false },
   ])("begins once, whatever is requested before the store is synced: $name", async ({ first }) => {
-    store = new Store();
+    const store = new Store();
     const written: number[] = [];
     const resumed = { isEmpty: false, frames: () => [Buffer.alloc(100)] };
     const stream = new WatchStream<boolean>({
       store,
-      subscriber: subscribers.add("local", "", store),
+      subscriber: streams.subscribers.add("local", "", store),
       sink: { write: (frames) => written.push(frames.length) > 0, room: () => undefined, end: () => undefined },
       read: (holds) => ({
         projection: revisions(),
@@ -222,7 +156,7 @@ describe("a stream", () => {
 
   test("takes one request for another view ahead, and reports when it can take more", async () => {
     const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
-    const opened = open(() => false);
+    const opened = streams.open(() => false);
     const { stream } = opened;
     stream.take({ ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) });
     await turn();
@@ -244,16 +178,16 @@ describe("a stream", () => {
       made += 1;
     });
     let hasRoom = true;
-    const { stream, written } = open(() => hasRoom);
+    const { stream, written } = streams.open(() => hasRoom);
     stream.take(view);
     await turn();
     hasRoom = false;
     stream.take(view);
-    change();
+    streams.change();
     await turn();
     expect(made).toBe(2);
     stream.take(view);
-    for (let count = 0; count < 5; count += 1) change();
+    for (let count = 0; count < 5; count += 1) streams.change();
     await turn();
     expect(made).toBe(2);
     expect(written).toHaveLength(3);
@@ -277,8 +211,8 @@ describe("a stream", () => {
     };
     const written: Frame[] = [];
     const stream = new WatchStream<Projection>({
-      store,
-      subscriber: subscribers.add("local", "", store),
+      store: streams.store,
+      subscriber: streams.subscribers.add("local", "", streams.store),
       sink: { write: (frames) => written.push(frames) > 0, room: () => undefined, end: () => undefined },
       read: (projection) => ({ projection, isExtended: digest !== undefined, count: 2, received: undefined }),
       enter: () => undefined,
@@ -286,7 +220,7 @@ describe("a stream", () => {
     });
     stream.take(view);
     await turn();
-    change();
+    streams.change();
     await turn();
     // Reset, the view with its marker, the change, its marker.
     expect(written).toHaveLength(4);
@@ -297,7 +231,7 @@ describe("a stream", () => {
   test("waits for the reader between large frames", async () => {
     const pieces = Array.from({ length: 3 }, () => Buffer.alloc(20_000));
     const view: Projection = { ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) };
-    const { stream, written } = open(() => false);
+    const { stream, written } = streams.open(() => false);
     stream.take(view);
     for (let count = 1; count <= 4; count += 1) {
       await turn();
@@ -309,18 +243,18 @@ describe("a stream", () => {
   });
 
   test("ends after the last answer once the client has no more requests", async () => {
-    const { stream, ends, written } = open();
+    const { stream, ends, written } = streams.open();
     stream.take(revisions());
     stream.finish();
     await turn();
     expect(written).toHaveLength(2);
     expect(ends).toEqual([undefined]);
-    expect(subscribers.open.size).toBe(0);
+    expect(streams.subscribers.open.size).toBe(0);
   });
 
   test("that is asked to leave ends at once while it waits, and otherwise after the current batch", async () => {
     const reason = new ConnectError("go", Code.Unavailable);
-    const waiting = open();
+    const waiting = streams.open();
     waiting.stream.take(revisions());
     await turn();
     waiting.stream.take(revisions());
@@ -328,7 +262,7 @@ describe("a stream", () => {
     expect(waiting.ends).toEqual([reason]);
 
     const pieces = [Buffer.alloc(20_000), Buffer.alloc(20_000)];
-    const writing = open(() => false);
+    const writing = streams.open(() => false);
     writing.stream.take({ ...revisions(), whole: () => ({ isEmpty: false, frames: () => pieces }) });
     await turn();
     writing.stream.leave(reason);
@@ -340,7 +274,7 @@ describe("a stream", () => {
     expect(writing.ends).toEqual([reason]);
     // The marker was written.
     expect(writing.written).toHaveLength(4);
-    expect(store.waitingCount).toBe(0);
+    expect(streams.store.waitingCount).toBe(0);
   });
 
   test("whose view fails ends with an error, and other streams continue", async () => {
@@ -350,7 +284,7 @@ describe("a stream", () => {
         throw new Error("broken");
       },
     };
-    const [one, other] = [open(), open()];
+    const [one, other] = [streams.open(), streams.open()];
     one.stream.take(broken);
     other.stream.take(revisions());
     await turn();
@@ -361,54 +295,15 @@ describe("a stream", () => {
 
   test("releases everything when the client disconnects while it waits", async () => {
     const view = revisions();
-    const { stream, written } = open();
+    const { stream, written } = streams.open();
     stream.take(view);
     await turn();
     stream.take(view);
-    expect(store.waitingCount).toBe(1);
+    expect(streams.store.waitingCount).toBe(1);
     stream.close();
-    expect(store.waitingCount).toBe(0);
-    change();
+    expect(streams.store.waitingCount).toBe(0);
+    streams.change();
     await turn();
     expect(written).toHaveLength(2);
   });
-});
-
-test("cancelled streams cost only the work done before the cancellation was known", async () => {
-  let views = 0;
-  const view = revisions(10, () => {
-    views += 1;
-    const untilMs = performance.now() + 3;
-    while (performance.now() < untilMs);
-  });
-  const streams = Array.from({ length: 500 }, () => open().stream);
-  for (const stream of streams) stream.take(view);
-  setImmediate(() => {
-    for (const stream of streams) stream.close();
-  });
-  await turn();
-  await turn();
-  expect(views).toBeLessThan(50);
-});
-
-test("new subscribers are served during a round, however fast the view of the others changes", async () => {
-  const settledView = revisions(10, () => spend(isSettled ? 1 : 0));
-  let isSettled = false;
-  const settled = Array.from({ length: 200 }, () => open(() => true, 1_000));
-  for (const { stream } of settled) stream.take(settledView);
-  await turn();
-  isSettled = true;
-  const churn = setInterval(change, 5);
-  change();
-  await turn();
-  const newcomers = Array.from({ length: 20 }, () => open());
-  for (const { stream } of newcomers) stream.take(revisions(10, () => spend(2)));
-  const batchesBefore = settled[0]?.written.length ?? 0;
-  // Reset, then the view.
-  while (newcomers.some(({ written }) => written.length < 2)) await turn();
-  clearInterval(churn);
-  // Two for each round would take ten rounds.
-  expect((settled[0]?.written.length ?? 0) - batchesBefore).toBeLessThan(5);
-  isSettled = false;
-  for (const { stream } of [...settled, ...newcomers]) stream.close();
 });
