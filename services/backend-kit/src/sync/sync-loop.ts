@@ -76,6 +76,12 @@ const firstCheckMs = 5_000;
 const restPerCheck = 20;
 
 /**
+ * Longest pause after a check because of its duration, in milliseconds: the default interval of checks, within which
+ * changes by other programs must be found. On a busy machine a check takes seconds of waiting and little CPU.
+ */
+const maxRestMs = 30_000;
+
+/**
  * Calls the backend's `sync` with the newest view, one call at a time. Updates that arrive during a call are merged
  * into one. A failed call is repeated after a delay, as a full sync of the view that is the newest by then.
  *
@@ -166,7 +172,10 @@ export class SyncLoop {
     const startMs = this.#clock.nowMs();
     if (this.#requests.take("check", startMs) === undefined || check === undefined) return false;
     await check.run(signal);
-    this.#requestCheck(Number.POSITIVE_INFINITY, restPerCheck * (this.#clock.nowMs() - startMs));
+    const tookMs = this.#clock.nowMs() - startMs;
+    // A check that takes longer than the longest pause takes at most half of the time.
+    const restMs = Math.min(restPerCheck * tookMs, Math.max(maxRestMs, tookMs));
+    this.#requestCheck(Number.POSITIVE_INFINITY, restMs);
     return true;
   }
 
