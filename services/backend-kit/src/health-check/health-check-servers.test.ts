@@ -187,6 +187,24 @@ test("a family whose rules are not installed keeps its checks", () =>
     expect([await ask(port), await ask(other)]).toMatchObject(["refused", { status: 200 }]);
   }));
 
+test("a change of one Service leaves the checks of the others alone, which are not looked at", () =>
+  run(async ({ servers }) => {
+    const [port, other] = [await unusedPort(), await unusedPort()];
+    const [web, b] = [balanced(port, "10.1.0.1"), { ...balanced(other), ...named(balanced(other), "b") }];
+    const addresses = () => local;
+    await servers.sync({ view: view([web, b]), addresses });
+    const { services, ...rest } = view([b]);
+    const lookedAt: string[] = [];
+    const get = (key: `${string}/${string}`) => {
+      lookedAt.push(key);
+      return services.get(key);
+    };
+    const changed = new Set(["a/web", "a/c"] as const);
+    await servers.sync({ view: { ...rest, services: { get } as typeof services }, addresses, changed });
+    expect(lookedAt).toEqual(["a/web", "a/c"]);
+    expect([await ask(port), await ask(other)]).toMatchObject(["refused", { status: 503 }]);
+  }));
+
 test("two Services can exchange their ports in one sync", () =>
   run(async ({ servers, lines }) => {
     const [one, two] = [await unusedPort(), await unusedPort()];

@@ -1,5 +1,6 @@
 import { type Family, families } from "@kpng/model/address.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import { waitMs } from "@kpng/process/wait.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
@@ -32,6 +33,16 @@ export interface CheckUpdate {
   readonly addresses: () => ListenAddresses;
   /** Families whose rules are installed; the checks of the other family do not change. Default: both. */
   readonly families?: readonly Family[] | undefined;
+  /** Services that may have changed since the last call. Default: all. */
+  readonly changed?: ReadonlySet<ServiceKey> | "all" | undefined;
+}
+
+function keyOf({ service, family }: Pick<WantedCheck, "service" | "family">): string {
+  return `${service} ${family}`;
+}
+
+function keysOf(services: Iterable<ServiceKey>): readonly string[] {
+  return [...services].flatMap((service) => families.map((family) => keyOf({ service, family })));
 }
 
 /** One address and port of one health check. */
@@ -74,14 +85,25 @@ export class HealthCheckServers {
    *
    * Call it after the rules are installed: a good answer makes the load balancer send packets to this node.
    */
-  sync({ view, addresses, families: inForce = families }: CheckUpdate): Promise<void> {
+  sync({ view, addresses, families: inForce = families, changed = "all" }: CheckUpdate): Promise<void> {
     return this.#next(async () => {
       this.#addresses = addresses;
-      for (const [key, { family }] of this.#checks) if (inForce.includes(family)) this.#checks.delete(key);
-      for (const check of wantedChecks(view)) {
-        if (inForce.includes(check.family)) this.#checks.set(`${check.service} ${check.family}`, check);
+      const before = changed === "all" ? this.#checks.keys() : keysOf(changed);
+      let isChanged = changed === "all";
+      for (const key of [...before]) {
+        const held = this.#checks.get(key);
+        if (held === undefined || !inForce.includes(held.family)) continue;
+        this.#checks.delete(key);
+        isChanged = true;
       }
-      await this.#reconcile();
+      for (const service of changed === "all" ? view.services.keys() : changed) {
+        for (const check of wantedChecks(view, service)) {
+          if (!inForce.includes(check.family)) continue;
+          this.#checks.set(keyOf(check), check);
+          isChanged = true;
+        }
+      }
+      if (isChanged) await this.#reconcile();
     });
   }
 

@@ -38,6 +38,6 @@ const cases: { name: string; parts: ServiceParts; checks: string[] }[] = [
 ];
 
 test.each(cases)("$name", ({ parts, checks }) => {
-  const wanted = wantedChecks(view([service("a/web", { ...loadBalancer, ...parts })]));
+  const wanted = wantedChecks(view([service("a/web", { ...loadBalancer, ...parts })]), "a/web");
   expect(wanted.map(({ family, port, localEndpoints }) => `${family}:${port} ${localEndpoints}`)).toEqual(checks);
 });

@@ -13,15 +13,17 @@ export interface WantedCheck extends HealthCheckPlan {
 }
 
 /**
- * Returns the health checks that a view requires, for `HealthCheckServers`. Pure; O(Services + endpoints of Services
- * with a health-check node port). Separate from the servers, because it opens no port.
+ * Returns the health checks that one Service requires, at most one for each family; none for a Service that does not
+ * exist. `HealthCheckServers` calls it. Pure; O(endpoints) with a health-check node port. Separate from the servers,
+ * because it opens no port.
  */
-export function wantedChecks(view: NodeView): readonly WantedCheck[] {
-  return [...view.services].flatMap(([key, { service, endpoints }]) =>
-    families.flatMap((family) => {
-      const check = planHealthCheck(service, endpoints, family);
-      if (check === undefined) return [];
-      return { service: key, namespace: service.namespace, name: service.name, family, ...check };
-    }),
-  );
+export function wantedChecks(view: NodeView, key: ServiceKey): readonly WantedCheck[] {
+  const found = view.services.get(key);
+  if (found === undefined) return [];
+  const { service, endpoints } = found;
+  return families.flatMap((family) => {
+    const check = planHealthCheck(service, endpoints, family);
+    if (check === undefined) return [];
+    return { service: key, namespace: service.namespace, name: service.name, family, ...check };
+  });
 }

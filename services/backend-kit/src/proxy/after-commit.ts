@@ -1,5 +1,7 @@
 import { availableParallelism } from "node:os";
 import type { AddressSet, Family } from "@kpng/model/address.ts";
+import type { NodeView } from "@kpng/model/node-view.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
 import type { Task } from "@kpng/process/task.ts";
 import { type NodePortAddressRule, servesNodePorts } from "@kpng/service-plan/node-port-addresses.ts";
 import type { BackendContext } from "../backend/backend-command.ts";
@@ -102,24 +104,29 @@ export class AfterCommit {
     cleanedFamilies: readonly Family[] = families,
   ): Promise<void> {
     if (families.length === 0) return;
-    const { view } = update;
+    const { view, mode, changes } = update;
     const { nodePorts, localAddresses, carriesTraffic } = this.#options;
-    if (!carriesTraffic) this.#cleanFlows(update, cleanedFamilies);
-    await this.#servers.sync({ view, addresses: () => listenAddresses(nodePorts, view, localAddresses()), families });
+    const changed = mode === "full" ? "all" : touchedServices(changes);
+    if (!carriesTraffic && cleanedFamilies.length > 0) this.#cleanFlows(view, changed, cleanedFamilies);
+    const addresses = () => listenAddresses(nodePorts, view, localAddresses());
+    await this.#servers.sync({ view, addresses, families, changed });
   }
 
   /** Requests a search for stale flows. */
-  #cleanFlows({ view, mode, changes }: SyncUpdate, families: readonly Family[]): void {
+  #cleanFlows(view: NodeView, changed: ReadonlySet<ServiceKey> | "all", families: readonly Family[]): void {
     const { nodePorts, localAddresses } = this.#options;
-    // Read once for all flows, because the table may have a million of them.
-    const local = localAddresses();
-    const chosen = listenAddresses(nodePorts, view, local);
-    const isNodePortAddress = (address: string): boolean => {
-      const family = address.includes(":") ? "v6" : "v4";
-      return servesNodePorts(address, chosen[family], local[family]);
+    const read = () => {
+      const local = localAddresses();
+      return { local, chosen: listenAddresses(nodePorts, view, local) };
     };
-    const changed = mode === "full" ? "all" : touchedServices(changes);
-    if (families.length > 0) this.#cleaning.offer({ view, changed, isNodePortAddress, families });
+    // Once for all flows, because the table may have a million of them; not at all if no flow is examined.
+    let addresses: ReturnType<typeof read> | undefined;
+    const isNodePortAddress = (address: string): boolean => {
+      addresses ??= read();
+      const family = address.includes(":") ? "v6" : "v4";
+      return servesNodePorts(address, addresses.chosen[family], addresses.local[family]);
+    };
+    this.#cleaning.offer({ view, changed, isNodePortAddress, families });
   }
 
   /** Resolves when no search for stale flows is running; for a run that ends by itself. */
