@@ -1,5 +1,4 @@
 import type { Clock } from "@kpng/process/clock.ts";
-import type { Wakeup } from "@kpng/process/wait.ts";
 
 /**
  * Keeps a minimum time between two syncs of a `SyncLoop`, from the end of one to the start of the next, as kube-proxy's
@@ -30,16 +29,4 @@ export class Pacer {
     const restMs = endedMs + this.#minMs - this.#clock.nowMs();
     if (restMs > 0) await this.#clock.wait(restMs, signal);
   }
-}
-
-/**
- * Waits for the next step of a `SyncLoop`: resolves at the next wake-up, or at `atMs` of the clock, or when `signal`
- * aborts.
- */
-export async function waitForWork(arrived: Wakeup, atMs: number, clock: Clock, signal: AbortSignal): Promise<void> {
-  if (atMs === Number.POSITIVE_INFINITY) return arrived.wait(signal);
-  const over = new AbortController();
-  const either = AbortSignal.any([signal, over.signal]);
-  await Promise.race([arrived.wait(either), clock.wait(Math.max(0, atMs - clock.nowMs()), either)]);
-  over.abort();
 }

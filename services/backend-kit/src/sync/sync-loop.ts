@@ -1,3 +1,4 @@
+import { Alarm } from "@kpng/process/alarm.ts";
 import { Backoff } from "@kpng/process/backoff.ts";
 import { type Clock, realClock } from "@kpng/process/clock.ts";
 import type { Health } from "@kpng/process/health/health.ts";
@@ -7,7 +8,7 @@ import { Wakeup, type waitMs } from "@kpng/process/wait.ts";
 import type { Sync, SyncObserver, SyncTimes, SyncUpdate } from "../types/sync-update.ts";
 import type { ViewUpdate } from "../types/view-update.ts";
 import { nextTurn } from "./next-turn.ts";
-import { Pacer, waitForWork } from "./pacer.ts";
+import { Pacer } from "./pacer.ts";
 import { PendingUpdate } from "./pending-update.ts";
 import { StageClock } from "./stage-clock.ts";
 import { SyncRequests } from "./sync-requests.ts";
@@ -123,12 +124,14 @@ export class SyncLoop {
     let failingSinceMs: number | undefined;
     const backoff = new Backoff({ minMs: errorDelayMs, maxMs: Math.max(30_000, errorDelayMs) });
     const pacer = new Pacer(minIntervalMs, this.#clock);
+    const alarm = new Alarm(this.#arrived, this.#clock);
     this.#requestCheck(firstCheckMs);
     while (!signal.aborted) {
       if (await this.#check(signal)) continue;
       this.#takeRequests();
       if (!this.#pending.isWaiting) {
-        await waitForWork(this.#arrived, this.#nextRequestMs, this.#clock, signal);
+        alarm.set(this.#nextRequestMs, signal);
+        await this.#arrived.wait(signal);
         continue;
       }
       await pacer.waitForMin(signal);

@@ -1,0 +1,32 @@
+import type { Clock } from "./clock.ts";
+import type { Wakeup } from "./wait.ts";
+
+/**
+ * Wakes a {@link Wakeup} at a given time, for loops that wait for events or for the time of their next work. The sync
+ * loop of backends and the requests of a stream have one.
+ *
+ * It keeps the timer of the earliest time until it rings, instead of a timer for each wait: most waits end with an
+ * event, and a timer that is cancelled each time costs more than one that rings in vain. So a loop may be woken when
+ * nothing is due.
+ */
+export class Alarm {
+  readonly #wakeup: Wakeup;
+  readonly #clock: Clock;
+  #atMs = Number.POSITIVE_INFINITY;
+
+  constructor(wakeup: Wakeup, clock: Clock) {
+    this.#wakeup = wakeup;
+    this.#clock = clock;
+  }
+
+  /** Wakes at `atMs` of the clock or before; never for an infinite time. Wakes at once when `signal` aborts. */
+  set(atMs: number, signal: AbortSignal): void {
+    if (atMs >= this.#atMs) return;
+    this.#atMs = atMs;
+    void this.#clock.wait(Math.max(0, atMs - this.#clock.nowMs()), signal).then(() => {
+      // An earlier alarm may have replaced this one.
+      if (this.#atMs === atMs) this.#atMs = Number.POSITIVE_INFINITY;
+      this.#wakeup.wake();
+    });
+  }
+}
