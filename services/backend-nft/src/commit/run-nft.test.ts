@@ -1,0 +1,39 @@
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { RunNft } from "./run-nft.ts";
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "kpng-nft-"));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+/** Checks versions beside a program nft that prints `said`. */
+async function check(said: string, kernel: string): Promise<string> {
+  const nft = join(folder, "nft");
+  await writeFile(nft, `#!/bin/sh\necho '${said}'\n`);
+  await chmod(nft, 0o755);
+  vi.stubEnv("PATH", folder);
+  try {
+    return await new RunNft(30_000).checkVersions(kernel).then(() => "ok", String);
+  } finally {
+    vi.unstubAllEnvs();
+  }
+}
+
+test.each([
+  ["nftables v1.0.1 (Fearless Fosdick)", "5.13.0", "ok"],
+  ["nftables v1.1.3 (Commodore Bullmoose #4)", "6.12.48+deb13-amd64", "ok"],
+  ["nftables v2.0", "10.0.0-rc1", "ok"],
+  ["nftables v1.0.0 (Fearless Fosdick)", "6.1.0", "nft is version 1.0.0; 1.0.1 or newer is needed"],
+  ["nftables v0.9.8 (E.D.S.)", "6.1.0", "nft is version 0.9.8; 1.0.1 or newer is needed"],
+  ["nftables v1.0.6 (Lester Gooch #5)", "5.12.19", "the kernel is version 5.12.19; 5.13.0 or newer is needed"],
+  ["nftables v1.0.6 (Lester Gooch #5)", "4.19.0-27-amd64", "the kernel is version 4.19.0; 5.13.0 or newer is needed"],
+  ["unknown", "6.1.0", 'nft is version "unknown"; 1.0.1 or newer is needed'],
+])("%s with Linux %s: %s", async (said, kernel, expected) => {
+  const text = await check(said, kernel);
+  if (expected === "ok") expect(text).toBe("ok");
+  else expect(text).toContain(`[NFT_UNSUPPORTED] ${expected}`);
+});
