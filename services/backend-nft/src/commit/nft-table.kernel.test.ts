@@ -49,6 +49,7 @@ describePackets("the table in the kernel", () => {
       expect(seen.counted).toEqual([0, 7]);
       expect(seen.lostTable).toBeGreaterThan(10);
       expect(seen.repaired).toHaveLength(4);
+      expect(seen.blocked).toMatch(/^\[COMMIT_REJECTED\] .*busy/s);
       expect(seen.left).toBeNull();
       expect(seen.refusal).toContain(way === "netlink" ? "put in set picks: ENOENT" : "No such file or directory");
       expect(seen.foreign).toContain("exists without the chain kpng_layout_1");

@@ -6,9 +6,9 @@ import { ServiceElements } from "../elements/service-elements.ts";
 import { type BatchStep, splitElements, type TableId } from "../netlink/element-batch.ts";
 import type { TableConnection } from "../netlink/table-connection.ts";
 import { compareRules, type RulesByChain } from "../read/compare-rules.ts";
-import { type OwnObjects, readOwnObjects } from "../read/own-objects.ts";
+import { readOwnObjects } from "../read/own-objects.ts";
 import { readRules } from "../read/read-rules.ts";
-import { type ActualElements, readElements } from "../read/read-table.ts";
+import { readElements } from "../read/read-table.ts";
 import {
   firstHook,
   pickChainAddition,
@@ -16,10 +16,10 @@ import {
   renderHooks,
   renderSkeleton,
   renderStickyPickChain,
-  type SkeletonOptions,
 } from "../render/skeleton.ts";
-import { fillElements, putAll, putPick, putRecord } from "./fill-elements.ts";
-import { countOfPick, neededPicks } from "./needed-picks.ts";
+import { fillElements, putAll, putRecord } from "./fill-elements.ts";
+import { countOfPick } from "./needed-picks.ts";
+import { type FoundTable, planChange, planInstall } from "./plan-table.ts";
 import type { RunNft } from "./run-nft.ts";
 
 /** Options of {@link NftTable}. */
@@ -53,13 +53,6 @@ interface InstalledTable {
   readonly picks: ReadonlySet<string>;
   readonly rules: RulesByChain;
   readonly frame: Frame;
-}
-
-/** The table as a full sync finds it. */
-interface FoundTable {
-  readonly objects: Pick<OwnObjects, "chains" | "sets">;
-  readonly rules: RulesByChain;
-  readonly elements: ActualElements;
 }
 
 const noObjects: FoundTable["objects"] = { chains: [], sets: [] };
@@ -131,7 +124,7 @@ export class NftTable {
     this.#elements = new ServiceElements(this.#id, maxClients);
     await fillElements(this.#elements, plan, actual);
     committing();
-    return await this.#install(plan, frame, { objects: found ?? noObjects, rules: before, elements: actual });
+    return await this.#install(plan, frame, { objects: found ?? noObjects, elements: actual }, before);
   }
 
   /** Compares the table with what it should contain, and repairs it; calls `committing` before the first change. */
@@ -170,7 +163,7 @@ export class NftTable {
     this.#lastFrame = undefined;
     await runNft.apply(frame.skeleton);
     const picks = new Set(found.chains.filter((name) => countOfPick(name) !== undefined));
-    await this.#installChains(this.#options, picks, "");
+    await this.#installChains(picks, "");
     await this.#send(this.#pickChains(picks), false);
     await runNft.apply(frame.hooks);
     const rules = await readRules(connection, this.#id);
@@ -184,43 +177,30 @@ export class NftTable {
   }
 
   /** Writes all fixed rules, and the elements that differ from those found. */
-  async #install(plan: FamilyPlan, frame: Frame, found: FoundTable): Promise<TableChange> {
+  async #install(plan: FamilyPlan, frame: Frame, found: FoundTable, before: RulesByChain): Promise<TableChange> {
     const { connection, runNft } = this.#options;
-    const options = this.#skeletonOptions(plan);
-    const { objects, rules: before } = found;
-    const { table, chains } = this.#elements;
     this.#installed = undefined;
     await runNft.apply(frame.skeleton);
     putRecord(this.#elements, plan);
-    const known = objects.chains.filter((name) => countOfPick(name) !== undefined);
-    for (const name of known) putPick(this.#elements, name);
-    await table.compareWith(found.elements);
-    // Chains of an earlier run are written again: their rules may have been changed.
-    const needed = new Set([...known, ...neededPicks(table.newValues())]);
-    for (const name of needed) putPick(this.#elements, name);
-    const elements = table.changes();
-    await this.#installChains(options, needed, chains.additions());
+    const { picks, additions, elements, removals } = await planInstall(this.#elements, found, frame.text);
+    await this.#installChains(picks, additions);
     // The hooks are installed last: without them nothing leads to the sets, also after a first load that was
     // interrupted.
     const isUnused = !before.has(firstHook);
-    await this.#send([...this.#pickChains(needed), ...elements], isUnused);
-    chains.committed();
-    table.committed();
-    await runNft.apply(`${chains.removalsOf(objects.chains, objects.sets)}${frame.hooks}`);
+    await this.#send([...this.#pickChains(picks), ...elements], isUnused);
+    this.#elements.chains.committed();
+    this.#elements.table.committed();
+    await runNft.apply(`${removals}${frame.hooks}`);
     const rules = await readRules(connection, this.#id);
-    this.#installed = { picks: needed, rules, frame };
+    this.#installed = { picks, rules, frame };
     return { elements, chains: compareRules(before, rules) };
   }
 
-  #renderFrame(plan: FamilyPlan): Frame {
-    const options = this.#skeletonOptions(plan);
+  #renderFrame({ node }: FamilyPlan): Frame {
+    const { table, masqueradeBit } = this.#options;
+    const options = { node, table, masqueradeBit };
     const [skeleton, hooks] = [renderSkeleton(options), renderHooks(options)];
     return { skeleton, hooks, text: skeleton + hooks };
-  }
-
-  #skeletonOptions({ node }: FamilyPlan): SkeletonOptions {
-    const { table, masqueradeBit } = this.#options;
-    return { node, table, masqueradeBit };
   }
 
   /** Commits what changed since the last commit to a table that packets use. */
@@ -229,11 +209,8 @@ export class NftTable {
     const { table, chains } = this.#elements;
     const installed = this.#installed;
     if (installed === undefined) throw new Error("commit before the first full sync");
-    const needed = new Set(neededPicks(table.newValues()).filter((name) => !installed.picks.has(name)));
-    for (const name of needed) putPick(this.#elements, name);
-    const elements = table.changes();
-    const [additions, removals] = [chains.additions(), chains.removals()];
-    const hasNewRules = needed.size > 0 || additions !== "" || removals !== "";
+    const { picks, additions, elements, removals } = planChange(this.#elements, installed.picks);
+    const hasNewRules = picks.size > 0 || additions !== "" || removals !== "";
     if (elements.length === 0 && !hasNewRules) {
       table.committed();
       return nothing;
@@ -241,24 +218,21 @@ export class NftTable {
     committing();
     this.#installed = undefined;
     this.#checkedGeneration = undefined;
-    await this.#installChains(this.#options, needed, additions);
-    await this.#send([...this.#pickChains(needed), ...elements], false);
+    await this.#installChains(picks, additions);
+    await this.#send([...this.#pickChains(picks), ...elements], false);
     if (removals !== "") await runNft.apply(removals);
     chains.committed();
     table.committed();
     const rules = hasNewRules ? await readRules(connection, this.#id) : installed.rules;
-    this.#installed = { ...installed, picks: new Set([...installed.picks, ...needed]), rules };
+    this.#installed = { ...installed, picks: new Set([...installed.picks, ...picks]), rules };
     return { elements, chains: hasNewRules ? compareRules(installed.rules, rules) : [] };
   }
 
   /** Installs the chains that new elements lead to and that nft can add. */
-  async #installChains(
-    { table }: Pick<SkeletonOptions, "table">,
-    picks: ReadonlySet<string>,
-    additions: string,
-  ): Promise<void> {
+  async #installChains(picks: ReadonlySet<string>, additions: string): Promise<void> {
+    const { family, table } = this.#options;
     const sticky = [...picks].filter((name) => name.startsWith("sticky_"));
-    const rendered = sticky.map((name) => renderStickyPickChain(this.#options.family, table, countOfPick(name) ?? 0));
+    const rendered = sticky.map((name) => renderStickyPickChain(family, table, countOfPick(name) ?? 0));
     const commands = `${rendered.join("")}${additions}`;
     if (commands !== "") await this.#options.runNft.apply(commands);
   }

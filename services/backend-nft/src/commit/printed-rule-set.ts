@@ -3,14 +3,16 @@ import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { ServiceElements } from "../elements/service-elements.ts";
+import type { RulesByChain } from "../read/compare-rules.ts";
 import { readOwnObjects } from "../read/own-objects.ts";
 import { readRules } from "../read/read-rules.ts";
 import { readElements } from "../read/read-table.ts";
 import { renderHooks, renderPickChain, renderSkeleton, renderStickyPickChain } from "../render/skeleton.ts";
-import { fillElements, putPick, putRecord } from "./fill-elements.ts";
-import { countOfPick, neededPicks } from "./needed-picks.ts";
+import { fillElements, putRecord } from "./fill-elements.ts";
+import { countOfPick } from "./needed-picks.ts";
 import { formatTransaction, makeNftChange, type NftChange } from "./nft-change.ts";
 import type { NftTableOptions, TableChange } from "./nft-table.ts";
+import { planChange, planInstall, type TablePlan } from "./plan-table.ts";
 
 /** Options of {@link PrintedRuleSet}. */
 export interface PrintedRuleSetOptions extends NftTableOptions {
@@ -26,7 +28,8 @@ export interface PrintedRuleSetOptions extends NftTableOptions {
  */
 export class PrintedRuleSet implements RuleSet<NftChange> {
   readonly #options: PrintedRuleSetOptions;
-  #elements: ServiceElements | undefined;
+  /** The planned elements and pick chains; undefined before the first sync. */
+  #planned: { readonly elements: ServiceElements; readonly picks: Set<string> } | undefined;
 
   constructor(options: PrintedRuleSetOptions) {
     this.#options = options;
@@ -45,20 +48,13 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
   }
 
   async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<NftChange> {
-    const elements = this.#elements;
-    if (touched === "all" || elements === undefined) return await this.#syncAll(plan, stages);
+    if (touched === "all" || this.#planned === undefined) return await this.#syncAll(plan, stages);
+    const { elements, picks } = this.#planned;
     for (const key of touched) elements.put(key, plan.service(key));
     putRecord(elements, plan);
-    const { table, family } = this.#options;
-    const needed = neededPicks(elements.table.newValues());
-    for (const name of needed) putPick(elements, name);
-    const change: TableChange = { elements: elements.table.changes(), chains: [] };
-    const chains = `${needed.map((name) => this.#renderPick(name)).join("")}${elements.chains.additions()}`;
-    const text = formatTransaction(family, change, Number.POSITIVE_INFINITY, table);
-    this.#print(stages, `${chains}${text}${elements.chains.removals()}`);
-    elements.chains.committed();
-    elements.table.committed();
-    return makeNftChange(family, "partial", change, table);
+    const change = planChange(elements, picks);
+    for (const name of change.picks) picks.add(name);
+    return this.#print(stages, "partial", elements, change);
   }
 
   async repair(): Promise<NftChange> {
@@ -78,31 +74,39 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const { family, table, masqueradeBit, maxClients, connection } = this.#options;
     const id = { family, name: table };
     const elements = new ServiceElements(id, maxClients);
-    this.#elements = elements;
     const found = await readOwnObjects(connection, id);
-    const isNew = found === undefined;
     const actual = await readElements(connection, id, found?.shared ?? new Set());
     await fillElements(elements, plan, actual);
     putRecord(elements, plan);
-    const existing = found ?? { chains: [], sets: [] };
-    for (const name of existing.chains) putPick(elements, name);
-    await elements.table.compareWith(actual);
-    const needed = neededPicks(elements.table.newValues());
-    for (const name of needed) putPick(elements, name);
-    const rules = isNew ? new Map<string, readonly string[]>() : await readRules(connection, id);
     const options = { node: plan.node, table, masqueradeBit };
-    const [skeleton, hooks] = [renderSkeleton(options), renderHooks(options)];
-    const change: TableChange = {
-      elements: elements.table.changes(),
-      chains: differentChains(skeleton + hooks, rules),
-    };
-    const picks = needed.map((name) => this.#renderPick(name)).join("");
-    const text = formatTransaction(family, change, Number.POSITIVE_INFINITY, table);
-    const removals = elements.chains.removalsOf(existing.chains, existing.sets);
-    this.#print(stages, `${skeleton}${picks}${elements.chains.additions()}${text}${removals}${hooks}`);
+    const frame = { skeleton: renderSkeleton(options), hooks: renderHooks(options) };
+    const objects = found ?? { chains: [], sets: [] };
+    const change = await planInstall(elements, { objects, elements: actual }, `${frame.skeleton}${frame.hooks}`);
+    this.#planned = { elements, picks: new Set(change.picks) };
+    const rules = found === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id);
+    return this.#print(stages, "full", elements, change, { ...frame, rules });
+  }
+
+  /** Prints a plan as commands of nft, and takes it for carried out. */
+  #print(
+    stages: SyncStages,
+    mode: "full" | "partial",
+    elements: ServiceElements,
+    plan: TablePlan,
+    { skeleton, hooks, rules }: FrameDifference = { skeleton: "", hooks: "", rules: new Map() },
+  ): NftChange {
+    const { family, table, print } = this.#options;
+    const change: TableChange = { elements: plan.elements, chains: differentChains(skeleton + hooks, rules) };
+    const picks = [...plan.picks].map((name) => this.#renderPick(name)).join("");
+    const puts = formatTransaction(family, change, Number.POSITIVE_INFINITY, table);
+    const text = `${skeleton}${picks}${plan.additions}${puts}${plan.removals}${hooks}`;
+    if (text !== "" && print !== undefined) {
+      stages.committing();
+      print(text);
+    }
     elements.chains.committed();
     elements.table.committed();
-    return makeNftChange(family, "full", change, table);
+    return makeNftChange(family, mode, change, table);
   }
 
   #renderPick(name: string): string {
@@ -110,12 +114,13 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const render = name.startsWith("sticky_") ? renderStickyPickChain : renderPickChain;
     return render(family, table, countOfPick(name) ?? 0);
   }
+}
 
-  #print(stages: SyncStages, text: string): void {
-    if (text === "" || this.#options.print === undefined) return;
-    stages.committing();
-    this.#options.print(text);
-  }
+/** The rules that do not depend on Services, as commands of nft, and the installed rules. */
+interface FrameDifference {
+  readonly skeleton: string;
+  readonly hooks: string;
+  readonly rules: RulesByChain;
 }
 
 /** Returns the names of chains in `commands` that have another number of rules in the kernel. */

@@ -1,5 +1,6 @@
+import { sharedSets } from "../layout/set-names.ts";
 import type { TableId } from "../netlink/element-batch.ts";
-import { type DeclaredSet, type ServiceChain, serviceChainPattern } from "../render/service-chains.ts";
+import type { DeclaredSet, ServiceChain } from "../render/service-chains.ts";
 import { ipOf } from "../render/skeleton.ts";
 
 interface HeldChain {
@@ -93,12 +94,20 @@ export class ServiceChains {
     );
   }
 
-  /** Commands that remove chains and sets of an earlier run that no Service needs. */
-  removalsOf(chains: readonly string[], sets: readonly { readonly kind: string; readonly name: string }[]): string {
-    const [names, setNames] = [this.names, this.setNames];
+  /**
+   * Commands that remove all of these chains and sets that no Service needs: those of an earlier run, and those that
+   * another program has added to our table, whose rules may lead to ours and so keep them from being deleted. `fixed`
+   * are the names of chains that stay in any case; shared sets stay, too.
+   */
+  removalsOf(
+    chains: readonly string[],
+    sets: readonly { readonly kind: string; readonly name: string }[],
+    fixed: ReadonlySet<string>,
+  ): string {
+    const kept = new Set<string>([...this.setNames, ...sharedSets]);
     return this.#remove(
-      chains.filter((name) => serviceChainPattern.test(name) && !names.has(name)),
-      sets.filter(({ name }) => !setNames.has(name)),
+      chains.filter((name) => !this.#wanted.has(name) && !fixed.has(name)),
+      sets.filter(({ name }) => !kept.has(name)),
     );
   }
 
@@ -116,10 +125,11 @@ export class ServiceChains {
     const at = `${ipOf(this.#table.family)} ${this.#table.name}`;
     const lines = [
       ...chains.map((name) => `flush chain ${at} ${name}`),
-      ...chains.map((name) => `delete chain ${at} ${name}`),
+      // Before the chains: elements of a foreign map may lead to them.
       ...[...new Map(sets.map((set) => [set.name, set])).values()].map(
         ({ kind, name }) => `delete ${kind} ${at} ${name}`,
       ),
+      ...chains.map((name) => `delete chain ${at} ${name}`),
     ];
     return lines.map((line) => `${line}\n`).join("");
   }

@@ -3,20 +3,17 @@ import type { TableId } from "../netlink/element-batch.ts";
 import { BackendNftError } from "../netlink/nft-error.ts";
 import type { TableObjects } from "../netlink/read-objects.ts";
 import type { TableConnection } from "../netlink/table-connection.ts";
-import { serviceChainPattern, serviceSetPattern } from "../render/service-chains.ts";
 import { ipOf, layoutChain } from "../render/skeleton.ts";
 
-const ownChainPattern = new RegExp(`${serviceChainPattern.source}|^(?:sticky_)?pick_\\d+$`);
-
-/** Objects of our table. */
+/** Objects of our table, those that other programs have added included; without anonymous sets. */
 export interface OwnObjects extends TableObjects {
-  /** Existing sets and maps that all Services share; not in `sets`. */
+  /** Existing sets and maps that all Services share. */
   readonly shared: ReadonlySet<SharedSet>;
 }
 
 /**
- * Returns the chains and sets of our table that belong to single Services or pick endpoints, and which of the shared
- * sets exist; undefined if the table does not exist. O(chains and sets of all tables of the family).
+ * Returns the chains and sets of our table, and which of the shared sets exist; undefined if the table does not exist.
+ * O(chains and sets of all tables of the family).
  *
  * Both rule sets call it before a full sync, to find the chains and sets of an earlier run; so does
  * `readInstalledState`. `makeProxy` in `backend.ts` calls it for `--cleanup`, so that the table of another program is
@@ -35,8 +32,9 @@ export async function readOwnObjects(connection: TableConnection, id: TableId): 
     );
   }
   return {
-    chains: objects.chains.filter((name) => ownChainPattern.test(name)),
-    sets: objects.sets.filter(({ name }) => serviceSetPattern.test(name)),
+    chains: objects.chains,
+    // A rule's own set; it goes with the rule.
+    sets: objects.sets.filter(({ name }) => !name.startsWith("__")),
     shared: new Set(sharedSets.filter((shared) => objects.sets.some(({ name }) => name === shared))),
   };
 }

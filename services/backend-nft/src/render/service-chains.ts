@@ -26,10 +26,6 @@ export interface DeclaredSet {
 
 /** Pattern of the names of chains that drop packets by their source; their sets have the same names. */
 export const rangesPattern = /^ranges_[0-9a-f]{16}$/;
-/** Pattern of the names of these chains, by which a full sync finds chains that no Service needs any more. */
-export const serviceChainPattern = /^(?:sticky|ranges)_[0-9a-f]{16}$/;
-/** Pattern of the names of their sets and maps. */
-export const serviceSetPattern = /^(?:clients|ranges)_[0-9a-f]{16}$/;
 
 /** The name of the chain of a port's set with affinity. */
 export function stickyChainName(port: ServicePortPlan, set: EndpointSetName): string {

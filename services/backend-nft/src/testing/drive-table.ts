@@ -92,10 +92,19 @@ const long = `${"n".repeat(63)}/${"s".repeat(61)}-4` as const;
 plan.set(long, 1);
 await table.sync(plan, new Set(["ns/web-1", long] as const), nothing);
 const listing = nft("--stateless", "list", "table", ip, "kpng");
+// Rules and elements of another program inside our table, which lead to a chain that is to go.
+const sticky = /sticky_[0-9a-f]{16}/.exec(listing)?.[0] ?? "";
+const address = family === "v6" ? "ipv6_addr" : "ipv4_addr";
+nft("add", "rule", ip, "kpng", sticky, "counter");
+nft("add", "chain", ip, "kpng", "foreign");
+nft("add", "rule", ip, "kpng", "foreign", "jump", sticky);
+nft("add", "map", ip, "kpng", "foreign_map", `{ type ${address} : verdict; }`);
+nft("add", "element", ip, "kpng", "foreign_map", `{ ${family === "v6" ? "::9" : "192.0.2.9"} : jump ${sticky} }`);
 for (const key of ["ns/web-1", "ns/sticky-2", long] as const) plan.set(key, 0);
-await table.sync(plan, new Set(["ns/web-1", "ns/sticky-2", long] as const), nothing);
+const blocked = await failureOf(table.sync(plan, new Set(["ns/web-1", "ns/sticky-2", long] as const), nothing));
+await table.syncAll(plan, nothing);
 const left = nft("list", "table", ip, "kpng").match(
-  /(?:clients|ranges|sticky)_[0-9a-f]{16}|\d+\.\d+\.\d+\.\d+ \. tcp/g,
+  /foreign|(?:clients|ranges|sticky)_[0-9a-f]{16}|\d+\.\d+\.\d+\.\d+ \. tcp/g,
 );
 nft("add", "table", ip, "other");
 const foreign = await failureOf(readOwnObjects(first, { family, name: "other" }));
@@ -122,5 +131,6 @@ process.stdout.write(
     },
     ...{ chainCommits: chainCommitsOfLoad, closed },
     ...{ refusal, repaired, left, foreign, listing, foreignRange, rangesAfter, counted },
+    blocked,
   }),
 );
