@@ -13,6 +13,7 @@ import { observeAffinity } from "./commit/observe-affinity.ts";
 import { openConnection } from "./commit/open-connection.ts";
 import { PrintedRuleSet } from "./commit/printed-rule-set.ts";
 import { RunNft } from "./commit/run-nft.ts";
+import { RulesetChanges } from "./netlink/ruleset-changes.ts";
 import { nftOptions, readNftSettings } from "./nft-options.ts";
 import { readOwnObjects } from "./read/own-objects.ts";
 
@@ -57,8 +58,9 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const { table, masqueradeBit, maxClients, timeoutMs, elementsThrough } = readNftSettings(options, serviceProxyName);
   const openAll = (runNft: RunNft, host: ProxyHost): readonly (NftRuleSet | PrintedRuleSet)[] => {
     const { destination, log, metrics } = host;
+    const changes = new RulesetChanges();
     const common = nodeFamilies().map((family) => {
-      const connection = openConnection(elementsThrough, runNft, log);
+      const connection = openConnection(elementsThrough, runNft, log, changes);
       return { family, table, masqueradeBit, maxClients, connection, runNft };
     });
     if (destination.kind !== "kernel") {

@@ -38,6 +38,9 @@ describePackets("the table in the kernel", () => {
       // For each of two ports: the slot and its endpoint, the frontend deleted and put with the new count.
       expect(seen.shrunk).toEqual({ elements: 6, chains: [] });
       expect(seen.noDrift).toEqual({ elements: 0, chains: [] });
+      expect(seen.ownChange).toEqual({ elements: 0, chains: [] });
+      // The program nft does not tell whether others have changed anything.
+      expect(seen.readsAfterOwnChange > 0).toBe(way === "nft");
       expect(seen.lostElements).toEqual({ elements: 4, chains: [] });
       expect(seen.putBack[0]).toContain('comment "ns/web-1:p443"');
       expect(seen.lostRules).toEqual({ elements: 0, chains: ["services"] });

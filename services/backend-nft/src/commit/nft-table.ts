@@ -79,7 +79,7 @@ export class NftTable {
   #installed: InstalledTable | undefined;
   /** The fixed rules that the last {@link repairFrame} wrote, and all rules after it. */
   #lastFrame: { readonly text: string; readonly rules: RulesByChain } | undefined;
-  /** The generation of the ruleset at the last comparison that found no difference. */
+  /** What `TableConnection.generation` returned at the last comparison that found no difference. */
   #checkedGeneration: number | undefined;
 
   constructor(options: NftTableOptions) {
@@ -217,7 +217,6 @@ export class NftTable {
     }
     committing();
     this.#installed = undefined;
-    this.#checkedGeneration = undefined;
     await this.#installChains(picks, additions);
     await this.#send([...this.#pickChains(picks), ...elements], false);
     if (removals !== "") await runNft.apply(removals);

@@ -26,12 +26,16 @@ import {
   readText,
   type TableObjects,
 } from "./read-objects.ts";
+import { RulesetChanges } from "./ruleset-changes.ts";
 
 /** Above this size a transaction is sent on a thread of its own, so that the event loop goes on. */
 const offThreadBytes = 64 * 1024;
 
 /** NLM_F_DUMP_INTR: some table of this network namespace, ours or another, changed while the kernel made the list. */
 const dumpInterrupted = 0x10;
+
+/** ERESTART, which Node.js has no name for: the ruleset does not have the generation that a batch names. */
+const errnoRestart = -85;
 
 /** Number of attempts to read a list that is interrupted each time. */
 const maxReads = 10;
@@ -54,13 +58,15 @@ interface Collector<Result> {
  */
 export class NftablesConnection {
   readonly #socket: NetlinkSocket;
+  readonly #changes: RulesetChanges;
   #last: Promise<unknown> = Promise.resolve();
 
   /**
-   * `bufferBytes` limits transactions as the kernel does for a process without CAP_NET_ADMIN on the host. Errors:
-   * NETLINK_UNAVAILABLE.
+   * All connections of a network namespace should share `changes`. `bufferBytes` limits transactions as the kernel does
+   * for a process without CAP_NET_ADMIN on the host. Errors: NETLINK_UNAVAILABLE.
    */
-  constructor(bufferBytes?: number) {
+  constructor(changes = new RulesetChanges(), bufferBytes?: number) {
+    this.#changes = changes;
     this.#socket = NetlinkSocket.open(bufferBytes);
   }
 
@@ -77,33 +83,22 @@ export class NftablesConnection {
    */
   commit(table: TableId, steps: readonly BatchStep[]): Promise<void> {
     return this.#inTurn(async () => {
-      const batch = encodeBatch(table, steps);
+      const { expected } = this.#changes;
+      const batch = encodeBatch(table, steps, expected);
       if (batch.lastSequence === 0) return;
-      this.#discardInput();
-      if (batch.bytes.length < offThreadBytes) this.#socket.send(batch.bytes);
-      else await this.#socket.sendOffThread(batch.bytes);
-      this.#readOutcome(table, batch);
+      if ((await this.#sendBatch(table, batch)) === "restart") {
+        this.#changes.disturbed();
+        await this.#sendBatch(table, encodeBatch(table, steps));
+      } else if (expected !== undefined) this.#changes.committed(expected);
     });
   }
 
-  /** Returns the generation of the ruleset: any change in this network namespace, by any program, increments it. */
+  /**
+   * Returns a number that differs from the last one if anything in this network namespace may have changed, other than
+   * by commits of connections with the same `RulesetChanges`.
+   */
   generation(): Promise<number> {
-    return this.#inTurn(async () => {
-      const writer = new NetlinkWriter(64);
-      writer.message({ type: nftables.getGeneration, flags: flags.request, sequence: 1, family: 0 });
-      this.#discardInput();
-      this.#socket.send(writer.bytes);
-      const answer = this.#socket.receive();
-      for (const message of answer === undefined ? [] : readMessages(answer)) {
-        if (message.type !== nftables.newGeneration) continue;
-        let id: number | undefined;
-        forEachAttribute(message.payload.subarray(nfnetlinkHeaderBytes), (type, value) => {
-          if (type === generationId) id = value.readUInt32BE(0);
-        });
-        if (id !== undefined) return id;
-      }
-      throw new BackendNftError("READ_FAILED", "the kernel did not report the generation of its ruleset");
-    });
+    return this.#inTurn(async () => this.#changes.read(this.#readGeneration()));
   }
 
   /**
@@ -226,6 +221,32 @@ export class NftablesConnection {
     });
   }
 
+  /** Returns the generation of the ruleset: any change in this network namespace, by any program, increments it. */
+  #readGeneration(): number {
+    const writer = new NetlinkWriter(64);
+    writer.message({ type: nftables.getGeneration, flags: flags.request, sequence: 1, family: 0 });
+    this.#discardInput();
+    this.#socket.send(writer.bytes);
+    const answer = this.#socket.receive();
+    for (const message of answer === undefined ? [] : readMessages(answer)) {
+      if (message.type !== nftables.newGeneration) continue;
+      let id: number | undefined;
+      forEachAttribute(message.payload.subarray(nfnetlinkHeaderBytes), (type, value) => {
+        if (type === generationId) id = value.readUInt32BE(0);
+      });
+      if (id !== undefined) return id;
+    }
+    throw new BackendNftError("READ_FAILED", "the kernel did not report the generation of its ruleset");
+  }
+
+  /** Sends a batch and reads its outcome; "restart" if the ruleset has another generation than the batch names. */
+  async #sendBatch(table: TableId, batch: EncodedBatch): Promise<"committed" | "restart"> {
+    this.#discardInput();
+    if (batch.bytes.length < offThreadBytes) this.#socket.send(batch.bytes);
+    else await this.#socket.sendOffThread(batch.bytes);
+    return this.#readOutcome(table, batch);
+  }
+
   /** Sends a request for a list once, and calls `take` with each message of the answer. */
   async #dumpOnce(request: Buffer, take: (bytes: Buffer) => void): Promise<DumpEnd> {
     this.#discardInput();
@@ -255,20 +276,21 @@ export class NftablesConnection {
   }
 
   /** Reads the answers to a transaction; throws COMMIT_REJECTED if the kernel refused it. */
-  #readOutcome(table: TableId, { stepOfMessage, lastSequence }: EncodedBatch): void {
+  #readOutcome(table: TableId, { stepOfMessage, lastSequence }: EncodedBatch): "committed" | "restart" {
     const refusals: string[] = [];
     let isAcknowledged = false;
     for (let answer = this.#socket.receive(); answer !== undefined; answer = this.#socket.receive()) {
       for (const { type, sequence, payload } of readMessages(answer)) {
         if (type !== messageType.error) continue;
         const code = payload.readInt32LE(0);
+        if (code === errnoRestart) return "restart";
         if (code === 0) isAcknowledged ||= sequence === lastSequence;
         else {
           refusals.push(`${describeStep(stepOfMessage.get(sequence))}: ${getSystemErrorName(code)}`);
         }
       }
     }
-    if (refusals.length === 0 && isAcknowledged) return;
+    if (refusals.length === 0 && isAcknowledged) return "committed";
     const reason = refusals.length === 0 ? "no acknowledgement" : [...new Set(refusals)].slice(0, 5).join("; ");
     throw new BackendNftError(
       "COMMIT_REJECTED",

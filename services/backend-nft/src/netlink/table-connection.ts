@@ -14,7 +14,10 @@ export interface TableConnection {
   readonly maxTransactionBytes: number;
   /** Applies all steps in one transaction, or none. Errors: COMMIT_REJECTED, after which nothing is changed. */
   commit(table: TableId, steps: readonly BatchStep[]): Promise<void>;
-  /** Returns a number that differs from the last one if anything in this network namespace may have changed. */
+  /**
+   * Returns a number that differs from the last one if another program may have changed anything in this network
+   * namespace.
+   */
   generation(): Promise<number>;
   /**
    * Returns the elements of a set or map: for each key its data ("" in a set), or else its comment ("" for none).

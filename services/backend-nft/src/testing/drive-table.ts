@@ -64,6 +64,17 @@ const restartAgain = sizes(await table.syncAll(plan, nothing));
 plan.set("ns/web-1", 2);
 const shrunk = sizes(await table.sync(plan, new Set(["ns/web-1"] as const), nothing));
 const noDrift = sizes(await table.repair(plan));
+// Nobody else has changed anything since then.
+plan.set("ns/web-1", 3);
+await table.sync(plan, new Set(["ns/web-1"] as const), nothing);
+let reads = 0;
+const read = first.readElements.bind(first);
+first.readElements = async (...args) => {
+  reads += 1;
+  return await read(...args);
+};
+const ownChange = sizes(await table.repair(plan));
+const readsAfterOwnChange = reads;
 nft("flush", "map", ip, "kpng", "frontends");
 const lostElements = sizes(await table.repair(plan));
 const putBack = elementsOf("frontends");
@@ -131,6 +142,6 @@ process.stdout.write(
     },
     ...{ chainCommits: chainCommitsOfLoad, closed },
     ...{ refusal, repaired, left, foreign, listing, foreignRange, rangesAfter, counted },
-    blocked,
+    ...{ ownChange, readsAfterOwnChange, blocked },
   }),
 );

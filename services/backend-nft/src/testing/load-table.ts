@@ -7,7 +7,7 @@ import { ChangingPlan } from "./plans.ts";
 // what happened. A test starts it where the socket buffer is limited: `load-table.ts SERVICES BUFFER_BYTES`.
 
 const services = Number(process.argv[2]);
-const connection = new NftablesConnection(Number(process.argv[3]));
+const connection = new NftablesConnection(undefined, Number(process.argv[3]));
 const table = new NftTable({
   ...{ family: "v4", table: "kpng", masqueradeBit: 14, maxClients: 1_000 },
   ...{ connection, runNft: new RunNft(60_000) },

@@ -1,0 +1,35 @@
+/**
+ * Knows whether the ruleset of this network namespace has been changed by anyone else. The connections of both families
+ * share one, because the kernel counts all changes of a namespace in one number, the generation.
+ *
+ * A commit that names the expected generation is refused if there was another change (ERESTART). One that succeeds
+ * therefore proves that it made the next generation, and that no other change came before it.
+ */
+export class RulesetChanges {
+  /** The newest generation up to which all changes are known. */
+  #expected: number | undefined;
+  #foreign = 0;
+
+  /** The generation to name in the next commit; undefined if it must be read first. */
+  get expected(): number | undefined {
+    return this.#expected;
+  }
+
+  /** Records a commit that named `generation` and succeeded. */
+  committed(generation: number): void {
+    this.#expected = generation + 1;
+  }
+
+  /** Records that there was, or may have been, a change by another program. */
+  disturbed(): void {
+    this.#foreign += 1;
+    this.#expected = undefined;
+  }
+
+  /** Records the current generation; returns a number that differs from the last one if others changed anything. */
+  read(generation: number): number {
+    if (generation !== this.#expected) this.disturbed();
+    this.#expected = generation;
+    return this.#foreign;
+  }
+}
