@@ -17,7 +17,8 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "packet-path": ["node", "test/scale/proxies/packet-path.ts"],
   "nft-load": ["node", "test/scale/proxies/nft-load.ts"],
   "nft-patch": ["node", "test/scale/proxies/nft-patch.ts"],
-  nft: ["unshare", "--net", "node", "services/backend-nft/src/testing/bench.ts"],
+  nft: ["node", "test/scale/proxies/nft.ts"],
+  "nft-alone": ["unshare", "--net", "node", "services/backend-nft/src/testing/bench.ts"],
 };
 
 const [name, ...rest] = process.argv.slice(2);

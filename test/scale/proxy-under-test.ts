@@ -93,6 +93,17 @@ export class ProxyUnderTest {
     return true;
   }
 
+  /** Waits for the first full sync; returns false if there was none within `limitMs`. */
+  isInstalled(limitMs: number): Promise<boolean> {
+    const syncs = "kubeproxy_sync_full_proxy_rules_duration_seconds_count";
+    return this.until(async () => (await this.metric(syncs)) > 0, limitMs, 200);
+  }
+
+  /** Stops the proxy, so that it takes no CPU time. Its rules stay. */
+  suspend(): void {
+    process.kill(this.#pid, "SIGSTOP");
+  }
+
   /** Returns the installed IPv4 rules. */
   async rules(): Promise<string> {
     return this.#laboratory.run("node", this.isNftables ? ["nft", "list", "ruleset", "ip"] : ["iptables-save"]);
@@ -109,6 +120,8 @@ export class ProxyUnderTest {
   }
 
   async close(): Promise<void> {
+    // nsenter stops with a suspended proxy, and would not notice that it is gone.
+    this.#child.kill("SIGCONT");
     await this.#laboratory.close();
     for (const end of this.#ends) end();
   }

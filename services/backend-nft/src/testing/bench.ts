@@ -1,5 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { parseArgs } from "node:util";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { keepYoungGenerationSmall } from "@kpng/process/run/v8-heap.ts";
 import { NftTable } from "../commit/nft-table.ts";
@@ -8,9 +9,11 @@ import { NftablesConnection } from "../netlink/nftables-connection.ts";
 import { ChangingPlan } from "./plans.ts";
 
 // Measures full sync, one change and restart with 2 ports and 10 endpoints a Service, alone and beside a table of
-// 5 000 chains of another program: `npm run bench -- nft [SERVICES…]`. CPU time contains that of the program nft.
+// 5 000 chains of another program: `npm run bench -- nft-alone [SERVICES…]`. With `--beside NAME` only once, beside
+// what the network namespace contains, under that name. CPU time contains that of the program nft.
 
-const sizes = process.argv.length > 2 ? process.argv.slice(2).map(Number) : [1_000, 5_000];
+const { values, positionals } = parseArgs({ options: { beside: { type: "string" } }, allowPositionals: true });
+const sizes = positionals.length > 0 ? positionals.map(Number) : [1_000, 5_000];
 const changes = 200;
 // As a backend does.
 keepYoungGenerationSmall();
@@ -89,7 +92,9 @@ async function run(services: number, note: string): Promise<void> {
   nft("delete table ip kpng\n");
 }
 
-for (const services of sizes) await run(services, "alone");
-addForeignChains();
-for (const services of sizes) await run(services, "beside 5 000 foreign chains");
+for (const services of sizes) await run(services, values.beside ?? "alone");
+if (values.beside === undefined) {
+  addForeignChains();
+  for (const services of sizes) await run(services, "beside 5 000 foreign chains");
+}
 connection.close();

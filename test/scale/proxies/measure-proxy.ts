@@ -1,0 +1,144 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Cluster } from "../../cluster/cluster.ts";
+import { type IptablesShape, setEndpoints } from "../iptables-cluster.ts";
+import { mebibytes } from "../proc.ts";
+import type { ProxyUnderTest, Usage } from "../proxy-under-test.ts";
+
+/** Limits of {@link measureProxy}. */
+export interface MeasureOptions {
+  readonly shape: IptablesShape;
+  /** Number of changed endpoints. */
+  readonly changes: number;
+  /** Time limit for a full sync and for one change. */
+  readonly limitMs: number;
+}
+
+/** Start and changes of one proxy. */
+export interface ProxyResult {
+  /** Undefined if the sync took longer than the limit. */
+  readonly fullMs: number | undefined;
+  readonly startMs: number;
+  readonly fullCpuMs: number;
+  readonly changeMs: number;
+  readonly changeCpuMs: number;
+  readonly usage: Usage;
+}
+
+/** Head of the table of {@link rowOf}. */
+export const proxyColumns =
+  "| | full sync | from the start to it | CPU until then | one endpoint | CPU for it | RSS | RSS peak |\n" +
+  "|---|--:|--:|--:|--:|--:|--:|--:|\n";
+
+/**
+ * Measures a proxy that has just been started: the time to installed rules, and the cost of one changed endpoint. The
+ * benchmarks `iptables` and `nft` call it for each proxy. Durations are from the metrics that both proxies export. CPU
+ * time is that of the process and of the tools that it ran, as counted by the kernel.
+ */
+export async function measureProxy(
+  proxy: ProxyUnderTest,
+  cluster: Cluster,
+  { shape, changes, limitMs }: MeasureOptions,
+): Promise<ProxyResult> {
+  const startedAt = performance.now();
+  const full = "kubeproxy_sync_full_proxy_rules_duration_seconds";
+  const isDone = await proxy.isInstalled(limitMs);
+  const startMs = performance.now() - startedAt;
+  const usage = proxy.usage;
+  if (!isDone) {
+    return { fullMs: undefined, startMs, fullCpuMs: usage.cpuMs, changeMs: Number.NaN, changeCpuMs: Number.NaN, usage };
+  }
+  const fullMs = (await proxy.metric(`${full}_sum`)) * 1_000;
+  // The remaining work of the start must not count for the first change.
+  await sleep(3_000);
+  const settled = proxy.usage;
+  await proveComplete(proxy, shape);
+  const askingMs = await askingCost(proxy);
+  const before = await partials(proxy);
+  const cpuBefore = proxy.usage.cpuMs;
+  let { count } = before;
+  let asked = 0;
+  for (let change = 0; change < changes; change++) {
+    const at = change >> 1;
+    await setEndpoints(cluster.api, shape, at, change % 2 === 0 ? shape.endpoints - 1 : shape.endpoints);
+    await sleep(400);
+    const isSynced = await proxy.until(
+      async () => {
+        asked += 1;
+        const now = await partials(proxy);
+        const isMore = now.count > count;
+        ({ count } = now);
+        return isMore;
+      },
+      limitMs,
+      400,
+    );
+    if (!isSynced) throw new Error(`change ${change} was not synced within ${limitMs} ms`);
+  }
+  const cpuMs = proxy.usage.cpuMs - cpuBefore - asked * askingMs;
+  const after = await partials(proxy);
+  return {
+    fullMs,
+    startMs,
+    fullCpuMs: settled.cpuMs,
+    changeMs: ((after.sum - before.sum) * 1_000) / (after.count - before.count),
+    changeCpuMs: cpuMs / changes,
+    usage: proxy.usage,
+  };
+}
+
+async function partials(proxy: ProxyUnderTest): Promise<{ readonly count: number; readonly sum: number }> {
+  const name = "kubeproxy_sync_partial_proxy_rules_duration_seconds";
+  const [count = 0, sum = 0] = await proxy.metrics(`${name}_count`, `${name}_sum`);
+  return { count, sum };
+}
+
+/** CPU time of the proxy for one request of its metrics, in milliseconds. */
+async function askingCost(proxy: ProxyUnderTest): Promise<number> {
+  const times = 20;
+  const before = proxy.usage.cpuMs;
+  for (let time = 0; time < times; time++) await partials(proxy);
+  return (proxy.usage.cpuMs - before) / times;
+}
+
+/** Fails if the proxy has not installed rules for all endpoints: it would be faster for doing less. */
+async function proveComplete(proxy: ProxyUnderTest, { services, ports, endpoints }: IptablesShape): Promise<void> {
+  const rules = await proxy.rules();
+  // Slots of kpng-nft, and the elements of kube-proxy's anonymous maps.
+  const pattern = proxy.isNftables ? /: 10\.\d+\.\d+\.\d+ \. \d+/g : /--to-destination/g;
+  const made = rules.match(pattern)?.length ?? 0;
+  if (made < services * ports * endpoints) throw new Error(`only ${made} rules for endpoints are installed`);
+}
+
+/** Returns the row of a proxy. */
+export function rowOf(name: string, result: ProxyResult, limitMs: number): string {
+  const { fullMs, startMs, fullCpuMs, changeMs, changeCpuMs, usage } = result;
+  const full = fullMs === undefined ? `not in ${limitMs / 1_000} s` : `${(fullMs / 1_000).toFixed(2)} s`;
+  const cells = [
+    full,
+    `${(startMs / 1_000).toFixed(1)} s`,
+    `${(fullCpuMs / 1_000).toFixed(2)} s`,
+    `${changeMs.toFixed(0)} ms`,
+    `${changeCpuMs.toFixed(1)} ms`,
+    mebibytes(usage.rssBytes),
+    mebibytes(usage.peakRssBytes),
+  ];
+  return `| ${[name, ...cells].join(" | ")} |\n`;
+}
+
+/** Returns the row that divides kube-proxy's figures by ours. */
+export function ratiosOf(theirs: ProxyResult, own: ProxyResult, limitMs: number): string {
+  const times = (one: number | undefined, other: number | undefined): string =>
+    one === undefined || other === undefined || Number.isNaN(one / other) ? "?" : `${(one / other).toFixed(1)} ×`;
+  const cells = [
+    theirs.fullMs === undefined
+      ? `> ${(limitMs / (own.fullMs ?? limitMs)).toFixed(0)} ×`
+      : times(theirs.fullMs, own.fullMs),
+    times(theirs.startMs, own.startMs),
+    times(theirs.fullCpuMs, own.fullCpuMs),
+    times(theirs.changeMs, own.changeMs),
+    times(theirs.changeCpuMs, own.changeCpuMs),
+    times(theirs.usage.rssBytes, own.usage.rssBytes),
+    times(theirs.usage.peakRssBytes, own.usage.peakRssBytes),
+  ];
+  return `| kube-proxy : kpng | ${cells.join(" | ")} |\n`;
+}
