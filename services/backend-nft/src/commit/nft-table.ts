@@ -79,7 +79,7 @@ export class NftTable {
   #installed: InstalledTable | undefined;
   /** The fixed rules that the last {@link repairFrame} wrote, and all rules after it. */
   #lastFrame: { readonly text: string; readonly rules: RulesByChain } | undefined;
-  /** What `TableConnection.generation` returned at the last comparison that found no difference. */
+  /** Result of `TableConnection.generation` at the last comparison that found no difference. */
   #checkedGeneration: number | undefined;
 
   constructor(options: NftTableOptions) {

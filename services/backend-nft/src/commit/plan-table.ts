@@ -5,7 +5,7 @@ import type { ActualElements } from "../read/read-table.ts";
 import { putPick } from "./fill-elements.ts";
 import { countOfPick, neededPicks } from "./needed-picks.ts";
 
-/** What a sync writes into a table, beside the rules that do not depend on Services; in this order. */
+/** Changes that a sync makes in this order, beside the rules that do not depend on Services. */
 export interface TablePlan {
   /** Pick chains. */
   readonly picks: ReadonlySet<string>;

@@ -64,7 +64,7 @@ const restartAgain = sizes(await table.syncAll(plan, nothing));
 plan.set("ns/web-1", 2);
 const shrunk = sizes(await table.sync(plan, new Set(["ns/web-1"] as const), nothing));
 const noDrift = sizes(await table.repair(plan));
-// Nobody else has changed anything since then.
+// No other program has changed anything since then.
 plan.set("ns/web-1", 3);
 await table.sync(plan, new Set(["ns/web-1"] as const), nothing);
 let reads = 0;
