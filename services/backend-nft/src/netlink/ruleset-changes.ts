@@ -2,8 +2,8 @@
  * Knows whether the ruleset of this network namespace has been changed by anyone else. The connections of both families
  * share one, because the kernel counts all changes of a namespace in one number, the generation.
  *
- * A commit that names the expected generation is refused if there was another change (ERESTART). If it succeeds, it made
- * the next generation, and no other change came before it.
+ * A commit that names the expected generation is refused if there was another change (ERESTART). If it succeeds, it
+ * made the next generation, and no other change came before it.
  */
 export class RulesetChanges {
   /** The newest generation up to which all changes are known. */
