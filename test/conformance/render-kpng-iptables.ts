@@ -1,13 +1,13 @@
 import { IptablesRuleSet } from "@kpng/backend-iptables/commit/iptables-rule-set.ts";
 import { chainNames } from "@kpng/backend-iptables/render/chain-names.ts";
-import { readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import { familyPlan } from "@kpng/backend-kit/testing/family-plans.ts";
 import type { NodeView } from "@kpng/model/node-view.ts";
 import { planNode } from "@kpng/service-plan/plan-node.ts";
 import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { firewallText } from "../scenario/firewall.ts";
 import type { State } from "../scenario/manifest.ts";
-import { boundAddress, bridgeName, type Family, gateways, hosts, podCIDRs } from "../scenario/places.ts";
+import { boundAddress, type Family, gateways, hosts } from "../scenario/places.ts";
+import { proxySettingsOf } from "../scenario/proxy-settings.ts";
 import type { Firewall, Settings } from "../scenario/scenario.ts";
 import type { RulesText } from "./check-rules.ts";
 import { viewOfState } from "./view-of-state.ts";
@@ -49,18 +49,9 @@ async function renderFamily(view: NodeView, settings: Settings, family: Family):
 
 /** Returns the plan of the process, with fixed node addresses instead of the machine's. */
 function planOfNode(view: NodeView, settings: Settings, family: Family): NodePlan {
-  const { detectLocal = "ClusterCIDR", nodePortAddresses = [], localhostNodePorts = true, masqueradeAll } = settings;
-  const parsed = readProxySettings(
-    {
-      detectLocalMode: detectLocal === "none" ? "ClusterCIDR" : detectLocal,
-      clusterCidr: detectLocal === "ClusterCIDR" ? Object.values(podCIDRs.cluster) : [],
-      podBridgeInterface: bridgeName,
-      podInterfaceNamePrefix: bridgeName.slice(0, 3),
-      masqueradeAll,
-      nodeportAddresses: nodePortAddresses,
-    },
-    localhostNodePorts,
-  );
   const local = (of: Family) => [hosts.n1[of], gateways.n1[of], boundAddress[of], of === "v4" ? "127.0.0.1" : "::1"];
-  return planNode(parsed, family, { node: view.node, localAddresses: { v4: local("v4"), v6: local("v6") } });
+  return planNode(proxySettingsOf(settings), family, {
+    node: view.node,
+    localAddresses: { v4: local("v4"), v6: local("v6") },
+  });
 }

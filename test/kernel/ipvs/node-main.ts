@@ -5,7 +5,6 @@ import { setKernel } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
 import { RunTool } from "@kpng/backend-ipvs/read/run-tool.ts";
 import { objectNames } from "@kpng/backend-ipvs/render/object-names.ts";
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
-import { readProxySettings } from "@kpng/backend-kit/proxy/proxy-settings.ts";
 import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { RuleSets } from "@kpng/backend-kit/proxy/rule-sets.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
@@ -13,7 +12,7 @@ import { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { families } from "@kpng/model/address.ts";
 import { viewOfState } from "../../conformance/view-of-state.ts";
 import type { State } from "../../scenario/manifest.ts";
-import { bridgeName, podCIDRs } from "../../scenario/places.ts";
+import { proxySettingsOf } from "../../scenario/proxy-settings.ts";
 import type { Settings } from "../../scenario/scenario.ts";
 
 /** Request of one line; the answer is one line, too. */
@@ -51,7 +50,6 @@ let rules: RuleSets | undefined;
 let changes: string[] = [];
 
 function open(settings: Settings): RuleSets {
-  const { detectLocal = "ClusterCIDR", nodePortAddresses = [], masqueradeAll } = settings;
   ruleSets = families.map(
     (family) =>
       new IpvsRuleSet({
@@ -63,17 +61,7 @@ function open(settings: Settings): RuleSets {
     ruleSets,
     localAddresses,
     log: silent,
-    settings: readProxySettings(
-      {
-        detectLocalMode: detectLocal === "none" ? "ClusterCIDR" : detectLocal,
-        clusterCidr: detectLocal === "ClusterCIDR" ? Object.values(podCIDRs.cluster) : [],
-        podBridgeInterface: bridgeName,
-        podInterfaceNamePrefix: bridgeName.slice(0, 3),
-        masqueradeAll,
-        nodeportAddresses: nodePortAddresses,
-      },
-      false,
-    ),
+    settings: proxySettingsOf({ ...settings, localhostNodePorts: false }),
     onOutcome: ({ family, result }) => {
       if (result.kind !== "done" || result.change.mode === "none") return;
       changes.push(`${family} ${result.change.mode} ${JSON.stringify(result.change.fields)}`);
