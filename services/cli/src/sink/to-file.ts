@@ -9,14 +9,17 @@ export const toFile: SinkCommand = {
   options: [
     {
       flags: "-o, --output <file>",
-      description: "file to write",
+      description: "file to write; - writes the state to standard output, once",
       default: "global-state.yaml",
       parse: parseNonEmptyText,
     },
+    { flags: "--once", description: "exit when the first complete state is written" },
   ],
   examples: `
 Examples:
   COMMAND -o global-state.yaml
+  COMMAND -o - | gzip > state.yaml.gz
 `,
-  make: (options, store, context) => stateFileSink({ store, path: options.output as string, ...context }),
+  make: (options, store, context) =>
+    stateFileSink({ store, path: options.output as string, isOnce: options.once === true, ...context }),
 };

@@ -1,3 +1,4 @@
+import type { LogFields } from "@kpng/process/log.ts";
 import { repeatableNonEmpty } from "@kpng/process/options.ts";
 import { fileSource } from "@kpng/watcher/source/file/file-source.ts";
 import { decodeOptionsOf, keepOptions } from "./keep-options.ts";
@@ -16,6 +17,7 @@ export const fileCommand: SourceCommand = {
       "globalv1-state.yaml",
     ]),
     ...keepOptions,
+    { flags: "--skip-bad", description: "leave out invalid objects; without it, one invalidates the whole input" },
   ],
   examples: `
 Examples:
@@ -27,5 +29,18 @@ Examples:
   kpng file -i manifests/ to-local to-json --node-name n1
 `,
   make: (options, sink, context) =>
-    fileSource({ inputs: options.input as readonly string[], sink, decode: decodeOptionsOf(options), ...context }),
+    fileSource({
+      inputs: options.input as readonly string[],
+      sink,
+      decode: decodeOptionsOf(options),
+      // A query may show the rest: it changes nothing on a node.
+      skipsBad: options.skipBad === true || options.isQuery === true,
+      ...(options.isQuery === true ? { warn: printWarning } : {}),
+      ...context,
+    }),
 };
+
+/** A query logs nothing, so its warnings are plain text. */
+function printWarning(message: string, fields: LogFields = {}): void {
+  process.stderr.write(`warning: ${message}: ${Object.values(fields).join(": ")}\n`);
+}

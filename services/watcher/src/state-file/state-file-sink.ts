@@ -27,7 +27,10 @@ export function stateFileSink(options: StateFileOptions): Task {
 /** Options of {@link stateFileSink}. */
 export interface StateFileOptions {
   readonly store: Store;
+  /** File to write, or "-" for standard output. */
   readonly path: string;
+  /** True to end after the first state. Default false; always for standard output. */
+  readonly isOnce?: boolean | undefined;
   readonly log: Log;
   readonly health: Health;
 }
@@ -37,17 +40,23 @@ const part = "sink/file";
 /** Delay before a failed write is retried, in milliseconds. */
 const retryMs = 1_000;
 
-async function run({ store, path, log, health }: StateFileOptions, signal: AbortSignal): Promise<void> {
+async function run({ store, path, isOnce, log, health }: StateFileOptions, signal: AbortSignal): Promise<void> {
   let written = 0;
   health.setWaiting(part, "waiting for the cluster state");
   for (;;) {
     const snapshot = await store.next(written, signal);
     if (snapshot === undefined) return;
+    const text = formatState(objectsOf(snapshot), endpointInfoHash);
+    if (path === "-") {
+      process.stdout.write(text);
+      return;
+    }
     try {
-      await writeFileAtomically(path, formatState(objectsOf(snapshot), endpointInfoHash));
+      await writeFileAtomically(path, text);
       written = snapshot.revision;
       health.setReady(part);
       log.info("state written", { path, revision: written });
+      if (isOnce === true) return;
     } catch (error) {
       health.setFailing(part, reasonOf(error));
       log.error("writing the state failed, retrying", { path, revision: snapshot.revision, reason: reasonOf(error) });

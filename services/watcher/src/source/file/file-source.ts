@@ -17,6 +17,10 @@ export interface FileSourceOptions extends Pick<InputFilesOptions, "maxBytes" | 
   readonly inputs: readonly string[];
   readonly sink: ClusterSink;
   readonly decode: DecodeOptions;
+  /** True to leave out invalid objects instead of rejecting the input. Default false. */
+  readonly skipsBad?: boolean | undefined;
+  /** Gets what a user should know about a valid input: objects left out, no objects at all. Default: the log. */
+  readonly warn?: Log["error"] | undefined;
   readonly log: Log;
   readonly health: Health;
   readonly metrics: Registry;
@@ -123,7 +127,7 @@ class FileFollower {
     receivedAtMs: number,
     how?: "unless emptied",
   ): Promise<InputResult | "emptied" | undefined> {
-    const { inputs, sink, log, health } = this.#options;
+    const { inputs, sink, log, health, warn = (...line) => log.error(...line) } = this.#options;
     const loaded = await loadInput(inputs, { ...this.#options, streams: this.#streams, signal });
     if (signal.aborted || loaded.digest === this.#digest) return undefined;
     if (how === "unless emptied" && loaded.isEmptied) return "emptied";
@@ -140,9 +144,16 @@ class FileFollower {
       return result;
     }
     for (const { level, note, ...place } of result.notes) log[level]("input note", { at: formatLocation(place), note });
+    this.#metrics.errors.inc({ source: "file" }, result.skipped.length);
+    for (const skipped of result.skipped.slice(0, maxProblems)) {
+      warn("invalid object skipped", { at: formatLocation(skipped), problem: skipped.problem });
+    }
     sink.replace(result.objects, { source: "file", receivedAtMs, isConfirming: true });
     health.setReady(part);
     const { services, slices, nodes } = result.objects;
+    if (!services?.length && !slices?.length && !nodes?.length) {
+      warn("the input has no Service, EndpointSlice or Node", { inputs: inputs.join(",") });
+    }
     log.info("input read", {
       files: loaded.fileCount,
       services: services?.length,

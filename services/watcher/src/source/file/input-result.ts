@@ -4,12 +4,17 @@ import type { DocumentContent } from "./content/document-content.ts";
 import type { ParsedDocument, TextPosition } from "./parse/parsed-document.ts";
 
 /**
- * Result of reading all inputs: all objects, or all problems. `readInput` returns it to the file source, which applies
- * the objects or keeps its last good state and reports the problems. A file of its own, because all functions that read
- * inputs share these types.
+ * Result of reading all inputs: all objects, or all problems. `skipped` has the problems of objects that were left out.
+ * `readInput` returns it to the file source, which applies the objects or keeps its last good state and reports the
+ * problems. A file of its own, because all functions that read inputs share these types.
  */
 export type InputResult =
-  | { readonly kind: "ok"; readonly objects: ClusterObjects; readonly notes: readonly InputNote[] }
+  | {
+      readonly kind: "ok";
+      readonly objects: ClusterObjects;
+      readonly notes: readonly InputNote[];
+      readonly skipped: readonly InputProblem[];
+    }
   | { readonly kind: "bad"; readonly problems: readonly InputProblem[] };
 
 /** Position in an input file. Line and column are absent for the file as a whole. */

@@ -6,6 +6,8 @@ import { readTexts } from "./read-texts.ts";
 /** Options of {@link loadInput} and {@link readInput}. */
 export interface ReadInputOptions extends InputFilesOptions {
   readonly decode: DecodeOptions;
+  /** True to leave out invalid objects. Default false. */
+  readonly skipsBad?: boolean | undefined;
 }
 
 /** Input of a file source: the bytes of all files, loaded but not yet parsed. */
@@ -36,7 +38,7 @@ export async function loadInput(inputs: readonly string[], options: ReadInputOpt
     digest: JSON.stringify([loaded.digest, listed.failures]),
     isEmptied: listed.files.length === 0 || loaded.texts.some(({ text }) => text === ""),
     read: () => {
-      const result = readTexts(loaded.texts, options.decode);
+      const result = readTexts(loaded.texts, options.decode, options.skipsBad);
       if (failures.length === 0) return result;
       return { kind: "bad", problems: [...failures, ...(result.kind === "bad" ? result.problems : [])] };
     },

@@ -7,16 +7,20 @@ import type { InputNote, InputProblem, InputResult, Locate, ReadDocument } from 
 import { parseDocuments } from "./parse/parse-documents.ts";
 
 /**
- * Parses and decodes the texts of all input files. No object may be defined twice. This function is separate from
+ * Parses and decodes the texts of all input files. No object may be defined twice. With `skipsBad`, invalid objects are
+ * left out, and of two with one name the last one counts; a text that cannot be parsed is always a problem, and so is
+ * an input of which nothing is valid. This function is separate from
  * `loadInput`, its caller, because it touches no files. Pure.
  */
-export function readTexts(texts: readonly InputText[], options: DecodeOptions): InputResult {
+export function readTexts(texts: readonly InputText[], options: DecodeOptions, skipsBad = false): InputResult {
   const problems: InputProblem[] = [];
   const documents: ReadDocument[] = [];
+  let isReadable = true;
   for (const { file, text } of texts) {
     const parsed = parseDocuments(text);
     if (parsed.kind === "bad") {
       problems.push(...parsed.problems.slice(0, maxReports).map((problem) => ({ file, ...problem })));
+      isReadable = false;
       continue;
     }
     for (const document of parsed.documents) {
@@ -34,13 +38,16 @@ export function readTexts(texts: readonly InputText[], options: DecodeOptions): 
       problems.push({ file: document.file, problem: `${all.length - maxReports} more problems` });
   }
   problems.push(...findDuplicates(documents, locate, maxReports));
-  if (problems.length > 0) return { kind: "bad", problems };
+  const count = ({ content: { services, slices, nodes } }: ReadDocument): number =>
+    services.length + slices.length + nodes.length;
+  const isUsable = skipsBad && isReadable && documents.some((document) => count(document) > 0);
+  if (problems.length > 0 && !isUsable) return { kind: "bad", problems };
   const objects = {
     services: documents.flatMap(({ content }) => content.services.map((located) => located.value)),
     slices: documents.flatMap(({ content }) => content.slices.map((located) => located.value)),
     nodes: documents.flatMap(({ content }) => content.nodes.map((located) => located.value)),
   };
-  return { kind: "ok", objects, notes: makeNotes(documents) };
+  return { kind: "ok", objects, notes: makeNotes(documents), skipped: problems };
 }
 
 /** Characters that may be parsed again to find line numbers: for problems (2 s of work) and for notes. */

@@ -4,9 +4,9 @@ import type { Service } from "@kpng/model/service.ts";
 import type { FieldPath, FieldProblem } from "../../decode/decoded.ts";
 
 /**
- * Decoded content of one document. If there are problems, the rest must not be used. `kpng file` reads it from a
- * manifest (`readManifests`) or a state file (`readState`). A file of its own, because both decoders and the code that
- * merges documents share it.
+ * Decoded content of one document. If there are problems, the rest is used only with --skip-bad. `kpng file` reads it
+ * from a manifest (`readManifests`) or a state file (`readState`). A file of its own, because both decoders and the
+ * code that merges documents share it.
  */
 export interface DocumentContent {
   readonly services: readonly LocatedObject<Service>[];

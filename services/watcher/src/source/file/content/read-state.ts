@@ -1,12 +1,13 @@
 import { noAddresses } from "@kpng/model/address.ts";
 import type { Endpoint, EndpointSlice } from "@kpng/model/endpoint.ts";
+import { isRecord } from "@kpng/model/is-record.ts";
 import type { Node } from "@kpng/model/node.ts";
 import type { Protocol, Service } from "@kpng/model/service.ts";
 import { shareConditions, shareText } from "@kpng/model/shared-values.ts";
 import { compareText } from "@kpng/model/text-order.ts";
-import { problemsOf } from "../../decode/decoded.ts";
+import { type FieldProblem, problemsOf } from "../../decode/decoded.ts";
 import { type DocumentContent, type DocumentNote, emptyContent, type LocatedObject } from "./document-content.ts";
-import { type StateEndpoint, type StateNode, type StateService, stateShape } from "./state-shape.ts";
+import { type State, type StateEndpoint, type StateNode, type StateService, stateShape } from "./state-shape.ts";
 
 /**
  * Decodes a state file of KPNG, with KPNG's defaults. The namespace defaults to "default". An endpoint belongs to the
@@ -14,20 +15,48 @@ import { type StateEndpoint, type StateNode, type StateService, stateShape } fro
  * SOURCE to-file` writes it.
  *
  * `readDocument` calls it for every document without a kind. `stateShape` defines which files are valid; this function
- * converts them to our types. Pure. Returns all problems; each unknown key is a separate one.
+ * converts them to our types. Pure. Returns all problems, each unknown key as one of its own, and the Services and
+ * nodes without problems.
  */
 export function readState(value: unknown): DocumentContent {
   const parsed = stateShape.safeParse(value);
-  if (!parsed.success) return { ...emptyContent, problems: problemsOf(parsed.error) };
+  if (parsed.success) return convert(parsed.data, (_list, index) => index);
+  const problems = problemsOf(parsed.error);
+  const good = withoutBad(value, problems);
+  const rest = stateShape.safeParse(good.value);
+  return { ...(rest.success ? convert(rest.data, good.indexOf) : emptyContent), problems };
+}
+
+/** Position in the document of an element of a list that lacks the bad ones. */
+type IndexOf = (list: "services" | "nodes", index: number) => number;
+
+/** Returns the state without the Services and nodes that have problems. */
+function withoutBad(value: unknown, problems: readonly FieldProblem[]): { value: unknown; indexOf: IndexOf } {
+  const state = isRecord(value) ? value : {};
+  const goodOf = (list: "services" | "nodes"): readonly (readonly [number, unknown])[] => {
+    const bad = new Set(problems.filter(({ path }) => path[0] === list).map(({ path }) => path[1]));
+    const entries = Array.isArray(state[list]) ? [...state[list].entries()] : [];
+    return bad.has(undefined) ? [] : entries.filter(([index]) => !bad.has(index));
+  };
+  const good = { services: goodOf("services"), nodes: goodOf("nodes") };
+  const elements = (list: "services" | "nodes"): readonly unknown[] => good[list].map(([, element]) => element);
+  return {
+    value: { services: elements("services"), nodes: elements("nodes") },
+    indexOf: (list, index) => good[list][index]?.[0] ?? index,
+  };
+}
+
+function convert(state: State, indexOf: IndexOf): DocumentContent {
   const services: LocatedObject<Service>[] = [];
   const slices: LocatedObject<EndpointSlice>[] = [];
   const notes: DocumentNote[] = [];
-  for (const [index, entry] of (parsed.data.services ?? []).entries()) {
+  for (const [at, entry] of (state.services ?? []).entries()) {
+    const index = indexOf("services", at);
     const service = toService(entry.service);
     services.push({ path: ["services", index, "service"], value: service });
     slices.push(...toSlices(service, entry.endpoints ?? [], index, notes));
   }
-  const nodes = (parsed.data.nodes ?? []).map((node, index) => ({ path: ["nodes", index], value: toNode(node) }));
+  const nodes = (state.nodes ?? []).map((node, at) => ({ path: ["nodes", indexOf("nodes", at)], value: toNode(node) }));
   return { ...emptyContent, services, slices, nodes, notes };
 }
 

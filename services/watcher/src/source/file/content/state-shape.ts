@@ -145,6 +145,8 @@ export const stateShape = z.strictObject({
 });
 
 /** Parsed Node of a state file. */
+/** A whole state file, parsed. */
+export type State = z.infer<typeof stateShape>;
 export type StateNode = z.infer<typeof node>;
 /** Parsed Service of a state file. */
 export type StateService = z.infer<typeof service>;
