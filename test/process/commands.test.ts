@@ -179,11 +179,7 @@ describe("the command line", () => {
     ],
     [["file", "to-api", "--listen-tls-key", "key.pem"], 1, "missing: --listen-tls-crt, --listen-tls-ca"],
     [["api", "--api", "host:99999", "to-file"], 1, '[BAD_OPTION] --api "host:99999" is not an address'],
-    [
-      ["local", "--api-client-tls-ca", "/nonexistent.pem", "to-json"],
-      1,
-      "[TLS_FILES] --api-client-tls-ca /nonexistent.pem cannot be read",
-    ],
+    [["local", "--tls-ca", "/nonexistent.pem", "to-json"], 1, "[TLS_FILES] --tls-ca /nonexistent.pem cannot be read"],
     [
       ["file", "to-api", ...tokenFlags, "--token-jwks", "/nonexistent.json"],
       1,

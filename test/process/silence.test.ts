@@ -45,7 +45,7 @@ test.each([{ name: "without TLS" }, { name: "with TLS", hasTls: true }])(
     const server = await serveStore(store, { keepalive: { intervalMs: 200 }, drainMs: 0, ...tls });
     const proxy = await TcpProxy.start(`http://${server.address}`);
     const api = proxy.url.replace("http://127.0.0.1", "localhost");
-    const node1 = follow(dial(hasTls ? { api, tls: readClientTls("", { ...files.client, ca: files.ca }) } : { api }));
+    const node1 = follow(dial(hasTls ? { api, tls: readClientTls({ ...files.client, ca: files.ca }) } : { api }));
     try {
       await expect.poll(() => node1.states.map(({ kind }) => kind)).toEqual(["synced"]);
       // Only pings keep the stream, because nothing changes.

@@ -39,7 +39,7 @@ Examples:
   kpng.addCommand(makeDiff(builtInBackends, signal));
   kpng.addCommand(makeCertificates(signal));
   kpng.addCommand(makeDemo(signal));
-  kpng.addCommand(makeVersion());
+  kpng.addCommand(makeVersion(signal));
   const { completion, answer } = makeCompletion(kpng);
   kpng.addCommand(completion).addCommand(answer, { hidden: true });
   return kpng;

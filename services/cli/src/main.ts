@@ -1,7 +1,15 @@
 #!/usr/bin/env node
-import { runProcess } from "@kpng/process/run/run-process.ts";
-import { kubectlWords } from "./commands/kubectl-words.ts";
-import { makeKpng } from "./kpng.ts";
+import { enableCompileCache } from "node:module";
+import { fileURLToPath } from "node:url";
 
 // The program `kpng`: this file only starts it, so tests can import the commands without running them.
-await runProcess(makeKpng, process.argv, kubectlWords);
+
+// In a clone, Node.js keeps compiled sources in node_modules: without that, a command takes two seconds. Not in /tmp,
+// where another user could put code that root then runs. A bundle is one file, and compiled soon enough.
+if (import.meta.url.endsWith("/services/cli/src/main.ts")) {
+  enableCompileCache(fileURLToPath(new URL("../../../node_modules/.cache/kpng", import.meta.url)));
+}
+
+// Loaded on demand, after the cache is on.
+const { startKpng } = await import("./start.ts");
+await startKpng(process.argv);

@@ -10,6 +10,8 @@ export interface OptionSpec {
   readonly default?: unknown;
   /** Environment variable. Default: KPNG_ and the flag in capitals, e.g. KPNG_NODE_NAME for `--node-name`. */
   readonly env?: string | undefined;
+  /** Other names of the option, which help does not show: `--api-client-tls-ca`. Each has its environment variable. */
+  readonly aliases?: readonly string[] | undefined;
   /** Converts the text to the value. Errors: InvalidArgumentError. */
   readonly parse?: ((text: string, previous: unknown) => unknown) | undefined;
 }
@@ -25,13 +27,30 @@ export function addOptions(command: Command, specs: readonly OptionSpec[]): Comm
     if (spec.default !== undefined)
       option.default(spec.default, isDuration ? formatDurationMs(spec.default) : undefined);
     if (spec.parse !== undefined) option.argParser(spec.parse);
-    const name = spec.env ?? `KPNG_${option.name().replace(/^no-/, "").replaceAll("-", "_").toUpperCase()}`;
+    const name = envName(spec, option);
     // Commander takes every value of the variable for true: KPNG_CLEANUP=false would remove all rules.
     if (!option.isBoolean() || parseBoolean(name, process.env[name])) option.env(name);
     command.addOption(option);
     if (option.isBoolean()) addBooleanValues(command, option);
+    for (const alias of spec.aliases ?? []) addAlias(command, option, alias);
   }
   return command;
+}
+
+/** Returns the variable of an option: that of an alias if only that one is set. */
+function envName({ env, aliases = [] }: OptionSpec, option: Option): string {
+  const variableOf = (name: string): string => `KPNG_${name.replaceAll("-", "_").toUpperCase()}`;
+  const name = env ?? variableOf(option.name().replace(/^no-/, ""));
+  const others = aliases.map((alias) => variableOf(alias.slice(2)));
+  return [name, ...others].find((one) => process.env[one] !== undefined) ?? name;
+}
+
+/** Accepts another name of an option with a value. */
+function addAlias(command: Command, option: Option, alias: string): void {
+  command.addOption(new Option(option.flags.replace(option.long ?? "", alias)).hideHelp());
+  command.on(`option:${alias.slice(2)}`, (text: string) => {
+    command.setOptionValueWithSource(option.attributeName(), option.parseArg?.(text, undefined) ?? text, "cli");
+  });
 }
 
 /** Accepts `--flag=true` and `--flag=false` too, as Go programs do: flags of kube-proxy are often written that way. */

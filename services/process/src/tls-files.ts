@@ -35,13 +35,19 @@ export type ReadTls<T extends TlsFiles = TlsFiles> = () => T;
 export type ServerTlsFiles = TlsFiles & { readonly key: Buffer; readonly cert: Buffer };
 
 /**
- * Returns KPNG's three TLS options with a prefix: "listen-", "api-client-" or "". `what` completes "certificate for".
+ * Returns KPNG's three TLS options with a prefix: "listen-" for a server, "" for a client. `what` completes
+ * "certificate for". The names that KPNG gives them in some programs, `--api-client-tls-…`, are aliases for a client.
  */
 export function tlsOptions(prefix: string, what: string): readonly OptionSpec[] {
+  const option = (name: string, description: string): OptionSpec => ({
+    flags: `--${prefix}${name} <file>`,
+    description,
+    ...(prefix === "" ? { aliases: [`--api-client-${name}`] } : {}),
+  });
   return [
-    { flags: `--${prefix}tls-key <file>`, description: `private key for ${what}, PEM` },
-    { flags: `--${prefix}tls-crt <file>`, description: `certificate for ${what}, PEM` },
-    { flags: `--${prefix}tls-ca <file>`, description: `CA certificates to verify the peer of ${what}, PEM` },
+    option("tls-key", `private key for ${what}, PEM`),
+    option("tls-crt", `certificate for ${what}, PEM`),
+    option("tls-ca", `CA certificates to verify the peer of ${what}, PEM`),
   ];
 }
 
@@ -76,15 +82,15 @@ export function readServerTls(prefix: string, paths: TlsPaths, hasTokens = false
  *
  * Errors: TLS_FILES, with the option and the file.
  */
-export function readClientTls(prefix: string, paths: TlsPaths): ReadTls | undefined {
+export function readClientTls(paths: TlsPaths): ReadTls | undefined {
   const { key, crt, ca } = paths;
   if (key === undefined && crt === undefined && ca === undefined) return undefined;
   if ((key === undefined) !== (crt === undefined)) {
-    throw new ProcessError("TLS_FILES", `a client certificate needs both --${prefix}tls-key and --${prefix}tls-crt`);
+    throw new ProcessError("TLS_FILES", "a client certificate needs both --tls-key and --tls-crt");
   }
   return checked(() => ({
-    ...(key === undefined || crt === undefined ? {} : readPair(prefix, key, crt)),
-    ...(ca === undefined ? {} : { ca: readCertificate(`--${prefix}tls-ca`, ca) }),
+    ...(key === undefined || crt === undefined ? {} : readPair("", key, crt)),
+    ...(ca === undefined ? {} : { ca: readCertificate("--tls-ca", ca) }),
   }));
 }
 

@@ -13,14 +13,15 @@ export type ReadToken = () => string;
 
 /**
  * Returns the options with which a client of a watcher verifies the watcher and proves its own identity: TLS files and
- * a token file. The prefix is "api-client-" or ""; `what` is the name of the connection in the descriptions.
+ * a token file. `what` is the name of the connection in the descriptions.
  */
-export function clientOptions(prefix: string, what: string): readonly OptionSpec[] {
+export function clientOptions(what: string): readonly OptionSpec[] {
   return [
-    ...tlsOptions(prefix, what),
+    ...tlsOptions("", what),
     {
-      flags: `--${prefix}token-file <file>`,
+      flags: "--token-file <file>",
       description: `ServiceAccount token to send on ${what}, over TLS or a unix socket only; read for each call`,
+      aliases: ["--api-client-token-file"],
     },
   ];
 }
@@ -36,9 +37,9 @@ const maxTokenFileBytes = 64 * 1024;
  * Backends and `kpng` call it at start, and pass the result to `dial`. The token of `kpng kube` for the API server is
  * read by the Kubernetes client instead.
  */
-export function readTokenFile(prefix: string, path: string | undefined): ReadToken | undefined {
+export function readTokenFile(path: string | undefined): ReadToken | undefined {
   if (path === undefined) return undefined;
-  const option = `--${prefix}token-file ${path}`;
+  const option = `--token-file ${path}`;
   const read = (): string => {
     let token: string;
     try {

@@ -103,7 +103,7 @@ export const followOptions: readonly OptionSpec[] = [
 /** All options that backends with a process of their own share; `prepareBackend` parses them. */
 export const backendOptions: readonly OptionSpec[] = [
   ...connectionOptions,
-  ...clientOptions("", "the connection to the watcher"),
+  ...clientOptions("the connection to the watcher"),
   ...followOptions,
   ...statusServerOptions,
   logLevelOption,

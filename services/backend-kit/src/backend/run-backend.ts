@@ -84,8 +84,8 @@ async function serveBackend(backend: BackendCommand, options: ParsedOptions, sig
   const log = createLog(options.logLevel as LogLevel);
   const health = new Health();
   const metrics = new Registry();
-  const tls = readClientTls("", { key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) });
-  const token = readTokenFile("", text(options.tokenFile));
+  const tls = readClientTls({ key: text(options.tlsKey), crt: text(options.tlsCrt), ca: text(options.tlsCa) });
+  const token = readTokenFile(text(options.tokenFile));
   const traced = { name: `kpng-${backend.name}`, version: packageJson.version };
   await withTracing(traced, log, async (tracing) => {
     const { main, beside } = prepareBackend(backend, options, { log, health, metrics, tracing, tls, token });

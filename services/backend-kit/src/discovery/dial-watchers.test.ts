@@ -138,7 +138,7 @@ test("the certificate is checked against the name, not against its resolved addr
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
   const { log } = createReadableLog();
-  const tls = readClientTls("", { ca: files.ca });
+  const tls = readClientTls({ ca: files.ca });
   const resolve = async () => ["127.0.0.1"];
   const ask = (host: string) => firstInstance(dialWatchers({ api: `${host}:${port}`, tls, log, resolve }));
   try {

@@ -6,6 +6,7 @@ import { clientOptions } from "@kpng/process/token-file.ts";
 import { Command } from "commander";
 import type { Options } from "../context/command-context.ts";
 import { runLocalBackend } from "./local.ts";
+import { withPlainErrors } from "./plain-errors.ts";
 
 /**
  * `kpng diff NAME`: compares the installed rules with the desired ones, for the backends that support it. `makeKpng`
@@ -28,16 +29,19 @@ The exit code is 0 if nothing differs, 1 if something differs, and 2 if the comp
   for (const backend of backends.filter(({ canDiff }) => canDiff === true)) {
     const command = addOptions(new Command(backend.name), [
       ...connectionOptions,
-      ...clientOptions("api-client-", "the connection to the watcher"),
+      ...clientOptions("the connection to the watcher"),
       ...backend.options,
       ...followOptions,
       ...statusServerOptions,
       logLevelOption,
     ])
       .description(`compare the rules of kpng-${backend.name}, like kpng-${backend.name} --diff`)
-      .action((_options: Options, self: Command) =>
-        runLocalBackend(backend, { ...self.optsWithGlobals(), diff: true }, signal),
-      );
+      .action((_options: Options, self: Command) => {
+        // A person reads the answer: the error follows in plain text, so the log adds nothing.
+        const isDefault = self.getOptionValueSource("logLevel") === "default";
+        const options = { ...self.optsWithGlobals(), diff: true, ...(isDefault ? { logLevel: "off" } : {}) };
+        return withPlainErrors(() => runLocalBackend(backend, options, signal));
+      });
     diff.addCommand(answersByExitCode(command, () => true));
   }
   return diff;

@@ -17,10 +17,12 @@ import { changesCommand } from "../inspect/get/changes.ts";
 import { endpointsCommand } from "../inspect/get/endpoints.ts";
 import { nodesCommand } from "../inspect/get/nodes.ts";
 import { servicesCommand } from "../inspect/get/services.ts";
+import { subscribersCommand } from "../inspect/get/subscribers.ts";
 import { viewCommand } from "../inspect/get/view.ts";
 import { showProgress } from "../inspect/print/progress.ts";
 import { withRequestErrors } from "../inspect/query/inspect-client.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
+import { recordedTransport } from "../inspect/record/recorded-transport.ts";
 import { routesOptions } from "../sink/routes-options.ts";
 import { readProxyNames } from "../source/proxy-names.ts";
 import type { SourceCommand } from "../source/source-command.ts";
@@ -37,7 +39,8 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
       const sink = filterProxyNames(store, readProxyNames(options));
       const routes = routesOptions(readProxyNames(options), store, context);
       const stop = new AbortController();
-      const transport = localTransport({ ...routes, moreServices: [inspection(routes)] }, stop.signal);
+      const local = localTransport({ ...routes, moreServices: [inspection(routes)] }, stop.signal);
+      const transport = source.name === "replay" ? recordedTransport(local, String(options.input)) : local;
       const main: Task = {
         name: "inspect",
         run: async (ended) => {
@@ -55,8 +58,9 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
   const options = [{ ...logLevelOption, default: "off" }, ...(source.asksServer === true ? [serverTimeoutOption] : [])];
   const make = (command: InspectCommand, path = ""): Command =>
     makeInspectCommand(command, options, `kpng ${source.name} ${path}${command.name}`, withTransport, signal);
-  // This watcher has no subscribers.
-  const get = [servicesCommand, endpointsCommand, nodesCommand, changesCommand, viewCommand];
+  // This watcher has no subscribers, but a recording has those of the recorded one.
+  const recorded = source.name === "replay" ? [subscribersCommand] : [];
+  const get = [servicesCommand, endpointsCommand, nodesCommand, ...recorded, changesCommand, viewCommand];
   return [
     makeGet(get.map((command) => make(command, "get "))),
     makeDescribe([make(describeServiceCommand, "describe ")]),

@@ -1,8 +1,5 @@
-import { dial, parseApiAddress } from "@kpng/process/connection/dial.ts";
 import { type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
-import { clientOptions } from "@kpng/process/token-file.ts";
 import type { Command } from "commander";
-import { readApiClient } from "../context/command-context.ts";
 import { makeAnalyze } from "../inspect/analyze/analyze.ts";
 import { describeNodeCommand } from "../inspect/describe/describe-node.ts";
 import { describeServiceCommand } from "../inspect/describe/describe-service.ts";
@@ -17,12 +14,14 @@ import { subscribersCommand } from "../inspect/get/subscribers.ts";
 import { viewCommand } from "../inspect/get/view.ts";
 import { withRequestErrors } from "../inspect/query/inspect-client.ts";
 import type { InspectCommand } from "../inspect/query/inspect-command.ts";
+import { progressTransport } from "../inspect/query/progress-transport.ts";
 import { recordCommand } from "../inspect/record/record.ts";
 import { releaseCommand } from "../inspect/release.ts";
 import { statusCommand } from "../inspect/status.ts";
 import { topCommand } from "../inspect/top.ts";
 import { traceCommand } from "../inspect/trace.ts";
 import { makeDescribe, makeGet, makeInspectCommand, type WithTransport } from "./inspect-tree.ts";
+import { dialRemote, remoteOptions } from "./remote-options.ts";
 
 /**
  * `kpng get|describe|explain|status|analyze|trace|top|record|release`: query a remote watcher, or a backend of this
@@ -31,7 +30,7 @@ import { makeDescribe, makeGet, makeInspectCommand, type WithTransport } from ".
 export function makeInspect(signal: AbortSignal): readonly Command[] {
   const withTransport: WithTransport = async (options, work) => {
     const api = String(options.api ?? "");
-    const transport = dial({ api, ...readApiClient(options) });
+    const transport = progressTransport(dialRemote(options), api);
     await withRequestErrors(api, signal, () => work(transport));
   };
   const make = (command: InspectCommand, path = "", more: readonly OptionSpec[] = []): Command =>
@@ -58,16 +57,3 @@ const proxyNameFilter: OptionSpec = {
   default: "",
   parse: parseProxyName,
 };
-
-const remoteOptions: readonly OptionSpec[] = [
-  {
-    flags: "--api <address>",
-    description: "watcher or backend: host:port, http://host:port, https://host:port or unix:///path",
-    default: "127.0.0.1:12090",
-    parse: (text) => {
-      parseApiAddress(text, false);
-      return text;
-    },
-  },
-  ...clientOptions("api-client-", "the connection to the watcher"),
-];

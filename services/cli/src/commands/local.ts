@@ -6,7 +6,8 @@ import { answersByExitCode } from "@kpng/process/run/exit-code.ts";
 import { runWithMain } from "@kpng/process/run/run-tasks.ts";
 import { clientOptions } from "@kpng/process/token-file.ts";
 import { Command } from "commander";
-import { type Options, readApiClient, withContext } from "../context/command-context.ts";
+import { readApiClient } from "../context/api-client.ts";
+import { type Options, withContext } from "../context/command-context.ts";
 import { externalBackend } from "../sink/external-program.ts";
 import { addExternalBackends } from "./external-backends.ts";
 
@@ -17,7 +18,7 @@ import { addExternalBackends } from "./external-backends.ts";
 export function makeLocal(backends: readonly BackendCommand[], signal: AbortSignal): Command {
   const local = addOptions(new Command("local"), [
     ...connectionOptions,
-    ...clientOptions("api-client-", "the connection to the watcher"),
+    ...clientOptions("the connection to the watcher"),
   ])
     .description("run a backend for one node, with a remote watcher")
     .addHelpText(
@@ -45,7 +46,7 @@ Examples:
     local.addCommand(command);
   }
   addExternalBackends(local, async (name, args, options) => {
-    const { apiClientTlsKey: key, apiClientTlsCrt: crt, apiClientTlsCa: ca, apiClientTokenFile: token } = options;
+    const { tlsKey: key, tlsCrt: crt, tlsCa: ca, tokenFile: token } = options;
     const files = { "--tls-key": key, "--tls-crt": crt, "--tls-ca": ca, "--token-file": token };
     const client = Object.entries(files).flatMap(([flag, path]) => (path === undefined ? [] : [flag, String(path)]));
     await externalBackend(name, ["--api", String(options.api), ...client, ...args]).run(signal);

@@ -1,8 +1,5 @@
-import type { DialOptions } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog, type Log, type LogLevel } from "@kpng/process/log.ts";
-import { readClientTls } from "@kpng/process/tls-files.ts";
-import { readTokenFile } from "@kpng/process/token-file.ts";
 import { withTracing } from "@kpng/process/trace/open-tracing.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
@@ -38,20 +35,4 @@ export async function withContext(
   await withTracing({ name, version: packageJson.version }, log, (tracing) =>
     work({ log, health: new Health(), metrics: new Registry(), tracing }),
   );
-}
-
-/**
- * Returns functions that read the files of the options `--api-client-tls-…` and `--api-client-token-file`, for `dial`;
- * undefined for those that are not set.
- *
- * Errors: TLS_FILES or TOKEN_FILE if a file is missing or invalid.
- */
-export function readApiClient(options: Options): Pick<DialOptions, "tls" | "token"> {
-  const {
-    apiClientTlsKey: key,
-    apiClientTlsCrt: crt,
-    apiClientTlsCa: ca,
-    apiClientTokenFile: token,
-  } = options as Record<string, string | undefined>;
-  return { tls: readClientTls("api-client-", { key, crt, ca }), token: readTokenFile("api-client-", token) };
 }

@@ -36,7 +36,10 @@ export function formatStatus(state: WatcherState, nowMs: number): string {
   const findings = findFindings(state, { hasNodes: true, nowMs });
   const errors = findings.filter(({ severity }) => severity === "error").length;
   const lines = [
-    ["watcher", `revision ${status.revision}, up ${formatAge(status.startedAt, nowMs)}, instance ${status.instance}`],
+    [
+      "watcher",
+      `revision ${status.revision}, up ${formatAge(status.startedAt, nowMs)}, ${versionOf(status)}instance ${status.instance}`,
+    ],
     ["source", status.isSynced ? "listed completely" : `waiting for ${status.missingKinds.join(", ")}`],
     [
       "cluster",
@@ -58,6 +61,10 @@ export function formatStatus(state: WatcherState, nowMs: number): string {
     ],
   ];
   return lines.map(([title = "", text = ""]) => `${title.padEnd(10)}${oneLine(text)}\n`).join("");
+}
+
+function versionOf({ version }: WatcherState["status"]): string {
+  return version === "" ? "" : `version ${version}, `;
 }
 
 function formatStates(nodes: readonly Node[]): string {

@@ -5,6 +5,7 @@ import { inspection } from "@kpng/watcher/inspect/inspection.ts";
 import { statusPage } from "@kpng/watcher/page/status-page.ts";
 import { serveTask } from "@kpng/watcher/stream/serve/serve.ts";
 import { InvalidArgumentError } from "commander";
+import packageJson from "../../package.json" with { type: "json" };
 import { readProxyNames } from "../source/proxy-names.ts";
 import { routesOptions } from "./routes-options.ts";
 import type { SinkCommand } from "./sink-command.ts";
@@ -126,7 +127,7 @@ Examples:
     const { listenTlsKey: key, listenTlsCrt: crt, listenTlsCa: ca } = options as Record<string, string | undefined>;
     const tokens = makeTokenChecker(options, context);
     const routes = routesOptions(readProxyNames(options), store, context);
-    const api = options.inspectApi === true ? inspection(routes) : undefined;
+    const api = options.inspectApi === true ? inspection({ ...routes, version: packageJson.version }) : undefined;
     return serveTask({
       ...routes,
       moreServices: api === undefined ? [] : [api],

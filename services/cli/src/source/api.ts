@@ -2,7 +2,7 @@ import { dial } from "@kpng/process/connection/dial.ts";
 import { parseDurationMs } from "@kpng/process/options.ts";
 import { clientOptions } from "@kpng/process/token-file.ts";
 import { apiSource } from "@kpng/watcher/source/api/api-source.ts";
-import { readApiClient } from "../context/command-context.ts";
+import { readApiClient } from "../context/api-client.ts";
 import type { SourceCommand } from "./source-command.ts";
 import { readStaleAfterMs, staleOption } from "./stale-option.ts";
 
@@ -28,7 +28,7 @@ export const apiCommand: SourceCommand = {
       default: 60_000,
       parse: parseDurationMs,
     },
-    ...clientOptions("api-client-", "the connection to the upstream watcher"),
+    ...clientOptions("the connection to the upstream watcher"),
   ],
   examples: `
 Examples:

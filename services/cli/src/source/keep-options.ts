@@ -18,14 +18,18 @@ export const keepOptions: readonly OptionSpec[] = [
 ];
 
 /**
- * The values of {@link keepOptions}, for the decoders. Separate from `makeDecodeOptions`, which knows nothing about a
+ * The values of {@link keepOptions}, for the decoders. `kpng SOURCE get` and its siblings keep all labels by default.
+ * Separate from `makeDecodeOptions`, which knows nothing about a
  * command line.
  */
 export function decodeOptionsOf(options: Options): DecodeOptions {
+  // A query sends nothing to nodes, so labels cost nothing.
+  const orAll = (globs: unknown, standard: readonly string[]): readonly string[] =>
+    options.isQuery === true && String(globs) === String(standard) ? ["*"] : (globs as readonly string[]);
   return makeDecodeOptions({
-    serviceLabels: options.withServiceLabels as readonly string[],
+    serviceLabels: orAll(options.withServiceLabels, []),
     serviceAnnotations: options.withServiceAnnotations as readonly string[],
-    nodeLabels: options.withNodeLabels as readonly string[],
+    nodeLabels: orAll(options.withNodeLabels, defaultNodeLabels),
     nodeAnnotations: options.withNodeAnnotations as readonly string[],
   });
 }

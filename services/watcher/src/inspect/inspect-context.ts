@@ -16,6 +16,8 @@ export interface InspectContext {
   readonly changes: RecentChanges;
   /** Start of the watcher, in milliseconds since 1970. */
   readonly startedAtMs: number;
+  /** Version of the program; "" if unknown. */
+  readonly version: string;
 }
 
 /** Returns the newest snapshot. Errors: UNAVAILABLE until the store is synced. */

@@ -12,6 +12,12 @@ import { inspectionRights } from "./inspection-rights.ts";
 import { listMethods } from "./list-methods.ts";
 import { watchMethods } from "./watch-methods.ts";
 
+/** State from which {@link inspection} answers. */
+export interface InspectionOptions extends WatchContext {
+  /** Version of the program, for `kpng version`. Default: unknown. */
+  readonly version?: string | undefined;
+}
+
 /**
  * Returns the service kpng.inspect.v1.InspectService, which answers queries about the state of a watcher, and starts to
  * record changes for it. Call it before the source runs, because earlier changes are not recorded. `kpng … to-api` adds
@@ -21,11 +27,11 @@ import { watchMethods } from "./watch-methods.ts";
  *
  * The methods themselves are in `list-methods.ts`, `watch-methods.ts` and `explain-method.ts`.
  */
-export function inspection({ store, subscribers, proxyNames }: WatchContext): Inspection {
+export function inspection({ store, subscribers, proxyNames, version = "" }: InspectionOptions): Inspection {
   const changes = new RecentChanges();
   store.observe((update) => changes.add(update));
   subscribers.observe(changes);
-  const context = { store, subscribers, proxyNames, changes, startedAtMs: wallClockMs() };
+  const context = { store, subscribers, proxyNames, changes, version, startedAtMs: wallClockMs() };
   return {
     context,
     service: InspectService,

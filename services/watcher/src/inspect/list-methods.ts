@@ -38,7 +38,7 @@ import { kindToWire, stateOf, subscriberMessage } from "./rows/subscriber-row.ts
  * in `rows/`, pages by `collectRows`.
  */
 export function listMethods(context: InspectContext): Lists {
-  const { store, subscribers, changes, proxyNames, startedAtMs } = context;
+  const { store, subscribers, changes, proxyNames, version, startedAtMs } = context;
   return {
     getStatus: () => {
       const { snapshot, instance, missingKinds } = store;
@@ -51,6 +51,7 @@ export function listMethods(context: InspectContext): Lists {
         ...countObjects(snapshot),
         subscribers: countSubscribers(context, snapshot.revision),
         startedAt: timestampOf(startedAtMs),
+        version,
         heldDeletions: [...store.brake.held].map(([kind, held]) => ({
           kind,
           heldCount: held.keys.size,

@@ -1,7 +1,8 @@
 import { InvalidArgumentError } from "commander";
+import { colorOption, type Paint, paintOf } from "../print/color.ts";
 import { formatCount } from "../print/format.ts";
 import { formatTable } from "../print/table.ts";
-import { oneLine, terminalJson, terminalText } from "../print/terminal-text.ts";
+import { oneLine, terminalJson } from "../print/terminal-text.ts";
 import { inspectClient } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { type Finding, findFindings } from "./find-findings.ts";
@@ -26,6 +27,7 @@ export function makeAnalyze(hasNodes: boolean): InspectCommand {
           throw new InvalidArgumentError("expected text or json");
         },
       },
+      colorOption,
     ],
     examples: `
 The exit code is 1 if there is a finding of severity error, and 0 otherwise.
@@ -38,28 +40,30 @@ Examples:
       const findings = findFindings(await readWatcherState(inspectClient(transport)), { hasNodes });
       if (options.output === "json") {
         process.stdout.write(`${terminalJson(JSON.stringify(findings, undefined, 2))}\n`);
-      } else process.stdout.write(formatFindings(findings));
+      } else process.stdout.write(formatFindings(findings, paintOf(options.color)));
       if (findings.some(({ severity }) => severity === "error")) process.exitCode = 1;
     },
   };
 }
 
 /** Formats findings as two lines each: the finding, and the remedy below it. Ends with their number. */
-export function formatFindings(findings: readonly Finding[]): string {
+export function formatFindings(findings: readonly Finding[], paint?: Paint): string {
   if (findings.length === 0) return "No findings.\n";
   const table = formatTable(
     [
-      { title: "", cell: ({ severity }: Finding) => severity },
+      { title: "", cell: ({ severity }: Finding) => severity, style: ({ severity }) => styles[severity] },
       { title: "", cell: ({ subject }) => subject },
       { title: "", cell: ({ text }) => text },
     ],
     findings,
     false,
+    [],
+    paint,
   );
   const lines = table.trimEnd().split("\n");
   const body = lines.map((line, index) => `${line}\n          → ${oneLine(findings[index]?.remedy ?? "")}\n`).join("");
   const errors = findings.filter(({ severity }) => severity === "error").length;
-  return terminalText(
-    `${body}\n${formatCount(errors, "error")}, ${formatCount(findings.length - errors, "warning")}\n`,
-  );
+  return `${body}\n${formatCount(errors, "error")}, ${formatCount(findings.length - errors, "warning")}\n`;
 }
+
+const styles = { error: "bad", warning: "doubtful" } as const;

@@ -2,7 +2,7 @@ import type { Node } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import { ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { parseNodeName } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { formatAge, formatEnum } from "../print/format.ts";
+import { formatAge, formatEnum, formatLabels } from "../print/format.ts";
 import { terminalText } from "../print/terminal-text.ts";
 import { inspectClient, pageSize, readPages } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
@@ -53,6 +53,7 @@ function fieldsOf(node: Node): [string, string][] {
   return [
     ["Name", node.isKnown ? node.name : `${node.name} (the cluster has no such Node)`],
     ["Zone", node.zone],
+    ["Labels", formatLabels(node.labels)],
     ["Addresses", node.addresses.join(", ")],
     ["Pod CIDRs", node.podCidrs.join(", ")],
     ["Gets traffic of load balancers", node.isEligible ? "yes" : "no: it is being deleted"],

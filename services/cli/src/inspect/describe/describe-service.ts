@@ -3,7 +3,7 @@ import { TrafficPolicySchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { findFindings } from "../analyze/find-findings.ts";
 import { readWatcherState, type WatcherState } from "../analyze/read-state.ts";
-import { formatEnum, formatProtocol } from "../print/format.ts";
+import { formatEnum, formatLabels, formatProtocol } from "../print/format.ts";
 import { terminalText } from "../print/terminal-text.ts";
 import { namespaceOption, parseServiceName, splitName } from "../query/filter-options.ts";
 import { type InspectClient, inspectClient, pageSize, readPages } from "../query/inspect-client.ts";
@@ -74,6 +74,7 @@ function fieldsOf(service: Service): [string, string][] {
   return [
     ["Name", service.name],
     ["Namespace", service.namespace],
+    ["Labels", formatLabels(service.labels)],
     ["Type", service.isHeadless ? `${service.type}, headless` : service.type],
     ["Cluster IPs", service.clusterIps.join(", ")],
     ["External IPs", service.externalIps.join(", ")],

@@ -7,6 +7,7 @@ import {
   splitService,
 } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
+import { fieldSelectorOption } from "../query/selectors.ts";
 import { changeTable } from "../tables/change-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
@@ -18,7 +19,15 @@ export const changesCommand: InspectCommand = {
   name: "changes",
   aliases: ["change"],
   description: "recent changes, newest first, and how long the nodes took to apply them",
-  options: [namespaceOption, allNamespacesOption, serviceFilterOption, limitOption, watchOption, ...outputOptions],
+  options: [
+    namespaceOption,
+    allNamespacesOption,
+    serviceFilterOption,
+    fieldSelectorOption,
+    limitOption,
+    watchOption,
+    ...outputOptions,
+  ],
   examples: `
 Examples:
   COMMAND
@@ -32,5 +41,6 @@ Examples:
     list: async (client, request) => ({ ...(await client.listChanges(request)), nextPageToken: "" }),
     watch: (client, { namespace, service }, call) => client.watchChanges({ namespace, service }, call),
     rowsOf: ({ changes }) => changes,
+    keyOf: ({ revision }) => String(revision),
   }),
 };

@@ -8,6 +8,7 @@ import {
   splitService,
 } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
+import { fieldSelectorOption } from "../query/selectors.ts";
 import { endpointTable } from "../tables/endpoint-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
@@ -21,7 +22,15 @@ export const endpointsCommand: InspectCommand = {
   description: "endpoints of EndpointSlices",
   argument: "[pod-or-address...]",
   parseArgument: parseFilter,
-  options: [namespaceOption, allNamespacesOption, serviceFilterOption, nodeFilterOption, watchOption, ...outputOptions],
+  options: [
+    namespaceOption,
+    allNamespacesOption,
+    serviceFilterOption,
+    nodeFilterOption,
+    fieldSelectorOption,
+    watchOption,
+    ...outputOptions,
+  ],
   examples: `
 Examples:
   COMMAND -n default --service web
@@ -35,5 +44,6 @@ Examples:
     list: (client, request) => client.listEndpoints(request),
     watch: (client, filter, call) => client.watchEndpoints(filter, call),
     rowsOf: ({ endpoints }) => endpoints,
+    keyOf: ({ namespace, service, slice, addresses: [first = ""] }) => `${namespace}/${service}/${slice}/${first}`,
   }),
 };

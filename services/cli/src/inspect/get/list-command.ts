@@ -2,11 +2,13 @@ import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
+import { endWithReader } from "@kpng/process/run/reader-gone.ts";
 import type { Options } from "../../context/command-context.ts";
 import { printRows, readOutputOptions, type TableSpec, WatchPrinter } from "../print/output.ts";
 import { type InspectClient, inspectClient, pageSize, readPages } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { keepAsking } from "../query/keep-asking.ts";
+import { RowSelection } from "../query/selectors.ts";
 
 /** A list of rows that can also be watched. `P` is a page of the list, `W` a message of the watch. */
 interface List<D extends DescMessage, F, P, W> {
@@ -22,6 +24,8 @@ interface List<D extends DescMessage, F, P, W> {
   ) => Promise<P>;
   readonly watch: (client: InspectClient, filter: F, call: CallOptions) => AsyncIterable<W>;
   readonly rowsOf: (message: P | W) => readonly MessageShape<D>[];
+  /** Key of a row, as a message of the watch names deleted rows. */
+  readonly keyOf: (row: MessageShape<D>) => string;
 }
 
 /**
@@ -37,18 +41,23 @@ export function runList<
   F extends object,
   P extends { readonly nextPageToken: string },
   W extends { readonly revision: bigint; readonly deleted?: readonly (string | bigint)[] },
->({ noun, table, filterOf, check, list, watch, rowsOf }: List<D, F, P, W>): InspectCommand["run"] {
+>({ noun, table, filterOf, check, list, watch, rowsOf, keyOf }: List<D, F, P, W>): InspectCommand["run"] {
   return async (transport, words, options, signal) => {
     const client = inspectClient(transport);
     const output = readOutputOptions(options);
+    const selection = new RowSelection(table.schema, options);
+    if (words.length > 0 && !selection.isAll)
+      throw new ProcessError("BAD_OPTION", "give names, or --selector and --field-selector, not both");
     await check?.(client, options);
     if (options.watch === true) {
       if (words.length > 1) throw new ProcessError("BAD_OPTION", "--watch follows one name or all, not several names");
       const printer = new WatchPrinter(table, output);
+      endWithReader();
       return keepAsking(signal, async (answered) => {
         for await (const message of watch(client, filterOf(words[0], options), { signal })) {
           answered();
-          printer.print(rowsOf(message), (message.deleted ?? []).map(String));
+          const { rows, deleted } = selection.follow(rowsOf(message), (message.deleted ?? []).map(String), keyOf);
+          printer.print(rows, deleted);
         }
         return false;
       });
@@ -60,11 +69,13 @@ export function runList<
         return { word, rows: await readPages<P, MessageShape<D>>(readPage, rowsOf) };
       }),
     );
-    const rows = lists.flatMap((one) => one.rows);
+    const all = lists.flatMap((one) => one.rows);
+    const rows = selection.keep(all);
     const missing = lists.flatMap(({ word, rows: found }) => (word !== undefined && found.length === 0 ? [word] : []));
     if (rows.length > 0 || missing.length === 0) printRows(table, rows, output);
     if (missing.length > 0) throw new ProcessError("REQUEST_FAILED", describeMissing(noun, missing, options));
     if (rows.length === 0) warnEmpty(noun);
+    if (rows.length === 0 && selection.hasLabels && !all.some(hasLabel)) warnNoLabels(noun);
   };
 }
 
@@ -77,6 +88,15 @@ function describeMissing(noun: string, names: readonly string[], { namespace }: 
 /** Prints on standard error that a list is empty, because a table without rows is not printed. */
 export function warnEmpty(noun: string): void {
   process.stderr.write(`no ${noun}s found\n`);
+}
+
+function hasLabel(row: object): boolean {
+  return "labels" in row && Object.keys(row.labels as object).length > 0;
+}
+
+function warnNoLabels(noun: string): void {
+  const option = `--with-${noun.toLowerCase()}-labels`;
+  process.stderr.write(`Hint: this watcher keeps no label of a ${noun}; start it with ${option} '*'\n`);
 }
 
 /** The option of every list that can be watched. */

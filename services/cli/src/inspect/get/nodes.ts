@@ -1,6 +1,7 @@
 import { outputOptions } from "../print/output.ts";
 import { parseFilter } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
+import { fieldSelectorOption, labelSelectorOption } from "../query/selectors.ts";
 import { nodeTable } from "../tables/node-table.ts";
 import { applyFilterOf, applyFilterOptions, checkRevision } from "./apply-filter.ts";
 import { runList, watchOption } from "./list-command.ts";
@@ -15,7 +16,7 @@ export const nodesCommand: InspectCommand = {
   description: "nodes, and the revision that each has applied",
   argument: "[name...]",
   parseArgument: parseFilter,
-  options: [...applyFilterOptions, watchOption, ...outputOptions],
+  options: [...applyFilterOptions, labelSelectorOption, fieldSelectorOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   # which nodes have not applied revision 1234?
@@ -23,6 +24,9 @@ Examples:
 
   # which nodes are not up to date?
   COMMAND --state behind,failing,absent --watch
+
+  # the nodes of a zone
+  COMMAND -l topology.kubernetes.io/zone=za
 
   # which backends follow a node that the cluster does not have, e.g. because of a wrong --node-name?
   COMMAND --state unknown
@@ -35,5 +39,6 @@ Examples:
     list: (client, request) => client.listNodes(request),
     watch: (client, filter, call) => client.watchNodes(filter, call),
     rowsOf: ({ nodes }) => nodes,
+    keyOf: ({ name }) => name,
   }),
 };

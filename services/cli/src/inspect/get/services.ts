@@ -1,6 +1,7 @@
 import { outputOptions } from "../print/output.ts";
 import { allNamespacesOption, namespaceOption, parseServiceName, splitName } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
+import { fieldSelectorOption, labelSelectorOption } from "../query/selectors.ts";
 import { serviceTable } from "../tables/service-table.ts";
 import { runList, watchOption } from "./list-command.ts";
 
@@ -14,10 +15,17 @@ export const servicesCommand: InspectCommand = {
   description: "Services, with the number of their ready endpoints",
   argument: "[name...]",
   parseArgument: parseServiceName,
-  options: [namespaceOption, allNamespacesOption, watchOption, ...outputOptions],
+  options: [
+    namespaceOption,
+    allNamespacesOption,
+    labelSelectorOption,
+    fieldSelectorOption,
+    watchOption,
+    ...outputOptions,
+  ],
   examples: `
 Examples:
-  COMMAND -n default
+  COMMAND -n default -l app=web
   COMMAND default/web default/db -o yaml
 `,
   run: runList({
@@ -27,5 +35,6 @@ Examples:
     list: (client, request) => client.listServices(request),
     watch: (client, filter, call) => client.watchServices(filter, call),
     rowsOf: ({ services }) => services,
+    keyOf: ({ namespace, name }) => `${namespace}/${name}`,
   }),
 };

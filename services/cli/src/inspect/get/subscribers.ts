@@ -1,6 +1,7 @@
 import { outputOptions } from "../print/output.ts";
 import { nodeFilterOption } from "../query/filter-options.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
+import { fieldSelectorOption } from "../query/selectors.ts";
 import { subscriberTable } from "../tables/subscriber-table.ts";
 import { applyFilterOf, applyFilterOptions, checkRevision } from "./apply-filter.ts";
 import { runList, watchOption } from "./list-command.ts";
@@ -13,7 +14,7 @@ export const subscribersCommand: InspectCommand = {
   name: "subscribers",
   aliases: ["subscriber", "sub"],
   description: "open streams of backends, relays and people",
-  options: [nodeFilterOption, ...applyFilterOptions, watchOption, ...outputOptions],
+  options: [nodeFilterOption, ...applyFilterOptions, fieldSelectorOption, watchOption, ...outputOptions],
   examples: `
 Examples:
   COMMAND -o wide
@@ -27,5 +28,6 @@ Examples:
     list: (client, request) => client.listSubscribers(request),
     watch: (client, filter, call) => client.watchSubscribers(filter, call),
     rowsOf: ({ subscribers }) => subscribers,
+    keyOf: ({ id }) => String(id),
   }),
 };

@@ -10,6 +10,7 @@ import {
 } from "../query/filter-options.ts";
 import { inspectClient, readNodeEndpoints } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
+import { fieldSelectorOption, RowSelection } from "../query/selectors.ts";
 import { decisionTable } from "../tables/decision-table.ts";
 import { warnEmpty } from "./list-command.ts";
 
@@ -29,6 +30,7 @@ export const viewCommand: InspectCommand = {
     serviceFilterOption,
     { flags: "--endpoint <pod-or-address>", description: "only this endpoint", default: "", parse: parseFilter },
     { flags: "--unused", description: "only endpoints that the node does not use" },
+    fieldSelectorOption,
     ...outputOptions,
   ],
   examples: `
@@ -39,13 +41,15 @@ Examples:
   COMMAND n1 --unused -n default
 `,
   run: async (transport, [nodeName = ""], options) => {
-    const rows = await readNodeEndpoints(inspectClient(transport), {
+    const selection = new RowSelection(decisionTable.schema, options);
+    const all = await readNodeEndpoints(inspectClient(transport), {
       ...splitService(options),
       nodeName,
       serviceProxyName: readProxyName(options),
       endpoint: String(options.endpoint),
       onlyUnused: options.unused === true,
     });
+    const rows = selection.keep(all);
     printRows(decisionTable, rows, readOutputOptions(options));
     if (rows.length === 0) warnEmpty("endpoint");
   },

@@ -54,6 +54,13 @@ export function formatEnum(schema: DescEnum, value: number): string {
   return (schema.value[value]?.localName ?? "").toLowerCase().replaceAll("_", " ");
 }
 
+/** Formats labels as kubectl does: `app=web,tier=front`. */
+export function formatLabels(labels: Readonly<Record<string, string>>): string {
+  return Object.entries(labels)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(",");
+}
+
 /** Formats a protocol: "TCP"; "" if it is unspecified. */
 export function formatProtocol(protocol: Protocol): string {
   return protocol === Protocol.UNSPECIFIED ? "" : (ProtocolSchema.value[protocol]?.localName ?? "");

@@ -4,6 +4,7 @@ import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import { Document } from "yaml";
+import { colorOption, type Paint, paintOf } from "./color.ts";
 import { parseColumns, parseTemplate, valuesAt } from "./json-path.ts";
 import { plainMessage } from "./plain-message.ts";
 import { type Column, formatTable } from "./table.ts";
@@ -49,6 +50,7 @@ export const outputOptions: readonly OptionSpec[] = [
   },
   { flags: "--no-headers", description: "print tables without headers", env: "KPNG_NO_HEADERS" },
   { flags: "--sort-by <path>", description: "field of the rows in JSON, for example .name or .endpoints.ready" },
+  colorOption,
 ];
 
 /**
@@ -69,6 +71,8 @@ export interface OutputOptions {
   /** Path of the field that rows are sorted by; undefined for the order of the watcher. */
   readonly sortBy?: string | undefined;
   readonly write: (text: string) => unknown;
+  /** Colours cells of tables. Default: no colours. */
+  readonly paint?: Paint | undefined;
 }
 
 /** The values of {@link outputOptions}. */
@@ -78,6 +82,7 @@ export function readOutputOptions(options: Readonly<Record<string, unknown>>): O
     hasHeaders: options.headers !== false,
     sortBy: options.sortBy as string | undefined,
     write: (text) => process.stdout.write(terminalText(text)),
+    paint: paintOf(options.color),
   };
 }
 
@@ -99,10 +104,22 @@ export function printRows<D extends DescMessage>(
 ): void {
   const sorted = sortRows(schema, rows, output.sortBy);
   if (isTable(output)) {
-    if (rows.length > 0) output.write(formatTable(shownColumns(columns, output), sorted, output.hasHeaders));
+    if (rows.length > 0) printTable(shownColumns(columns, output), sorted, output);
   } else if (output.format.kind === "name" && nameOf !== undefined) {
     output.write(sorted.map((row) => `${oneLine(nameOf(row))}\n`).join(""));
   } else printMessages(schema, sorted, output);
+}
+
+/** Prints a table, coloured if the output has colours: `write` would remove the escape sequences. */
+function printTable<T>(
+  columns: readonly Column<T>[],
+  rows: readonly T[],
+  { hasHeaders, paint, write }: OutputOptions,
+  widths: number[] = [],
+): void {
+  const text = formatTable(columns, rows, hasHeaders, widths, paint);
+  if (paint === undefined) write(text);
+  else process.stdout.write(text);
 }
 
 /** Prints messages as JSON, as YAML, or by a template, whose root is `{"items": […]}`. */
@@ -185,7 +202,7 @@ export class WatchPrinter<D extends DescMessage> {
     const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
     if (rows.length > 0) {
       const shown = [event, ...shownColumns(columns, this.#output)];
-      write(formatTable(shown, rows, this.#needsHeaders, this.#widths));
+      printTable(shown, rows, { ...this.#output, hasHeaders: this.#needsHeaders }, this.#widths);
       this.#needsHeaders = false;
     }
     for (const key of deletedKeys) write(`delete   ${oneLine(key)}\n`);

@@ -1,3 +1,4 @@
+import type { CellStyle, Paint } from "./color.ts";
 import { oneLine } from "./terminal-text.ts";
 
 /** A column of a table. `output.ts` prints lists of messages with it; `explain` and `top` also print smaller tables. */
@@ -10,12 +11,15 @@ export interface Column<T> {
   readonly placeholder?: string | undefined;
   /** Shown only with `-o wide`. */
   readonly isWide?: boolean | undefined;
+  /** Colour of a row's cell; undefined for none. */
+  readonly style?: ((row: T) => CellStyle | undefined) | undefined;
 }
 
 const gap = "   ";
 
 /**
- * Formats rows as kubectl does: left-aligned columns, as wide as their widest cell, with three spaces between them.
+ * Formats rows as kubectl does: left-aligned columns, as wide as their widest cell, with three spaces between them. The
+ * result has no control characters but line breaks, and the escape sequences of `paint`.
  *
  * `widths` are minimum widths; the call updates them, so that later rows of a watch align with earlier ones.
  *
@@ -26,16 +30,25 @@ export function formatTable<T>(
   rows: readonly T[],
   hasHeaders: boolean,
   widths: number[] = [],
+  paint?: Paint,
 ): string {
-  const cells = rows.map((row) => columns.map(({ cell, placeholder = "-" }) => oneLine(cell(row)) || placeholder));
-  if (hasHeaders) cells.unshift(columns.map(({ title }) => title));
-  for (const line of cells) {
-    for (const [index, text] of line.entries()) widths[index] = Math.max(widths[index] ?? 0, text.length);
+  const lines = rows.map((row) =>
+    columns.map(({ cell, placeholder = "-", style }) => ({
+      text: oneLine(cell(row)) || placeholder,
+      style: style?.(row),
+    })),
+  );
+  if (hasHeaders) lines.unshift(columns.map(({ title }) => ({ text: oneLine(title), style: undefined })));
+  for (const line of lines) {
+    for (const [index, { text }] of line.entries()) widths[index] = Math.max(widths[index] ?? 0, text.length);
   }
-  const formatLine = (line: readonly string[]): string =>
-    line
-      .map((text, index) => text.padEnd(widths[index] ?? 0))
-      .join(gap)
-      .trimEnd();
-  return cells.map((line) => `${formatLine(line)}\n`).join("");
+  return lines
+    .map((line) => {
+      const cells = line.map(({ text, style }, index) => {
+        const shown = style === undefined || paint === undefined ? text : paint(text, style);
+        return shown + " ".repeat((widths[index] ?? 0) - text.length);
+      });
+      return `${cells.join(gap).trimEnd()}\n`;
+    })
+    .join("");
 }

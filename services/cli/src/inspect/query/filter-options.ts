@@ -17,6 +17,11 @@ export function parseFilter(text: string): string {
 /** Accepts `name` or `namespace/name`. */
 export function parseServiceName(text: string): string {
   parseFilter(text);
+  const [service = "", port] = text.split(":");
+  if (port !== undefined)
+    throw new InvalidArgumentError(
+      `a port is part of a packet: kpng explain --node NODE ${text}; here write ${service}`,
+    );
   if (/^[^/\s]+(\/[^/\s]+)?$/.test(text)) return text;
   throw new InvalidArgumentError("expected a Service as name or namespace/name");
 }

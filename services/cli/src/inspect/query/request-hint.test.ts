@@ -24,7 +24,7 @@ const tlsServer = (): Http2Server => {
 };
 
 async function failure(api: string, ca?: string): Promise<string> {
-  const tls = readClientTls("api-client-", { key: undefined, crt: undefined, ca });
+  const tls = readClientTls({ key: undefined, crt: undefined, ca });
   const client = inspectClient(dial({ api, tls }));
   const asked = withRequestErrors(api, new AbortController().signal, () => client.getStatus({}));
   return asked.then(
@@ -45,12 +45,12 @@ test("TLS to a server without it", async () => {
 
 test("a certificate of an unknown CA", async () => {
   const message = await failure(`https://127.0.0.1:${await portOf(tlsServer())}`);
-  expect(message).toContain("--api-client-tls-ca");
+  expect(message).toContain("--tls-ca");
 });
 
 test("a server that wants a client certificate", async () => {
   const message = await failure(`https://127.0.0.1:${await portOf(tlsServer())}`, certificates.ca);
-  expect(message).toContain("--api-client-tls-crt");
+  expect(message).toContain("--tls-crt");
 });
 
 test("nothing listens", async () => {

@@ -6,15 +6,15 @@ const hints: readonly (readonly [RegExp, string])[] = [
   [/wrong version number|packet length too long/, "no TLS is spoken there: use http:// or host:port without TLS files"],
   [
     /error code CANCEL|ECONNRESET|socket hang up|other side closed/,
-    "if the watcher expects TLS, use https:// with --api-client-tls-ca; a firewall or proxy can be the cause too",
+    "if the watcher expects TLS, use https:// with --tls-ca; a firewall or proxy can be the cause too",
   ],
   [
     /self-signed certificate|unable to (get local|verify).*certificate|SELF_SIGNED/,
-    "the certificate comes from an unknown CA: name the watcher's with --api-client-tls-ca",
+    "the certificate comes from an unknown CA: name the watcher's with --tls-ca",
   ],
   [
     /certificate required|bad certificate|unknown ca/,
-    "the watcher wants a client certificate that it knows: --api-client-tls-crt and --api-client-tls-key",
+    "the watcher wants a client certificate that it knows: --tls-crt and --tls-key",
   ],
   [/does not match certificate's altnames/, "use a name or address that the watcher's certificate contains"],
   [/ECONNREFUSED/, "nothing listens there: is a watcher running, and is --api its address?"],

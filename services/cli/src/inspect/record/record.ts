@@ -6,6 +6,8 @@ import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.
 import { parseDurationMs, parseNodeName, parseNonEmptyText } from "@kpng/process/options.ts";
 import type { RecordedRows } from "@kpng/watcher/source/replay/recording.ts";
 import packageJson from "../../../package.json" with { type: "json" };
+import { formatMs } from "../print/format.ts";
+import { showProgress } from "../print/progress.ts";
 import { inspectClient, pageSize, readNodeEndpoints, readPages } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { recordOps } from "./record-ops.ts";
@@ -76,9 +78,10 @@ Examples:
       const recordedBy = `kpng ${packageJson.version}`;
       await file.write({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
       await writeSubscribers();
+      const hide = showProgress(() => `recording changes for ${formatMs(Number(options.for))}; Ctrl-C ends it early`);
       await recordOps(transport, Number(options.for), signal, (op) =>
         file.write({ kind: "op", atMs: Date.now() - startMs, op }),
-      );
+      ).finally(hide);
       await writeSubscribers();
       const changes = await readPages(
         (pageToken) => client.listChanges({ pageSize, pageToken }),

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { createWriteStream, renameSync, rmSync, statSync } from "node:fs";
+import { createWriteStream, openSync, renameSync, rmSync, statSync } from "node:fs";
 import { finished } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { ProcessError } from "@kpng/process/process-error.ts";
@@ -27,7 +27,8 @@ export function createRecordingFile(path: string): RecordingFile {
     throw new ProcessError("REQUEST_FAILED", `cannot write ${path}: it exists and is not a regular file`);
   }
   const partPath = `${path}.part`;
-  const sink = createWriteStream(partPath, { mode: 0o600 });
+  // Opened at once: a stream that opens the file later could create it again after `discard`.
+  const sink = createWriteStream(partPath, { fd: open(partPath) });
   const gzip = path.endsWith(".gz") ? createGzip() : undefined;
   gzip?.pipe(sink);
   const stream = gzip ?? sink;
@@ -50,4 +51,12 @@ export function createRecordingFile(path: string): RecordingFile {
       rmSync(partPath, { force: true });
     },
   };
+}
+
+function open(path: string): number {
+  try {
+    return openSync(path, "w", 0o600);
+  } catch (cause) {
+    throw new ProcessError("REQUEST_FAILED", `cannot write ${path}`, { cause });
+  }
 }

@@ -16,7 +16,7 @@ export const decisionTable: TableSpec<typeof EndpointDecisionSchema> = {
     { title: "ENDPOINT", cell: formatEndpoint },
     { title: "POD", cell: ({ pod }) => pod },
     { title: "NODE", cell: ({ node }) => node },
-    { title: "REASON", cell: ({ text }) => text },
+    { title: "REASON", cell: ({ text }) => text, style: ({ isUsed }) => (isUsed ? "good" : "idle") },
     { title: "SENT", cell: ({ isTold }) => (isTold ? "yes" : "no"), isWide: true },
     { title: "SETS", cell: formatSets, isWide: true },
     { title: "SLICE", cell: ({ slice }) => slice, isWide: true },

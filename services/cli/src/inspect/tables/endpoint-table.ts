@@ -15,7 +15,7 @@ export const endpointTable: TableSpec<typeof EndpointSchema> = {
     { title: "PORTS", cell: formatPorts },
     { title: "POD", cell: ({ pod }) => pod },
     { title: "NODE", cell: ({ node }) => node },
-    { title: "STATE", cell: formatState },
+    { title: "STATE", cell: formatState, style: ({ isReady }) => (isReady ? "good" : "doubtful") },
     { title: "ZONE", cell: ({ zone }) => zone, isWide: true },
     { title: "FOR-ZONES", cell: ({ hintedZones }) => hintedZones.join(","), isWide: true },
     { title: "FOR-NODES", cell: ({ hintedNodes }) => hintedNodes.join(","), isWide: true },

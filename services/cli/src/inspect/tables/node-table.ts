@@ -1,6 +1,7 @@
 import { NodeSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
-import { formatAge, formatEnum } from "../print/format.ts";
+import { ApplyState, ApplyStateSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import type { CellStyle } from "../print/color.ts";
+import { formatAge, formatEnum, formatLabels } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
 /**
@@ -12,7 +13,11 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
   nameOf: ({ name }) => `node/${name}`,
   columns: [
     { title: "NAME", cell: ({ name, isKnown }) => (isKnown ? name : `${name} (unknown)`) },
-    { title: "STATE", cell: ({ state }) => formatEnum(ApplyStateSchema, state) },
+    {
+      title: "STATE",
+      cell: ({ state }) => formatEnum(ApplyStateSchema, state),
+      style: ({ state }) => stateStyles[state],
+    },
     { title: "APPLIED", cell: ({ appliedRevision }) => (appliedRevision === 0n ? "" : String(appliedRevision)) },
     { title: "LAG", cell: ({ unappliedSince }) => formatAge(unappliedSince) },
     { title: "ENDPOINTS", cell: ({ endpointCount }) => String(endpointCount) },
@@ -26,8 +31,19 @@ export const nodeTable: TableSpec<typeof NodeSchema> = {
     { title: "ADDRESSES", cell: ({ addresses }) => addresses.join(","), isWide: true },
     { title: "POD-CIDRS", cell: ({ podCidrs }) => podCidrs.join(","), isWide: true },
     { title: "ELIGIBLE", cell: ({ isEligible }) => String(isEligible), isWide: true },
+    { title: "LABELS", cell: ({ labels }) => formatLabels(labels), isWide: true },
     { title: "ERROR", cell: ({ error }) => shortError(error) },
   ],
+};
+
+/** Colours of the states. */
+export const stateStyles: Readonly<Partial<Record<ApplyState, CellStyle>>> = {
+  [ApplyState.CURRENT]: "good",
+  [ApplyState.RECEIVED]: "good",
+  [ApplyState.BEHIND]: "doubtful",
+  [ApplyState.FAILING]: "bad",
+  [ApplyState.ABSENT]: "idle",
+  [ApplyState.UNKNOWN]: "bad",
 };
 
 /** Maximum length of an error in a table. */

@@ -4,7 +4,8 @@ import {
   type TrafficPolicy,
   TrafficPolicySchema,
 } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
-import { formatEnum, formatMs, formatProtocol } from "../print/format.ts";
+import type { CellStyle } from "../print/color.ts";
+import { formatEnum, formatLabels, formatMs, formatProtocol } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
 
 /**
@@ -24,12 +25,13 @@ export const serviceTable: TableSpec<typeof ServiceSchema> = {
       cell: ({ externalIps, loadBalancerIps }) => [...externalIps, ...loadBalancerIps].join(","),
     },
     { title: "PORTS", cell: formatPorts },
-    { title: "READY", cell: formatReady },
+    { title: "READY", cell: formatReady, style: styleOfReady },
     { title: "POLICY", cell: formatPolicies, isWide: true },
     { title: "AFFINITY", cell: ({ affinitySeconds: s }) => (s === 0 ? "" : formatMs(s * 1_000)), isWide: true },
     { title: "SOURCE-RANGES", cell: ({ sourceRanges }) => sourceRanges.join(","), isWide: true },
     { title: "HEALTH-PORT", cell: ({ healthCheckNodePort: port }) => (port === 0 ? "" : String(port)), isWide: true },
     { title: "PROXY", cell: ({ serviceProxyName }) => serviceProxyName, isWide: true },
+    { title: "LABELS", cell: ({ labels }) => formatLabels(labels), isWide: true },
   ],
 };
 
@@ -44,6 +46,11 @@ function formatPorts({ ports }: Service): string {
 function formatReady({ endpoints }: Service): string {
   const { ready = 0, terminating = 0, notReady = 0 } = endpoints ?? {};
   return `${ready}/${ready + terminating + notReady}`;
+}
+
+function styleOfReady({ isHeadless, type, endpoints }: Service): CellStyle | undefined {
+  if (isHeadless || type === "ExternalName" || (endpoints?.ready ?? 0) > 0) return undefined;
+  return (endpoints?.terminating ?? 0) > 0 ? "doubtful" : "bad";
 }
 
 function formatPolicies(service: Service): string {

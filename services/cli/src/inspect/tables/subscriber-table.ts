@@ -6,7 +6,7 @@ import {
 } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import { formatAge, formatDuration, formatEnum } from "../print/format.ts";
 import type { TableSpec } from "../print/output.ts";
-import { shortError } from "./node-table.ts";
+import { shortError, stateStyles } from "./node-table.ts";
 
 /**
  * Open streams, and what each subscriber has applied. Columns of `kpng get subscribers`. The nodes of these streams,
@@ -21,7 +21,11 @@ export const subscriberTable: TableSpec<typeof SubscriberSchema> = {
     { title: "KIND", cell: ({ kind }) => formatEnum(SubscriberKindSchema, kind) },
     { title: "PROGRAM", cell: ({ program }) => program },
     { title: "PEER", cell: ({ peer }) => peer },
-    { title: "STATE", cell: ({ state }) => formatEnum(ApplyStateSchema, state) },
+    {
+      title: "STATE",
+      cell: ({ state }) => formatEnum(ApplyStateSchema, state),
+      style: ({ state }) => stateStyles[state],
+    },
     { title: "APPLIED", cell: ({ hasAcknowledged, appliedRevision: n }) => (hasAcknowledged ? String(n) : "") },
     { title: "BEHIND", cell: ({ revisionsBehind }) => String(revisionsBehind) },
     { title: "LAG", cell: ({ unappliedSince }) => formatAge(unappliedSince) },

@@ -70,6 +70,7 @@ function nodeRow(
     programs: [...new Set(subscribers.map(({ program }) => program))].filter((one) => one !== "").sort(compareText),
     error: subscribers.find(({ failure }) => failure !== undefined)?.failure?.error ?? "",
     observerCount: open.length - subscribers.length,
+    labels: { ...node?.labels },
   });
 }
 

@@ -40,6 +40,7 @@ export function serviceRow(service: Service, slices: readonly EndpointSlice[]): 
     affinitySeconds: service.clientIPAffinitySeconds ?? 0,
     healthCheckNodePort: service.healthCheckNodePort,
     endpoints: countEndpoints(slices),
+    labels: { ...service.labels },
   });
 }
 

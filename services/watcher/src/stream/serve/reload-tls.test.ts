@@ -92,7 +92,7 @@ function shown(): Promise<string> {
 }
 
 const limit = { timeout: 30_000 };
-const dialWatcher = () => dial({ api: `https://${watched.address}`, tls: readClientTls("", paths("client")) });
+const dialWatcher = () => dial({ api: `https://${watched.address}`, tls: readClientTls(paths("client")) });
 
 test("a renewed certificate of the same CA is shown to new clients, and open streams continue", async () => {
   const { ended } = await watch(dialWatcher());
@@ -162,7 +162,7 @@ test("a new CA ends only connections whose client presented a certificate", asyn
   await serve({ tokens, listen: ["tcp://127.0.0.1:0", `unix://${socket}`] });
   writeFileSync(tokenFile, await issuer.sign({ node: "n1" }));
   const api = `https://${watched.address}`;
-  await watch(dial({ api, tls: readClientTls("", { ca: old.ca }), token: readTokenFile("", tokenFile) }));
+  await watch(dial({ api, tls: readClientTls({ ca: old.ca }), token: readTokenFile(tokenFile) }));
   await watch(dial({ api: `unix://${socket}` }));
   const { ended } = await watch(dialWatcher());
   install("server", renewed);

@@ -60,8 +60,8 @@ async function serve(
 
 /** Connects as a backend does, with the token file that the test has written. */
 function dialWithToken(pair?: KeyPair): Transport {
-  const tls = readClientTls("", { ca: files.ca, ...pair });
-  return dial({ api: `https://${watched.address}`, tls, token: readTokenFile("", tokenFile) });
+  const tls = readClientTls({ ca: files.ca, ...pair });
+  return dial({ api: `https://${watched.address}`, tls, token: readTokenFile(tokenFile) });
 }
 
 async function dialAs(...claims: Parameters<TokenIssuer["sign"]>): Promise<Transport> {
@@ -118,7 +118,7 @@ test("a client cannot turn the stream of its token's node into that of another, 
 
 test("a client without a token may call health only", async () => {
   await serve();
-  const transport = dial({ api: `https://${watched.address}`, tls: readClientTls("", { ca: files.ca }) });
+  const transport = dial({ api: `https://${watched.address}`, tls: readClientTls({ ca: files.ca }) });
   expect(await codeOf(createClient(Health, transport).check({}))).toBe("ok");
   expect(await codeOf(watch(transport, "n1"))).toBe(Code.Unauthenticated);
 });
@@ -234,7 +234,7 @@ test("a token over plain TCP is refused by the client, and by a watcher that rec
   const log = createLog("error", () => undefined);
   const tokens = new TokenChecker({ authority: issuer, audience: "kpng", accounts, log });
   await watched.serve({ tokens, trustsLoopback: false });
-  expect(() => dial({ api: watched.address, token: readTokenFile("", tokenFile) })).toThrow(/plain TCP/);
+  expect(() => dial({ api: watched.address, token: readTokenFile(tokenFile) })).toThrow(/plain TCP/);
   const session = connect(`http://${watched.address}`);
   const stream = session.request({
     ":method": "POST",

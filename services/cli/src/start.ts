@@ -1,0 +1,16 @@
+import { runProcess } from "@kpng/process/run/run-process.ts";
+import { kubectlWords } from "./commands/kubectl-words.ts";
+
+/** Commands that only ask a running watcher or backend. They need a third of the code, and start as much sooner. */
+const queries = new Set(["get", "describe", "explain", "status", "analyze", "trace", "top", "record", "version"]);
+
+/**
+ * Runs the command line. `main.ts` calls it. A query is parsed by a tree that has only queries; everything else, also
+ * help and completion, by the whole tree.
+ */
+export async function startKpng(argv: readonly string[]): Promise<never> {
+  const make = queries.has(argv[2] ?? "")
+    ? (await import("./commands/queries.ts")).makeQueries
+    : (await import("./kpng.ts")).makeKpng;
+  return await runProcess(make, argv, kubectlWords);
+}
