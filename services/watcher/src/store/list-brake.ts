@@ -1,5 +1,5 @@
 import { assertNever } from "@kpng/model/assert-never.ts";
-import { type BrakeOptions, brakeList, type HeldDeletions } from "@kpng/model/brake.ts";
+import { type BrakeOptions, brakeList, type HeldDeletions, isSuspicious } from "@kpng/model/brake.ts";
 import { sliceKey } from "@kpng/model/endpoint.ts";
 import { serviceKey } from "@kpng/model/service.ts";
 import type { ClusterObjects, HeldBack, Kind, ObjectChange } from "../source/source.ts";
@@ -93,10 +93,16 @@ export class ListBrake {
     keyOf: (value: T) => string,
     isConfirming: boolean,
   ): readonly T[] {
+    const before = this.#held.get(kind);
+    if (before === undefined) {
+      // Sources keep the identity of equal objects, and comparing keys takes many times as long.
+      const same = new Set(listed);
+      const otherCount = current.reduce((count, value) => (same.has(value) ? count : count + 1), 0);
+      if (!isSuspicious(current.length, otherCount, this.#options)) return listed;
+    }
     const currentByKey = new Map(current.map((value) => [keyOf(value), value]));
     const keys = new Set(listed.map(keyOf));
     const has = (key: string): boolean => keys.has(key);
-    const before = this.#held.get(kind);
     const all = { currentKeys: currentByKey.keys(), has, isConfirming, nowMs: this.#nowMs() };
     const held = brakeList(all, before, this.#options);
     const isRefuted = before !== undefined && [...before.keys].every(has);

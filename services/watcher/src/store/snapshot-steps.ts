@@ -1,8 +1,8 @@
 import { ShardedMap, shardCount } from "./sharded-map.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-/** Shards of the maps that one step advances: 160 Services with their slices at 10 000 Services. */
-const shardsPerStep = 8;
+/** Shards of the maps that one step advances: 80 Services with their slices at 10 000 Services. */
+const shardsPerStep = 4;
 
 /**
  * Yields states that lead from one snapshot to another in steps of some Services each; the last one is `snapshot`
@@ -12,7 +12,7 @@ const shardsPerStep = 8;
  * The states in between have the revision of `snapshot`, but never existed: nothing may be sent from them. A Service
  * and its slices are always of the same step, because both maps have the same keys.
  *
- * *Cost:* 64 steps, each of 1 024 pointers and the number of shards.
+ * *Cost:* 128 steps, each of 1 024 pointers and the number of shards.
  *
  * Separate from `PreparedSnapshots`, which decides when to take a step.
  */
