@@ -34,16 +34,23 @@ interface Churn {
   readonly sinceRevision: number;
   /** Number of settled nodes, the first ones. */
   readonly settled: number;
+  /** CPU time of the thread at each change, in milliseconds. */
+  readonly changedCpuMs: number[];
   /** For each batch that was written to a settled stream: the age of its oldest change, in milliseconds. */
   readonly writtenAges: number[];
+  /** The same in CPU time of the thread: without the time that other processes take from it, and without idle time. */
+  readonly writtenCpuAges: number[];
 }
 
 subscribers.observe({
   sent: ({ nodeName }, { after }) => {
     if (churn === undefined || Number(nodeName.slice("node-".length)) >= churn.settled) return;
     // Each change has one revision.
-    const oldest = churn.changes[Math.max(0, after - churn.sinceRevision)];
-    if (oldest !== undefined) churn.writtenAges.push(monotonicMs() - oldest.atMs);
+    const index = Math.max(0, after - churn.sinceRevision);
+    const [oldest, changedCpuMs] = [churn.changes[index], churn.changedCpuMs[index]];
+    if (oldest === undefined || changedCpuMs === undefined) return;
+    churn.writtenAges.push(monotonicMs() - oldest.atMs);
+    churn.writtenCpuAges.push(threadCpuMs() - changedCpuMs);
   },
 });
 
@@ -68,6 +75,11 @@ interface WriteDigests {
   readonly path: string;
   readonly firstNode: number;
   readonly nodes: number;
+}
+
+function threadCpuMs(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1_000;
 }
 
 function apply(changes: readonly ObjectChange[]): MadeChange {
@@ -114,21 +126,33 @@ const handlers = {
   churn({ changesPerSecond, settled }: { readonly changesPerSecond: number; readonly settled: number }): void {
     const startedAtMs = monotonicMs();
     const changes: MadeChange[] = [];
+    const changedCpuMs: number[] = [];
     const timer = setInterval(() => {
       const due = Math.floor(((monotonicMs() - startedAtMs) / 1_000) * changesPerSecond);
       while (changes.length < due) {
+        changedCpuMs.push(threadCpuMs());
         changes.push(apply([endpointChange(changesMade, shape)]));
         changesMade += 1;
       }
     }, 5);
-    churn = { timer, changes, sinceRevision: store.snapshot.revision, settled, writtenAges: [] };
+    churn = {
+      timer,
+      changes,
+      sinceRevision: store.snapshot.revision,
+      settled,
+      changedCpuMs,
+      writtenAges: [],
+      writtenCpuAges: [],
+    };
   },
 
   /** `written` are the ages at which the batches of settled nodes were written. */
   endChurn(_: Record<never, never>) {
-    const { timer, changes = [], sinceRevision = 0, writtenAges = [] } = churn ?? {};
+    const { timer, changes = [], sinceRevision = 0, writtenAges = [], writtenCpuAges = [] } = churn ?? {};
     clearInterval(timer);
-    return { changes, sinceRevision, written: summarize(writtenAges.sort((a, b) => a - b)) };
+    const sorted = (ages: number[]) => ages.sort((a, b) => a - b);
+    const [written, writtenCpu] = [summarize(sorted(writtenAges)), summarize(sorted(writtenCpuAges))];
+    return { changes, sinceRevision, written, writtenCpu };
   },
 
   /** Makes one endpoint unready in each of so many Services, for good. */
