@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { createInterface } from "node:readline";
@@ -55,7 +56,10 @@ async function connectOnce(): Promise<boolean> {
   traffic.connections += 1;
   const isAnswered = await new Promise<boolean>((resolve) => {
     const socket = connect({ host: address, port: Number(portText) }, () => socket.write("?"));
-    socket.setTimeout(5_000, () => socket.destroy());
+    socket.setTimeout(5_000, () => {
+      reportFlow(socket.localPort ?? 0);
+      socket.destroy();
+    });
     socket.once("data", () => {
       resolve(true);
       socket.resetAndDestroy();
@@ -65,6 +69,12 @@ async function connectOnce(): Promise<boolean> {
   if (!isAnswered) traffic.failed += 1;
   traffic.slowestMs = Math.max(traffic.slowestMs, performance.now() - startMs);
   return isAnswered;
+}
+
+/** Prints what the kernel knows of a connection that got no answer. A lookup that found nothing would be refused. */
+function reportFlow(port: number): void {
+  const { stdout, stderr } = spawnSync("conntrack", ["-L", "-p", "tcp", "--orig-port-src", String(port)]);
+  process.stderr.write(`no answer within 5 s at port ${port}: ${stdout}${stderr}\n`);
 }
 
 async function keepConnecting(): Promise<void> {
