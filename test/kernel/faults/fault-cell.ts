@@ -14,7 +14,7 @@ export interface FaultCell {
 
 /** The cell at the end of a run. */
 export interface FaultResult {
-  /** Endpoint that answers; "" for none. */
+  /** Endpoint that answers; "" if the connection is refused; otherwise what happened to it, in parentheses. */
   readonly reached: string;
   /** Whether /healthz answers 200. */
   readonly isHealthy: boolean;

@@ -2,6 +2,7 @@ import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { nftBackend } from "@kpng/backend-nft/backend.ts";
+import { userspaceBackend } from "@kpng/backend-userspace/backend.ts";
 import type { FaultCell } from "./fault-cell.ts";
 
 /** A backend of the fault matrix, and shell commands that change its rules as other programs would. */
@@ -15,7 +16,13 @@ export interface FaultSubject {
   readonly removeRecord: string;
   /** Brings the rules of an earlier run into the state of a cell. */
   readonly make: Readonly<Record<FaultCell["rules"], string>>;
+  /** Rows of the matrix that cannot exist for this backend, with the reason. Default: none. */
+  readonly impossible?: Partial<Record<FaultCell["phase"], Partial<Record<FaultCell["rules"], string>>>>;
+  /** Whether the rules end with the process: /healthz fails until they are installed again. Default false. */
+  readonly endsWithProcess?: boolean;
 }
+
+const ended = "the rules of an earlier run ended with it";
 
 const flushIptables =
   "for t in nat filter; do iptables -t $t -F; iptables -t $t -X; ip6tables -t $t -F; ip6tables -t $t -X; done";
@@ -48,6 +55,30 @@ export const faultSubjects = {
       foreign:
         "nft 'add table ip other; add chain ip other output { type nat hook output priority -110; }; add rule ip other output ip daddr 192.0.2.1 dnat to 192.0.2.2'; nft add chain ip kpng other 2>/dev/null || true",
     },
+  },
+  userspace: {
+    backend: userspaceBackend,
+    options: { userspaceMinSyncPeriod: 0, entry: "redirect" },
+    removeRules: "nft flush ruleset",
+    removeRecord: "true",
+    make: {
+      installed: "true",
+      absent: "nft flush ruleset",
+      damaged: "nft flush map ip kpng-user frontends",
+      foreign:
+        "nft 'add table ip other; add chain ip other output { type nat hook output priority -110; }; add rule ip other output ip daddr 192.0.2.1 dnat to 192.0.2.2'",
+    },
+    impossible: {
+      restart: { installed: ended, damaged: ended },
+      reboot: { installed: ended, damaged: ended },
+      upgrade: {
+        installed: ended,
+        absent: "nothing is recorded with the rules: it is a restart",
+        damaged: ended,
+        foreign: ended,
+      },
+    },
+    endsWithProcess: true,
   },
 } as const satisfies Readonly<Record<string, FaultSubject>>;
 

@@ -23,6 +23,7 @@ import { type FaultSubject, type FaultSubjectName, faultSubjects } from "./fault
 const [, , name = "iptables", cellsText = "[]"] = process.argv;
 const subject: FaultSubject = faultSubjects[name as FaultSubjectName];
 
+/** An address of the machine, so that a connection is refused at once, and not lost, if no rule redirects it. */
 const clusterIP = "10.96.0.10";
 const [older, newer] = ["10.0.1.1", "10.0.1.2"];
 const folder = mkdtempSync(join(tmpdir(), "kpng-faults-"));
@@ -33,8 +34,7 @@ let boots = 0;
 const reboot = (): void => writeFileSync(bootId, `00000000-0000-0000-0000-${String(++boots).padStart(12, "0")}\n`);
 reboot();
 sh(`ip link set lo up
-for a in ${older} ${newer}; do ip addr add $a/32 dev lo; done
-ip route add 10.96.0.0/16 dev lo
+for a in ${older} ${newer} ${clusterIP}; do ip addr add $a/32 dev lo; done
 mount --bind ${bootId} /proc/sys/kernel/random/boot_id`);
 for (const host of [older, newer]) {
   await new Promise<void>((resolve) => {
@@ -42,15 +42,24 @@ for (const host of [older, newer]) {
   });
 }
 
-/** Returns the endpoint that answers at the cluster IP; "" if none does. */
+/** Errors of a connection that say that there is no endpoint. Silence does not: the machine may be slow. */
+const refusals: readonly string[] = ["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH"];
+
+/** Returns the endpoint that answers at the cluster IP; "" if the connection is refused; otherwise what happened. */
 function reached(): Promise<string> {
   return new Promise((resolve) => {
     let text = "";
-    const socket = connect({ host: clusterIP, port: 80, timeout: 300 });
+    const socket = connect({ host: clusterIP, port: 80, timeout: 5_000 });
     socket.setEncoding("utf8").on("data", (data: string) => {
       text += data;
     });
-    socket.on("timeout", () => socket.destroy()).on("error", () => undefined);
+    socket.on("timeout", () => {
+      text += "(no answer)";
+      socket.destroy();
+    });
+    socket.on("error", ({ code = "" }: NodeJS.ErrnoException) => {
+      text += refusals.includes(code) ? "" : `(${code})`;
+    });
     socket.once("close", () => resolve(text));
   });
 }
@@ -107,11 +116,26 @@ async function startBackend(api: string, state: string): Promise<Backend> {
   };
 }
 
+/** How long to wait for an event on a busy machine, in milliseconds. */
+const patienceMs = 30_000;
+
+const pause = (): Promise<void> => waitMs(20, new AbortController().signal);
+
 async function until(what: string, isDone: () => Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 30_000;
+  const deadline = Date.now() + patienceMs;
   while (!(await isDone())) {
     if (Date.now() > deadline) throw new Error(`${what} did not happen`);
-    await waitMs(20, new AbortController().signal);
+    await pause();
+  }
+}
+
+/** Returns the result of a cell as soon as it is the expected one, or what it is when patience ends. */
+async function settle({ wanted, isHealthy }: FaultCell, isOk: () => boolean): Promise<FaultResult> {
+  const deadline = Date.now() + patienceMs;
+  for (;;) {
+    const seen = { reached: await reached(), isHealthy: isOk() };
+    if ((seen.reached === wanted && seen.isHealthy === isHealthy) || Date.now() > deadline) return seen;
+    await pause();
   }
 }
 
@@ -122,7 +146,8 @@ async function runBefore(address: string, state: string): Promise<void> {
   await until(`${address} answers`, async () => (await reached()) === address);
 }
 
-async function runCell({ phase, watcher, rules, wanted, isHealthy }: FaultCell): Promise<FaultResult> {
+async function runCell(cell: FaultCell): Promise<FaultResult> {
+  const { phase, watcher, rules, wanted, isHealthy } = cell;
   const state = mkdtempSync(join(folder, "state-"));
   sh(subject.removeRules);
   if (phase === "restart" || phase === "upgrade" || phase === "reboot") await runBefore(newer, state);
@@ -157,8 +182,8 @@ async function runCell({ phase, watcher, rules, wanted, isHealthy }: FaultCell):
   } else {
     await until("the damage is reported", async () => !isOk());
   }
-  await until(`"${wanted}" answers`, async () => (await reached()) === wanted);
-  return { reached: await reached(), isHealthy: isOk() };
+  // Awaited here: the backend runs until this function returns.
+  return await settle(cell, isOk);
 }
 
 const cells: readonly FaultCell[] = JSON.parse(cellsText);
