@@ -56,6 +56,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
       "inspect/get",
       "inspect/record",
       "inspect",
+      "dashboard",
       "commands",
     ],
   ],

@@ -2,6 +2,7 @@ import { Command } from "commander";
 import { builtInBackends } from "./commands/backends.ts";
 import { makeCertificates } from "./commands/certificates.ts";
 import { makeCompletion } from "./commands/completion.ts";
+import { makeDashboard } from "./commands/dashboard.ts";
 import { makeDemo } from "./commands/demo.ts";
 import { makeDiff } from "./commands/diff.ts";
 import { makeInspect } from "./commands/inspect.ts";
@@ -36,6 +37,7 @@ Examples:
   for (const source of sourceCommands) kpng.addCommand(makeSource(source, builtInBackends, signal));
   kpng.addCommand(makeLocal(builtInBackends, signal));
   for (const command of makeInspect(signal)) kpng.addCommand(command);
+  kpng.addCommand(makeDashboard(signal));
   kpng.addCommand(makeDiff(builtInBackends, signal));
   kpng.addCommand(makeCertificates(signal));
   kpng.addCommand(makeDemo(signal));

@@ -117,13 +117,17 @@ function sendToken(token: ReadToken): Interceptor {
   };
 }
 
-function baseUrlOf(address: ApiAddress): string {
+/** Returns the URL of a watcher, for a client of HTTP. *Shape:* `https://10.0.0.7:12090`. */
+export function baseUrlOf(address: ApiAddress): string {
   if (address.kind === "unix") return "http://localhost";
   const host = address.host.includes(":") ? `[${address.host}]` : address.host;
   return `${address.isTls ? "https" : "http"}://${host}:${address.port}`;
 }
 
-function openSocket(address: ApiAddress, tls: ReadTls | undefined): Socket {
+/**
+ * Opens a connection to a watcher, with TLS for HTTP/2 if the address says so. `kpng dashboard` needs it without gRPC.
+ */
+export function openSocket(address: ApiAddress, tls: ReadTls | undefined): Socket {
   if (address.kind === "unix") return connectSocket(address.path);
   const { host, port } = address;
   // SNI takes host names only, not addresses (RFC 6066 §3).

@@ -49,8 +49,8 @@ function navigate(isByUser: boolean): void {
   services.select(section === "services" && rest.length === 2 ? rest.join("/") : undefined);
   changes.select(section === "changes" && /^\d+$/.test(rest[0] ?? "") ? Number(rest[0]) : undefined);
   if (section === "nodes" && fields.has("state")) nodesState.value = fields.get("state") ?? "";
-  if (section === "explain") {
-    fillExplainForm(explainForm, fields);
+  if (section === "explain") fillExplainForm(explainForm, fields);
+  if (section === "explain" || section === "services") {
     const names = [...state.nodes.keys()].slice(0, maxSuggestions);
     setHtml(byId("node-names"), html`${names.map((one) => html`<option value="${one}"></option>`)}`);
   }

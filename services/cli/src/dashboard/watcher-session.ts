@@ -1,0 +1,53 @@
+import { type ClientHttp2Session, type ClientHttp2Stream, connect, type OutgoingHttpHeaders } from "node:http2";
+import {
+  baseUrlOf,
+  checkSecrecy,
+  type DialOptions,
+  openSocket,
+  parseApiAddress,
+} from "@kpng/process/connection/dial.ts";
+
+/** Time without any data after which the connection is closed, in milliseconds. An open page has data every second. */
+const silenceMs = 30_000;
+
+/**
+ * HTTP/2 connection to a watcher, with the credentials of the caller. It is opened when it is first needed, and again
+ * after it was closed. Unlike `dial`, which speaks gRPC, it passes requests of a browser on.
+ */
+export class WatcherSession {
+  readonly #options: DialOptions;
+  readonly #address: ReturnType<typeof parseApiAddress>;
+  #session: ClientHttp2Session | undefined;
+
+  /** Errors: BAD_OPTION, also for a token over plain TCP. */
+  constructor(options: DialOptions) {
+    this.#options = options;
+    this.#address = parseApiAddress(options.api, options.tls !== undefined);
+    if (options.token !== undefined) checkSecrecy(this.#address, options.api);
+  }
+
+  /** Sends a GET request. Errors: TLS_FILES or TOKEN_FILE if a file cannot be read any more. */
+  get(path: string, headers: OutgoingHttpHeaders): ClientHttp2Stream {
+    const { token } = this.#options;
+    const authorization = token === undefined ? {} : { authorization: `Bearer ${token()}` };
+    return this.#open().request({ ":path": path, ...headers, ...authorization });
+  }
+
+  close(): void {
+    this.#session?.destroy();
+  }
+
+  #open(): ClientHttp2Session {
+    const open = this.#session;
+    if (open !== undefined && !open.closed && !open.destroyed) return open;
+    const { tls } = this.#options;
+    const session = connect(baseUrlOf(this.#address), { createConnection: () => openSocket(this.#address, tls) });
+    // Each request reports the error, too.
+    session.on("error", () => undefined);
+    // The watcher asks to reconnect: later requests take another connection, and open ones end by themselves.
+    session.on("goaway", () => session.close());
+    session.setTimeout(silenceMs, () => session.destroy());
+    this.#session = session;
+    return session;
+  }
+}
