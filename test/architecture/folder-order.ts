@@ -55,6 +55,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
       "inspect/describe",
       "inspect/get",
       "inspect/record",
+      "inspect/bug-report",
       "inspect",
       "dashboard",
       "commands",

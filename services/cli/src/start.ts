@@ -2,7 +2,18 @@ import { runProcess } from "@kpng/process/run/run-process.ts";
 import { kubectlWords } from "./commands/kubectl-words.ts";
 
 /** Commands that only ask a running watcher or backend. They need a third of the code, and start as much sooner. */
-const queries = new Set(["get", "describe", "explain", "status", "analyze", "trace", "top", "record", "version"]);
+const queries = new Set([
+  "get",
+  "describe",
+  "explain",
+  "status",
+  "analyze",
+  "trace",
+  "top",
+  "record",
+  "bug-report",
+  "version",
+]);
 
 /**
  * Runs the command line. `main.ts` calls it. A query is parsed by a tree that has only queries; everything else, also

@@ -1,6 +1,7 @@
 import { type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
 import type { Command } from "commander";
 import { makeAnalyze } from "../inspect/analyze/analyze.ts";
+import { bugReportCommand } from "../inspect/bug-report/bug-report.ts";
 import { describeNodeCommand } from "../inspect/describe/describe-node.ts";
 import { describeServiceCommand } from "../inspect/describe/describe-service.ts";
 import { explainCommand } from "../inspect/explain.ts";
@@ -46,6 +47,7 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
     make(traceCommand),
     make(topCommand),
     make(recordCommand),
+    make(bugReportCommand),
     make(releaseCommand),
   ];
 }

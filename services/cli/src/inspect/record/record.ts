@@ -1,4 +1,5 @@
 import { type DescMessage, type JsonValue, type MessageShape, toJson } from "@bufbuild/protobuf";
+import type { Transport } from "@connectrpc/connect";
 import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
 import { GetStatusResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
@@ -54,49 +55,69 @@ Examples:
 `,
   run: async (transport, _words, options, signal) => {
     const path = String(options.output);
-    const node = String(options.node);
-    const startMs = Date.now();
-    const file = createRecordingFile(path);
-    const client = inspectClient(transport);
-    const writeRows = async <D extends DescMessage>(
-      of: RecordedRows,
-      schema: D,
-      messages: readonly MessageShape<D>[],
-    ): Promise<void> => {
-      const rows = messages.map((message): JsonValue => toJson(schema, message));
-      await file.write({ kind: "rows", of, atMs: Date.now() - startMs, rows });
-    };
-    const writeSubscribers = async (): Promise<void> => {
-      const subscribers = await readPages(
-        (pageToken) => client.listSubscribers({ node, pageSize, pageToken }),
-        (page) => page.subscribers,
-      );
-      await writeRows("subscribers", SubscriberSchema, subscribers);
-    };
-    try {
-      const status = toJson(GetStatusResponseSchema, await client.getStatus({}));
-      const recordedBy = `kpng ${packageJson.version}`;
-      await file.write({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
-      await writeSubscribers();
-      const hide = showProgress(() => `recording changes for ${formatMs(Number(options.for))}; Ctrl-C ends it early`);
-      await recordOps(transport, Number(options.for), signal, (op) =>
-        file.write({ kind: "op", atMs: Date.now() - startMs, op }),
-      ).finally(hide);
-      await writeSubscribers();
-      const changes = await readPages(
-        (pageToken) => client.listChanges({ pageSize, pageToken }),
-        (page) => page.changes,
-      );
-      await writeRows("changes", ChangeSchema, changes);
-      if (node !== "") {
-        const decisions = await readNodeEndpoints(client, { nodeName: node });
-        await writeRows("node-endpoints", EndpointDecisionSchema, decisions);
-      }
-      await file.complete();
-    } catch (error) {
-      file.discard();
-      throw error;
-    }
+    await writeRecording(transport, { path, node: String(options.node), durationMs: Number(options.for) }, signal);
     process.stderr.write(`recording written to ${path}\n`);
   },
 };
+
+/** Contents of a recording. */
+export interface RecordOptions {
+  readonly path: string;
+  /** Node whose use of each endpoint is recorded too; "" for none. */
+  readonly node: string;
+  /** How long changes are recorded, in milliseconds; 0 for only the state. */
+  readonly durationMs: number;
+}
+
+/**
+ * Records a watcher. `kpng record` and `kpng bug-report` call it. If `signal` aborts, the recording ends early and is
+ * kept. Errors: REQUEST_FAILED if the file cannot be written; those of a request. No file remains after an error.
+ */
+export async function writeRecording(
+  transport: Transport,
+  { path, node, durationMs }: RecordOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  const startMs = Date.now();
+  const file = createRecordingFile(path);
+  const client = inspectClient(transport);
+  const writeRows = async <D extends DescMessage>(
+    of: RecordedRows,
+    schema: D,
+    messages: readonly MessageShape<D>[],
+  ): Promise<void> => {
+    const rows = messages.map((message): JsonValue => toJson(schema, message));
+    await file.write({ kind: "rows", of, atMs: Date.now() - startMs, rows });
+  };
+  const writeSubscribers = async (): Promise<void> => {
+    const subscribers = await readPages(
+      (pageToken) => client.listSubscribers({ node, pageSize, pageToken }),
+      (page) => page.subscribers,
+    );
+    await writeRows("subscribers", SubscriberSchema, subscribers);
+  };
+  try {
+    const status = toJson(GetStatusResponseSchema, await client.getStatus({}));
+    const recordedBy = `kpng ${packageJson.version}`;
+    await file.write({ kind: "head", recordedBy, beganAt: new Date(startMs).toISOString(), status });
+    await writeSubscribers();
+    const hide = showProgress(() => `recording changes for ${formatMs(durationMs)}; Ctrl-C ends it early`);
+    await recordOps(transport, durationMs, signal, (op) =>
+      file.write({ kind: "op", atMs: Date.now() - startMs, op }),
+    ).finally(hide);
+    await writeSubscribers();
+    const changes = await readPages(
+      (pageToken) => client.listChanges({ pageSize, pageToken }),
+      (page) => page.changes,
+    );
+    await writeRows("changes", ChangeSchema, changes);
+    if (node !== "") {
+      const decisions = await readNodeEndpoints(client, { nodeName: node });
+      await writeRows("node-endpoints", EndpointDecisionSchema, decisions);
+    }
+    await file.complete();
+  } catch (error) {
+    file.discard();
+    throw error;
+  }
+}

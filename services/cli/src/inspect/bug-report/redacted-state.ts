@@ -1,0 +1,32 @@
+import type { EndpointSlice } from "@kpng/model/endpoint.ts";
+import type { Node } from "@kpng/model/node.ts";
+import type { Service } from "@kpng/model/service.ts";
+import { applyGlobalOp } from "@kpng/watcher/source/api/apply-global-op.ts";
+import { GlobalItems } from "@kpng/watcher/source/api/global-items.ts";
+import { readRecording } from "@kpng/watcher/source/replay/read-recording.ts";
+import type { ClusterObjects } from "@kpng/watcher/source/source.ts";
+import { formatState } from "@kpng/watcher/state-file/format-state.ts";
+import type { Redactor } from "./redactor.ts";
+
+/**
+ * Returns the last state of a recording with names and addresses replaced, as a state file, which `kpng file` reads.
+ * The operations of the recording itself are encoded, so the names in them cannot be replaced as text.
+ *
+ * `kpng bug-report --redact` calls it. Errors: BAD_INPUT.
+ */
+export function redactedState(path: string, redactor: Redactor): Uint8Array {
+  const items = new GlobalItems();
+  let objects: ClusterObjects = {};
+  for (const line of readRecording(path)) {
+    if (line.kind === "op" && applyGlobalOp(items, line.op)) objects = items.toObjects();
+  }
+  const replaced = <T>(values: readonly T[] = []): readonly T[] =>
+    values.map((value) => redactor.value(JSON.parse(JSON.stringify(value))) as T);
+  const redacted = {
+    services: replaced<Service>(objects.services),
+    slices: replaced<EndpointSlice>(objects.slices),
+    nodes: replaced<Node>(objects.nodes),
+  };
+  // The hashes of KPNG's format are made of names and addresses.
+  return Buffer.from(formatState(redacted, () => 0n));
+}
