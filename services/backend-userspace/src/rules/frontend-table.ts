@@ -1,9 +1,9 @@
 import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
+import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
 import type { Frontend, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import { type BalancedEndpoint, Balancer } from "../balance/balancer.ts";
 import type { Senders } from "../listen/senders.ts";
-import { drainingEndpoints } from "./draining-endpoints.ts";
 import { type FrontendOwner, ServedFrontend } from "./served-frontend.ts";
 import { serviceSettings } from "./service-settings.ts";
 import type { UserspaceRuntime } from "./userspace-runtime.ts";

@@ -1,7 +1,7 @@
 import type { Family } from "@kpng/model/address.ts";
 import type { ServiceView } from "@kpng/model/node-view.ts";
-import { makeEndpointSets } from "@kpng/service-plan/endpoint-sets.ts";
-import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
+import { makeEndpointSets } from "./endpoint-sets.ts";
+import type { EndpointAddress, ServicePortPlan } from "./service-plan.ts";
 
 /**
  * Returns the endpoints that answer UDP flows which began earlier, in use or not: a flow stays at an endpoint that
