@@ -62,7 +62,6 @@ const slowTests = [
     "e2e",
     "manifests",
     "page",
-    "version-skew",
   ].map((folder) => `test/${folder}/**`),
   "services/**/*.kernel.test.ts",
 ];

@@ -40,6 +40,7 @@ export const folderOrder: Readonly<Record<string, readonly string[]>> = {
   ],
   shadow: [],
   "backend-callout": ["commit"],
+  "backend-ebpf": ["program", "bpf", "layout", "tables", "datapath"],
   "backend-ipvs": ["render", "read", "diff", "commit"],
   "backend-iptables": ["render", "read", "diff", "commit"],
   "backend-json": [],

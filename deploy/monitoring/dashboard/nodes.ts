@@ -67,7 +67,7 @@ export const nodesRow: Row = {
       queries: [
         worst(rate("kpng_iptables_repairs_total", node), "{{instance}} {{ip_family}}"),
         worst(rate("kpng_iptables_drift_checks_total", node, ',result="failed"'), "{{instance}} check failed"),
-        ...["nft", "ipvs", "userspace"].flatMap((name) => [
+        ...["nft", "ipvs", "userspace", "ebpf"].flatMap((name) => [
           worst(rate(`kpng_${name}_repairs_total`, node), "{{instance}} {{ip_family}}"),
           worst(rate(`kpng_${name}_drift_checks_total`, node, ',result="failed"'), "{{instance}} check failed"),
         ]),

@@ -107,6 +107,10 @@ const groups: Readonly<Record<string, Register>> = {
     countRepairs("ipvs", registry, []);
     registerDriftCheck("ipvs", registry);
   },
+  ebpf: (registry) => {
+    countRepairs("ebpf", registry, []);
+    registerDriftCheck("ebpf", registry);
+  },
   shadow: (registry) => {
     createShadowMetrics(registry);
   },

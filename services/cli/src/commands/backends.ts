@@ -1,4 +1,5 @@
 import { calloutBackend } from "@kpng/backend-callout/callout-backend.ts";
+import { ebpfBackend } from "@kpng/backend-ebpf/backend.ts";
 import { iptablesBackend } from "@kpng/backend-iptables/backend.ts";
 import { ipvsBackend } from "@kpng/backend-ipvs/backend.ts";
 import { jsonBackend } from "@kpng/backend-json/json-backend.ts";
@@ -18,5 +19,6 @@ export const builtInBackends: readonly BackendCommand[] = [
   nftBackend,
   userspaceBackend,
   ipvsBackend,
+  ebpfBackend,
   healthChecksBackend,
 ];

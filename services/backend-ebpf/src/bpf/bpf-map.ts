@@ -1,0 +1,227 @@
+import { BackendEbpfError } from "./ebpf-error.ts";
+import { addressOf, bpf, closeDescriptor, describeErrno, makeAttribute, mapMemory, requireBpf } from "./system-call.ts";
+
+/** Types of maps. Source: `enum bpf_map_type`. */
+export const mapTypes = {
+  hash: 1,
+  array: 2,
+  lruHash: 9,
+  lpmTrie: 11,
+  arrayOfMaps: 12,
+  socketStorage: 24,
+} as const;
+
+/** Flags of maps. Source: linux/bpf.h. */
+export const mapFlags = { noPreallocation: 1, mappable: 1024 } as const;
+
+/** Shape of a map. Programs were compiled for the sizes of key and value. */
+export interface MapLayout {
+  /** The symbol that the object file refers to, at most 15 letters. */
+  readonly name: string;
+  readonly type: (typeof mapTypes)[keyof typeof mapTypes];
+  /** Sizes in bytes. */
+  readonly keyBytes: number;
+  readonly valueBytes: number;
+  readonly maxEntries: number;
+  /** Combination of {@link mapFlags}. */
+  readonly flags: number;
+}
+
+const commands = { create: 0, lookup: 1, update: 2, delete: 3, pin: 6, get: 7, info: 15, loadBtf: 18, lookupBatch: 24 };
+const errnoNoEntry = 2;
+const errnoTooBig = 7;
+const errnoNoMemory = 12;
+const errnoNoSpace = 28;
+/** Elements read by one system call; more if a bucket of the hash has more. */
+const batchSize = 4_096;
+
+/**
+ * A map of the kernel: tables that BPF programs read, and that this process writes. `openMaps` makes or finds them. It
+ * knows bytes, not their meaning.
+ */
+export class BpfMap {
+  readonly layout: MapLayout;
+  readonly descriptor: number;
+  /**
+   * Values of a map with flag `mappable`, each rounded up to 8 bytes; empty for others. Writes reach programs at once.
+   */
+  readonly memory: Buffer;
+  // One argument for all calls: its buffers never move.
+  readonly #key: Buffer;
+  readonly #value: Buffer;
+  readonly #attribute: Buffer;
+
+  constructor(layout: MapLayout, descriptor: number) {
+    const { keyBytes, valueBytes, maxEntries, flags } = layout;
+    this.layout = layout;
+    this.descriptor = descriptor;
+    this.#key = Buffer.alloc(keyBytes);
+    this.#value = Buffer.alloc(valueBytes);
+    this.#attribute = makeAttribute(32, [0, descriptor], [8, addressOf(this.#key)], [16, addressOf(this.#value)]);
+    const isMapped = (flags & mapFlags.mappable) !== 0;
+    this.memory = isMapped ? mapMemory(descriptor, maxEntries * Math.ceil(valueBytes / 8) * 8) : Buffer.alloc(0);
+  }
+
+  /** Makes a map. `inner` is the map that an array of maps holds others like. Errors: BPF_FAILED. */
+  static create(layout: MapLayout, inner = 0): BpfMap {
+    const { name, type, keyBytes, valueBytes, maxEntries, flags } = layout;
+    const btf = type === mapTypes.socketStorage ? loadIntegerTypes(valueBytes / 4) : undefined;
+    const attribute = makeAttribute(
+      72,
+      ...([
+        [0, type],
+        [4, keyBytes],
+        [8, valueBytes],
+        [12, maxEntries],
+        [16, flags],
+        [20, inner],
+      ] as const),
+      ...(btf === undefined
+        ? []
+        : ([
+            [48, btf],
+            [52, 1],
+            [56, 2],
+          ] as const)),
+    );
+    attribute.write(name.slice(0, 15), 28, "latin1");
+    try {
+      return new BpfMap(layout, requireBpf(`map ${name} cannot be created`, commands.create, attribute));
+    } finally {
+      if (btf !== undefined) closeDescriptor(btf);
+    }
+  }
+
+  /** Opens the map that is pinned at a path; undefined if there is none, or if it has another layout. */
+  static open(layout: MapLayout, path: string): BpfMap | undefined {
+    const descriptor = openPinned(path);
+    if (descriptor === undefined) return undefined;
+    const info = Buffer.alloc(88);
+    const attribute = makeAttribute(16, [0, descriptor], [4, info.length], [8, addressOf(info)]);
+    requireBpf(`map ${layout.name} cannot be examined`, commands.info, attribute);
+    const { type, keyBytes, valueBytes, maxEntries, flags } = layout;
+    const wanted = [
+      [0, type],
+      [8, keyBytes],
+      [12, valueBytes],
+      [16, maxEntries],
+      [20, flags],
+    ] as const;
+    if (wanted.every(([at, value]) => info.readUInt32LE(at) === value)) return new BpfMap(layout, descriptor);
+    closeDescriptor(descriptor);
+    return undefined;
+  }
+
+  /** Makes the map outlive this process, until the file is removed. Errors: BPF_FAILED. */
+  pin(path: string): void {
+    pinObject(this.descriptor, path);
+  }
+
+  /** Writes an element. Errors: MAP_FULL, BPF_FAILED. */
+  set(key: Buffer, value: Buffer): void {
+    key.copy(this.#key);
+    value.copy(this.#value);
+    const result = bpf(commands.update, this.#attribute);
+    if (result.kind === "done") return;
+    const { name, maxEntries } = this.layout;
+    const isFull = [errnoTooBig, errnoNoSpace, errnoNoMemory].includes(result.errno);
+    throw new BackendEbpfError(
+      isFull ? "MAP_FULL" : "BPF_FAILED",
+      `map ${name} (at most ${maxEntries} elements) cannot be written: ${describeErrno(result.errno)}`,
+    );
+  }
+
+  /** Returns an element; undefined if there is none. Errors: BPF_FAILED. */
+  get(key: Buffer): Buffer | undefined {
+    key.copy(this.#key);
+    return this.#expectPresent(commands.lookup) ? Buffer.from(this.#value) : undefined;
+  }
+
+  /** Deletes an element. Returns false if there was none. Errors: BPF_FAILED. */
+  delete(key: Buffer): boolean {
+    key.copy(this.#key);
+    return this.#expectPresent(commands.delete);
+  }
+
+  /** Returns all elements of a hash or trie. Elements that change meanwhile may be missing. Errors: BPF_FAILED. */
+  entries(): readonly (readonly [key: Buffer, value: Buffer])[] {
+    const { keyBytes, valueBytes, maxEntries, name } = this.layout;
+    const found: (readonly [Buffer, Buffer])[] = [];
+    const position = Buffer.alloc(Math.max(keyBytes, 8));
+    let size = batchSize;
+    let isFirst = true;
+    for (;;) {
+      const keys = Buffer.alloc(size * keyBytes);
+      const values = Buffer.alloc(size * valueBytes);
+      const attribute = makeAttribute(
+        56,
+        ...([
+          [0, isFirst ? 0n : addressOf(position)],
+          [8, addressOf(position)],
+          [16, addressOf(keys)],
+        ] as const),
+        ...([
+          [24, addressOf(values)],
+          [32, size],
+          [36, this.descriptor],
+        ] as const),
+      );
+      const result = bpf(commands.lookupBatch, attribute);
+      if (result.kind === "failed" && result.errno === errnoNoSpace && size < maxEntries * 2) {
+        // The next bucket has more elements; the position has not moved.
+        size *= 2;
+        continue;
+      }
+      const isEnd = result.kind === "failed" && result.errno === errnoNoEntry;
+      if (result.kind === "failed" && !isEnd) {
+        throw new BackendEbpfError("BPF_FAILED", `map ${name} cannot be read: ${describeErrno(result.errno)}`);
+      }
+      isFirst = false;
+      const count = attribute.readUInt32LE(32);
+      for (let at = 0; at < count; at++) {
+        const [key, value] = [at * keyBytes, at * valueBytes];
+        found.push([keys.subarray(key, key + keyBytes), values.subarray(value, value + valueBytes)]);
+      }
+      if (isEnd) return found;
+    }
+  }
+
+  close(): void {
+    closeDescriptor(this.descriptor);
+  }
+
+  #expectPresent(command: number): boolean {
+    const result = bpf(command, this.#attribute);
+    if (result.kind === "done") return true;
+    if (result.errno === errnoNoEntry) return false;
+    throw new BackendEbpfError("BPF_FAILED", `map ${this.layout.name}: ${describeErrno(result.errno)}`);
+  }
+}
+
+/** Opens what is pinned at a path; undefined if there is nothing. Errors: BPF_FAILED. */
+export function openPinned(path: string): number | undefined {
+  const name = Buffer.from(`${path}\0`);
+  const result = bpf(commands.get, makeAttribute(24, [0, addressOf(name)]));
+  if (result.kind === "done") return result.value;
+  if (result.errno === errnoNoEntry) return undefined;
+  throw new BackendEbpfError("BPF_FAILED", `${path} cannot be opened: ${describeErrno(result.errno)}`);
+}
+
+/** Gives an object a path in a BPF file system. Errors: BPF_FAILED. */
+export function pinObject(descriptor: number, path: string): void {
+  const name = Buffer.from(`${path}\0`);
+  requireBpf(`${path} cannot be pinned`, commands.pin, makeAttribute(24, [0, addressOf(name)], [8, descriptor]));
+}
+
+/**
+ * Loads the description of types that the kernel wants for a map of socket storage: type 1 is an integer, type 2 an
+ * array of `count` integers. Source: Documentation/bpf/btf.rst.
+ */
+function loadIntegerTypes(count: number): number {
+  const words = (...values: readonly number[]): Buffer => Buffer.from(new Uint32Array(values).buffer);
+  const types = words(1, 0x0100_0000, 4, 32, 0, 0x0300_0000, 0, 1, 1, count);
+  const header = words(0x0001_eb9f, 24, 0, types.length, types.length, 3);
+  const bytes = Buffer.concat([header, types, Buffer.from("\0u\0")]);
+  const attribute = makeAttribute(32, [0, addressOf(bytes)], [16, bytes.length]);
+  return requireBpf("types of a map cannot be loaded", commands.loadBtf, attribute);
+}

@@ -1,0 +1,15 @@
+import { CodedError } from "@kpng/process/coded-error.ts";
+
+/** Codes of errors of kpng-ebpf. `docs/errors.md` explains each. */
+export type BackendEbpfErrorCode =
+  | "BPF_UNSUPPORTED"
+  | "BPF_FAILED"
+  | "PROGRAM_REJECTED"
+  | "MAP_FULL"
+  | "CGROUP_UNKNOWN"
+  | "FRAME_FAILED";
+
+/** An error of the eBPF backend. It is defined here because `bpf` is the lowest folder that throws it. */
+export class BackendEbpfError extends CodedError<BackendEbpfErrorCode> {
+  override readonly name = "BackendEbpfError";
+}

@@ -1,0 +1,73 @@
+import { closeSync, openSync, rmSync, statSync } from "node:fs";
+import { openPinned, pinObject } from "./bpf-map.ts";
+import type { LoadedProgram } from "./program.ts";
+import { addressOf, closeDescriptor, makeAttribute, requireBpf } from "./system-call.ts";
+
+/** Place that a program is attached to. */
+export type LinkTarget =
+  | { readonly kind: "cgroup"; readonly folder: string }
+  | { readonly kind: "interface"; readonly index: number };
+
+/** Outcome for a link: it was made, its program was replaced, or it was as it should be. */
+export type LinkChange = "attached" | "replaced" | "none";
+
+const commands = { info: 15, create: 28, update: 29 };
+
+/**
+ * Attaches a program through a link that is pinned at a path, so that it outlives this process. An existing link gets
+ * the new program in one step, between two packets; one that leads elsewhere is replaced: the new one is attached
+ * before the old one goes.. Errors: BPF_FAILED.
+ */
+export function attachPinned(program: LoadedProgram, target: LinkTarget, path: string): LinkChange {
+  const existing = openPinned(path);
+  try {
+    const info = existing === undefined ? undefined : readLink(existing);
+    const isThere = info !== undefined && leadsTo(info, target);
+    if (isThere && info.readUInt32LE(8) === program.id) return "none";
+    if (isThere && existing !== undefined) {
+      requireBpf(
+        `program ${program.kind.name} cannot be replaced`,
+        commands.update,
+        makeAttribute(16, [0, existing], [4, program.descriptor]),
+      );
+      return "replaced";
+    }
+    const made = attach(program, target);
+    try {
+      // Without its file, the old link goes with the descriptor that is closed below.
+      rmSync(path, { force: true });
+      pinObject(made, path);
+    } finally {
+      closeDescriptor(made);
+    }
+    return "attached";
+  } finally {
+    if (existing !== undefined) closeDescriptor(existing);
+  }
+}
+
+function attach({ descriptor, kind }: LoadedProgram, target: LinkTarget): number {
+  const what = target.kind === "cgroup" ? target.folder : `interface ${target.index}`;
+  const at = target.kind === "cgroup" ? openSync(target.folder, "r") : target.index;
+  try {
+    const attribute = makeAttribute(48, [0, descriptor], [4, at], [8, kind.attachType]);
+    return requireBpf(`program ${kind.name} cannot be attached to ${what}`, commands.create, attribute);
+  } finally {
+    if (target.kind === "cgroup") closeSync(at);
+  }
+}
+
+/** Returns the description of a link. Source: `struct bpf_link_info`. */
+function readLink(descriptor: number): Buffer {
+  const info = Buffer.alloc(64);
+  const attribute = makeAttribute(16, [0, descriptor], [4, info.length], [8, addressOf(info)]);
+  requireBpf("a link cannot be examined", commands.info, attribute);
+  return info;
+}
+
+/** The target of a link whose interface or cgroup has gone is 0. */
+function leadsTo(info: Buffer, target: LinkTarget): boolean {
+  return target.kind === "interface"
+    ? info.readUInt32LE(16) === target.index
+    : info.readBigUInt64LE(16) === statSync(target.folder, { bigint: true }).ino;
+}

@@ -1,0 +1,75 @@
+/** A place in a program that the loader fills in: a map, or a function of the kernel. */
+export interface Reference {
+  /** Index of the instruction. */
+  readonly instruction: number;
+  readonly symbol: string;
+  readonly kind: "map" | "function";
+}
+
+/** The code of one section of an object file. */
+export interface ProgramCode {
+  /** Instructions of 8 bytes. */
+  readonly code: Buffer;
+  readonly references: readonly Reference[];
+}
+
+interface Section {
+  readonly name: string;
+  readonly type: number;
+  readonly start: number;
+  readonly size: number;
+  readonly link: number;
+  readonly info: number;
+}
+
+const sectionTypes = { symbols: 2, relocations: 9 };
+/** R_BPF_64_32: a call. Other relocations are R_BPF_64_64: the address of a map. */
+const callRelocation = 10;
+
+/**
+ * Reads the programs of an object file that clang made for BPF: 64 bits, little-endian, one function a section. Pure.
+ * Returns them by the name of their section.
+ */
+export function parseObjectFile(bytes: Buffer): ReadonlyMap<string, ProgramCode> {
+  const sections = readSections(bytes);
+  const symbols = sections.find(({ type }) => type === sectionTypes.symbols);
+  const nameAt = (link: number, offset: number): string => textAt(bytes, (sections[link]?.start ?? 0) + offset);
+  const symbolName = (index: number): string =>
+    symbols === undefined ? "" : nameAt(symbols.link, bytes.readUInt32LE(symbols.start + index * 24));
+  const programs = new Map<string, ProgramCode>();
+  for (const relocations of sections) {
+    const target = sections[relocations.info];
+    if (relocations.type !== sectionTypes.relocations || target === undefined) continue;
+    const references: Reference[] = [];
+    for (let at = relocations.start; at < relocations.start + relocations.size; at += 16) {
+      references.push({
+        instruction: Number(bytes.readBigUInt64LE(at)) / 8,
+        symbol: symbolName(bytes.readUInt32LE(at + 12)),
+        kind: bytes.readUInt32LE(at + 8) === callRelocation ? "function" : "map",
+      });
+    }
+    programs.set(target.name, { code: bytes.subarray(target.start, target.start + target.size), references });
+  }
+  return programs;
+}
+
+function readSections(bytes: Buffer): readonly Section[] {
+  const start = Number(bytes.readBigUInt64LE(40));
+  const count = bytes.readUInt16LE(60);
+  const names = Number(bytes.readBigUInt64LE(start + bytes.readUInt16LE(62) * 64 + 24));
+  return Array.from({ length: count }, (_, index) => {
+    const at = start + index * 64;
+    return {
+      name: textAt(bytes, names + bytes.readUInt32LE(at)),
+      type: bytes.readUInt32LE(at + 4),
+      start: Number(bytes.readBigUInt64LE(at + 24)),
+      size: Number(bytes.readBigUInt64LE(at + 32)),
+      link: bytes.readUInt32LE(at + 40),
+      info: bytes.readUInt32LE(at + 44),
+    };
+  });
+}
+
+function textAt(bytes: Buffer, start: number): string {
+  return bytes.toString("latin1", start, bytes.indexOf(0, start));
+}

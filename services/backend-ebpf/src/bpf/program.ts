@@ -1,0 +1,118 @@
+import { BackendEbpfError } from "./ebpf-error.ts";
+import type { KernelFunction } from "./kernel-types.ts";
+import type { ProgramCode } from "./object-file.ts";
+import { addressOf, bpf, closeDescriptor, describeErrno, makeAttribute, requireBpf } from "./system-call.ts";
+
+/** How a program is attached. Source: `enum bpf_prog_type`, `enum bpf_attach_type`. */
+export interface ProgramKind {
+  /** At most 15 letters, shown by tools such as bpftool. */
+  readonly name: string;
+  readonly type: number;
+  readonly attachType: number;
+}
+
+/** A program in the kernel. */
+export interface LoadedProgram {
+  readonly descriptor: number;
+  readonly id: number;
+  readonly kind: ProgramKind;
+}
+
+/** Objects that the references of a program lead to. */
+export interface ProgramTargets {
+  /** Descriptors of maps by symbol. */
+  readonly maps: ReadonlyMap<string, number>;
+  readonly functions: ReadonlyMap<string, KernelFunction>;
+}
+
+const commands = { load: 5, info: 15, openBtf: 19, nextBtf: 23 };
+/** Marks of an instruction: its immediate value is a descriptor of a map, or the id of a function of the kernel. */
+const pseudo = { map: 1, function: 2 };
+/** The kernel accepts functions of conntrack only in programs with a licence that is compatible with the GPL. */
+const licence = Buffer.from("Dual BSD/GPL\0");
+const logBytes = 1024 * 1024;
+
+/** Loads a program. Errors: BPF_UNSUPPORTED if a function is missing, PROGRAM_REJECTED with the verifier's words. */
+export function loadProgram(program: ProgramCode, kind: ProgramKind, targets: ProgramTargets): LoadedProgram {
+  const { name, type, attachType } = kind;
+  const code = Buffer.from(program.code);
+  const modules: string[] = [];
+  for (const { instruction, symbol, kind: referenceKind } of program.references) {
+    const at = instruction * 8;
+    const setImmediate = (mark: number, value: number): void => {
+      code.writeUInt8((code.readUInt8(at + 1) & 15) | (mark << 4), at + 1);
+      code.writeInt32LE(value, at + 4);
+    };
+    if (referenceKind === "map") {
+      const map = targets.maps.get(symbol);
+      if (map === undefined) throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: unknown map ${symbol}`);
+      setImmediate(pseudo.map, map);
+      continue;
+    }
+    const known = targets.functions.get(symbol);
+    if (known === undefined) throw new BackendEbpfError("BPF_UNSUPPORTED", `this kernel has no function ${symbol}`);
+    setImmediate(pseudo.function, known.id);
+    if (known.module !== undefined && !modules.includes(known.module)) modules.push(known.module);
+    // Index in the list of descriptors; 0 stands for the kernel itself.
+    code.writeInt16LE(known.module === undefined ? 0 : modules.indexOf(known.module) + 1, at + 2);
+  }
+  const opened = modules.map(openModuleTypes);
+  const descriptors = Buffer.from(new Int32Array([0, ...opened]).buffer);
+  const attribute = makeAttribute(
+    144,
+    ...([
+      [0, type],
+      [4, code.length / 8],
+      [8, addressOf(code)],
+      [16, addressOf(licence)],
+      [68, attachType],
+    ] as const),
+    [120, addressOf(descriptors)],
+  );
+  attribute.write(name.slice(0, 15), 48, "latin1");
+  const result = bpf(commands.load, attribute);
+  const log = result.kind === "failed" ? readVerifierLog(attribute) : "";
+  for (const descriptor of opened) closeDescriptor(descriptor);
+  if (result.kind === "done") return { descriptor: result.value, id: readId(result.value), kind };
+  throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: ${describeErrno(result.errno)}${log}`);
+}
+
+/** Loads a program again for its log, because a log slows the load down. Returns the log's end. */
+function readVerifierLog(attribute: Buffer): string {
+  const log = Buffer.alloc(logBytes);
+  attribute.writeUInt32LE(1, 24);
+  attribute.writeUInt32LE(log.length, 28);
+  attribute.writeBigUInt64LE(addressOf(log), 32);
+  const result = bpf(commands.load, attribute);
+  if (result.kind === "done") closeDescriptor(result.value);
+  const text = log.toString("latin1", 0, Math.max(0, log.indexOf(0))).trim();
+  return text === "" ? "" : `: ${text.slice(-1_000)}`;
+}
+
+/** Id of a program or a link, the first or second word of its description. */
+function readId(descriptor: number): number {
+  const info = Buffer.alloc(8);
+  requireBpf("a program cannot be examined", commands.info, infoAttribute(descriptor, info));
+  return info.readUInt32LE(4);
+}
+
+function infoAttribute(descriptor: number, info: Buffer): Buffer {
+  return makeAttribute(16, [0, descriptor], [4, info.length], [8, addressOf(info)]);
+}
+
+/** Opens the types of a module, which is found by its name among all that are loaded. Errors: BPF_UNSUPPORTED. */
+function openModuleTypes(module: string): number {
+  for (let id = 0; ; ) {
+    const next = makeAttribute(12, [0, id]);
+    if (bpf(commands.nextBtf, next).kind === "failed") break;
+    id = next.readUInt32LE(4);
+    const opened = bpf(commands.openBtf, makeAttribute(12, [0, id]));
+    if (opened.kind === "failed") continue;
+    const name = Buffer.alloc(64);
+    const info = makeAttribute(32, [16, addressOf(name)], [24, name.length]);
+    const result = bpf(commands.info, infoAttribute(opened.value, info));
+    if (result.kind === "done" && name.toString("latin1", 0, name.indexOf(0)) === module) return opened.value;
+    closeDescriptor(opened.value);
+  }
+  throw new BackendEbpfError("BPF_UNSUPPORTED", `the types of module ${module} cannot be opened`);
+}

@@ -1,0 +1,133 @@
+import { createRequire } from "node:module";
+import { getSystemErrorMessage } from "node:util";
+import { BackendEbpfError } from "./ebpf-error.ts";
+
+type Koffi = typeof import("koffi");
+
+/** Number of the system call bpf(2). */
+const bpfNumber: Readonly<Partial<Record<NodeJS.Architecture, number>>> = { x64: 321, arm64: 280 };
+const protReadWrite = 3;
+const mapShared = 1;
+const solSocket = 1;
+const soNetnsCookie = 71;
+const familyInet = 2;
+const socketDatagram = 2;
+
+let loaded: CLibrary | undefined;
+
+type CLibrary = ReturnType<typeof loadCLibrary>;
+
+/**
+ * Loads koffi at the first call: `kpng` contains all backends, and on a platform without koffi's native module the
+ * others must start.
+ */
+function loadCLibrary() {
+  try {
+    const koffi: Koffi = createRequire(import.meta.url)("koffi");
+    // The C library that Node.js itself runs on, glibc or musl.
+    const library = koffi.load(null);
+    return {
+      koffi,
+      syscall: library.func("long syscall(long, long, uint8_t *, long)"),
+      mmap: library.func("void *mmap(intptr_t, size_t, int, int, int, long)"),
+      socket: library.func("int socket(int, int, int)"),
+      getOption: library.func("int getsockopt(int, int, int, _Out_ uint8_t *, _Inout_ uint32_t *)"),
+      ifIndex: library.func("unsigned int if_nametoindex(const char *)"),
+      close: library.func("int close(int)"),
+    };
+  } catch (cause) {
+    throw new BackendEbpfError("BPF_UNSUPPORTED", "the C library cannot be called through koffi", { cause });
+  }
+}
+
+function cLibrary(): CLibrary {
+  loaded ??= loadCLibrary();
+  return loaded;
+}
+
+/** A field of the argument of bpf(2): its offset in bytes, and its value of 4 bytes (number) or 8 bytes (bigint). */
+export type AttributeField = readonly [offset: number, value: number | bigint];
+
+/** Returns the argument of bpf(2). Source: `union bpf_attr` of linux/bpf.h. */
+export function makeAttribute(size: number, ...fields: readonly AttributeField[]): Buffer {
+  const bytes = Buffer.alloc(size);
+  for (const [offset, value] of fields) {
+    if (typeof value === "bigint") bytes.writeBigUInt64LE(value, offset);
+    else bytes.writeUInt32LE(value >>> 0, offset);
+  }
+  return bytes;
+}
+
+/** The address of a buffer's first byte. The caller keeps the buffer until the kernel has used it. */
+export function addressOf(bytes: Buffer): bigint {
+  return cLibrary().koffi.address(bytes);
+}
+
+/** Result of {@link bpf}: what the call returned, or the error number of the C library. */
+export type BpfResult =
+  | { readonly kind: "done"; readonly value: number }
+  | { readonly kind: "failed"; readonly errno: number };
+
+/** Calls bpf(2). Errors: BPF_UNSUPPORTED where it cannot be called at all. */
+export function bpf(command: number, attribute: Buffer): BpfResult {
+  const { syscall, koffi } = cLibrary();
+  const value = Number(syscall(requireNumber(), command, attribute, attribute.length));
+  return value < 0 ? { kind: "failed", errno: koffi.errno() } : { kind: "done", value };
+}
+
+/** Calls bpf(2) on another thread, for calls that wait. Resolves when it has returned, with or without success. */
+export function bpfOffThread(command: number, attribute: Buffer): Promise<void> {
+  const { syscall } = cLibrary();
+  return new Promise((resolve) => {
+    syscall.async(requireNumber(), command, attribute, attribute.length, () => resolve());
+  });
+}
+
+/** Calls bpf(2) and returns what the call returned. Errors: BPF_FAILED with the words of the system. */
+export function requireBpf(what: string, command: number, attribute: Buffer): number {
+  const result = bpf(command, attribute);
+  if (result.kind === "done") return result.value;
+  throw new BackendEbpfError("BPF_FAILED", `${what}: ${describeErrno(result.errno)}`);
+}
+
+/** *Shape:* `errno 1 (operation not permitted)`. */
+export function describeErrno(errno: number): string {
+  return `errno ${errno} (${getSystemErrorMessage(-errno) ?? "unknown"})`;
+}
+
+function requireNumber(): number {
+  const number = bpfNumber[process.arch];
+  if (number !== undefined) return number;
+  throw new BackendEbpfError("BPF_UNSUPPORTED", `processors of type ${process.arch} are not supported`);
+}
+
+/** Closes a file descriptor. */
+export function closeDescriptor(descriptor: number): void {
+  cLibrary().close(descriptor);
+}
+
+/** Maps the memory of an array map that permits it; the mapping lasts as long as the process. Errors: BPF_FAILED. */
+export function mapMemory(descriptor: number, bytes: number): Buffer {
+  const { mmap, koffi } = cLibrary();
+  const pointer: unknown = mmap(0, bytes, protReadWrite, mapShared, descriptor, 0);
+  if (pointer === null || koffi.address(pointer) === 0xffff_ffff_ffff_ffffn) {
+    throw new BackendEbpfError("BPF_FAILED", `a map of ${bytes} bytes cannot be mapped into memory`);
+  }
+  return Buffer.from(koffi.view(pointer, bytes));
+}
+
+/** Identifies the network namespace of this process to BPF programs (SO_NETNS_COOKIE). Errors: BPF_UNSUPPORTED. */
+export function readNetnsCookie(): bigint {
+  const { socket, getOption, close } = cLibrary();
+  const descriptor: number = socket(familyInet, socketDatagram, 0);
+  const cookie = Buffer.alloc(8);
+  const status: number = getOption(descriptor, solSocket, soNetnsCookie, cookie, [cookie.length]);
+  close(descriptor);
+  if (status === 0) return cookie.readBigUInt64LE(0);
+  throw new BackendEbpfError("BPF_UNSUPPORTED", "network namespaces have no cookie before Linux 5.14");
+}
+
+/** Index of an interface in the network namespace of this process; 0 if there is none of this name. */
+export function interfaceIndex(name: string): number {
+  return cLibrary().ifIndex(name);
+}

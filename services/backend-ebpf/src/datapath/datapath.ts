@@ -1,0 +1,189 @@
+import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { gunzipSync } from "node:zlib";
+import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
+import type { Family } from "@kpng/model/address.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import type { NodePlan, PodTraffic } from "@kpng/service-plan/service-plan.ts";
+import { attachPinned } from "../bpf/link.ts";
+import { parseObjectFile } from "../bpf/object-file.ts";
+import { type LoadedProgram, loadProgram } from "../bpf/program.ts";
+import { interfaceIndex, readNetnsCookie } from "../bpf/system-call.ts";
+import { numberBytes } from "../layout/keys.ts";
+import type { MapSizes } from "../layout/map-layouts.ts";
+import { objectFile } from "../program/object.ts";
+import { checkFeatures, findRootCgroup, tcpStateOffset } from "./features.ts";
+import { packetHook, socketHooks } from "./hooks.ts";
+import { listInterfaces, podInterfaces } from "./interfaces.ts";
+import { EbpfMaps, GracePeriods } from "./maps.ts";
+import { encodeConfig, type NodeConfig, nodePortAddresses, writeNodeState } from "./node-state.ts";
+import { PacketFrame } from "./packet-frame.ts";
+
+/** How often the list of interfaces is read, in milliseconds. */
+const interfacesEveryMs = 1_000;
+
+/** Options of {@link Datapath}. */
+export interface DatapathOptions {
+  /** Name of the instance: of its folder in the BPF file system, and of its table of nftables. */
+  readonly name: string;
+  /** Where a BPF file system is mounted. */
+  readonly bpfFolder: string;
+  /** Folder of the cgroup whose processes are served. Default: the root of cgroup version 2. */
+  readonly cgroup: string | undefined;
+  /** Interfaces whose packets are served; names may end in `*`. Empty: all but the loopback device. */
+  readonly interfaces: readonly string[];
+  readonly refuseBit: number;
+  readonly mapSizes: MapSizes;
+  readonly log: Log;
+}
+
+/**
+ * Everything in the kernel that both families share: maps, programs and where they are attached, and the table of
+ * nftables. `backend.ts` opens one; rule sets of both families use it.
+ *
+ * Maps and links are pinned, so packets and sockets are served while no process runs. A new process takes over the maps
+ * and replaces each program in one step, when what it serves is complete.
+ */
+export class Datapath {
+  readonly maps: EbpfMaps;
+  readonly grace: GracePeriods;
+  readonly #options: DatapathOptions;
+  readonly #cgroup: string;
+  readonly #frame: PacketFrame;
+  readonly #sockets: readonly LoadedProgram[];
+  readonly #packets: LoadedProgram;
+  readonly #config: NodeConfig;
+  readonly #links: string;
+  /** Families whose rules must be complete before programs of an earlier run are replaced. */
+  readonly #awaited: Set<Family>;
+  #podTraffic: PodTraffic | undefined;
+  #interfaces = "";
+  #timer: NodeJS.Timeout | undefined;
+
+  private constructor(options: DatapathOptions, families: readonly Family[], frame: PacketFrame) {
+    const { name, bpfFolder, mapSizes, refuseBit } = options;
+    const programs = parseObjectFile(gunzipSync(Buffer.from(objectFile, "base64")));
+    const types = checkFeatures(programs.values(), bpfFolder);
+    const folder = join(bpfFolder, name);
+    this.#options = options;
+    this.#frame = frame;
+    this.#cgroup = options.cgroup ?? findRootCgroup();
+    this.#links = join(folder, "links");
+    mkdirSync(this.#links, { recursive: true, mode: 0o700 });
+    // Programs of an earlier run serve until everything is complete; without them, each family counts.
+    this.#awaited = new Set(readdirSync(this.#links).length === 0 ? [] : families);
+    this.maps = EbpfMaps.open(folder, mapSizes);
+    this.grace = new GracePeriods();
+    const targets = { maps: this.maps.descriptors, functions: types.functions };
+    const load = (hook: (typeof socketHooks)[number]): LoadedProgram => {
+      const code = programs.get(hook.section);
+      if (code === undefined) throw new Error(`the object file has no section ${hook.section}`);
+      return loadProgram(code, hook, targets);
+    };
+    this.#sockets = socketHooks.map(load);
+    this.#packets = load(packetHook);
+    this.#config = { netnsCookie: readNetnsCookie(), refuseBit, tcpStateOffset: tcpStateOffset(types) };
+  }
+
+  /**
+   * Loads the programs; nothing is attached yet. Errors: BPF_UNSUPPORTED, PROGRAM_REJECTED, CGROUP_UNKNOWN, BPF_FAILED,
+   * FRAME_FAILED.
+   */
+  static async open(options: DatapathOptions, families: readonly Family[]): Promise<Datapath> {
+    const frame = new PacketFrame({ table: options.name, refuseBit: options.refuseBit });
+    // First, because it loads the kernel's modules for NAT, whose functions programs call.
+    if (!(await frame.isInstalled())) await frame.install();
+    return new Datapath(options, families, frame);
+  }
+
+  /** Writes what programs need to know of the node, in one family. Returns a line for each difference. */
+  useNode(node: NodePlan, localAddresses: readonly string[]): readonly string[] {
+    this.#podTraffic = node.podTraffic;
+    const addresses = nodePortAddresses(node, localAddresses);
+    return writeNodeState(this.maps, node.family, encodeConfig(node, this.#config), addresses);
+  }
+
+  /**
+   * Attaches all programs where they are not attached, and restores the table of nftables. Called when the frontends of
+   * a family are complete. Returns a line for each difference. Errors: BPF_FAILED, FRAME_FAILED.
+   */
+  async attach(family: Family): Promise<readonly string[]> {
+    const changes: string[] = [];
+    if (!(await this.#frame.isInstalled())) {
+      await this.#frame.install();
+      changes.push(`table ${this.#options.name} of nftables differed`);
+    }
+    this.#awaited.delete(family);
+    if (this.#awaited.size > 0) return changes;
+    for (const program of this.#sockets) {
+      const path = join(this.#links, program.kind.name);
+      const change = attachPinned(program, { kind: "cgroup", folder: this.#cgroup }, path);
+      if (change !== "none") changes.push(`program ${program.kind.name} ${change}`);
+    }
+    changes.push(...this.#attachInterfaces());
+    this.maps.removeOthers();
+    this.#timer ??= setInterval(() => this.#watchInterfaces(), interfacesEveryMs).unref();
+    return changes;
+  }
+
+  /** True if programs of an earlier run are attached, or ours. */
+  get isAttached(): boolean {
+    return readdirSync(this.#links).length > 0;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #watchInterfaces(): void {
+    try {
+      if (listInterfaces(this.#options.interfaces).join(" ") === this.#interfaces) return;
+      const changes = this.#attachInterfaces();
+      this.#options.log.info("interfaces changed", { changes: changes.length, example: changes[0] ?? "" });
+    } catch (error) {
+      this.#options.log.error("programs not attached to new interfaces: trying again with the next check", {
+        reason: reasonOf(error),
+      });
+    }
+  }
+
+  #attachInterfaces(): readonly string[] {
+    const names = listInterfaces(this.#options.interfaces);
+    this.#interfaces = names.join(" ");
+    const indexes = new Map(names.map((name) => [name, interfaceIndex(name)]));
+    this.#usePodInterfaces(podInterfaces(names, this.#podTraffic).map((name) => indexes.get(name) ?? 0));
+    const changes: string[] = [];
+    const wanted = new Set<string>();
+    for (const [name, index] of indexes) {
+      // It has gone since the list was read.
+      if (index === 0) continue;
+      const file = `interface-${index}`;
+      wanted.add(file);
+      const change = attachPinned(this.#packets, { kind: "interface", index }, join(this.#links, file));
+      if (change !== "none") changes.push(`program packets ${change} at ${name}`);
+    }
+    for (const file of readdirSync(this.#links)) {
+      if (!file.startsWith("interface-") || wanted.has(file)) continue;
+      rmSync(join(this.#links, file), { force: true });
+      changes.push(`program packets detached from an interface that has gone or is not served (${file})`);
+    }
+    return changes;
+  }
+
+  #usePodInterfaces(indexes: readonly number[]): void {
+    const map = this.maps.get("pod_interfaces");
+    const wanted = new Set(indexes);
+    for (const [key] of map.entries()) if (!wanted.has(key.readUInt32LE(0))) map.delete(key);
+    for (const index of wanted) map.set(numberBytes(index), numberBytes(1));
+  }
+}
+
+/** Detaches all programs of an instance, and removes its maps and its table. Errors: the first failure. */
+export async function removeDatapath(options: DatapathOptions): Promise<void> {
+  const { name, bpfFolder, refuseBit, log } = options;
+  const failures = new CleanupFailures(log);
+  await failures.attempt(async () => rmSync(join(bpfFolder, name), { recursive: true, force: true }));
+  await failures.attempt(() => new PacketFrame({ table: name, refuseBit }).remove());
+  failures.end();
+  log.info("programs detached, maps and table removed", { name });
+}

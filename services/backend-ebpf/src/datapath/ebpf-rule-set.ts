@@ -1,0 +1,128 @@
+import type { InstalledState } from "@kpng/backend-kit/proxy/rule-record.ts";
+import type { FamilyPlan, RuleList, RuleSet } from "@kpng/backend-kit/proxy/rule-set.ts";
+import type { SyncStages } from "@kpng/backend-kit/types/sync-update.ts";
+import type { AddressSet, Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { describeKey, numberBytes } from "../layout/keys.ts";
+import { type MapSizes, sizes } from "../layout/map-layouts.ts";
+import { type EbpfChange, type FrontendDifference, makeEbpfChange, maxDescribed } from "../tables/ebpf-change.ts";
+import { describeFrontend } from "../tables/wanted-service.ts";
+import type { Datapath } from "./datapath.ts";
+import { FamilyTables, type TablesChange } from "./family-tables.ts";
+import { listInstalled, listWanted } from "./list-frontends.ts";
+import type { EbpfMaps } from "./maps.ts";
+
+/** Options of {@link EbpfRuleSet}. */
+export interface EbpfRuleSetOptions {
+  readonly family: Family;
+  readonly datapath: Datapath;
+  readonly mapSizes: MapSizes;
+  /** Reads the node's own addresses. */
+  readonly localAddresses: () => AddressSet;
+}
+
+/**
+ * The frontends of one family in maps of the kernel. `backend.ts` makes one for each family, and `FamilyRules` of
+ * backend-kit calls it through the interface `RuleSet`. For `--dry-run` and `--diff`, `PrintedRuleSet` takes its place.
+ */
+export class EbpfRuleSet implements RuleSet<EbpfChange> {
+  readonly #options: EbpfRuleSetOptions;
+  readonly #tables: FamilyTables;
+  #plan: FamilyPlan | undefined;
+
+  constructor(options: EbpfRuleSetOptions) {
+    const { family, datapath, mapSizes } = options;
+    this.#options = options;
+    this.#tables = new FamilyTables(family, datapath.maps, datapath.grace, mapSizes);
+  }
+
+  get family(): Family {
+    return this.#options.family;
+  }
+
+  get desired(): RuleList {
+    return listWanted(() => this.#tables.services);
+  }
+
+  get installed(): RuleList {
+    return listInstalled(
+      this.family,
+      () => this.#options.datapath.maps.contents(),
+      () => this.#tables.services,
+    );
+  }
+
+  async sync(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all", stages: SyncStages): Promise<EbpfChange> {
+    this.#plan = plan;
+    const committing = (): void => {
+      // Until the end, the maps are between two records.
+      writeRecord(this.#options.datapath.maps, this.family, "");
+      stages.committing();
+    };
+    if (touched === "all") return this.#syncAll(plan, committing);
+    const change = this.#tables.sync(plan, touched, committing);
+    this.#writeRecord(plan);
+    return makeEbpfChange(this.family, "partial", { ...describeChange(change), shared: [] });
+  }
+
+  async repair(stages?: SyncStages): Promise<EbpfChange> {
+    if (this.#plan === undefined) throw new Error("repair before the first sync");
+    return this.#syncAll(this.#plan, () => stages?.committing());
+  }
+
+  async isInstalled(): Promise<boolean> {
+    return this.#options.datapath.isAttached;
+  }
+
+  async readInstalled(): Promise<InstalledState> {
+    const { datapath } = this.#options;
+    if (!datapath.isAttached) return { kind: "absent" };
+    const record = readRecord(datapath.maps, this.family);
+    return record === "" ? { kind: "unmarked" } : { kind: "marked", record };
+  }
+
+  async close(): Promise<void> {
+    this.#options.datapath.close();
+  }
+
+  async #syncAll(plan: FamilyPlan, committing: () => void): Promise<EbpfChange> {
+    const { datapath, localAddresses } = this.#options;
+    const change = await this.#tables.syncAll(plan, committing);
+    const shared = datapath.useNode(plan.node, localAddresses()[this.family]);
+    const attached = await datapath.attach(this.family);
+    this.#writeRecord(plan);
+    return makeEbpfChange(this.family, "full", { ...describeChange(change), shared: [...shared, ...attached] });
+  }
+
+  #writeRecord({ record = "" }: FamilyPlan): void {
+    const { maps } = this.#options.datapath;
+    if (readRecord(maps, this.family) !== record) writeRecord(maps, this.family, record);
+  }
+}
+
+function describeChange({ written, deleted, members }: TablesChange) {
+  const frontends: FrontendDifference[] = [
+    ...written.slice(0, maxDescribed).map(({ wanted, before }) => ({
+      place: describeKey(wanted.key),
+      before: before === undefined ? undefined : `${describeKey(wanted.key)} with other routes`,
+      after: describeFrontend(wanted),
+    })),
+    ...deleted
+      .slice(0, maxDescribed)
+      .map(({ key }) => ({ place: describeKey(key), before: describeKey(key), after: undefined })),
+  ];
+  return { frontends, counts: { written: written.length, deleted: deleted.length, members } };
+}
+
+const recordKey = (family: Family): Buffer => numberBytes(family === "v4" ? 0 : 1);
+
+function writeRecord(maps: EbpfMaps, family: Family, text: string): void {
+  const value = Buffer.alloc(sizes.record);
+  value.write(text);
+  maps.get("records").set(recordKey(family), value);
+}
+
+function readRecord(maps: EbpfMaps, family: Family): string {
+  const value = maps.get("records").get(recordKey(family)) ?? Buffer.alloc(1);
+  return value.toString("latin1", 0, value.indexOf(0));
+}

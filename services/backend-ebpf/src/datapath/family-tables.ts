@@ -1,0 +1,350 @@
+import type { FamilyPlan } from "@kpng/backend-kit/proxy/rule-set.ts";
+import { nextTurn } from "@kpng/backend-kit/sync/next-turn.ts";
+import type { Family } from "@kpng/model/address.ts";
+import type { ServiceKey } from "@kpng/model/service.ts";
+import { BackendEbpfError } from "../bpf/ebpf-error.ts";
+import { familyOf, numberBytes } from "../layout/keys.ts";
+import { type MapSizes, sizes } from "../layout/map-layouts.ts";
+import { decodeRoute, encodeRoute, type RouteWord, routeFlags, senders } from "../layout/routes.ts";
+import {
+  type InstalledFrontend,
+  rangeKeys,
+  readFrontends,
+  readRanges,
+  runBytes,
+} from "../tables/installed-frontends.ts";
+import { Spans } from "../tables/spans.ts";
+import { type WantedFrontend, type WantedRoute, type WantedService, wantedService } from "../tables/wanted-service.ts";
+import type { EbpfMaps, GracePeriods } from "./maps.ts";
+
+/** Number of Services written between two turns of the event loop, so that health is answered during a full sync. */
+const servicesPerTurn = 100;
+
+const wordsPerSlot = sizes.slot / 8;
+
+/** Frontends that one call changed, and how many members. */
+export interface TablesChange {
+  /** Written frontends; `before` is undefined for a new one. */
+  readonly written: readonly { readonly wanted: WantedFrontend; readonly before: readonly RouteWord[] | undefined }[];
+  readonly deleted: readonly InstalledFrontend[];
+  readonly members: number;
+}
+
+/**
+ * The frontends of one family in the maps. `EbpfRuleSet` calls it with each plan, one call at a time.
+ *
+ * Programs read the maps at any moment, so a change is published by one store: a new set of endpoints is written to
+ * elements that no route leads to (a run); then the 8 bytes of a route are replaced, which name the run and everything
+ * that belongs to it; then the old run rests until no program can still read it. A frontend keeps its slot for as long
+ * as it exists; the slot's key tells readers that they found the right one.
+ *
+ * Each family has one half of the slots and of the elements, so that families need no agreement.
+ */
+export class FamilyTables {
+  readonly #family: Family;
+  readonly #maps: EbpfMaps;
+  readonly #grace: GracePeriods;
+  readonly #words: BigUint64Array;
+  readonly #elements: Buffer;
+  readonly #sizes: MapSizes;
+  #slots = new Spans(0, 0);
+  #runs = new Spans(0, 0);
+  #rangeIds = new Spans(0, 0);
+  /** By the text of the key. */
+  #installed = new Map<string, { readonly slot: number; readonly key: Buffer; readonly words: RouteWord[] }>();
+  /** Number of routes that lead to a run, by its first element. */
+  #runUses = new Map<number, number>();
+  #rangeUses = new Map<number, { readonly id: number; readonly ranges: readonly string[]; uses: number }>();
+  #rangesByText = new Map<string, number>();
+  #members = new Map<string, number>();
+  readonly #services = new Map<ServiceKey, WantedService>();
+  readonly #owners = new Map<string, ServiceKey>();
+
+  constructor(family: Family, maps: EbpfMaps, grace: GracePeriods, mapSizes: MapSizes) {
+    this.#family = family;
+    this.#maps = maps;
+    this.#grace = grace;
+    this.#sizes = mapSizes;
+    const slots = maps.get("slots").memory;
+    this.#words = new BigUint64Array(slots.buffer, slots.byteOffset, slots.length / 8);
+    this.#elements = maps.get("endpoints").memory;
+  }
+
+  /** Services of the last plan. */
+  get services(): ReadonlyMap<ServiceKey, WantedService> {
+    return this.#services;
+  }
+
+  /** Writes the Services that may have changed. Errors: MAP_FULL, BPF_FAILED; then the next call is a full one. */
+  sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
+    const change = new Commit(committing);
+    for (const key of touched) this.#put(plan, key, change);
+    this.#finish(change);
+    return change;
+  }
+
+  /** Reads all maps, and writes what differs from the plan. Errors: as {@link sync}. */
+  async syncAll(plan: FamilyPlan, committing: () => void): Promise<TablesChange> {
+    await this.#grace.idle();
+    this.#read();
+    const change = new Commit(committing);
+    // What is not wanted is found among what is installed; after a failure, these may be wrong.
+    this.#services.clear();
+    this.#owners.clear();
+    let count = 0;
+    for (const key of plan.keys()) {
+      this.#put(plan, key, change);
+      if (++count % servicesPerTurn === 0) await nextTurn();
+    }
+    for (const id of this.#rangeUses.keys()) change.unusedRanges.add(id);
+    for (const id of this.#installed.keys()) if (!this.#owners.has(id)) change.removals.add(id);
+    const wantedMembers = new Set<string>();
+    for (const { members } of this.#services.values()) for (const key of members.keys()) wantedMembers.add(key);
+    for (const key of this.#members.keys()) if (!wantedMembers.has(key)) change.formerMembers.set(key, 0);
+    this.#finish(change);
+    return change;
+  }
+
+  /** Takes the contents of the maps as what is installed. */
+  #read(): void {
+    const { maxFrontends, maxEndpoints } = this.#sizes;
+    const half = this.#family === "v4" ? 0 : 1;
+    // Element 0 and id 0 stand for none.
+    this.#slots = new Spans(half * maxFrontends, maxFrontends);
+    this.#runs = new Spans(half * maxEndpoints + 1 - half, maxEndpoints - 1 + half);
+    this.#rangeIds = new Spans(1 + half * 0x80_0000, 0x7f_ffff);
+    this.#runUses = new Map();
+    this.#rangeUses = new Map();
+    this.#rangesByText = new Map();
+    const contents = this.#maps.contents();
+    for (const [id, ranges] of readRanges(this.#family, contents)) {
+      if (!this.#rangeIds.reserve(id, 1)) continue;
+      this.#rangeUses.set(id, { id, ranges, uses: 0 });
+      this.#rangesByText.set(textOfRanges(ranges), id);
+    }
+    this.#installed = new Map();
+    for (const [id, { key, slot, words }] of readFrontends(this.#family, contents)) {
+      if (!this.#slots.reserve(slot, 1)) continue;
+      this.#installed.set(id, { key, slot, words: [...words] });
+      for (const word of words) this.#use(word);
+    }
+    const members = this.#maps
+      .get("members")
+      .entries()
+      .filter(([key]) => familyOf(key, 8) === this.#family);
+    this.#members = new Map(members.map(([key, value]) => [key.toString("latin1"), value.readUInt32LE(0)]));
+  }
+
+  #put(plan: FamilyPlan, key: ServiceKey, change: Commit): void {
+    const servicePlan = plan.service(key);
+    const before = this.#services.get(key);
+    const wanted = servicePlan === undefined ? undefined : wantedService(servicePlan, plan.view?.(key), plan.node);
+    for (const [member, flags] of wanted?.members ?? []) {
+      const present = this.#members.get(member) ?? 0;
+      // What a member loses, it loses after the routes are replaced.
+      if ((present | flags) !== present) this.#setMember(member, present | flags, change);
+      if ((present | flags) !== flags) change.formerMembers.set(member, flags);
+      else change.formerMembers.delete(member);
+    }
+    for (const { id } of before?.frontends ?? []) {
+      if (this.#owners.get(id) !== key) continue;
+      this.#owners.delete(id);
+      change.removals.add(id);
+    }
+    for (const frontend of wanted?.frontends ?? []) {
+      this.#owners.set(frontend.id, key);
+      change.removals.delete(frontend.id);
+      this.#write(frontend, change);
+    }
+    for (const member of before?.members.keys() ?? []) {
+      if (wanted?.members.has(member) !== true) change.formerMembers.set(member, 0);
+    }
+    if (wanted === undefined || wanted.frontends.length === 0) this.#services.delete(key);
+    else this.#services.set(key, wanted);
+  }
+
+  #write(wanted: WantedFrontend, change: Commit): void {
+    const installed = this.#installed.get(wanted.id);
+    const words = wanted.routes.map((route, index) => this.#wordOf(route, installed?.words[index], change));
+    if (installed !== undefined && words.every((word, index) => word === installed.words[index])) {
+      for (const word of words) this.#release(word, change, "unused");
+      return;
+    }
+    change.written.push({ wanted, before: installed === undefined ? undefined : [...installed.words] });
+    change.begin();
+    const slot = installed?.slot ?? this.#takeSlot();
+    if (installed === undefined) {
+      const memory = this.#maps.get("slots").memory;
+      wanted.key.copy(memory, slot * sizes.slot + senders.length * 8);
+    }
+    for (const [index, word] of words.entries()) Atomics.store(this.#words, slot * wordsPerSlot + index, word);
+    if (installed === undefined) {
+      this.#maps.get("frontends").set(wanted.key, numberBytes(slot));
+      this.#installed.set(wanted.id, { slot, key: wanted.key, words });
+      return;
+    }
+    for (const [index, word] of words.entries()) {
+      const old = installed.words[index];
+      installed.words[index] = word;
+      if (old !== undefined) this.#release(old, change);
+    }
+  }
+
+  /**
+   * Returns the word of a route, and counts the use of its run and ranges. A run that is installed with the same
+   * contents is used again.
+   */
+  #wordOf({ flags, run, ranges }: WantedRoute, installed: RouteWord | undefined, change: Commit): RouteWord {
+    if (run === undefined) return encodeRoute(flags, 0, 0);
+    const present = installed === undefined ? undefined : decodeRoute(installed);
+    let first = change.runs.get(run);
+    if (first === undefined && present !== undefined && present.run !== 0 && this.#runUses.has(present.run)) {
+      if (runBytes(this.#elements, present.run)?.equals(run)) first = present.run;
+    }
+    first ??= this.#writeRun(run, change);
+    change.runs.set(run, first);
+    const rangesId = ranges.length === 0 ? 0 : this.#rangesId(ranges, change);
+    const word = encodeRoute(flags, rangesId, first);
+    this.#use(word);
+    return word;
+  }
+
+  #writeRun(run: Buffer, change: Commit): number {
+    const length = run.length / sizes.endpoint;
+    const first = this.#runs.take(length);
+    if (first === undefined) {
+      throw new BackendEbpfError(
+        "MAP_FULL",
+        `no room for a set of ${length - 1} endpoints: raise --max-endpoints (${this.#sizes.maxEndpoints} per family)`,
+      );
+    }
+    change.begin();
+    run.copy(this.#elements, first * sizes.endpoint);
+    this.#runUses.set(first, 0);
+    return first;
+  }
+
+  #takeSlot(): number {
+    const slot = this.#slots.take(1);
+    if (slot !== undefined) return slot;
+    const { maxFrontends } = this.#sizes;
+    throw new BackendEbpfError("MAP_FULL", `more than ${maxFrontends} frontends in a family: raise --max-frontends`);
+  }
+
+  #rangesId(ranges: readonly string[], change: Commit): number {
+    const text = textOfRanges(ranges);
+    const known = this.#rangesByText.get(text);
+    if (known !== undefined) return known;
+    const id = this.#rangeIds.take(1);
+    if (id === undefined) throw new BackendEbpfError("MAP_FULL", "no room for more lists of source ranges");
+    change.begin();
+    for (const key of rangeKeys(id, ranges)) this.#maps.get("ranges").set(key, numberBytes(1));
+    this.#rangeUses.set(id, { id, ranges, uses: 0 });
+    this.#rangesByText.set(text, id);
+    return id;
+  }
+
+  /** Counts a route's use of its run and its source ranges. A run that cannot be read is not counted. */
+  #use(word: RouteWord): void {
+    const { flags, run, ranges } = decodeRoute(word);
+    if ((flags & 3) !== routeFlags.balance) return;
+    const length = runBytes(this.#elements, run)?.length;
+    if (length === undefined) return;
+    if (this.#runUses.has(run) || this.#runs.reserve(run, length / sizes.endpoint)) {
+      this.#runUses.set(run, (this.#runUses.get(run) ?? 0) + 1);
+    }
+    const list = this.#rangeUses.get(ranges);
+    if (list !== undefined) list.uses++;
+  }
+
+  /** Ends a route's use of its run and ranges. "unused": the route was not written, so nothing is to be released. */
+  #release(word: RouteWord, change: Commit, kind: "replaced" | "unused" = "replaced"): void {
+    const { flags, run, ranges } = decodeRoute(word);
+    if ((flags & 3) !== routeFlags.balance) return;
+    const uses = this.#runUses.get(run);
+    if (uses !== undefined) this.#runUses.set(run, uses - 1);
+    const list = this.#rangeUses.get(ranges);
+    if (list !== undefined) list.uses--;
+    if (kind === "unused") return;
+    change.unusedRuns.add(run);
+    if (ranges !== 0) change.unusedRanges.add(ranges);
+  }
+
+  #setMember(key: string, flags: number, change: Commit): void {
+    change.begin();
+    change.members++;
+    const bytes = Buffer.from(key, "latin1");
+    if (flags === 0) {
+      this.#maps.get("members").delete(bytes);
+      this.#members.delete(key);
+    } else {
+      this.#maps.get("members").set(bytes, numberBytes(flags));
+      this.#members.set(key, flags);
+    }
+  }
+
+  /** Deletes what is not wanted any more, and returns its places to use after a grace period. */
+  #finish(change: Commit): void {
+    const slots: number[] = [];
+    for (const id of change.removals) {
+      const installed = this.#installed.get(id);
+      if (installed === undefined) continue;
+      change.begin();
+      this.#maps.get("frontends").delete(installed.key);
+      this.#installed.delete(id);
+      for (const word of installed.words) this.#release(word, change);
+      change.deleted.push(installed);
+      slots.push(installed.slot);
+    }
+    for (const [key, flags] of change.formerMembers) {
+      if ((this.#members.get(key) ?? 0) !== flags) this.#setMember(key, flags, change);
+    }
+    const runs = [...change.unusedRuns].filter((run) => this.#runUses.get(run) === 0);
+    const ranges = [...change.unusedRanges].flatMap((id) => this.#rangeUses.get(id) ?? []);
+    const unusedRanges = ranges.filter(({ uses }) => uses === 0);
+    for (const run of runs) this.#runUses.delete(run);
+    for (const list of unusedRanges) {
+      this.#rangeUses.delete(list.id);
+      this.#rangesByText.delete(textOfRanges(list.ranges));
+    }
+    if (slots.length + runs.length + unusedRanges.length === 0) return;
+    this.#grace.after(() => {
+      for (const slot of slots) this.#slots.give(slot, 1);
+      for (const run of runs) this.#runs.give(run, (runBytes(this.#elements, run)?.length ?? 0) / sizes.endpoint);
+      for (const { id, ranges: list } of unusedRanges) {
+        for (const key of rangeKeys(id, list)) this.#maps.get("ranges").delete(key);
+        this.#rangeIds.give(id, 1);
+      }
+    });
+  }
+}
+
+/** State of one call, and its result. */
+class Commit implements TablesChange {
+  readonly #committing: () => void;
+  #hasBegun = false;
+  readonly written: { readonly wanted: WantedFrontend; readonly before: readonly RouteWord[] | undefined }[] = [];
+  readonly deleted: InstalledFrontend[] = [];
+  members = 0;
+  readonly removals = new Set<string>();
+  /** Members that lose flags, with those that they keep. */
+  readonly formerMembers = new Map<string, number>();
+  /** First elements of the runs of this call. */
+  readonly runs = new Map<Buffer, number>();
+  readonly unusedRuns = new Set<number>();
+  readonly unusedRanges = new Set<number>();
+
+  constructor(committing: () => void) {
+    this.#committing = committing;
+  }
+
+  /** Announces the first write. */
+  begin(): void {
+    if (!this.#hasBegun) this.#committing();
+    this.#hasBegun = true;
+  }
+}
+
+function textOfRanges(ranges: readonly string[]): string {
+  return [...ranges].sort().join(" ");
+}

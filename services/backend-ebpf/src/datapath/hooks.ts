@@ -1,0 +1,29 @@
+import type { ProgramKind } from "../bpf/program.ts";
+
+const socketAddressProgram = 18;
+const classifierProgram = 3;
+
+/** A place of the kernel where a program of the object file runs. */
+export interface Hook extends ProgramKind {
+  /** Section of the object file with its code. */
+  readonly section: string;
+}
+
+function socketHook(name: string, code: string, attachType: number): Hook {
+  return { name, section: `socket/${code}`, type: socketAddressProgram, attachType };
+}
+
+/** Hooks of sockets, which are attached to a cgroup. Source: `enum bpf_attach_type`. */
+export const socketHooks: readonly Hook[] = [
+  socketHook("connect4", "forward4", 10),
+  socketHook("connect6", "forward6", 11),
+  socketHook("sendmsg4", "forward4", 14),
+  socketHook("sendmsg6", "forward6", 15),
+  socketHook("recvmsg4", "restore4", 19),
+  socketHook("recvmsg6", "restore6", 20),
+  socketHook("getpeername4", "restore4", 29),
+  socketHook("getpeername6", "restore6", 30),
+];
+
+/** The hook of packets, which is attached to interfaces (BPF_TCX_INGRESS). */
+export const packetHook: Hook = { name: "packets", section: "tcx/packets", type: classifierProgram, attachType: 46 };

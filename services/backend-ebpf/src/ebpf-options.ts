@@ -1,0 +1,95 @@
+import { createHash } from "node:crypto";
+import { oneOf } from "@kpng/backend-kit/proxy/proxy-settings.ts";
+import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
+import { type OptionSpec, parseNonEmptyText, parseWholeNumber, repeatable } from "@kpng/process/options.ts";
+import { InvalidArgumentError } from "commander";
+import type { DatapathOptions } from "./datapath/datapath.ts";
+
+/** Options of this backend alone. `backend.ts` adds them to those of every service proxy. */
+export const ebpfOptions: readonly OptionSpec[] = [
+  {
+    flags: "--cgroup <folder>",
+    description:
+      "cgroup (version 2) whose processes are served at their sockets (default: the root, which contains all processes)",
+    parse: parseNonEmptyText,
+  },
+  repeatable(
+    "--interfaces <names>",
+    "interfaces whose incoming packets are served, also by a prefix such as eth* (default: all but the loopback device)",
+  ),
+  {
+    flags: "--bpf-folder <folder>",
+    description: "where a BPF file system is mounted: programs and maps stay there when the program ends",
+    default: "/sys/fs/bpf",
+    parse: parseNonEmptyText,
+  },
+  {
+    flags: "--instance-name <name>",
+    description:
+      "name of the folder with programs and maps, and of the nftables table (default: kpng-ebpf, with a hash under --service-proxy-name)",
+    parse: instanceName,
+  },
+  {
+    flags: "--localhost-nodeports <true|false>",
+    description: "serve node ports on 127.0.0.0/8 to processes of the node",
+    default: "true",
+    parse: oneOf("--localhost-nodeports", ["true", "false"]),
+  },
+  {
+    flags: "--refuse-mark-bit <bit>",
+    description: "bit of the packet mark that requests a refusal, 0 to 31",
+    default: 15,
+    parse: parseWholeNumber("--refuse-mark-bit", 0, 31),
+  },
+  {
+    flags: "--max-frontends <count>",
+    description: "most frontends (address, port and protocol) per family; 150 bytes of kernel memory each",
+    default: 65_536,
+    parse: parseWholeNumber("--max-frontends", 1, 4_000_000),
+  },
+  {
+    flags: "--max-endpoints <count>",
+    description: "most endpoints of all Service ports per family; 48 bytes of kernel memory each",
+    default: 262_144,
+    parse: parseWholeNumber("--max-endpoints", 2, 16_000_000),
+  },
+  {
+    flags: "--max-affinity-clients <count>",
+    description: "most clients that are remembered for Services with affinity; the longest unused one is forgotten",
+    default: 65_536,
+    parse: parseWholeNumber("--max-affinity-clients", 1, 16_000_000),
+  },
+];
+
+/** Values of the options of this backend. */
+export interface EbpfSettings extends Omit<DatapathOptions, "log"> {
+  readonly isLoopbackWanted: boolean;
+}
+
+/**
+ * Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Each instance has its own maps:
+ * `kpng-ebpf`, or `kpng-ebpf-` and a hash of the service proxy name.
+ */
+export function readEbpfSettings(options: ParsedOptions, serviceProxyName: string): EbpfSettings {
+  const hash = createHash("sha256").update(serviceProxyName).digest("hex").slice(0, 8);
+  const standard = serviceProxyName === "" ? "kpng-ebpf" : `kpng-ebpf-${hash}`;
+  return {
+    name: typeof options.instanceName === "string" ? options.instanceName : standard,
+    bpfFolder: String(options.bpfFolder ?? "/sys/fs/bpf"),
+    cgroup: typeof options.cgroup === "string" ? options.cgroup : undefined,
+    interfaces: (Array.isArray(options.interfaces) ? options.interfaces : []).map(String),
+    refuseBit: Number(options.refuseMarkBit ?? 15),
+    isLoopbackWanted: options.localhostNodeports !== "false",
+    mapSizes: {
+      maxFrontends: Number(options.maxFrontends ?? 65_536),
+      maxEndpoints: Number(options.maxEndpoints ?? 262_144),
+      maxClients: Number(options.maxAffinityClients ?? 65_536),
+    },
+  };
+}
+
+/** Parses a name that is valid as a file and as a table of nftables. Errors: InvalidArgumentError. */
+function instanceName(text: string): string {
+  if (/^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(text)) return text;
+  throw new InvalidArgumentError("a name begins with a letter and contains letters, digits, - and _ only");
+}

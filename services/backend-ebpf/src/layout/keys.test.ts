@@ -1,0 +1,28 @@
+import { describe, expect, test } from "vitest";
+import { addressBytes, describeKey, familyOf, frontendKey, rangeKey, readAddress } from "./keys.ts";
+
+describe("keys of maps", () => {
+  test.each([
+    { address: "10.96.0.1", family: "v4", hex: "00000000000000000000ffff0a600001" },
+    { address: "255.255.255.255", family: "v4", hex: "00000000000000000000ffffffffffff" },
+    { address: "fd00:96::1", family: "v6", hex: "fd000096000000000000000000000001" },
+    { address: "::", family: "v6", hex: "00000000000000000000000000000000" },
+  ])("the bytes of $address have its family and can be read back", ({ address, family, hex }) => {
+    const bytes = addressBytes(address);
+    expect([bytes.toString("hex"), familyOf(bytes), readAddress(bytes)]).toEqual([hex, family, address]);
+  });
+
+  test("a key names the frontend, and node ports of the families differ", () => {
+    const nodePort = { address: undefined, protocol: "UDP", port: 30_053 } as const;
+    expect([
+      describeKey(frontendKey("v4", { address: "10.96.0.1", protocol: "TCP", port: 80 })),
+      describeKey(frontendKey("v6", { address: "fd00::1", protocol: "TCP", port: 443 })),
+      describeKey(frontendKey("v4", nodePort)),
+    ]).toEqual(["TCP 10.96.0.1:80", "TCP [fd00::1]:443", "UDP *:30053"]);
+    expect(frontendKey("v4", nodePort)).not.toEqual(frontendKey("v6", nodePort));
+  });
+
+  test("the prefix of a source range counts the id, and the start of a mapped IPv4 address", () => {
+    expect([rangeKey(7, "192.0.2.0/24").readUInt32LE(0), rangeKey(7, "fd00::/8").readUInt32LE(0)]).toEqual([152, 40]);
+  });
+});

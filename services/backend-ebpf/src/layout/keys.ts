@@ -1,0 +1,110 @@
+import type { Family } from "@kpng/model/address.ts";
+import type { Protocol } from "@kpng/model/service.ts";
+import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
+import ipaddr from "ipaddr.js";
+import { sizes } from "./map-layouts.ts";
+
+/** Protocols that the programs know, by their number in IP headers. */
+export const protocolNumbers = { TCP: 6, UDP: 17 } as const satisfies Partial<Record<Protocol, number>>;
+
+/** A protocol that the programs know. */
+export type ServedProtocol = keyof typeof protocolNumbers;
+
+/** Returns true unless a protocol is left alone. */
+export function isServedProtocol(protocol: Protocol): protocol is ServedProtocol {
+  return protocol in protocolNumbers;
+}
+
+/** The start of each IPv4 address: addresses of both families have 16 bytes, as ::ffff:a.b.c.d. */
+const mappedPrefix = Buffer.from([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+
+/** Writes an address in its 16 bytes. `address` is canonical. */
+export function writeAddress(bytes: Buffer, address: string, at = 0): void {
+  if (address.includes(":")) {
+    bytes.set(ipaddr.IPv6.parse(address).toByteArray(), at);
+    return;
+  }
+  // Without regular expressions, which would cost most of a load of 100 000 endpoints.
+  mappedPrefix.copy(bytes, at);
+  let index = at + 12;
+  let value = 0;
+  for (let position = 0; position < address.length; position++) {
+    const code = address.charCodeAt(position);
+    if (code === 46) {
+      bytes[index++] = value;
+      value = 0;
+    } else value = value * 10 + code - 48;
+  }
+  bytes[index] = value;
+}
+
+/** Returns the 16 bytes of an address. */
+export function addressBytes(address: string): Buffer {
+  const bytes = Buffer.alloc(16);
+  writeAddress(bytes, address);
+  return bytes;
+}
+
+/** Returns the address of 16 bytes, in canonical form. */
+export function readAddress(bytes: Buffer, at = 0): string {
+  return familyOf(bytes, at) === "v4"
+    ? bytes.subarray(at + 12, at + 16).join(".")
+    : new ipaddr.IPv6([...bytes.subarray(at, at + 16)]).toRFC5952String();
+}
+
+/** Returns the family of the address at `at`. */
+export function familyOf(bytes: Buffer, at = 0): Family {
+  return bytes.compare(mappedPrefix, 0, mappedPrefix.length, at, at + mappedPrefix.length) === 0 ? "v4" : "v6";
+}
+
+/** A frontend as a key of maps. */
+export interface FrontendPlace {
+  /** Undefined for a node port. */
+  readonly address: string | undefined;
+  readonly protocol: ServedProtocol;
+  readonly port: number;
+}
+
+const anyAddress: Readonly<Record<Family, string>> = { v4: "0.0.0.0", v6: "::" };
+
+/** Returns the key of a frontend: address, port, protocol. A node port has the family's unspecified address. */
+export function frontendKey(family: Family, { address, protocol, port }: FrontendPlace): Buffer {
+  const key = Buffer.alloc(sizes.frontendKey);
+  writeAddress(key, address ?? anyAddress[family]);
+  key.writeUInt16BE(port, 16);
+  key[18] = protocolNumbers[protocol];
+  return key;
+}
+
+/** Describes the key of a frontend. *Shape:* `TCP 10.96.0.1:80`, `UDP *:30053`, `TCP [fd00::1]:80`. */
+export function describeKey(key: Buffer): string {
+  const address = readAddress(key);
+  const place = Object.values(anyAddress).includes(address) ? "*" : address.includes(":") ? `[${address}]` : address;
+  return `${key[18] === protocolNumbers.TCP ? "TCP" : "UDP"} ${place}:${key.readUInt16BE(16)}`;
+}
+
+/** Returns the key of a member: an endpoint that clients or sockets of a Service port may keep. */
+export function memberKey(id: bigint, { address, port }: EndpointAddress): Buffer {
+  const key = Buffer.alloc(sizes.memberKey);
+  key.writeBigUInt64LE(id);
+  writeAddress(key, address, 8);
+  key.writeUInt16BE(port, 24);
+  return key;
+}
+
+/** Returns the key of a source range in the trie. */
+export function rangeKey(id: number, cidr: string): Buffer {
+  const [address = "", length = "0"] = cidr.split("/");
+  const key = Buffer.alloc(sizes.rangeKey);
+  key.writeUInt32LE(32 + (address.includes(":") ? 0 : 96) + Number(length));
+  key.writeUInt32LE(id, 4);
+  writeAddress(key, address, 8);
+  return key;
+}
+
+/** Returns a number as a key or value. */
+export function numberBytes(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32LE(value);
+  return bytes;
+}

@@ -1,0 +1,39 @@
+import { addressAndPort } from "@kpng/model/address.ts";
+import type { EndpointAddress } from "@kpng/service-plan/service-plan.ts";
+import { readAddress, writeAddress } from "./keys.ts";
+import { sizes } from "./map-layouts.ts";
+
+/**
+ * Returns the bytes of a run: a header and the endpoints of a set, in elements of map `endpoints`. A route leads to the
+ * first element. `id` identifies the Service port to affinity and to UDP flows.
+ */
+export function encodeRun(id: bigint, affinitySeconds: number, endpoints: readonly EndpointAddress[]): Buffer {
+  const bytes = Buffer.alloc((endpoints.length + 1) * sizes.endpoint);
+  bytes.writeBigUInt64LE(id);
+  bytes.writeUInt32LE(endpoints.length, 8);
+  bytes.writeUInt32LE(affinitySeconds, 12);
+  let at = 0;
+  for (const { address, port } of endpoints) {
+    at += sizes.endpoint;
+    writeAddress(bytes, address, at);
+    bytes.writeUInt16BE(port, at + 16);
+  }
+  return bytes;
+}
+
+/** Returns the number of elements of the run that begins at `first`; undefined if it exceeds the memory. */
+export function runLength(memory: Buffer, first: number): number | undefined {
+  const at = first * sizes.endpoint;
+  if (at + sizes.endpoint > memory.length) return undefined;
+  const length = memory.readUInt32LE(at + 8) + 1;
+  return at + length * sizes.endpoint > memory.length ? undefined : length;
+}
+
+/** Returns the endpoints of a run. *Shape:* `["10.1.1.11:8080", "[fd00::7]:8080"]`. */
+export function describeRun(run: Buffer): readonly string[] {
+  const described: string[] = [];
+  for (let at = sizes.endpoint; at < run.length; at += sizes.endpoint) {
+    described.push(addressAndPort(readAddress(run, at), run.readUInt16BE(at + 16)));
+  }
+  return described;
+}

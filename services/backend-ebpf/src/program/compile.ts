@@ -1,0 +1,43 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+
+const folder = fileURLToPath(new URL(".", import.meta.url));
+
+/** Returns the major version of clang; undefined if it is not installed. */
+export function compilerVersion(): number | undefined {
+  const { stdout } = spawnSync("clang", ["--version"], { encoding: "utf8" });
+  const found = /clang version (\d+)/.exec(stdout ?? "")?.[1];
+  return found === undefined ? undefined : Number(found);
+}
+
+/** Compiles the programs. Needs clang and the headers of the C library. Errors: clang's own words. */
+export function compile(): Buffer {
+  const output = mkdtempSync(join(tmpdir(), "kpng-bpf-"));
+  try {
+    const path = join(output, "lb.bpf.o");
+    const machine = process.arch === "arm64" ? "aarch64" : "x86_64";
+    const args = ["-O2", "-target", "bpf", "-mcpu=v3", `-I/usr/include/${machine}-linux-gnu`, "-Wall", "-Werror"];
+    // From its own folder, because the object contains the name of the source.
+    const run = spawnSync("clang", [...args, "-c", "lb.bpf.c", "-o", path], { cwd: folder, encoding: "utf8" });
+    if (run.status !== 0) throw new Error(`clang failed: ${run.stderr}`);
+    return readFileSync(path);
+  } finally {
+    rmSync(output, { recursive: true });
+  }
+}
+
+// `node compile.ts` replaces the committed object file.
+if (import.meta.main) {
+  const text = gzipSync(compile(), { level: 9 }).toString("base64");
+  const lines = [
+    '// The object file of lb.bpf.c, compressed by gzip, in base64. Made by "node compile.ts". Text, so that it is a part of',
+    "// bundled programs, too.",
+    "/** Compressed object file with the programs; `object-file.test.ts` compiles it again. */",
+    `export const objectFile =\n  "${text}";`,
+  ];
+  writeFileSync(join(folder, "object.ts"), `${lines.join("\n")}\n`);
+}

@@ -1,0 +1,33 @@
+import { gunzipSync } from "node:zlib";
+import { describe, expect, test } from "vitest";
+import { parseObjectFile } from "../bpf/object-file.ts";
+import { packetHook, socketHooks } from "../datapath/hooks.ts";
+import { mapLayouts } from "../layout/map-layouts.ts";
+import { compile, compilerVersion } from "./compile.ts";
+import { objectFile } from "./object.ts";
+
+const committed = gunzipSync(Buffer.from(objectFile, "base64"));
+
+describe("the committed object file", () => {
+  // Debian 12's; another release of clang may make other code from the same source.
+  const whyNot = compilerVersion() === 14 ? undefined : "clang 14 is not installed";
+
+  test.skipIf(whyNot !== undefined)(
+    `is what clang makes from the source${whyNot === undefined ? "" : ` (skipped: ${whyNot})`}`,
+    () => {
+      const isEqual = compile().equals(committed);
+      expect(isEqual, "run: node services/backend-ebpf/src/program/compile.ts").toBe(true);
+    },
+  );
+
+  test("has the code of each hook, and refers to maps that exist", () => {
+    const programs = parseObjectFile(committed);
+    const names = mapLayouts({ maxFrontends: 1, maxEndpoints: 2, maxClients: 1 }).map(({ name }) => name);
+    for (const { section } of [...socketHooks, packetHook]) {
+      const references = programs.get(section)?.references ?? [];
+      const maps = references.filter(({ kind }) => kind === "map").map(({ symbol }) => symbol);
+      expect(maps.length, section).toBeGreaterThan(0);
+      expect(names, section).toEqual(expect.arrayContaining(maps));
+    }
+  });
+});

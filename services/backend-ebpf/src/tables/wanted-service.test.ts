@@ -1,0 +1,81 @@
+import type { Frontend, Route, ServicePlan } from "@kpng/service-plan/service-plan.ts";
+import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
+import { describe, expect, test } from "vitest";
+import { describeFrontend, wantedService } from "./wanted-service.ts";
+
+const cluster: Route = { kind: "balance", set: "cluster", isMasqueraded: true };
+const kept: Route = { kind: "balance", set: "cluster", isMasqueraded: false };
+const local: Route = { kind: "balance", set: "local", isMasqueraded: false };
+const place = { kind: "clusterIP", address: "10.96.0.1", protocol: "TCP", port: 80, sources: undefined } as const;
+
+function plan(frontends: readonly Frontend[], affinitySeconds?: number): ServicePlan {
+  const sets = {
+    cluster: [
+      { address: "10.1.1.1", port: 8080 },
+      { address: "10.1.2.1", port: 8080 },
+    ],
+    local: [{ address: "10.1.1.1", port: 8080 }],
+  };
+  const { protocol = "TCP" } = frontends[0] ?? {};
+  const port = { name: "ns/web", protocol, port: 80, affinitySeconds, sets, frontends };
+  return { key: "ns/web", family: "v4", ports: [port], hairpin: [], healthCheck: undefined };
+}
+
+const lines = (given: ServicePlan, node = nodePlan({ family: "v4" })): readonly string[] =>
+  wantedService(given, undefined, node).frontends.map(describeFrontend);
+
+describe("wantedService", () => {
+  test("a frontend has a route for each kind of sender", () => {
+    const routes = { pod: kept, node: cluster, outside: local };
+    expect(lines(plan([{ ...place, routes }]))).toEqual([
+      "TCP 10.96.0.1:80 pod balance 10.1.1.1:8080 10.1.2.1:8080; " +
+        "node balance masquerade 10.1.1.1:8080 10.1.2.1:8080; outside balance local 10.1.1.1:8080 # ns/web",
+    ]);
+  });
+
+  test("masquerade of everything is left to packets, except for the node itself", () => {
+    const node = nodePlan({ family: "v4", isMasqueradeAll: true });
+    const [line] = lines(plan([{ ...place, routes: { pod: cluster, node: cluster, outside: cluster } }]), node);
+    expect(line).toContain("pod,outside balance masquerade packetsOnly 10.1.1.1:8080");
+    expect(line).toContain("node balance masquerade 10.1.1.1:8080");
+  });
+
+  test("source ranges are left to packets, and decided in advance for the node", () => {
+    const routes = { pod: cluster, node: cluster, outside: cluster };
+    const sources = { ranges: ["192.0.2.0/24"], ownAddresses: [] };
+    const [line] = lines(plan([{ ...place, kind: "loadBalancerIP", sources, routes }]));
+    expect(line).toContain("pod,outside balance masquerade packetsOnly");
+    expect(line).toContain("for 192.0.2.0/24");
+    expect(line).toContain("; node drop ");
+    const withNode = { ...sources, ownAddresses: ["10.96.0.1"] };
+    expect(lines(plan([{ ...place, sources: withNode, routes }]))[0]).toContain("; node balance masquerade 10.1.1.1");
+  });
+
+  test("routes with the same set share one run", () => {
+    const routes = { pod: kept, node: cluster, outside: cluster };
+    const { frontends } = wantedService(
+      plan([
+        { ...place, routes },
+        { ...place, kind: "nodePort", address: undefined, port: 30_080, routes },
+      ]),
+      undefined,
+      nodePlan({ family: "v4" }),
+    );
+    expect(new Set(frontends.flatMap((frontend) => frontend.routes.map(({ run }) => run))).size).toBe(1);
+  });
+
+  test.each([
+    { protocol: "TCP", affinitySeconds: undefined, members: 0 },
+    { protocol: "TCP", affinitySeconds: 10, members: 2 },
+    { protocol: "UDP", affinitySeconds: undefined, members: 2 },
+    { protocol: "SCTP", affinitySeconds: 10, members: 0 },
+  ] as const)("$protocol with affinity $affinitySeconds has $members members", ({ members, ...given }) => {
+    const routes = { pod: local, node: local, outside: local };
+    const wanted = wantedService(
+      plan([{ ...place, protocol: given.protocol, routes }], given.affinitySeconds),
+      undefined,
+      nodePlan({ family: "v4" }),
+    );
+    expect([...wanted.members.values()].filter((flags) => flags > 0)).toHaveLength(members);
+  });
+});

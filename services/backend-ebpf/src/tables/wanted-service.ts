@@ -1,0 +1,137 @@
+import { createHash } from "node:crypto";
+import type { Family } from "@kpng/model/address.ts";
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
+import type {
+  AllowedSources,
+  EndpointAddress,
+  Frontend,
+  NodePlan,
+  Route,
+  Sender,
+  ServicePlan,
+  ServicePortPlan,
+} from "@kpng/service-plan/service-plan.ts";
+import { describeKey, frontendKey, isServedProtocol, memberKey } from "../layout/keys.ts";
+import { type DescribedRoute, describeRoutes, memberFlags, routeFlags, senders } from "../layout/routes.ts";
+import { describeRun, encodeRun } from "../layout/runs.ts";
+
+/** A route of a frontend, before its run has a place in the maps. */
+export interface WantedRoute {
+  /** Combination of `routeFlags`. */
+  readonly flags: number;
+  /** Bytes of the run; routes with equal runs share one. Undefined unless it balances. */
+  readonly run: Buffer | undefined;
+  /** Source ranges that may use it; empty for all. */
+  readonly ranges: readonly string[];
+}
+
+/** One frontend as the maps should have it. */
+export interface WantedFrontend {
+  readonly key: Buffer;
+  /** `key` as text, one character for each byte, for maps of this process. */
+  readonly id: string;
+  /** The Service port. *Shape:* `default/web:http`. */
+  readonly name: string;
+  /** In the order of `senders`. */
+  readonly routes: readonly WantedRoute[];
+}
+
+/** Everything that the maps should have for one Service in one family. */
+export interface WantedService {
+  readonly frontends: readonly WantedFrontend[];
+  /** Flags of members by the text of their key. */
+  readonly members: ReadonlyMap<string, number>;
+}
+
+/**
+ * Translates the plan of a Service into elements of maps. SCTP is left out. `view` tells which endpoints only finish
+ * the UDP flows that they have. Pure; O(ports × (frontends + endpoints)).
+ */
+export function wantedService(plan: ServicePlan, view: ServiceView | undefined, node: NodePlan): WantedService {
+  const frontends: WantedFrontend[] = [];
+  const members = new Map<string, number>();
+  for (const port of plan.ports) {
+    const { name, protocol } = port;
+    if (!isServedProtocol(protocol)) continue;
+    const id = portId(plan.family, port);
+    const runs = new Map<string, Buffer>();
+    const runOf = (set: "cluster" | "local"): Buffer => {
+      const run = runs.get(set) ?? encodeRun(id, port.affinitySeconds ?? 0, port.sets[set]);
+      runs.set(set, run);
+      return run;
+    };
+    for (const frontend of port.frontends) {
+      const key = frontendKey(plan.family, { ...frontend, protocol });
+      const routes = senders.map((sender) => wantedRoute(frontend, sender, port, node, runOf));
+      frontends.push({ key, id: key.toString("latin1"), name, routes });
+    }
+    if (port.frontends.length > 0) addMembers(members, id, port, view, plan.family);
+  }
+  return { frontends, members };
+}
+
+/**
+ * Returns a line for inspection. *Shape:* `TCP 10.96.0.1:80 pod,node balance 10.1.1.11:8080; outside … # default/web`.
+ */
+export function describeFrontend({ key, name, routes }: WantedFrontend): string {
+  const described: DescribedRoute[] = routes.map(({ flags, run, ranges }) => ({
+    ...{ flags, ranges },
+    endpoints: run === undefined ? [] : describeRun(run),
+  }));
+  return `${describeKey(key)} ${describeRoutes(described)} # ${name}`;
+}
+
+/** Identifies a Service port for as long as it has this name; clients with affinity are remembered under it. */
+function portId(family: Family, { name, protocol }: ServicePortPlan): bigint {
+  return createHash("sha256").update(`${family} ${protocol} ${name}`).digest().readBigUInt64LE(0);
+}
+
+function wantedRoute(
+  frontend: Frontend,
+  sender: Sender,
+  { affinitySeconds }: ServicePortPlan,
+  node: NodePlan,
+  runOf: (set: "cluster" | "local") => Buffer,
+): WantedRoute {
+  const { kind, sources } = frontend;
+  const route = forSender(frontend.routes[sender], sender, sources);
+  if (route.kind !== "balance") return { flags: routeFlags[route.kind], run: undefined, ranges: [] };
+  const isLimited = sources !== undefined && sender !== "node";
+  // A socket cannot be masqueraded, and its source address is not known: both is left to its packets.
+  const isForPackets = sender !== "node" && (isLimited || (node.isMasqueradeAll && kind === "clusterIP"));
+  const flags =
+    routeFlags.balance |
+    (route.set === "local" ? routeFlags.local : 0) |
+    (route.isMasqueraded ? routeFlags.masquerade : 0) |
+    (affinitySeconds === undefined ? 0 : routeFlags.affinity) |
+    (isForPackets ? routeFlags.packetsOnly : 0);
+  return { flags, run: runOf(route.set), ranges: isLimited ? sources.ranges : [] };
+}
+
+/** The node itself is let through by source ranges that contain its address, which `ownAddresses` tells. */
+function forSender(route: Route, sender: Sender, sources: AllowedSources | undefined): Route {
+  const isDropped = sender === "node" && sources !== undefined && sources.ownAddresses.length === 0;
+  return isDropped && route.kind === "balance" ? { kind: "drop" } : route;
+}
+
+/** Members are needed where a choice is remembered: for clients with affinity, and for UDP flows of sockets. */
+function addMembers(
+  members: Map<string, number>,
+  id: bigint,
+  port: ServicePortPlan,
+  view: ServiceView | undefined,
+  family: Family,
+): void {
+  const isUdp = port.protocol === "UDP";
+  if (port.affinitySeconds === undefined && !isUdp) return;
+  const add = (endpoints: readonly EndpointAddress[], flag: number): void => {
+    for (const endpoint of endpoints) {
+      const key = memberKey(id, endpoint).toString("latin1");
+      members.set(key, (members.get(key) ?? 0) | flag);
+    }
+  };
+  add(port.sets.cluster, memberFlags.inCluster);
+  add(port.sets.local, memberFlags.inLocal);
+  if (isUdp) add(drainingEndpoints(view, port, family), memberFlags.keepsFlows);
+}
