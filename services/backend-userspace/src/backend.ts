@@ -2,6 +2,7 @@ import { proxyBackend } from "@kpng/backend-kit/proxy/proxy-backend.ts";
 import type { ServiceProxy } from "@kpng/backend-kit/proxy/proxy-spec.ts";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { chooseEntries, nodeFamilies, removeEntries } from "./entry/choose-entry.ts";
+import { Handover } from "./handover/handover.ts";
 import { PrintedRuleSet } from "./rules/printed-rule-set.ts";
 import type { UserspaceChange } from "./rules/userspace-change.ts";
 import { UserspaceRuleSet } from "./rules/userspace-rule-set.ts";
@@ -56,8 +57,9 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
         return { ruleSets: nodeFamilies().map((family) => new PrintedRuleSet(family, print)) };
       }
       const print = (line: string): void => void process.stdout.write(line);
-      const entries = await chooseEntries({ ...settings, print, log });
-      const runtime = new UserspaceRuntime(settings.traffic, log, metrics);
+      const handover = await Handover.open();
+      const entries = await chooseEntries({ ...settings, print, log, keepsInterface: handover.hasPredecessor });
+      const runtime = new UserspaceRuntime(settings.traffic, log, metrics, handover);
       return { ruleSets: entries.map((entry) => new UserspaceRuleSet({ entry, runtime, requests })) };
     },
     cleanUp: ({ log }) => removeEntries(name, log),

@@ -1,3 +1,4 @@
+import cluster from "node:cluster";
 import { createHash } from "node:crypto";
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, parseAddress } from "@kpng/model/address.ts";
@@ -125,6 +126,11 @@ export const userspaceOptions: readonly OptionSpec[] = [
     parse: parseWholeNumber("--max-affinity-clients", 1, 100_000_000),
   },
   {
+    flags: "--handover",
+    description:
+      "keep the listening sockets in a process of its own, so that SIGUSR2 restarts the one that serves without a refused connection",
+  },
+  {
     flags: "--access-log <file>",
     description:
       "file to which a line of JSON is appended for each connection and UDP flow that ends; - for standard output",
@@ -158,6 +164,12 @@ export function readUserspaceSettings(options: ParsedOptions, serviceProxyName: 
   }
   if (options.once === true && options.dryRun !== true) {
     throw new ProcessError("BAD_OPTION", "--once would end the listeners with the process: use it with --dry-run");
+  }
+  if (options.handover === true && !cluster.isWorker) {
+    throw new ProcessError("BAD_OPTION", "--handover is an option of the program kpng-userspace alone");
+  }
+  if (options.handover === true && options.inspectSocket !== undefined) {
+    throw new ProcessError("BAD_OPTION", "--handover and --inspect-socket: two processes cannot have the same socket");
   }
   const number = (name: string): number => Number(options[name]);
   const udpIdleMs = number("udpIdleTimeout");

@@ -19,6 +19,8 @@ export interface EntryOptions {
   readonly addressExternalIPs: boolean;
   /** Name of the table and of the interface. */
   readonly name: string;
+  /** Whether another process serves with the interface, and will hand it over. Default false. */
+  readonly keepsInterface?: boolean;
   readonly print: (line: string) => void;
   readonly log: Log;
 }
@@ -65,8 +67,13 @@ async function openRedirect({ name, localPorts, log }: EntryOptions): Promise<re
   return nodeFamilies().map((family) => new RedirectEntry({ family, table: name, ports: localPorts }));
 }
 
-async function openAddress({ name, log, addressExternalIPs }: EntryOptions): Promise<readonly Entry[]> {
-  const device = await OwnInterface.open(name);
+async function openAddress({
+  name,
+  log,
+  addressExternalIPs,
+  keepsInterface = false,
+}: EntryOptions): Promise<readonly Entry[]> {
+  const device = await OwnInterface.open(name, keepsInterface);
   // It would redirect packets to ports at which nothing listens.
   await removeTables(name, log);
   const { kind } = device;

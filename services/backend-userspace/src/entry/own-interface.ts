@@ -23,10 +23,12 @@ export class OwnInterface {
   }
 
   /**
-   * Creates the interface; one of an earlier run is deleted first. Errors: ENTRY_FAILED if this process may not
-   * configure interfaces.
+   * Creates the interface. One of an earlier run is deleted first, or, with `isKept`, taken over with its addresses.
+   * Errors: ENTRY_FAILED if this process may not configure interfaces.
    */
-  static async open(name: string): Promise<OwnInterface> {
+  static async open(name: string, isKept = false): Promise<OwnInterface> {
+    const kept = isKept ? await OwnInterface.#find(name) : undefined;
+    if (kept !== undefined) return kept;
     await OwnInterface.delete(name);
     for (const kind of kinds) {
       try {
@@ -40,6 +42,16 @@ export class OwnInterface {
     // Fails without the right to configure interfaces.
     await runTool(["ip", "link", "set", "lo", "up"]);
     return new OwnInterface("lo", "loopback");
+  }
+
+  /** Returns an interface that exists, with all its addresses as own ones. */
+  static async #find(name: string): Promise<OwnInterface | undefined> {
+    const text = await runTool(["ip", "-details", "link", "show", name]).catch(() => "");
+    const kind = kinds.find((one) => new RegExp(`^\\s+${one}\\b`, "m").test(text));
+    if (kind === undefined) return undefined;
+    const found = new OwnInterface(name, kind);
+    for (const address of await found.#installed()) found.#own.add(address);
+    return found;
   }
 
   /** Deletes an interface of this name, which an earlier run left behind; without effect if there is none. */

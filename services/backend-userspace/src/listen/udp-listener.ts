@@ -51,7 +51,7 @@ export class UdpListener {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const socket = listener.#socket;
     socket.once("error", reject);
-    socket.bind({ address, port, exclusive: true }, resolve);
+    socket.bind({ address, port }, resolve);
     await promise.catch((error: unknown) => {
       socket.close();
       throw error;

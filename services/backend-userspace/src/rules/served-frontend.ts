@@ -154,9 +154,10 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
 
   /** Listens at the first port that is free. */
   async #openFirst(address: string, ports: PortList): Promise<OpenListener> {
+    if (this.#runtime.handover?.isHolding === true) throw new Error("another process is about to serve");
     let reason = new Error("all ports to listen at are used by other frontends");
     for (const port of ports) {
-      if (this.#runtime.isListening(this.frontend.protocol, { address, port })) continue;
+      if (this.#runtime.isTaken(this.frontend.protocol, { address, port }, this.id)) continue;
       try {
         return await this.#open({ address, port });
       } catch (error) {
@@ -170,13 +171,20 @@ export class ServedFrontend implements EntryFrontend, ServedPort {
   async #open(place: OpenListener["place"]): Promise<OpenListener> {
     const { relay, udp } = this.#runtime;
     const { protocol } = this.frontend;
-    const listener =
-      protocol === "TCP" ? await TcpListener.open(this, place, relay) : await UdpListener.open(this, place, udp);
-    this.#runtime.setListening(protocol, place, true);
+    // Before the first wait: the process that takes over must know of each place.
+    this.#runtime.setListening(protocol, place, this.id);
+    let listener: TcpListener | UdpListener;
+    try {
+      listener =
+        protocol === "TCP" ? await TcpListener.open(this, place, relay) : await UdpListener.open(this, place, udp);
+    } catch (error) {
+      this.#runtime.setListening(protocol, place, undefined);
+      throw error;
+    }
     return {
       place,
       close: () => {
-        this.#runtime.setListening(protocol, place, false);
+        this.#runtime.setListening(protocol, place, undefined);
         return listener.close();
       },
     };

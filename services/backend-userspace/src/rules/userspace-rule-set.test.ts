@@ -13,12 +13,17 @@ function entryAt(first: number, last: number, lines: string[] = []): MapEntry {
   return new MapEntry({ family: "v4", address: "127.0.0.1", ports: { first, last }, print });
 }
 
-/** A server of "another program" at a free port. */
+/** A server of "another program". Its port is not one that the kernel gives to other tests, nor is the one after it. */
 async function otherProgram() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  return { server, port: typeof address === "object" && address !== null ? address.port : 0 };
+  for (let port = 30_000 + (process.pid % 1_000) * 2; port < 32_700; port += 2) {
+    const server = createServer().listen(port, "127.0.0.1");
+    const isOpen = await once(server, "listening").then(
+      () => true,
+      () => false,
+    );
+    if (isOpen) return { server, port };
+  }
+  throw new Error("no free port");
 }
 
 test("a sync fails while nothing can listen, and the next one succeeds when the port is free", async () => {

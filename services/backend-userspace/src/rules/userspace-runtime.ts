@@ -3,6 +3,7 @@ import type { Log } from "@kpng/process/log.ts";
 import type { EndpointAddress, ServicePortPlan } from "@kpng/service-plan/service-plan.ts";
 import type { Registry } from "prom-client";
 import type { BalancedEndpoint } from "../balance/balancer.ts";
+import type { Handover } from "../handover/handover.ts";
 import type { UdpContext, UdpListener } from "../listen/udp-listener.ts";
 import type { Connection, RelayContext } from "../relay/connection.ts";
 import { ReadBuffer } from "../relay/read-buffer.ts";
@@ -50,15 +51,18 @@ export class UserspaceRuntime {
   readonly relay: RelayContext;
   readonly udp: UdpContext;
   readonly log: Log;
+  /** The process before and after this one; undefined for none. */
+  readonly handover: Handover | undefined;
   readonly #connections = new Set<Connection>();
   readonly #udpListeners = new Set<UdpListener>();
-  /** *Shape:* `TCP 192.0.2.1 20173`. */
-  readonly #listening = new Set<string>();
+  /** Ids of frontends by place. *Shape of a place:* `TCP 192.0.2.1 20173`. */
+  readonly #listening = new Map<string, string>();
+  readonly #synced = new Set<ListenersOfFamily>();
   readonly #families: ListenersOfFamily[] = [];
   readonly #openFiles = readOpenFilesLimit();
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(settings: TrafficSettings, log: Log, metrics: Registry) {
+  constructor(settings: TrafficSettings, log: Log, metrics: Registry, handover?: Handover) {
     const { connectTimeoutMs, connectAttempts } = settings;
     const limits = this.#limits(settings);
     const accessLog =
@@ -69,6 +73,8 @@ export class UserspaceRuntime {
     const flows = new TrafficLimit(limits.flows);
     this.settings = settings;
     this.log = log;
+    this.handover = handover;
+    if (handover !== undefined) handover.places = () => [...this.#listening];
     this.relay = {
       limit: connections,
       open: this.#connections,
@@ -99,10 +105,21 @@ export class UserspaceRuntime {
     }, intervalMs).unref();
   }
 
-  /** Notes that a listener was opened or is being closed. */
-  setListening(protocol: Protocol, place: EndpointAddress, isOpen: boolean): void {
-    if (isOpen) this.#listening.add(keyOf(protocol, place));
-    else this.#listening.delete(keyOf(protocol, place));
+  /** Notes that a listener was opened for a frontend, or (undefined) is being closed. */
+  setListening(protocol: Protocol, place: EndpointAddress, frontend: string | undefined): void {
+    if (frontend === undefined) this.#listening.delete(keyOf(protocol, place));
+    else this.#listening.set(keyOf(protocol, place), frontend);
+  }
+
+  /** Whether a frontend must not listen at a place, because another one of this process or the one before it does. */
+  isTaken(protocol: Protocol, place: EndpointAddress, frontend: string): boolean {
+    return this.isListening(protocol, place) || this.handover?.isOfOther(keyOf(protocol, place), frontend) === true;
+  }
+
+  /** Notes that a family is served. */
+  setSynced(family: ListenersOfFamily): void {
+    this.#synced.add(family);
+    if (this.#synced.size === this.#families.length) this.handover?.reportServing();
   }
 
   isListening(protocol: Protocol, place: EndpointAddress): boolean {
@@ -142,10 +159,16 @@ export class UserspaceRuntime {
     this.table.prune((service) => this.#families.some(({ serves }) => serves(service)));
   }
 
-  /** Takes the listeners of a family out. With the last, resets all connections: an end of data would be a lie. */
-  remove(family: ListenersOfFamily): void {
+  /**
+   * Takes the listeners of a family out. With the last, resets all connections: an end of data would be a lie. If
+   * another process serves now, they have the time of a removed endpoint's connections.
+   */
+  async remove(family: ListenersOfFamily): Promise<void> {
     this.#families.splice(this.#families.indexOf(family), 1);
     if (this.#families.length > 0) return;
+    if (this.handover?.isSucceeded === true) {
+      await this.handover.drained(() => this.#connections.size === 0, this.settings.tcp.drainMs);
+    }
     clearInterval(this.#timer);
     for (const connection of this.#connections) connection.reset("stopped");
     for (const listener of this.#udpListeners) void listener.close("stopped");
