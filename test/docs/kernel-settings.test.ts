@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { wantedSysctls } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
 import { conntrackOptions, wantedSettings } from "@kpng/backend-kit/conntrack/conntrack-settings.ts";
 import { conntrackLiberal, routeLocalnet } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { expect, test } from "vitest";
@@ -12,5 +13,7 @@ test("every kernel setting that kpng changes has a row in docs/reference/kernel-
   });
   const names = wantedSettings(Object.fromEntries(options), 1).map(({ name }) => name);
   expect(names).toHaveLength(6);
+  const ofIpvs = wantedSysctls({ isStrictArp: true });
+  for (const [name, value] of ofIpvs) expect(text).toContain(`\`${name}\` = ${value}`);
   for (const name of [...names, routeLocalnet, conntrackLiberal]) expect(text).toContain(`\`${name}\``);
 });

@@ -6,7 +6,7 @@ import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
 import { type Family, families } from "@kpng/model/address.ts";
 import type { IpvsChange } from "./commit/ipvs-change.ts";
 import { IpvsRuleSet } from "./commit/ipvs-rule-set.ts";
-import { checkKernel, loadModules, setKernel } from "./commit/prepare-kernel.ts";
+import { checkKernel, setKernel } from "./commit/prepare-kernel.ts";
 import { removeObjects } from "./commit/remove-objects.ts";
 import { ipvsOptions, readIpvsSettings } from "./ipvs-settings.ts";
 import { RunTool } from "./read/run-tool.ts";
@@ -64,8 +64,7 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     wantsLoopbackNodePorts: false,
     openRuleSets: async (host) => {
       const isKernel = host.destination.kind === "kernel";
-      if (isKernel) await loadModules(settings.scheduler, host.log);
-      await checkKernel(runTool, settings.scheduler);
+      await checkKernel(runTool);
       if (isKernel) await setKernel(settings, { ...host, runTool });
       return { ruleSets: nodeFamilies().map((family) => openOne(family, host)) };
     },

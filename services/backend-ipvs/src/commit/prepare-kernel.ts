@@ -1,6 +1,3 @@
-import { existsSync } from "node:fs";
-import { runProgram } from "@kpng/backend-kit/exec/run-program.ts";
-import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
 import type { Sysctls } from "@kpng/backend-kit/sysctl/sysctls.ts";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
 import type { RunTool } from "../read/run-tool.ts";
@@ -13,44 +10,36 @@ export interface KernelSettings {
   readonly timeouts: { readonly tcpMs: number; readonly tcpFinMs: number; readonly udpMs: number };
 }
 
-/** A file that exists where the kernel has IPVS. */
-const ipvsFile = "/proc/net/ip_vs";
-
-/** Returns the kernel modules that are needed. */
-function neededModules(scheduler: string): readonly string[] {
-  return ["ip_vs", `ip_vs_${scheduler}`, "dummy", "xt_set"];
-}
-
-/** Loads the kernel modules as far as possible: they may be built in, and most containers cannot load any. */
-export async function loadModules(scheduler: string, log: Log): Promise<void> {
-  for (const module of neededModules(scheduler)) {
-    // By default, the module makes an interface dummy0.
-    const command = ["modprobe", module, ...(module === "dummy" ? ["numdummies=0"] : [])];
-    const end = await runProgram(command, { timeoutMs: 10_000, env: toolEnvironment() });
-    const isLoaded = end.kind === "exited" && end.exitCode === 0;
-    if (!isLoaded) log.debug("modprobe failed: the module may be built in or loaded by the host", { module });
-  }
-}
+/** Parts of the kernel that are needed, and a command that fails without them. */
+const neededParts = [
+  { part: "IPVS (module ip_vs)", command: ["ipvsadm", "-S", "-n"] },
+  { part: "ipsets (module ip_set)", command: ["ipset", "-t", "save"] },
+  { part: "the table mangle of iptables", command: ["iptables-save", "-t", "mangle"] },
+] as const;
 
 /**
- * Checks that IPVS and the tools are there, and changes nothing. `backend.ts` calls it before it opens rule sets.
+ * Checks that the tools are there and that the kernel has what they ask for; it changes no rules. `backend.ts` calls it
+ * before it opens rule sets.
  *
- * Errors: IPVS_UNAVAILABLE, with the names of the modules; TOOL_MISSING.
+ * The kernel loads a module when a tool first asks for it, with the modprobe of the host: ip_vs by the commands here,
+ * schedulers, `dummy` and the types of ipsets when they are first used. So a container needs neither modprobe nor
+ * CAP_SYS_MODULE.
+ *
+ * Errors: IPVS_UNAVAILABLE, which names everything that is missing; TOOL_MISSING.
  */
-export async function checkKernel(runTool: RunTool, scheduler: string): Promise<void> {
-  if (!existsSync(ipvsFile)) {
-    throw new BackendIpvsError(
-      "IPVS_UNAVAILABLE",
-      `the kernel has no IPVS (${ipvsFile} does not exist): load the modules ${neededModules(scheduler).join(", ")} on the node`,
-    );
+export async function checkKernel(runTool: RunTool): Promise<void> {
+  await runTool.read(["ip", "-o", "link", "show"]);
+  const missing: string[] = [];
+  for (const { part, command } of neededParts) {
+    try {
+      await runTool.read(command);
+    } catch (error) {
+      if (!(error instanceof BackendIpvsError) || error.code === "TOOL_MISSING") throw error;
+      missing.push(`${part}: ${error.message.replace(/^\[\w+\] /, "")}`);
+    }
   }
-  for (const command of [
-    ["ipvsadm", "-S", "-n"],
-    ["ipset", "-t", "save"],
-    ["ip", "-o", "link", "show"],
-    ["iptables-save", "-t", "mangle"],
-  ]) {
-    await runTool.read(command);
+  if (missing.length > 0) {
+    throw new BackendIpvsError("IPVS_UNAVAILABLE", `the node's kernel gives no access to ${missing.join("; ")}`);
   }
 }
 
