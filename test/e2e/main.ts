@@ -4,9 +4,10 @@ import { type Cluster, startCluster } from "./cluster/cluster.ts";
 import { makeTestImages } from "./images/test-images.ts";
 import { help, type Options, type ProxyName, parseOptions } from "./options.ts";
 import type { ProgramPaths } from "./program-paths.ts";
+import { backends } from "./proxy/images.ts";
 import { archivesFor, installProxy } from "./proxy/install.ts";
 import { recover } from "./recovery/recovery.ts";
-import { findPrograms, whyNoCluster } from "./requirements.ts";
+import { findPrograms, whyNoCluster, whyNoProxy } from "./requirements.ts";
 import { keepResults, keptResults } from "./suite/kept-results.ts";
 import type { TestResult } from "./suite/report.ts";
 import { runTests } from "./suite/run-tests.ts";
@@ -20,7 +21,7 @@ import { formatTable, summarize } from "./suite/table.ts";
 async function main(): Promise<void> {
   const options = parseOptions(process.argv.slice(2));
   if (options === undefined) return void process.stdout.write(help);
-  const reason = whyNoCluster();
+  const reason = whyNoCluster() ?? options.proxies.map(whyNoProxy).find((why) => why !== undefined);
   if (reason !== undefined) throw new Error(reason);
   // The cluster and its tests use all cores for minutes, and somebody may work on this machine.
   setPriority(5);
@@ -67,7 +68,8 @@ async function withCluster<T>(
 }
 
 async function printRecovery(cluster: Cluster, proxy: ProxyName, { withoutWatchersMs }: Options): Promise<void> {
-  const backend = proxy === "nft" ? "nft" : "iptables";
+  const backend = backends.find((name) => name === proxy);
+  if (backend === undefined) throw new Error(`--recovery is for ${backends.join(", ")}, not for ${proxy}`);
   for await (const { step, measured } of recover(cluster, backend, withoutWatchersMs)) {
     process.stdout.write(`${proxy}: ${step}: ${measured}\n`);
   }

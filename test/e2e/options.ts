@@ -4,7 +4,7 @@ import type { Selection } from "./suite/report.ts";
 import { selectTests } from "./suite/selection.ts";
 
 /** Service proxies that the tests run with. kube-proxy is there for comparison. */
-export const proxyNames = ["iptables", "nft", "kube-proxy", "kube-proxy-nftables"] as const;
+export const proxyNames = ["iptables", "nft", "ipvs", "kube-proxy", "kube-proxy-nftables", "kube-proxy-ipvs"] as const;
 export type ProxyName = (typeof proxyNames)[number];
 
 export interface Options {
@@ -34,7 +34,8 @@ and images of this repository. Prints a table in Markdown; the results of a comp
 them beside the new ones. Needs root on Debian, and Go 1.26; ten minutes for each backend, and half an hour more the
 first time.
 
-  --backend NAME   ${proxyNames.join(", ")}
+  --backend NAME   ${proxyNames.join(", ")};
+                   those with ipvs need IPVS in the kernel of this machine
   --focus REGEXP   only the tests whose full name matches
   --quick          only a few tests, as \`npm test\` does
   --recovery       instead of these tests: take away watchers, API server and rules, and check that Services work

@@ -1,7 +1,9 @@
+import { spawnSync } from "node:child_process";
 import { type Binaries, findBinaries, type Program } from "../cluster/binaries.ts";
 import { isExecutable } from "../cluster/executable.ts";
 import { isBuilt } from "../cluster/go-build.ts";
 import { hasTestImages } from "./images/test-images.ts";
+import type { ProxyName } from "./options.ts";
 
 /** Programs of a cluster and of its tests. */
 const programs = [
@@ -24,6 +26,21 @@ export function whyNoCluster(): string | undefined {
   const missing = Object.entries(packageByCommand).filter(([command]) => !isExecutable(command));
   if (missing.length === 0) return undefined;
   return `not installed: ${missing.map(([, name]) => name).join(", ")} (Debian packages)`;
+}
+
+/** Returns the reason why a proxy cannot serve nodes on this machine, whose kernel they share; undefined if it can. */
+export function whyNoProxy(proxy: ProxyName): string | undefined {
+  if (!proxy.endsWith("ipvs")) return undefined;
+  const { error, status, stderr } = spawnSync("ipvsadm", ["-S", "-n"], { encoding: "utf8" });
+  if (status === 0) return undefined;
+  const said =
+    error?.message ??
+    stderr
+      .trim()
+      .split("\n")
+      .find((line) => line.startsWith("Can't")) ??
+    `exit ${status}`;
+  return `--backend ${proxy} needs IPVS in the kernel of this machine (module ip_vs): ${said}`;
 }
 
 /** Finds or builds the programs. *Cost:* a quarter of an hour the first time, on two cores. */

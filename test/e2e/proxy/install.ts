@@ -6,9 +6,20 @@ import { applyKpng } from "./kpng.ts";
 import { startKubeProxy } from "./kube-proxy.ts";
 import { untilDnsIsReady, untilNodesReachServices } from "./until-services-work.ts";
 
+/** Mode of each kube-proxy. */
+const kubeProxyModes = {
+  "kube-proxy": "iptables",
+  "kube-proxy-nftables": "nftables",
+  "kube-proxy-ipvs": "ipvs",
+} as const;
+
+function isKubeProxy(proxy: ProxyName): proxy is keyof typeof kubeProxyModes {
+  return proxy in kubeProxyModes;
+}
+
 /** Returns the archives of the images that a proxy is installed from; none for kube-proxy, which runs without. */
 export async function archivesFor(proxy: ProxyName): Promise<readonly string[]> {
-  return proxy === "kube-proxy" || proxy === "kube-proxy-nftables" ? [] : buildImages(proxy);
+  return isKubeProxy(proxy) ? [] : buildImages(proxy);
 }
 
 /** Times from the beginning of an installation, in milliseconds. */
@@ -26,16 +37,8 @@ export async function installProxy(
   paths: ProgramPaths,
 ): Promise<InstallationTimes> {
   const startedMs = performance.now();
-  switch (proxy) {
-    case "kube-proxy":
-      startKubeProxy(cluster, pathOf(paths, "kube-proxy"), "iptables");
-      break;
-    case "kube-proxy-nftables":
-      startKubeProxy(cluster, pathOf(paths, "kube-proxy"), "nftables");
-      break;
-    default:
-      await applyKpng(cluster, proxy);
-  }
+  if (isKubeProxy(proxy)) startKubeProxy(cluster, pathOf(paths, "kube-proxy"), kubeProxyModes[proxy]);
+  else await applyKpng(cluster, proxy);
   await untilNodesReachServices(cluster);
   const nodesMs = performance.now() - startedMs;
   await untilDnsIsReady(cluster);

@@ -7,7 +7,7 @@ import { Daemon } from "../cluster/daemon.ts";
 const healthPort = 10256;
 
 /** Starts kube-proxy on every node of a cluster, for comparison. */
-export function startKubeProxy(cluster: Cluster, path: string, mode: "iptables" | "nftables"): void {
+export function startKubeProxy(cluster: Cluster, path: string, mode: "iptables" | "nftables" | "ipvs"): void {
   const { laboratory, addresses, folder, controlPlane } = cluster;
   const any = addresses.families[0] === "ipv4" ? "0.0.0.0" : "::";
   const daemons = addresses.nodes.map(({ name }) => {

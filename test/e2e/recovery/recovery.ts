@@ -64,10 +64,16 @@ export async function* recover(
 
 type Node = Cluster["nodes"][number];
 
+/** Commands that remove all rules of a backend. */
+const ruleLosses: Readonly<Record<Backend, string>> = {
+  iptables: "iptables -t nat -F && iptables -t nat -X",
+  nft: "nft flush ruleset",
+  ipvs: "ipvsadm -C",
+};
+
 /** Removes all rules, as another program might, so that only the saved view can bring them back. */
 async function loseRules(node: Node, backend: Backend): Promise<void> {
-  const command = backend === "nft" ? "nft flush ruleset" : "iptables -t nat -F && iptables -t nat -X";
-  await runOn(node, ["sh", "-c", command]);
+  await runOn(node, ["sh", "-c", ruleLosses[backend]]);
 }
 
 async function expectNoAnswer(probe: Probe, nodeName: string): Promise<void> {
