@@ -1,3 +1,4 @@
+import { lookup } from "node:dns/promises";
 import { rmSync, writeFileSync } from "node:fs";
 import { get } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -13,9 +14,16 @@ interface Route {
   readonly url: string;
 }
 
+/** The node `ipvs` is only started on request, because the machine's kernel may have no IPVS. */
+const hasIpvs = await lookup("ipvs").then(
+  () => true,
+  () => false,
+);
+
 const routes: readonly Route[] = [
   { backend: "nft", url: "http://nft:30080/" },
   { backend: "iptables", url: "http://iptables:30080/" },
+  ...(hasIpvs ? [{ backend: "ipvs", url: "http://ipvs:30080/" }] : []),
   { backend: "userspace", url: "http://userspace:30080/" },
   { backend: "callout", url: "http://198.51.100.10:8080/" },
 ];

@@ -15,6 +15,7 @@ const mains = {
   "kpng-callout": "services/backend-callout/src/main.ts",
   "kpng-iptables": "services/backend-iptables/src/main.ts",
   "kpng-nft": "services/backend-nft/src/main.ts",
+  "kpng-ipvs": "services/backend-ipvs/src/main.ts",
   "kpng-userspace": "services/backend-userspace/src/main.ts",
   "kpng-json": "services/backend-json/src/main.ts",
 };

@@ -24,6 +24,8 @@ const tools: Readonly<Record<string, LayerContent>> = {
   iptables: { packages: ["conntrack", "iptables", "nfacct"] },
   // iptables: for --shadow beside a kube-proxy in iptables mode.
   nft: { packages: ["conntrack", "iptables", "nftables"] },
+  // No kmod: the kernel loads the modules of IPVS itself.
+  ipvs: { packages: ["conntrack", "ipset", "iproute2", "iptables", "ipvsadm"] },
   userspace: { packages: ["iproute2", "nftables"] },
   // A shell and basic tools for the program of the user.
   callout: {

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -14,7 +14,7 @@ import { type DockerDaemon, type NoDocker, startDocker } from "./docker-daemon.t
 // makes the base, and trace-viewer.ts stands for collector and trace viewer.
 
 const run = promisify(execFile);
-const targets = ["watcher", "json", "callout", "iptables", "nft", "userspace"] as const;
+const targets = ["watcher", "json", "callout", "iptables", "nft", "ipvs", "userspace"] as const;
 
 /** Time limits on a busy machine without anything in its caches, in milliseconds. */
 const buildLimitMs = 900_000;
@@ -62,6 +62,10 @@ describe("images that Docker builds", () => {
       programs: ["iptables-save", "iptables-legacy-restore", "ip6tables-save", "conntrack", "nfacct"],
     },
     { target: "nft", programs: ["nft", "conntrack", "iptables-save"] },
+    {
+      target: "ipvs",
+      programs: ["ipvsadm", "ipset", "ip", "iptables-save", "iptables-restore", "ip6tables-restore", "conntrack"],
+    },
     { target: "userspace", programs: ["nft", "ip"] },
     { target: "callout", programs: ["sh", "iptables-restore", "conntrack"] },
   ])("$target contains the programs that it runs, with their libraries", async ({ target, programs }, context) => {
@@ -75,7 +79,17 @@ describe("images that Docker builds", () => {
     expect(await call("run", "--rm", "--network=none", "--cap-add=NET_ADMIN", ...command)).toBe("");
   });
 
-  test.for(["watcher", "json", "iptables", "nft", "userspace"])(
+  test("ipvs says what the kernel lacks, or serves", async (context) => {
+    const { docker: call } = needDocker(context);
+    const rights = ["--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=NET_RAW", "--network=none", "--read-only"];
+    const input = "--volume=./deploy/compose/manifests:/manifests:ro";
+    const command = ["file", "--input=/manifests", "to-local", "to-ipvs", "--node-name=ipvs", "--once", "--dry-run"];
+    const ended = call("run", "--rm", ...rights, input, "--entrypoint=kpng", "kpng-ipvs", ...command);
+    if (existsSync("/proc/net/ip_vs")) expect(await ended).toContain("-A -t 10.96.0.80:80");
+    else await expect(ended).rejects.toThrow(/IPVS_UNAVAILABLE.*IPVS \(module ip_vs\)/);
+  });
+
+  test.for(["watcher", "json", "iptables", "nft", "ipvs", "userspace"])(
     "%s contains neither a shell nor a package manager",
     async (target, context) => {
       const { docker: call } = needDocker(context);

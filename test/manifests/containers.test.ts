@@ -1,4 +1,4 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { KubeObject } from "../cluster/api-client.ts";
@@ -94,6 +94,18 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
     const folders = ["overlays/beside-kube-proxy", "overlays/all-ip", "backends/json", "backends/userspace"];
     await Promise.all(folders.map((folder) => start(daemonSetIn(folder), "n1")));
   });
+
+  test.skipIf(isSkipped)(
+    "kpng-ipvs becomes ready, or says that the kernel has no IPVS",
+    { timeout },
+    async ({ skip }) => {
+      const { error, status } = spawnSync("ipvsadm", ["-S", "-n"]);
+      if (error !== undefined) skip("ipvsadm is not installed");
+      const ready = start(daemonSetIn("backends/ipvs"), "n1");
+      if (status === 0) await ready;
+      else await expect(ready).rejects.toThrow(/IPVS_UNAVAILABLE.*IPVS \(module ip_vs\)/);
+    },
+  );
 
   test.skipIf(isSkipped)("a single process needs no watcher", { timeout }, async () => {
     await Promise.all(running.splice(0).map((container) => container.stop()));
