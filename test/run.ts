@@ -62,6 +62,7 @@ const slowTests = [
     "e2e",
     "manifests",
     "page",
+    "version-skew",
   ].map((folder) => `test/${folder}/**`),
   "services/**/*.kernel.test.ts",
 ];

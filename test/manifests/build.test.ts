@@ -139,10 +139,10 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
 
   test("components/monitoring opens the metrics of every part at the declared port, and monitors it", () => {
     const folder = makeKustomization(`
-      resources: [DEPLOY/watcher, DEPLOY/backends/iptables, DEPLOY/backends/nft, DEPLOY/backends/ipvs, DEPLOY/backends/userspace, DEPLOY/backends/callout, DEPLOY/backends/json]
+      resources: [DEPLOY/watcher, DEPLOY/relay, DEPLOY/backends/iptables, DEPLOY/backends/nft, DEPLOY/backends/ipvs, DEPLOY/backends/userspace, DEPLOY/backends/callout, DEPLOY/backends/json]
       components: [DEPLOY/components/monitoring]`);
     const found = containersOf(folder);
-    expect(found.length).toBe(7);
+    expect(found.length).toBe(8);
     for (const { container } of found) {
       const port = container.ports?.find(({ name }) => name === "metrics")?.containerPort;
       expect(settingOf(container, "KPNG_METRICS_BIND_ADDRESS")).toBe(`:${port}`);
@@ -151,7 +151,7 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
     const jobs = found.flatMap(({ object }) => monitors.filter((monitor) => selects(monitor, object)));
     expect(jobs.map(({ metadata }) => metadata.name).toSorted()).toEqual([
       ...Array(6).fill("kpng-backends"),
-      "kpng-watcher",
+      ...Array(2).fill("kpng-watcher"),
     ]);
   });
 
@@ -197,8 +197,8 @@ function selects(monitor: KubeObject, { spec }: KubeObject): boolean {
   return (
     Object.entries(selector.matchLabels).every(([key, value]) => labels[key] === value) &&
     (selector.matchExpressions ?? []).every(({ key, operator, values }) => {
-      expect(operator).toBe("NotIn");
-      return !values.includes(labels[key] ?? "");
+      expect(["In", "NotIn"]).toContain(operator);
+      return values.includes(labels[key] ?? "") === (operator === "In");
     })
   );
 }

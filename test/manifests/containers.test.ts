@@ -90,6 +90,20 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
     expect(nft.exec("kpng", getBackend)).toContain("n1");
   });
 
+  test.skipIf(isSkipped)("a relay serves a node that proves itself by its token", { timeout }, async () => {
+    for (const command of commandsOfGuide("Relays")) shell.run(command);
+    const found = buildKustomization(kubectl, "deploy/kubernetes/relay").find(({ kind }) => kind === "Deployment");
+    // The watcher in the same network namespace has the ports 12090 to 12092.
+    await start(JSON.parse(JSON.stringify(found).replaceAll(/1209([012])/g, "1219$1")) as KubeObject, "n1");
+    const config = "/api/v1/namespaces/kube-system/configmaps/kpng";
+    const { data } = await cluster().api.get(config);
+    await cluster().api.patch(config, { data: { watchers: "https://10.0.0.21:12190" } });
+    const json = await start(daemonSetIn("backends/json"), "cp-2");
+    expect(json.output()).toContain("10.96.7.7");
+    await cluster().api.patch(config, { data });
+    await running.splice(running.indexOf(json), 1)[0]?.stop();
+  });
+
   test.skipIf(isSkipped)("the other backends become ready beside it", { timeout }, async () => {
     const folders = ["overlays/beside-kube-proxy", "overlays/all-ip", "backends/json", "backends/userspace"];
     await Promise.all(folders.map((folder) => start(daemonSetIn(folder), "n1")));

@@ -6,10 +6,10 @@ import { parseAllDocuments } from "yaml";
 import type { KubeObject } from "../cluster/api-client.ts";
 import type { Container, PodSpec } from "./pod-spec.ts";
 
-/** Folders of deploy/kubernetes that can be applied. `backends/base` is part of every backend, and useless alone. */
+/** Folders of deploy/kubernetes that can be applied. `base` folders are parts, and useless alone. */
 export const kustomizations: readonly string[] = globSync("deploy/kubernetes/**/kustomization.yaml")
   .map(dirname)
-  .filter((folder) => !/\/(components\/[^/]+|backends\/(base|kernel))$/.test(folder))
+  .filter((folder) => !/\/(components\/[^/]+|watcher\/base|backends\/(base|kernel))$/.test(folder))
   .toSorted();
 
 const built = new Map<string, readonly KubeObject[]>();

@@ -4,9 +4,9 @@ import { join } from "node:path";
 import { Child } from "../cluster/child.ts";
 import { until } from "../cluster/until.ts";
 
-/** Addresses of docs/install.md: the API server, and the nodes cp-1 and cp-2. */
+/** Addresses of docs/install.md: the API server, and the nodes cp-1, cp-2 and n1. */
 export const apiAddress = "10.0.0.10";
-const addresses = [apiAddress, "10.0.0.11", "10.0.0.12"];
+const addresses = [apiAddress, "10.0.0.11", "10.0.0.12", "10.0.0.21"];
 
 /**
  * A network namespace in which the containers of a test run, as on a node: with the addresses of the installation

@@ -6,7 +6,7 @@ import { testCache } from "../../cluster/test-cache.ts";
 import { until } from "../../cluster/until.ts";
 import { type ProgramPaths, pathOf } from "../program-paths.ts";
 import { type Addresses, addressesOf, type Families } from "./addresses.ts";
-import { removeControlGroups } from "./control-groups.ts";
+import { makeControlGroups, removeControlGroups } from "./control-groups.ts";
 import { type ControlPlane, makeControlPlane } from "./control-plane.ts";
 import { makeDns } from "./dns.ts";
 import { copyImageStore, importArchives, keepImageStore } from "./image-store.ts";
@@ -86,6 +86,7 @@ export async function startCluster(options: ClusterOptions): Promise<Cluster> {
     );
     await startControlPlane(controlPlane, kubectl);
     await kubectl.apply(addresses.nodes.map(makeNodeObject));
+    makeControlGroups(nodes.length);
     for (const node of nodes) await node.start();
     await kubectl.apply(makeDns(addresses));
     await untilReady(kubectl, nodes);

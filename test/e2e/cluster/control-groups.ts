@@ -1,9 +1,32 @@
-import { globSync, readdirSync, rmdirSync } from "node:fs";
+import { existsSync, globSync, mkdirSync, readdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
 /** Longest time for the kernel to end the processes of a closed laboratory. */
 const limitMs = 10_000;
+
+/** CPU weight of one process outside of any group: of version 1 and 2. */
+const [sharesOfProcess, weightOfProcess] = [1_024, 100];
+
+/** Processes of a node that compete for the CPU with those outside: its pods. */
+const processesOfNode = 8;
+
+/**
+ * Creates the group of all pods with the weight of as many processes as it will have. Without this, all pods of all
+ * nodes together get as much of a busy machine as a single other process, and answer nothing for seconds.
+ */
+export function makeControlGroups(nodeCount: number): void {
+  const processes = nodeCount * processesOfNode;
+  const weights = [
+    { tree: "/sys/fs/cgroup/cpu", file: "cpu.shares", weight: sharesOfProcess * processes },
+    { tree: "/sys/fs/cgroup", file: "cpu.weight", weight: weightOfProcess * processes },
+  ];
+  for (const { tree, file, weight } of weights) {
+    if (!existsSync(join(tree, file)) && !existsSync(join(tree, "cgroup.controllers"))) continue;
+    mkdirSync(join(tree, "k8s.io"), { recursive: true });
+    if (existsSync(join(tree, "k8s.io", file))) writeFileSync(join(tree, "k8s.io", file), String(weight));
+  }
+}
 
 /**
  * Removes the control groups of the pods of ended clusters. They are the only traces of a cluster outside of its

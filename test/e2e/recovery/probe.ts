@@ -36,6 +36,8 @@ export class Probe {
                   name: "server",
                   image: agnhostImage,
                   args: ["netexec", `--http-port=${port}`],
+                  // Without a request, a pod is the last one to get the CPU.
+                  resources: { requests: { cpu: "100m" } },
                   readinessProbe: { httpGet: { path: "/healthz", port }, periodSeconds: 1 },
                 },
               ],

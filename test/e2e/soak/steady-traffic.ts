@@ -1,0 +1,93 @@
+import { AgentClient } from "@kpng/laboratory/agent/agent-client.ts";
+import type { Protocol } from "@kpng/laboratory/agent/request.ts";
+import { until } from "../../cluster/until.ts";
+import type { Cluster } from "../cluster/cluster.ts";
+import { controlPlaneName } from "../cluster/network.ts";
+import { type AgentPods, fixedNodePort } from "./agents.ts";
+import { agentPort, servicePort } from "./changed-services.ts";
+
+/** Result of {@link SteadyTraffic.end}. */
+export interface TrafficTotals {
+  /** New connections that were answered. */
+  readonly answeredProbes: number;
+  /** Bytes and datagrams that came back over connections that stayed open. */
+  readonly answeredByFlows: number;
+  /** A line for each connection that failed, broke or went to another pod. */
+  readonly wrong: readonly string[];
+}
+
+interface Target {
+  readonly client: AgentClient;
+  readonly protocol: Protocol;
+  readonly address: string;
+  readonly port: number;
+}
+
+/**
+ * Traffic to the Service of the agents, whose endpoints stay: from every node to its cluster IP, and from outside of
+ * the cluster to the node port of every node. Each way has one connection that stays open, over TCP and UDP, and new
+ * TCP connections at intervals of 50 ms. So no connection has a reason to fail.
+ */
+export class SteadyTraffic {
+  /** Clients on the nodes, by node. */
+  readonly clients: ReadonlyMap<string, AgentClient>;
+  readonly #targets: readonly Target[];
+
+  private constructor(clients: ReadonlyMap<string, AgentClient>, targets: readonly Target[]) {
+    this.clients = clients;
+    this.#targets = targets;
+  }
+
+  /** Starts the traffic. Errors: a way on which nothing answers within a minute. */
+  static async start({ laboratory, nodes }: Cluster, { clusterIP, endpoints }: AgentPods): Promise<SteadyTraffic> {
+    const outside = await AgentClient.start(laboratory, controlPlaneName);
+    const clients = new Map<string, AgentClient>();
+    for (const { name } of nodes) clients.set(name, await AgentClient.start(laboratory, name));
+    for (const { address } of endpoints) {
+      const target = { protocol: "tcp", address, port: agentPort, timeoutMs: 1_000 } as const;
+      const isListening = async (): Promise<boolean> => (await outside.askOnce(target)).kind === "answer";
+      await until(`the agent at ${address} listens`, isListening, 60_000);
+    }
+    const targets = nodes.flatMap(({ name, addresses }) =>
+      (["tcp", "udp"] as const).flatMap((protocol): readonly Target[] => [
+        { client: clients.get(name) ?? outside, protocol, address: clusterIP, port: servicePort },
+        { client: outside, protocol, address: addresses[0] ?? "", port: fixedNodePort },
+      ]),
+    );
+    for (const [id, { client, ...target }] of targets.entries()) {
+      const isAnswered = async (): Promise<boolean> =>
+        (await client.askOnce({ ...target, timeoutMs: 1_000 })).kind === "answer";
+      await until(`${describe({ client, ...target })} is answered`, isAnswered, 60_000);
+      await client.send({ kind: "open", id, ...target });
+      if (target.protocol === "tcp") await client.send({ kind: "probe", id, ...target });
+    }
+    return new SteadyTraffic(clients, targets);
+  }
+
+  /** Stops the traffic and returns what happened to it. */
+  async end(): Promise<TrafficTotals> {
+    const wrong: string[] = [];
+    let [answeredProbes, answeredByFlows] = [0, 0];
+    for (const [id, target] of this.#targets.entries()) {
+      if (target.protocol === "tcp") {
+        const { answered, failures } = await target.client.send({ kind: "stop probe", id });
+        answeredProbes += answered;
+        if (failures.length > 0) {
+          const examples = [...failures.slice(0, 5), ...failures.slice(-2)].join("; ");
+          wrong.push(`${describe(target)}: ${failures.length} new connections failed: ${examples}`);
+        }
+      }
+      const flow = await target.client.send({ kind: "finish", id });
+      answeredByFlows += flow.answered;
+      const what = `${describe(target)}: open connection`;
+      if (flow.ended !== undefined) wrong.push(`${what} ended: ${flow.ended}`);
+      else if (flow.answered < flow.sent) wrong.push(`${what}: sent ${flow.sent}, of which ${flow.answered} came back`);
+      await target.client.send({ kind: "end", id });
+    }
+    return { answeredProbes, answeredByFlows, wrong };
+  }
+}
+
+function describe({ client, protocol, address, port }: Target): string {
+  return `${client.name} → ${address}:${port}/${protocol}`;
+}

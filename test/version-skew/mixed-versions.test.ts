@@ -1,0 +1,110 @@
+import { renameSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { serviceManifests } from "@kpng/backend-iptables/testing/manifests.ts";
+import type { Program } from "@kpng/backend-kit/testing/program.ts";
+import { makePick, makeRandom, makeRandomBelow } from "@kpng/process/testing/random.ts";
+import { expect, test } from "vitest";
+import { usePrograms } from "../process/programs.ts";
+import { checkOut, findPreviousVersion } from "./previous-version.ts";
+
+// Two versions of the project at the same time: watchers and backends of both, while the cluster changes and the
+// programs are killed, frozen and replaced by the other version. test/e2e/soak does the same with kernel rules.
+
+const seed = Number(process.env.SKEW_SEED ?? Date.now() % 1_000_000);
+const changes = 60;
+
+const previous = findPreviousVersion();
+const name = "watchers and backends of two versions lose no change while they are killed, frozen and replaced";
+const skipped = previous.kind === "missing" ? ` (skipped: ${previous.reason})` : "";
+if (skipped !== "") process.stderr.write(`test/version-skew: skipped "${name}"${skipped}\n`);
+
+/** Services at a step. The first and the last of the alphabet stay as they are. */
+function manifests(step: number): string {
+  const changing = Array.from({ length: 20 }, (_, index) => index)
+    .filter((index) => (step + index) % 5 !== 0)
+    .flatMap((index) =>
+      serviceManifests({
+        name: `changing-${index}`,
+        clusterIP: `10.96.1.${index}`,
+        endpoint: `10.0.1.${1 + ((step * 7 + index) % 200)}`,
+      }),
+    );
+  const steady = ["a-steady", "z-steady"].flatMap((name, index) =>
+    serviceManifests({ name, clusterIP: `10.96.0.${index + 1}`, endpoint: `10.0.0.${index + 1}` }),
+  );
+  return JSON.stringify({ apiVersion: "v1", kind: "List", items: [...steady, ...changing] });
+}
+
+const programs = usePrograms();
+
+test.skipIf(previous.kind === "missing")(`${name}${skipped}`, { timeout: 300_000 }, async () => {
+  if (previous.kind === "missing") return;
+  process.stdout.write(`version skew with ${previous.commit.slice(0, 10)}: SKEW_SEED=${seed}\n`);
+  const random = makeRandom(seed);
+  const [below, pick] = [makeRandomBelow(random), makePick(random)];
+  const roots = { previous: programs.at("previous"), current: resolve(".") };
+  checkOut(previous.commit, roots.previous);
+  type Version = keyof typeof roots;
+  const save = (step: number): void => {
+    writeFileSync(programs.at("state.new"), manifests(step));
+    renameSync(programs.at("state.new"), programs.at("state.json"));
+  };
+  save(0);
+
+  const sockets = ["a", "b"] as const;
+  const api = sockets.map((socket) => `unix://${programs.at(`${socket}.sock`)}`).join(",");
+  const watcher = (socket: string, version: Version): Program =>
+    programs.start(join(roots[version], "services/cli/src/main.ts"), [
+      ...["file", "-i", programs.at("state.json"), "to-api", "--listen", `unix://${programs.at(`${socket}.sock`)}`],
+      ...["--drain-time", "0"],
+    ]);
+  const backend = (version: Version, args: readonly string[] = []): Program =>
+    programs.start(join(roots[version], "services/backend-json/src/main.ts"), [
+      ...["--api", api, "--node-name", "n1", ...args],
+    ]);
+  const running = { a: watcher("a", "current"), b: watcher("b", "previous") };
+  const backends = [backend("previous"), backend("current")];
+  for (const { stdout } of backends) await expect.poll(stdout, { timeout: 60_000 }).toContain("z-steady");
+
+  const frozen = new Set<Program>();
+  for (let step = 1; step <= changes; step++) {
+    save(step);
+    // A change reaches the programs while they are being replaced, or before.
+    await sleep(below(100));
+    if (below(4) !== 0) continue;
+    const socket = pick(...sockets);
+    const program = running[socket];
+    if (below(3) === 0 && frozen.size === 0) {
+      program.signal("SIGSTOP");
+      frozen.add(program);
+      continue;
+    }
+    for (const one of frozen) one.signal("SIGCONT");
+    frozen.clear();
+    program.signal(pick("SIGKILL", "SIGTERM"));
+    await program.ended;
+    running[socket] = watcher(socket, pick("previous", "current"));
+  }
+  for (const one of frozen) one.signal("SIGCONT");
+
+  const lastStep = `10.0.1.${1 + ((changes * 7 + 1) % 200)}`;
+  for (const [index, version] of (["previous", "current"] as const).entries()) {
+    const running = backends[index];
+    await expect.poll(() => lastViewOf(running?.stdout() ?? ""), { timeout: 120_000 }).toContain(lastStep);
+    const asked = backend(version, ["--once"]);
+    await asked.ended;
+    // Both watchers have the last state when a new client gets it.
+    await expect.poll(() => lastViewOf(running?.stdout() ?? ""), { timeout: 60_000 }).toBe(asked.stdout());
+    const steady = (running?.stdout() ?? "").split("\n").filter((line) => line.includes("-steady"));
+    expect(new Set(steady).size, "a Service that did not change was printed in different ways").toBe(2);
+    expect(running?.stderr()).not.toContain('"level":"fatal"');
+  }
+});
+
+/** Returns the last view in the output of a backend that prints all Services in the order of their names. */
+function lastViewOf(text: string): string {
+  const lines = text.split("\n");
+  const start = lines.findLastIndex((line) => line.includes("a-steady"));
+  return lines.slice(start).join("\n");
+}
