@@ -46,10 +46,12 @@ export class BpfMap {
    * Values of a map with flag `mappable`, each rounded up to 8 bytes; empty for others. Writes reach programs at once.
    */
   readonly memory: Buffer;
-  // One argument for all calls: its buffers never move.
+  // Arguments for all calls: their buffers never move.
   readonly #key: Buffer;
   readonly #value: Buffer;
   readonly #attribute: Buffer;
+  /** Without a value, which the kernel rejects here. */
+  readonly #deletion: Buffer;
 
   constructor(layout: MapLayout, descriptor: number) {
     const { keyBytes, valueBytes, maxEntries, flags } = layout;
@@ -58,6 +60,7 @@ export class BpfMap {
     this.#key = Buffer.alloc(keyBytes);
     this.#value = Buffer.alloc(valueBytes);
     this.#attribute = makeAttribute(32, [0, descriptor], [8, addressOf(this.#key)], [16, addressOf(this.#value)]);
+    this.#deletion = makeAttribute(32, [0, descriptor], [8, addressOf(this.#key)]);
     const isMapped = (flags & mapFlags.mappable) !== 0;
     this.memory = isMapped ? mapMemory(descriptor, maxEntries * Math.ceil(valueBytes / 8) * 8) : Buffer.alloc(0);
   }
@@ -134,13 +137,13 @@ export class BpfMap {
   /** Returns an element; undefined if there is none. Errors: BPF_FAILED. */
   get(key: Buffer): Buffer | undefined {
     key.copy(this.#key);
-    return this.#expectPresent(commands.lookup) ? Buffer.from(this.#value) : undefined;
+    return this.#expectPresent(commands.lookup, this.#attribute) ? Buffer.from(this.#value) : undefined;
   }
 
   /** Deletes an element. Returns false if there was none. Errors: BPF_FAILED. */
   delete(key: Buffer): boolean {
     key.copy(this.#key);
-    return this.#expectPresent(commands.delete);
+    return this.#expectPresent(commands.delete, this.#deletion);
   }
 
   /** Returns all elements of a hash or trie. Elements that change meanwhile may be missing. Errors: BPF_FAILED. */
@@ -190,8 +193,8 @@ export class BpfMap {
     closeDescriptor(this.descriptor);
   }
 
-  #expectPresent(command: number): boolean {
-    const result = bpf(command, this.#attribute);
+  #expectPresent(command: number, attribute: Buffer): boolean {
+    const result = bpf(command, attribute);
     if (result.kind === "done") return true;
     if (result.errno === errnoNoEntry) return false;
     throw new BackendEbpfError("BPF_FAILED", `map ${this.layout.name}: ${describeErrno(result.errno)}`);
