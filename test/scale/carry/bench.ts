@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { usageOf } from "../proc.ts";
 import { type Carrier, maxConnections, startEndpoint, startHaproxy, startKpng } from "./carriers.ts";
 import { download, keepOpen, shortConnections, upload } from "./load.ts";
+import { profileOf } from "./profile.ts";
 
 // The benchmark of kpng-userspace: against Debian's HAProxy with one thread and a direct connection, in the same run,
 // over loopback. The figures are per second of the proxy's own CPU time, because the client and the endpoint share the
@@ -76,6 +77,14 @@ try {
     const row = [carrier.name + unit, Math.round(connections), mega(down), mega(up), await measureOpen(carrier)];
     print(`| ${row.join(" | ")} |`);
   }
+  const loads = {
+    "short connections": (port: number) => shortConnections(port, 3_000),
+    download: (port: number) => download(port, 256),
+    upload: (port: number) => upload(port, 256),
+  };
+  for (const [name, load] of Object.entries(loads)) {
+    print(`\nOwn time of functions, ${name}: ${(await profileOf(endpoint.port, load)).join(", ")}`);
+  }
 } finally {
-  await Promise.all(carriers.map((carrier) => carrier.stop()));
+  await Promise.all(carriers.map(({ stop }) => stop()));
 }

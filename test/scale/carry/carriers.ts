@@ -14,7 +14,8 @@ export interface Carrier {
   readonly port: number;
   /** Undefined for a direct connection. */
   readonly pid: number | undefined;
-  stop(): Promise<void>;
+  /** Default SIGKILL. */
+  stop(signal?: NodeJS.Signals): Promise<void>;
   /** Adds an endpoint at the same port and another address to its Service, or removes it again; of kpng alone. */
   update?(): void;
 }
@@ -26,7 +27,7 @@ export async function startEndpoint(): Promise<Carrier> {
 }
 
 /** Starts kpng-userspace with a watcher in the same process, at a local port. */
-export async function startKpng(target: number): Promise<Carrier> {
+export async function startKpng(target: number, nodeOptions: readonly string[] = []): Promise<Carrier> {
   const folder = mkdtempSync(join(tmpdir(), "kpng-carry-"));
   let hasSecond = false;
   const write = (): void => {
@@ -44,7 +45,7 @@ export async function startKpng(target: number): Promise<Carrier> {
     "--max-connections-per-service",
     String(maxConnections()),
   ];
-  const child = start([process.execPath, main, "file", "-i", folder, ...sink, ...limits]);
+  const child = start([process.execPath, ...nodeOptions, main, "file", "-i", folder, ...sink, ...limits]);
   const port = Number(await firstLine(child, /-> 127\.0\.0\.1:(\d+)/));
   return {
     ...carrier("kpng-userspace", child, port, false),
@@ -92,9 +93,9 @@ function carrier(name: string, child: ChildProcess, port: number, isDirect: bool
     name,
     port,
     pid: isDirect ? undefined : child.pid,
-    stop: async () => {
+    stop: async (signal = "SIGKILL") => {
       const ended = once(child, "close");
-      child.kill("SIGKILL");
+      child.kill(signal);
       await ended;
     },
   };
