@@ -11,6 +11,7 @@ import { ProxyMetrics } from "@kpng/backend-kit/observe/proxy-metrics.ts";
 import { driftCheck } from "@kpng/backend-kit/proxy/drift-check.ts";
 import { countRepairs } from "@kpng/backend-kit/proxy/serve-task.ts";
 import { SyncRequests } from "@kpng/backend-kit/sync/sync-requests.ts";
+import { ServiceTraffic } from "@kpng/backend-kit/traffic/service-traffic.ts";
 import { observeAffinity } from "@kpng/backend-nft/commit/observe-affinity.ts";
 import { TrafficTable } from "@kpng/backend-userspace/traffic/service-traffic.ts";
 import { TrafficLimit } from "@kpng/backend-userspace/traffic/traffic-limits.ts";
@@ -76,6 +77,9 @@ const groups: Readonly<Record<string, Register>> = {
     new ViewKeeper({ folder: "", nodeName: "", serviceProxyName: "", isConnected: () => false, ...common });
     new HealthCheckServers({ isProxyHealthy: () => true, ...common });
     new StaleFlowCleaner(common);
+  },
+  "service-traffic": (registry) => {
+    new ServiceTraffic(log, registry);
   },
   "service-proxy": (registry) => {
     new ProxyMetrics({ registry, families: [] });

@@ -43,6 +43,11 @@ export const conntrackOptions: readonly OptionSpec[] = [
     default: 0,
     parse: parseDurationMs,
   },
+  {
+    flags: "--service-traffic",
+    description:
+      "count connections, packets and bytes of each Service on this node from events of conntrack, for metrics; costs CPU for each connection",
+  },
 ];
 
 const folder = "net/netfilter";
@@ -81,6 +86,8 @@ export function wantedSettings(options: ParsedOptions, cpuCount: number): readon
     exact("nf_conntrack_tcp_be_liberal", options.conntrackTcpBeLiberal === true ? 1 : 0),
     exact("nf_conntrack_udp_timeout", seconds("conntrackUdpTimeout")),
     exact("nf_conntrack_udp_timeout_stream", seconds("conntrackUdpTimeoutStream")),
+    // Packets and bytes of each flow.
+    exact("nf_conntrack_acct", options.serviceTraffic === true ? 1 : 0),
   ];
   return settings.filter(({ value }) => value > 0);
 }

@@ -16,6 +16,7 @@ import { HealthCheckServers } from "../health-check/health-check-servers.ts";
 import { listenAddresses } from "../health-check/listen-addresses.ts";
 import { touchedServices } from "../state/touched-services.ts";
 import type { Sysctls } from "../sysctl/sysctls.ts";
+import { ServiceTraffic } from "../traffic/service-traffic.ts";
 import type { ParsedOptions } from "../types/parsed-options.ts";
 import type { SyncUpdate } from "../types/sync-update.ts";
 
@@ -37,14 +38,16 @@ export interface AfterCommitOptions {
 
 /**
  * The work of a service proxy that follows each successful sync: it sets the limits of conntrack, deletes stale UDP
- * flows, and answers the health checks of load balancers. `serveTask` creates one and calls it after each commit.
- * Separate from it, because none of this work may delay or fail a sync.
+ * flows, counts the traffic of Services, and answers the health checks of load balancers. `serveTask` creates one and
+ * calls it after each commit. Separate from it, because none of this work may delay or fail a sync.
  */
 export class AfterCommit {
   readonly #options: AfterCommitOptions;
   readonly #cleaner: StaleFlowCleaner;
   readonly #cleaning: FlowCleaning;
   readonly #servers: HealthCheckServers;
+  /** Undefined without `--service-traffic`. */
+  readonly #traffic: ServiceTraffic | undefined;
 
   constructor(options: AfterCommitOptions) {
     const { log, metrics, health, proxyHealth, errorDelayMs } = options.context;
@@ -65,12 +68,16 @@ export class AfterCommit {
         health.set("health-checks", { isHealthy: true, isReady: true, reason: reasons.join("; ") }),
     });
     health.setReady("health-checks");
+    const countsTraffic = options.options.serviceTraffic === true && !options.carriesTraffic;
+    this.#traffic = countsTraffic ? new ServiceTraffic(log, metrics) : undefined;
   }
 
   /** Answers health checks and searches for stale flows; run it beside the sync loop. */
   get tasks(): readonly Task[] {
     const { name, carriesTraffic } = this.#options;
+    const traffic = this.#traffic;
     return [
+      ...(traffic === undefined ? [] : [{ name: `backend/${name}/traffic`, run: traffic.run }]),
       { name: `backend/${name}/health-checks`, run: (signal) => this.#servers.run(signal) },
       ...(carriesTraffic
         ? []
@@ -95,6 +102,7 @@ export class AfterCommit {
   /** Announces a view before its rules are installed. */
   expect({ view }: SyncUpdate): void {
     this.#cleaning.expect(view);
+    this.#traffic?.setView(view);
   }
 
   /** Begins the work for families whose rules are in force. Never rejects; resolves when health checks are answered. */
