@@ -4,6 +4,7 @@ import { setTimeout as sleep, setImmediate as turn } from "node:timers/promises"
 import { relaxOldGeneration } from "@kpng/process/run/v8-heap.ts";
 import { readServerTls } from "@kpng/process/tls-files.ts";
 import { viewTargetIn } from "../../services/watcher/src/items/view-target.ts";
+import { statusPage } from "../../services/watcher/src/page/status-page.ts";
 import type { ObjectChange } from "../../services/watcher/src/source/source.ts";
 import { viewBuckets } from "../../services/watcher/src/stream/delta/resume-view.ts";
 import { serveStore } from "../../services/watcher/src/testing/serve-store.ts";
@@ -106,7 +107,8 @@ const handlers = {
     store.replace(makeCluster(shape));
     const tls = options.tls === undefined ? undefined : readServerTls("", options.tls);
     const { maxWaiting } = options;
-    const server = await serveStore(store, { subscribers, maxWaiting, ...(tls === undefined ? {} : { tls }) });
+    const page = statusPage(traced.inspectContext);
+    const server = await serveStore(store, { subscribers, maxWaiting, page, ...(tls === undefined ? {} : { tls }) });
     return { address: server.address };
   },
 

@@ -2,6 +2,7 @@ import { createLog } from "@kpng/process/log.ts";
 import { exportTraces } from "@kpng/process/trace/export-traces.ts";
 import type { Tracing } from "@kpng/process/trace/tracing.ts";
 import { Registry } from "prom-client";
+import type { InspectContext } from "../../services/watcher/src/inspect/inspect-context.ts";
 import { inspection } from "../../services/watcher/src/inspect/inspection.ts";
 import { Store } from "../../services/watcher/src/store/store.ts";
 import { observeConvergence } from "../../services/watcher/src/stream/session/convergence.ts";
@@ -14,6 +15,7 @@ import { TraceSends } from "../../services/watcher/src/trace/trace-sends.ts";
 export class TracedStore {
   readonly store: Store;
   readonly subscribers: Subscribers;
+  readonly inspectContext: InspectContext;
   readonly #tracings = new Map<number, Tracing>();
   #trace: ReturnType<typeof traceRevisions> | undefined;
   #sends: TraceSends | undefined;
@@ -24,7 +26,8 @@ export class TracedStore {
     this.subscribers = new Subscribers(registry);
     // `kpng to-api` does the same.
     observeConvergence(this.store, this.subscribers, registry);
-    inspection({ store: this.store, subscribers: this.subscribers, proxyNames: proxyNamesOf([]) });
+    const api = inspection({ store: this.store, subscribers: this.subscribers, proxyNames: proxyNamesOf([]) });
+    this.inspectContext = api.context;
     this.subscribers.observe({ sent: (...delivery) => this.#sends?.sent(...delivery) });
   }
 

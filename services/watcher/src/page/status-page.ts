@@ -70,7 +70,7 @@ function sendLive(response: ServerResponse, { leave }: CallContext, feed: LiveFe
     return;
   }
   const page = {
-    write: (text: string): boolean => response.write(text) as boolean,
+    write: (event: Buffer): boolean => response.write(event) as boolean,
     onDrain: (drained: () => void): void => void response.on("drain", drained),
   };
   const end = (): void => void response.end();

@@ -34,8 +34,8 @@ class FakePage implements PageStream {
   reads = true;
   #drained: () => void = () => undefined;
 
-  write(text: string): boolean {
-    this.frames.push(JSON.parse(text.replace(/^data: /, "")) as LiveFrame);
+  write(event: Buffer): boolean {
+    this.frames.push(JSON.parse(event.toString().replace(/^data: /, "")) as LiveFrame);
     return this.reads;
   }
 

@@ -65,12 +65,12 @@ export class LiveFeed {
 
   #tick(): void {
     const frame = this.#state.advance(wallClockMs());
-    let text: string | undefined;
+    let event: Buffer | undefined;
     for (const [page, progress] of this.#pages) {
       if (progress.isFull) progress.isWhole = false;
       else if (progress.isWhole) {
-        text ??= eventOf(frame);
-        progress.isFull = !page.write(text);
+        event ??= eventOf(frame);
+        progress.isFull = !page.write(event);
       }
     }
     this.#greet();
@@ -78,12 +78,12 @@ export class LiveFeed {
 
   /** Sends the state of the last tick to the pages that have not got it, or have missed a frame. */
   #greet(): void {
-    let text: string | undefined;
+    let event: Buffer | undefined;
     for (const [page, progress] of this.#pages) {
       if (progress.isWhole || progress.isFull) continue;
-      text ??= eventOf(this.#state.whole(wallClockMs()));
+      event ??= eventOf(this.#state.whole(wallClockMs()));
       progress.isWhole = true;
-      progress.isFull = !page.write(text);
+      progress.isFull = !page.write(event);
     }
   }
 }
@@ -91,7 +91,7 @@ export class LiveFeed {
 /** Output of one open page. */
 export interface PageStream {
   /** Returns false if the client does not read fast enough; then {@link onDrain} is called once it has read. */
-  write(text: string): boolean;
+  write(event: Buffer): boolean;
   onDrain(drained: () => void): void;
 }
 
@@ -103,6 +103,6 @@ interface Progress {
 }
 
 /** Encodes a frame as an event of the format text/event-stream. JSON contains no line break. */
-function eventOf(frame: LiveFrame): string {
-  return `data: ${JSON.stringify(frame)}\n\n`;
+function eventOf(frame: LiveFrame): Buffer {
+  return Buffer.from(`data: ${JSON.stringify(frame)}\n\n`);
 }
