@@ -89,7 +89,7 @@ export class NftablesConnection {
       if ((await this.#sendBatch(table, batch)) === "restart") {
         this.#changes.disturbed();
         await this.#sendBatch(table, encodeBatch(table, steps));
-      } else if (expected !== undefined) this.#changes.committed(expected);
+      } else if (expected !== undefined) this.#changes.committed(expected, steps);
     });
   }
 

@@ -1,3 +1,8 @@
+import type { BatchStep } from "./element-batch.ts";
+
+/** The generation of the kernel has 32 bits, and 0 is skipped. */
+const maxGeneration = 0xffff_ffff;
+
 /**
  * Knows whether the ruleset of this network namespace has been changed by anyone else. The connections of both families
  * share one, because the kernel counts all changes of a namespace in one number, the generation.
@@ -15,9 +20,16 @@ export class RulesetChanges {
     return this.#expected;
   }
 
-  /** Records a commit that named `generation` and succeeded. */
-  committed(generation: number): void {
-    this.#expected = generation + 1;
+  /**
+   * Records a commit of these steps that named `generation` and succeeded. The kernel does not count a transaction that
+   * changes nothing, such as a put of elements that exist; the next change, by any program, takes its number. So the
+   * generation is unknown after a commit of puts only.
+   */
+  committed(generation: number, steps: readonly BatchStep[]): void {
+    const isCounted = steps.some(
+      (step) => step.kind === "chain" || (step.kind === "delete" && step.elements.length > 0),
+    );
+    this.#expected = isCounted && generation < maxGeneration ? generation + 1 : undefined;
   }
 
   /** Records that there was, or may have been, a change by another program. */
