@@ -19,7 +19,7 @@ import {
 } from "../render/skeleton.ts";
 import { fillElements, putAll, putRecord } from "./fill-elements.ts";
 import { countOfPick } from "./needed-picks.ts";
-import { type FoundTable, planChange, planInstall } from "./plan-table.ts";
+import { type FoundTable, type Frame, planChange, planInstall } from "./plan-table.ts";
 import type { RunNft } from "./run-nft.ts";
 
 /** Options of {@link NftTable}. */
@@ -41,10 +41,8 @@ export interface TableChange {
   readonly chains: readonly string[];
 }
 
-/** The rules that do not depend on Services, as commands of nft; `text` is both parts. */
-interface Frame {
-  readonly skeleton: string;
-  readonly hooks: string;
+/** `text` is both parts. */
+interface RenderedFrame extends Frame {
   readonly text: string;
 }
 
@@ -52,7 +50,7 @@ interface Frame {
 interface InstalledTable {
   readonly picks: ReadonlySet<string>;
   readonly rules: RulesByChain;
-  readonly frame: Frame;
+  readonly frame: RenderedFrame;
 }
 
 const noObjects: FoundTable["objects"] = { chains: [], sets: [] };
@@ -177,12 +175,17 @@ export class NftTable {
   }
 
   /** Writes all fixed rules, and the elements that differ from those found. */
-  async #install(plan: FamilyPlan, frame: Frame, found: FoundTable, before: RulesByChain): Promise<TableChange> {
+  async #install(
+    plan: FamilyPlan,
+    frame: RenderedFrame,
+    found: FoundTable,
+    before: RulesByChain,
+  ): Promise<TableChange> {
     const { connection, runNft } = this.#options;
     this.#installed = undefined;
     await runNft.apply(frame.skeleton);
     putRecord(this.#elements, plan);
-    const { picks, additions, elements, removals } = await planInstall(this.#elements, found, frame.text);
+    const { picks, additions, elements, last } = await planInstall(this.#elements, found, frame);
     await this.#installChains(picks, additions);
     // The hooks are installed last: without them nothing leads to the sets, also after a first load that was
     // interrupted.
@@ -190,13 +193,13 @@ export class NftTable {
     await this.#send([...this.#pickChains(picks), ...elements], isUnused);
     this.#elements.chains.committed();
     this.#elements.table.committed();
-    await runNft.apply(`${removals}${frame.hooks}`);
+    await runNft.apply(last);
     const rules = await readRules(connection, this.#id);
     this.#installed = { picks, rules, frame };
     return { elements, chains: compareRules(before, rules) };
   }
 
-  #renderFrame({ node }: FamilyPlan): Frame {
+  #renderFrame({ node }: FamilyPlan): RenderedFrame {
     const { table, masqueradeBit } = this.#options;
     const options = { node, table, masqueradeBit };
     const [skeleton, hooks] = [renderSkeleton(options), renderHooks(options)];
@@ -209,8 +212,8 @@ export class NftTable {
     const { table, chains } = this.#elements;
     const installed = this.#installed;
     if (installed === undefined) throw new Error("commit before the first full sync");
-    const { picks, additions, elements, removals } = planChange(this.#elements, installed.picks);
-    const hasNewRules = picks.size > 0 || additions !== "" || removals !== "";
+    const { picks, additions, elements, last } = planChange(this.#elements, installed.picks);
+    const hasNewRules = picks.size > 0 || additions !== "" || last !== "";
     if (elements.length === 0 && !hasNewRules) {
       table.committed();
       return nothing;
@@ -219,7 +222,7 @@ export class NftTable {
     this.#installed = undefined;
     await this.#installChains(picks, additions);
     await this.#send([...this.#pickChains(picks), ...elements], false);
-    if (removals !== "") await runNft.apply(removals);
+    if (last !== "") await runNft.apply(last);
     chains.committed();
     table.committed();
     const rules = hasNewRules ? await readRules(connection, this.#id) : installed.rules;

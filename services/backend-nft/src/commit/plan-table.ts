@@ -12,8 +12,19 @@ export interface TablePlan {
   /** Commands for the chains of Services; "" for none. */
   readonly additions: string;
   readonly elements: readonly SharedSetChange[];
-  /** Commands that remove chains and sets to which no element leads any more; "" for none. */
-  readonly removals: string;
+  /**
+   * Commands that come last; "" for none: in a full sync those of the base chains, then those that remove chains and
+   * sets to which no element leads any more. In this order, because another program may have added a rule to a base
+   * chain that leads to a chain of its own in our table, which is removed.
+   */
+  readonly last: string;
+}
+
+/** The rules that do not depend on Services, as commands of nft. */
+export interface Frame {
+  readonly skeleton: string;
+  /** The base chains. */
+  readonly hooks: string;
 }
 
 /** The table that a full sync finds. */
@@ -24,12 +35,12 @@ export interface FoundTable {
 
 /**
  * Plans a full sync of a table: the chains of an earlier run are written again, because their rules may have been
- * changed, and only elements that differ from those found. `frame` are the rules that do not depend on Services, as
- * commands of nft; chains that are neither in it nor in the plan are removed.
+ * changed, and only elements that differ from those found. Chains that are neither in `frame` nor in the plan are
+ * removed.
  *
  * `NftTable` carries the plan out, and `PrintedRuleSet` prints it for `--dry-run` and `--diff`.
  */
-export async function planInstall(elements: ServiceElements, found: FoundTable, frame: string): Promise<TablePlan> {
+export async function planInstall(elements: ServiceElements, found: FoundTable, frame: Frame): Promise<TablePlan> {
   const { table, chains } = elements;
   const { objects } = found;
   const known = objects.chains.filter((name) => countOfPick(name) !== undefined);
@@ -38,8 +49,8 @@ export async function planInstall(elements: ServiceElements, found: FoundTable, 
   const picks = new Set([...known, ...neededPicks(table.newValues())]);
   for (const name of picks) putPick(elements, name);
   const fixed = new Set([...picks, ...frameChains(frame)]);
-  const removals = chains.removalsOf(objects.chains, objects.sets, fixed);
-  return { picks, additions: chains.additions(), elements: table.changes(), removals };
+  const last = `${frame.hooks}${chains.removalsOf(objects.chains, objects.sets, fixed)}`;
+  return { picks, additions: chains.additions(), elements: table.changes(), last };
 }
 
 /** Plans what has changed since the last commit to a table that has the pick chains `installed`. */
@@ -47,9 +58,9 @@ export function planChange(elements: ServiceElements, installed: ReadonlySet<str
   const { table, chains } = elements;
   const picks = new Set(neededPicks(table.newValues()).filter((name) => !installed.has(name)));
   for (const name of picks) putPick(elements, name);
-  return { picks, additions: chains.additions(), elements: table.changes(), removals: chains.removals() };
+  return { picks, additions: chains.additions(), elements: table.changes(), last: chains.removals() };
 }
 
-function frameChains(frame: string): readonly string[] {
-  return [...frame.matchAll(/^add chain \S+ \S+ (\S+)/gm)].map(([, name = ""]) => name);
+function frameChains({ skeleton, hooks }: Frame): readonly string[] {
+  return [...`${skeleton}${hooks}`.matchAll(/^add chain \S+ \S+ (\S+)/gm)].map(([, name = ""]) => name);
 }

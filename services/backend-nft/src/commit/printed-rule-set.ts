@@ -12,7 +12,7 @@ import { fillElements, putRecord } from "./fill-elements.ts";
 import { countOfPick } from "./needed-picks.ts";
 import { formatTransaction, makeNftChange, type NftChange } from "./nft-change.ts";
 import type { NftTableOptions, TableChange } from "./nft-table.ts";
-import { planChange, planInstall, type TablePlan } from "./plan-table.ts";
+import { type Frame, planChange, planInstall, type TablePlan } from "./plan-table.ts";
 
 /** Options of {@link PrintedRuleSet}. */
 export interface PrintedRuleSetOptions extends NftTableOptions {
@@ -81,7 +81,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const options = { node: plan.node, table, masqueradeBit };
     const frame = { skeleton: renderSkeleton(options), hooks: renderHooks(options) };
     const objects = found ?? { chains: [], sets: [] };
-    const change = await planInstall(elements, { objects, elements: actual }, `${frame.skeleton}${frame.hooks}`);
+    const change = await planInstall(elements, { objects, elements: actual }, frame);
     this.#planned = { elements, picks: new Set(change.picks) };
     const rules = found === undefined ? new Map<string, readonly string[]>() : await readRules(connection, id);
     return this.#print(stages, "full", elements, change, { ...frame, rules });
@@ -99,7 +99,7 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
     const change: TableChange = { elements: plan.elements, chains: differentChains(skeleton + hooks, rules) };
     const picks = [...plan.picks].map((name) => this.#renderPick(name)).join("");
     const puts = formatTransaction(family, change, Number.POSITIVE_INFINITY, table);
-    const text = `${skeleton}${picks}${plan.additions}${puts}${plan.removals}${hooks}`;
+    const text = `${skeleton}${picks}${plan.additions}${puts}${plan.last}`;
     if (text !== "" && print !== undefined) {
       stages.committing();
       print(text);
@@ -116,10 +116,8 @@ export class PrintedRuleSet implements RuleSet<NftChange> {
   }
 }
 
-/** The rules that do not depend on Services, as commands of nft, and the installed rules. */
-interface FrameDifference {
-  readonly skeleton: string;
-  readonly hooks: string;
+/** The rules that do not depend on Services, and the installed rules. */
+interface FrameDifference extends Frame {
   readonly rules: RulesByChain;
 }
 
