@@ -66,7 +66,8 @@ test.each([12, 50])(
   "beside 1 000 nodes that resume, settled nodes have %i changes a second in time",
   async (changesPerSecond) => {
     const { p99Ms, resumedMs } = await play({ changesPerSecond });
-    expect(p99Ms).toBeLessThan(250);
+    // 238 and 258 ms if lanes divide a round.
+    expect(p99Ms).toBeLessThan(220);
     expect(resumedMs).toBeLessThan(8_000);
   },
 );
