@@ -2,12 +2,14 @@ import type { Clock } from "./clock.ts";
 import type { Wakeup } from "./wait.ts";
 
 /**
- * Wakes a {@link Wakeup} at a given time, for loops that wait for events or for the time of their next work. The sync
- * loop of backends and the requests of a stream have one.
+ * Wakes a {@link Wakeup} at a given time, for loops that wait for events or for the time of their next work. `SyncLoop`
+ * has one.
  *
  * It keeps the timer of the earliest time until it rings, instead of a timer for each wait: most waits end with an
  * event, and a timer that is cancelled each time costs more than one that rings in vain. So a loop may be woken when
  * nothing is due.
+ *
+ * *Bound:* one timer for each call with a time before that of the next alarm, until the latest of these times.
  */
 export class Alarm {
   readonly #wakeup: Wakeup;

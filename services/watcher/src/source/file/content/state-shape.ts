@@ -144,9 +144,9 @@ export const stateShape = z.strictObject({
   services: z.array(z.strictObject({ service, endpoints: z.array(endpoint).nullish() })).nullish(),
 });
 
-/** Parsed Node of a state file. */
-/** A whole state file, parsed. */
+/** Parsed state file. */
 export type State = z.infer<typeof stateShape>;
+/** Parsed Node of a state file. */
 export type StateNode = z.infer<typeof node>;
 /** Parsed Service of a state file. */
 export type StateService = z.infer<typeof service>;
