@@ -16,6 +16,12 @@ export interface TrafficTotals {
   readonly wrong: readonly string[];
 }
 
+/**
+ * Share of the datagrams of a flow that may be lost: on a busy machine a socket's buffer overflows now and then. New
+ * connections show missing rules.
+ */
+const toleratedLoss = 0.001;
+
 interface Target {
   readonly client: AgentClient;
   readonly protocol: Protocol;
@@ -81,7 +87,8 @@ export class SteadyTraffic {
       answeredByFlows += flow.answered;
       const what = `${describe(target)}: open connection`;
       if (flow.ended !== undefined) wrong.push(`${what} ended: ${flow.ended}`);
-      else if (flow.answered < flow.sent) wrong.push(`${what}: sent ${flow.sent}, of which ${flow.answered} came back`);
+      else if (flow.answered < flow.sent * (1 - (target.protocol === "udp" ? toleratedLoss : 0)))
+        wrong.push(`${what}: sent ${flow.sent}, of which ${flow.answered} came back`);
       await target.client.send({ kind: "end", id });
     }
     return { answeredProbes, answeredByFlows, wrong };
