@@ -4,14 +4,12 @@
 //
 // Plain JavaScript without packages: it runs before packages are installed, on the Node.js (≥ 20) of the machine.
 import { execFileSync, spawn } from "node:child_process";
-import { createHash } from "node:crypto";
-import { accessSync, constants, existsSync, readFileSync, writeFileSync } from "node:fs";
+import { accessSync, constants, existsSync, readFileSync } from "node:fs";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const bin = join(root, "node_modules/.bin");
-const marker = join(root, "node_modules/.kpng-installed");
 
 /** Debian package of each command, or of a file that is on no PATH, where its name differs. */
 const debianPackages = {
@@ -53,17 +51,32 @@ function isOnPath(command) {
   });
 }
 
+/** Packages by folder, of a lock file; {} if it does not exist. */
+function lockedPackages(path) {
+  return existsSync(path) ? JSON.parse(readFileSync(path, "utf8")).packages : {};
+}
+
+/**
+ * True if node_modules has the packages of package-lock.json, whichever command installed them. npm lists there what it
+ * installed; packages for other platforms are absent.
+ */
+function hasNpmPackages() {
+  const installed = lockedPackages(join(root, "node_modules/.package-lock.json"));
+  return Object.entries(lockedPackages(join(root, "package-lock.json"))).every(([folder, wanted]) => {
+    if (!folder.startsWith("node_modules/") || installed[folder] !== undefined) {
+      return !folder.startsWith("node_modules/") || wanted.version === installed[folder].version;
+    }
+    const isForUs = wanted.os?.includes(process.platform) && wanted.cpu?.includes(process.arch) && !wanted.libc;
+    return wanted.optional === true && !isForUs;
+  });
+}
+
 /** Installs the npm packages of the lock file, unless they are installed. */
 function installNpmPackages() {
-  const lock = createHash("sha256")
-    .update(readFileSync(join(root, "package-lock.json")))
-    .digest("hex");
-  const wanted = `${lock} ${process.platform} ${process.arch}`;
-  if (existsSync(marker) && readFileSync(marker, "utf8") === wanted) return;
+  if (hasNpmPackages()) return;
   say("installing npm packages, including Node.js 24 (about a minute)");
   // Without warnings: npm would warn for each package that this Node.js is too old, but the packages run on Node.js 24.
   execFileSync("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: root, stdio: ["ignore", 2, 2] });
-  writeFileSync(marker, wanted);
 }
 
 /** Installs missing commands on Debian as root. Elsewhere it only names them; tests that need one fail and name it. */

@@ -57,7 +57,7 @@ Examples:
 `,
   run: async (transport, [argument], options, signal) => {
     const client = inspectClient(transport);
-    const output = readOutputOptions(options);
+    const output = await readOutputOptions(options);
     const { namespace, name: service } = splitName(argument, options);
     const filter = { namespace, service, sinceRevision: BigInt(Number(options.since)) };
     const print = (change: Change): void => {

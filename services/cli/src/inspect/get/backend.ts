@@ -63,7 +63,7 @@ export const backendCommand: InspectCommand = {
   options: outputOptions,
   examples: backendExamples,
   run: async (transport, _words, options) => {
-    const output = readOutputOptions(options);
+    const output = await readOutputOptions(options);
     const backend = await createClient(BackendInspectService, transport).getBackend({});
     printRows(backendTable, [backend], output);
     if (isTable(output) && backend.ruleSets.length > 0) {

@@ -44,7 +44,7 @@ export function runList<
 >({ noun, table, filterOf, check, list, watch, rowsOf, keyOf }: List<D, F, P, W>): InspectCommand["run"] {
   return async (transport, words, options, signal) => {
     const client = inspectClient(transport);
-    const output = readOutputOptions(options);
+    const output = await readOutputOptions(options);
     const selection = new RowSelection(table.schema, options);
     if (words.length > 0 && !selection.isAll)
       throw new ProcessError("BAD_OPTION", "give names, or --selector and --field-selector, not both");

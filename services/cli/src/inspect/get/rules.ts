@@ -28,7 +28,7 @@ export const rulesCommand: InspectCommand = {
   ],
   examples: backendExamples,
   run: async (transport, [ruleSet = ""], options) => {
-    const output = readOutputOptions(options);
+    const output = await readOutputOptions(options);
     const { ruleSets } = await createClient(BackendInspectService, transport).listRules({
       ruleSet,
       service: String(options.service ?? ""),

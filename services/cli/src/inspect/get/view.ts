@@ -50,7 +50,7 @@ Examples:
       onlyUnused: options.unused === true,
     });
     const rows = selection.keep(all);
-    printRows(decisionTable, rows, readOutputOptions(options));
+    printRows(decisionTable, rows, await readOutputOptions(options));
     if (rows.length === 0) warnEmpty("endpoint");
   },
 };

@@ -5,6 +5,7 @@ import { expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 import { endpointTable } from "../tables/endpoint-table.ts";
 import { serviceTable } from "../tables/service-table.ts";
+import { formatYaml } from "./format-yaml.ts";
 import { parseOutputFormat, printMessage, printRows, WatchPrinter } from "./output.ts";
 import { terminalText } from "./terminal-text.ts";
 
@@ -13,7 +14,12 @@ const dns = create(ServiceSchema, { namespace: "kube-system", name: "dns", isHea
 
 function printed(format: string, rows = [web, dns], hasHeaders = true): string {
   const parts: string[] = [];
-  printRows(serviceTable, rows, { format: parseOutputFormat(format), hasHeaders, write: (part) => parts.push(part) });
+  printRows(serviceTable, rows, {
+    format: parseOutputFormat(format),
+    hasHeaders,
+    write: (part) => parts.push(part),
+    ...(format === "yaml" ? { formatYaml } : {}),
+  });
   return parts.join("");
 }
 

@@ -3,12 +3,11 @@ import { compareText } from "@kpng/model/text-order.ts";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
-import { Document } from "yaml";
 import { colorOption, type Paint, paintOf } from "./color.ts";
 import { parseColumns, parseTemplate, valuesAt } from "./json-path.ts";
 import { plainMessage } from "./plain-message.ts";
 import { type Column, formatTable } from "./table.ts";
-import { hasUnsafe, oneLine, terminalJson, terminalText } from "./terminal-text.ts";
+import { oneLine, terminalJson, terminalText } from "./terminal-text.ts";
 
 /** Values of `--output`: tables and templates for people, JSON and YAML for programs. */
 export type OutputFormat =
@@ -71,14 +70,18 @@ export interface OutputOptions {
   /** Path of the field that rows are sorted by; undefined for the order of the watcher. */
   readonly sortBy?: string | undefined;
   readonly write: (text: string) => unknown;
+  /** Formats a document; only for `-o yaml`. */
+  readonly formatYaml?: ((value: JsonObject) => string) | undefined;
   /** Colours cells of tables. Default: no colours. */
   readonly paint?: Paint | undefined;
 }
 
 /** The values of {@link outputOptions}. */
-export function readOutputOptions(options: Readonly<Record<string, unknown>>): OutputOptions {
+export async function readOutputOptions(options: Readonly<Record<string, unknown>>): Promise<OutputOptions> {
+  const format = parseOutputFormat(String(options.output));
   return {
-    format: parseOutputFormat(String(options.output)),
+    format,
+    formatYaml: format.kind === "yaml" ? (await import("./format-yaml.ts")).formatYaml : undefined,
     hasHeaders: options.headers !== false,
     sortBy: options.sortBy as string | undefined,
     write: (text) => process.stdout.write(terminalText(text)),
@@ -126,14 +129,15 @@ function printTable<T>(
 export function printMessages<D extends DescMessage>(
   schema: D,
   messages: readonly MessageShape<D>[],
-  { format, hasHeaders, write }: OutputOptions,
+  output: OutputOptions,
 ): void {
+  const { format, hasHeaders, write } = output;
   if (format.kind === "name") throw new ProcessError("BAD_OPTION", "-o name: the rows of this command have no names");
   const items = messages.map((message) => plainMessage(schema, message));
   if (format.kind === "json") write(`${terminalJson(JSON.stringify(items, undefined, 2))}\n`);
   else if (format.kind === "jsonpath") write(format.fill({ items }));
   else if (format.kind === "custom-columns") write(formatTable(format.columns, items, hasHeaders));
-  else for (const item of items) write(formatValue(item, format));
+  else for (const item of items) write(formatValue(item, output));
 }
 
 /** Prints one message that is not a row of a list: JSON is an object, and the root of a template is the message. */
@@ -196,7 +200,9 @@ export class WatchPrinter<D extends DescMessage> {
         ...rows.map((row): JsonObject => ({ event: "put", row: plainMessage(schema, row) })),
         ...deletedKeys.map((key): JsonObject => ({ event: "delete", key })),
       ];
-      for (const event of events) write(format.kind === "jsonpath" ? format.fill(event) : formatValue(event, format));
+      for (const event of events) {
+        write(format.kind === "jsonpath" ? format.fill(event) : formatValue(event, this.#output));
+      }
       return;
     }
     const event: Column<MessageShape<D>> = { title: "EVENT", cell: () => "put" };
@@ -213,10 +219,7 @@ function shownColumns<T>(columns: readonly Column<T>[], { format }: OutputOption
   return columns.filter(({ isWide }) => isWide !== true || format.kind === "wide");
 }
 
-function formatValue(value: JsonObject, format: OutputFormat): string {
-  const json = JSON.stringify(value, undefined, format.kind === "json" ? 2 : 0);
-  if (format.kind !== "yaml") return `${terminalJson(json)}\n`;
-  const style = { lineWidth: 0, ...(hasUnsafe(json) ? { defaultStringType: "QUOTE_DOUBLE" as const } : {}) };
-  const text = new Document(value, { aliasDuplicateObjects: false }).toString(style);
-  return `---\n${hasUnsafe(json) ? terminalJson(text) : text}`;
+function formatValue(value: JsonObject, { format, formatYaml }: OutputOptions): string {
+  if (formatYaml !== undefined) return formatYaml(value);
+  return `${terminalJson(JSON.stringify(value, undefined, format.kind === "json" ? 2 : 0))}\n`;
 }

@@ -1,4 +1,5 @@
 import {
+  type DescEnum,
   type DescField,
   type DescMessage,
   type JsonObject,
@@ -26,6 +27,12 @@ export function plainMessage<D extends DescMessage>(schema: D, message: MessageS
   return convertMessage(schema, toJson(schema, message, { alwaysEmitImplicit: true }) as JsonObject);
 }
 
+/** Returns the word of a value of an enum; "" for the unspecified value. The reference of the output lists them. */
+export function enumWord({ values, typeName }: DescEnum, number: number): string {
+  const word = number === 0 ? "" : (values.find((value) => value.number === number)?.localName ?? "");
+  return kubernetesEnums.get(typeName)?.(word) ?? word.toLowerCase().replaceAll("_", "-");
+}
+
 function convertMessage({ fields }: DescMessage, json: JsonObject): JsonObject {
   const names = new Map(fields.map((field) => [field.jsonName, field]));
   return Object.fromEntries(
@@ -44,10 +51,7 @@ function convertField(field: DescField, value: JsonValue): JsonValue {
 function convertValue({ scalar, enum: values, message }: DescField, value: JsonValue): JsonValue {
   if (values !== undefined) {
     const found = values.values.find(({ name }) => name === value);
-    if (found === undefined) return value;
-    if (found.number === 0) return "";
-    const spell = kubernetesEnums.get(values.typeName) ?? ((word: string) => word.toLowerCase().replaceAll("_", "-"));
-    return spell(found.localName);
+    return found === undefined ? value : enumWord(values, found.number);
   }
   // Revisions count from 1, and no number here comes near 2^53.
   if (scalar === ScalarType.UINT64 || scalar === ScalarType.INT64) return Number(value);
