@@ -16,7 +16,6 @@ const mains: Readonly<Record<string, string>> = {
   "kpng-nft": "services/backend-nft/src/main.ts",
   "kpng-ipvs": "services/backend-ipvs/src/main.ts",
   "kpng-userspace": "services/backend-userspace/src/main.ts",
-  "kpng-ebpf": "services/backend-ebpf/src/main.ts",
   "kpng-callout": "services/backend-callout/src/main.ts",
   "kpng-json": "services/backend-json/src/main.ts",
 };

@@ -1,8 +1,10 @@
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { configTable } from "./config-table.ts";
 import { fillBlocks } from "./fill-blocks.ts";
 import { makeMetricTables } from "./metric-tables.ts";
 import { makeOptionTables } from "./option-tables.ts";
+import { outputSchema, outputTables } from "./output-tables.ts";
 import { portsTable } from "./ports-table.ts";
 
 /**
@@ -13,9 +15,23 @@ import { portsTable } from "./ports-table.ts";
 export async function renderReferences(): Promise<ReadonlyMap<string, string>> {
   const { options, optionsByCommand, environment, missing } = makeOptionTables();
   const metrics = await makeMetricTables();
-  const writers = { options, optionsByCommand, environment, metrics, config: configTable, ports: portsTable };
-  const paths = ["options", "metrics", "config-file", "ports"].map((name) => `docs/reference/${name}.md`);
+  const writers = {
+    options,
+    optionsByCommand,
+    environment,
+    metrics,
+    config: configTable,
+    ports: portsTable,
+    ...outputTables(),
+  };
+  const paths = ["options", "metrics", "config-file", "ports", "output"].map((name) => `docs/reference/${name}.md`);
   const filled = new Map(paths.map((path) => [path, fillBlocks(readFileSync(path, "utf8"), writers)]));
   if (missing().length > 0) throw new Error(`docs/reference/options.md has no table for ${missing().join(", ")}`);
-  return filled;
+  const schemaPath = "docs/reference/output.schema.json";
+  const format = ["format", `--stdin-file-path=${schemaPath}`];
+  const schema = execFileSync("node_modules/.bin/biome", format, {
+    input: JSON.stringify(outputSchema()),
+    encoding: "utf8",
+  });
+  return filled.set(schemaPath, schema);
 }

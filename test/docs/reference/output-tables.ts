@@ -1,0 +1,142 @@
+import { readFileSync } from "node:fs";
+import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
+import { enumWord } from "@kpng/cli/inspect/print/plain-message.ts";
+import { GetBackendResponseSchema, RuleLinesSchema } from "@kpng/model/gen/kpng/inspect/v1/backend_pb.ts";
+import { ChangeSchema } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
+import { EndpointSchema, NodeSchema, ServiceSchema } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
+import { EndpointDecisionSchema } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
+import { ExplainResponseSchema } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import { SubscriberSchema } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { filesUnder } from "../documents.ts";
+import { type BlockWriter, markdownTable } from "./fill-blocks.ts";
+
+/** Message that each command prints with `-o json`: one, or a list of them. */
+const outputs: Readonly<Record<string, DescMessage>> = {
+  "get services": ServiceSchema,
+  "get endpoints": EndpointSchema,
+  "get nodes": NodeSchema,
+  "get subscribers": SubscriberSchema,
+  "get changes": ChangeSchema,
+  "get view": EndpointDecisionSchema,
+  "get backend": GetBackendResponseSchema,
+  "get rules": RuleLinesSchema,
+  explain: ExplainResponseSchema,
+};
+
+type JsonSchema = Readonly<Record<string, unknown>>;
+
+/** Returns the JSON Schema of the output of all commands, one definition for each type of row and of its parts. */
+export function outputSchema(): JsonSchema {
+  const messages = allMessages();
+  return {
+    $schema: "https://json-schema.org/draft/2020-12/schema",
+    title: "Output of kpng with -o json; -o jsonl prints one row a line",
+    $defs: Object.fromEntries(messages.map((message) => [message.name, messageSchema(message)])),
+  };
+}
+
+/** Writers of the tables of `docs/reference/output.md`. */
+export function outputTables(): { readonly output: BlockWriter; readonly outputCommands: BlockWriter } {
+  const comments = fieldComments();
+  const tableOf = (message: DescMessage): readonly string[] =>
+    markdownTable(
+      ["Field", "Type", "Meaning"],
+      message.fields.map((field) => [
+        `\`${field.jsonName}\``,
+        typeText(field),
+        comments.get(`${message.name}.${field.name}`) ?? "",
+      ]),
+    );
+  return {
+    outputCommands: () =>
+      markdownTable(
+        ["Command", "Row"],
+        Object.entries(outputs).map(([command, { name }]) => [`\`kpng ${command}\``, linkTo(name)]),
+      ),
+    output: () => allMessages().flatMap((message) => [`### ${message.name}`, "", ...tableOf(message), ""]),
+  };
+}
+
+/** The messages of all commands and of their fields, each once. */
+function allMessages(): readonly DescMessage[] {
+  const found = new Set<DescMessage>();
+  const add = (message: DescMessage): void => {
+    if (found.has(message)) return;
+    found.add(message);
+    for (const { message: part } of message.fields) if (part !== undefined && isOurs(part)) add(part);
+  };
+  for (const message of Object.values(outputs)) add(message);
+  return [...found];
+}
+
+function isOurs({ typeName }: DescMessage): boolean {
+  return !typeName.startsWith("google.protobuf.");
+}
+
+function messageSchema(message: DescMessage): JsonSchema {
+  const required = message.fields.filter((field) => field.fieldKind !== "message").map(({ jsonName }) => jsonName);
+  return {
+    type: "object",
+    properties: Object.fromEntries(message.fields.map((field) => [field.jsonName, fieldSchema(field)])),
+    required,
+  };
+}
+
+function fieldSchema(field: DescField): JsonSchema {
+  if (field.fieldKind === "map") return { type: "object", additionalProperties: { type: "string" } };
+  return field.fieldKind === "list" ? { type: "array", items: valueSchema(field) } : valueSchema(field);
+}
+
+function valueSchema({ enum: values, message, scalar }: DescField): JsonSchema {
+  if (values !== undefined)
+    return { type: "string", enum: values.values.map(({ number }) => enumWord(values, number)) };
+  if (message !== undefined) return isOurs(message) ? { $ref: `#/$defs/${message.name}` } : { type: "string" };
+  if (scalar === ScalarType.STRING) return { type: "string" };
+  return scalar === ScalarType.BOOL ? { type: "boolean" } : { type: "number" };
+}
+
+function typeText(field: DescField): string {
+  if (field.fieldKind === "map") return "texts by name";
+  const { enum: values, message, scalar } = field;
+  let text = scalar === ScalarType.STRING ? "text" : scalar === ScalarType.BOOL ? "true or false" : "number";
+  if (values !== undefined) {
+    text = values.values
+      .map(({ number }) => enumWord(values, number))
+      .map((word) => (word === "" ? '""' : `\`${word}\``))
+      .join(", ");
+  } else if (message !== undefined) {
+    text = isOurs(message)
+      ? linkTo(message.name)
+      : message.name === "Duration"
+        ? 'duration: "0.0012s"'
+        : "time: RFC 3339";
+  }
+  return field.fieldKind === "list" ? `list of ${text}` : text;
+}
+
+function linkTo(name: string): string {
+  return `[${name}](#${name.toLowerCase()})`;
+}
+
+/** Comments of fields in the proto files. *Shape of the keys:* `Service.cluster_ips`. */
+function fieldComments(): ReadonlyMap<string, string> {
+  const comments = new Map<string, string>();
+  for (const file of filesUnder("proto/kpng/inspect", ".proto")) {
+    for (const [, message = "", body = ""] of readFileSync(file, "utf8").matchAll(
+      /^message (\w+) \{\n([\s\S]*?)^\}/gm,
+    )) {
+      for (const [, comment = "", name = ""] of body.matchAll(
+        /((?: *\/\/.*\n)+) *(?:optional |repeated )?[\w.<>, ]+ (\w+) = \d+/g,
+      )) {
+        comments.set(
+          `${message}.${name}`,
+          comment
+            .replaceAll(/^ *\/\/ ?/gm, "")
+            .trim()
+            .replaceAll("\n", " "),
+        );
+      }
+    }
+  }
+  return comments;
+}

@@ -1,0 +1,45 @@
+import { kubectlWords } from "@kpng/cli/commands/kubectl-words.ts";
+import { makeKpng } from "@kpng/cli/kpng.ts";
+import { CommanderError } from "commander";
+import { vi } from "vitest";
+
+/** Result of a command of `kpng`. */
+export interface KpngResult {
+  readonly out: string;
+  readonly said: string;
+  readonly code: number;
+}
+
+/**
+ * Runs a command of `kpng` in this process, for commands that end by themselves: a test of many commands would need
+ * minutes to start a process for each. Not for two at once: it replaces the output of this process.
+ */
+export async function runKpng(args: readonly string[]): Promise<KpngResult> {
+  let out = "";
+  let said = "";
+  const spies = [
+    vi.spyOn(process.stdout, "write").mockImplementation((text) => {
+      out += String(text);
+      return true;
+    }),
+    vi.spyOn(process.stderr, "write").mockImplementation((text) => {
+      said += String(text);
+      return true;
+    }),
+  ];
+  const before = process.exitCode;
+  process.exitCode = undefined;
+  const stop = new AbortController();
+  try {
+    const program = makeKpng(stop.signal);
+    await program.parseAsync([...kubectlWords(args, program)], { from: "user" });
+    return { out, said, code: Number(process.exitCode ?? 0) };
+  } catch (error) {
+    if (error instanceof CommanderError) return { out, said, code: error.exitCode };
+    throw error;
+  } finally {
+    stop.abort();
+    process.exitCode = before;
+    for (const spy of spies) spy.mockRestore();
+  }
+}
