@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { get as httpGet } from "node:http";
 import { connect } from "node:http2";
 import { Registry } from "prom-client";
@@ -71,8 +72,11 @@ test("files are answered by 304 if the browser has them, and only GET and HEAD a
     const response = await get(path);
     expect(response.status, path).toBe(200);
     expect((await get(path, { "if-none-match": response.headers.get("etag") ?? "" })).status).toBe(304);
+    const weakTag = `W/${response.headers.get("etag")}`;
+    expect((await get(path, { "if-none-match": `"other", ${weakTag}` })).status).toBe(304);
     expect(await (await get(path, {}, "HEAD")).text()).toBe("");
-    expect((await get(path, {}, "POST")).status).toBe(405);
+    const refused = await get(path, {}, "POST");
+    expect([refused.status, refused.headers.get("allow")]).toEqual([405, "GET, HEAD"]);
   }
   expect((await get("/other")).status).toBe(404);
 });
@@ -96,6 +100,8 @@ test("pages of other sites cannot open the event stream, and names of other host
   await serve();
   for (const site of ["cross-site", "same-site"]) {
     expect(await statusWith("/live", { "sec-fetch-site": site, "sec-fetch-mode": "no-cors" })).toBe(403);
+    // As a frame or a download.
+    expect(await statusWith("/live", { "sec-fetch-site": site, "sec-fetch-mode": "navigate" })).toBe(403);
     // A link on another page may lead here.
     expect(await statusWith("/", { "sec-fetch-site": site, "sec-fetch-mode": "navigate" })).toBe(200);
   }
@@ -110,6 +116,32 @@ test("the number of open pages is limited; a closed one makes room for another",
   expect(refused).toMatchObject({ status: 503, first: expect.stringContaining("close another one") });
   pages[0]?.abort();
   await expect.poll(async () => (await openLive()).status, { timeout: 30_000 }).toBe(200);
+});
+
+test("HEAD requests for the event stream are answered at once, and take no place of a page", async () => {
+  await serve();
+  const session = connect(`http://${watched.address}`);
+  for (let count = 0; count < maxPages; count += 1) {
+    expect((await get("/live", {}, "HEAD")).status).toBe(200);
+    const stream = session.request({ ":path": "/live", ":method": "HEAD" });
+    stream.resume();
+    await once(stream, "close");
+  }
+  session.destroy();
+  expect((await openLive()).status).toBe(200);
+});
+
+test("the connection of an open page is not idle over HTTP/2", async () => {
+  await serve({ idleMs: 500 });
+  const session = connect(`http://${watched.address}`);
+  const stream = session.request({ ":path": "/live" });
+  let frames = 0;
+  for await (const _ of stream) {
+    frames += 1;
+    if (frames === 3) break;
+  }
+  session.destroy();
+  expect(frames).toBe(3);
 });
 
 test("the event stream ends when the client is asked to reconnect, so that it finds another replica", async () => {

@@ -18,10 +18,12 @@ export function statusPage(context: InspectContext, feed = new LiveFeed(context)
     const path = request.url?.split("?", 1)[0] ?? "";
     const asset = assets.get(path);
     if (asset === undefined && path !== "/live") return false;
-    const refusal = refusalOf(request, call);
+    // An HTTP/2 stream whose request is not read counts as idle, which would end the connection of an open page.
+    request.resume();
+    const refusal = refusalOf(request, call, asset !== undefined);
     if (refusal !== undefined) refuse(response, ...refusal);
     else if (asset !== undefined) sendAsset(request, response, asset);
-    else sendLive(response, call, feed);
+    else sendLive(request, response, call, feed);
     return true;
   };
 }
@@ -30,11 +32,13 @@ export function statusPage(context: InspectContext, feed = new LiveFeed(context)
 function refusalOf(
   { method, headers }: ServerRequest,
   { rights }: CallContext,
+  isAsset: boolean,
 ): readonly [status: number, text: string] | undefined {
   if (method !== "GET" && method !== "HEAD") return [405, "the status page is read-only"];
-  // A page of another origin can open event streams, although it cannot read them. A link to this page is harmless.
+  // A page of another origin can open event streams, although it cannot read them: also as a frame or a download, which
+  // the browser calls a navigation. A link to this page is harmless.
   const { "sec-fetch-site": site = "none", "sec-fetch-mode": mode } = headers;
-  if (site !== "none" && site !== "same-origin" && mode !== "navigate")
+  if (site !== "none" && site !== "same-origin" && !(isAsset && mode === "navigate"))
     return [403, "pages of other sites may not use this address"];
   try {
     checkInspectionRight(rights, undefined);
@@ -48,7 +52,8 @@ function refusalOf(
 const remedy = "kpng dashboard shows this page with the certificate or token of its user.";
 
 function sendAsset({ method, headers }: ServerRequest, response: ServerResponse, asset: Asset): void {
-  if (headers["if-none-match"] === asset.tag) {
+  // A proxy that compresses makes the tag weak: `W/"…"`.
+  if (headers["if-none-match"]?.includes(asset.tag) === true) {
     response.writeHead(304, { etag: asset.tag });
     response.end();
     return;
@@ -64,7 +69,7 @@ function sendAsset({ method, headers }: ServerRequest, response: ServerResponse,
   response.end(method === "HEAD" ? "" : asset.body);
 }
 
-function sendLive(response: ServerResponse, { leave }: CallContext, feed: LiveFeed): void {
+function sendLive({ method }: ServerRequest, response: ServerResponse, { leave }: CallContext, feed: LiveFeed): void {
   if (leave.aborted || feed.isFull) {
     refuse(response, 503, "the watcher serves as many status pages as it may: close another one");
     return;
@@ -86,11 +91,14 @@ function sendLive(response: ServerResponse, { leave }: CallContext, feed: LiveFe
     // For nginx, which would otherwise collect the events.
     "x-accel-buffering": "no",
   });
-  feed.add(page);
+  // An answer to HEAD has no body, so it must not take the place of a page.
+  if (method === "HEAD") response.end();
+  else feed.add(page);
 }
 
 function refuse(response: ServerResponse, status: number, text: string): void {
-  response.writeHead(status, { ...securityHeaders, "content-type": "text/plain; charset=utf-8" });
+  const allow = status === 405 ? { allow: "GET, HEAD" } : {};
+  response.writeHead(status, { ...securityHeaders, ...allow, "content-type": "text/plain; charset=utf-8" });
   response.end(`${text}\n`);
 }
 

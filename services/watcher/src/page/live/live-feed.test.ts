@@ -133,6 +133,30 @@ test("a node that keeps up has the same row after each change; one that does not
   expect(state.advance(nowMs).nodes).toMatchObject([{ name: "n2", state: "current" }]);
 });
 
+test("a node whose first batch takes long is behind until it has applied it", () => {
+  const state = new LiveState(context);
+  const subscriber = subscribers.add("local", "", store);
+  subscriber.nodeName = "n1";
+  send(subscriber, 0);
+  state.advance(nowMs);
+  nowMs += 2_000;
+  expect(state.advance(nowMs).nodes).toMatchObject([{ name: "n1", state: "behind" }]);
+  apply(subscriber);
+  expect(state.advance(nowMs).nodes).toMatchObject([{ name: "n1", state: "current" }]);
+});
+
+test("a stream that ends while that of another node begins changes both rows", () => {
+  const subscriber = subscribe("n1");
+  const state = new LiveState(context);
+  state.advance(nowMs);
+  subscriber.close();
+  subscribe("n2");
+  expect(state.advance(nowMs).nodes).toMatchObject([
+    { name: "n1", state: "absent" },
+    { name: "n2", state: "current" },
+  ]);
+});
+
 test("a failing node has its error, and a change that is applied later is sent again with its stages", () => {
   const subscriber = subscribe("n1");
   const state = new LiveState(context);

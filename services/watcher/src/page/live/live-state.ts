@@ -20,7 +20,7 @@ const maxServices = 500;
  * State that all open pages share: what they were sent last. Each call of {@link advance} computes the difference once
  * for all of them.
  *
- * *Cost:* O(nodes) only if something changed, plus the changed Services and at most {@link shownChanges} changes.
+ * *Cost:* O(nodes), see {@link nodeProgress}, plus the changed Services and at most {@link shownChanges} changes.
  * *Bound:* one row for each node.
  */
 export class LiveState {
@@ -28,7 +28,6 @@ export class LiveState {
   #snapshot: Snapshot;
   #progress: ReadonlyMap<string, NodeProgress> = new Map();
   #version = 0;
-  #seen = "";
   #counts: { readonly of: Snapshot; readonly counts: ReturnType<typeof countObjects> } | undefined;
 
   constructor(context: InspectContext) {
@@ -81,14 +80,8 @@ export class LiveState {
   }
 
   #advanceNodes(snapshot: Snapshot, nowMs: number): Pick<LiveFrame, "nodes" | "goneNodes"> {
-    const { changes, subscribers } = this.#context;
-    const seen = `${changes.version} ${subscribers.open.size} ${snapshot.revision}`;
-    // A node falls behind by the passing of time alone.
-    const isWaiting = [...this.#progress.values()].some(({ sinceMs, row }) => sinceMs > 0 && row.state !== "behind");
-    if (seen === this.#seen && !isWaiting) return { nodes: [], goneNodes: [] };
-    this.#seen = seen;
     const before = this.#progress;
-    const progress = nodeProgress(snapshot, subscribers.open, before, nowMs);
+    const progress = nodeProgress(snapshot, this.#context.subscribers.open, before, nowMs);
     this.#progress = progress;
     const nodes: LiveNode[] = [];
     for (const [name, { row }] of progress) if (before.get(name)?.row !== row) nodes.push(row);
