@@ -1,4 +1,5 @@
 import { get as httpGet, type IncomingHttpHeaders } from "node:http";
+import { type AddressInfo, createServer } from "node:net";
 import { makeCertificates, type TestCertificates } from "@kpng/process/testing/certificates.ts";
 import { readClientTls, readServerTls } from "@kpng/process/tls-files.ts";
 import { inspection } from "@kpng/watcher/inspect/inspection.ts";
@@ -136,4 +137,16 @@ test("a watcher that does not answer is a plain error with a hint, later a statu
   await expect(checkPage(session(["kpng://inspection"]), "watcher")).rejects.toThrow("Hint: nothing listens there");
   const answer = await get(url);
   expect([answer.status, answer.text]).toEqual([502, expect.stringContaining("the watcher does not answer")]);
+});
+
+test("a watcher that accepts the connection and never answers is an error that says so", async () => {
+  const silent = createServer(() => undefined);
+  await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
+  const { port } = silent.address() as AddressInfo;
+  const watcher = new WatcherSession({ api: `127.0.0.1:${port}` }, 300);
+  ends.push(
+    () => watcher.close(),
+    () => void silent.close(),
+  );
+  await expect(checkPage(watcher, "watcher")).rejects.toThrow("watcher: no data for 0.3 s");
 });

@@ -7,9 +7,6 @@ import {
   parseApiAddress,
 } from "@kpng/process/connection/dial.ts";
 
-/** Time without any data after which the connection is closed, in milliseconds. An open page has data every second. */
-const silenceMs = 30_000;
-
 /**
  * HTTP/2 connection to a watcher, with the credentials of the caller. It is opened when it is first needed, and again
  * after it was closed. Unlike `dial`, which speaks gRPC, it passes requests of a browser on.
@@ -17,11 +14,18 @@ const silenceMs = 30_000;
 export class WatcherSession {
   readonly #options: DialOptions;
   readonly #address: ReturnType<typeof parseApiAddress>;
+  readonly #silenceMs: number;
   #session: ClientHttp2Session | undefined;
 
-  /** Errors: BAD_OPTION, also for a token over plain TCP. */
-  constructor(options: DialOptions) {
+  /**
+   * `silenceMs` is the time without any data after which the connection is closed, in milliseconds. Default 30 000: an
+   * open page has data every second.
+   *
+   * Errors: BAD_OPTION, also for a token over plain TCP.
+   */
+  constructor(options: DialOptions, silenceMs = 30_000) {
     this.#options = options;
+    this.#silenceMs = silenceMs;
     this.#address = parseApiAddress(options.api, options.tls !== undefined);
     if (options.token !== undefined) checkSecrecy(this.#address, options.api);
   }
@@ -46,7 +50,8 @@ export class WatcherSession {
     session.on("error", () => undefined);
     // The watcher asks to reconnect: later requests take another connection, and open ones end by themselves.
     session.on("goaway", () => session.close());
-    session.setTimeout(silenceMs, () => session.destroy());
+    const silenceMs = this.#silenceMs;
+    session.setTimeout(silenceMs, () => session.destroy(new Error(`no data for ${silenceMs / 1_000} s`)));
     this.#session = session;
     return session;
   }
