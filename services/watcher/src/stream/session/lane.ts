@@ -67,7 +67,7 @@ export class Lane {
     this.size += 1;
   }
 
-  /** True from the first update of a round until its last one was taken. */
+  /** True from the first update of a round until its end was taken, and while `PreparedSnapshots` has steps to take. */
   get isInRound(): boolean {
     return this.size > 0 && this.#lastKind === "update";
   }

@@ -13,7 +13,9 @@ import { scheduler } from "./scheduler.ts";
  * same two snapshots, and each difference would be computed, encoded and compressed for one subscriber.
  *
  * A change that arrives while no round is in progress starts one immediately. Subscribers that begin or resume have
- * their own share of the thread, also during a round; see Scheduler. *Bound:* one entry for each waiting subscriber.
+ * their own share of the thread: between two rounds, and during one that takes longer than 100 ms; see Scheduler.
+ *
+ * *Bound:* one entry for each waiting subscriber.
  *
  * Each `WatchStream` asks it for the target snapshot, and waits for the next round with `callNext`. `PreparedSnapshots`
  * decides which snapshots can be a target.
