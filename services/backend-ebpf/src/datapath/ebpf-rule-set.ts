@@ -87,8 +87,9 @@ export class EbpfRuleSet implements RuleSet<EbpfChange> {
 
   async #syncAll(plan: FamilyPlan, committing: () => void): Promise<EbpfChange> {
     const { datapath, localAddresses } = this.#options;
-    const change = await this.#tables.syncAll(plan, committing);
+    // First: frontends that are published must not meet the settings of an earlier run.
     const shared = datapath.useNode(plan.node, localAddresses()[this.family]);
+    const change = await this.#tables.syncAll(plan, committing);
     const attached = await datapath.attach(this.family);
     this.#writeRecord(plan);
     return makeEbpfChange(this.family, "full", { ...describeChange(change), shared: [...shared, ...attached] });
