@@ -7,12 +7,13 @@ import {
   type HostName,
   hosts,
   neighbourAddress,
+  nodeOf,
   outsideAddress,
   type PodName,
   type Protocol,
   strangerAddress,
 } from "./places.ts";
-import { carryingProxies, type ProxyName, recordOf } from "./proxy-name.ts";
+import { carryingProxies, type ProxyName, recordOf, socketProxies } from "./proxy-name.ts";
 
 /** Sender of a packet: a host of the cluster, or the client outside with one of its addresses. */
 export type Sender =
@@ -122,7 +123,11 @@ function expectedWith(proxy: ProxyName, packet: Packet): Packet {
   const { from, to, port, protocol, family } = packet;
   const exception = recordOf(packet.except, proxy);
   const expected = exception === undefined ? packet : { from, to, port, protocol, family, ...exception };
-  return "goesTo" in expected && carryingProxies.has(proxy) ? { ...expected, source: "masqueraded" } : expected;
+  if (!("goesTo" in expected)) return expected;
+  if (carryingProxies.has(proxy)) return { ...expected, source: "masqueraded" };
+  const isSocketOfNode = socketProxies.has(proxy) && from.kind === "pod" && nodeOf[from.name] === "n1";
+  const isKept = isSocketOfNode && exception === undefined && expected.source === "masqueraded";
+  return isKept ? { ...expected, source: "kept" } : expected;
 }
 
 /** Returns the address of a frontend. Errors: the state has no such Service, or the Service no such address. */

@@ -35,3 +35,9 @@ export function recordOf<Value>(
  * Proxies that carry the traffic: endpoints see connections of the node, whatever source address a scenario records.
  */
 export const carryingProxies: ReadonlySet<ProxyName> = new Set(["userspace", "userspace-address"]);
+
+/**
+ * Proxies that serve the sockets of the node: a pod's socket connects to the endpoint itself, from the pod's address,
+ * where rules would masquerade its packets. Nothing needs masquerade there, because answers come back by the same way.
+ */
+export const socketProxies: ReadonlySet<ProxyName> = new Set(["ebpf"]);

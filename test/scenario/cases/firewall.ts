@@ -10,6 +10,7 @@ const accepted = {
   source: "masqueraded",
   except: {
     nft: { verdict: "silent", because: "as kube-proxy in nftables mode" },
+    ebpf: { verdict: "silent", because: "its table cannot accept what another one drops" },
     userspace: { ...toBoth, because: "the node does not forward its packets" },
   },
 } as const;
@@ -84,7 +85,11 @@ export const firewallScenarios: readonly Scenario[] = [
     ],
     // A rule accepts the health-check node port.
     healthChecks: [
-      { port: 31_000, answer: { status: 200, localEndpoints: 1 }, notOpenedBy: { nft: true, userspace: true } },
+      {
+        port: 31_000,
+        answer: { status: 200, localEndpoints: 1 },
+        notOpenedBy: { nft: true, userspace: true, ebpf: true },
+      },
     ],
   },
   {

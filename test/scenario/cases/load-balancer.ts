@@ -65,7 +65,13 @@ export const loadBalancerScenarios: readonly Scenario[] = [
     name: "a load-balancer IP for other clients, bound on the node",
     state: web({ ...everywhere, loadBalancerIPs: [boundAddress], sourceRanges: [ranges.outside] }, ["b", "c"]),
     packets: [
-      { from: n1, ...balancer, verdict: "silent", ...resetByUserspace },
+      {
+        ...{ from: n1, ...balancer, verdict: "silent" },
+        except: {
+          ...resetByUserspace.except,
+          ebpf: { verdict: "refused", because: "the node's own packets meet no program: they stay on the node" },
+        },
+      },
       { from: outside, ...balancer, ...served },
     ],
   },

@@ -5,6 +5,12 @@ import type { Scenario, Settings } from "../scenario.ts";
 
 const toBoth = { goesTo: ["a", "b"] } as const;
 
+/** Packets of a socket that does not choose its endpoint itself. */
+const asPackets = (...goesTo: readonly ("a" | "b")[]) =>
+  ({
+    except: { ebpf: { goesTo, source: "masqueraded", because: "masquerade-all is left to the program at interfaces" } },
+  }) as const;
+
 /** Both endpoints are on the node, because replies to an unmasqueraded client must pass through it. */
 function detected(name: string, detectLocal: NonNullable<Settings["detectLocal"]>): Scenario {
   return {
@@ -67,7 +73,7 @@ export const masqueradeScenarios: readonly Scenario[] = [
     settings: { masqueradeAll: true },
     state: web(everywhere, ["a", "b"]),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded", ...asPackets("a", "b") },
       { from: outside, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
       { from: n1, to: clusterIP("web"), port: 80, ...toBoth, source: "masqueraded" },
       ...external,
@@ -78,7 +84,7 @@ export const masqueradeScenarios: readonly Scenario[] = [
     settings: { masqueradeAll: true },
     state: web({ ...everywhere, internal: "Local", external: "Local" }, ["b", "c"]),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b"], source: "masqueraded" },
+      { from: pod("a"), to: clusterIP("web"), port: 80, goesTo: ["b"], source: "masqueraded", ...asPackets("b") },
       // masquerade-all applies to cluster IPs only.
       { from: pod("a"), to: loadBalancerIP("web"), port: 80, goesTo: ["b", "c"], source: "kept" },
       { from: outside, to: nodeAddress, port: 30_080, goesTo: ["b"], source: "kept" },

@@ -4,11 +4,14 @@ import { clusterIP, loadBalancerIP, n1, nodeAddress, outside, pod } from "../pac
 import type { Scenario } from "../scenario.ts";
 
 const ports = [{ port: 80, nodePort: 30_080, protocols: ["sctp", "tcp"] as const }];
-/** kpng-userspace leaves SCTP alone. */
-const notByUserspace = {
-  except: { userspace: { verdict: "untouched", because: "Node.js has no SCTP sockets" } },
+/** kpng-userspace and kpng-ebpf leave SCTP alone. */
+const notServed = {
+  except: {
+    userspace: { verdict: "untouched", because: "Node.js has no SCTP sockets" },
+    ebpf: { verdict: "untouched", because: "functions of conntrack for programs know TCP and UDP alone" },
+  },
 } as const;
-const sctp = { protocol: "sctp", goesTo: ["b", "c"], ...notByUserspace } as const;
+const sctp = { protocol: "sctp", goesTo: ["b", "c"], ...notServed } as const;
 
 /** SCTP, which a service proxy treats like TCP. */
 export const sctpScenarios: readonly Scenario[] = [
@@ -28,8 +31,8 @@ export const sctpScenarios: readonly Scenario[] = [
     name: "SCTP without an endpoint",
     state: web({ ports }, []),
     packets: [
-      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "sctp", verdict: "refused", ...notByUserspace },
-      { from: outside, to: nodeAddress, port: 30_080, protocol: "sctp", verdict: "refused", ...notByUserspace },
+      { from: pod("a"), to: clusterIP("web"), port: 80, protocol: "sctp", verdict: "refused", ...notServed },
+      { from: outside, to: nodeAddress, port: 30_080, protocol: "sctp", verdict: "refused", ...notServed },
     ],
   },
 ];

@@ -38,6 +38,11 @@ export class AgentClient {
     return agent;
   }
 
+  /** Process id of the command that entered the namespace; the agent is one of its descendants. */
+  get processId(): number | undefined {
+    return this.#child.pid;
+  }
+
   /** Sends a request and returns the reply. Errors: the agent has ended. */
   async send<K extends AgentRequest["kind"]>(request: Extract<AgentRequest, { kind: K }>): Promise<ReplyTo<K>> {
     if (this.#ended !== undefined) throw this.#ended;

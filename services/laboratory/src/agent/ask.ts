@@ -110,7 +110,11 @@ export async function askUdp({ address, port, from, timeoutMs }: Target, times =
     socket.on("error", (error: NodeJS.ErrnoException) => end(fromError(error)));
     socket.on("message", (data) => end(JSON.parse(`{"kind":"answer",${String(data).slice(1)}`)));
     // Only a connected socket reports that its datagram was refused.
-    socket.connect(port, address, () => socket.send("who?"));
+    socket.connect(port, address, (error?: Error | null) => {
+      // A hook of sockets may refuse it at once.
+      if (error) end(fromError(error));
+      else socket.send("who?");
+    });
   });
 }
 

@@ -1,0 +1,37 @@
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { mountBpf, NodeCgroup } from "../laboratory/bpf.ts";
+import type { TwoNodes } from "../laboratory/two-nodes.ts";
+import { type InstanceOptions, type KpngProxy, kpngProxy, type ProxyProgram } from "./kpng-proxy.ts";
+import { proxyOptions } from "./kube-proxy.ts";
+
+const program = fileURLToPath(new URL("../../../services/backend-ebpf/src/main.ts", import.meta.url));
+
+/** Starts kpng-ebpf on n1, with a watcher. It serves the sockets of a cgroup of its own, and n1's interfaces. */
+export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngProxy> {
+  const { laboratory } = world;
+  const bpfFolder = await mountBpf(laboratory, "n1");
+  const cgroup = NodeCgroup.open(world);
+  const proxy: ProxyProgram = {
+    proxy: "ebpf",
+    program,
+    minSyncPeriod: "--ebpf-min-sync-period",
+    loseRules: async () => {
+      await laboratory.run("n1", ["rm", "-r", join(bpfFolder, "kpng-ebpf")]);
+    },
+    settingsOptions: ({ localhostNodePorts = true, ...settings }) => [
+      ...proxyOptions(settings),
+      ...(localhostNodePorts ? [] : ["--localhost-nodeports=false"]),
+    ],
+  };
+  const own = ["--bpf-folder", bpfFolder, "--cgroup", cgroup.folder];
+  const running = await kpngProxy(world, proxy, { ...instance, args: [...own, ...(instance.args ?? [])] });
+  return {
+    ...running,
+    cleanUp: () => laboratory.run("n1", [process.execPath, program, "--cleanup", "--bpf-folder", bpfFolder]),
+    close: async () => {
+      await running.close();
+      cgroup[Symbol.dispose]();
+    },
+  };
+}

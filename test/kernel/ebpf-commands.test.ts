@@ -1,0 +1,118 @@
+import { type ChildProcess, execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, rmdirSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { Laboratory } from "@kpng/laboratory/laboratory.ts";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Dice } from "../peer/kube-proxy/dice.ts";
+import { cgroupMount, mountBpf, whyNoBpf } from "./laboratory/bpf.ts";
+import { manyServices } from "./laboratory/many-services.ts";
+
+const main = fileURLToPath(new URL("../../services/cli/src/main.ts", import.meta.url));
+const damage = fileURLToPath(new URL("../../services/backend-ebpf/src/testing/damage.ts", import.meta.url));
+const seed = Number(process.env.KPNG_KILL_SEED ?? Math.floor(Math.random() * 2 ** 31));
+/** Number of kills. KPNG_KILL_POINTS=100 sets another number. */
+const points = Number(process.env.KPNG_KILL_POINTS ?? 3);
+
+const whyNot = await whyNoBpf();
+const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
+
+describe.skipIf(whyNot !== undefined)(`the commands of kpng-ebpf, seed ${seed}${note}`, () => {
+  const dice = new Dice(seed);
+  let laboratory: Laboratory;
+  let bpf: string;
+  let cgroup: string;
+  let path: string;
+  beforeAll(async () => {
+    laboratory = await Laboratory.open();
+    await laboratory.add("node");
+    bpf = await mountBpf(laboratory, "node");
+    cgroup = join(cgroupMount() ?? "", `kpng-test-commands-${process.pid}`);
+    mkdirSync(cgroup);
+    path = join(laboratory.folder, "state.json");
+    await writeFile(path, manyServices(100, dice));
+  });
+  afterAll(async () => {
+    await laboratory?.close();
+    if (cgroup !== undefined) rmdirSync(cgroup);
+  });
+
+  const command = (...options: readonly string[]): readonly string[] => [
+    ...[process.execPath, main, "file", "-i", path, "to-local", "to-ebpf", "--node-name", "n1"],
+    ...["--cluster-cidr", "10.1.0.0/16", "--state-dir", "none", "--bpf-folder", bpf, "--cgroup", cgroup, ...options],
+  ];
+  const kpng = (...options: readonly string[]) => laboratory.tryRun("node", command("--once", ...options));
+  const installed = async (): Promise<readonly string[]> => {
+    const files = await laboratory.run("node", ["sh", "-c", `find ${bpf}/kpng-ebpf -type f 2>/dev/null || true`]);
+    const tables = await laboratory.run("node", ["nft", "list", "tables"]);
+    return [...files.split("\n"), ...tables.split("\n")].filter(Boolean);
+  };
+
+  test("--dry-run prints frontends and changes nothing", async () => {
+    const { exitCode, stdout, stderr } = await kpng("--dry-run");
+    expect(exitCode, stderr).toBe(0);
+    expect(stdout).toMatch(/^\+ (TCP|UDP) \S+:\d+ pod/m);
+    expect(await installed()).toEqual([]);
+  });
+
+  test("after a sync --diff finds nothing, and a second sync changes nothing", async () => {
+    expect(await kpng()).toMatchObject({ exitCode: 0 });
+    expect(await kpng("--diff")).toMatchObject({ exitCode: 0, stdout: "no difference\n" });
+    const again = await kpng("--log-level", "debug");
+    expect(again.stderr).not.toContain('"written":1');
+    expect((await installed()).length).toBeGreaterThan(15);
+  });
+
+  test.each(["frontend", "route", "endpoint"])(
+    "--diff notices that another program changed one %s, and the next start repairs it",
+    async (kind) => {
+      await laboratory.run("node", [process.execPath, damage, bpf, kind]);
+      const { exitCode, stdout } = await kpng("--diff");
+      expect(exitCode, stdout).toBe(1);
+      expect(stdout).toMatch(/^v[46] (TCP|UDP) \S+:\d+: (missing|differs)$/m);
+      expect(await kpng()).toMatchObject({ exitCode: 0 });
+      expect(await kpng("--diff")).toMatchObject({ exitCode: 0 });
+    },
+  );
+
+  const timeout = (points + 1) * 60_000;
+  test("after each kill at a random moment, the next start leads to the maps of the view", { timeout }, async () => {
+    const startedAt = performance.now();
+    expect(await kpng()).toMatchObject({ exitCode: 0 });
+    const startMs = performance.now() - startedAt;
+    for (let point = 0; point < points; point++) {
+      await writeFile(path, manyServices(100, dice));
+      const child: ChildProcess = laboratory.start("node", command());
+      const closed = once(child, "close");
+      await sleep(dice.number(0, Math.round(startMs)));
+      killDescendants(child.pid ?? 0);
+      await closed;
+      expect(await kpng(), `kill ${point}`).toMatchObject({ exitCode: 0 });
+      expect(await kpng("--diff"), `kill ${point}`).toMatchObject({ exitCode: 0 });
+    }
+  });
+
+  test("--cleanup leaves nothing, and succeeds where nothing is left", async () => {
+    for (let run = 0; run < 2; run++) {
+      const { exitCode, stderr } = await kpng("--cleanup");
+      expect(exitCode, stderr).toBe(0);
+      expect(await installed()).toEqual([]);
+    }
+  });
+});
+
+/** Kills the processes that a command started, which ends it, too. */
+function killDescendants(id: number): void {
+  const children = execFileSync("cat", [`/proc/${id}/task/${id}/children`], { encoding: "utf8" });
+  for (const child of children.split(" ").filter(Boolean).map(Number)) {
+    killDescendants(child);
+    try {
+      process.kill(child, "SIGKILL");
+    } catch {
+      // It has ended.
+    }
+  }
+}

@@ -1,0 +1,9 @@
+import { describe } from "vitest";
+import { kpngEbpf } from "./backend/kpng-ebpf.ts";
+import { describeBackend } from "./describe-backend.ts";
+import { whyNoBpf } from "./laboratory/bpf.ts";
+
+const whyNot = await whyNoBpf();
+// Also under CI=true: not every machine grants the right to load BPF programs.
+if (whyNot === undefined) describeBackend({ name: "kpng-ebpf", whyNot, start: kpngEbpf });
+else describe.skip(`scenarios, with packets: kpng-ebpf (skipped: ${whyNot})`, () => undefined);
