@@ -115,12 +115,13 @@ export class Datapath {
     }
     this.#awaited.delete(family);
     if (this.#awaited.size > 0) return changes;
+    // Sockets last: a Service that answers there is served to packets, too.
+    changes.push(...this.#attachInterfaces());
     for (const program of this.#sockets) {
       const path = join(this.#links, program.kind.name);
       const change = attachPinned(program, { kind: "cgroup", folder: this.#cgroup }, path);
       if (change !== "none") changes.push(`program ${program.kind.name} ${change}`);
     }
-    changes.push(...this.#attachInterfaces());
     this.maps.removeOthers();
     this.#timer ??= setInterval(() => this.#watchInterfaces(), interfacesEveryMs).unref();
     return changes;
