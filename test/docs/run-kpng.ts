@@ -17,15 +17,26 @@ export interface KpngResult {
 export async function runKpng(args: readonly string[]): Promise<KpngResult> {
   let out = "";
   let said = "";
+  /** Passes texts to `keep`, and reports each as written. */
+  const collect =
+    (keep: (text: string) => void) =>
+    (text: unknown, ...rest: readonly unknown[]): boolean => {
+      keep(String(text));
+      const written = rest.find((one) => typeof one === "function");
+      if (written !== undefined) queueMicrotask(() => written());
+      return true;
+    };
   const spies = [
-    vi.spyOn(process.stdout, "write").mockImplementation((text) => {
-      out += String(text);
-      return true;
-    }),
-    vi.spyOn(process.stderr, "write").mockImplementation((text) => {
-      said += String(text);
-      return true;
-    }),
+    vi.spyOn(process.stdout, "write").mockImplementation(
+      collect((text) => {
+        out += text;
+      }),
+    ),
+    vi.spyOn(process.stderr, "write").mockImplementation(
+      collect((text) => {
+        said += text;
+      }),
+    ),
   ];
   const before = process.exitCode;
   process.exitCode = undefined;
