@@ -164,7 +164,7 @@ export class Connection {
     client.on("data", (data: Buffer) => {
       this.#bytesFromClient += data.length;
       this.#accepted.balancer.traffic.bytesFromClients += data.length;
-      if (!isTaken(upstream, data)) client.pause();
+      if (!upstream.write(data)) client.pause();
     });
     upstream.on("drain", () => client.resume());
     client.on("drain", () => upstream.resume());
@@ -184,9 +184,9 @@ export class Connection {
     const { client, balancer } = this.#accepted;
     this.#bytesToClient += length;
     balancer.traffic.bytesToClients += length;
-    const mayGoOn = isTaken(client, memory.subarray(0, length));
+    const isTaken = client.write(memory.subarray(0, length));
     if (client.writableLength > 0) this.#context.buffer.replace();
-    return mayGoOn;
+    return isTaken;
   }
 
   #writeProxyHeader(upstream: Socket): void {
@@ -221,14 +221,6 @@ export class Connection {
       bytesToClient: this.#bytesToClient,
     });
   }
-}
-
-/**
- * Writes, and returns whether the other side may be read at once; if not, "drain" follows. `write` counts the data
- * before it passes it to the kernel, so a piece of 64 KiB is always too much for it, also if the kernel takes it all.
- */
-function isTaken(socket: Socket, data: Uint8Array): boolean {
-  return socket.write(data) || socket.writableLength === 0;
 }
 
 function resetSocket(socket: Socket): void {
