@@ -111,6 +111,18 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     expect(browser.errors).toEqual([]);
   });
 
+  test("the details of a change stay after 50 newer changes", async () => {
+    list();
+    drain();
+    await open(`#/changes/${store.snapshot.revision}`);
+    await shows("#change", "endpoints ns/web");
+    for (let count = 0; count < 50; count += 1) {
+      store.apply([{ kind: "put-service", service: service({ name: `more-${count}` }) }]);
+    }
+    await shows("#changes-rows", "service ns/more-49");
+    expect(await browser.text("#change")).toContain("endpoints ns/web");
+  });
+
   test("the details of a Service say which endpoints a node uses, and why, and follow changes", async () => {
     list();
     await open("#/services/ns/web");
@@ -210,6 +222,44 @@ describe.skipIf(skip)(name, { timeout: 120_000 }, () => {
     } finally {
       proxy.closeAllConnections();
       proxy.close();
+    }
+  });
+
+  test("on a narrow screen, tables scroll by themselves and the page does not", async () => {
+    list();
+    await browser.send("Emulation.setDeviceMetricsOverride", {
+      width: 320,
+      height: 600,
+      deviceScaleFactor: 1,
+      mobile: false,
+    });
+    await open("#/services/ns/web");
+    await shows("#service", "web-2");
+    const widths = await browser.evaluate("[document.documentElement.scrollWidth, innerWidth]");
+    await browser.send("Emulation.clearDeviceMetricsOverride");
+    expect(widths).toEqual([320, 320]);
+  });
+
+  test("a page that is opened in a hidden tab has no event stream until it is shown", async () => {
+    list();
+    const source = `
+      let state = "hidden";
+      Object.defineProperty(document, "visibilityState", { get: () => state });
+      window.streams = 0;
+      window.EventSource = class extends EventSource { constructor(url) { super(url); window.streams += 1; } };
+      window.showTab = () => { state = "visible"; document.dispatchEvent(new Event("visibilitychange")); };`;
+    const { identifier } = await browser.send<{ identifier: string }>("Page.addScriptToEvaluateOnNewDocument", {
+      source,
+    });
+    try {
+      await open();
+      await shows("#overview-title", "Overview");
+      await expect.poll(() => browser.evaluate("document.readyState"), wait).toBe("complete");
+      expect(await browser.evaluate("window.streams")).toBe(0);
+      await browser.evaluate("window.showTab()");
+      await shows("#connection", "Live");
+    } finally {
+      await browser.send("Page.removeScriptToEvaluateOnNewDocument", { identifier });
     }
   });
 

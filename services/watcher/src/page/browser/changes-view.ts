@@ -27,10 +27,8 @@ export class ChangesView {
     if (this.#revision === undefined) return;
     const change = changes.get(this.#revision);
     if (change !== undefined) setHtml(this.#detail, changeDetail(change));
-    else if (
-      this.#detail.childElementCount === 0 ||
-      !this.#detail.textContent?.startsWith(`Revision ${this.#revision} `)
-    ) {
+    // The details of a change stay after newer changes have replaced its row.
+    else if (this.#detail.querySelector("h2")?.textContent !== `Revision ${this.#revision}`) {
       setHtml(
         this.#detail,
         html`<h2 tabindex="-1">Revision ${this.#revision}</h2><p>It is not one of the newest changes: kpng trace ${this.#revision} shows it.</p><p><a href="#/changes">Close</a></p>`,

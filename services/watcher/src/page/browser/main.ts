@@ -110,6 +110,8 @@ let heardAtMs = 0;
 
 function connect(): void {
   events?.close();
+  // A hidden page costs the watcher nothing.
+  if (document.visibilityState !== "visible") return;
   heardAtMs = performance.now();
   const stream = new EventSource("live");
   events = stream;
@@ -159,10 +161,6 @@ nodesState.addEventListener("input", show);
 serveExplainForm(explainForm, byId("explanation"));
 setHtml(byId("legend"), legend());
 addEventListener("hashchange", () => navigate(true));
-// A hidden page costs the watcher nothing.
-document.addEventListener("visibilitychange", () => {
-  if (document.visibilityState === "visible") connect();
-  else events?.close();
-});
+document.addEventListener("visibilitychange", connect);
 navigate(false);
 connect();
