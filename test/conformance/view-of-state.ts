@@ -9,7 +9,7 @@ import { makeServiceView } from "@kpng/watcher/view/service-view.ts";
 import { nodes } from "../scenario/build.ts";
 import type { State } from "../scenario/manifest.ts";
 
-const decodeOptions = makeDecodeOptions();
+const decodeOptions = makeDecodeOptions({ serviceAnnotations: ["kpng.io/*"] });
 
 /**
  * Returns the view of node n1 on a state, without a watcher. Tests that need the rules for a scenario but no process

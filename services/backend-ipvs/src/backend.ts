@@ -8,8 +8,10 @@ import type { IpvsChange } from "./commit/ipvs-change.ts";
 import { IpvsRuleSet } from "./commit/ipvs-rule-set.ts";
 import { checkKernel, setKernel } from "./commit/prepare-kernel.ts";
 import { removeObjects } from "./commit/remove-objects.ts";
+import { Schedulers } from "./commit/schedulers.ts";
 import { ipvsOptions, readIpvsSettings } from "./ipvs-settings.ts";
 import { RunTool } from "./read/run-tool.ts";
+import { BackendIpvsError } from "./render/ipvs-error.ts";
 import { objectNames } from "./render/object-names.ts";
 
 /**
@@ -51,9 +53,14 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
   const settings = readIpvsSettings(options);
   const names = objectNames(serviceProxyName);
   const runTool = new RunTool(settings.toolMs);
-  const openOne = (family: Family, { destination, requests, localAddresses }: ProxyHost): IpvsRuleSet => {
-    const { scheduler, masqueradeBit, drainMs } = settings;
-    const common = { family, names, runTool, scheduler, masqueradeBit, drainMs, requests, localAddresses };
+  const openOne = (
+    family: Family,
+    schedulers: Schedulers,
+    { destination, requests, localAddresses }: ProxyHost,
+  ): IpvsRuleSet => {
+    const { excludedCIDRs, masqueradeBit, drainMs } = settings;
+    const own = { family, names, runTool, schedulers, excludedCIDRs, masqueradeBit, drainMs };
+    const common = { ...own, requests, localAddresses };
     if (destination.kind === "kernel") return new IpvsRuleSet(common);
     return new IpvsRuleSet({ ...common, print: destination.kind === "print" ? destination.print : () => undefined });
   };
@@ -65,8 +72,15 @@ function makeProxy(options: ParsedOptions, serviceProxyName: string): ServicePro
     openRuleSets: async (host) => {
       const isKernel = host.destination.kind === "kernel";
       await checkKernel(runTool);
+      const { scheduler: standard } = settings;
+      const schedulers = new Schedulers({ runTool, standard, log: host.log, mayTry: isKernel });
+      const fault = await schedulers.faultOf(standard);
+      if (fault !== undefined) {
+        const module = `ip_vs_${standard}`;
+        throw new BackendIpvsError("IPVS_UNAVAILABLE", `the kernel has no scheduler ${standard} (${module}): ${fault}`);
+      }
       if (isKernel) await setKernel(settings, { ...host, runTool });
-      return { ruleSets: nodeFamilies().map((family) => openOne(family, host)) };
+      return { ruleSets: nodeFamilies().map((family) => openOne(family, schedulers, host)) };
     },
     cleanUp: ({ log }) => removeObjects({ names, runTool, log }),
   };

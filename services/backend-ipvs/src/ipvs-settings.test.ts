@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { timeoutSeconds } from "./commit/prepare-kernel.ts";
-import { ipvsOptions } from "./ipvs-settings.ts";
+import { ipvsOptions, readIpvsSettings } from "./ipvs-settings.ts";
 
 test("a time limit of 0, which would end every run of a tool, is refused", () => {
   const limit = ipvsOptions.find(({ flags }) => flags.startsWith("--ipvs-timeout "));
@@ -9,4 +9,10 @@ test("a time limit of 0, which would end every run of a tool, is refused", () =>
 
 test("a timeout shorter than a second is a second, because 0 keeps the kernel's", () => {
   expect(timeoutSeconds({ tcpMs: 400, tcpFinMs: 0, udpMs: 90_000 })).toEqual(["1", "0", "90"]);
+});
+
+test("CIDRs of other programs are canonical, and anything else is refused", () => {
+  const read = (text: string) => readIpvsSettings({ ipvsExcludeCidrs: [text] }).excludedCIDRs;
+  expect(read("fd00:0::/8")).toEqual(["fd00::/8"]);
+  expect(() => read("10.0.0.0/40")).toThrow("is not a CIDR");
 });

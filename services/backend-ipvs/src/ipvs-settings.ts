@@ -1,7 +1,16 @@
 import type { ParsedOptions } from "@kpng/backend-kit/types/parsed-options.ts";
-import { type OptionSpec, parseDurationMs, parsePositiveDurationMs, parseWholeNumber } from "@kpng/process/options.ts";
+import { parseCidr } from "@kpng/model/address.ts";
+import {
+  type OptionSpec,
+  parseDurationMs,
+  parsePositiveDurationMs,
+  parseWholeNumber,
+  repeatable,
+} from "@kpng/process/options.ts";
+import { ProcessError } from "@kpng/process/process-error.ts";
 import { InvalidArgumentError } from "commander";
 import type { KernelSettings } from "./commit/prepare-kernel.ts";
+import { isSchedulerName } from "./render/scheduler-name.ts";
 
 /**
  * Options of this backend alone; kube-proxy's names where it has them. `backend.ts` adds them to those of all proxies.
@@ -9,10 +18,12 @@ import type { KernelSettings } from "./commit/prepare-kernel.ts";
 export const ipvsOptions: readonly OptionSpec[] = [
   {
     flags: "--ipvs-scheduler <name>",
-    description: "scheduler of all virtual servers: rr, wrr, lc, wlc, sh, mh or another one of the kernel",
+    description:
+      "scheduler of virtual servers, unless a Service has its own: rr, wrr, lc, wlc, sh, mh or another one of the kernel",
     default: "rr",
     parse: schedulerName,
   },
+  repeatable("--ipvs-exclude-cidrs <cidrs>", "addresses at which virtual servers of other programs are not taken over"),
   {
     flags: "--ipvs-masquerade-bit <bit>",
     description: "bit of the packet mark that requests masquerade, 0 to 23; may be kube-proxy's",
@@ -58,15 +69,18 @@ export const ipvsOptions: readonly OptionSpec[] = [
 /** Values of the options of this backend. */
 export interface IpvsSettings extends KernelSettings {
   readonly scheduler: string;
+  /** Canonical. */
+  readonly excludedCIDRs: readonly string[];
   readonly masqueradeBit: number;
   readonly drainMs: number;
   readonly toolMs: number;
 }
 
-/** Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. */
+/** Returns the settings from parsed options. `makeProxy` in `backend.ts` calls it. Errors: BAD_OPTION. */
 export function readIpvsSettings(options: ParsedOptions): IpvsSettings {
   return {
     scheduler: String(options.ipvsScheduler ?? "rr"),
+    excludedCIDRs: parseExcludedCIDRs(options.ipvsExcludeCidrs),
     masqueradeBit: Number(options.ipvsMasqueradeBit ?? 14),
     drainMs: Number(options.ipvsDrainTimeout ?? 0),
     isStrictArp: options.ipvsStrictArp === true,
@@ -79,8 +93,16 @@ export function readIpvsSettings(options: ParsedOptions): IpvsSettings {
   };
 }
 
+function parseExcludedCIDRs(value: unknown): readonly string[] {
+  return (Array.isArray(value) ? value.map(String) : []).map((text) => {
+    const parsed = parseCidr(text);
+    if (parsed !== undefined) return parsed.cidr;
+    throw new ProcessError("BAD_OPTION", `--ipvs-exclude-cidrs "${text}" is not a CIDR: write 10.0.0.0/8 or fd00::/8`);
+  });
+}
+
 /** Parses the name of a scheduler. Errors: InvalidArgumentError. */
 function schedulerName(text: string): string {
-  if (/^[a-z][a-z0-9]{1,14}$/.test(text)) return text;
+  if (isSchedulerName(text)) return text;
   throw new InvalidArgumentError(`"${text}" is not the name of a scheduler: write rr, wrr, lc, wlc, sh or mh`);
 }

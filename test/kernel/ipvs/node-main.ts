@@ -2,6 +2,7 @@ import { execFileSync } from "node:child_process";
 import { createInterface } from "node:readline";
 import { IpvsRuleSet } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
 import { setKernel } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
+import { Schedulers } from "@kpng/backend-ipvs/commit/schedulers.ts";
 import { RunTool } from "@kpng/backend-ipvs/read/run-tool.ts";
 import { objectNames } from "@kpng/backend-ipvs/render/object-names.ts";
 import { readLocalAddresses } from "@kpng/backend-kit/node-addresses/local-addresses.ts";
@@ -45,16 +46,18 @@ const runTool = new RunTool(120_000);
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 const requests = new SyncRequests();
 const localAddresses = () => readLocalAddresses(names.interfaceName);
+const kernel = { sysctls: new Sysctls(), runTool, log: silent };
 let ruleSets: readonly IpvsRuleSet[] = [];
 let rules: RuleSets | undefined;
 let changes: string[] = [];
 
 function open(settings: Settings): RuleSets {
+  const schedulers = new Schedulers({ runTool, standard: "rr", log: silent, mayTry: true });
   ruleSets = families.map(
     (family) =>
       new IpvsRuleSet({
         ...{ family, names, runTool, requests, localAddresses },
-        ...{ scheduler: "rr", masqueradeBit: 14, drainMs: 0 },
+        ...{ schedulers, excludedCIDRs: [], masqueradeBit: 14, drainMs: 0 },
       }),
   );
   return new RuleSets<RuleChange>({
@@ -97,10 +100,7 @@ async function outputOf(request: NodeRequest): Promise<string> {
   return signs.filter((sign) => sign !== undefined).join("\n");
 }
 
-await setKernel(
-  { isStrictArp: false, timeouts: { tcpMs: 0, tcpFinMs: 0, udpMs: 0 } },
-  { sysctls: new Sysctls(), runTool, log: silent },
-);
+await setKernel({ isStrictArp: false, timeouts: { tcpMs: 0, tcpFinMs: 0, udpMs: 0 } }, kernel);
 process.stdout.write("ready\n");
 for await (const line of createInterface({ input: process.stdin })) {
   const said = await answer(JSON.parse(line) as NodeRequest).catch((error: unknown) => ({

@@ -10,6 +10,7 @@ import type { NodePlan } from "@kpng/service-plan/service-plan.ts";
 import { type Batch, formatBatches, makeBatches } from "../diff/batches.ts";
 import { allIds, diffObjects, type InstalledObjects, type ObjectChange } from "../diff/diff-objects.ts";
 import { companionsOf, Draining } from "../diff/draining.ts";
+import { ForeignServers } from "../diff/foreign-servers.ts";
 import { ServiceObjects } from "../diff/service-objects.ts";
 import { readConnectionCounts } from "../read/connection-counts.ts";
 import { findDamage } from "../read/find-damage.ts";
@@ -17,21 +18,23 @@ import { readFrame } from "../read/installed-frame.ts";
 import { readObjects } from "../read/read-objects.ts";
 import type { RunTool } from "../read/run-tool.ts";
 import { FirewallMarks } from "../render/firewall-marks.ts";
-import { type ObjectKind, serverOfReal } from "../render/kernel-objects.ts";
+import { finishing, type ObjectKind, serverOfReal } from "../render/kernel-objects.ts";
 import { type ObjectNames, setCreation, setName, setRoles } from "../render/object-names.ts";
 import { renderFrame } from "../render/render-frame.ts";
 import { type RenderContext, renderService } from "../render/render-service.ts";
 import { type IpvsChange, makeIpvsChange } from "./ipvs-change.ts";
 import { NodeFrame } from "./node-frame.ts";
 import { createInterface, interfaceLines } from "./node-interface.ts";
+import type { Schedulers } from "./schedulers.ts";
 
 /** Options of {@link IpvsRuleSet}. */
 export interface IpvsRuleSetOptions {
   readonly family: Family;
   readonly names: ObjectNames;
   readonly runTool: RunTool;
-  /** *Shape:* `rr`. */
-  readonly scheduler: string;
+  readonly schedulers: Schedulers;
+  /** Addresses at which virtual servers of other programs are not taken over. */
+  readonly excludedCIDRs: readonly string[];
   readonly masqueradeBit: number;
   /** Longest time that removed endpoints keep their connections, in milliseconds; 0 for no limit. */
   readonly drainMs: number;
@@ -66,6 +69,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   #marks: FirewallMarks;
   /** The objects in the kernel, while they are known; else the next call reads them. */
   #installed: InstalledObjects | undefined;
+  /** As the kernel was read last. A virtual server that appears later fails a commit, and then it is read again. */
+  #foreign = new ForeignServers([]);
   #plan: FamilyPlan | undefined;
   /** Inputs of the last rendering, besides plans of Services. */
   #contextText = "";
@@ -83,9 +88,12 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   get desired(): RuleList {
+    // A real server that only finishes flows is not missing where it is not installed.
+    const expected = (objects: Iterable<readonly [key: string, value: string]>) =>
+      [...objects].filter(([, value]) => value !== finishing);
     return listOf(
-      (kind) => this.#objects.ofKind(kind),
-      (service) => (kind) => this.#objects.ofService(service).get(kind) ?? [],
+      (kind) => expected(this.#objects.ofKind(kind)),
+      (service) => (kind) => expected(this.#objects.ofService(service).get(kind) ?? []),
     );
   }
 
@@ -129,7 +137,7 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
 
   /** Renders Services: all of them if something changed that all depend on. */
   async #render(plan: FamilyPlan, touched: ReadonlySet<ServiceKey> | "all"): Promise<void> {
-    const { scheduler, localAddresses } = this.#options;
+    const { schedulers, localAddresses } = this.#options;
     const local = localAddresses()[this.family];
     const nodePortAddresses = addressesForNodePorts(plan.node, local);
     const text = JSON.stringify([plan.node, local, nodePortAddresses]);
@@ -141,17 +149,19 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
       for (const [kind, ofKind] of this.#installed ?? [])
         for (const key of ofKind.keys()) this.#objects.touch(kind, key);
     }
-    const context: RenderContext = {
+    const common = {
       node: plan.node,
       nodePortAddresses,
       localAddresses: new Set(local),
-      scheduler,
       marks: this.#marks,
     };
     let count = 0;
     for (const key of isAll ? plan.keys() : touched) {
       const service = plan.service(key);
       this.#marks.release(key);
+      const view = plan.view?.(key);
+      const scheduler = await schedulers.schedulerOf(view);
+      const context: RenderContext = { ...common, view, scheduler };
       this.#objects.put(key, service === undefined ? undefined : renderService(service, context));
       if (++count % servicesPerTurn === 0) await nextTurn();
     }
@@ -162,8 +172,11 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
     const { names, runTool, masqueradeBit } = this.#options;
     const { family } = this;
     this.#installed = undefined;
-    const isWanted = (server: string): boolean => this.#objects.valueOf("server", server) !== undefined;
+    const foreign = new ForeignServers(this.#options.excludedCIDRs);
+    const isWanted = (server: string): boolean =>
+      this.#objects.valueOf("server", server) !== undefined && !foreign.keeps(server);
     const read = await readObjects(runTool, names, family, isWanted);
+    this.#foreign = foreign;
     const missing = setRoles.filter((role) => !read.sets.has(role));
     const frame = renderFrame({ names, family, node, masqueradeBit });
     const { kind: frameKind, batch: frameBatch } = await this.#frame.compare(frame);
@@ -217,7 +230,8 @@ export class IpvsRuleSet implements RuleSet<IpvsChange> {
   }
 
   #diff(installed: InstalledObjects, ids: Parameters<typeof diffObjects>[0]): readonly ObjectChange[] {
-    return diffObjects(ids, this.#objects, installed, this.#draining, this.#nowMs());
+    const own = ids.filter(([kind, key]) => !this.#foreign.concerns(kind, key));
+    return diffObjects(own, this.#objects, installed, this.#draining, this.#nowMs());
   }
 
   #finishDraining(): void {

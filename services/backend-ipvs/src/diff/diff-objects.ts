@@ -1,4 +1,4 @@
-import type { ObjectKind } from "../render/kernel-objects.ts";
+import { finishing, type ObjectKind } from "../render/kernel-objects.ts";
 import { companionsOf, type Draining } from "./draining.ts";
 import type { ObjectId, ServiceObjects } from "./service-objects.ts";
 
@@ -32,10 +32,12 @@ export function diffObjects(
   };
   for (const [kind, key] of ids) {
     if (kind !== "real") continue;
-    const wanted = desired.valueOf(kind, key);
+    const isInstalled = installed.get(kind)?.has(key) === true;
+    const desiredValue = desired.valueOf(kind, key);
+    const wanted = desiredValue === finishing && !isInstalled ? undefined : desiredValue;
     if (wanted !== undefined) draining.forget(key);
-    const isKept = wanted === undefined && installed.get(kind)?.has(key) === true && draining.keeps(key, nowMs);
-    compare(kind, key, isKept ? "-w 0" : wanted);
+    const isKept = wanted === undefined && isInstalled && draining.keeps(key, nowMs);
+    compare(kind, key, isKept ? finishing : wanted);
   }
   const kept = new Set<string>();
   for (const server of draining.servers) {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { ObjectKind } from "../render/kernel-objects.ts";
+import { finishing, type ObjectKind } from "../render/kernel-objects.ts";
 import { objectNames, setRoles } from "../render/object-names.ts";
 import { formatBatches, makeBatches } from "./batches.ts";
 import { allIds, diffObjects } from "./diff-objects.ts";
@@ -161,4 +161,12 @@ test("the objects of one Service are known", () => {
   desired.put("ns/web", objects(1));
   expect(desired.ofService("ns/web").get("address")).toEqual(new Map([["10.96.0.1", ""]]));
   expect(desired.ofService("ns/other").size).toBe(0);
+});
+
+test("an endpoint that only finishes flows loses its weight if it is installed, and is not added", () => {
+  const wanted = objects(1, 2);
+  wanted.get("real")?.set(real(1), finishing);
+  expect(batches(objects(2), wanted)).toBe("");
+  expect(batches(objects(1, 2), wanted)).toBe(`# ipvsadm -R\n-e ${real(1)} -m -w 0\n`);
+  expect(batches(wanted, wanted)).toBe("");
 });

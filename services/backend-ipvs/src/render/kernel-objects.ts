@@ -14,6 +14,12 @@ import type { SetRole } from "./object-names.ts";
  */
 export type ObjectKind = "server" | "real" | "address" | SetRole;
 
+/**
+ * Value of a real server that gets no new connections. It is desired for endpoints that only finish UDP flows, and
+ * `diffObjects` never adds one: an endpoint that is not installed has no flows.
+ */
+export const finishing = "-w 0";
+
 /** Objects by kind and key. `renderService` makes those of one Service; `readObjects` those in the kernel. */
 export type ObjectMap = ReadonlyMap<ObjectKind, ReadonlyMap<string, string>>;
 

@@ -1,19 +1,22 @@
+import { endpoint, port, service } from "@kpng/model/testing/views.ts";
 import type { ServicePlan } from "@kpng/service-plan/service-plan.ts";
 import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { expect, test } from "vitest";
 import { frontend, routesOf, webPlan } from "../testing/plans.ts";
 import { FirewallMarks } from "./firewall-marks.ts";
 import { markElement } from "./kernel-objects.ts";
-import { renderService } from "./render-service.ts";
+import { type RenderContext, renderService } from "./render-service.ts";
 
 /** Returns the objects as lines. */
-function render(plan: ServicePlan, scheduler = "rr", nodePortAddresses: readonly string[] = ["192.0.2.1"]) {
+function render(plan: ServicePlan, scheduler = "rr", parts: Partial<RenderContext> = {}) {
   const objects = renderService(plan, {
     node: nodePlan(),
-    nodePortAddresses,
+    nodePortAddresses: ["192.0.2.1"],
     localAddresses: new Set(["192.0.2.1", "198.51.100.99"]),
     scheduler,
     marks: new FirewallMarks(0x6b),
+    view: undefined,
+    ...parts,
   });
   return [...objects].flatMap(([kind, entries]) =>
     [...entries].map(([key, value]) => `${kind} ${key} ${value}`.trimEnd()),
@@ -92,4 +95,19 @@ test("source ranges are elements in the form in which ipset prints them", () => 
     "SOURCES 10.96.0.1,tcp:80,192.0.2.7",
     "SOURCES 10.96.0.1,tcp:80,10.96.0.1",
   ]);
+});
+
+test("a UDP endpoint that serves but is not chosen only finishes its flows; a TCP one is not desired", () => {
+  const udp = service("ns/web", {
+    ports: [port(80, { protocol: "UDP", targetPort: 8080 }), port(80, { targetPort: 8080 })],
+    endpoints: ["10.1.1.7", "10.1.2.9"].map((address) => endpoint(address, { ports: [{ name: "", port: 8080 }] })),
+  });
+  const ofUdp = webPlan([frontend({ protocol: "UDP" })], { protocol: "UDP" });
+  const reals = (plan: ServicePlan) => render(plan, "rr", { view: udp }).filter((line) => line.startsWith("real"));
+  expect(reals(ofUdp).toSorted()).toEqual([
+    "real -u 10.96.0.1:80 -r 10.1.1.7:8080 -w 1",
+    "real -u 10.96.0.1:80 -r 10.1.2.8:8080 -w 1",
+    "real -u 10.96.0.1:80 -r 10.1.2.9:8080 -w 0",
+  ]);
+  expect(reals(webPlan([frontend()]))).toHaveLength(2);
 });

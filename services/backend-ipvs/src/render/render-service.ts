@@ -1,3 +1,5 @@
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import { drainingEndpoints } from "@kpng/service-plan/draining-endpoints.ts";
 import type {
   AllowedSources,
   Frontend,
@@ -9,6 +11,7 @@ import type {
 import type { FirewallMarks } from "./firewall-marks.ts";
 import {
   addressServer,
+  finishing,
   markElement,
   markServer,
   type ObjectKind,
@@ -18,13 +21,15 @@ import {
   type ServerId,
 } from "./kernel-objects.ts";
 
-/** Inputs of the objects of all Services of one family, besides their plans. */
+/** Inputs of the objects of a Service in one family, besides its plan. */
 export interface RenderContext {
   readonly node: NodePlan;
   /** Addresses that serve node ports; `all` of the plan is resolved. */
   readonly nodePortAddresses: readonly string[];
   /** Addresses of the node's other interfaces: packets to them reach IPVS without an address on ours. */
   readonly localAddresses: ReadonlySet<string>;
+  /** The Service as the view has it, with endpoints that only finish their UDP flows. */
+  readonly view: ServiceView | undefined;
   /** *Shape:* `rr`. */
   readonly scheduler: string;
   readonly marks: FirewallMarks;
@@ -119,12 +124,16 @@ function putMark(
 function putServer(
   objects: ObjectWriter,
   server: ServerId,
-  { affinitySeconds, sets }: ServicePortPlan,
+  plan: ServicePortPlan,
   route: Extract<Route, { kind: "balance" }>,
-  { scheduler }: RenderContext,
+  { scheduler, view, node }: RenderContext,
 ): void {
+  const { affinitySeconds, sets } = plan;
   const persistence = affinitySeconds === undefined ? "" : ` -p ${affinitySeconds}`;
   objects.put("server", server, `-s ${scheduler}${persistence}${schedulerFlags(scheduler)}`);
+  for (const { address, port } of drainingEndpoints(view, plan, node.family)) {
+    objects.put("real", realKey(server, address, port), finishing);
+  }
   for (const { address, port } of sets[route.set]) {
     objects.put("real", realKey(server, address, port), "-w 1");
   }

@@ -1,0 +1,41 @@
+import { service } from "@kpng/model/testing/views.ts";
+import { expect, test } from "vitest";
+import { RunTool } from "../read/run-tool.ts";
+import { useTools } from "../testing/use-tools.ts";
+import { Schedulers, schedulerAnnotation } from "./schedulers.ts";
+
+const silent = { error() {}, info() {}, debug() {}, with: () => silent };
+
+/** Schedulers of a kernel that has all but `nosuch`. `tried` returns the lines that ipvsadm was given. */
+function schedulers(mayTry = true) {
+  const { readInputs } = useTools({
+    ipvsadm: 'grep -q -- "-s nosuch" "$INPUT" && echo "Scheduler or persistence engine not found" >&2; exit 0',
+  });
+  const runTool = new RunTool(30_000);
+  return { known: new Schedulers({ runTool, standard: "rr", log: silent, mayTry }), tried: readInputs };
+}
+
+function withAnnotation(value: string) {
+  return service("ns/web", { annotations: { [schedulerAnnotation]: value } });
+}
+
+test("a Service has the scheduler of its annotation if the kernel has it, and it is tried once", async () => {
+  const { known, tried } = schedulers();
+  expect(await known.schedulerOf(service("ns/web"))).toBe("rr");
+  expect(await known.schedulerOf(withAnnotation("lc"))).toBe("lc");
+  expect(await known.schedulerOf(withAnnotation("lc"))).toBe("lc");
+  expect(tried()).toEqual(["-D -u 192.0.2.0:9", "-A -u 192.0.2.0:9 -s lc", "-D -u 192.0.2.0:9"]);
+});
+
+test("an annotation with a scheduler that the kernel lacks, or with more than a name, is ignored", async () => {
+  const { known, tried } = schedulers();
+  expect(await known.schedulerOf(withAnnotation("nosuch"))).toBe("rr");
+  expect(await known.schedulerOf(withAnnotation("lc\n-C"))).toBe("rr");
+  expect(tried()).toEqual(["-D -u 192.0.2.0:9", "-A -u 192.0.2.0:9 -s nosuch"]);
+});
+
+test("without leave to try, every name counts as available", async () => {
+  const { known, tried } = schedulers(false);
+  expect(await known.schedulerOf(withAnnotation("mh"))).toBe("mh");
+  expect(tried()).toEqual([]);
+});

@@ -1,0 +1,79 @@
+import type { ServiceView } from "@kpng/model/node-view.ts";
+import { type Log, reasonOf } from "@kpng/process/log.ts";
+import type { RunTool } from "../read/run-tool.ts";
+import { isSchedulerName } from "../render/scheduler-name.ts";
+
+/** Annotation that chooses the scheduler of a Service. */
+export const schedulerAnnotation = "kpng.io/ipvs-scheduler";
+
+/** A virtual server that exists only while a scheduler is tried, at an address that no host has (RFC 5737). */
+const trial = "-u 192.0.2.0:9";
+
+/** Options of {@link Schedulers}. */
+export interface SchedulersOptions {
+  readonly runTool: RunTool;
+  /** Scheduler of Services without annotation. *Shape:* `rr`. */
+  readonly standard: string;
+  readonly log: Log;
+  /** Whether schedulers may be tried in the kernel; otherwise it is assumed to have all. */
+  readonly mayTry: boolean;
+}
+
+/**
+ * The schedulers of Services. Each name is tried once in the kernel, which loads its module then: a virtual server with
+ * an unknown scheduler would fail a whole sync, so an annotation could stop all updates of a node. The rule sets of
+ * both families share one object.
+ */
+export class Schedulers {
+  readonly #options: SchedulersOptions;
+  readonly #faults = new Map<string, Promise<string | undefined>>();
+
+  constructor(options: SchedulersOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Returns the scheduler of a Service: that of its annotation, or the standard one if there is none or the kernel
+   * lacks it, which is logged once.
+   */
+  async schedulerOf(view: ServiceView | undefined): Promise<string> {
+    const { standard } = this.#options;
+    const asked = view?.service.annotations[schedulerAnnotation];
+    if (asked === undefined || asked === standard) return standard;
+    return (await this.faultOf(asked)) === undefined ? asked : standard;
+  }
+
+  /** Returns why a scheduler cannot be used; undefined if it can. */
+  faultOf(name: string): Promise<string | undefined> {
+    const known = this.#faults.get(name);
+    if (known !== undefined) return known;
+    const fault = this.#try(name);
+    // Annotations are made by users: a bound for what is kept of them.
+    if (this.#faults.size < 1_000) this.#faults.set(name, fault);
+    return fault;
+  }
+
+  async #try(name: string): Promise<string | undefined> {
+    const { runTool, mayTry, log, standard } = this.#options;
+    if (!isSchedulerName(name)) return "it is not the name of a scheduler";
+    if (!mayTry) return undefined;
+    // One may be left of a run that was killed.
+    await this.#deleteTrial();
+    try {
+      await runTool.write(["ipvsadm", "-R"], [`-A ${trial} -s ${name}`]);
+    } catch (error) {
+      const reason = reasonOf(error);
+      // Another instance tries a scheduler at this moment.
+      if (reason.includes("already exists")) return undefined;
+      log.error("scheduler not available: its Services use another one", { scheduler: name, used: standard, reason });
+      return reason;
+    }
+    await this.#deleteTrial();
+    return undefined;
+  }
+
+  /** Deletes the virtual server of a trial, if there is one. */
+  async #deleteTrial(): Promise<void> {
+    await this.#options.runTool.write(["ipvsadm", "-R"], [`-D ${trial}`]).catch(() => undefined);
+  }
+}
