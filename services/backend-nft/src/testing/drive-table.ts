@@ -79,22 +79,29 @@ nft("flush", "map", ip, "kpng", "frontends");
 const lostElements = sizes(await table.repair(plan));
 const putBack = elementsOf("frontends");
 nft("flush", "chain", ip, "kpng", "services");
+// Our own commit after that of another program must not hide it.
+plan.set("ns/web-1", 2);
+await table.sync(plan, new Set(["ns/web-1"] as const), nothing);
 const lostRules = sizes(await table.repair(plan));
 const ranges = /ranges_[0-9a-f]{16}/.exec(nft("list", "sets", ip))?.[0] ?? "";
 const addedRange = family === "v6" ? "2001:db9::/32" : "203.0.113.0/24";
 nft("add", "element", ip, "kpng", ranges, `{ ${addedRange} }`);
 const foreignRange = sizes(await table.repair(plan));
 const rangesAfter = nft("list", "set", ip, "kpng", ranges);
+const id = { family, name: "kpng" } as const;
+const known = await first.generation();
+const present = [...(await first.readElements(id, "frontends"))]
+  .slice(0, 1)
+  .map(([key, bytes]) => ({ key, data: { kind: "value", bytes } as const }));
+// Changes nothing, so the kernel does not count it; the next change takes the number that it would have had.
+await first.commit(id, [{ set: "frontends", kind: "put", elements: present }]);
 nft("add", "counter", ip, "kpng", "seven", "{ packets 7 bytes 700 }");
-const counted = await Promise.all(
-  ["not_remembered", "seven"].map((name) => first.readCounter({ family, name: "kpng" }, name)),
-);
+const isForeignSeen = (await first.generation()) !== known;
+const counted = await Promise.all(["not_remembered", "seven"].map((name) => first.readCounter(id, name)));
 nft("delete", "table", ip, "kpng");
 const lostTable = sizes(await table.repair(plan)).elements;
 const element = { key: "\0\0\0\0", data: { kind: "goto", chain: "absent" } } as const;
-const refusal = await failureOf(
-  first.commit({ family, name: "kpng" }, [{ set: "picks", kind: "put", elements: [element] }]),
-);
+const refusal = await failureOf(first.commit(id, [{ set: "picks", kind: "put", elements: [element] }]));
 const repaired = elementsOf("frontends");
 // Another number of endpoints, so that a chain for it is added to a table that is in use.
 plan.set("ns/web-1", 7);
@@ -109,6 +116,7 @@ const address = family === "v6" ? "ipv6_addr" : "ipv4_addr";
 nft("add", "rule", ip, "kpng", sticky, "counter");
 nft("add", "chain", ip, "kpng", "foreign");
 nft("add", "rule", ip, "kpng", "foreign", "jump", sticky);
+nft("add", "rule", ip, "kpng", "nat_prerouting", "jump", "foreign");
 nft("add", "map", ip, "kpng", "foreign_map", `{ type ${address} : verdict; }`);
 nft("add", "element", ip, "kpng", "foreign_map", `{ ${family === "v6" ? "::9" : "192.0.2.9"} : jump ${sticky} }`);
 for (const key of ["ns/web-1", "ns/sticky-2", long] as const) plan.set(key, 0);
@@ -142,6 +150,6 @@ process.stdout.write(
     },
     ...{ chainCommits: chainCommitsOfLoad, closed },
     ...{ refusal, repaired, left, foreign, listing, foreignRange, rangesAfter, counted },
-    ...{ ownChange, readsAfterOwnChange, blocked },
+    ...{ ownChange, readsAfterOwnChange, isForeignSeen, blocked },
   }),
 );
