@@ -3,6 +3,7 @@ import { addressOf, describePacket } from "../scenario/packet.ts";
 import type { Family } from "../scenario/places.ts";
 import { type ProxyName, recordOf } from "../scenario/proxy-name.ts";
 import type { Flow, Update } from "../scenario/scenario.ts";
+import { answerMs } from "./check-packets.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** Flow of an update that runs in the laboratory. */
@@ -32,7 +33,7 @@ export async function openFlows(world: TwoNodes, { before, flows }: Update): Pro
         const look = () => agent.send({ kind: "look", id });
         let name: string | undefined;
         // A TCP server sends its name before it answers the first block.
-        const deadlineMs = performance.now() + 3_000;
+        const deadlineMs = performance.now() + answerMs;
         while (isServed && name === undefined && performance.now() < deadlineMs) ({ name } = await look());
         return { flow, family, name, look, end: () => agent.send({ kind: "end", id }) };
       }),
@@ -41,7 +42,7 @@ export async function openFlows(world: TwoNodes, { before, flows }: Update): Pro
 }
 
 /**
- * Returns a line for each flow with an unexpected result. Waits up to two seconds for expected answers.
+ * Returns a line for each flow with an unexpected result. Waits some seconds for expected answers.
  *
  * A backend that is known to be wrong must be wrong: otherwise an outdated reason would hide new faults.
  */
@@ -61,7 +62,7 @@ export async function checkFlows(flows: readonly OpenFlow[], proxy: ProxyName): 
 }
 
 async function untilRight(open: OpenFlow): Promise<string | undefined> {
-  const deadlineMs = performance.now() + 2_000;
+  const deadlineMs = performance.now() + answerMs;
   // Answers that were in flight at the time of the change do not count.
   await open.look();
   for (;;) {

@@ -19,7 +19,7 @@ import { askSctp, whyNoSctp } from "./laboratory/sctp.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
 /** Time limit for an expected answer. Only a failing test waits that long; an emulated machine needs more. */
-const answerMs = Number(process.env.KPNG_ANSWER_MS ?? 3_000);
+export const answerMs = Number(process.env.KPNG_ANSWER_MS ?? 3_000);
 /** Time to wait for an answer that must not arrive. */
 const silenceMs = 300;
 

@@ -4,17 +4,19 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { runInGuest, whyNoGuest } from "../guest/guest.ts";
 import { scenarios } from "../scenario/scenarios.ts";
+import { updates } from "../scenario/updates.ts";
 import { guestCheckNames, quickScenarios } from "./ipvs/guest-checks.ts";
 import type { GuestResult } from "./ipvs/guest-main.ts";
 
-/** Scenarios to run, as a regular expression of their names: those that a quick run has, or the ones asked for. */
+/**
+ * Scenarios, updates and checks to run, as a regular expression of their names: those that a quick run has, or the ones
+ * asked for.
+ */
 const wanted = process.env.KPNG_IPVS_SCENARIOS;
-const names = [
-  ...scenarios
-    .map(({ name }) => name)
-    .filter((name) => (wanted === undefined ? quickScenarios.has(name) : new RegExp(wanted).test(name))),
-  ...guestCheckNames,
-];
+const quick = quickScenarios.union(new Set(guestCheckNames));
+const names = [...scenarios.map(({ name }) => name), ...updates.map(({ name }) => name), ...guestCheckNames].filter(
+  (name) => (wanted === undefined ? quick.has(name) : new RegExp(wanted).test(name)),
+);
 
 const missing = whyNoGuest();
 

@@ -4,8 +4,15 @@ import { checkFlows, openFlows } from "./check-flows.ts";
 import { checkPackets } from "./check-packets.ts";
 import type { TwoNodes } from "./laboratory/two-nodes.ts";
 
+/** The part of a backend that an update uses. */
+export type UpdatedBackend = Pick<Backend, "proxy" | "apply" | "restart" | "loseRules">;
+
 /** Applies an update to a running backend and returns a line for each unexpected result. */
-export async function checkUpdate(world: TwoNodes, backend: Backend, update: Update): Promise<readonly string[]> {
+export async function checkUpdate(
+  world: TwoNodes,
+  backend: UpdatedBackend,
+  update: Update,
+): Promise<readonly string[]> {
   await backend.apply(update.before.state);
   const wrongBefore = await checkPackets(world, update.before, backend.proxy);
   if (wrongBefore.length > 0) return wrongBefore.map((line) => `before: ${line}`);
@@ -18,7 +25,7 @@ export async function checkUpdate(world: TwoNodes, backend: Backend, update: Upd
   }
 }
 
-async function change(backend: Backend, { event, after }: Update): Promise<void> {
+async function change(backend: UpdatedBackend, { event, after }: Update): Promise<void> {
   if (event === undefined) return backend.apply(after.state);
   if (event === "rules lost") await backend.loseRules();
   await backend.restart();

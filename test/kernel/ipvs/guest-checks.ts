@@ -1,4 +1,5 @@
 import { fileURLToPath } from "node:url";
+import { wantedSysctls } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
 import { publicAddress, web } from "../../scenario/build.ts";
 import { addressOf, clusterIP, outside, pod } from "../../scenario/packet.ts";
 import type { TwoNodes } from "../laboratory/two-nodes.ts";
@@ -193,6 +194,67 @@ export const guestChecks: Readonly<Record<string, Check>> = {
       }
     }
     return wrong;
+  },
+
+  "a Service has the scheduler of its annotation, and one that the kernel lacks stops nothing": async (_w, node) => {
+    const withScheduler = (scheduler: string) => ({
+      ...both,
+      services: both.services.map((one) => ({
+        ...one,
+        metadata: { ...one.metadata, annotations: { "kpng.io/ipvs-scheduler": scheduler } },
+      })),
+    });
+    const servers = async (): Promise<string> =>
+      (await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -F -- '-A -t 10.96.0.11:80'" })).output.trim();
+    await node.ask({ kind: "start", settings: {}, state: withScheduler("lc") });
+    const first = await servers();
+    const again = await node.ask({ kind: "apply", state: withScheduler("lc") });
+    await node.ask({ kind: "apply", state: withScheduler("nosuch") });
+    const second = await servers();
+    const { output: trial } = await node.ask({ kind: "shell", command: "ipvsadm -S -n | grep -F 192.0.2.0 || true" });
+    return [
+      ...expectTrue(first === "-A -t 10.96.0.11:80 -s lc", `with lc: ${first}`),
+      ...again.changes.map((change) => `the second sync changes ${change}`),
+      ...expectTrue(second === "-A -t 10.96.0.11:80 -s rr", `with a scheduler that does not exist: ${second}`),
+      ...expectTrue(trial === "", `a trial is left: ${trial}`),
+    ];
+  },
+
+  "a foreign virtual server at an excluded address stays, and the rest of the Service is served": async (_w, node) => {
+    const shell = async (command: string): Promise<string> => (await node.ask({ kind: "shell", command })).output;
+    await node.ask({ kind: "start", settings: {}, state: web({ ...options, number: 77 }, ["b"]) });
+    await shell("ipvsadm -A -t 10.96.0.12:80 -s lc");
+    const state = web({ ...options, number: 12 }, ["b"]);
+    await node.ask({ kind: "start", settings: {}, state, excludedCIDRs: ["10.96.0.12/32"] });
+    const servers = await shell("ipvsadm -S -n | grep 10.96.0.12");
+    await node.ask({ kind: "start", settings: {}, state });
+    const taken = await shell("ipvsadm -S -n | grep -F -- '-t 10.96.0.12:80'");
+    return [
+      ...expectTrue(servers.includes("-A -t 10.96.0.12:80 -s lc\n"), `excluded: ${servers}`),
+      ...expectTrue(!servers.includes("-a -t 10.96.0.12:80"), `excluded: ${servers}`),
+      ...expectTrue(servers.includes("-a -u 10.96.0.12:80 -r 10.1.1.12:8080"), `excluded: ${servers}`),
+      ...expectTrue(taken.includes("-s rr") && taken.includes("-r 10.1.1.12:8080"), `not excluded: ${taken}`),
+    ];
+  },
+
+  "strict ARP, timeouts and the other settings of the kernel are set, and --cleanup leaves them": async (_w, node) => {
+    const shell = async (command: string): Promise<string> =>
+      (await node.ask({ kind: "shell", command })).output.trim();
+    const settings = wantedSysctls({ isStrictArp: true });
+    const read = `cd /proc/sys && cat ${settings.map(([name]) => name).join(" ")}`;
+    const timeouts = await shell("ipvsadm -L --timeout");
+    await node.ask({ kind: "settings", timeouts: { tcpMs: 901_000, tcpFinMs: 121_000, udpMs: 301_000 } });
+    await node.ask({ kind: "start", settings: {}, state: both });
+    const [before, set] = [await shell(read), await shell("ipvsadm -L --timeout")];
+    await shell(`'${process.execPath}' '${program}' --cleanup 2>&1`);
+    const after = await shell(read);
+    await shell(`ipvsadm --set ${timeouts.replace(/^.*: /, "")}`);
+    const wanted = settings.map(([, value]) => value).join("\n");
+    return [
+      ...expectTrue(before === wanted, `sysctls are ${before}`),
+      ...expectTrue(set.endsWith("901 121 301"), `timeouts are ${set}`),
+      ...expectTrue(after === wanted, `after --cleanup, sysctls are ${after}`),
+    ];
   },
 };
 

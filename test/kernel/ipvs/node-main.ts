@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { createInterface } from "node:readline";
 import { IpvsRuleSet } from "@kpng/backend-ipvs/commit/ipvs-rule-set.ts";
-import { setKernel } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
+import { type KernelSettings, setKernel } from "@kpng/backend-ipvs/commit/prepare-kernel.ts";
 import { Schedulers } from "@kpng/backend-ipvs/commit/schedulers.ts";
 import { RunTool } from "@kpng/backend-ipvs/read/run-tool.ts";
 import { objectNames } from "@kpng/backend-ipvs/render/object-names.ts";
@@ -19,11 +19,19 @@ import type { Settings } from "../../scenario/scenario.ts";
 /** Request of one line; the answer is one line, too. */
 export type NodeRequest =
   /** Begins a new run of the backend, as after a restart, and applies a state. */
-  | { readonly kind: "start"; readonly settings: Settings; readonly state: State }
+  | {
+      readonly kind: "start";
+      readonly settings: Settings;
+      readonly state: State;
+      /** `--ipvs-exclude-cidrs`. Default none. */
+      readonly excludedCIDRs?: readonly string[];
+    }
   /** Applies a state by comparing touched Services only, as a change of the view does. */
   | { readonly kind: "apply"; readonly state: State }
   /** Compares what is installed with the last state, and repairs it. */
   | { readonly kind: "repair" }
+  /** Sets sysctls and timeouts as a start with `--ipvs-strict-arp`, and `--ipvs-tcp-timeout` and so on, does. */
+  | { readonly kind: "settings"; readonly timeouts: KernelSettings["timeouts"] }
   /** Looks for damage that can be seen without a view; `output` has a line for each family that has any. */
   | { readonly kind: "damage" }
   /** Runs a shell command on the node, and returns its output. */
@@ -51,13 +59,13 @@ let ruleSets: readonly IpvsRuleSet[] = [];
 let rules: RuleSets | undefined;
 let changes: string[] = [];
 
-function open(settings: Settings): RuleSets {
+function open(settings: Settings, excludedCIDRs: readonly string[] = []): RuleSets {
   const schedulers = new Schedulers({ runTool, standard: "rr", log: silent, mayTry: true });
   ruleSets = families.map(
     (family) =>
       new IpvsRuleSet({
         ...{ family, names, runTool, requests, localAddresses },
-        ...{ schedulers, excludedCIDRs: [], masqueradeBit: 14, drainMs: 0 },
+        ...{ schedulers, excludedCIDRs, masqueradeBit: 14, drainMs: 0 },
       }),
   );
   return new RuleSets<RuleChange>({
@@ -78,12 +86,15 @@ async function answer(request: NodeRequest): Promise<NodeAnswer> {
   const outcomeOf = async () => {
     switch (request.kind) {
       case "start":
-        rules = open(request.settings);
+        rules = open(request.settings, request.excludedCIDRs);
         return await rules.sync(viewOfState(request.state), "all", stages);
       case "apply":
         return await rules?.sync(viewOfState(request.state), "different", stages);
       case "repair":
         return await rules?.repair();
+      case "settings":
+        await setKernel({ isStrictArp: true, timeouts: request.timeouts }, kernel);
+        return undefined;
       case "damage":
       case "shell":
         return undefined;
