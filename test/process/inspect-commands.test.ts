@@ -127,8 +127,16 @@ describe("commands read files without a watcher", () => {
     expect(explained).toMatch(/externalTrafficPolicy is Local: only endpoints on this node\./);
   });
 
+  test("everything about an endpoint, with its use by a node", async () => {
+    const described = await output("file", "-i", input(), "describe", "endpoint", "web-2", "--node", "n1");
+    expect(described).toMatch(/^Addresses: +10\.1\.0\.2\nPod: +web-2\nService: +default\/web\n/);
+    expect(described).toMatch(/\nState: +ready\nNode: +n2\nZone: +zb\nHints for zones: +<none>\n/);
+    expect(described).toMatch(/\nUse by node n1:\n.*REASON *\n.* 10\.1\.0\.2:8080 .* used, but not with policy Local/);
+  });
+
   test.each([
     [["get", "services", "none"], 1, /^Error: Service "none" not found\n$/],
+    [["describe", "endpoint", "none"], 1, /^Error: endpoint "none" not found\n$/],
     [["explain", "--node", "n1", "10.0.0.1"], 1, /expected address:port/],
     [["explain", "10.0.0.1:80"], 1, /--node is required/],
     [["explain", "--node", "n1", "default/web:nope"], 1, /no port "nope" in destination .*: its ports are http/],

@@ -11,6 +11,7 @@ import { localTransport } from "@kpng/watcher/stream/serve/local-transport.ts";
 import type { Command } from "commander";
 import { withContext } from "../context/command-context.ts";
 import { makeAnalyze } from "../inspect/analyze/analyze.ts";
+import { describeEndpointCommand } from "../inspect/describe/describe-endpoint.ts";
 import { describeServiceCommand } from "../inspect/describe/describe-service.ts";
 import { explainCommand } from "../inspect/explain.ts";
 import { changesCommand } from "../inspect/get/changes.ts";
@@ -63,7 +64,7 @@ export function makeInspectSource(source: SourceCommand, signal: AbortSignal): r
   const get = [servicesCommand, endpointsCommand, nodesCommand, ...recorded, changesCommand, viewCommand];
   return [
     makeGet(get.map((command) => make(command, "get "))),
-    makeDescribe([make(describeServiceCommand, "describe ")]),
+    makeDescribe([describeServiceCommand, describeEndpointCommand].map((command) => make(command, "describe "))),
     make(explainCommand),
     make(makeAnalyze(false)),
   ];

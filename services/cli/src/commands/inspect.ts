@@ -2,6 +2,7 @@ import { type OptionSpec, parseProxyName } from "@kpng/process/options.ts";
 import type { Command } from "commander";
 import { makeAnalyze } from "../inspect/analyze/analyze.ts";
 import { bugReportCommand } from "../inspect/bug-report/bug-report.ts";
+import { describeEndpointCommand } from "../inspect/describe/describe-endpoint.ts";
 import { describeNodeCommand } from "../inspect/describe/describe-node.ts";
 import { describeServiceCommand } from "../inspect/describe/describe-service.ts";
 import { explainCommand } from "../inspect/explain.ts";
@@ -40,7 +41,10 @@ export function makeInspect(signal: AbortSignal): readonly Command[] {
   const get = [...lists, backendCommand, rulesCommand].map((command) => make(command, "get "));
   return [
     makeGet([...get, make(viewCommand, "get ", [proxyNameFilter])]),
-    makeDescribe([describeServiceCommand, describeNodeCommand].map((command) => make(command, "describe "))),
+    makeDescribe([
+      ...[describeServiceCommand, describeNodeCommand].map((command) => make(command, "describe ")),
+      make(describeEndpointCommand, "describe ", [proxyNameFilter]),
+    ]),
     make(explainCommand, "", [proxyNameFilter]),
     make(statusCommand),
     make(makeAnalyze(true)),

@@ -24,7 +24,7 @@ export const endpointTable: TableSpec<typeof EndpointSchema> = {
 };
 
 /** Formats `http=8080/TCP`; `8080/TCP` if the port has no name. */
-function formatPorts({ ports }: Endpoint): string {
+export function formatPorts({ ports }: Endpoint): string {
   return ports
     .map(({ name, port, protocol }) => {
       const number = protocol === Protocol.UNSPECIFIED ? String(port) : `${port}/${formatProtocol(protocol)}`;
@@ -33,7 +33,8 @@ function formatPorts({ ports }: Endpoint): string {
     .join(",");
 }
 
-function formatState({ isReady, isServing, isTerminating }: Endpoint): string {
+/** Formats the conditions: "ready", "not ready", "terminating, serving". */
+export function formatState({ isReady, isServing, isTerminating }: Endpoint): string {
   if (isReady) return isTerminating ? "ready, terminating" : "ready";
   if (isTerminating) return isServing ? "terminating, serving" : "terminating";
   return "not ready";
