@@ -34,9 +34,10 @@ function unquote(word: string): string {
   return text.replaceAll(/\$\{?\w+\}?/g, "value");
 }
 
-/** Removes the words before the program: assignments, `npx --no-install`, `sudo`. */
+/** Removes the words before the program: assignments, `npx --no-install`, `sudo`, `kubectl exec POD --`. */
 function withoutPrefix(words: readonly string[]): readonly string[] {
-  return words.slice(words.findIndex((word) => !/^([A-Z_]+=.*|npx|--no-install|sudo|exec|\$)$/.test(word)));
+  const own = words.includes("kubectl") ? words.slice(words.indexOf("--") + 1) : words;
+  return own.slice(own.findIndex((word) => !/^([A-Z_]+=.*|npx|--no-install|sudo|exec|\$)$/.test(word)));
 }
 
 /** Parses the words without running anything. Returns the parser's message; "" if they are valid. */
