@@ -48,7 +48,8 @@ export function importsOf({ file, text }: SourceFile): Import[] {
   });
 }
 
-function resolveImport(file: string, specifier: string): string | undefined {
+/** Returns the path of an imported file of the repository, from its root; undefined for packages of others. */
+export function resolveImport(file: string, specifier: string): string | undefined {
   if (specifier.startsWith(".")) return normalize(join(dirname(file), specifier));
   const [, name, path] = /^@kpng\/([^/]+)(?:\/(.+))?$/.exec(specifier) ?? [];
   return name === undefined ? undefined : `services/${name}/src/${path ?? "index.ts"}`;

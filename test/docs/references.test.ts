@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { distinctMatches, filesUnder } from "./documents.ts";
 import { fillBlocks, markdownTable } from "./reference/fill-blocks.ts";
+import { findType } from "./reference/read-types.ts";
 import { renderReferences } from "./reference/references.ts";
 
 const sources = filesUnder("services", ".ts").filter((file) => !/\.test\.ts$|\/testing\/|\/gen\//.test(file));
@@ -29,6 +30,24 @@ test("docs/errors.md has a row for each error code, and for nothing else", () =>
   expect(unions.length).toBeGreaterThan(4);
   const rows = distinctMatches(readFileSync("docs/errors.md", "utf8"), /^\| `([A-Z_]+)`/gm);
   expect(rows).toEqual(distinctMatches(unions.join(), /"([A-Z_]+)"/g));
+});
+
+test("the reference of the backend kit has each type of views and plans that the kit exports", () => {
+  const index = readFileSync("services/backend-kit/src/index.ts", "utf8");
+  const exported = [...index.matchAll(/^export type \{([^}]*)\} from "@kpng\/(?:model|service-plan)\//gm)].flatMap(
+    ([, names = ""]) => names.match(/\w+/g) ?? [],
+  );
+  expect(exported.length).toBeGreaterThan(20);
+  const headings = distinctMatches(references.get("docs/reference/backend-kit.md") ?? "", /^### (\w+)$/gm);
+  expect(exported.filter((name) => !headings.includes(name))).toEqual([]);
+});
+
+test("a type has the members that it inherits, without those that it leaves out", () => {
+  const names = (name: string): readonly string[] =>
+    findType("services/backend-kit/src/index.ts", name)?.members?.map((member) => member.name) ?? [];
+  expect(names("ViewNode")).toEqual(["name", "zone", "addresses", "podCIDRs", "isEligible", "serviceCIDRs"]);
+  expect(names("UnknownPort")).toEqual(["name", "port", "nodePort", "targetPort", "protocol"]);
+  expect(names("SyncUpdate")).toEqual(expect.arrayContaining(["view", "changes", "mode", "fullReason"]));
 });
 
 describe("a generated block", () => {
