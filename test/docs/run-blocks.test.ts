@@ -18,6 +18,7 @@ beforeAll(async () => {
   const socket = `unix://${join(folder, "api.sock")}`;
   const args = ["file", "-i", "test/fixtures/kpng/input.yaml", "to-api", "--listen", socket];
   watcher = startProgram(pathToFileURL(resolve("services/cli/src/main.ts")), args);
+  await watcher.said('"msg":"listening"');
   await watcher.said('"msg":"input read"');
   // The documents use the default address.
   vi.stubEnv("KPNG_API", socket);

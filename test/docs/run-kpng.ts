@@ -1,6 +1,6 @@
 import { kubectlWords } from "@kpng/cli/commands/kubectl-words.ts";
 import { makeKpng } from "@kpng/cli/kpng.ts";
-import { CommanderError } from "commander";
+import { type Command, CommanderError } from "commander";
 import { vi } from "vitest";
 
 /** Result of a command of `kpng`. */
@@ -43,14 +43,22 @@ export async function runKpng(args: readonly string[]): Promise<KpngResult> {
   const stop = new AbortController();
   try {
     const program = makeKpng(stop.signal);
+    throwErrors(program);
     await program.parseAsync([...kubectlWords(args, program)], { from: "user" });
     return { out, said, code: Number(process.exitCode ?? 0) };
   } catch (error) {
-    if (error instanceof CommanderError) return { out, said, code: error.exitCode };
+    // As in `runProcess`.
+    if (error instanceof CommanderError) return { out, said, code: error.exitCode === 0 ? 0 : 2 };
     throw error;
   } finally {
     stop.abort();
     process.exitCode = before;
     for (const spy of spies) spy.mockRestore();
   }
+}
+
+/** Lets the parser throw its errors instead of ending the process. */
+function throwErrors(command: Command): void {
+  command.exitOverride();
+  for (const child of command.commands) throwErrors(child);
 }

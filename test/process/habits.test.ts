@@ -1,31 +1,39 @@
-import { execFileSync } from "node:child_process";
-import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { cpSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Program } from "@kpng/backend-kit/testing/program.ts";
-import { beforeEach, describe, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { type KpngResult, runKpng } from "../docs/run-kpng.ts";
 import { kpngMain, usePrograms } from "./programs.ts";
 
-// What people type who know kubectl and pipes. Each start is a process, on a machine that may be busy.
+// What people type who know kubectl and pipes. Most commands run in this process: starting one takes seconds on a busy
+// machine.
 vi.setConfig({ testTimeout: 120_000 });
 
 const { at, start } = usePrograms();
-beforeEach(() => cpSync(resolve("test/fixtures/kpng/input.yaml"), at("state.yaml")));
-
 const api = (): string => `unix://${at("api.sock")}`;
-const kpng = (args: readonly string[], env: Readonly<Record<string, string>> = {}): Program =>
-  start(kpngMain, args, { KPNG_API: api(), ...env });
+const kpng = (args: readonly string[]): Program => start(kpngMain, args);
+
+beforeEach(() => {
+  cpSync(resolve("test/fixtures/kpng/input.yaml"), at("state.yaml"));
+  vi.stubEnv("KPNG_API", api());
+});
+afterEach(() => {
+  vi.unstubAllEnvs();
+});
 
 async function watcher(...more: string[]): Promise<Program> {
   const program = kpng(["file", "-i", at("state.yaml"), ...more, "to-api", "--listen", api()]);
   await program.said('"msg":"listening"');
+  await program.said('"msg":"input read"');
   return program;
 }
 
-/** Returns what a command that succeeds prints, and what it says on standard error. */
-async function output(...args: string[]): Promise<{ readonly out: string; readonly said: string }> {
-  const program = kpng(args);
-  expect(await program.ended, program.stderr()).toBe(0);
-  return { out: program.stdout(), said: program.stderr() };
+/** Runs a command that succeeds. */
+async function output(...args: string[]): Promise<KpngResult> {
+  const result = await runKpng(args);
+  expect(result.code, result.said).toBe(0);
+  return result;
 }
 
 describe("labels and fields", () => {
@@ -44,9 +52,8 @@ describe("labels and fields", () => {
       "node/n1\n",
     );
     expect((await output("get", "ep", "--field-selector", "node=n2", "--no-headers")).out.split("\n")).toHaveLength(3);
-    const names = kpng(["get", "svc", "web", "-l", "app=web"]);
-    expect(await names.ended).toBe(1);
-    expect(names.stderr()).toBe("Error: give names, or --selector and --field-selector, not both\n");
+    const { code, said } = await runKpng(["get", "svc", "web", "-l", "app=web"]);
+    expect([code, said]).toEqual([1, "Error: give names, or --selector and --field-selector, not both\n"]);
   });
 
   test("of Services that have none lead to a hint", async () => {
@@ -83,24 +90,27 @@ test.each([
   [undefined, { KPNG_API_CLIENT_TLS_CA: "/nonexistent.pem" }],
 ])("the CA of a watcher is named by %s or by the environment %j, in every program", async (flag, env) => {
   const args = flag === undefined ? [] : [flag, "/nonexistent.pem"];
-  const backend = start("services/backend-json/src/main.ts", ["--api", api(), "--once", ...args], env);
-  for (const program of [kpng(["get", "nodes", ...args], env), kpng(["local", ...args, "to-json"], env), backend]) {
-    expect(await program.ended).toBe(1);
-    expect(program.stderr()).toContain("--tls-ca /nonexistent.pem cannot be read");
-  }
+  for (const [name, value] of Object.entries(env)) vi.stubEnv(name, value);
+  const message = "--tls-ca /nonexistent.pem cannot be read";
+  const backend = start("services/backend-json/src/main.ts", ["--api", api(), "--once", ...args]);
+  expect((await runKpng(["get", "nodes", ...args])).said).toContain(message);
+  await expect(runKpng(["local", ...args, "to-json"])).rejects.toThrow(message);
+  expect(await backend.ended).toBe(1);
+  expect(backend.stderr()).toContain(message);
 });
 
 test("to-file -o - prints the state once, and --once writes a file once", async () => {
-  const { out } = await output("file", "-i", at("state.yaml"), "to-file", "-o", "-");
-  expect(out).toBe(readFileSync(resolve("test/fixtures/kpng/to-file.yaml"), "utf8"));
-  await output("file", "-i", at("state.yaml"), "to-file", "-o", at("out.yaml"), "--once");
-  expect(readFileSync(at("out.yaml"), "utf8")).toBe(out);
+  const toFile = ["file", "-i", at("state.yaml"), "to-file"];
+  const programs = [kpng([...toFile, "-o", "-"]), kpng([...toFile, "-o", at("out.yaml"), "--once"])];
+  for (const program of programs) expect(await program.ended, program.stderr()).toBe(0);
+  const expected = readFileSync(resolve("test/fixtures/kpng/to-file.yaml"), "utf8");
+  expect([programs[0]?.stdout(), readFileSync(at("out.yaml"), "utf8")]).toEqual([expected, expected]);
 });
 
 test("a Service with a port is one for kpng explain, and get says so", async () => {
-  const get = kpng(["get", "svc", "shop/web:https"]);
-  expect(await get.ended).toBe(2);
-  expect(get.stderr()).toContain("kpng explain --node NODE shop/web:https; here write shop/web");
+  const { code, said } = await runKpng(["get", "svc", "shop/web:https"]);
+  expect(code).toBe(2);
+  expect(said).toContain("kpng explain --node NODE shop/web:https; here write shop/web");
 });
 
 describe("an input of which one Service is bad", () => {
@@ -150,22 +160,36 @@ test("replay get nodes shows what the nodes had applied when the recording ended
 });
 
 test.each([
-  "kpng local --api $API to-json --node-name n1",
-  "kpng file -i $STATE to-local to-json --node-name n1",
-  "kpng get nodes --api $API --watch",
-])("%s | head -1 ends", async (command) => {
+  ["file", "-i", "state.yaml", "to-local", "to-json", "--node-name", "n1"],
+  ["get", "endpoints", "--watch"],
+])("kpng %s %s … | head -1 ends at its next line", async (...args) => {
   await watcher();
-  const text = command
-    .replace("kpng", `"${process.execPath}" ${kpngMain}`)
-    .replace("$API", api())
-    .replace("$STATE", at("state.yaml"));
-  const stdio = ["ignore", "pipe", "ignore"] as const;
-  const first = execFileSync("bash", ["-c", `${text} | head -1`], {
-    encoding: "utf8",
-    timeout: 60_000,
-    stdio: [...stdio],
+  const run = `"$0" "$@" | head -1`;
+  const words = args.map((word) => (word === "state.yaml" ? at(word) : word));
+  const pipe = spawn("bash", ["-c", run, process.execPath, kpngMain, ...words], {
+    stdio: ["ignore", "pipe", "ignore"],
   });
-  expect(first.split("\n")).toHaveLength(2);
+  let text = "";
+  pipe.stdout.on("data", (data) => {
+    text += data;
+  });
+  let hasEnded = false;
+  const ended = new Promise((resolve) => pipe.once("close", resolve)).then(() => {
+    hasEnded = true;
+  });
+  await expect.poll(() => text, { timeout: 60_000 }).toMatch(/\n$/);
+  // Again and again, because head may end after the first change.
+  let count = 0;
+  const changeUntilEnd = (): boolean => {
+    count = (count + 1) % 10;
+    const state = readFileSync(at("state.yaml"), "utf8").replace(/10\.1\.0\.2\d*/, `10.1.0.2${count}`);
+    writeFileSync(at("next.yaml"), state);
+    renameSync(at("next.yaml"), at("state.yaml"));
+    return hasEnded;
+  };
+  await expect.poll(changeUntilEnd, { timeout: 60_000, interval: 500 }).toBe(true);
+  await ended;
+  expect(text.split("\n")).toHaveLength(2);
 });
 
 test("kpng diff fails in plain text, with a hint and exit code 2", async () => {

@@ -1,7 +1,6 @@
 import type { BackendCommand } from "@kpng/backend-kit/backend/backend-command.ts";
 import { backendTask } from "@kpng/backend-kit/backend/backend-task.ts";
 import { formatViewLines } from "@kpng/backend-kit/state/kpng-json.ts";
-import { endWithReader } from "@kpng/process/run/reader-gone.ts";
 import { writeAll } from "./write-all.ts";
 
 /**
@@ -21,18 +20,10 @@ Examples:
   # cluster IPs of all Services without endpoints for this node
   COMMAND --once | jq -r 'select(.Endpoints == null) | .Service.IPs.ClusterIPs'
 `,
-  makeTask: (_options, context) => {
-    const task = backendTask({
+  makeTask: (_options, context) =>
+    backendTask({
       ...context,
       name: "json",
       onState: (view) => writeAll(process.stdout, formatViewLines(view)),
-    });
-    return {
-      name: task.name,
-      run: (signal) => {
-        if (context.isOnce !== true) endWithReader();
-        return task.run(signal);
-      },
-    };
-  },
+    }),
 };

@@ -2,7 +2,6 @@ import type { DescMessage, MessageShape } from "@bufbuild/protobuf";
 import type { CallOptions } from "@connectrpc/connect";
 import type { OptionSpec } from "@kpng/process/options.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
-import { endWithReader } from "@kpng/process/run/reader-gone.ts";
 import type { Options } from "../../context/command-context.ts";
 import { printRows, readOutputOptions, type TableSpec, WatchPrinter } from "../print/output.ts";
 import { type InspectClient, inspectClient, pageSize, readPages } from "../query/inspect-client.ts";
@@ -52,7 +51,6 @@ export function runList<
     if (options.watch === true) {
       if (words.length > 1) throw new ProcessError("BAD_OPTION", "--watch follows one name or all, not several names");
       const printer = new WatchPrinter(table, output);
-      endWithReader();
       return keepAsking(signal, async (answered) => {
         for await (const message of watch(client, filterOf(words[0], options), { signal })) {
           answered();
