@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, createReadStream, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { release, tmpdir } from "node:os";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -24,6 +24,7 @@ import { oneLine } from "../print/terminal-text.ts";
 import { inspectClient, pageSize, readPages } from "../query/inspect-client.ts";
 import type { InspectCommand } from "../query/inspect-command.ts";
 import { writeRecording } from "../record/record.ts";
+import { openPrivateFile } from "../record/recording-file.ts";
 import { Redactor } from "./redactor.ts";
 import { packTar } from "./tar.ts";
 
@@ -63,12 +64,14 @@ export const bugReportCommand: InspectCommand = {
     repeatable("--log <file>", "log file to include, or - for standard input; the last 4 MiB"),
     {
       flags: "--redact",
-      description: "replace names and addresses by made-up ones; instead of the recording, the archive has the state",
+      description:
+        "replace names of objects, labels and addresses by made-up ones; instead of the recording, the archive has the state",
     },
   ],
   examples: `
 A part that cannot be collected becomes a line of errors.txt. Without --redact, the archive contains names, addresses,
-labels and errors of the cluster: review it before you share it.
+labels and errors of the cluster. With it, names that the watcher does not know stay in logs, for example those of
+deleted objects. Review the archive before you share it.
 
 Examples:
   COMMAND --for 1m --metrics http://127.0.0.1:12091/metrics
@@ -79,33 +82,39 @@ Examples:
     const path = String(options.output);
     const report = new Report(options.redact === true);
     const folder = mkdtempSync(join(tmpdir(), "kpng-bug-report-"));
+    const backends = options.backend as readonly string[];
+    const metrics = options.metrics as readonly string[];
+    const logs = options.log as readonly string[];
     try {
       await collectWatcher(report, transport, signal, {
         path: join(folder, "recording.jsonl.gz"),
         node: String(options.node),
         durationMs: Number(options.for),
       });
+    } catch (error) {
+      // Without the watcher, it is not known what to redact.
+      if (report.isRedacted || backends.length + metrics.length + logs.length === 0) throw error;
+      report.addError("watcher", error);
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
-    for (const [index, api] of (options.backend as readonly string[]).entries()) {
+    for (const [index, api] of backends.entries()) {
       await report.add(`backend-${index + 1}.json`, () => readBackend(api));
     }
-    for (const [index, url] of (options.metrics as readonly string[]).entries()) {
+    for (const [index, url] of metrics.entries()) {
       await report.add(`metrics-${index + 1}.txt`, () => readMetrics(url));
     }
-    for (const [index, file] of (options.log as readonly string[]).entries()) {
-      await report.add(`log-${index + 1}.txt`, async () =>
-        readFileSync(file === "-" ? 0 : file)
-          .subarray(-maxLogBytes)
-          .toString(),
-      );
+    for (const [index, file] of logs.entries()) {
+      await report.add(`log-${index + 1}.txt`, () => readLog(file));
     }
     const { bytes, names, errors } = report.pack(Date.now());
+    const file = openPrivateFile(path);
     try {
-      writeFileSync(path, bytes, { mode: 0o600 });
+      writeFileSync(file, bytes);
     } catch (cause) {
       throw new ProcessError("REQUEST_FAILED", `cannot write ${path}`, { cause });
+    } finally {
+      closeSync(file);
     }
     for (const error of errors) process.stderr.write(`warning: ${oneLine(error)}\n`);
     process.stderr.write(`report written to ${path}: ${names.join(", ")}\n`);
@@ -114,6 +123,9 @@ Examples:
 
 /** Size of a log's end that is kept. */
 const maxLogBytes = 4 * 1024 * 1024;
+
+/** Size of the metrics of a process that is kept. */
+const maxMetricsBytes = 32 * 1024 * 1024;
 
 /** Longest time for one request of metrics, in milliseconds. */
 const metricsLimitMs = 10_000;
@@ -126,6 +138,10 @@ async function collectWatcher(
 ): Promise<void> {
   const client = inspectClient(transport);
   const state = await readWatcherState(client);
+  if (report.isRedacted && !state.status.isSynced) {
+    const reason = "the watcher has not read the cluster yet, so the names to redact are not known";
+    throw new ProcessError("REQUEST_FAILED", reason);
+  }
   const subscribers = await readPages(
     (pageToken) => client.listSubscribers({ pageSize, pageToken }),
     (page) => page.subscribers,
@@ -164,9 +180,37 @@ async function readBackend(api: string) {
 }
 
 async function readMetrics(url: string): Promise<string> {
+  const { username, password } = new URL(url);
+  // The error of fetch would contain them.
+  if (username + password !== "") throw new Error("credentials in the URL are not supported");
   const response = await fetch(url, { signal: AbortSignal.timeout(metricsLimitMs) });
   if (!response.ok) throw new Error(`HTTP ${response.status}`);
-  return await response.text();
+  return response.body === null ? "" : await readEnd(response.body, maxMetricsBytes);
+}
+
+async function readLog(file: string): Promise<string> {
+  if (file === "-") return await readEnd(process.stdin, maxLogBytes);
+  // One byte more, so that `readEnd` sees that the log was cut.
+  const start = Math.max(0, statSync(file).size - maxLogBytes - 1);
+  return await readEnd(createReadStream(file, { start }), maxLogBytes);
+}
+
+/**
+ * Reads at most the last `maxBytes` of a stream. If it is cut, the text begins with a whole line: half a name would not
+ * be redacted. *Bound:* `maxBytes` and one chunk.
+ */
+async function readEnd(stream: AsyncIterable<Uint8Array>, maxBytes: number): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  let isCut = false;
+  for await (const chunk of stream) {
+    chunks.push(chunk);
+    length += chunk.length;
+    isCut ||= length > maxBytes;
+    while (length - (chunks[0]?.length ?? 0) >= maxBytes) length -= chunks.shift()?.length ?? 0;
+  }
+  const text = Buffer.concat(chunks).subarray(-maxBytes).toString();
+  return isCut ? text.slice(text.indexOf("\n") + 1) : text;
 }
 
 /** Files of the archive, as they are collected. */
@@ -212,8 +256,13 @@ class Report {
       const content = await read();
       this.#files.push({ name, content: content instanceof Uint8Array ? content : Buffer.from(this.#textOf(content)) });
     } catch (error) {
-      this.#errors.push(`${name}: ${reasonOf(error)}`);
+      this.addError(name, error);
     }
+  }
+
+  /** Adds a line to errors.txt. */
+  addError(name: string, error: unknown): void {
+    this.#errors.push(`${name}: ${reasonOf(error)}`);
   }
 
   pack(nowMs: number): {

@@ -20,6 +20,7 @@ export function redactedState(path: string, redactor: Redactor): Uint8Array {
   for (const line of readRecording(path)) {
     if (line.kind === "op" && applyGlobalOp(items, line.op)) objects = items.toObjects();
   }
+  addNames(redactor, objects);
   const replaced = <T>(values: readonly T[] = []): readonly T[] =>
     values.map((value) => redactor.value(JSON.parse(JSON.stringify(value))) as T);
   const redacted = {
@@ -29,4 +30,31 @@ export function redactedState(path: string, redactor: Redactor): Uint8Array {
   };
   // The hashes of KPNG's format are made of names and addresses.
   return Buffer.from(formatState(redacted, () => 0n));
+}
+
+/** Adds names that the recording has and the lists before it had not, and those that no list has: hostnames. */
+function addNames(redactor: Redactor, { services = [], slices = [], nodes = [] }: ClusterObjects): void {
+  const add = (kind: string, ...names: readonly string[]): void => {
+    for (const name of names) redactor.add(kind, name);
+  };
+  for (const { name, zone } of nodes) {
+    add("node", name);
+    add("zone", zone);
+  }
+  for (const { namespace, name, proxyName } of services) {
+    add("namespace", namespace);
+    add("service", name);
+    add("proxy", proxyName);
+  }
+  for (const { namespace, name, serviceName, endpoints } of slices) {
+    add("namespace", namespace);
+    add("service", serviceName);
+    add("slice", name);
+    for (const { podName, hostname, nodeName, zone, hintedZones, hintedNodes } of endpoints) {
+      add("pod", podName);
+      add("host", hostname);
+      add("node", nodeName, ...hintedNodes);
+      add("zone", zone, ...hintedZones);
+    }
+  }
 }

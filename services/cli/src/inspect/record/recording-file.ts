@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { createWriteStream, openSync, renameSync, rmSync, statSync } from "node:fs";
+import { createWriteStream, fchmodSync, fstatSync, openSync, renameSync, rmSync, statSync } from "node:fs";
 import { finished } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { ProcessError } from "@kpng/process/process-error.ts";
@@ -28,7 +28,7 @@ export function createRecordingFile(path: string): RecordingFile {
   }
   const partPath = `${path}.part`;
   // Opened at once: a stream that opens the file later could create it again after `discard`.
-  const sink = createWriteStream(partPath, { fd: open(partPath) });
+  const sink = createWriteStream(partPath, { fd: openPrivateFile(partPath) });
   const gzip = path.endsWith(".gz") ? createGzip() : undefined;
   gzip?.pipe(sink);
   const stream = gzip ?? sink;
@@ -53,9 +53,16 @@ export function createRecordingFile(path: string): RecordingFile {
   };
 }
 
-function open(path: string): number {
+/**
+ * Creates or empties a file that only its owner may read, also if it existed with other rights. Returns its descriptor.
+ *
+ * Errors: REQUEST_FAILED.
+ */
+export function openPrivateFile(path: string): number {
   try {
-    return openSync(path, "w", 0o600);
+    const file = openSync(path, "w", 0o600);
+    if (fstatSync(file).isFile()) fchmodSync(file, 0o600);
+    return file;
   } catch (cause) {
     throw new ProcessError("REQUEST_FAILED", `cannot write ${path}`, { cause });
   }
