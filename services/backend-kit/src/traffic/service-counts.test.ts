@@ -1,5 +1,5 @@
 import { port, service, view } from "@kpng/model/testing/views.ts";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { FlowEvent } from "./flow-event.ts";
 import { otherServices, ServiceTrafficCounts } from "./service-counts.ts";
 
@@ -63,4 +63,17 @@ test("1 000 Services have counters; later ones share one, and take the places of
   expect(counts.all.has("a/s0")).toBe(false);
   expect(counts.all.get("a/s1009")?.connections).toBe(1);
   expect(counts.all.get(otherServices)?.connections).toBe(5);
+});
+
+test("Services that are gone are searched for once for each view, not for each flow", () => {
+  const counts = new ServiceTrafficCounts();
+  const all = Array.from({ length: 1_100 }, (_, index) =>
+    service(`a/s${index}`, { ips: [`10.96.${index >> 8}.${index & 255}`], ports: [port(80)] }),
+  );
+  const held = view(all);
+  const has = vi.spyOn(held.services as Map<string, unknown>, "has");
+  counts.setView(held);
+  for (let index = 0; index < 1_100; index += 1) counts.add(flow(`10.96.${index >> 8}.${index & 255}`, 80));
+  expect(counts.all.get(otherServices)?.connections).toBe(100);
+  expect(has.mock.calls.length).toBeLessThanOrEqual(1_000);
 });

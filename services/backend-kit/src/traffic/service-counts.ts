@@ -28,6 +28,8 @@ export class ServiceTrafficCounts {
   readonly #counts = new Map<ServiceKey | typeof otherServices, ServiceCounts>();
   #services: ReadonlyMap<string, ServiceKey> = new Map();
   #present: ReadonlyMap<ServiceKey, unknown> = new Map();
+  /** Whether Services may have gone since the last search for their counters. */
+  #mayHaveGone = false;
 
   /** Counters of the Services that have had a flow. */
   get all(): ReadonlyMap<ServiceKey | typeof otherServices, ServiceCounts> {
@@ -38,6 +40,7 @@ export class ServiceTrafficCounts {
   setView({ services }: NodeView): void {
     this.#services = frontendsOf(services);
     this.#present = services;
+    this.#mayHaveGone = true;
   }
 
   /** Counts an event. Flows to other destinations are ignored. */
@@ -59,7 +62,9 @@ export class ServiceTrafficCounts {
   #countsOf(service: ServiceKey): ServiceCounts {
     const known = this.#counts.get(service);
     if (known !== undefined) return known;
-    if (this.#counts.size >= maxServices) {
+    // Once for each view: a search for each event of a Service without counters would take most of the CPU time.
+    if (this.#counts.size >= maxServices && this.#mayHaveGone) {
+      this.#mayHaveGone = false;
       for (const key of this.#counts.keys()) {
         if (key !== otherServices && !this.#present.has(key)) this.#counts.delete(key);
       }
