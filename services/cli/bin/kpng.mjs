@@ -11,7 +11,11 @@ if (Number(process.versions.node.split(".")[0]) >= 24) {
 } else {
   const node = fileURLToPath(new URL("../../../node_modules/.bin/node", import.meta.url));
   const child = spawn(node, [fileURLToPath(main), ...process.argv.slice(2)], { stdio: "inherit" });
-  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(name, () => child.kill(name));
+  // A terminal sends SIGINT to both. Passed on, it would be the second one, which ends kpng without cleaning up.
+  const hasTerminal = [process.stdin, process.stdout, process.stderr].some(({ isTTY }) => isTTY);
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"]) {
+    process.on(name, () => (name === "SIGINT" && hasTerminal ? undefined : child.kill(name)));
+  }
   child.on("error", () => {
     process.stderr.write(`kpng needs Node.js 24, and ${node} is missing: run "npm ci" in the clone\n`);
     process.exitCode = 1;

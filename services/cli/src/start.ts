@@ -1,8 +1,8 @@
 import { runProcess } from "@kpng/process/run/run-process.ts";
 import { kubectlWords } from "./commands/kubectl-words.ts";
 
-/** Commands that only ask a running watcher or backend. They need a third of the code, and start as much sooner. */
-const queries = new Set([
+/** Commands that only ask a running watcher or backend. They need a third of the code. */
+export const queries: ReadonlySet<string> = new Set([
   "get",
   "describe",
   "explain",

@@ -85,6 +85,8 @@ export async function checkPage(watcher: WatcherSession, api: string): Promise<v
     });
     stream.on("end", () => resolve({ status, text }));
     stream.on("error", (cause) => reject(new ProcessError("REQUEST_FAILED", failureText(api, cause))));
+    // No effect after one of the events above.
+    stream.on("close", () => reject(new ProcessError("REQUEST_FAILED", `${api}: the watcher closed the stream`)));
   });
   if (status === 200) return;
   const reason =

@@ -42,5 +42,7 @@ Examples:
 
 /** A query logs nothing, so its warnings are plain text. */
 function printWarning(message: string, fields: LogFields = {}): void {
-  process.stderr.write(`warning: ${message}: ${Object.values(fields).join(": ")}\n`);
+  // The texts of a file may contain control characters.
+  const text = `${message}: ${Object.values(fields).join(": ")}`.replaceAll(/\p{Cc}+/gu, " ");
+  process.stderr.write(`warning: ${text}\n`);
 }

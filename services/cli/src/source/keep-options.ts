@@ -19,8 +19,7 @@ export const keepOptions: readonly OptionSpec[] = [
 
 /**
  * The values of {@link keepOptions}, for the decoders. `kpng SOURCE get` and its siblings keep all labels by default.
- * Separate from `makeDecodeOptions`, which knows nothing about a
- * command line.
+ * Separate from `makeDecodeOptions`, which knows nothing about a command line.
  */
 export function decodeOptionsOf(options: Options): DecodeOptions {
   // A query sends nothing to nodes, so labels cost nothing.
