@@ -1,3 +1,5 @@
+import { createServer, type ServerHttp2Session } from "node:http2";
+import type { AddressInfo } from "node:net";
 import { dial } from "@kpng/process/connection/dial.ts";
 import { Health } from "@kpng/process/health/health.ts";
 import { createLog } from "@kpng/process/log.ts";
@@ -6,7 +8,9 @@ import { expect, onTestFinished, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
 import { serveStore } from "../../testing/serve-store.ts";
+import type { CurrencySink } from "../source.ts";
 import { apiSource } from "./api-source.ts";
+import { RelayCurrency } from "./relay-currency.ts";
 
 const patient = { timeout: 30_000 };
 
@@ -88,4 +92,58 @@ test("a relay of a watcher that is stale is stale, and recovers with it", async 
   await expect.poll(() => store.currency.staleReason, patient).toBe("the upstream watcher is stale");
   upstream.currency.fresh();
   await expect.poll(() => store.currency.staleReason, patient).toBeUndefined();
+});
+
+/** An upstream that does not know the position service, like an original KPNG, and that can stop to answer. */
+async function serveOriginal() {
+  const upstream = { address: "", isFrozen: false };
+  const sessions = new Set<ServerHttp2Session>();
+  const server = createServer().on("stream", (stream) => {
+    const unimplemented = { ":status": 200, "content-type": "application/grpc", "grpc-status": "12" };
+    if (!upstream.isFrozen) stream.respond(unimplemented, { endStream: true });
+    stream.on("error", () => undefined).resume();
+  });
+  server.on("session", (session) => sessions.add(session));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  upstream.address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  onTestFinished(() => {
+    for (const session of sessions) session.destroy();
+    server.close();
+  });
+  return upstream;
+}
+
+test("a relay of an original KPNG is stale from when that stops to answer until there is a stream again", {
+  timeout: 120_000,
+}, async () => {
+  const upstream = await serveOriginal();
+  const relay: RelayCurrency = new RelayCurrency({
+    transport: () => dial({ api: upstream.address }),
+    staleAfterMs: 600,
+    onOlder: () => undefined,
+    // As apiSource, which ends the stream.
+    onFrozen: (reason) => relay.lost(reason),
+  });
+  const reports: ("fresh" | "stale")[] = [];
+  const currency: CurrencySink = {
+    verifyWith: () => undefined,
+    known: () => undefined,
+    fresh: () => void reports.push("fresh"),
+    stale: () => void reports.push("stale"),
+  };
+  const stop = new AbortController();
+  const running = relay.run(currency, stop.signal);
+  onTestFinished(async () => {
+    stop.abort();
+    await running;
+  });
+  relay.connected();
+  await expect.poll(() => reports.length, patient).toBeGreaterThan(2);
+  upstream.isFrozen = true;
+  const staleCount = () => reports.filter((one) => one === "stale").length;
+  await expect.poll(staleCount, patient).toBeGreaterThan(3);
+  expect(reports.slice(reports.indexOf("stale"))).not.toContain("fresh");
+  upstream.isFrozen = false;
+  relay.connected();
+  await expect.poll(() => reports.at(-1), patient).toBe("fresh");
 });

@@ -15,6 +15,8 @@ export class RelayCurrency {
   readonly #options: RelayCurrencyOptions;
   /** Why there is no stream in sync; undefined while there is one. */
   #failure: string | undefined = "no stream from the upstream watcher";
+  /** True after the first batch. Not derived from the gate: an original KPNG sends no positions. */
+  #hasState = false;
 
   constructor(options: RelayCurrencyOptions) {
     this.#options = options;
@@ -39,6 +41,7 @@ export class RelayCurrency {
   /** The stream is in sync. */
   connected(): void {
     this.#failure = undefined;
+    this.#hasState = true;
   }
 
   /** The stream has ended. */
@@ -58,7 +61,7 @@ export class RelayCurrency {
     });
     const ask = async (limitMs: number): Promise<string | undefined> => {
       // The first batch is reported by the readiness of the process.
-      if (this.#gate.held === undefined && this.#failure !== undefined) return undefined;
+      if (!this.#hasState) return undefined;
       if (this.#failure !== undefined) return this.#failure;
       const answer = await askUpstream(transport(), undefined, limitMs, signal);
       if (typeof answer === "string") {
