@@ -52,7 +52,7 @@ const groups: Readonly<Record<string, Register>> = {
     observeConvergence(store, new Subscribers(registry), registry);
     makeConnectionMetrics(registry, () => 0);
     new Refusals(log, registry);
-    new StartLimits({ registry });
+    new StartLimits({ registry, log });
     makeTokenMetrics(registry);
     makeCertificateMetrics(registry);
   },

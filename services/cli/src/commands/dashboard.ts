@@ -46,7 +46,8 @@ async function run(options: Options, signal: AbortSignal): Promise<void> {
   const api = String(options.api);
   const watcher = new WatcherSession({ api, ...readApiClient(options) });
   try {
-    await checkPage(watcher, api);
+    await checkPage(watcher, api, signal);
+    if (signal.aborted) return;
     const onListening = (url: string): void => {
       process.stdout.write(`${url}\n`);
       process.stderr.write("Open this address in a browser on this machine. Ctrl-C ends it.\n");

@@ -107,6 +107,8 @@ test("clients without its word, and pages of other sites, get nothing", async ()
   }
   expect((await get(url, { host: "evil.example" })).status).toBe(403);
   expect((await get(url, { origin: "https://evil.example" })).status).toBe(403);
+  const image = { "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors" };
+  expect((await get(new URL(query, url), image)).status).toBe(403);
 });
 
 test.each([
@@ -126,27 +128,44 @@ test("it only reads", async () => {
 });
 
 test("a caller without the right of inspection learns it before the browser does", async () => {
-  await expect(checkPage(session(["kpng://node/n1"]), "watcher")).rejects.toThrow("may not inspect the whole cluster");
-  await expect(checkPage(session(["kpng://inspection"]), "watcher")).resolves.toBeUndefined();
+  await expect(checkPage(session(["kpng://node/n1"]), "watcher", stop.signal)).rejects.toThrow(
+    "may not inspect the whole cluster",
+  );
+  await expect(checkPage(session(["kpng://inspection"]), "watcher", stop.signal)).resolves.toBeUndefined();
 });
 
 test("a watcher that does not answer is a plain error with a hint, later a status 502", async () => {
   const url = await start();
   expect((await get(url)).status).toBe(200);
   await server.stop();
-  await expect(checkPage(session(["kpng://inspection"]), "watcher")).rejects.toThrow("Hint: nothing listens there");
+  await expect(checkPage(session(["kpng://inspection"]), "watcher", stop.signal)).rejects.toThrow(
+    "Hint: nothing listens there",
+  );
   const answer = await get(url);
   expect([answer.status, answer.text]).toEqual([502, expect.stringContaining("the watcher does not answer")]);
 });
 
-test("a watcher that accepts the connection and never answers is an error that says so", async () => {
+/** Returns a session to a server that accepts connections and never answers. */
+async function dialSilent(silenceMs?: number): Promise<WatcherSession> {
   const silent = createServer(() => undefined);
   await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
   const { port } = silent.address() as AddressInfo;
-  const watcher = new WatcherSession({ api: `127.0.0.1:${port}` }, 300);
+  const watcher = new WatcherSession({ api: `127.0.0.1:${port}` }, silenceMs);
   ends.push(
     () => watcher.close(),
     () => void silent.close(),
   );
-  await expect(checkPage(watcher, "watcher")).rejects.toThrow("watcher: no data for 0.3 s");
+  return watcher;
+}
+
+test("a watcher that accepts the connection and never answers is an error that says so", async () => {
+  const watcher = await dialSilent(300);
+  await expect(checkPage(watcher, "watcher", stop.signal)).rejects.toThrow("watcher: no data for 0.3 s");
+});
+
+test("a signal ends the wait for a watcher that does not answer", async () => {
+  const asked = checkPage(await dialSilent(), "watcher", stop.signal);
+  stop.abort();
+  // Sooner than the 30 s of silence after which it would be an error.
+  await expect(asked).resolves.toBeUndefined();
 });

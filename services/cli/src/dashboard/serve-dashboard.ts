@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { reasonOf } from "@kpng/process/log.ts";
 import { ProcessError } from "@kpng/process/process-error.ts";
 import { aborted } from "@kpng/process/wait.ts";
-import { webPageReason } from "@kpng/watcher/identity/refuse-web-page.ts";
+import { otherSiteReason, webPageReason } from "@kpng/watcher/identity/refuse-web-page.ts";
 import { requestHint } from "../inspect/query/request-hint.ts";
 import type { WatcherSession } from "./watcher-session.ts";
 
@@ -26,8 +26,8 @@ const droppedHeaders = new Set(["connection", "keep-alive", "transfer-encoding",
  * Serves the status page of a watcher on loopback, with the credentials of `watcher`, until `signal` aborts.
  *
  * Other users of the machine can connect to a port on loopback, and any web page can send requests to it. So every
- * address begins with a random word, which only the caller knows, and `Host` and `Origin` are checked as in the
- * watcher.
+ * address begins with a random word, which only the caller knows, and `Host`, `Origin` and `Sec-Fetch-Site` are
+ * checked as in the watcher.
  *
  * `onListening` gets the address for the browser. Errors: LISTEN_FAILED.
  */
@@ -37,8 +37,9 @@ export async function serveDashboard(
 ): Promise<void> {
   const secret = randomBytes(16).toString("base64url");
   const server = createServer((request, response) => {
-    const reason = webPageReason(request.headers.host, request.headers.origin);
     const [, word = "", path = ""] = /^\/([^/?]*)(\/.*)?$/.exec(request.url ?? "") ?? [];
+    const { headers } = request;
+    const reason = webPageReason(headers.host, headers.origin) ?? otherSiteReason(headers, path === "/live");
     if (reason !== undefined) refuse(response, 403, reason);
     else if (!isEqual(word, secret)) refuse(response, 404, "open the address that kpng dashboard has printed");
     else if (path === "") response.writeHead(308, { location: `/${secret}/` }).end();
@@ -67,12 +68,25 @@ export interface DashboardOptions {
 }
 
 /**
- * Asks the watcher for its page, so that a wrong address or missing rights show at once.
+ * Asks the watcher for its page, so that a wrong address or missing rights show at once. Resolves without an answer
+ * when `signal` aborts.
  *
  * Errors: REQUEST_FAILED.
  */
-export async function checkPage(watcher: WatcherSession, api: string): Promise<void> {
-  const { status, text } = await new Promise<{ readonly status: number; readonly text: string }>((resolve, reject) => {
+export async function checkPage(watcher: WatcherSession, api: string, signal: AbortSignal): Promise<void> {
+  const answer = await Promise.race([askForPage(watcher, api), aborted(signal)]);
+  if (answer === undefined || answer.status === 200) return;
+  const { status, text } = answer;
+  const reason =
+    status === 404
+      ? "no status page there: an older version, a watcher with --inspect-api=false, or a backend"
+      : (text.split("\n", 1)[0] ?? "");
+  throw new ProcessError("REQUEST_FAILED", `${api}: ${reason}`);
+}
+
+/** Returns the status of the page and the beginning of its text. Errors: REQUEST_FAILED. */
+function askForPage(watcher: WatcherSession, api: string): Promise<{ readonly status: number; readonly text: string }> {
+  return new Promise((resolve, reject) => {
     const stream = watcher.get("/", {});
     let status = 0;
     let text = "";
@@ -88,12 +102,6 @@ export async function checkPage(watcher: WatcherSession, api: string): Promise<v
     // No effect after one of the events above.
     stream.on("close", () => reject(new ProcessError("REQUEST_FAILED", `${api}: the watcher closed the stream`)));
   });
-  if (status === 200) return;
-  const reason =
-    status === 404
-      ? "no status page there: an older version, a watcher with --inspect-api=false, or a backend"
-      : (text.split("\n", 1)[0] ?? "");
-  throw new ProcessError("REQUEST_FAILED", `${api}: ${reason}`);
 }
 
 function failureText(api: string, error: unknown): string {

@@ -14,11 +14,13 @@ const messages = {
   "connection-queries": "query refused: its connection has as many as it may (--max-queries-per-connection)",
   pipelined: "connection ended: it sent too many requests without waiting for responses",
   unread: "call ended: the client has not read for too long (--write-timeout)",
+  pages: "status page refused: as many are open as may be",
+  "web-page": "call refused: it looks like one that a web page of another site made a browser send",
 } as const;
 
 /**
  * Counts the connections and calls that are refused, and logs one line a minute for each reason. `serve` creates one;
- * `AcceptLimit`, `QueryLimit` and `Connections` report to it, so that they share the metric.
+ * `AcceptLimit`, `QueryLimit`, `Connections` and the status page report to it, so that they share the metric.
  */
 export class Refusals {
   readonly #log: Log;
@@ -29,18 +31,18 @@ export class Refusals {
     this.#log = log;
     this.#counter = new Counter({
       name: "kpng_refused_total",
-      help: "Connections and calls that were refused or ended because of a limit, by limit",
+      help: "Connections and calls that were refused or ended because of a limit, or because a web page of another site sent them",
       labelNames: ["reason"],
       registers: [registry],
     });
     for (const reason of Object.keys(messages)) this.#counter.inc({ reason }, 0);
   }
 
-  /** `peer` is the address of the client; "" if unknown. */
-  add(reason: RefusalReason, peer: string): void {
+  /** `peer` is the address of the client; "" if unknown. `fields` are more fields of the log line. */
+  add(reason: RefusalReason, peer: string, fields: Readonly<Record<string, string>> = {}): void {
     this.#counter.inc({ reason });
     this.#repeats.add(reason, (heldBack) =>
-      this.#log.info(messages[reason], heldBack === 0 ? { peer } : { peer, repeated: heldBack }),
+      this.#log.info(messages[reason], { peer, ...fields, ...(heldBack === 0 ? {} : { repeated: heldBack }) }),
     );
   }
 }

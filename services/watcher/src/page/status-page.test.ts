@@ -105,8 +105,26 @@ test("pages of other sites cannot open the event stream, and names of other host
     // A link on another page may lead here.
     expect(await statusWith("/", { "sec-fetch-site": site, "sec-fetch-mode": "navigate" })).toBe(200);
   }
+  expect(await watched.metric("kpng_refused_total", { reason: "web-page" })).toBe(4);
   expect(await statusWith("/", { host: "evil.example" })).toBe(403);
   expect((await get("/", { origin: "https://evil.example" })).status).toBe(403);
+  expect(await watched.metric("kpng_refused_total", { reason: "web-page" })).toBe(6);
+});
+
+test("pages of other sites cannot send queries, over either version of HTTP, and links to queries work", async () => {
+  await serve();
+  const path = `/kpng.inspect.v1.InspectService/ListServices?connect=v1&encoding=json&message=%7B%7D`;
+  const image = { "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image" };
+  expect(await statusWith(path, { "sec-fetch-site": "same-origin", "sec-fetch-mode": "cors" })).toBe(200);
+  expect(await statusWith(path, { ...image, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document" })).toBe(200);
+  expect(await statusWith(path, image)).toBe(403);
+  const session = connect(`http://${watched.address}`);
+  const stream = session.request({ ":path": path, ...image });
+  const [headers] = await once(stream, "response");
+  stream.resume();
+  session.destroy();
+  expect(headers[":status"]).toBe(403);
+  expect(await watched.metric("kpng_refused_total", { reason: "web-page" })).toBe(2);
 });
 
 test("the number of open pages is limited; a closed one makes room for another", async () => {
@@ -114,6 +132,7 @@ test("the number of open pages is limited; a closed one makes room for another",
   for (let count = 0; count < maxPages; count += 1) expect((await openLive()).status).toBe(200);
   const refused = await openLive();
   expect(refused).toMatchObject({ status: 503, first: expect.stringContaining("close another one") });
+  expect(await watched.metric("kpng_refused_total", { reason: "pages" })).toBe(1);
   pages[0]?.abort();
   await expect.poll(async () => (await openLive()).status, { timeout: 30_000 }).toBe(200);
 });

@@ -1,9 +1,18 @@
 import { createHash } from "node:crypto";
 import { Code, ConnectError } from "@connectrpc/connect";
+import { reasonOf } from "@kpng/process/log.ts";
 import { pageAssets } from "../gen/page-assets.ts";
+import { otherSiteReason } from "../identity/refuse-web-page.ts";
 import { checkInspectionRight } from "../identity/rights.ts";
 import type { InspectContext } from "../inspect/inspect-context.ts";
-import type { CallContext, PageHandler, ServerRequest, ServerResponse } from "../stream/serve/request-handler.ts";
+import { formatPeer } from "../stream/serve/peer.ts";
+import type {
+  CallContext,
+  PageHandler,
+  PageReports,
+  ServerRequest,
+  ServerResponse,
+} from "../stream/serve/request-handler.ts";
 import { LiveFeed } from "./live/live-feed.ts";
 
 /**
@@ -14,32 +23,33 @@ import { LiveFeed } from "./live/live-feed.ts";
  * All addresses in the page are relative, so that it works behind a path prefix.
  */
 export function statusPage(context: InspectContext, feed = new LiveFeed(context)): PageHandler {
-  return (request, response, call) => {
+  return (request, response, call, reports) => {
     const path = request.url?.split("?", 1)[0] ?? "";
     const asset = assets.get(path);
     if (asset === undefined && path !== "/live") return false;
     // An HTTP/2 stream whose request is not read counts as idle, which would end the connection of an open page.
     request.resume();
-    const refusal = refusalOf(request, call, asset !== undefined);
+    const refusal = refusalOf(request, call, asset !== undefined, reports);
     if (refusal !== undefined) refuse(response, ...refusal);
     else if (asset !== undefined) sendAsset(request, response, asset);
-    else sendLive(request, response, call, feed);
+    else sendLive(request, response, { ...call, ...reports, feed });
     return true;
   };
 }
 
 /** Returns the status and the reason if the request may not be answered. */
 function refusalOf(
-  { method, headers }: ServerRequest,
+  { method, headers, socket }: ServerRequest,
   { rights }: CallContext,
   isAsset: boolean,
+  { refusals }: PageReports,
 ): readonly [status: number, text: string] | undefined {
   if (method !== "GET" && method !== "HEAD") return [405, "the status page is read-only"];
-  // A page of another origin can open event streams, although it cannot read them: also as a frame or a download, which
-  // the browser calls a navigation. A link to this page is harmless.
-  const { "sec-fetch-site": site = "none", "sec-fetch-mode": mode } = headers;
-  if (site !== "none" && site !== "same-origin" && !(isAsset && mode === "navigate"))
-    return [403, "pages of other sites may not use this address"];
+  const reason = otherSiteReason(headers, !isAsset);
+  if (reason !== undefined) {
+    refusals.add("web-page", formatPeer(socket), { reason });
+    return [403, reason];
+  }
   try {
     checkInspectionRight(rights, undefined);
     return undefined;
@@ -69,14 +79,25 @@ function sendAsset({ method, headers }: ServerRequest, response: ServerResponse,
   response.end(method === "HEAD" ? "" : asset.body);
 }
 
-function sendLive({ method }: ServerRequest, response: ServerResponse, { leave }: CallContext, feed: LiveFeed): void {
+function sendLive(
+  { method, socket }: ServerRequest,
+  response: ServerResponse,
+  { leave, feed, refusals, log }: CallContext & PageReports & { readonly feed: LiveFeed },
+): void {
   if (leave.aborted || feed.isFull) {
+    if (feed.isFull) refusals.add("pages", formatPeer(socket));
     refuse(response, 503, "the watcher serves as many status pages as it may: close another one");
     return;
   }
   const page = {
     write: (event: Buffer): boolean => response.write(event) as boolean,
     onDrain: (drained: () => void): void => void response.on("drain", drained),
+    fail: (error: unknown): void => {
+      log.error("status page ended, and opened again by the browser: its data could not be computed", {
+        reason: reasonOf(error),
+      });
+      response.end();
+    },
   };
   const end = (): void => void response.end();
   leave.addEventListener("abort", end, { once: true });

@@ -31,6 +31,7 @@ beforeEach(() => {
 
 class FakePage implements PageStream {
   readonly frames: LiveFrame[] = [];
+  readonly failures: unknown[] = [];
   reads = true;
   #drained: () => void = () => undefined;
 
@@ -41,6 +42,10 @@ class FakePage implements PageStream {
 
   onDrain(drained: () => void): void {
     this.#drained = drained;
+  }
+
+  fail(error: unknown): void {
+    this.failures.push(error);
   }
 
   readAll(): void {
@@ -113,6 +118,29 @@ test("nothing runs without a page, and the number of pages is limited", async ()
   const counts = pages.map(({ frames }) => frames.length);
   await clock.advance(5_000);
   expect(pages.map(({ frames }) => frames.length)).toEqual(counts);
+});
+
+test("a frame that cannot be computed ends the pages, and the next page begins with a whole frame", async () => {
+  let isBroken = false;
+  const changes = new Proxy(context.changes, {
+    get: (target, name) => {
+      if (isBroken) throw new Error("broken");
+      const value: unknown = Reflect.get(target, name);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+  feed = new LiveFeed({ ...context, changes }, clock);
+  const pages = [new FakePage(), new FakePage()];
+  for (const page of pages) feed.add(page);
+  await clock.advance(0);
+  isBroken = true;
+  await clock.advance(1_000);
+  await expect.poll(() => pages.map(({ failures }) => String(failures))).toEqual(["Error: broken", "Error: broken"]);
+  isBroken = false;
+  const next = new FakePage();
+  feed.add(next);
+  await clock.advance(0);
+  expect([next.kinds, pages[0]?.kinds]).toEqual([["whole"], ["whole"]]);
 });
 
 test("a node that keeps up has the same row after each change; one that does not is behind after a second", () => {

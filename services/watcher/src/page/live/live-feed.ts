@@ -43,8 +43,8 @@ export class LiveFeed {
     });
     if (this.#stop === undefined) {
       this.#stop = new AbortController();
-      void this.#run(this.#stop.signal);
-    } else void scheduler.run("query", () => this.#greet());
+      this.#run(this.#stop.signal).catch((error: unknown) => this.#fail(error));
+    } else scheduler.run("query", () => this.#greet()).catch((error: unknown) => this.#fail(error));
   }
 
   remove(page: PageStream): void {
@@ -60,6 +60,14 @@ export class LiveFeed {
         if (!signal.aborted) this.#tick();
       });
       await this.#clock.wait(tickMs, signal);
+    }
+  }
+
+  /** Ends all pages. The next one begins with a new frame. */
+  #fail(error: unknown): void {
+    for (const page of [...this.#pages.keys()]) {
+      this.remove(page);
+      page.fail(error);
     }
   }
 
@@ -93,6 +101,8 @@ export interface PageStream {
   /** Returns false if the client does not read fast enough; then {@link onDrain} is called once it has read. */
   write(event: Buffer): boolean;
   onDrain(drained: () => void): void;
+  /** The page gets no more frames, because a frame could not be computed. */
+  fail(error: unknown): void;
 }
 
 interface Progress {

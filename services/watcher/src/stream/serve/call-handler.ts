@@ -1,5 +1,4 @@
 import { IncomingMessage } from "node:http";
-import type { Log } from "@kpng/process/log.ts";
 import type { Connections } from "../../connection/connections.ts";
 import { standardPingMs } from "../../connection/keepalive.ts";
 import { OneAtATime } from "../../connection/one-at-a-time.ts";
@@ -7,11 +6,11 @@ import type { QueryLimit } from "../../connection/query-limit.ts";
 import type { Refusals } from "../../connection/refusals.ts";
 import type { ClientRights } from "../../identity/client-rights.ts";
 import { isLoopback } from "../../identity/identify.ts";
-import { webPageReason } from "../../identity/refuse-web-page.ts";
+import { otherSiteReason, webPageReason } from "../../identity/refuse-web-page.ts";
 import { admitCall } from "./admit-call.ts";
 import { makeFastWatch } from "./fast-watch.ts";
 import { formatPeer } from "./peer.ts";
-import { isQuery, refuseQuery } from "./query.ts";
+import { isMethod, isQuery, refuseQuery } from "./query.ts";
 import { type CallContext, makeRequestHandler, type ServerRequest, type ServerResponse } from "./request-handler.ts";
 import { makeRoutes } from "./routes.ts";
 import type { ServeOptions } from "./serve-options.ts";
@@ -49,6 +48,12 @@ export function makeCallHandler(
   const begin = (request: ServerRequest, response: ServerResponse, call: CallContext): void => {
     if (watchFast(request, response, call)) return;
     if (isQuery(request.url)) {
+      // The status page decides about its own addresses.
+      const reason = isMethod(request.url) ? otherSiteReason(request.headers, false) : undefined;
+      if (reason !== undefined) {
+        refuseWebPage(request, response, reason);
+        return;
+      }
       const connection = carrierOf(request);
       const exit = queries.enter(connection ?? request, formatPeer(request.socket));
       if (exit === undefined) {
@@ -57,7 +62,14 @@ export function makeCallHandler(
       }
       response.once("close", exit);
     }
-    if (options.page?.(request, response, call) !== true) route(request, response, call);
+    if (options.page?.(request, response, call, { refusals, log }) !== true) route(request, response, call);
+  };
+  const refuseWebPage = (request: ServerRequest, response: ServerResponse, reason: string): void => {
+    refusals.add("web-page", formatPeer(request.socket), { reason });
+    response.writeHead(403, { "content-type": "text/plain" });
+    response.end(`${reason}\n`);
+    // An HTTP/1.1 connection could not take another request before.
+    request.resume();
   };
   const http1Calls = new OneAtATime();
   return (request: ServerRequest, response: ServerResponse): void => {
@@ -67,21 +79,21 @@ export function makeCallHandler(
     }
     const onFlood = (): void => refusals.add("pipelined", formatPeer(request.socket));
     const startOne = (): void => {
-      if (!refuseWebPage(request, response, log)) start(request, response);
+      const reason = localPageReason(request);
+      if (reason === undefined) {
+        start(request, response);
+        return;
+      }
+      response.setHeader("connection", "close");
+      refuseWebPage(request, response, reason);
     };
     http1Calls.add(request, response, startOne, onFlood);
   };
 }
 
-/** Refuses a call over loopback that a web page made the browser send; returns false for other calls. */
-function refuseWebPage({ socket, headers }: IncomingMessage, response: ServerResponse, log: Log): boolean {
-  if (!isLoopback(socket.remoteAddress ?? "")) return false;
-  const reason = webPageReason(headers.host, headers.origin);
-  if (reason === undefined) return false;
-  log.info("call refused", { peer: formatPeer(socket), reason });
-  response.writeHead(403, { "content-type": "text/plain", connection: "close" });
-  response.end(`${reason}\n`);
-  return true;
+/** Returns why a call over loopback is refused, because a web page made the browser send it; undefined for others. */
+function localPageReason({ socket, headers }: IncomingMessage): string | undefined {
+  return isLoopback(socket.remoteAddress ?? "") ? webPageReason(headers.host, headers.origin) : undefined;
 }
 
 /** Returns the session of a call over HTTP/2, the socket of one over HTTP/1.1. */

@@ -10,6 +10,11 @@ export function isQuery(url: string | undefined): boolean {
   return !/^\/(localv1\.Sets|globalv1\.Sets|grpc\.health\.v1\.Health)\//.test(url ?? "");
 }
 
+/** True for the address of a method of a service: `/kpng.inspect.v1.InspectService/ListNodes`. Pages have others. */
+export function isMethod(url: string | undefined): boolean {
+  return /^\/[^/?]+\//.test(url ?? "");
+}
+
 /**
  * Answers a call with RESOURCE_EXHAUSTED, without reading its request. `serve` calls it for a query beyond the limit.
  */

@@ -8,6 +8,7 @@ import {
 } from "@connectrpc/connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import { type Log, reasonOf } from "@kpng/process/log.ts";
+import type { Refusals } from "../../connection/refusals.ts";
 import type { Rights } from "../../identity/rights.ts";
 import { dropDistantDeadline } from "./grpc-timeout.ts";
 import { leaveKey } from "./leave.ts";
@@ -67,7 +68,18 @@ type UniversalServerRequest = ReturnType<typeof universalRequestFromNodeRequest>
  * Answers requests for web pages. Returns false for requests of others, which it leaves untouched. `serve` asks it
  * before the services.
  */
-export type PageHandler = (request: ServerRequest, response: ServerResponse, call: CallContext) => boolean;
+export type PageHandler = (
+  request: ServerRequest,
+  response: ServerResponse,
+  call: CallContext,
+  reports: PageReports,
+) => boolean;
+
+/** The counter of refused requests, and the log, for a {@link PageHandler}. */
+export interface PageReports {
+  readonly refusals: Refusals;
+  readonly log: Log;
+}
 
 /** Facts about a call that the server knows before it reads the request. */
 export interface CallContext {

@@ -57,7 +57,7 @@ async function serve(addresses: readonly ListenAddress[], options: ServeOptions,
     maxQueriesPerConnection || defaults.maxQueriesPerConnection,
     refusals,
   );
-  const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, maxWaiting }) };
+  const context: RoutesOptions = { ...options, startLimits: new StartLimits({ registry, log, maxWaiting }) };
   const handle = makeCallHandler(
     { ...options, ...context },
     { connections, clientRights, queries, refusals },

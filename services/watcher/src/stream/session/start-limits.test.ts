@@ -3,6 +3,7 @@ import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } f
 import { NodeViewService } from "@kpng/model/gen/kpng/view/v1/view_pb.ts";
 import { BucketDigests } from "@kpng/model/wire/item-digest.ts";
 import { pushbackOf } from "@kpng/process/connection/retry-pushback.ts";
+import { createLog } from "@kpng/process/log.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Store } from "../../store/store.ts";
 import { node, service } from "../../testing/build.ts";
@@ -12,6 +13,7 @@ import { dialHttp2, WatchStream } from "../../testing/watch-stream.ts";
 let store: Store;
 let server: TestServer;
 const streams: WatchStream[] = [];
+let lines: string[] = [];
 
 /** No stream is served before the store has a state. */
 const tickets = 16;
@@ -19,7 +21,9 @@ const HeldDigests = new BucketDigests().toBytes();
 
 beforeEach(async () => {
   store = new Store();
-  server = await serveStore(store, { maxWaiting: tickets, drainMs: 0 });
+  lines = [];
+  const log = createLog("info", (line) => lines.push(line));
+  server = await serveStore(store, { maxWaiting: tickets, drainMs: 0, log });
 });
 
 afterEach(async () => {
@@ -56,6 +60,8 @@ test("a refused stream is told when to retry, and is admitted once other streams
   expect(Number(refused.pushback)).toBeGreaterThan(0);
   expect(refused.byteCount).toBe(0);
   expect(await metric("kpng_admission_refused_total", "whole")).toBe(1);
+  await open().ended;
+  expect(lines.filter((line) => line.includes("stream refused"))).toHaveLength(1);
   fillStore();
   await Promise.all(admitted.map((watch) => watch.received(40)));
   const again = open();

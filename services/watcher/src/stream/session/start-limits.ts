@@ -1,24 +1,29 @@
 import { totalmem } from "node:os";
 import { retryLaterError } from "@kpng/process/connection/retry-pushback.ts";
+import type { Log } from "@kpng/process/log.ts";
+import { RepeatLimit } from "@kpng/process/repeat-limit.ts";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { StartRoom, type StartTicket } from "./start-room.ts";
 
 /**
  * Limits the streams that wait for their first batch, and tells other clients when to retry.
  *
- * `openLocalWatch` and `openGlobalWatch` call `enter` before the first batch. This class adds metrics and errors to
- * three instances of `StartRoom`, which counts.
+ * `openLocalWatch` and `openGlobalWatch` call `enter` before the first batch. This class adds metrics, errors and
+ * one log line a minute for each kind to three instances of `StartRoom`, which counts.
  */
 export class StartLimits {
   readonly #rooms: Readonly<Record<Beginning, StartRoom>>;
   readonly #begun: Counter<"view">;
   readonly #refused: Counter<"view">;
   readonly #pushback: Histogram<"view">;
+  readonly #log: Log;
+  readonly #repeats = new RepeatLimit({ burst: 1 });
 
-  constructor({ registry, maxWaiting = defaultMaxWaiting() }: StartLimitsOptions) {
+  constructor({ registry, log, maxWaiting = defaultMaxWaiting() }: StartLimitsOptions) {
     const room = (): StartRoom => new StartRoom({ maxWaiting });
     const rooms = { whole: room(), resumed: room(), global: room() };
     this.#rooms = rooms;
+    this.#log = log;
     const labelNames = ["view"] as const;
     const registers = [registry];
     new Gauge({
@@ -65,6 +70,16 @@ export class StartLimits {
     }
     this.#refused.inc({ view });
     this.#pushback.observe({ view }, entry.pushbackMs / 1_000);
+    const fields = { view, waiting: room.size, pushbackMs: entry.pushbackMs };
+    this.#repeats.add(view, (heldBack) =>
+      this.#log.info(
+        "stream refused, to be retried later: as many wait for a first batch as may (--max-waiting-streams)",
+        {
+          ...fields,
+          ...(heldBack === 0 ? {} : { repeated: heldBack }),
+        },
+      ),
+    );
     throw retryLaterError(`${room.size} streams wait for their first batch`, entry.pushbackMs);
   }
 }
@@ -78,6 +93,7 @@ export type Beginning = "whole" | "resumed" | "global";
 /** Options of {@link StartLimits}. */
 export interface StartLimitsOptions {
   readonly registry: Registry;
+  readonly log: Log;
   /**
    * Maximum number of streams of each kind that wait for their first batch; 0 for no limit. Default: as many as fit
    * into an eighth of the memory.
