@@ -1,5 +1,6 @@
 import type { LiveFrame } from "../live/live-rows.ts";
 import { ChangesView } from "./changes-view.ts";
+import { coalesceRuns } from "./coalesce-runs.ts";
 import { byId, setHtml } from "./dom.ts";
 import { fillExplainForm, serveExplainForm } from "./explain-view.ts";
 import { html } from "./html.ts";
@@ -81,12 +82,8 @@ function say(text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
-let isListing = false;
-
 /** Lists all Services; changes that arrive in the meantime are kept. */
-async function listAgain(): Promise<void> {
-  if (isListing) return;
-  isListing = true;
+const listAgain = coalesceRuns(async () => {
   state.beginServices();
   try {
     const { rows, revision } = await listServices();
@@ -94,11 +91,9 @@ async function listAgain(): Promise<void> {
     if (!isPaused) show();
   } catch (error) {
     if (state.status?.isSynced === true) say(`Services: ${error instanceof Error ? error.message : String(error)}`);
-    setTimeout(() => void listAgain(), retryMs);
-  } finally {
-    isListing = false;
+    setTimeout(listAgain, retryMs);
   }
-}
+});
 
 const retryMs = 5_000;
 
@@ -118,7 +113,7 @@ function connect(): void {
   stream.onmessage = ({ data }: MessageEvent<string>) => {
     heardAtMs = performance.now();
     const mustList = state.apply(JSON.parse(data) as LiveFrame);
-    if (mustList) void listAgain();
+    if (mustList) listAgain();
     say(isPaused ? "Paused" : "Live");
     if (!isPaused) show();
   };

@@ -28,7 +28,7 @@ export function showOverview(state: PageState, parts: OverviewParts): void {
       fact("EndpointSlices", status.sliceCount),
       fact("Nodes", status.nodeCount),
       ...nodeFacts.map(([name, count]) => fact(`Nodes ${name}`, html`<span class="${name}">${count}</span>`)),
-      fact("Longest lag", formatMs(status.maxLagMs)),
+      fact("Longest lag", status.maxLagMs === 0 ? "–" : formatMs(status.maxLagMs)),
       fact("Relays", status.relayCount),
       fact("Observers", status.observerCount),
       fact("Running for", formatMs(Math.max(0, status.nowMs - status.startedAtMs))),
@@ -62,7 +62,11 @@ function warnings({ status }: PageState): readonly Html[] {
   return [
     !isSynced && html`<li class="warning">Waiting for the first list of ${missingKinds.join(", ")}</li>`,
     ofNodes(states.failing, "cannot apply what the watcher sent", "failing"),
-    ofNodes(states.behind, "not applied a batch for more than a second", "behind"),
+    ofNodes(
+      states.behind,
+      `${states.behind === 1 ? "has" : "have"} not applied a batch for more than a second`,
+      "behind",
+    ),
     ofNodes(states.absent, "without a connected proxy", "absent"),
     ofNodes(states.unknown, "connected under a name that the cluster does not have", "unknown"),
     ...held.map((text) => html`<li class="warning">Deletion of ${text} is held: see kpng release</li>`),
