@@ -36,6 +36,11 @@ test("an operator releases held deletions over the unix socket, and over nothing
   write(1);
   await watcher.said('"msg":"deletions held back');
   expect(await output("top", "--count", "1")).toMatch(/^held {7}deletion of 19 of 20 services, until .*kpng release/m);
+  const listed = kpng(tcp, "get", "services");
+  expect(await listed.ended).toBe(0);
+  expect(listed.stderr()).toMatch(
+    /^warning: the newest list of the source lacks 19 of 20 services; .*kpng release\)$/m,
+  );
   const refused = kpng(tcp, "release");
   expect(await refused.ended).not.toBe(0);
   expect(refused.stderr()).toContain("only a client of a unix socket may release deletions");

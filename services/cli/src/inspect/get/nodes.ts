@@ -33,6 +33,7 @@ Examples:
 `,
   run: runList({
     noun: "node",
+    heldKind: "nodes",
     table: nodeTable,
     filterOf: (name = "", options) => ({ name, ...applyFilterOf(options) }),
     check: checkRevision,

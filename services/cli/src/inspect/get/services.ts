@@ -30,6 +30,7 @@ Examples:
 `,
   run: runList({
     noun: "Service",
+    heldKind: "services",
     table: serviceTable,
     filterOf: splitName,
     list: (client, request) => client.listServices(request),
