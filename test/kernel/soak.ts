@@ -4,12 +4,21 @@ import { fileURLToPath } from "node:url";
 /**
  * `npm run soak`: runs soak.test.ts for ten minutes, or for SOAK_SECONDS, in equal parts with each backend and variant;
  * SOAK_SEED repeats a run. `npm run soak -- NAME` selects one: iptables-nft, iptables-legacy or kpng-nft.
- * `npm run soak -- cluster` disturbs a whole cluster instead: see test/e2e/soak.
+ * `npm run soak -- cluster` disturbs a whole cluster instead: see test/e2e/soak. `npm run soak -- replicas` plays
+ * random histories of replicas that are frozen, restarted and restored, SEEDS of them (1 000); `npm test` plays 10.
  */
 const [, , name, ...others] = process.argv;
 if (name === "cluster") {
   const program = fileURLToPath(new URL("../e2e/soak/main.ts", import.meta.url));
   process.exit(spawnSync(process.execPath, [program, ...others], { stdio: "inherit" }).status ?? 1);
+}
+if (name === "replicas") {
+  const { status } = spawnSync(
+    "vitest",
+    ["run", "services/watcher/src/store/never-backwards.test.ts", "--testTimeout", "0"],
+    { stdio: "inherit", env: { SEEDS: "1000", ...process.env } },
+  );
+  process.exit(status ?? 1);
 }
 const total = Number(process.env.SOAK_SECONDS ?? 600);
 const { status } = spawnSync(
