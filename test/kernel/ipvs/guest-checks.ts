@@ -227,10 +227,18 @@ export const guestChecks: Readonly<Record<string, Check>> = {
     const state = web({ ...options, number: 12 }, ["b"]);
     await node.ask({ kind: "start", settings: {}, state, excludedCIDRs: ["10.96.0.12/32"] });
     const servers = await shell("ipvsadm -S -n | grep 10.96.0.12");
+    // The endpoints of the Service of before drain until this sync, which finds them without connections.
+    const drained = await node.ask({ kind: "apply", state });
+    const before = await shell("ipvsadm -S -n | grep -F 10.96.0.77 || true");
+    const again = await node.ask({ kind: "apply", state });
+    const checked = await node.ask({ kind: "repair" });
     await node.ask({ kind: "start", settings: {}, state });
     const taken = await shell("ipvsadm -S -n | grep -F -- '-t 10.96.0.12:80'");
     return [
       ...expectTrue(servers.includes("-A -t 10.96.0.12:80 -s lc\n"), `excluded: ${servers}`),
+      ...expectTrue(before === "", `left of the Service of before: ${before}; drained: ${drained.changes}`),
+      ...again.changes.map((change) => `with an excluded address, a sync without a change changes ${change}`),
+      ...checked.changes.map((change) => `with an excluded address, the check changes ${change}`),
       ...expectTrue(!servers.includes("-a -t 10.96.0.12:80"), `excluded: ${servers}`),
       ...expectTrue(servers.includes("-a -u 10.96.0.12:80 -r 10.1.1.12:8080"), `excluded: ${servers}`),
       ...expectTrue(taken.includes("-s rr") && taken.includes("-r 10.1.1.12:8080"), `not excluded: ${taken}`),
