@@ -10,7 +10,7 @@ export const ebpfOptions: readonly OptionSpec[] = [
   {
     flags: "--cgroup <folder>",
     description:
-      "cgroup (version 2) whose processes are served at their sockets (default: the root, which contains all processes)",
+      "cgroup (version 2) whose processes are served at their sockets; in a container, where the node's /sys/fs/cgroup is mounted (default: the root, which contains all processes)",
     parse: parseNonEmptyText,
   },
   repeatable(

@@ -22,7 +22,8 @@ export async function mountBpf(laboratory: Laboratory, name: string): Promise<st
 /** Returns why BPF programs cannot be loaded here, in the words of kpng-ebpf; undefined if they can. */
 export async function whyNoBpf(): Promise<string | undefined> {
   if (process.getuid?.() !== 0) return "BPF needs root";
-  if (cgroupMount() === undefined) return "cgroup version 2 is not mounted";
+  const cgroup = cgroupMount();
+  if (cgroup === undefined) return "cgroup version 2 is not mounted";
   let laboratory: Laboratory;
   try {
     laboratory = await Laboratory.open();
@@ -33,7 +34,7 @@ export async function whyNoBpf(): Promise<string | undefined> {
   try {
     await laboratory.add("probe");
     const folder = await mountBpf(laboratory, "probe");
-    const said = await laboratory.run("probe", [process.execPath, probe, folder, "/nowhere"]);
+    const said = await laboratory.run("probe", [process.execPath, probe, folder, cgroup]);
     return said === "" ? undefined : said.trim();
   } catch (error) {
     return error instanceof Error ? error.message : String(error);

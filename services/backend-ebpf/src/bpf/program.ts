@@ -104,7 +104,11 @@ function infoAttribute(descriptor: number, info: Buffer): Buffer {
 function openModuleTypes(module: string): number {
   for (let id = 0; ; ) {
     const next = makeAttribute(12, [0, id]);
-    if (bpf(commands.nextBtf, next).kind === "failed") break;
+    const listed = bpf(commands.nextBtf, next);
+    if (listed.kind === "failed") {
+      const reason = `${describeErrno(listed.errno)}; this needs the capability SYS_ADMIN`;
+      throw new BackendEbpfError("BPF_UNSUPPORTED", `the types of module ${module} cannot be opened: ${reason}`);
+    }
     id = next.readUInt32LE(4);
     const opened = bpf(commands.openBtf, makeAttribute(12, [0, id]));
     if (opened.kind === "failed") continue;
@@ -114,5 +118,4 @@ function openModuleTypes(module: string): number {
     if (result.kind === "done" && name.toString("latin1", 0, name.indexOf(0)) === module) return opened.value;
     closeDescriptor(opened.value);
   }
-  throw new BackendEbpfError("BPF_UNSUPPORTED", `the types of module ${module} cannot be opened`);
 }

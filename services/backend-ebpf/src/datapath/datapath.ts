@@ -12,7 +12,7 @@ import { interfaceIndex, readNetnsCookie } from "../bpf/system-call.ts";
 import { numberBytes } from "../layout/keys.ts";
 import type { MapSizes } from "../layout/map-layouts.ts";
 import { objectFile } from "../program/object.ts";
-import { checkFeatures, findRootCgroup, tcpStateOffset } from "./features.ts";
+import { checkFeatures, findCgroup, tcpStateOffset } from "./features.ts";
 import { packetHook, socketHooks } from "./hooks.ts";
 import { listInterfaces, podInterfaces } from "./interfaces.ts";
 import { EbpfMaps, GracePeriods } from "./maps.ts";
@@ -67,7 +67,7 @@ export class Datapath {
     const folder = join(bpfFolder, name);
     this.#options = options;
     this.#frame = frame;
-    this.#cgroup = options.cgroup ?? findRootCgroup();
+    this.#cgroup = findCgroup(options.cgroup);
     this.#links = join(folder, "links");
     mkdirSync(this.#links, { recursive: true, mode: 0o700 });
     // Programs of an earlier run serve until everything is complete; without them, each family counts.

@@ -1,12 +1,13 @@
-import { readFileSync, statfsSync } from "node:fs";
+import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { release } from "node:os";
+import { join } from "node:path";
 import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
 import { BackendEbpfError } from "../bpf/ebpf-error.ts";
 import { type KernelTypes, readKernelTypes } from "../bpf/kernel-types.ts";
 import type { ProgramCode } from "../bpf/object-file.ts";
 
-/** Type of a BPF file system (BPF_FS_MAGIC). */
-const bpfFileSystem = 0xcafe4a11;
+/** Types of file systems (BPF_FS_MAGIC, CGROUP2_SUPER_MAGIC). */
+const fileSystems = { bpf: 0xcafe4a11, cgroup2: 0x63677270 };
 
 /** Constants that the kernel has if it has a feature, and the first release that has it. */
 const constants: Readonly<Record<string, string>> = {
@@ -30,7 +31,9 @@ export function checkFeatures(programs: Iterable<ProgramCode>, bpfFolder: string
   const wanted = { functions: [...functions], members, constants: Object.keys(constants) };
   const types = readKernelTypes(wanted);
   const missing = [
-    ...(isBpfFileSystem(bpfFolder) ? [] : [`a BPF file system at ${bpfFolder} (mount -t bpf bpf ${bpfFolder})`]),
+    ...(fileSystemOf(bpfFolder) === fileSystems.bpf
+      ? []
+      : [`a BPF file system at ${bpfFolder} (mount -t bpf bpf ${bpfFolder})`]),
     ...whyNoMaps(),
     ...wanted.functions
       .filter((name) => !types.functions.has(name))
@@ -48,20 +51,43 @@ export function tcpStateOffset({ members: offsets }: KernelTypes): number {
 }
 
 /**
- * Returns the folder of the cgroup that contains all processes of this node: where cgroup version 2 is mounted. Errors:
- * CGROUP_UNKNOWN.
+ * Returns the folder of the cgroup whose processes are served: `wanted`, or the root, which contains all processes of
+ * this node. Beside controllers of version 1, version 2 is usually mounted at `unified`, which is used then.
+ *
+ * Errors: CGROUP_UNKNOWN, also if the root is not known because this process runs in a container: its file system of
+ * cgroups begins at its own cgroup, and programs attached there would serve no other process.
  */
-export function findRootCgroup(mounts = readFileSync("/proc/self/mounts", "utf8")): string {
-  const found = /^\S+ (\S+) cgroup2 /m.exec(mounts)?.[1];
-  if (found !== undefined) return found;
-  throw new BackendEbpfError("CGROUP_UNKNOWN", "cgroup version 2 is not mounted: mount it, or give --cgroup a folder");
+export function findCgroup(
+  wanted: string | undefined,
+  mounts = readFileSync("/proc/self/mounts", "utf8"),
+  isVersion2 = (folder: string): boolean => fileSystemOf(folder) === fileSystems.cgroup2,
+): string {
+  const folder = wanted ?? /^\S+ (\S+) cgroup2 /m.exec(mounts)?.[1];
+  if (folder === undefined) {
+    throw new BackendEbpfError("CGROUP_UNKNOWN", `cgroup version 2 is not mounted: ${howToMount}`);
+  }
+  const found = [folder, join(folder, "unified")].find(isVersion2);
+  if (found === undefined) {
+    throw new BackendEbpfError("CGROUP_UNKNOWN", `${folder} is not a folder of cgroup version 2: ${howToMount}`);
+  }
+  // Every cgroup but the root has this file.
+  if (wanted === undefined && existsSync(join(found, "cgroup.type"))) {
+    throw new BackendEbpfError(
+      "CGROUP_UNKNOWN",
+      `${found} is the cgroup of this container, not that of the node: mount the node's /sys/fs/cgroup into the container, and name that folder with --cgroup; or name this one, if the container is the node`,
+    );
+  }
+  return found;
 }
 
-function isBpfFileSystem(folder: string): boolean {
+const howToMount =
+  "start the node with version 2 (kernel parameter systemd.unified_cgroup_hierarchy=1), or mount it (mount -t cgroup2 cgroup2 FOLDER) and name the folder with --cgroup";
+
+function fileSystemOf(folder: string): number | undefined {
   try {
-    return statfsSync(folder).type === bpfFileSystem;
+    return statfsSync(folder).type;
   } catch {
-    return false;
+    return undefined;
   }
 }
 
@@ -72,6 +98,6 @@ function whyNoMaps(): readonly string[] {
     return [];
   } catch (error) {
     const { message } = error as BackendEbpfError;
-    return [`the right to use BPF (capabilities BPF, NET_ADMIN, PERFMON; ${message})`];
+    return [`the right to use BPF (capabilities BPF, NET_ADMIN and PERFMON; ${message})`];
   }
 }

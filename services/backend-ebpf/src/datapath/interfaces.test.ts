@@ -1,5 +1,4 @@
 import { describe, expect, test } from "vitest";
-import { findRootCgroup } from "./features.ts";
 import { listInterfaces, parseBridges } from "./interfaces.ts";
 
 const table = `Inter-|   Receive                                                |  Transmit
@@ -23,16 +22,5 @@ describe("interfaces", () => {
 5: veth1@if2: <BROADCAST,UP> mtu 1500 qdisc noqueue master cni0 state UP mode DEFAULT group default
 `;
     expect([...parseBridges(text)]).toEqual([["veth1", "cni0"]]);
-  });
-});
-
-describe("findRootCgroup", () => {
-  test("the root cgroup is where version 2 is mounted, also beside version 1", () => {
-    const mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-    expect(findRootCgroup(mounts)).toBe("/sys/fs/cgroup/unified");
-  });
-
-  test("a machine without version 2 is rejected with CGROUP_UNKNOWN", () => {
-    expect(() => findRootCgroup("cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n")).toThrow("[CGROUP_UNKNOWN]");
   });
 });
