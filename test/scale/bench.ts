@@ -19,6 +19,12 @@ const benchmarks: Readonly<Record<string, readonly string[]>> = {
   "nft-load": ["node", "test/scale/proxies/nft-load.ts"],
   "nft-patch": ["node", "test/scale/proxies/nft-patch.ts"],
   nft: ["node", "test/scale/proxies/nft.ts"],
+  // Its maps are in a BPF file system of its own.
+  "ebpf-alone": [
+    ...["unshare", "--net", "--mount", "sh", "-c"],
+    'mount -t bpf bpf /sys/fs/bpf && exec node services/backend-ebpf/src/testing/bench.ts "$@"',
+    "sh",
+  ],
   "nft-alone": ["unshare", "--net", "node", "services/backend-nft/src/testing/bench.ts"],
 };
 
