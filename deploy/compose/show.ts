@@ -14,16 +14,25 @@ interface Route {
   readonly url: string;
 }
 
-/** The node `ipvs` is only started on request, because the machine's kernel may have no IPVS. */
-const hasIpvs = await lookup("ipvs").then(
-  () => true,
-  () => false,
-);
+/** Nodes that are only started on request, because the machine's kernel may lack what they need. */
+const onRequest: readonly Route[] = [
+  { backend: "ipvs", url: "http://ipvs:30080/" },
+  { backend: "ebpf", url: "http://ebpf:30080/" },
+];
+
+async function isStarted({ backend }: Route): Promise<boolean> {
+  return lookup(backend).then(
+    () => true,
+    () => false,
+  );
+}
+
+const started = await Promise.all(onRequest.map(isStarted));
 
 const routes: readonly Route[] = [
   { backend: "nft", url: "http://nft:30080/" },
   { backend: "iptables", url: "http://iptables:30080/" },
-  ...(hasIpvs ? [{ backend: "ipvs", url: "http://ipvs:30080/" }] : []),
+  ...onRequest.filter((_, index) => started[index] === true),
   { backend: "userspace", url: "http://userspace:30080/" },
   { backend: "callout", url: "http://198.51.100.10:8080/" },
 ];

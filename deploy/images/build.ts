@@ -25,7 +25,7 @@ const help = `Usage: node deploy/images/build.ts --target NAME [--target NAME…
 Writes images as archives for "ctr images import", "docker load" and "skopeo copy oci-archive:", and beside each a list
 of its contents, FILE.cdx.json. Needs a Debian machine, but neither Docker nor root.
 
-  --target NAME    image: watcher, json, callout, iptables, nft, ipvs, userspace or all; may be repeated
+  --target NAME    image: watcher, json, callout, iptables, nft, ipvs, ebpf, userspace or all; may be repeated
   --output PATH    file of the archive; a folder if it ends in "/" or if there are several targets
   --tag NAME       name of the image in the archive; {target} is replaced (default kpng-{target}:${packageJson.version})
   --arch NAME      amd64 or arm64 (default: this machine's)

@@ -16,6 +16,7 @@ const mains = {
   "kpng-iptables": "services/backend-iptables/src/main.ts",
   "kpng-nft": "services/backend-nft/src/main.ts",
   "kpng-ipvs": "services/backend-ipvs/src/main.ts",
+  "kpng-ebpf": "services/backend-ebpf/src/main.ts",
   "kpng-userspace": "services/backend-userspace/src/main.ts",
   "kpng-json": "services/backend-json/src/main.ts",
 };
@@ -24,8 +25,8 @@ const mains = {
 export type PackageFolders = readonly string[];
 
 /**
- * Writes the programs to `folder`, and koffi beside them: `kpng-nft` loads it at run time, because its native module
- * cannot be bundled.
+ * Writes the programs to `folder`, and koffi beside them: `kpng-nft` and `kpng-ebpf` load it at run time, because its
+ * native module cannot be bundled.
  *
  * Returns the folders of all npm packages that the result contains.
  */

@@ -1,12 +1,13 @@
 import { execFile } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { buildSync } from "esbuild";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import packageJson from "../../package.json" with { type: "json" };
 import { until } from "../cluster/until.ts";
+import { cgroupMount, whyNoBpf } from "../kernel/laboratory/bpf.ts";
 import { makeBaseImage } from "./base-image.ts";
 import { type DockerDaemon, type NoDocker, startDocker } from "./docker-daemon.ts";
 
@@ -14,7 +15,7 @@ import { type DockerDaemon, type NoDocker, startDocker } from "./docker-daemon.t
 // makes the base, and trace-viewer.ts stands for collector and trace viewer.
 
 const run = promisify(execFile);
-const targets = ["watcher", "json", "callout", "iptables", "nft", "ipvs", "userspace"] as const;
+const targets = ["watcher", "json", "callout", "iptables", "nft", "ipvs", "ebpf", "userspace"] as const;
 
 /** Time limits on a busy machine without anything in its caches, in milliseconds. */
 const buildLimitMs = 900_000;
@@ -66,6 +67,7 @@ describe("images that Docker builds", () => {
       target: "ipvs",
       programs: ["ipvsadm", "ipset", "ip", "iptables-save", "iptables-restore", "ip6tables-restore", "conntrack"],
     },
+    { target: "ebpf", programs: ["nft", "ip", "conntrack"] },
     { target: "userspace", programs: ["nft", "ip"] },
     { target: "callout", programs: ["sh", "iptables-restore", "conntrack"] },
   ])("$target contains the programs that it runs, with their libraries", async ({ target, programs }, context) => {
@@ -82,14 +84,42 @@ describe("images that Docker builds", () => {
   test("ipvs says what the kernel lacks, or serves", async (context) => {
     const { docker: call } = needDocker(context);
     const rights = ["--cap-drop=ALL", "--cap-add=NET_ADMIN", "--cap-add=NET_RAW", "--network=none", "--read-only"];
-    const input = "--volume=./deploy/compose/manifests:/manifests:ro";
+    const input = `--volume=${resolve("deploy/compose/manifests")}:/manifests:ro`;
     const command = ["file", "--input=/manifests", "to-local", "to-ipvs", "--node-name=ipvs", "--once", "--dry-run"];
     const ended = call("run", "--rm", ...rights, input, "--entrypoint=kpng", "kpng-ipvs", ...command);
     if (existsSync("/proc/net/ip_vs")) expect(await ended).toContain("-A -t 10.96.0.80:80");
     else await expect(ended).rejects.toThrow(/IPVS_UNAVAILABLE.*IPVS \(module ip_vs\)/);
   });
 
-  test.for(["watcher", "json", "iptables", "nft", "ipvs", "userspace"])(
+  test("ebpf says what is missing, or serves", async (context) => {
+    const { docker: call } = needDocker(context);
+    const whyNot = await whyNoBpf();
+    // Never the machine's own: programs there would serve every process.
+    const cgroup = join(cgroupMount() ?? folder, `kpng-test-image-${process.pid}`);
+    mkdirSync(cgroup);
+    const once = (...capabilities: readonly string[]): Promise<string> => {
+      const rights = ["--cap-drop=ALL", ...capabilities.map((name) => `--cap-add=${name}`), "--network=none"];
+      const mounts = [
+        "--mount=type=volume,target=/sys/fs/bpf,volume-opt=type=bpf,volume-opt=device=bpf",
+        `--volume=${cgroup}:/host/cgroup:ro`,
+        `--volume=${resolve("deploy/compose/manifests")}:/manifests:ro`,
+      ];
+      const options = ["--node-name=ebpf", "--once", "--state-dir=none", "--cgroup=/host/cgroup"];
+      const command = ["file", "--input=/manifests", "to-local", "to-ebpf", ...options];
+      return call("run", "--rm", "--read-only", ...rights, ...mounts, "--entrypoint=kpng", "kpng-ebpf", ...command);
+    };
+    try {
+      await expect(once("NET_ADMIN")).rejects.toThrow(/BPF_UNSUPPORTED|unknown filesystem|no such device/);
+      // SYS_ADMIN contains BPF and PERFMON, whose names Docker 20.10 does not know.
+      const ended = once("NET_ADMIN", "SYS_ADMIN");
+      if (whyNot === undefined) await ended;
+      else await expect(ended).rejects.toThrow(/BPF_UNSUPPORTED|PROGRAM_REJECTED|CGROUP_UNKNOWN|no such device/);
+    } finally {
+      rmdirSync(cgroup);
+    }
+  });
+
+  test.for(["watcher", "json", "iptables", "nft", "ipvs", "ebpf", "userspace"])(
     "%s contains neither a shell nor a package manager",
     async (target, context) => {
       const { docker: call } = needDocker(context);

@@ -65,7 +65,9 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
         expect(securityContext.capabilities?.drop).toEqual(["ALL"]);
         const writesRules = spec.volumes?.some(({ hostPath }) => hostPath !== undefined) === true;
         const added = securityContext.capabilities?.add ?? [];
-        expect(added.filter((name) => name !== "NET_ADMIN" && name !== "NET_RAW")).toEqual([]);
+        if (container.image.startsWith("kpng-ebpf:")) {
+          expect(added).toEqual(["BPF", "NET_ADMIN", "PERFMON", "SYS_ADMIN"]);
+        } else expect(added.filter((name) => name !== "NET_ADMIN" && name !== "NET_RAW")).toEqual([]);
         if (!writesRules) {
           expect(added).toEqual([]);
           expect(securityContext.runAsUser ?? spec.securityContext?.runAsUser).toBe(65_532);
@@ -116,12 +118,12 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
   });
 
   test("backends that may run on one node at the same time have different ports", () => {
-    const ports = ["iptables", "nft", "ipvs", "userspace", "callout", "json"].flatMap((name) =>
+    const ports = ["iptables", "nft", "ipvs", "ebpf", "userspace", "callout", "json"].flatMap((name) =>
       containersOf(`deploy/kubernetes/backends/${name}`).flatMap(({ container }) => container.ports ?? []),
     );
     const ofWatcher = containersOf("deploy/kubernetes/watcher").flatMap(({ container }) => container.ports ?? []);
     const numbers = [...ports, ...ofWatcher].map(({ containerPort }) => containerPort);
-    expect(numbers.length).toBe(15);
+    expect(numbers.length).toBe(17);
     expect(new Set(numbers).size).toBe(numbers.length);
   });
 
@@ -139,10 +141,10 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
 
   test("components/monitoring opens the metrics of every part at the declared port, and monitors it", () => {
     const folder = makeKustomization(`
-      resources: [DEPLOY/watcher, DEPLOY/relay, DEPLOY/backends/iptables, DEPLOY/backends/nft, DEPLOY/backends/ipvs, DEPLOY/backends/userspace, DEPLOY/backends/callout, DEPLOY/backends/json]
+      resources: [DEPLOY/watcher, DEPLOY/relay, DEPLOY/backends/iptables, DEPLOY/backends/nft, DEPLOY/backends/ipvs, DEPLOY/backends/ebpf, DEPLOY/backends/userspace, DEPLOY/backends/callout, DEPLOY/backends/json]
       components: [DEPLOY/components/monitoring]`);
     const found = containersOf(folder);
-    expect(found.length).toBe(8);
+    expect(found.length).toBe(9);
     for (const { container } of found) {
       const port = container.ports?.find(({ name }) => name === "metrics")?.containerPort;
       expect(settingOf(container, "KPNG_METRICS_BIND_ADDRESS")).toBe(`:${port}`);
@@ -150,7 +152,7 @@ describe.skipIf(isSkipped)(`deploy/kubernetes${isSkipped ? " (skipped: no kubect
     const monitors = buildKustomization(kubectl, folder).filter(({ kind }) => kind === "PodMonitor");
     const jobs = found.flatMap(({ object }) => monitors.filter((monitor) => selects(monitor, object)));
     expect(jobs.map(({ metadata }) => metadata.name).toSorted()).toEqual([
-      ...Array(6).fill("kpng-backends"),
+      ...Array(7).fill("kpng-backends"),
       ...Array(2).fill("kpng-watcher"),
     ]);
   });

@@ -5,6 +5,7 @@ import type { KubeObject } from "../cluster/api-client.ts";
 import { describeCluster } from "../cluster/describe-cluster.ts";
 import { createService, createSlice } from "../cluster/objects.ts";
 import { until } from "../cluster/until.ts";
+import { whyNoBpf } from "../kernel/laboratory/bpf.ts";
 import { findKubectl } from "./find-kubectl.ts";
 import { type GuideShell, openGuideShell } from "./guide-shell.ts";
 import { commandsOfGuide } from "./install-guide.ts";
@@ -12,6 +13,7 @@ import { buildKustomization } from "./kustomizations.ts";
 import { Machine } from "./machine.ts";
 import { createPodOf } from "./pods.ts";
 import { type RunningContainer, runContainer } from "./run-container.ts";
+import { removeCgroup } from "./volumes.ts";
 
 const kubectl = (await findKubectl()) ?? "";
 
@@ -40,6 +42,7 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
   afterAll(async () => {
     await Promise.all(running.map((container) => container.stop()));
     await machine?.[Symbol.asyncDispose]();
+    removeCgroup();
   }, timeout);
 
   /** Starts the container of a Deployment or DaemonSet on a node, and waits until both of its probes succeed. */
@@ -120,6 +123,16 @@ await describeCluster(name, { hasControllers: false }, (cluster) => {
       else await expect(ready).rejects.toThrow(/IPVS_UNAVAILABLE.*IPVS \(module ip_vs\)/);
     },
   );
+
+  test.skipIf(isSkipped)("kpng-ebpf becomes ready, or says what the node lacks", { timeout }, async () => {
+    const whyNot = await whyNoBpf();
+    const ready = start(daemonSetIn("backends/ebpf"), "n1");
+    if (whyNot !== undefined) return expect(ready).rejects.toThrow(/BPF_UNSUPPORTED|PROGRAM_REJECTED|CGROUP_UNKNOWN/);
+    const ebpf = await ready;
+    expect(ebpf.exec("kpng", ["get", "rules", "v4", "--api", "unix:///run/kpng/inspect.sock"])).toMatch(
+      /TCP 10\.96\.7\.7:80 .*10\.244\.1\.5/,
+    );
+  });
 
   test.skipIf(isSkipped)("a single process needs no watcher", { timeout }, async () => {
     await Promise.all(running.splice(0).map((container) => container.stop()));

@@ -1,6 +1,7 @@
-import { chmodSync, chownSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
 import type { ApiClient } from "../cluster/api-client.ts";
+import { cgroupMount } from "../kernel/laboratory/bpf.ts";
 import type { PodSpec, Volume } from "./pod-spec.ts";
 import type { Pod } from "./pods.ts";
 
@@ -8,6 +9,8 @@ import type { Pod } from "./pods.ts";
 export interface Mount {
   readonly from: string;
   readonly to: string;
+  /** Commands for a shell in the mount namespace of the container, before `from` is mounted. */
+  readonly prepare?: readonly string[];
   readonly isReadOnly: boolean;
 }
 
@@ -32,7 +35,9 @@ export async function prepareVolumes(pod: Pod, sources: VolumeSources): Promise<
   for (const { name, mountPath, readOnly = false } of spec.containers[0]?.volumeMounts ?? []) {
     const volume = spec.volumes?.find((one) => one.name === name);
     if (volume === undefined) throw new Error(`volume ${name} is mounted, and does not exist`);
-    mounts.push({ from: await prepare(volume, pod, sources), to: mountPath, isReadOnly: readOnly });
+    const from = await prepare(volume, pod, sources);
+    const commands = kernelFolders[volume.hostPath?.path ?? ""]?.(from) ?? [];
+    mounts.push({ from, to: mountPath, isReadOnly: readOnly, prepare: commands });
   }
   if (spec.automountServiceAccountToken ?? pod.mountsToken) {
     const from = makeFolder(sources.folder, "account");
@@ -65,6 +70,31 @@ async function prepare(volume: Volume, pod: Pod, { api, folder }: VolumeSources)
     chmodSync(path, 0o777);
   } else throw new Error(`volume ${name} is of a kind that this test does not know`);
   return path;
+}
+
+/**
+ * Folders of the kernel in which a container could change this machine, and commands that mount at a folder what stands
+ * for them: a BPF file system of the container alone, and a cgroup without processes.
+ */
+const kernelFolders: Readonly<Record<string, (folder: string) => readonly string[]>> = {
+  "/sys/fs/bpf": (folder) => [`mount -t bpf bpf '${folder}'`],
+  "/sys/fs/cgroup": (folder) => {
+    const mount = cgroupMount();
+    if (mount === undefined) return [];
+    const name = basename(testCgroup(mount));
+    mkdirSync(join(mount, name), { recursive: true });
+    return [`mount -t cgroup2 cgroup2 '${folder}'`, `mount --bind '${folder}/${name}' '${folder}'`];
+  },
+};
+
+function testCgroup(mount: string): string {
+  return join(mount, `kpng-test-manifests-${process.pid}`);
+}
+
+/** Removes the cgroup of containers that have ended, if there is one. */
+export function removeCgroup(): void {
+  const mount = cgroupMount();
+  if (mount !== undefined && existsSync(testCgroup(mount))) rmdirSync(testCgroup(mount));
 }
 
 /** Files of the kernel are those of this machine: the network namespace separates what a backend changes in them. */
