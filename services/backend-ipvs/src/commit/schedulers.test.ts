@@ -4,15 +4,23 @@ import { RunTool } from "../read/run-tool.ts";
 import { useTools } from "../testing/use-tools.ts";
 import { Schedulers, schedulerAnnotation } from "./schedulers.ts";
 
-const silent = { error() {}, info() {}, debug() {}, with: () => silent };
-
-/** Schedulers of a kernel that has all but `nosuch`. `tried` returns the lines that ipvsadm was given. */
+/**
+ * Schedulers of a kernel that has all but `nosuch`. `tried` returns the lines that ipvsadm was given, and `rejected`
+ * are the schedulers that the log names.
+ */
 function schedulers(mayTry = true) {
   const { readInputs } = useTools({
     ipvsadm: 'grep -q -- "-s nosuch" "$INPUT" && echo "Scheduler or persistence engine not found" >&2; exit 0',
   });
   const runTool = new RunTool(30_000);
-  return { known: new Schedulers({ runTool, standard: "rr", log: silent, mayTry }), tried: readInputs };
+  const rejected: unknown[] = [];
+  const log = {
+    error: (_text: string, fields?: { readonly [name: string]: unknown }) => void rejected.push(fields?.scheduler),
+    info() {},
+    debug() {},
+    with: () => log,
+  };
+  return { known: new Schedulers({ runTool, standard: "rr", log, mayTry }), tried: readInputs, rejected };
 }
 
 function withAnnotation(value: string) {
@@ -27,11 +35,13 @@ test("a Service has the scheduler of its annotation if the kernel has it, and it
   expect(tried()).toEqual(["-D -u 192.0.2.0:9", "-A -u 192.0.2.0:9 -s lc", "-D -u 192.0.2.0:9"]);
 });
 
-test("an annotation with a scheduler that the kernel lacks, or with more than a name, is ignored", async () => {
-  const { known, tried } = schedulers();
+test("an annotation with a scheduler that the kernel lacks, or with more than a name, is ignored and logged once", async () => {
+  const { known, tried, rejected } = schedulers();
+  await known.schedulerOf(withAnnotation("nosuch"));
   expect(await known.schedulerOf(withAnnotation("nosuch"))).toBe("rr");
   expect(await known.schedulerOf(withAnnotation("lc\n-C"))).toBe("rr");
   expect(tried()).toEqual(["-D -u 192.0.2.0:9", "-A -u 192.0.2.0:9 -s nosuch"]);
+  expect(rejected).toEqual(["nosuch", "lc\n-C"]);
 });
 
 test("without leave to try, every name counts as available", async () => {

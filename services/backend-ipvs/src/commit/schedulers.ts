@@ -47,14 +47,19 @@ export class Schedulers {
   faultOf(name: string): Promise<string | undefined> {
     const known = this.#faults.get(name);
     if (known !== undefined) return known;
-    const fault = this.#try(name);
+    const fault = this.#try(name).then((reason) => {
+      const { log, standard } = this.#options;
+      if (reason !== undefined)
+        log.error("scheduler not available: its Services use another one", { scheduler: name, used: standard, reason });
+      return reason;
+    });
     // Annotations are made by users: a bound for what is kept of them.
     if (this.#faults.size < 1_000) this.#faults.set(name, fault);
     return fault;
   }
 
   async #try(name: string): Promise<string | undefined> {
-    const { runTool, mayTry, log, standard } = this.#options;
+    const { runTool, mayTry } = this.#options;
     if (!isSchedulerName(name)) return "it is not the name of a scheduler";
     if (!mayTry) return undefined;
     // One may be left of a run that was killed.
@@ -64,9 +69,7 @@ export class Schedulers {
     } catch (error) {
       const reason = reasonOf(error);
       // Another instance tries a scheduler at this moment.
-      if (reason.includes("already exists")) return undefined;
-      log.error("scheduler not available: its Services use another one", { scheduler: name, used: standard, reason });
-      return reason;
+      return reason.includes("already exists") ? undefined : reason;
     }
     await this.#deleteTrial();
     return undefined;
