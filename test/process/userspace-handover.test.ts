@@ -103,6 +103,14 @@ test("a restart by SIGUSR2 refuses and breaks no connection, and ports stay the 
   expect(await program.ended).toBe(0);
 });
 
+test("SIGTERM ends the program, also when a restart has just begun", { timeout: 120_000 }, async () => {
+  await using endpoint = await echo();
+  const { program } = await startServing(endpoint.target);
+  program.signal("SIGUSR2");
+  program.stop();
+  expect(await program.ended).toBe(0);
+});
+
 test("a process that is killed is started again, and serves at the same port", { timeout: 120_000 }, async () => {
   await using endpoint = await echo();
   const { program, portsOf } = await startServing(endpoint.target);

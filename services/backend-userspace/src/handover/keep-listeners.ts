@@ -35,8 +35,9 @@ export function keepListeners(): void {
     next = worker;
     worker.on("message", (message: ServerMessage) => {
       if (message.kind === "begun") sendTo(worker, { kind: "places", places });
-      else if (message.kind === "places") start(message.places);
-      else if (worker === next) {
+      else if (message.kind === "places") {
+        if (!isEnding) start(message.places);
+      } else if (worker === next) {
         if (serving !== undefined) log.info("another process serves now", { pid: worker.process.pid });
         sendTo(serving, { kind: "succeeded" });
         [serving, next, isHandingOver] = [worker, undefined, false];
@@ -71,7 +72,11 @@ export function keepListeners(): void {
     process.on(signal, () => {
       if (isEnding) process.exit(130);
       isEnding = true;
-      for (const worker of Object.values(cluster.workers ?? {})) sendTo(worker, { kind: "stop" });
+      for (const worker of Object.values(cluster.workers ?? {})) {
+        // One that starts may not receive messages yet.
+        if (worker !== undefined && worker === next) worker.process.kill("SIGTERM");
+        else sendTo(worker, { kind: "stop" });
+      }
     });
   }
   start([]);
