@@ -1,4 +1,5 @@
 import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -30,6 +31,13 @@ export function compile(): Buffer {
   }
 }
 
+/** Digest of the source, by which a machine without clang finds an object file of another source. */
+export function digestSource(): string {
+  const hash = createHash("sha256");
+  for (const name of ["lb.bpf.c", "kernel.h"]) hash.update(readFileSync(join(folder, name)));
+  return hash.digest("hex");
+}
+
 // `node compile.ts` replaces the committed object file.
 if (import.meta.main) {
   const text = gzipSync(compile(), { level: 9 }).toString("base64");
@@ -38,6 +46,9 @@ if (import.meta.main) {
     "// bundled programs, too.",
     "/** Compressed object file with the programs; `object-file.test.ts` compiles it again. */",
     `export const objectFile =\n  "${text}";`,
+    "",
+    "/** `digestSource` of the source that it was made from. */",
+    `export const sourceDigest = "${digestSource()}";`,
   ];
   writeFileSync(join(folder, "object.ts"), `${lines.join("\n")}\n`);
 }

@@ -57,9 +57,16 @@ static __always_inline struct config *config_of(const struct addr *dst)
 	return bpf_map_lookup_elem(&config, &family);
 }
 
+static __always_inline int unspecified(const struct addr *a)
+{
+	return !(a->w[0] | a->w[1] | a->w[3]) && (!a->w[2] || a->w[2] == MAPPED);
+}
+
+/** A connection to 0.0.0.0 is one to 127.0.0.1. */
 static __always_inline int loopback_v4(const struct addr *a)
 {
-	return !(a->w[0] | a->w[1]) && a->w[2] == MAPPED && (a->w[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+	return !(a->w[0] | a->w[1]) && a->w[2] == MAPPED &&
+	       ((a->w[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000) || !a->w[3]);
 }
 
 /**
@@ -85,7 +92,8 @@ static __always_inline __u64 exact_route(struct key *k, __u32 sender)
 static __always_inline __u64 route_to(struct addr *dst, __be16 port, __u8 proto, __u32 sender, int loopback)
 {
 	struct key k = { .ip = *dst, .port = port, .proto = proto };
-	__u64 route = exact_route(&k, sender);
+	// Keys with this address are node ports: a pod that connects to it means itself.
+	__u64 route = unspecified(dst) ? 0 : exact_route(&k, sender);
 
 	if (route || !(loopback || bpf_map_lookup_elem(&node_addresses, dst))) return route;
 	// ::ffff:0.0.0.0 or ::, so that the families have node ports of their own.
@@ -119,7 +127,8 @@ static __always_inline int choose(__u64 route, struct header *h, struct addr *cl
 		struct client_choice *c = bpf_map_lookup_elem(&clients, &ck);
 		__u64 now = bpf_ktime_get_ns();
 
-		if (c && now - c->seen_ns < h->affinity_s * 1000000000ull) {
+		// Another CPU may have written a time after `now`.
+		if (c && c->seen_ns + h->affinity_s * 1000000000ull > now) {
 			// A recycled element may hold a mixture; only an endpoint of the set is taken from it.
 			*to = c->to;
 			if (member(ck.id, to) & (route & LOCAL ? IN_LOCAL : IN_CLUSTER)) {
@@ -400,6 +409,7 @@ static __always_inline int decide(struct __sk_buff *skb, int v6)
 	if (route & MASQUERADE || same(&to.ip, &p.src)) {
 		fib.family = v6 ? 10 : 2;
 		fib.ifindex = skb->ifindex;
+		fib.tot_len = 1; // with 0, a packet larger than the way's MTU has no result
 		__builtin_memcpy(fib.ipv6_dst, &nat, 16);
 		// No result for an endpoint on the node itself, whose answers return here in any case.
 		if (!bpf_fib_lookup(skb, &fib, sizeof fib, BPF_FIB_LOOKUP_SKIP_NEIGH | BPF_FIB_LOOKUP_SRC)) {

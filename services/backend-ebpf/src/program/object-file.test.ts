@@ -3,8 +3,8 @@ import { describe, expect, test } from "vitest";
 import { parseObjectFile } from "../bpf/object-file.ts";
 import { packetHook, socketHooks } from "../datapath/hooks.ts";
 import { mapLayouts } from "../layout/map-layouts.ts";
-import { compile, compilerVersion } from "./compile.ts";
-import { objectFile } from "./object.ts";
+import { compile, compilerVersion, digestSource } from "./compile.ts";
+import { objectFile, sourceDigest } from "./object.ts";
 
 const committed = gunzipSync(Buffer.from(objectFile, "base64"));
 
@@ -19,6 +19,10 @@ describe("the committed object file", () => {
       expect(isEqual, "run: node services/backend-ebpf/src/program/compile.ts").toBe(true);
     },
   );
+
+  test("was made from the source as it is now", () => {
+    expect(sourceDigest, "run: node services/backend-ebpf/src/program/compile.ts").toBe(digestSource());
+  });
 
   test("has the code of each hook, and refers to maps that exist", () => {
     const programs = parseObjectFile(committed);
