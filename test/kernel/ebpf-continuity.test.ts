@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { web } from "../scenario/build.ts";
 import { balancer, everywhere, inside, nodePort } from "../scenario/everywhere.ts";
-import { clusterIP, n1 } from "../scenario/packet.ts";
+import { addressOf, clusterIP, n1, pod } from "../scenario/packet.ts";
 import { kpngEbpf } from "./backend/kpng-ebpf.ts";
 import type { KpngProxy } from "./backend/kpng-proxy.ts";
 import { whyNoBpf } from "./laboratory/bpf.ts";
@@ -14,7 +14,7 @@ const note = whyNot === undefined ? "" : ` (skipped: ${whyNot})`;
 describe.skipIf(whyNot !== undefined)(`traffic through kpng-ebpf continues${note}`, () => {
   let world: TwoNodes;
   let backend: KpngProxy;
-  const args: string[] = [];
+  const args: string[] = ["--drift-interval", "1s"];
   const both = web(everywhere, ["b", "c"]);
   const ways = [inside, nodePort, balancer, { from: n1, to: clusterIP("web"), port: 80 }];
 
@@ -37,16 +37,40 @@ describe.skipIf(whyNot !== undefined)(`traffic through kpng-ebpf continues${note
     expect(answeredProbes).toBeGreaterThan(0);
   }
 
+  /** Files of pinned maps and links. */
+  async function pins(): Promise<readonly string[]> {
+    const script = 'find "$0"/bpf/kpng-ebpf -type f 2>/dev/null || true';
+    const found = await world.laboratory.run("n1", ["sh", "-c", script, world.laboratory.folder]);
+    return found.split("\n").filter(Boolean).sort();
+  }
+
   test("while it is stopped, and through its start, which replaces the programs", () =>
     expectUnnoticed(() => backend.restart("SIGTERM")));
 
   test("when it is killed and restarted", () => expectUnnoticed(() => backend.restart("SIGKILL")));
 
-  test("through maps of another size, which replace the old ones together with the programs", () =>
-    expectUnnoticed(() => {
-      args.push("--max-endpoints", "100000");
-      return backend.restart();
-    }));
+  test("through maps of another size, which replace the old ones together with the programs", async () => {
+    const before = await pins();
+    args.push("--max-endpoints", "100000");
+    await expectUnnoticed(() => backend.restart());
+    const after = await pins();
+    expect(after).toHaveLength(before.length);
+    expect(after).not.toEqual(before);
+  });
+
+  test.each(["0.0.0.0", "::"])("a pod that connects to %s means itself, also at a node port", async (address) => {
+    const target = { protocol: "tcp", address, port: nodePort.port, timeoutMs: 30_000 } as const;
+    const [answer] = await world.agentOf(pod("a")).send({ kind: "ask", ...target, atOnce: 1, atMost: 1, wanted: 1 });
+    expect(answer).toEqual({ kind: "refused" });
+  });
+
+  test("a check restores programs and pins that another program removed", { timeout: 120_000 }, async () => {
+    const before = await pins();
+    await backend.loseRules();
+    await expect.poll(pins, { timeout: 60_000 }).toEqual(before);
+    const target = { address: addressOf(both, inside.to, "v4"), port: inside.port, name: "b", timeoutMs: 30_000 };
+    expect(await world.agentOf(pod("a")).send({ kind: "await", ...target }), backend.log()).toBe(true);
+  });
 
   test("while sets of endpoints are replaced", () =>
     expectUnnoticed(async () => {

@@ -7,7 +7,10 @@ import { proxyOptions } from "./kube-proxy.ts";
 
 const program = fileURLToPath(new URL("../../../services/backend-ebpf/src/main.ts", import.meta.url));
 
-/** Starts kpng-ebpf on n1, with a watcher. It serves the sockets of a cgroup of its own, and n1's interfaces. */
+/**
+ * Starts kpng-ebpf on n1, with a watcher. It serves the sockets of a cgroup of its own, and n1's interfaces. Options
+ * that a test adds to `instance.args` are in effect from the next start.
+ */
 export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}): Promise<KpngProxy> {
   const { laboratory } = world;
   const bpfFolder = await mountBpf(laboratory, "n1");
@@ -20,12 +23,12 @@ export async function kpngEbpf(world: TwoNodes, instance: InstanceOptions = {}):
       await laboratory.run("n1", ["rm", "-r", join(bpfFolder, "kpng-ebpf")]);
     },
     settingsOptions: ({ localhostNodePorts = true, ...settings }) => [
+      ...["--bpf-folder", bpfFolder, "--cgroup", cgroup.folder],
       ...proxyOptions(settings),
       ...(localhostNodePorts ? [] : ["--localhost-nodeports=false"]),
     ],
   };
-  const own = ["--bpf-folder", bpfFolder, "--cgroup", cgroup.folder];
-  const running = await kpngProxy(world, proxy, { ...instance, args: [...own, ...(instance.args ?? [])] });
+  const running = await kpngProxy(world, proxy, instance);
   return {
     ...running,
     cleanUp: () => laboratory.run("n1", [process.execPath, program, "--cleanup", "--bpf-folder", bpfFolder]),

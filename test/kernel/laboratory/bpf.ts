@@ -82,7 +82,12 @@ export class NodeCgroup implements Disposable {
 }
 
 /** Returns a process and those that it started, directly or not. */
-function descendants(id: number): readonly number[] {
-  const children = readFileSync(`/proc/${id}/task/${id}/children`, "utf8").split(" ").filter(Boolean).map(Number);
-  return [id, ...children.flatMap(descendants)];
+export function descendants(id: number): readonly number[] {
+  try {
+    const children = readFileSync(`/proc/${id}/task/${id}/children`, "utf8").split(" ").filter(Boolean).map(Number);
+    return [id, ...children.flatMap(descendants)];
+  } catch {
+    // It has ended.
+    return [id];
+  }
 }

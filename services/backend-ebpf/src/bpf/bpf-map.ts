@@ -1,5 +1,14 @@
 import { BackendEbpfError } from "./ebpf-error.ts";
-import { addressOf, bpf, closeDescriptor, describeErrno, makeAttribute, mapMemory, requireBpf } from "./system-call.ts";
+import {
+  bpf,
+  closeDescriptor,
+  describeErrno,
+  makeAttribute,
+  mapMemory,
+  readInfo,
+  requireBpf,
+  setField,
+} from "./system-call.ts";
 
 /** Types of maps. Source: `enum bpf_map_type`. */
 export const mapTypes = {
@@ -27,7 +36,7 @@ export interface MapLayout {
   readonly flags: number;
 }
 
-const commands = { create: 0, lookup: 1, update: 2, delete: 3, pin: 6, get: 7, info: 15, loadBtf: 18, lookupBatch: 24 };
+const commands = { create: 0, lookup: 1, update: 2, delete: 3, pin: 6, get: 7, loadBtf: 18, lookupBatch: 24 };
 const errnoNoEntry = 2;
 const errnoTooBig = 7;
 const errnoNoMemory = 12;
@@ -59,8 +68,8 @@ export class BpfMap {
     this.descriptor = descriptor;
     this.#key = Buffer.alloc(keyBytes);
     this.#value = Buffer.alloc(valueBytes);
-    this.#attribute = makeAttribute(32, [0, descriptor], [8, addressOf(this.#key)], [16, addressOf(this.#value)]);
-    this.#deletion = makeAttribute(32, [0, descriptor], [8, addressOf(this.#key)]);
+    this.#attribute = makeAttribute(32, [0, descriptor], [8, this.#key], [16, this.#value]);
+    this.#deletion = makeAttribute(32, [0, descriptor], [8, this.#key]);
     const isMapped = (flags & mapFlags.mappable) !== 0;
     this.memory = isMapped ? mapMemory(descriptor, maxEntries * Math.ceil(valueBytes / 8) * 8) : Buffer.alloc(0);
   }
@@ -69,24 +78,13 @@ export class BpfMap {
   static create(layout: MapLayout, inner = 0): BpfMap {
     const { name, type, keyBytes, valueBytes, maxEntries, flags } = layout;
     const btf = type === mapTypes.socketStorage ? loadIntegerTypes(valueBytes / 4) : undefined;
-    const attribute = makeAttribute(
-      72,
-      ...([
-        [0, type],
-        [4, keyBytes],
-        [8, valueBytes],
-        [12, maxEntries],
-        [16, flags],
-        [20, inner],
-      ] as const),
-      ...(btf === undefined
-        ? []
-        : ([
-            [48, btf],
-            [52, 1],
-            [56, 2],
-          ] as const)),
-    );
+    const attribute = makeAttribute(72, [0, type], [4, keyBytes], [8, valueBytes], [12, maxEntries], [16, flags]);
+    setField(attribute, 20, inner);
+    if (btf !== undefined) {
+      setField(attribute, 48, btf);
+      setField(attribute, 52, 1);
+      setField(attribute, 56, 2);
+    }
     attribute.write(name.slice(0, 15), 28, "latin1");
     try {
       return new BpfMap(layout, requireBpf(`map ${name} cannot be created`, commands.create, attribute));
@@ -99,9 +97,7 @@ export class BpfMap {
   static open(layout: MapLayout, path: string): BpfMap | undefined {
     const descriptor = openPinned(path);
     if (descriptor === undefined) return undefined;
-    const info = Buffer.alloc(88);
-    const attribute = makeAttribute(16, [0, descriptor], [4, info.length], [8, addressOf(info)]);
-    requireBpf(`map ${layout.name} cannot be examined`, commands.info, attribute);
+    const info = readInfo(`map ${layout.name}`, descriptor, Buffer.alloc(88));
     const { type, keyBytes, valueBytes, maxEntries, flags } = layout;
     const wanted = [
       [0, type],
@@ -156,19 +152,8 @@ export class BpfMap {
     for (;;) {
       const keys = Buffer.alloc(size * keyBytes);
       const values = Buffer.alloc(size * valueBytes);
-      const attribute = makeAttribute(
-        56,
-        ...([
-          [0, isFirst ? 0n : addressOf(position)],
-          [8, addressOf(position)],
-          [16, addressOf(keys)],
-        ] as const),
-        ...([
-          [24, addressOf(values)],
-          [32, size],
-          [36, this.descriptor],
-        ] as const),
-      );
+      const attribute = makeAttribute(56, [8, position], [16, keys], [24, values], [32, size], [36, this.descriptor]);
+      if (!isFirst) setField(attribute, 0, position);
       const result = bpf(commands.lookupBatch, attribute);
       if (result.kind === "failed" && result.errno === errnoNoSpace && size < maxEntries * 2) {
         // The next bucket has more elements; the position has not moved.
@@ -204,7 +189,7 @@ export class BpfMap {
 /** Opens what is pinned at a path; undefined if there is nothing. Errors: BPF_FAILED. */
 export function openPinned(path: string): number | undefined {
   const name = Buffer.from(`${path}\0`);
-  const result = bpf(commands.get, makeAttribute(24, [0, addressOf(name)]));
+  const result = bpf(commands.get, makeAttribute(24, [0, name]));
   if (result.kind === "done") return result.value;
   if (result.errno === errnoNoEntry) return undefined;
   throw new BackendEbpfError("BPF_FAILED", `${path} cannot be opened: ${describeErrno(result.errno)}`);
@@ -213,7 +198,7 @@ export function openPinned(path: string): number | undefined {
 /** Gives an object a path in a BPF file system. Errors: BPF_FAILED. */
 export function pinObject(descriptor: number, path: string): void {
   const name = Buffer.from(`${path}\0`);
-  requireBpf(`${path} cannot be pinned`, commands.pin, makeAttribute(24, [0, addressOf(name)], [8, descriptor]));
+  requireBpf(`${path} cannot be pinned`, commands.pin, makeAttribute(24, [0, name], [8, descriptor]));
 }
 
 /**
@@ -225,6 +210,6 @@ function loadIntegerTypes(count: number): number {
   const types = words(1, 0x0100_0000, 4, 32, 0, 0x0300_0000, 0, 1, 1, count);
   const header = words(0x0001_eb9f, 24, 0, types.length, types.length, 3);
   const bytes = Buffer.concat([header, types, Buffer.from("\0u\0")]);
-  const attribute = makeAttribute(32, [0, addressOf(bytes)], [16, bytes.length]);
+  const attribute = makeAttribute(32, [0, bytes], [16, bytes.length]);
   return requireBpf("types of a map cannot be loaded", commands.loadBtf, attribute);
 }

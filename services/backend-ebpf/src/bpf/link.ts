@@ -1,7 +1,7 @@
 import { closeSync, openSync, rmSync, statSync } from "node:fs";
 import { openPinned, pinObject } from "./bpf-map.ts";
 import type { LoadedProgram } from "./program.ts";
-import { addressOf, closeDescriptor, makeAttribute, requireBpf } from "./system-call.ts";
+import { closeDescriptor, makeAttribute, readInfo, requireBpf } from "./system-call.ts";
 
 /** Place that a program is attached to. */
 export type LinkTarget =
@@ -11,17 +11,17 @@ export type LinkTarget =
 /** Outcome for a link: it was made, its program was replaced, or it was as it should be. */
 export type LinkChange = "attached" | "replaced" | "none";
 
-const commands = { info: 15, create: 28, update: 29 };
+const commands = { create: 28, update: 29 };
 
 /**
  * Attaches a program through a link that is pinned at a path, so that it outlives this process. An existing link gets
  * the new program in one step, between two packets; one that leads elsewhere is replaced: the new one is attached
- * before the old one goes.. Errors: BPF_FAILED.
+ * before the old one goes. Errors: BPF_FAILED.
  */
 export function attachPinned(program: LoadedProgram, target: LinkTarget, path: string): LinkChange {
   const existing = openPinned(path);
   try {
-    const info = existing === undefined ? undefined : readLink(existing);
+    const info = existing === undefined ? undefined : readInfo(`link ${path}`, existing, Buffer.alloc(64));
     const isThere = info !== undefined && leadsTo(info, target);
     if (isThere && info.readUInt32LE(8) === program.id) return "none";
     if (isThere && existing !== undefined) {
@@ -57,15 +57,7 @@ function attach({ descriptor, kind }: LoadedProgram, target: LinkTarget): number
   }
 }
 
-/** Returns the description of a link. Source: `struct bpf_link_info`. */
-function readLink(descriptor: number): Buffer {
-  const info = Buffer.alloc(64);
-  const attribute = makeAttribute(16, [0, descriptor], [4, info.length], [8, addressOf(info)]);
-  requireBpf("a link cannot be examined", commands.info, attribute);
-  return info;
-}
-
-/** The target of a link whose interface or cgroup has gone is 0. */
+/** The target of a link whose interface or cgroup has gone is 0. Source: `struct bpf_link_info`. */
 function leadsTo(info: Buffer, target: LinkTarget): boolean {
   return target.kind === "interface"
     ? info.readUInt32LE(16) === target.index

@@ -1,7 +1,7 @@
 import { BackendEbpfError } from "./ebpf-error.ts";
 import type { KernelFunction } from "./kernel-types.ts";
 import type { ProgramCode } from "./object-file.ts";
-import { addressOf, bpf, closeDescriptor, describeErrno, makeAttribute, requireBpf } from "./system-call.ts";
+import { bpf, closeDescriptor, describeErrno, makeAttribute, readInfo, setField } from "./system-call.ts";
 
 /** How a program is attached. Source: `enum bpf_prog_type`, `enum bpf_attach_type`. */
 export interface ProgramKind {
@@ -25,7 +25,7 @@ export interface ProgramTargets {
   readonly functions: ReadonlyMap<string, KernelFunction>;
 }
 
-const commands = { load: 5, info: 15, openBtf: 19, nextBtf: 23 };
+const commands = { load: 5, openBtf: 19, nextBtf: 23 };
 /** Marks of an instruction: its immediate value is a descriptor of a map, or the id of a function of the kernel. */
 const pseudo = { map: 1, function: 2 };
 /** The kernel accepts functions of conntrack only in programs with a licence that is compatible with the GPL. */
@@ -58,46 +58,31 @@ export function loadProgram(program: ProgramCode, kind: ProgramKind, targets: Pr
   }
   const opened = modules.map(openModuleTypes);
   const descriptors = Buffer.from(new Int32Array([0, ...opened]).buffer);
-  const attribute = makeAttribute(
-    144,
-    ...([
-      [0, type],
-      [4, code.length / 8],
-      [8, addressOf(code)],
-      [16, addressOf(licence)],
-      [68, attachType],
-    ] as const),
-    [120, addressOf(descriptors)],
-  );
+  const attribute = makeAttribute(144, [0, type], [4, code.length / 8], [8, code], [16, licence], [68, attachType]);
+  setField(attribute, 120, descriptors);
   attribute.write(name.slice(0, 15), 48, "latin1");
   const result = bpf(commands.load, attribute);
   const log = result.kind === "failed" ? readVerifierLog(attribute) : "";
   for (const descriptor of opened) closeDescriptor(descriptor);
-  if (result.kind === "done") return { descriptor: result.value, id: readId(result.value), kind };
+  if (result.kind === "done")
+    return {
+      descriptor: result.value,
+      id: readInfo(`program ${name}`, result.value, Buffer.alloc(8)).readUInt32LE(4),
+      kind,
+    };
   throw new BackendEbpfError("PROGRAM_REJECTED", `program ${name}: ${describeErrno(result.errno)}${log}`);
 }
 
 /** Loads a program again for its log, because a log slows the load down. Returns the log's end. */
 function readVerifierLog(attribute: Buffer): string {
   const log = Buffer.alloc(logBytes);
-  attribute.writeUInt32LE(1, 24);
-  attribute.writeUInt32LE(log.length, 28);
-  attribute.writeBigUInt64LE(addressOf(log), 32);
+  setField(attribute, 24, 1);
+  setField(attribute, 28, log.length);
+  setField(attribute, 32, log);
   const result = bpf(commands.load, attribute);
   if (result.kind === "done") closeDescriptor(result.value);
   const text = log.toString("latin1", 0, Math.max(0, log.indexOf(0))).trim();
   return text === "" ? "" : `: ${text.slice(-1_000)}`;
-}
-
-/** Id of a program or a link, the first or second word of its description. */
-function readId(descriptor: number): number {
-  const info = Buffer.alloc(8);
-  requireBpf("a program cannot be examined", commands.info, infoAttribute(descriptor, info));
-  return info.readUInt32LE(4);
-}
-
-function infoAttribute(descriptor: number, info: Buffer): Buffer {
-  return makeAttribute(16, [0, descriptor], [4, info.length], [8, addressOf(info)]);
 }
 
 /** Opens the types of a module, which is found by its name among all that are loaded. Errors: BPF_UNSUPPORTED. */
@@ -113,9 +98,9 @@ function openModuleTypes(module: string): number {
     const opened = bpf(commands.openBtf, makeAttribute(12, [0, id]));
     if (opened.kind === "failed") continue;
     const name = Buffer.alloc(64);
-    const info = makeAttribute(32, [16, addressOf(name)], [24, name.length]);
-    const result = bpf(commands.info, infoAttribute(opened.value, info));
-    if (result.kind === "done" && name.toString("latin1", 0, name.indexOf(0)) === module) return opened.value;
+    const info = makeAttribute(32, [16, name], [24, name.length]);
+    readInfo("types of a module", opened.value, info);
+    if (name.toString("latin1", 0, name.indexOf(0)) === module) return opened.value;
     closeDescriptor(opened.value);
   }
 }

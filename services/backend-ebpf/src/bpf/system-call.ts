@@ -45,22 +45,27 @@ function cLibrary(): CLibrary {
   return loaded;
 }
 
-/** A field of the argument of bpf(2): its offset in bytes, and its value of 4 bytes (number) or 8 bytes (bigint). */
-export type AttributeField = readonly [offset: number, value: number | bigint];
+/** A field of the argument of bpf(2): its offset in bytes, and a number of 4 bytes, or a buffer for its address. */
+export type AttributeField = readonly [offset: number, value: number | Buffer];
+
+/** Buffers by the argument that has their addresses: they must live as long. */
+const pointees = new WeakMap<Buffer, Buffer[]>();
 
 /** Returns the argument of bpf(2). Source: `union bpf_attr` of linux/bpf.h. */
 export function makeAttribute(size: number, ...fields: readonly AttributeField[]): Buffer {
-  const bytes = Buffer.alloc(size);
-  for (const [offset, value] of fields) {
-    if (typeof value === "bigint") bytes.writeBigUInt64LE(value, offset);
-    else bytes.writeUInt32LE(value >>> 0, offset);
-  }
-  return bytes;
+  const attribute = Buffer.alloc(size);
+  for (const [offset, value] of fields) setField(attribute, offset, value);
+  return attribute;
 }
 
-/** The address of a buffer's first byte. The caller keeps the buffer until the kernel has used it. */
-export function addressOf(bytes: Buffer): bigint {
-  return cLibrary().koffi.address(bytes);
+/** Sets a field of an argument of bpf(2). A buffer is kept from the garbage collector while the argument exists. */
+export function setField(attribute: Buffer, offset: number, value: number | Buffer): void {
+  if (typeof value === "number") {
+    attribute.writeUInt32LE(value >>> 0, offset);
+    return;
+  }
+  attribute.writeBigUInt64LE(cLibrary().koffi.address(value), offset);
+  pointees.set(attribute, [...(pointees.get(attribute) ?? []), value]);
 }
 
 /** Result of {@link bpf}: what the call returned, or the error number of the C library. */
@@ -75,11 +80,14 @@ export function bpf(command: number, attribute: Buffer): BpfResult {
   return value < 0 ? { kind: "failed", errno: koffi.errno() } : { kind: "done", value };
 }
 
-/** Calls bpf(2) on another thread, for calls that wait. Resolves when it has returned, with or without success. */
-export function bpfOffThread(command: number, attribute: Buffer): Promise<void> {
+/** Calls bpf(2) on another thread, for calls that wait. Resolves when it has returned: true for success. */
+export function bpfOffThread(command: number, attribute: Buffer): Promise<boolean> {
   const { syscall } = cLibrary();
   return new Promise((resolve) => {
-    syscall.async(requireNumber(), command, attribute, attribute.length, () => resolve());
+    syscall.async(requireNumber(), command, attribute, attribute.length, (error: unknown, value: unknown) => {
+      // The reference keeps `attribute`, whose memory the kernel reads until now.
+      resolve(attribute.length > 0 && !error && Number(value) >= 0);
+    });
   });
 }
 
@@ -88,6 +96,12 @@ export function requireBpf(what: string, command: number, attribute: Buffer): nu
   const result = bpf(command, attribute);
   if (result.kind === "done") return result.value;
   throw new BackendEbpfError("BPF_FAILED", `${what}: ${describeErrno(result.errno)}`);
+}
+
+/** Fills a buffer with the kernel's description of a map, program, link or type. Errors: BPF_FAILED. */
+export function readInfo(what: string, descriptor: number, info: Buffer): Buffer {
+  requireBpf(`${what} cannot be examined`, 15, makeAttribute(16, [0, descriptor], [4, info.length], [8, info]));
+  return info;
 }
 
 /** *Shape:* `errno 1 (operation not permitted)`. */
@@ -111,7 +125,8 @@ export function mapMemory(descriptor: number, bytes: number): Buffer {
   const { mmap, koffi } = cLibrary();
   const pointer: unknown = mmap(0, bytes, protReadWrite, mapShared, descriptor, 0);
   if (pointer === null || koffi.address(pointer) === 0xffff_ffff_ffff_ffffn) {
-    throw new BackendEbpfError("BPF_FAILED", `a map of ${bytes} bytes cannot be mapped into memory`);
+    const reason = describeErrno(koffi.errno());
+    throw new BackendEbpfError("BPF_FAILED", `a map of ${bytes} bytes cannot be mapped into memory: ${reason}`);
   }
   return Buffer.from(koffi.view(pointer, bytes));
 }

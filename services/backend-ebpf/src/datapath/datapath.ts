@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { gunzipSync } from "node:zlib";
 import { CleanupFailures } from "@kpng/backend-kit/proxy/cleanup-failures.ts";
@@ -57,6 +57,7 @@ export class Datapath {
   /** Families whose rules must be complete before programs of an earlier run are replaced. */
   readonly #awaited: Set<Family>;
   #podTraffic: PodTraffic | undefined;
+  /** Those that the programs are attached to, by `describeInterfaces`. */
   #interfaces = "";
   #timer: NodeJS.Timeout | undefined;
 
@@ -115,6 +116,9 @@ export class Datapath {
     }
     this.#awaited.delete(family);
     if (this.#awaited.size > 0) return changes;
+    // Another program may have removed the folder.
+    this.maps.pin();
+    mkdirSync(this.#links, { recursive: true, mode: 0o700 });
     // Sockets last: a Service that answers there is served to packets, too.
     changes.push(...this.#attachInterfaces());
     for (const program of this.#sockets) {
@@ -129,7 +133,7 @@ export class Datapath {
 
   /** True if programs of an earlier run are attached, or ours. */
   get isAttached(): boolean {
-    return readdirSync(this.#links).length > 0;
+    return existsSync(this.#links) && readdirSync(this.#links).length > 0;
   }
 
   close(): void {
@@ -138,7 +142,7 @@ export class Datapath {
 
   #watchInterfaces(): void {
     try {
-      if (listInterfaces(this.#options.interfaces).join(" ") === this.#interfaces) return;
+      if (describeInterfaces(this.#listInterfaces()) === this.#interfaces) return;
       const changes = this.#attachInterfaces();
       this.#options.log.info("interfaces changed", { changes: changes.length, example: changes[0] ?? "" });
     } catch (error) {
@@ -148,26 +152,35 @@ export class Datapath {
     }
   }
 
+  /** Indexes by name; 0 for one that has gone since the list was read. */
+  #listInterfaces(): ReadonlyMap<string, number> {
+    return new Map(listInterfaces(this.#options.interfaces).map((name) => [name, interfaceIndex(name)]));
+  }
+
   #attachInterfaces(): readonly string[] {
-    const names = listInterfaces(this.#options.interfaces);
-    this.#interfaces = names.join(" ");
-    const indexes = new Map(names.map((name) => [name, interfaceIndex(name)]));
+    const indexes = this.#listInterfaces();
+    const names = [...indexes.keys()];
     this.#usePodInterfaces(podInterfaces(names, this.#podTraffic).map((name) => indexes.get(name) ?? 0));
     const changes: string[] = [];
     const wanted = new Set<string>();
     for (const [name, index] of indexes) {
-      // It has gone since the list was read.
       if (index === 0) continue;
       const file = `interface-${index}`;
       wanted.add(file);
-      const change = attachPinned(this.#packets, { kind: "interface", index }, join(this.#links, file));
-      if (change !== "none") changes.push(`program packets ${change} at ${name}`);
+      try {
+        const change = attachPinned(this.#packets, { kind: "interface", index }, join(this.#links, file));
+        if (change !== "none") changes.push(`program packets ${change} at ${name}`);
+      } catch (error) {
+        // One that goes away at this moment must not keep others from being served.
+        if (interfaceIndex(name) === index) throw error;
+      }
     }
     for (const file of readdirSync(this.#links)) {
       if (!file.startsWith("interface-") || wanted.has(file)) continue;
       rmSync(join(this.#links, file), { force: true });
       changes.push(`program packets detached from an interface that has gone or is not served (${file})`);
     }
+    this.#interfaces = describeInterfaces(indexes);
     return changes;
   }
 
@@ -177,6 +190,11 @@ export class Datapath {
     for (const [key] of map.entries()) if (!wanted.has(key.readUInt32LE(0))) map.delete(key);
     for (const index of wanted) map.set(numberBytes(index), numberBytes(1));
   }
+}
+
+/** An interface that is made anew has another index. */
+function describeInterfaces(indexes: ReadonlyMap<string, number>): string {
+  return [...indexes].join(" ");
 }
 
 /** Detaches all programs of an instance, and removes its maps and its table. Errors: the first failure. */

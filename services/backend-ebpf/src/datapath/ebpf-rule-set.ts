@@ -61,6 +61,7 @@ export class EbpfRuleSet implements RuleSet<EbpfChange> {
     };
     if (touched === "all") return this.#syncAll(plan, committing);
     const change = this.#tables.sync(plan, touched, committing);
+    if (change.full !== undefined) throw change.full;
     this.#writeRecord(plan);
     return makeEbpfChange(this.family, "partial", { ...describeChange(change), shared: [] });
   }
@@ -90,7 +91,11 @@ export class EbpfRuleSet implements RuleSet<EbpfChange> {
     // First: frontends that are published must not meet the settings of an earlier run.
     const shared = datapath.useNode(plan.node, localAddresses()[this.family]);
     const change = await this.#tables.syncAll(plan, committing);
+    const { full } = change;
+    // An earlier run may serve more than the maps of this one have room for.
+    if (full !== undefined && datapath.isAttached) throw full;
     const attached = await datapath.attach(this.family);
+    if (full !== undefined) throw full;
     this.#writeRecord(plan);
     return makeEbpfChange(this.family, "full", { ...describeChange(change), shared: [...shared, ...attached] });
   }

@@ -28,6 +28,8 @@ export interface TablesChange {
   readonly written: readonly { readonly wanted: WantedFrontend; readonly before: readonly RouteWord[] | undefined }[];
   readonly deleted: readonly InstalledFrontend[];
   readonly members: number;
+  /** The first MAP_FULL: some Services keep what they had, the others are written, and the next call is a full one. */
+  readonly full: BackendEbpfError | undefined;
 }
 
 /**
@@ -75,17 +77,18 @@ export class FamilyTables {
     return this.#services;
   }
 
-  /** Writes the Services that may have changed. Errors: MAP_FULL, BPF_FAILED; then the next call is a full one. */
+  /** Writes the Services that may have changed. Errors: BPF_FAILED; then the next call is a full one. */
   sync(plan: FamilyPlan, touched: Iterable<ServiceKey>, committing: () => void): TablesChange {
     const change = new Commit(committing);
-    for (const key of touched) this.#put(plan, key, change);
+    for (const key of touched) this.#tryPut(plan, key, change);
     this.#finish(change);
     return change;
   }
 
   /** Reads all maps, and writes what differs from the plan. Errors: as {@link sync}. */
   async syncAll(plan: FamilyPlan, committing: () => void): Promise<TablesChange> {
-    await this.#grace.idle();
+    // Also after a failure or an earlier run, whose last replaced runs nothing has waited for.
+    await this.#grace.pass();
     this.#read();
     const change = new Commit(committing);
     // What is not wanted is found among what is installed; after a failure, these may be wrong.
@@ -93,7 +96,7 @@ export class FamilyTables {
     this.#owners.clear();
     let count = 0;
     for (const key of plan.keys()) {
-      this.#put(plan, key, change);
+      this.#tryPut(plan, key, change);
       if (++count % servicesPerTurn === 0) await nextTurn();
     }
     for (const id of this.#rangeUses.keys()) change.unusedRanges.add(id);
@@ -135,10 +138,32 @@ export class FamilyTables {
     this.#members = new Map(members.map(([key, value]) => [key.toString("latin1"), value.readUInt32LE(0)]));
   }
 
+  /** As {@link #put}, but for a lack of room, so that other Services are written, and removed ones make room. */
+  #tryPut(plan: FamilyPlan, key: ServiceKey, change: Commit): void {
+    try {
+      this.#put(plan, key, change);
+    } catch (error) {
+      if (!(error instanceof BackendEbpfError) || error.code !== "MAP_FULL") throw error;
+      change.full ??= error;
+    }
+  }
+
   #put(plan: FamilyPlan, key: ServiceKey, change: Commit): void {
     const servicePlan = plan.service(key);
     const before = this.#services.get(key);
     const wanted = servicePlan === undefined ? undefined : wantedService(servicePlan, plan.view?.(key), plan.node);
+    for (const { id } of before?.frontends ?? []) {
+      if (this.#owners.get(id) !== key) continue;
+      this.#owners.delete(id);
+      change.removals.add(id);
+    }
+    for (const { id } of wanted?.frontends ?? []) {
+      this.#owners.set(id, key);
+      change.removals.delete(id);
+    }
+    if (wanted === undefined || wanted.frontends.length === 0) this.#services.delete(key);
+    else this.#services.set(key, wanted);
+    // From here on, there may be no room.
     for (const [member, flags] of wanted?.members ?? []) {
       const present = this.#members.get(member) ?? 0;
       // What a member loses, it loses after the routes are replaced.
@@ -146,21 +171,10 @@ export class FamilyTables {
       if ((present | flags) !== flags) change.formerMembers.set(member, flags);
       else change.formerMembers.delete(member);
     }
-    for (const { id } of before?.frontends ?? []) {
-      if (this.#owners.get(id) !== key) continue;
-      this.#owners.delete(id);
-      change.removals.add(id);
-    }
-    for (const frontend of wanted?.frontends ?? []) {
-      this.#owners.set(frontend.id, key);
-      change.removals.delete(frontend.id);
-      this.#write(frontend, change);
-    }
+    for (const frontend of wanted?.frontends ?? []) this.#write(frontend, change);
     for (const member of before?.members.keys() ?? []) {
       if (wanted?.members.has(member) !== true) change.formerMembers.set(member, 0);
     }
-    if (wanted === undefined || wanted.frontends.length === 0) this.#services.delete(key);
-    else this.#services.set(key, wanted);
   }
 
   #write(wanted: WantedFrontend, change: Commit): void {
@@ -337,6 +351,8 @@ class Commit implements TablesChange {
   constructor(committing: () => void) {
     this.#committing = committing;
   }
+
+  full: BackendEbpfError | undefined;
 
   /** Announces the first write. */
   begin(): void {

@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
-import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { BpfMap, mapTypes } from "../bpf/bpf-map.ts";
-import { addressOf, bpfOffThread, makeAttribute } from "../bpf/system-call.ts";
+import { BpfMap, type MapLayout, mapTypes } from "../bpf/bpf-map.ts";
+import { bpfOffThread, makeAttribute } from "../bpf/system-call.ts";
+import { numberBytes } from "../layout/keys.ts";
 import { layoutVersion, type MapName, type MapSizes, mapLayouts } from "../layout/map-layouts.ts";
 import type { MapContents } from "../tables/installed-frontends.ts";
 
@@ -24,23 +25,20 @@ export class EbpfMaps {
     this.#maps = maps;
   }
 
-  /** Opens the pinned maps, and makes those that are missing. Errors: BPF_FAILED. */
+  /**
+   * Opens the pinned maps. If one is missing, all are made anew, because they refer to each other. Errors: BPF_FAILED.
+   */
   static open(folder: string, mapSizes: MapSizes): EbpfMaps {
+    const existing = EbpfMaps.openExisting(folder, mapSizes);
+    if (existing !== undefined) return existing;
     const { layouts, version } = describeMaps(mapSizes);
-    const path = join(folder, version);
-    mkdirSync(path, { recursive: true, mode: 0o700 });
-    const maps = new Map<MapName, BpfMap>();
-    for (const layout of layouts) {
-      const pin = join(path, layout.name);
-      let map = BpfMap.open(layout, pin);
-      if (map === undefined) {
-        map = BpfMap.create(layout);
-        rmSync(pin, { force: true });
-        map.pin(pin);
-      }
-      maps.set(layout.name, map);
-    }
-    return new EbpfMaps(folder, version, maps);
+    rmSync(join(folder, version), { recursive: true, force: true });
+    const make = (layout: MapLayout & { readonly name: MapName }): BpfMap =>
+      (isOfSockets(layout.name) ? BpfMap.open(layout, pinOf(folder, version, layout.name)) : undefined) ??
+      BpfMap.create(layout);
+    const maps = new EbpfMaps(folder, version, new Map(layouts.map((layout) => [layout.name, make(layout)])));
+    maps.pin();
+    return maps;
   }
 
   /** Opens the maps of an earlier run with these sizes; undefined if it left none. Errors: BPF_FAILED. */
@@ -48,7 +46,7 @@ export class EbpfMaps {
     const { layouts, version } = describeMaps(mapSizes);
     const maps = new Map<MapName, BpfMap>();
     for (const layout of layouts) {
-      const map = BpfMap.open(layout, join(folder, version, layout.name));
+      const map = BpfMap.open(layout, pinOf(folder, version, layout.name));
       if (map === undefined) return undefined;
       maps.set(layout.name, map);
     }
@@ -75,6 +73,15 @@ export class EbpfMaps {
     };
   }
 
+  /** Pins the maps that are not pinned. Errors: BPF_FAILED. */
+  pin(): void {
+    mkdirSync(join(this.folder, this.#version), { recursive: true, mode: 0o700 });
+    for (const [name, map] of this.#maps) {
+      const path = pinOf(this.folder, this.#version, name);
+      if (!existsSync(path)) map.pin(path);
+    }
+  }
+
   /** Removes the maps of other layouts, which no program uses any more. */
   removeOthers(): void {
     for (const name of readdirSync(this.folder)) {
@@ -83,6 +90,15 @@ export class EbpfMaps {
       }
     }
   }
+}
+
+/** The storage of sockets does not depend on sizes: with a new one, UDP flows would go to other endpoints. */
+function isOfSockets(name: MapName): boolean {
+  return name === "peers";
+}
+
+function pinOf(folder: string, version: string, name: MapName): string {
+  return isOfSockets(name) ? join(folder, `${name}-${layoutVersion}`) : join(folder, version, name);
 }
 
 function describeMaps(mapSizes: MapSizes) {
@@ -98,38 +114,27 @@ function describeMaps(mapSizes: MapSizes) {
  * an update of a map of maps returns.
  */
 export class GracePeriods {
-  readonly #outer: BpfMap;
-  readonly #inner: BpfMap;
+  /** Argument of bpf(2) for the update. */
+  readonly #update: Buffer;
   #pending: Promise<void> = Promise.resolve();
 
   constructor() {
     const shape = { keyBytes: 4, valueBytes: 4, maxEntries: 1, flags: 0 };
-    this.#inner = BpfMap.create({ ...shape, name: "grace_inner", type: mapTypes.array });
-    this.#outer = BpfMap.create({ ...shape, name: "grace", type: mapTypes.arrayOfMaps }, this.#inner.descriptor);
+    const inner = BpfMap.create({ ...shape, name: "grace_inner", type: mapTypes.array });
+    const outer = BpfMap.create({ ...shape, name: "grace", type: mapTypes.arrayOfMaps }, inner.descriptor);
+    this.#update = makeAttribute(32, [0, outer.descriptor], [8, numberBytes(0)], [16, numberBytes(inner.descriptor)]);
   }
 
-  /** Calls `release` after a grace period. */
+  /** Calls `release` after a grace period. It must not throw. If the kernel could not wait, it is never called. */
   after(release: () => void): void {
-    const key = Buffer.alloc(4);
-    const value = Buffer.alloc(4);
-    value.writeUInt32LE(this.#inner.descriptor);
-    const attribute = makeAttribute(
-      32,
-      ...([
-        [0, this.#outer.descriptor],
-        [8, addressOf(key)],
-        [16, addressOf(value)],
-      ] as const),
-    );
     this.#pending = this.#pending.then(async () => {
-      await bpfOffThread(updateCommand, attribute);
-      // The kernel reads the buffers until then.
-      if (key.length + value.length > 0) release();
+      if (await bpfOffThread(updateCommand, this.#update)) release();
     });
   }
 
-  /** Resolves when everything that was to be released is. */
-  idle(): Promise<void> {
-    return this.#pending;
+  /** Resolves after a grace period, when everything that was to be released before is. */
+  async pass(): Promise<void> {
+    this.after(() => undefined);
+    await this.#pending;
   }
 }

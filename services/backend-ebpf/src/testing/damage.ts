@@ -3,15 +3,14 @@ import { EbpfMaps } from "../datapath/maps.ts";
 import { readEbpfSettings } from "../ebpf-options.ts";
 import { sizes } from "../layout/map-layouts.ts";
 
-// Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER frontend|endpoint|route|member`.
+// Changes the maps of kpng-ebpf as another program could: `node damage.ts BPF-FOLDER frontend|endpoint|route`.
 
 const [bpfFolder = "", kind] = process.argv.slice(2);
 const { name, mapSizes } = readEbpfSettings({}, "");
 const maps = EbpfMaps.openExisting(join(bpfFolder, name), mapSizes);
 if (maps === undefined) throw new Error("no maps");
 const [frontend] = maps.get("frontends").entries();
-const [member] = maps.get("members").entries();
-if (frontend === undefined || member === undefined) throw new Error("no frontends or no members");
+if (frontend === undefined) throw new Error("no frontends");
 const slot = frontend[1].readUInt32LE(0) * sizes.slot;
 const { memory: slots } = maps.get("slots");
 const { memory: endpoints } = maps.get("endpoints");
@@ -19,4 +18,3 @@ if (kind === "frontend") maps.get("frontends").delete(frontend[0]);
 if (kind === "route") slots.writeUInt8(2, slot);
 // The port of the first endpoint.
 if (kind === "endpoint") endpoints.writeUInt16BE(1, (slots.readUInt32LE(slot + 4) + 1) * sizes.endpoint + 16);
-if (kind === "member") maps.get("members").delete(member[0]);
