@@ -57,7 +57,7 @@ export class Datapath {
   /** Families whose rules must be complete before programs of an earlier run are replaced. */
   readonly #awaited: Set<Family>;
   #podTraffic: PodTraffic | undefined;
-  /** Those that the programs are attached to, by `describeInterfaces`. */
+  /** Interfaces with our program, in the form of `describeInterfaces`. */
   #interfaces = "";
   #timer: NodeJS.Timeout | undefined;
 
@@ -171,7 +171,7 @@ export class Datapath {
         const change = attachPinned(this.#packets, { kind: "interface", index }, join(this.#links, file));
         if (change !== "none") changes.push(`program packets ${change} at ${name}`);
       } catch (error) {
-        // One that goes away at this moment must not keep others from being served.
+        // An interface that goes away at this moment must not keep others from being served.
         if (interfaceIndex(name) === index) throw error;
       }
     }
@@ -192,7 +192,7 @@ export class Datapath {
   }
 }
 
-/** An interface that is made anew has another index. */
+/** A recreated interface has another index. */
 function describeInterfaces(indexes: ReadonlyMap<string, number>): string {
   return [...indexes].join(" ");
 }

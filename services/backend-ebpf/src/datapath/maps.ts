@@ -26,7 +26,7 @@ export class EbpfMaps {
   }
 
   /**
-   * Opens the pinned maps. If one is missing, all are made anew, because they refer to each other. Errors: BPF_FAILED.
+   * Opens the pinned maps. If one is missing, all are recreated: they refer to each other. Errors: BPF_FAILED.
    */
   static open(folder: string, mapSizes: MapSizes): EbpfMaps {
     const existing = EbpfMaps.openExisting(folder, mapSizes);

@@ -73,7 +73,7 @@ export function keepListeners(): void {
       if (isEnding) process.exit(130);
       isEnding = true;
       for (const worker of Object.values(cluster.workers ?? {})) {
-        // One that starts may not receive messages yet.
+        // A starting process may not receive messages yet.
         if (worker !== undefined && worker === next) worker.process.kill("SIGTERM");
         else sendTo(worker, { kind: "stop" });
       }
