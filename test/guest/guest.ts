@@ -105,6 +105,10 @@ export async function runInGuest(options: GuestOptions): Promise<GuestEnd> {
 /** Process 1 of the guest. */
 function initScript({ folder, command, environment = {} }: GuestOptions): string {
   const [version = ""] = readdirSync(modulesFolder);
+  // A clone in /tmp would be hidden by the guest's own file system there.
+  const hiddenFolders = ["/run/", "/tmp/", "/dev/shm/"].some((at) => process.cwd().startsWith(at))
+    ? [process.cwd()]
+    : [];
   const variables = Object.entries({ HOME: "/root", ...environment }).map(
     ([name, value]) => `export ${name}=${quote(value)}`,
   );
@@ -112,7 +116,7 @@ function initScript({ folder, command, environment = {} }: GuestOptions): string
 export PATH=${quote(dirname(process.execPath))}:/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc; mount -t sysfs sys /sys
 for at in /run /tmp /dev/shm; do mount -t tmpfs tmpfs $at; done
-mkdir -p ${quote(folder)}; mount -t hostfs -o ${quote(folder)} none ${quote(folder)}
+for at in ${[folder, ...hiddenFolders].map(quote).join(" ")}; do mkdir -p "$at"; mount -t hostfs -o "$at" none "$at"; done
 : > ${quote(join(folder, "booted"))}
 mkdir -p /run/modules/lib/modules; ln -s ${quote(join(modulesFolder, version))} /run/modules/lib/modules/
 for module in ${modules.join(" ")}; do modprobe -d /run/modules $module || echo "no module $module" >&2; done

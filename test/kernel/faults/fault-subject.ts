@@ -24,8 +24,9 @@ export interface FaultSubject {
 
 const ended = "the rules of an earlier run ended with it";
 
+/** Repeated, because a backend that runs may repair its rules between the two commands. */
 const flushIptables =
-  "for t in nat filter; do iptables -t $t -F; iptables -t $t -X; ip6tables -t $t -F; ip6tables -t $t -X; done";
+  "for c in iptables ip6tables; do for t in nat filter; do until $c -t $t -F && $c -t $t -X; do sleep 0.1; done; done; done";
 
 /** All backends of the matrix, by name; `run-cells.ts` runs one of them. */
 export const faultSubjects = {
