@@ -3,8 +3,8 @@ import { Laboratory, LaboratoryUnavailable } from "./laboratory.ts";
 import { runCommand, toolEnvironment } from "./run-command.ts";
 
 /**
- * An open laboratory, or the reason why this machine has none. The demo and the tests do without one there, because
- * many containers permit no namespaces.
+ * An open laboratory (network namespaces that exchange real packets), or the reason why this machine has none. Many
+ * containers permit no namespaces, so the demo and the tests must do without one there.
  */
 export type OpenResult =
   | { readonly kind: "open"; readonly laboratory: Laboratory }
@@ -62,7 +62,7 @@ const sampleRules = `*nat
 COMMIT
 `;
 
-/** Returns why the kernel rejects our rules, or undefined if it accepts them; only loading some tells. */
+/** Returns why the kernel rejects NAT rules, or undefined if it accepts them. Only loading some of them shows that. */
 async function tryRules(laboratory: Laboratory): Promise<string | undefined> {
   try {
     await laboratory.add("probe");

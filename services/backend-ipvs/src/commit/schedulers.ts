@@ -15,14 +15,17 @@ export interface SchedulersOptions {
   /** Scheduler of Services without annotation. *Shape:* `rr`. */
   readonly standard: string;
   readonly log: Log;
-  /** Whether schedulers may be tried in the kernel; otherwise it is assumed to have all. */
+  /** Whether schedulers may be tried in the kernel; otherwise the kernel is assumed to have all of them. */
   readonly mayTry: boolean;
 }
 
 /**
- * The schedulers of Services. Each name is tried once in the kernel, which loads its module then: a virtual server with
- * an unknown scheduler would fail a whole sync, so an annotation could stop all updates of a node. The rule sets of
- * both families share one object.
+ * Chooses the IPVS scheduler (load-balancing algorithm) of each Service. Each name is tried once in the kernel, which
+ * then loads its module: a virtual server with an unknown scheduler would fail a whole sync, so an annotation could
+ * stop all updates of a node.
+ *
+ * The backend creates one object and checks the standard scheduler with `faultOf`. Separate from `IpvsRuleSet`, because
+ * the rule sets of both families share the object; they call `schedulerOf` for each Service.
  */
 export class Schedulers {
   readonly #options: SchedulersOptions;
@@ -53,7 +56,7 @@ export class Schedulers {
         log.error("scheduler not available: its Services use another one", { scheduler: name, used: standard, reason });
       return reason;
     });
-    // Annotations are made by users: a bound for what is kept of them.
+    // Users choose the annotations, so the number of remembered names is bounded.
     if (this.#faults.size < 1_000) this.#faults.set(name, fault);
     return fault;
   }

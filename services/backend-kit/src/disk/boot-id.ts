@@ -1,9 +1,11 @@
 import { readFileSync } from "node:fs";
 
 /**
- * Returns the identifier of the current boot of this machine; "" if it is unknown. A saved view contains it, so that
- * `loadView` notices a reboot, after which the pods of this node are gone. The record that rule sets store with their
- * rules contains it, too. A file of its own, because `disk/` and `proxy/` both need it.
+ * Returns the identifier of the current boot of this machine; "" if it is unknown.
+ *
+ * `ViewKeeper` writes it into the saved view, so that `loadView` notices a reboot, after which the pods of this node
+ * are gone. `RuleSets` reads it for the `RuleRecord` that is stored with the rules in the kernel. Separate, because
+ * `disk/` and `proxy/` both need it.
  */
 export function readBootId(): string {
   try {

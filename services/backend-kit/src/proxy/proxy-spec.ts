@@ -8,8 +8,8 @@ import type { ProxyHost } from "./proxy-host.ts";
 import type { RuleChange, RuleSet } from "./rule-set.ts";
 
 /**
- * Description of a service proxy, which its backend passes to `proxyBackend`. The interfaces of this file are all that
- * a backend implements; the rest of this folder is the same for all of them.
+ * Description of a service proxy, which its backend passes to `proxyBackend`. A backend implements the interfaces of
+ * this file and `RuleSet`; the rest of this folder is the same for all backends.
  */
 export interface ProxySpec<Change extends RuleChange = RuleChange> {
   /** Lower-case letters; e.g. "iptables" for `kpng-iptables`, `to-iptables` and `kpng_iptables_repairs_total`. */
@@ -26,7 +26,7 @@ export interface ProxySpec<Change extends RuleChange = RuleChange> {
   /** Node-port addresses if `--nodeport-addresses` is not given, as in kube-proxy's mode. Default: all. */
   readonly defaultNodePortAddresses?: "primary" | undefined;
   /**
-   * False if another process cannot read what is installed, because it belongs to the process that runs: then the
+   * False if another process cannot read the installed state, because it exists only in the serving process: then the
    * backend has no `--diff`. Default true.
    */
   readonly canDiff?: boolean | undefined;
@@ -78,7 +78,10 @@ export interface ProxyAlternative {
   readonly name: string;
   /** The selecting option, and options that apply to this run only. */
   readonly options: readonly OptionSpec[];
-  /** Returns true if the exit status of a run with these options is a result; see `BackendCommand.isQuestion`. */
+  /**
+   * Returns true if the exit status of a run with these options answers a question, as for `--diff`; see
+   * `BackendCommand.isQuestion`.
+   */
   isQuestion(options: ParsedOptions): boolean;
   /** Returns the task of this run. */
   makeTask(options: ParsedOptions, settings: ProxySettings, context: BackendContext): Task;

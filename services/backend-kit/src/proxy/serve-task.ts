@@ -38,8 +38,10 @@ export interface ServeOptions<Change extends RuleChange> {
 
 /**
  * The main task of a service proxy: follows the view of the node and installs the rules for it. With `--dry-run` it
- * prints them instead. `proxyBackend` runs it unless an option selects another run. It connects the parts of this
- * folder to `backendTask`.
+ * prints them instead. It connects the parts of this folder to `backendTask`.
+ *
+ * `proxyBackend` runs it unless an option selects another run. Separate, as `diffTask` is: each run is a task
+ * of its own.
  *
  * Rejects with the error of `openRuleSets` if the node does not support such rules.
  */
@@ -51,7 +53,8 @@ export function serveTask<Change extends RuleChange>(serve: ServeOptions<Change>
 /** Waits for the lock of the rules if they need one, and then serves. */
 async function run<Change extends RuleChange>(serve: ServeOptions<Change>, signal: AbortSignal): Promise<void> {
   const { name, proxy, host, context } = serve;
-  // Before the lock reports that it is held: until the rules are open, it would be the only part of health.
+  // First, because the lock reports ready once it is held. If it were the only part of health, the process would count
+  // as ready without rules.
   context.health.setWaiting(name, "not yet synced");
   const isLocked = proxy.rulesName !== undefined && host.destination.kind === "kernel" && !context.isOnce;
   if (!isLocked) return serveRules(serve, signal);
@@ -126,7 +129,11 @@ function servicesOf({ mode, fullReason, changes }: SyncUpdate): Parameters<RuleS
   return fullReason === "failure" ? "different" : "all";
 }
 
-/** Registers the metric of repairs. Returns the function that counts; it must be called after each sync and repair. */
+/**
+ * Registers the metric of repairs. Returns the function that counts; it must be called after each sync and repair.
+ *
+ * Exported for the generated reference of the metrics.
+ */
 export function countRepairs(
   name: string,
   registry: Registry,

@@ -4,7 +4,7 @@ import { realClock } from "@kpng/process/clock.ts";
  * Work that a backend requests from its sync loop, without a change of the view.
  *
  * - partial: a sync of the current view, for work that the backend postponed.
- * - full: a sync that examines everything, because the installed rules may have changed.
+ * - full: a sync that examines everything, not only what changed in the view.
  * - check: a comparison of the installed rules with the rules of the last sync, and their repair; see `SyncPace.check`.
  */
 export type RequestedWork = "partial" | "full" | "check";
@@ -15,12 +15,16 @@ interface Request {
 }
 
 /**
- * Requests of a backend to its sync loop. A service proxy requests a full sync when another program removed its rules,
- * a check when one may have changed them, and a partial sync for work that is due later.
+ * Requests of a backend to its sync loop:
+ *
+ * - The rule sets of IPVS and userspace request a partial sync for work that is due later.
+ * - `backendTask` requests a full sync for the first view of a watcher after a saved view.
+ * - `SyncLoop` requests each periodic check; `driftCheck` requests another one after a check that failed.
  *
  * `proxyBackend` creates one for `SyncLoop` and for the rule sets, which therefore need not know the loop.
+ * `backendTask` creates one for the other backends.
  *
- * Requests of one kind are merged into the earliest. All of them wait until the first view is synced.
+ * Requests of one kind are merged into the earliest. `SyncLoop` takes none of them before the first view is synced.
  *
  * *Bound:* one request of each kind.
  */
@@ -51,7 +55,7 @@ export class SyncRequests {
     return request.reason;
   }
 
-  /** For the loop: calls `listener` at each request. */
+  /** For the loop: calls `listener` at each request, unless an earlier one of the same kind waits. */
   onRequest(listener: () => void): void {
     this.#listener = listener;
   }

@@ -2,7 +2,7 @@ import type { RuleChange } from "@kpng/backend-kit/proxy/rule-set.ts";
 import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import type { Family } from "@kpng/model/address.ts";
 
-/** Result of a sync or a repair: numbers of frontends that were opened or closed, and what could not be. */
+/** Result of a sync or a repair: the numbers of frontends that were opened and closed. */
 export interface UserspaceChange extends RuleChange {
   readonly opened: number;
   readonly closed: number;
@@ -12,13 +12,17 @@ export interface UserspaceChange extends RuleChange {
 export interface ChangeParts {
   readonly opened: readonly string[];
   readonly closed: readonly string[];
-  /** Differences that a repair found at the entry. */
+  /** Differences that a repair found at the entry: the `Entry` that leads packets to the listeners. */
   readonly repaired: readonly string[];
   /** Descriptions of frontends that could not be opened. */
   readonly failed: readonly string[];
 }
 
-/** Returns the result of a sync or a repair. Pure. */
+/**
+ * Returns the result of a sync or a repair. Pure.
+ *
+ * Separate, because `UserspaceRuleSet` and, for `--dry-run`, `PrintedRuleSet` both call it.
+ */
 export function makeUserspaceChange(family: Family, mode: "full" | "partial", parts: ChangeParts): UserspaceChange {
   const { opened, closed, repaired, failed } = parts;
   const isChanged = opened.length + closed.length + repaired.length > 0;

@@ -9,8 +9,10 @@ import { nftBackend } from "@kpng/backend-nft/backend.ts";
 import { userspaceBackend } from "@kpng/backend-userspace/backend.ts";
 
 /**
- * The backends that are built into `kpng`. A program `kpng-NAME` on the PATH is a backend too. `makeKpng` adds a
- * command for each, under `kpng SOURCE` and `kpng local`.
+ * The backends that are built into `kpng`. A program `kpng-NAME` on the PATH is a backend too, but not in this list.
+ *
+ * `makeKpng` passes the list to `makeSource`, `makeLocal` and `makeDiff`. Separate from it, because the generated
+ * reference of the options reads the list too.
  */
 export const builtInBackends: readonly BackendCommand[] = [
   jsonBackend,

@@ -8,7 +8,8 @@ import type { Options } from "./command-context.ts";
  *
  * Errors: TLS_FILES or TOKEN_FILE if a file is missing or invalid.
  *
- * Separate from `command-context.ts`, so that a query loads neither metrics nor traces.
+ * The callers connect to a watcher: the source `api`, `makeLocal`, `makeDashboard` and, for queries such as `kpng get`,
+ * `dialRemote`. Separate from `command-context.ts`, so that a query loads neither metrics nor traces.
  */
 export function readApiClient(options: Options): Pick<DialOptions, "tls" | "token"> {
   const { tlsKey: key, tlsCrt: crt, tlsCa: ca, tokenFile } = options as Record<string, string | undefined>;

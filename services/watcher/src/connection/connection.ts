@@ -50,7 +50,10 @@ export function http2Connection(session: ServerHttp2Session): Connection {
   };
 }
 
-/** A connection that carries one call at a time. `Connections` calls it for each socket. */
+/**
+ * A connection that carries one call at a time. `Connections` calls it for each socket. `close` does nothing during a
+ * call; `Connections` calls it again when a call of a leaving connection ends.
+ */
 export function http1Connection(socket: Socket): Connection {
   const calls = new Set<Call>();
   return {

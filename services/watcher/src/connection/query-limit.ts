@@ -1,8 +1,11 @@
 import type { Refusals } from "./refusals.ts";
 
 /**
- * Limits the calls in progress that are not a node's or a relay's Watch: the inspect API, kpng.view.v1 and reflection.
- * `serve` asks it for each such call, and `refuseQuery` answers those that it does not admit.
+ * Limits the queries in progress. A query (`isQuery`) is a call that is neither a node's or a relay's Watch nor a
+ * health check: it is for the inspect API, kpng.view.v1, reflection or a page.
+ *
+ * `serve` creates it from its options. The handler of `makeCallHandler` calls `enter` for each query, and `refuseQuery`
+ * answers those that are not admitted. Separate, because it counts and knows nothing about requests.
  *
  * *Bound:* one counter for each connection with a query.
  */

@@ -7,8 +7,8 @@ import type { ClusterSink } from "./source.ts";
  *
  * A Service that gets another proxy name is deleted. EndpointSlices pass: no view contains those without a Service.
  *
- * Every `kpng SOURCE` wraps its store in it. The source `kube` also selects in the API server, but not every selection
- * can be expressed there.
+ * `makeSource` and `makeInspectSource`, the commands of `kpng SOURCE`, wrap their store in it. The source `kube` also
+ * selects in the API server, but not every selection can be expressed there.
  *
  * Separate from the sources and the store, which know nothing about the option.
  */

@@ -10,13 +10,15 @@ import type { Update } from "../store/update.ts";
  *
  * All objects that a source delivers together are one revision, and therefore one trace.
  *
- * `kpng SOURCE` passes it to the store. Separate from the store, which knows nothing about spans.
+ * The function returns undefined if the trace is not sampled. `makeSource`, which runs `kpng SOURCE`, passes it to the
+ * store. Separate from the store, which knows nothing about spans.
  */
 export function traceRevisions(tracing: Tracing): (update: Update) => TracedRevision | undefined {
   return (update) => {
     const { before, next, origin, beganAtMs } = update;
-    // The first view of the cluster is not a change.
+    // The first complete state is not a change upstream, so it does not continue the traces of the upstream watcher.
     const upstream = before.isSynced ? origin?.upstream : undefined;
+    // `||`, because 0 means that the upstream time is unknown.
     const startMs = Math.min(upstream?.storedAtMs || Number.POSITIVE_INFINITY, origin?.receivedAtMs ?? beganAtMs);
     const { revision, storedAtMs } = next;
     const [parent, ...links] = upstream?.traceparents ?? [];

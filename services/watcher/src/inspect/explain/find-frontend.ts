@@ -32,6 +32,7 @@ export function findFrontend(
   const isToNode = isNodeAddress(packet, snapshot, nodeName, settings);
   const byAddress: Service[] = [];
   const byNodePort: Service[] = [];
+  // A Service with the destination address, on any port; for the answer if no frontend matches.
   let addressOf: Service | undefined;
   for (const service of snapshot.services.values()) {
     if (service.proxyName !== proxyName) continue;
@@ -129,8 +130,8 @@ function isPortOf({ port, nodePort, protocol }: ServicePort, planned: Frontend):
 }
 
 /**
- * Returns the plan of a proxy with these settings. Its `podTraffic` has only the first cluster CIDR, so senders are not
- * classified by it; `packet.ts` does that by all cluster CIDRs.
+ * Returns the plan of a proxy with these settings. Its `podTraffic` has only the first cluster CIDR, because plans of
+ * Services depend only on whether it is set; `packet.ts` classifies senders by all cluster CIDRs.
  */
 function makeNodePlan(snapshot: Snapshot, nodeName: string, { family }: Packet, settings: ProxySettings): NodePlan {
   const { clusterCIDRs, isMasqueradeAll, nodePortAddresses: cidrs, isLocalhostNodePorts } = settings;

@@ -3,7 +3,8 @@ import { nameField, stringMapField } from "./fields.ts";
 
 /**
  * Metadata fields that `decodeNode`, `decodeService` and `decodeSlice` read. The namespace defaults to "default",
- * because manifests may omit it. The source `kube` reads name and version of an object before that, with `rawMetadata`.
+ * because manifests may omit it. Before it decodes an object, the source `kube` reads name and version with
+ * `rawMetadata`.
  */
 export const metadataShape = z.object({
   name: nameField,

@@ -9,8 +9,8 @@ const digests = perClass(
 );
 
 /**
- * Returns the exclusive or of the digests of all items that a class shares. The digest of a node's view adds those of
- * the node's overlays.
+ * Returns the exclusive or of the digests of all items that the nodes of a view class share. The digest of a node's
+ * view also covers the node's overlays: its differences from these items.
  *
  * *Cost:* the items that changed since the last snapshot for which it was requested; all items, for a new class.
  *
@@ -18,10 +18,14 @@ const digests = perClass(
  * `BucketIndex`, it keeps one number for a class, not one for each bucket.
  */
 export function classDigest(snapshot: Snapshot, viewClass: ViewClass): bigint {
+  // One digest for the Services without zone hints, and one for those with them, if there are any.
   return digests(snapshot, viewClass).reduce((sum, digest) => sum ^ digest, 0n);
 }
 
-/** Computes the digest of a class that was not requested before in steps, and yields between them. */
+/**
+ * Computes in steps the digest of a class that was not requested before, and yields between the steps. `wholeView`,
+ * `resumeView` and `prepareViews` call it before `classDigest` is needed, so that the event loop is not blocked.
+ */
 export function classDigestInSteps(snapshot: Snapshot, viewClass: ViewClass): Iterable<undefined> {
   return digests.inSteps(snapshot, viewClass);
 }

@@ -54,7 +54,7 @@ export class ListSplitter {
           from = index + 1;
         }
       } else if (byte === comma && this.#isInItems && !this.#isInItem) {
-        // The commas between the items go with the items.
+        // The commas between the items are dropped: `end` returns the list without items.
         this.#around.push(chunk.subarray(from, index));
         from = index + 1;
       }
