@@ -73,8 +73,8 @@ async function prepare(volume: Volume, pod: Pod, { api, folder }: VolumeSources)
 }
 
 /**
- * Folders of the kernel in which a container could change this machine, and commands that mount at a folder what stands
- * for them: a BPF file system of the container alone, and a cgroup without processes.
+ * Folders of the kernel in which a container could change this machine, with the commands that mount a substitute at a
+ * folder: a new BPF file system, or a cgroup without processes.
  */
 const kernelFolders: Readonly<Record<string, (folder: string) => readonly string[]>> = {
   "/sys/fs/bpf": (folder) => [`mount -t bpf bpf '${folder}'`],

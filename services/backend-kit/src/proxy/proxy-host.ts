@@ -24,10 +24,7 @@ export interface ProxyHost {
   readonly sysctls: Sysctls;
   /** Reads the node's own addresses, without those of `ServiceProxy.serviceInterface`. */
   readonly localAddresses: () => AddressSet;
-  /**
-   * Accepts requests of a rule set: a check after a change by another program, a partial sync for work that is due
-   * later.
-   */
+  /** Accepts requests of a rule set, such as a partial sync for work that is due later. */
   readonly requests: SyncRequests;
   readonly log: Log;
   readonly metrics: Registry;
