@@ -1,7 +1,6 @@
 import { diffChains } from "../diff/diff-chains.ts";
 import { diffJumps } from "../diff/diff-jumps.ts";
 import { transactionText } from "../diff/transaction-text.ts";
-import { isSameRule } from "../read/canonical-rule.ts";
 import { findInstalledRules } from "../read/installed-rules.ts";
 import { splitChainId } from "../render/table.ts";
 
@@ -15,8 +14,8 @@ export interface Cleanup {
 
 /**
  * Returns the transaction that removes all chains with our prefix and all jumps to them, for `--cleanup`. Other rules
- * stay as they are. Pure. `removeRules` calls it for each family and variant of iptables, and runs the transaction.
- * Separate from `removeRules`, which runs tools, because this function is pure.
+ * stay as they are. `removeRules` calls it for each family and variant of iptables, and runs the transaction. Separate
+ * from `removeRules`, which runs tools, because this function is pure.
  *
  * `saved` is the output of iptables-save. If `keepsGuard` is true, the chain that guards 127.0.0.1 and the jumps to it
  * stay. The caller passes true if it cannot reset the sysctl route_localnet: with this sysctl and without the guard,
@@ -30,7 +29,7 @@ export function cleanupTransaction(saved: string, prefix: string, keepsGuard = f
   );
   const removed = [...chains.keys()].filter((id) => !keepsGuard || splitChainId(id).chain !== guard);
   return {
-    transaction: transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, keptJumps, isSameRule), busy)),
+    transaction: transactionText(diffChains(chains, new Map(), removed, diffJumps(jumps, keptJumps), busy)),
     kept: removed.flatMap((id) => (busy.has(id) ? [`${splitChainId(id).chain} (from ${busy.get(id)})`] : [])),
   };
 }

@@ -3,7 +3,6 @@ import { transactionStart } from "@kpng/backend-kit/proxy/transaction-start.ts";
 import type { SyncMode } from "@kpng/backend-kit/types/sync-update.ts";
 import type { RulesetChange } from "../diff/diff-chains.ts";
 import { listDifferences } from "../diff/list-differences.ts";
-import { canonicalRule } from "../read/canonical-rule.ts";
 import { type ChainBody, type ChainId, chainId, tables } from "../render/table.ts";
 
 /** A change of the iptables rules of one family; the result of a sync or repair. */
@@ -15,11 +14,10 @@ export interface IptablesChange extends RuleChange {
 /**
  * Describes a change for log, metrics and inspection. `IptablesRuleSet` returns it from each sync and repair.
  *
- * Separate from `IptablesRuleSet`, because it decides nothing about rules: it only describes a change that is already
- * made.
+ * Separate from `IptablesRuleSet`, which decides about rules: this file only describes a change that is already made.
  *
- * `committed` are the chains before the change. The caller may modify them after this call, so those that the
- * differences need are copied.
+ * `committed` are the chains before the change. The caller modifies them after this call, so this function copies the
+ * chains that `differences` needs.
  */
 export function makeIptablesChange(
   mode: SyncMode | "none",
@@ -41,7 +39,7 @@ export function makeIptablesChange(
     ruleset,
     transaction: transactionStart(transaction),
     fields: describeSize(ruleset),
-    differences: () => listDifferences(ruleset, before, canonicalRule).map(toRuleDifference),
+    differences: () => listDifferences(ruleset, before).map(toRuleDifference),
   };
 }
 

@@ -14,7 +14,6 @@ import { putPlan } from "../diff/put-plan.ts";
 import { splitChange } from "../diff/split-change.ts";
 import { transactionText } from "../diff/transaction-text.ts";
 import { adoptChains } from "../read/adopt-chains.ts";
-import { isSameRule } from "../read/canonical-rule.ts";
 import { findDamage } from "../read/find-damage.ts";
 import { type InstalledRules, InstalledRulesReader } from "../read/installed-rules.ts";
 import { findInstalledState } from "../read/installed-state.ts";
@@ -159,8 +158,9 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
     await this.#options.counters?.open();
     const options = await this.#makeRenderOptions(node);
     const installed = await this.#read();
-    // If another program has removed the rules since they were read for the decision, jumps to what is left would make
-    // it look like the rules of an older release, and nothing would be installed. The next check decides again.
+    // Since the caller decided for this repair, another program may have removed the rules. New jumps to the remaining
+    // chains would then be taken for rules of an older release, which the backend leaves alone. The next check decides
+    // again.
     const isMarked = findInstalledState(installed, this.#options.settings.names).kind === "marked";
     const change = isMarked ? diffFrame(installed, options) : diffChains(installed.chains, installed.chains, []);
     const result = await this.#commit(new Map(installed.chains), change, "full", stages);
@@ -180,7 +180,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
 
   /**
    * Compares all installed chains with the wanted ones and commits the difference; `found` are the installed chains. If
-   * the tools cannot print a table, it catches up with the wanted chains from those of the last commit instead.
+   * the tools cannot print a table, it compares with the chains of the last commit instead.
    */
   async #compareAll(wanted: DesiredChains, options: RenderOptions, stages?: SyncStages): Promise<Comparison> {
     const committedBefore = this.#committed;
@@ -200,7 +200,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
       if (committed.get(id) === printed && wanted.bodies.get(id) === body) committed.set(id, body);
     }
     const ids = new Set([...committed.keys(), ...wanted.bodies.keys()]);
-    const jumpLines = diffJumps(jumps, renderJumps(options), isSameRule);
+    const jumpLines = diffJumps(jumps, renderJumps(options));
     const ruleset = diffChains(committed, wanted.bodies, ids, jumpLines, busy);
     const change = await this.#forgetOnFailure(this.#commit(committed, ruleset, "full", stages));
     return { kind: "compared", change, found };
@@ -268,7 +268,7 @@ export class IptablesRuleSet implements RuleSet<IptablesChange> {
   }
 }
 
-/** Result of a comparison: what it changed, or that the installed rules cannot be read. */
+/** Result of a comparison: the committed change; "unreadable" if the installed rules could not be read. */
 type Comparison =
   | { readonly kind: "compared"; readonly change: IptablesChange; readonly found: ReadonlyMap<ChainId, ChainBody> }
   | { readonly kind: "unreadable"; readonly caughtUp: IptablesChange; readonly error: BackendIptablesError };

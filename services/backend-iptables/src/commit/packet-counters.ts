@@ -4,8 +4,7 @@ import type { RunTool } from "../read/run-tool.ts";
 import type { CounterNames } from "../render/render-options.ts";
 import type { RestoreRules } from "./restore-rules.ts";
 
-/** Options of {@link PacketCounters}. */
-export interface PacketCountersOptions {
+interface PacketCountersOptions {
   /** Prefix of the chains of this instance, e.g. "KPNG-". Each instance has counters of its own. */
   readonly prefix: string;
   readonly run: RunTool;
@@ -17,17 +16,19 @@ export interface PacketCountersOptions {
 const timeoutMs = 10_000;
 
 /** Returns the names of the counters of an instance. The kernel allows at most 31 characters. */
-export function counterNames(prefix: string): CounterNames {
+function counterNames(prefix: string): CounterNames {
   const own = prefix.slice(0, -1).toLowerCase();
   return { invalidDropped: `${own}_invalid_dropped_pkts`, localhostAccepted: `${own}_localhost_nps_pkts` };
 }
 
 /**
  * The kernel counters (`nfacct`) with which the rules of one family count packets. `openRuleSets` makes one for each
- * family, and `IptablesRuleSet` opens it before each full sync.
+ * family, and `IptablesRuleSet` opens it before each full sync. `observeCounters` shows the counters as metrics, and
+ * `removeRules` deletes them.
  *
  * Few kernels support these counters, and few nodes have the program nfacct. Without them, rules do not count packets;
- * this is logged once. `observeCounters` shows the counters as metrics.
+ * this is logged once. Separate from `IptablesRuleSet`, which needs only the names of usable counters: this file alone
+ * runs nfacct.
  */
 export class PacketCounters {
   readonly #options: PacketCountersOptions;
@@ -89,8 +90,8 @@ export class PacketCounters {
 }
 
 /**
- * The counters that installed rules use, for `--diff` and `--dry-run`: they compare with these rules and must not write
- * to the kernel. `read` passes the output of iptables-save to its argument.
+ * The counters that installed rules use, for `--diff` and `--dry-run`, which must not create counters. `openRuleSets`
+ * makes it in place of `PacketCounters`. `read` passes the output of iptables-save to its argument.
  */
 export function countersInUse(
   prefix: string,

@@ -12,8 +12,7 @@ import { deleteCounters } from "./packet-counters.ts";
 import { type RestoreLimits, restoreRules } from "./restore-rules.ts";
 import { resetBeforeCleanup } from "./route-localnet.ts";
 
-/** Options of `removeRules`. */
-export interface RemoveOptions extends RestoreLimits {
+interface RemoveOptions extends RestoreLimits {
   readonly prefix: string;
   readonly sysctls: Sysctls;
   readonly log: Log;
@@ -28,9 +27,9 @@ export interface RemoveOptions extends RestoreLimits {
  * `proxyBackend` of backend-kit calls it through `cleanUp` of `iptablesBackend`. It does not use `IptablesRuleSet`,
  * which knows one variant of iptables and needs the Services of a view; a cleanup has neither.
  *
- * A failure does not keep it from the rest. Each is logged, and the first one is the error: those of the tools;
- * CHAINS_IN_USE; IPTABLES_MISSING if there is no iptables for IPv4; and SYSCTL_FAILED if the sysctl cannot be reset. In
- * that case the rules that guard 127.0.0.1 stay.
+ * Errors: it goes on after a failure, logs each and throws the first: an error of the tools; CHAINS_IN_USE;
+ * IPTABLES_MISSING if there is no iptables for IPv4; SYSCTL_FAILED if the sysctl cannot be reset. In that case the
+ * rules that guard 127.0.0.1 stay.
  */
 export async function removeRules(options: RemoveOptions): Promise<void> {
   const { prefix, sysctls, log } = options;

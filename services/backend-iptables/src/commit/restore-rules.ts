@@ -13,8 +13,7 @@ export interface RestoreLimits {
   readonly timeoutMs: number;
 }
 
-/** Options of {@link restoreRules}. */
-export interface RestoreOptions extends RestoreLimits {
+interface RestoreOptions extends RestoreLimits {
   readonly tools: Tools;
   readonly run: RunTool;
 }

@@ -5,10 +5,9 @@ import { BackendIptablesError } from "../read/iptables-error.ts";
 import { localnetMarker } from "../render/render-fixed-chains.ts";
 
 /** Passes the output of iptables-save for IPv4 to `take`, in pieces cut anywhere. */
-export type ReadRules = (take: (text: string) => void) => Promise<void>;
+type ReadRules = (take: (text: string) => void) => Promise<void>;
 
-/** Options of {@link openRouteLocalnet}. */
-export interface RouteLocalnetOptions {
+interface RouteLocalnetOptions {
   /** Whether node ports on localhost are served. */
   readonly isWanted: boolean;
   readonly read: ReadRules;

@@ -7,9 +7,9 @@ import { type ChainBody, type ChainId, splitChainId } from "../render/table.ts";
 /**
  * Lists the rules of chains, sorted by chain. *Shape of a line:* `nat -A KPNG-SERVICES …`.
  *
- * `IptablesRuleSet` implements its two lists with it, the desired and the installed rules. The inspection of
- * backend-kit shows them, e.g. for `kpng get rules`. `bodies` is a function, because each request shows the current
- * chains.
+ * `IptablesRuleSet` calls it for its two lists, the desired and the installed rules. The inspection of backend-kit
+ * shows them, e.g. for `kpng get rules`. Separate from the rule set, because only people read these lines; no sync uses
+ * them. `bodies` is a function, because each request shows the current chains.
  */
 export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleList {
   const lines = (): readonly string[] => {
@@ -28,7 +28,7 @@ export function listRules(bodies: () => ReadonlyMap<ChainId, ChainBody>): RuleLi
 
 const ownChain = /-(?:SVC|SVL|EXT|FW)-[A-Z2-7]{16}/;
 
-/** Returns the lines that name a Service, and those of the chains of its ports that these lines lead to. */
+/** Returns the lines that name a Service, and all lines of the chains of its ports to which these lines jump. */
 function selectService(lines: readonly string[], service: ServiceKey): readonly string[] {
   const comment = new RegExp(`--comment "?${RegExp.escape(service)}[:" ]`);
   const linesByChain = Map.groupBy(lines, (line) => line.split(" ", 3)[2] ?? "");

@@ -46,10 +46,12 @@ export function diffChains(
   return { filter: of("filter"), nat: of("nat") };
 }
 
-/** Whether a change has no effect. */
+/** Whether a change of all tables has no effect. */
 export function isEmptyChange(change: RulesetChange): boolean {
-  return tables.every((table) => {
-    const { puts, deletes, jumps } = change[table];
-    return puts.length + deletes.length + jumps.length === 0;
-  });
+  return tables.every((table) => isEmptyTable(change[table]));
+}
+
+/** Whether a change of one table has no effect. */
+export function isEmptyTable({ puts, deletes, jumps }: TableChange): boolean {
+  return puts.length + deletes.length + jumps.length === 0;
 }

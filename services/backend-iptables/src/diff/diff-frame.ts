@@ -1,5 +1,4 @@
 import { adoptChains } from "../read/adopt-chains.ts";
-import { isSameRule } from "../read/canonical-rule.ts";
 import type { InstalledRules } from "../read/installed-rules.ts";
 import { renderJumps } from "../render/jumps.ts";
 import { renderFixedChains } from "../render/render-fixed-chains.ts";
@@ -25,10 +24,5 @@ export function diffFrame({ chains, jumps }: InstalledRules, options: RenderOpti
     ...(["MARK-MASQ", "POSTROUTING"] as const).map((name) => chainId("nat", names.fixed(name))),
   ]);
   const ids = [...frame.bodies.keys()].filter((id) => !chains.has(id) || own.has(id));
-  return diffChains(
-    adoptChains(chains, frame.bodies),
-    frame.bodies,
-    ids,
-    diffJumps(jumps, renderJumps(options), isSameRule),
-  );
+  return diffChains(adoptChains(chains, frame.bodies), frame.bodies, ids, diffJumps(jumps, renderJumps(options)));
 }

@@ -1,19 +1,20 @@
+import { isSameRule } from "../read/canonical-rule.ts";
 import { type ChainId, splitChainId, type Table } from "../render/table.ts";
 
 /**
  * Returns the transaction lines after which each built-in chain has exactly the wanted jumps, in the wanted order.
  *
- * `IptablesRuleSet` calls it when it compares all rules, and `cleanupTransaction` without wanted jumps. Separate from
- * `diffChains`, which rewrites whole chains: a built-in chain also has rules of other programs, which must stay.
+ * `IptablesRuleSet` calls it when it compares all rules, `diffFrame` when it repairs only the frame, and
+ * `cleanupTransaction` to remove jumps. Separate from `diffChains`, which rewrites whole chains: a built-in chain also
+ * has rules of other programs, which must stay.
  *
- * If a chain has them already, they stay where they are, even behind rules of other programs: another program that also
- * wants to be first would move its rules again after each of our moves. If a jump is missing, is there twice or is in
- * the wrong order, all are deleted and inserted again at the beginning of the chain.
+ * If a chain has exactly the wanted jumps, they stay where they are, even behind rules of other programs: another
+ * program that also wants to be first would move its rules again after each of our moves. If a jump is missing, is
+ * there twice or is in the wrong order, all are deleted and inserted again at the beginning of the chain.
  */
 export function diffJumps(
   installed: ReadonlyMap<ChainId, readonly string[]>,
   wanted: ReadonlyMap<ChainId, readonly string[]>,
-  isSameRule: (a: string, b: string) => boolean,
 ): Readonly<Record<Table, readonly string[]>> {
   const lines = { filter: [] as string[], nat: [] as string[] };
   for (const id of new Set([...installed.keys(), ...wanted.keys()])) {

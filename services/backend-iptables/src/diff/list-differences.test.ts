@@ -1,5 +1,4 @@
 import { expect, test } from "vitest";
-import { canonicalRule } from "../read/canonical-rule.ts";
 import type { ChainId } from "../render/table.ts";
 import type { RulesetChange } from "./diff-chains.ts";
 import { listDifferences } from "./list-differences.ts";
@@ -10,7 +9,7 @@ const installed = new Map<ChainId, string>([
   ["nat SVC", "-A SVC -s 10.0.0.1/32 -p tcp -j A\n-A SVC -j B\n-A SVC -j B\n"],
 ]);
 const list = (nat: Partial<RulesetChange["nat"]>) =>
-  listDifferences({ filter: none, nat: { ...none, ...nat } }, installed, canonicalRule);
+  listDifferences({ filter: none, nat: { ...none, ...nat } }, installed);
 
 test("a missing and an unwanted chain are listed with their rules", () => {
   expect(list({ puts: [{ chain: "NEW", body: "-A NEW -j A\n" }], deletes: ["OLD"] })).toEqual([

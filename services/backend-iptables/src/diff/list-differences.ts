@@ -1,3 +1,4 @@
+import { canonicalRule } from "../read/canonical-rule.ts";
 import { type ChainBody, type ChainId, chainId, type Table, tables } from "../render/table.ts";
 import type { RulesetChange } from "./diff-chains.ts";
 
@@ -24,14 +25,11 @@ export interface ChainDifference {
 export function listDifferences(
   change: RulesetChange,
   installed: ReadonlyMap<ChainId, ChainBody>,
-  canonical: (rule: string) => string,
 ): readonly ChainDifference[] {
   return tables.flatMap((table) => {
     const { puts, deletes, jumps } = change[table];
     return [
-      ...puts.map(({ chain, body }) =>
-        compareChain(table, chain, installed.get(chainId(table, chain)), body, canonical),
-      ),
+      ...puts.map(({ chain, body }) => compareChain(table, chain, installed.get(chainId(table, chain)), body)),
       ...deletes.map((chain): ChainDifference => {
         const unwanted = rulesOf(chain, installed.get(chainId(table, chain)) ?? "");
         return { table, chain, kind: "unwanted", missing: [], unwanted };
@@ -41,32 +39,27 @@ export function listDifferences(
   });
 }
 
-/** Compares one chain, rule by rule. */
 function compareChain(
   table: Table,
   chain: string,
   installed: ChainBody | undefined,
   wanted: ChainBody,
-  canonical: (rule: string) => string,
 ): ChainDifference {
   const [installedRules, wantedRules] = [rulesOf(chain, installed ?? ""), rulesOf(chain, wanted)];
-  const missing = without(wantedRules, installedRules, canonical);
-  const unwanted = without(installedRules, wantedRules, canonical);
+  const missing = without(wantedRules, installedRules);
+  const unwanted = without(installedRules, wantedRules);
   if (installed === undefined) return { table, chain, kind: "missing", missing, unwanted };
   const kind = missing.length + unwanted.length === 0 ? "order" : "changed";
   return { table, chain, kind, missing, unwanted };
 }
 
-/**
- * Returns the rules of `a` that `b` does not have. A rule that `a` has more often than `b` is returned once for each
- * surplus.
- */
-function without(a: readonly string[], b: readonly string[], canonical: (rule: string) => string): readonly string[] {
+/** Returns the rules of `a` that `b` lacks. If `a` has a rule twice and `b` has it once, it is returned once. */
+function without(a: readonly string[], b: readonly string[]): readonly string[] {
   const counts = new Map<string, number>();
-  for (const rule of b) counts.set(canonical(rule), (counts.get(canonical(rule)) ?? 0) + 1);
+  for (const rule of b) counts.set(canonicalRule(rule), (counts.get(canonicalRule(rule)) ?? 0) + 1);
   return a.filter((rule) => {
-    const left = counts.get(canonical(rule)) ?? 0;
-    counts.set(canonical(rule), left - 1);
+    const left = counts.get(canonicalRule(rule)) ?? 0;
+    counts.set(canonicalRule(rule), left - 1);
     return left <= 0;
   });
 }
@@ -82,7 +75,7 @@ function rulesOf(chain: string, body: ChainBody): readonly string[] {
         .map((line) => line.slice(start));
 }
 
-/** Lists the differences that lines of `diffJumps` would remove. */
+/** Lists the differences of jumps. `lines` are lines of `diffJumps`, which would remove these differences. */
 function jumpDifferences(table: Table, lines: readonly string[]): readonly ChainDifference[] {
   const chains = new Set(lines.map((line) => line.split(" ")[1] ?? ""));
   return [...chains].map((chain) => {

@@ -1,10 +1,11 @@
 import { tables } from "../render/table.ts";
-import type { RulesetChange, TableChange } from "./diff-chains.ts";
+import { isEmptyTable, type RulesetChange, type TableChange } from "./diff-chains.ts";
 
 /**
  * Returns a change as input of `iptables-restore --noflush`: one transaction for each table that changes, "" for none.
  *
- * `IptablesRuleSet` calls it for each commit, `cleanupTransaction` for `--cleanup`.
+ * `IptablesRuleSet` calls it for each commit, `cleanupTransaction` for `--cleanup`. Separate from `diffChains`, because
+ * a large change is first divided by `splitChange`.
  *
  * A line `:CHAIN - [0:0]` creates a chain, or removes all rules of an existing one. Chains that are not named keep
  * their rules. The order of the lines:
@@ -16,7 +17,7 @@ import type { RulesetChange, TableChange } from "./diff-chains.ts";
  */
 export function transactionText(change: RulesetChange): string {
   return tables
-    .map((table) => (isEmpty(change[table]) ? "" : `*${table}\n${tableLines(change[table])}COMMIT\n`))
+    .map((table) => (isEmptyTable(change[table]) ? "" : `*${table}\n${tableLines(change[table])}COMMIT\n`))
     .join("");
 }
 
@@ -30,10 +31,6 @@ function tableLines({ puts, deletes, jumps }: TableChange): string {
     ...jumps.map((line) => `${line}\n`),
     ...deletes.map((chain) => `-X ${chain}\n`),
   ].join("");
-}
-
-function isEmpty({ puts, deletes, jumps }: TableChange): boolean {
-  return puts.length + deletes.length + jumps.length === 0;
 }
 
 /** Counts the rules of chains, for metrics and inspection. */

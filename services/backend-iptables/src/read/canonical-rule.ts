@@ -1,6 +1,9 @@
 /**
  * Returns the canonical text of a rule. Most rules that mean the same have the same canonical text, whichever version
- * of iptables printed them. The comparisons of installed rules with wanted rules use it.
+ * of iptables printed them.
+ *
+ * All comparisons of installed rules with wanted rules use the functions of this file: `adoptChains`, `diffJumps`,
+ * `listDifferences` and `findPrintedForms`. It is separate, so that they agree about which rules are the same.
  *
  * Our rules are rendered as iptables-save 1.8.9 prints them. Other versions may print the parts in another order, other
  * quotes, another last digit of a probability, a mask without effect, or an older name of an option. And every version

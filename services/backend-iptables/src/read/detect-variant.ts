@@ -1,8 +1,8 @@
 import type { Variant } from "./find-tools.ts";
 import type { RunTool } from "./run-tool.ts";
 
-/** The variant that `--iptables-variant auto` chooses, and why; `openTools` logs both. */
-export interface DetectedVariant {
+/** The variant that `--iptables-variant auto` chooses, and why. */
+interface DetectedVariant {
   /** `auto`: the program `iptables`, whichever variant it is. */
   readonly variant: Variant | "auto";
   readonly reason: string;
@@ -25,8 +25,9 @@ const timeoutMs = 30_000;
 
 /**
  * Finds out which variant of iptables the other programs of this node use. `openTools` calls it for
- * `--iptables-variant auto`. If kpng used the other variant, rules of both would apply to each packet, in an order that
- * is hard to predict. First it looks for the hint of kubelet, then for the variant with more rules.
+ * `--iptables-variant auto`, and logs the result. If kpng used the other variant, rules of both would apply to each
+ * packet, in an order that is hard to predict. First it looks for the hint of kubelet, then for the variant with more
+ * rules. Separate from `findTools`, which looks for programs and reads no rules.
  *
  * *Source:* kubernetes-sigs/iptables-wrappers, which chooses the variant in the image of kube-proxy. Unlike it, a node
  * without any rules gets its own default and not always iptables-nft.

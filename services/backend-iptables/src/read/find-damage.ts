@@ -5,11 +5,11 @@ import type { InstalledRules } from "./installed-rules.ts";
 const serviceChain = /^(?:SVC|SVL|EXT|FW|IP|NP)-/;
 
 /**
- * Returns a sign that packets to Services get lost, whichever Services the rules are for: a chain of a Service that our
- * rules lead to and that has no rules, or that has rules and is not reached. Undefined if there is no such sign. Pure;
- * O(rules).
+ * Returns a sign that packets to Services get lost: a chain of a Service that our rules jump to although it has no
+ * rules, or a chain with rules that no rule jumps to. Undefined if there is no such sign. Pure; O(rules).
  *
- * `IptablesRuleSet` calls it for rules that it must not repair. Other damage is found only by a comparison with a view.
+ * `IptablesRuleSet` calls it while it keeps the rules of an earlier run, before the first complete view. Separate from
+ * `diffChains`, which finds all damage, but only by comparison with the view.
  */
 export function findDamage({ chains }: Pick<InstalledRules, "chains">, prefix: string): string | undefined {
   const reached = new Set<ChainId>();

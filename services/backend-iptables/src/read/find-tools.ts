@@ -26,7 +26,7 @@ const timeoutMs = 10_000;
 
 /**
  * Looks for the tools of one family and checks their version. `openTools` calls it at the start, `removeRules` for
- * `--cleanup`.
+ * `--cleanup`. Separate from both: they differ in which families and variants they require.
  *
  * The result `missing` is the reason why this machine cannot have rules of the family (IPv6 is disabled).
  *
@@ -68,9 +68,9 @@ function isOlder(version: readonly number[], than: readonly number[]): boolean {
 }
 
 /**
- * Returns the maximum number of chains that one transaction should create. `openRuleSets` passes it to `splitChange`,
- * which splits larger transactions, because the time of iptables-nft is quadratic. Measured with iptables-nft 1.8.9 and
- * 10 000 chains of 10 rules.
+ * Returns the maximum number of chains that one transaction should create. `openRuleSets` passes it to the rule set,
+ * whose `splitChange` splits larger transactions, because the time of iptables-nft is quadratic. Measured with
+ * iptables-nft 1.8.9 and 10 000 chains of 10 rules.
  */
 export function maxChainsOf({ variant }: Tools): number {
   return variant === "nft" ? 1_000 : Number.POSITIVE_INFINITY;

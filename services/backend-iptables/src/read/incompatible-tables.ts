@@ -16,17 +16,17 @@ const notice = /^# Table `(\w+)' is incompatible/gm;
 const maxNoticeLength = 100;
 
 /**
- * Tables of ours whose rules the output of iptables-save lacks. `scanRules` passes each piece of the output to `take`,
- * and throws `incompatibleError` if a table was found.
+ * Tables that we use and whose rules are missing from the output of iptables-save. `scanRules` passes each piece of the
+ * output to `take`, and throws `incompatibleError` if a table was found.
  */
-export interface IncompatibleTables {
+interface IncompatibleTables {
   take(text: string): void;
   readonly tables: ReadonlySet<Table>;
 }
 
 /**
- * Returns a finder that has found nothing yet. Separate from `InstalledRulesReader`, which reads the same output: it
- * sees only rules and chains, and this check must hold for every reader.
+ * Returns a finder that has found nothing yet. Separate from `InstalledRulesReader`, which reads the same output:
+ * `scanRules` has other readers too, and this check must hold for all of them.
  */
 export function findIncompatibleTables(): IncompatibleTables {
   const found = new Set<Table>();

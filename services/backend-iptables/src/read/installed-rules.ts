@@ -33,7 +33,7 @@ interface OpenChain {
  * rules of other chains that jump to them.
  *
  * `IptablesRuleSet` uses it to read the kernel's rules. For `--cleanup`, `cleanupTransaction` calls
- * `findInstalledRules`.
+ * `findInstalledRules`. Separate from `scanRules`, which runs iptables-save: this file runs nothing.
  *
  * Each chain is compared with its wanted rules while it arrives, and its text is stored only if it differs. A node has
  * tens of thousands of rules, of which at most a few differ in each check. Lines of other programs are skipped.
@@ -147,7 +147,7 @@ export function findInstalledRules(saved: string, prefix: string): InstalledRule
   return reader.end();
 }
 
-/** Marks a chain as different from `wanted`: its lines are stored from now on, and those that have arrived. */
+/** Marks a chain as different from `wanted`: stores the lines that have arrived, so that the next ones can follow. */
 function diverge(open: OpenChain): void {
   if (open.same === undefined) return;
   if (open.same > 0) open.lines.push(open.wanted?.slice(0, open.same) ?? "");

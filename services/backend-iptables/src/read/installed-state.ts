@@ -7,11 +7,12 @@ import type { InstalledRules } from "./installed-rules.ts";
 /**
  * Decides from the installed chains and jumps whether an earlier run left rules: "marked" with the record of these
  * rules, "unmarked" without one, or "absent". Rules with a record count even if jumps to them are missing, because
- * these can be restored. Without a record, an empty chain SERVICES is absent: another program has flushed all chains,
- * or the rules serve nothing. Pure.
+ * jumps can be restored. Rules without a record count as absent if the chain SERVICES is empty: another program has
+ * flushed all chains, or the rules serve nothing. Pure.
  *
  * `IptablesRuleSet` calls it at the start for `FamilyRules` of backend-kit, which then decides whether the rules stay
- * until the first complete view.
+ * until the first complete view. Separate from `InstalledRulesReader`, which finds the chains and jumps and draws no
+ * conclusions from them.
  */
 export function findInstalledState(
   { chains, jumps }: Pick<InstalledRules, "chains" | "jumps">,

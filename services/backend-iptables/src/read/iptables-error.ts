@@ -1,7 +1,7 @@
 import { CodedError } from "@kpng/process/coded-error.ts";
 
-/** Codes of failures of the iptables tools. `docs/errors.md` explains each. */
-export type BackendIptablesErrorCode =
+/** `docs/errors.md` explains each code. */
+type BackendIptablesErrorCode =
   | "IPTABLES_MISSING"
   | "IPTABLES_TOO_OLD"
   | "SAVE_FAILED"
@@ -12,8 +12,8 @@ export type BackendIptablesErrorCode =
   | "TOOL_TIMEOUT";
 
 /**
- * The failure of an iptables tool, thrown by the folders `read` and `commit`. The error codes have a file of their own,
- * because all files that run a tool need them.
+ * The failure of an iptables tool, thrown by the folders `read` and `commit`. A file of its own, because all files that
+ * run a tool need it.
  */
 export class BackendIptablesError extends CodedError<BackendIptablesErrorCode> {
   override readonly name = "BackendIptablesError";

@@ -12,12 +12,12 @@ export interface PrintedForm {
 
 /**
  * Returns the chains that a repair proved to be correct, although iptables-save prints them differently.
- * `IptablesRuleSet` calls it after each repair. Separate from `canonicalRule`, which knows in advance how versions of
- * iptables differ; this function learns it from the node.
+ * `IptablesRuleSet` calls it after each repair that changed rules. Separate from `canonicalRule`, which knows in
+ * advance how versions of iptables differ; this function learns it from the node.
  *
  * An unknown version of iptables may print the options of an extension in its own words. Without this list, each check
- * would "repair" such a chain again. A different text may also be a change that another program made since the repair,
- * and must then not be taken for ours. Hence a chain counts only under two conditions:
+ * would "repair" such a chain again. But the text may also differ because another program changed the chain. Hence a
+ * chain is in the result only under two conditions:
  *
  * - The repair did not change its text: it is printed after the repair as it was `found` before. This excludes a change
  *   that another program made once.

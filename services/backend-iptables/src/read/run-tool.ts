@@ -2,15 +2,14 @@ import { describeEnd, runProgram } from "@kpng/backend-kit/exec/run-program.ts";
 import { toolEnvironment } from "@kpng/backend-kit/exec/tool-environment.ts";
 import { BackendIptablesError } from "./iptables-error.ts";
 
-/** Result of an iptables tool that exited by itself. */
-export interface ToolResult {
+/** Result of a tool that exited by itself. */
+interface ToolResult {
   readonly exitCode: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** Options of one run of a tool. */
-export interface ToolOptions {
+interface ToolOptions {
   /** Standard input of the tool. ASCII only, so that its length is its number of bytes. Default: empty. */
   readonly input?: string | undefined;
   /** Receives the output as it arrives, in pieces of any length. `stdout` of the result is then empty. */
@@ -20,9 +19,8 @@ export interface ToolOptions {
 }
 
 /**
- * Runs an iptables tool until it exits. The caller checks the exit status.
- *
- * It is a parameter of the code that reads and writes rules, so that a test can run the tools in a network namespace.
+ * Runs an iptables tool until it exits. The caller checks the exit status. The functions that read and write rules take
+ * it as a parameter, so that a test can run the tools in a network namespace.
  */
 export type RunTool = (command: readonly string[], options: ToolOptions) => Promise<ToolResult>;
 

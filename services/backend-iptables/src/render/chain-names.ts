@@ -17,7 +17,7 @@ export type ServiceChainKind = "SVC" | "SVL" | "EXT" | "FW";
 
 /**
  * Names of all chains of one instance. `makeProxy` in `backend.ts` creates the names from the prefix, with
- * `chainNames`; the renderers in this folder use them.
+ * `chainNames`; the renderers in this folder use them. They are in one file, because all of them follow one rule:
  *
  * Only an instance's own chains begin with its prefix, and no prefix is the beginning of another, because a prefix ends
  * in its only dash. An instance can therefore find its own chains and remove them.
@@ -69,7 +69,7 @@ export function isChainPrefix(text: string): boolean {
   return text.length <= maxPrefixLength && /^[A-Z][A-Z0-9]*-$/.test(text);
 }
 
-/** Returns the names of all chains of the instance with a prefix. */
+/** Returns the names of all chains of the instance with this prefix. */
 export function chainNames(prefix: string): ChainNames {
   return {
     prefix,

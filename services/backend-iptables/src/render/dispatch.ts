@@ -13,7 +13,8 @@ import { type ChainId, chainId } from "./table.ts";
  * meets 296 rules instead of 10 000, and creating or deleting a Service rewrites about 40.
  *
  * `renderService` and `renderFrontends` choose the list of each rule with the functions of this file. `DesiredChains`
- * then joins the rules of all Services in a list, and creates and deletes buckets.
+ * then joins the rules of all Services in a list, and creates and deletes buckets. Separate from all three, because
+ * this file alone knows the sizes of buckets.
  */
 export interface RuleList {
   readonly id: ChainId;

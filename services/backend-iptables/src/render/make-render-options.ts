@@ -3,7 +3,7 @@ import type { CounterNames, LocalnetGuard, RenderOptions } from "./render-option
 import type { RuleSettings } from "./settings.ts";
 
 /** The state of the kernel that rules depend on. `IptablesRuleSet` finds it out before each sync. */
-export interface KernelFacts {
+interface KernelFacts {
   /** True if the sysctl nf_conntrack_tcp_be_liberal is set; packets are then not dropped as INVALID. */
   readonly isConntrackLiberal: boolean;
   readonly counters?: CounterNames | undefined;
@@ -13,8 +13,8 @@ export interface KernelFacts {
 
 /**
  * Joins the settings of the command line, the node's part of the plan and the state of the kernel into the options that
- * all renderers take. `IptablesRuleSet` calls it at the start of each sync. Pure, and separate from the rule set so
- * that tests need no kernel.
+ * all renderers take. `IptablesRuleSet` calls it at the start of each sync. Separate from the rule set, which reads the
+ * state of the kernel, because this function is pure.
  */
 export function makeRenderOptions(settings: RuleSettings, node: NodePlan, facts: KernelFacts): RenderOptions {
   const { isConntrackLiberal, counters, localnetGuard } = facts;

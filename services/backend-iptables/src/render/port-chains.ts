@@ -8,7 +8,7 @@ import type { ChainNames } from "./chain-names.ts";
 export interface PortChains {
   /** The chains that choose an endpoint, one per set of endpoints ("cluster", "local") that some route uses. */
   readonly sets: ReadonlyMap<EndpointSetName, string>;
-  /** The chain for packets to all frontends but cluster IPs; undefined if no route of theirs leads to an endpoint. */
+  /** The chain for packets to all frontends but cluster IPs; undefined if none of `externalRoutes` has an endpoint. */
   readonly external: string | undefined;
   /** The chain that admits only clients in source ranges. It exists only if a load-balancer IP has source ranges. */
   readonly firewall: string;
@@ -23,8 +23,8 @@ export type Routes = Readonly<Record<Sender, Route>>;
 
 /**
  * Names the chains of a Service port. `renderService` calls it once per port and passes the result to all renderers, so
- * that the jump to a chain and the chain itself have the same name. The prefix and the hash in each name are from
- * `ChainNames`.
+ * that the jump to a chain and the chain itself have the same name. Separate from `ChainNames`, which forms names but
+ * does not know which chains a port needs.
  */
 export function portChains({ name, protocol, frontends }: ServicePortPlan, names: ChainNames): PortChains {
   const chain = names.ofServicePort(name, protocol);

@@ -2,9 +2,7 @@ import type { ChainNames } from "./chain-names.ts";
 import { comment } from "./rule.ts";
 import { type ChainId, chainId } from "./table.ts";
 
-/**
- * Number of the current layout of chains. It is increased when new fixed chains do not fit older chains of Services.
- */
+/** Number of the current layout of chains. Increase it when new fixed chains do not fit older chains of Services. */
 const layout = 1;
 
 /**

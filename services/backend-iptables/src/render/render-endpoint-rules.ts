@@ -5,16 +5,17 @@ import { comment, oneIn, protocolName, rule } from "./rule.ts";
 
 /**
  * Renders the rules of a chain that chooses an endpoint: one rule per endpoint, which has the DNAT. `renderService`
- * calls it for the chains of a Service port: the one with all endpoints, and the one with those of the node.
+ * calls it for the chains of a Service port: the one with all endpoints, and the one with those of the node. Each kind
+ * of chain has a file of its own.
  *
  * kube-proxy gives each endpoint a chain of its own. iptables-nft loads rules without such chains 26 times as fast. The
- * price: a rule with client affinity must name its client list twice.
+ * price: with client affinity, two rules per endpoint name its client list.
  *
  * With client affinity, each endpoint has a second rule. These rules come first, so that a client returns to its
  * endpoint before one is chosen at random. The k-th of n rules matches with probability 1/(n−k+1), the last one
  * always, so each endpoint gets 1/n.
  *
- * `isNamed`: a preceding rule of the chain already has the comment with the name of the Service port.
+ * `isNamed` is true if a preceding rule of the chain already has the comment with the name of the Service port.
  */
 export function renderEndpointRules(
   port: ServicePortPlan,

@@ -5,8 +5,8 @@ import { comment, ifPod, rule } from "./rule.ts";
 
 /**
  * Renders the chain EXT of a Service port, for packets to a node port, an external IP or a load-balancer IP.
- * `renderService` calls it for ports with such a frontend. Cluster IPs have no such chain: `renderFrontends` leads them
- * directly to the chain that chooses an endpoint.
+ * `renderService` calls it for ports with such a frontend. Each kind of chain has a file of its own. Cluster IPs have
+ * no such chain: `renderFrontends` leads them directly to the chain that chooses an endpoint.
  *
  * First come the senders whose route differs from that of outside clients, then all others. Packets that reach its end
  * are dropped or refused by the chain EXTERNAL-SERVICES of table filter.

@@ -4,8 +4,9 @@ import { comment, host, rule } from "./rule.ts";
 
 /**
  * Renders the chain FW of a Service port, which lets only clients in the source ranges of a load-balancer IP pass.
- * `renderService` calls it for ports with source ranges. Packets that reach its end have no endpoint, and the chain
- * PROXY-FIREWALL of table filter drops them. Accepted packets go on to the chain that `renderExternalChain` renders.
+ * `renderService` calls it for ports with source ranges. Packets that reach the end of the chain get no endpoint, and
+ * the chain PROXY-FIREWALL of table filter drops them. Accepted packets go on to the chain that `renderExternalChain`
+ * renders. Each kind of chain has a file of its own.
  *
  * `filtered` are the port's frontends with source ranges, at least one.
  */

@@ -12,7 +12,8 @@ export interface FixedRules {
  * Renders all chains that do not depend on the Services. Pure.
  *
  * `IptablesRuleSet` and `diffFrame` call it and pass the result to `DesiredChains`, which adds the rules of Services
- * between `head` and `tail`. `renderService` renders these; `renderJumps` renders the jumps from built-in chains.
+ * between `head` and `tail`. Separate from `renderService`, which renders the rules of one Service, and from
+ * `renderJumps`, which renders the jumps from built-in chains.
  */
 export function renderFixedChains(options: RenderOptions): ReadonlyMap<ChainId, FixedRules> {
   const { names, masqueradeMark, isConntrackLiberal } = options;

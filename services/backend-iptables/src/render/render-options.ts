@@ -10,16 +10,16 @@ export interface CounterNames {
 }
 
 /**
- * The rule that keeps neighbours from 127.0.0.0/8 while the sysctl route_localnet is set. "none" if it is absent; else
- * a comment of the rule records the program that set the sysctl: kpng ("ours"), or another one before it ("others").
- *
- * This record lets `removeRules` decide whether to reset the sysctl.
+ * The rule that keeps neighbours from 127.0.0.0/8 while the sysctl route_localnet is set. "none": there is no such
+ * rule. "ours" or "others": there is one, and kpng or another program set the sysctl. A comment of the rule says which,
+ * so that `removeRules` can decide whether to reset the sysctl.
  */
 export type LocalnetGuard = "none" | "ours" | "others";
 
 /**
  * Everything that the rules of one family depend on besides the Services; equal values give equal rules.
- * `makeRenderOptions` creates it for each sync, and all renderers of this folder take it.
+ * `makeRenderOptions` creates it for each sync. Separate from that function, because all renderers of this folder take
+ * the options, and none of them creates them.
  */
 export interface RenderOptions {
   readonly node: NodePlan;

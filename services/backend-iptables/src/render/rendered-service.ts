@@ -9,7 +9,8 @@ export interface ListedRule {
 
 /**
  * The rules that one Service adds to the iptables rules of one address family. `renderService` makes them;
- * `DesiredChains` joins those of all Services into the chains of the node.
+ * `DesiredChains` joins those of all Services into the chains of the node. Separate from `renderService`, because the
+ * renderers that it calls need these types, too.
  */
 export interface RenderedService {
   /** Rules of each chain that belongs to the Service alone. */

@@ -2,9 +2,9 @@ import type { Family } from "@kpng/model/address.ts";
 import type { Protocol } from "@kpng/model/service.ts";
 import type { PodTraffic } from "@kpng/service-plan/service-plan.ts";
 
-// Parts of rules, which all renderers of this folder join with `rule`. They have the form and order in which
-// iptables-save prints them (1.8.9, -nft and -legacy alike): source, destination, interface, protocol, then matches.
-// Installed rules can then be compared as text.
+// Functions that make the parts of rules. All renderers of this folder call them and join the parts with `rule`. The
+// parts are in one file, because they have the form and order in which iptables-save prints them (1.8.9, -nft and
+// -legacy alike): source, destination, interface, protocol, then matches. Installed rules can then be compared as text.
 
 /** The longest comment that the kernel accepts: 256 bytes with the zero at its end. */
 const maxCommentLength = 255;
@@ -47,7 +47,7 @@ export function reject(family: Family): string {
 }
 
 /** The match for packets of pods. One field is the match, the other is "": iptables-save prints them in two places. */
-export interface PodMatch {
+interface PodMatch {
   /** Before the destination. */
   readonly source: string;
   /** After the destination. */

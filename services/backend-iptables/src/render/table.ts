@@ -1,4 +1,4 @@
-/** A table that rules are written to. This file names tables and chains for all folders of this package. */
+/** A table that rules are written to. The types of this file name tables and chains in all folders of this package. */
 export type Table = "filter" | "nat";
 
 /**

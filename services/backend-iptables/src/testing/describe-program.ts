@@ -25,7 +25,7 @@ function manifests(endpoints: Readonly<Record<string, string>>): readonly unknow
 }
 
 /** A process in the namespace of the node. */
-export interface Running {
+interface Running {
   /** Returns the output so far. */
   said(): string;
   /** Resolves when the output matches. */
@@ -34,7 +34,7 @@ export interface Running {
 }
 
 /** The node of the present test. Its functions may be destructured. */
-export interface ProgramNode {
+interface ProgramNode {
   /** Folder of the node's files. */
   readonly folder: () => string;
   /** Runs a command in the namespace of the node, and returns its output. Errors: one that fails. */
@@ -61,7 +61,7 @@ export interface ProgramNode {
 
 /**
  * Describes tests of the program kpng-iptables with a watcher of its own. Each test has a new node, whose processes end
- * with it.
+ * with it. Separate, because the tests of faults and those of the saved view call it.
  */
 export function describeProgram(title: string, body: (node: ProgramNode) => void): void {
   // A test starts several programs, and a saved view is used only after three seconds.
@@ -127,7 +127,6 @@ function openNode(): ProgramNode {
     await rename(join(folder, "state.json"), join(folder, "input", "state.json"));
   }
 
-  /** Starts a watcher. Backends that are started before it wait for it. */
   function startWatcher(): Running {
     const listen = ["to-api", "--listen", `unix://${folder}/sock`];
     return start([process.execPath, cli, "file", "-i", join(folder, "input"), ...listen]);
@@ -147,7 +146,6 @@ function openNode(): ProgramNode {
     ...["--healthz-bind-address", "127.0.0.1:10270", "--error-delay", "200ms", "--log-level", "debug", ...options],
   ];
 
-  /** Returns our rules of both families, without counters. */
   async function rules(): Promise<string> {
     const tools = ["iptables-save", "ip6tables-save"];
     const saved = await Promise.all(tools.map((tool) => laboratory.run(name, [tool])));

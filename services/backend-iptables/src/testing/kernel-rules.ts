@@ -29,7 +29,7 @@ export interface KernelRules {
   readonly run: (command: string) => Promise<string>;
 }
 
-export interface StartOptions {
+interface StartOptions {
   readonly meddle?: (() => Promise<unknown>) | undefined;
   readonly read?: Kernel["read"] | undefined;
   readonly prefix?: string | undefined;
@@ -48,7 +48,10 @@ export class TestRuleSet extends IptablesRuleSet {
 
 const silent = { error() {}, info() {}, debug() {}, with: () => silent };
 
-/** Adds a network namespace called `name`, without rules. */
+/**
+ * Adds a network namespace called `name`, without rules. The kernel tests of `commit/` share it, so that each test
+ * states only what it changes.
+ */
 export async function kernelRules(laboratory: Laboratory, name: string, variant: Variant): Promise<KernelRules> {
   await laboratory.add(name);
   const run: RunTool = (command, { input }) => laboratory.tryRun(name, command, input);

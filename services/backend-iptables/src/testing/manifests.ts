@@ -1,5 +1,5 @@
 /** A Service with one endpoint, for tests that start the program. */
-export interface ServiceManifests {
+interface ServiceManifests {
   /** In namespace "a". Default "web". */
   readonly name?: string | undefined;
   readonly clusterIP: string;
@@ -11,7 +11,10 @@ export interface ServiceManifests {
   readonly endpoint: string;
 }
 
-/** Returns the manifests of a Service with TCP port 80 and of its EndpointSlice with port 8080. */
+/**
+ * Returns the manifests of a Service with TCP port 80 and of its EndpointSlice with port 8080. Kernel tests of this
+ * package and of `test/` write them into the input folder of a watcher.
+ */
 export function serviceManifests(wanted: ServiceManifests): readonly unknown[] {
   const { name = "web", clusterIP, portName, nodePort, endpoint } = wanted;
   const named = portName === undefined ? {} : { name: portName };

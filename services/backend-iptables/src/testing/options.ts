@@ -3,7 +3,10 @@ import { nodePlan } from "@kpng/service-plan/testing/node-plans.ts";
 import { chainNames } from "../render/chain-names.ts";
 import type { RenderOptions } from "../render/render-options.ts";
 
-/** Makes options from only the fields that a test is about; `node` contains fields of the node's plan. */
+/**
+ * Makes the options of the renderers from only the fields that a test is about; `node` contains fields of the node's
+ * plan. Tests of `diff/` and `render/` call it, also through `rulesOf`.
+ */
 export function renderOptions({ node, ...parts }: OptionParts = {}): RenderOptions {
   return {
     node: nodePlan(node),

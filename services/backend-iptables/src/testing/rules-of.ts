@@ -5,7 +5,7 @@ import { type OptionParts, renderOptions } from "./options.ts";
 
 /**
  * Renders a Service in a readable form: `SVC: rule` for its own chains, `filter SERVICES: rule` for shared chains,
- * without prefix, hashes and comments.
+ * without prefix, hashes and comments. The tests of `renderService` compare this form.
  */
 export function rulesOf(service: ServiceView, parts: OptionParts = {}): readonly string[] {
   const options = renderOptions(parts);

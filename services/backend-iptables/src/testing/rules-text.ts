@@ -6,7 +6,10 @@ import type { RenderOptions } from "../render/render-options.ts";
 import { renderService } from "../render/render-service.ts";
 import { splitChainId, tables } from "../render/table.ts";
 
-/** Returns all rules of one family as iptables-save would print them, for tests that trace packets through them. */
+/**
+ * Returns all rules of one family as iptables-save would print them. The tests of outcomes trace packets through this
+ * text, and those of `findDamage` read it back.
+ */
 export function rulesText(plans: Iterable<ServicePlan>, options: RenderOptions): string {
   const chains = new DesiredChains(renderFixedChains(options));
   for (const plan of plans) chains.put(plan.key, renderService(plan, options));
