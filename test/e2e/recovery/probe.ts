@@ -10,10 +10,12 @@ const port = 8080;
 /** A Service with a pod on every node, which steps of the recovery test ask. */
 export class Probe {
   readonly #cluster: Cluster;
+  readonly #name: string;
   readonly #address: string;
 
-  private constructor(cluster: Cluster, address: string) {
+  private constructor(cluster: Cluster, name: string, address: string) {
     this.#cluster = cluster;
+    this.#name = name;
     this.#address = address;
   }
 
@@ -54,23 +56,14 @@ export class Probe {
     ]);
     await kubectl.run(["rollout", "status", `daemonset/${name}`, "--timeout=50s"]);
     const address = await kubectl.run(["get", "service", name, "--output=jsonpath={.spec.clusterIP}"]);
-    const probe = new Probe(cluster, address);
+    const probe = new Probe(cluster, name, address);
     for (const node of nodes) await probe.untilAnswered(node.name);
     return probe;
   }
 
   /** Asks the Service from a node and returns the name of the pod that answered. Errors: no answer within 2 s. */
   ask(nodeName: string): Promise<string> {
-    const url = `http://${hostAndPort(this.#address, 80)}/hostname`;
-    return this.#cluster.laboratory.run(nodeName, [
-      "curl",
-      "--silent",
-      "--show-error",
-      "--fail",
-      "--max-time",
-      "2",
-      url,
-    ]);
+    return this.#askAt(nodeName, hostAndPort(this.#address, 80));
   }
 
   /** Waits for an answer and returns how long that took, in milliseconds. */
@@ -81,21 +74,56 @@ export class Probe {
   }
 
   /**
-   * Opens new connections from every node for `durationMs`, and returns how many of how many were not answered. A long
-   * load is a light one, so that other work can use the machine.
+   * Opens new connections to the Service from every node for `durationMs`. Each is accompanied by one to a pod's own
+   * address, at the same time: if both get no answer, the machine is too busy, not the Service broken.
+   *
+   * A long load is a light one, so that other work can use the machine.
    */
-  async load(durationMs: number): Promise<{ readonly asked: number; readonly failed: number }> {
+  async load(durationMs: number): Promise<Load> {
+    const podAddresses = await this.#podAddresses();
     const endMs = performance.now() + durationMs;
     const pauseMs = durationMs > 60_000 ? 1000 : 0;
-    let [asked, failed] = [0, 0];
+    const load = { asked: 0, failed: 0, failedAlsoDirectly: 0 };
+    const isAnswered = (answer: Promise<string>): Promise<boolean> =>
+      answer.then(
+        () => true,
+        () => false,
+      );
     const askAlways = async (nodeName: string): Promise<void> => {
       while (performance.now() < endMs) {
-        asked++;
-        await this.ask(nodeName).catch(() => failed++);
+        const podAddress = podAddresses[load.asked % podAddresses.length] ?? "";
+        load.asked++;
+        const [throughService, directly] = await Promise.all([
+          isAnswered(this.ask(nodeName)),
+          isAnswered(this.#askAt(nodeName, hostAndPort(podAddress, port))),
+        ]);
+        if (!throughService) directly ? load.failed++ : load.failedAlsoDirectly++;
         if (pauseMs > 0) await sleep(pauseMs);
       }
     };
     await Promise.all(this.#cluster.nodes.map(({ name }) => askAlways(name)));
-    return { asked, failed };
+    return load;
   }
+
+  #askAt(nodeName: string, hostAndPort: string): Promise<string> {
+    const url = `http://${hostAndPort}/hostname`;
+    const options = ["--silent", "--show-error", "--fail", "--max-time", "2"];
+    return this.#cluster.laboratory.run(nodeName, ["curl", ...options, url]);
+  }
+
+  async #podAddresses(): Promise<readonly string[]> {
+    const selector = Object.entries({ ...labels, name: this.#name }).map((label) => label.join("="));
+    const output = "--output=jsonpath={.items[*].status.podIP}";
+    const addresses = await this.#cluster.kubectl.run(["get", "pods", `--selector=${selector}`, output]);
+    return addresses.split(" ");
+  }
+}
+
+/** Numbers of connections; see `Probe.load`. */
+interface Load {
+  readonly asked: number;
+  /** Through the Service there was no answer, but from a pod's own address. */
+  readonly failed: number;
+  /** There was no answer in either way. */
+  readonly failedAlsoDirectly: number;
 }
