@@ -7,8 +7,8 @@ import type { Refusals } from "./refusals.ts";
  *
  * *Bound:* one counter for each address with an open connection.
  *
- * The server (`serve`) attaches it to each listener. It counts before anything is known about a client; `QueryLimit`
- * counts calls.
+ * `serve` attaches it to each listener over TCP. Separate from `QueryLimit`, which limits calls: this limit applies
+ * before a client has sent anything.
  */
 export class AcceptLimit {
   readonly #max: number;

@@ -1,13 +1,16 @@
 import { X509Certificate } from "node:crypto";
 import { Gauge, type Registry } from "prom-client";
 
-/** Metrics of the certificate that the listeners show. `reloadTls` updates them. */
+/**
+ * Metrics of the certificate that the listeners show. `serve` registers them, also without TLS; `reloadTls` updates
+ * them. Separate, because the generated reference of the metrics registers them without a server.
+ */
 export interface CertificateMetrics {
-  /** Must be called with each certificate that the listeners begin to use, in PEM form; the first of a chain counts. */
+  /** Records a certificate that the listeners begin to use, in PEM form; the first of a chain counts. */
   use(certificate: Buffer): void;
 }
 
-/** Registers the metrics; call it once for each registry. Without a certificate there is no series. */
+/** Registers the metrics. Without a certificate there is no series. */
 export function makeCertificateMetrics(registry: Registry): CertificateMetrics {
   const expiry = new Gauge({
     name: "kpng_certificate_expiry_timestamp_seconds",

@@ -2,8 +2,9 @@ import type { Clock } from "@kpng/process/clock.ts";
 import type { KeepaliveOptions } from "./keepalive.ts";
 
 /**
- * Limits and timing of the connections that clients open to a watcher. `Connections` enforces them; the options of
- * `serveTask`, and so of `kpng SOURCE to-api`, include them. Tests shorten the times.
+ * Limits and timing of the connections that clients open to a watcher; tests shorten the times. Separate, because the
+ * options of `serveTask`, and so of `kpng SOURCE to-api`, include them, and three classes enforce them: `AcceptLimit`
+ * and `QueryLimit` the maximum numbers, and `Connections` the rest.
  */
 export interface ConnectionLimits {
   readonly keepalive?: KeepaliveOptions | undefined;
@@ -45,8 +46,6 @@ export interface ConnectionLimits {
    * Default 10 000.
    */
   readonly drainMs?: number | undefined;
-  /**
-   * Clock of the drain. Unlike {@link LoopClock}, it also advances while the event loop is blocked. Default real time.
-   */
+  /** Clock of the drain. Unlike `LoopClock`, it also advances while the event loop is blocked. Default real time. */
   readonly drainClock?: Clock | undefined;
 }

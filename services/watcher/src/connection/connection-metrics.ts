@@ -1,17 +1,19 @@
 import { Counter, Gauge, type Registry } from "prom-client";
 
-/**
- * Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. `Connections`
- * counts with the metrics of this file.
- */
-export type EndReason = "age" | "ca" | "drain" | "idle" | "silent" | "stale";
+const endReasons = ["age", "ca", "drain", "idle", "silent", "stale"] as const;
 
-/** Metrics of `Connections`. */
+/** Why the watcher ended a connection; values of the label `reason` of kpng_connections_ended_total. */
+export type EndReason = (typeof endReasons)[number];
+
+/**
+ * Metrics of `Connections`, which registers them once and counts with them. Separate from it, because the generated
+ * reference of the metrics registers them without a server.
+ */
 export interface ConnectionMetrics {
   readonly ended: Counter<"reason">;
 }
 
-/** Registers the metrics; `Connections` calls it once. `count` returns the number of open connections. */
+/** Registers the metrics. `count` returns the number of open connections. */
 export function makeConnectionMetrics(registry: Registry, count: () => number): ConnectionMetrics {
   const registers = [registry];
   new Gauge({
@@ -28,7 +30,6 @@ export function makeConnectionMetrics(registry: Registry, count: () => number): 
     labelNames: ["reason"],
     registers,
   });
-  for (const reason of ["age", "ca", "drain", "idle", "silent", "stale"] satisfies EndReason[])
-    ended.inc({ reason }, 0);
+  for (const reason of endReasons) ended.inc({ reason }, 0);
   return { ended };
 }

@@ -3,13 +3,11 @@ import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 
 /**
- * A connection of a client, over HTTP/2 or HTTP/1.1, as `Connections` manages it. It hides which protocol the client
- * speaks.
+ * A connection of a client, as `Connections` manages it. Separate from that class, so that only this file distinguishes
+ * connections over HTTP/2 from those over HTTP/1.1.
  */
 export interface Connection {
-  /**
-   * Aborts when the client is asked to reconnect. Waiting calls end; a batch that is being written is completed first.
-   */
+  /** Aborts when the client is asked to reconnect. Waiting calls end; a batch that is being written is completed. */
   readonly leaving: AbortController;
   readonly calls: Set<Call>;
   /** True if the client presented a certificate, whose CA may be replaced. */

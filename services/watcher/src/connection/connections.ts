@@ -33,10 +33,7 @@ export class Connections {
   readonly #byCarrier = new WeakMap<object, Connection>();
   /** Connections whose clients can reconnect elsewhere. */
   readonly #movable = new Set<Connection>();
-  /**
-   * Connections that must move, and why, in order; {@link ConnectionLimits.ageIntervalMs} apart they are asked to
-   * close.
-   */
+  /** Queue of clients to ask to reconnect, one every {@link ConnectionLimits.ageIntervalMs}, with the reason. */
   readonly #moving = new Map<Connection, "age" | "stale">();
   readonly #closed = new Wakeup();
   #isPaced = false;
@@ -61,6 +58,7 @@ export class Connections {
     this.#metrics = makeConnectionMetrics(registry, () => this.#open.size);
   }
 
+  /** `hasAge` is false for a client that has no other replica to move to: one of the unix socket. */
   addSession(session: ServerHttp2Session, hasAge: boolean): void {
     session.on("error", (error) => this.#log.debug("session failed", { reason: reasonOf(error) }));
     const connection = http2Connection(session);
@@ -73,9 +71,7 @@ export class Connections {
     this.#add(socket, http1Connection(socket), hasAge);
   }
 
-  /**
-   * Registers a call. The returned signal aborts, with the error for the client, when the connection is asked to close.
-   */
+  /** Registers a call. Returns a signal that aborts, with the error for the client, when the connection is to close. */
   began(request: ServerRequest, response: ServerResponse): AbortSignal {
     const isHttp1 = request instanceof IncomingMessage;
     const carrier = isHttp1 ? request.socket : request.stream.session;
@@ -116,7 +112,7 @@ export class Connections {
       asked = Math.max(asked, due);
       if (this.#open.size > 0) await clock.wait(stepMs, over.signal);
     }
-    while (this.#open.size > 0 && !over.signal.aborted) await this.#closed.wait(over.signal);
+    await this.gone(over.signal);
     // Ends the pending wait for the end of the time.
     over.abort();
   }
@@ -207,9 +203,7 @@ export class Connections {
     return () => cancel();
   }
 
-  /**
-   * Closes the stream some time after its response: a client that never ends its side would keep the connection open.
-   */
+  /** Closes the stream some time after its response: a client that never ends its side would keep the connection. */
   #closeWhenAnswered(stream: ServerHttp2Stream): void {
     stream.once("finish", () => {
       // Not at once, because clients that receive both together discard the trailers of the response.

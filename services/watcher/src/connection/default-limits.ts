@@ -27,7 +27,10 @@ const reservedFiles = 64;
 
 /**
  * Returns the default limits: connections may take half of the memory, and queries an eighth. Guide "Sizing" documents
- * the formula. Pure. `serve` calls it for limits that no option sets.
+ * the formula. Pure.
+ *
+ * `serve` calls it with {@link readResources}, for limits that no option sets. Separate, so that tests can calculate
+ * the limits of other machines.
  */
 export function defaultLimits({ memoryBytes, openFiles }: ProcessResources, isTls: boolean): DefaultLimits {
   const byMemory = memoryBytes / 2 / (isTls ? connectionBytes.tls : connectionBytes.plain);

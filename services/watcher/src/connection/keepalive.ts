@@ -7,7 +7,7 @@ import type { LoopClock } from "./loop-clock.ts";
  *
  * A client that sends anything counts as alive: on a slow link, the reply may be queued for minutes behind other data.
  *
- * `Connections` itself ends connections for all other reasons.
+ * Separate from `Connections`, which ends connections for all other reasons: only HTTP/2 has pings.
  */
 export function keepAlive(
   session: ServerHttp2Session,

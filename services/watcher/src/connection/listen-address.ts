@@ -19,7 +19,8 @@ export type ListenAddress =
  *
  * Errors: BAD_OPTION if the text is not an address.
  *
- * `serveTask` calls it, so that an invalid address is an error before anything starts.
+ * `serveTask` calls it, so that an invalid address is an error before anything starts. Separate from `listen`, which
+ * opens the address, because this function is pure.
  */
 export function parseListenAddress(text: string): ListenAddress {
   const match = /^(tcp[46]?|unix):\/\/(.+)$/.exec(text);

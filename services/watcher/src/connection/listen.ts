@@ -5,7 +5,7 @@ import type { ListenAddress } from "./listen-address.ts";
 
 /**
  * Starts listening on an address of `--listen` and returns the address for clients. Port 0 is replaced by the chosen
- * port. `serveTask` calls it for each address. `onAcceptError` is called when too many files are open to accept a
+ * port. `serve` calls it for each address. `onAcceptError` is called when too many files are open to accept a
  * connection.
  *
  * Errors: LISTEN_FAILED if the server cannot listen on the address.

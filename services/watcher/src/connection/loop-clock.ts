@@ -7,8 +7,7 @@
  *
  * *Bound:* one entry per pending callback. *Cost:* some nanoseconds per entry and tick.
  *
- * `Connections` makes one, and `serve` starts it; keepalive, the detection of protocols and the reload of TLS files use
- * the same one.
+ * `Connections` makes one, and `serve` starts it; `keepAlive`, `sniffHttp` and `reloadTls` use the same one.
  */
 export class LoopClock {
   readonly #tickMs: number;

@@ -9,9 +9,10 @@ const maxWaiting = 1_000;
  *
  * While a request waits, the socket is not read. `onFlood` is called for a connection with more requests than may wait.
  *
- * *Bound:* 1 000 requests per connection; usually those in the 64 KiB that were read with the current one.
+ * *Bound:* 1 000 requests per connection; usually only those in the 64 KiB that were read with the current one.
  *
- * `serve` starts all calls over HTTP/1.1 with it. HTTP/2 limits the streams of a connection by itself.
+ * The handler of `makeCallHandler` starts all calls over HTTP/1.1 with it. Separate from that handler, which treats
+ * calls of both protocols alike: HTTP/2 has its own limit of concurrent calls.
  */
 export class OneAtATime {
   readonly #waiting = new WeakMap<Socket, (() => void)[]>();

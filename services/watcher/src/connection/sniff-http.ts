@@ -5,11 +5,10 @@ import type { LoopClock } from "./loop-clock.ts";
 /**
  * Returns a server that accepts HTTP/2 with prior knowledge (gRPC) and HTTP/1.1 (curl, browsers) on one port. It
  * detects the protocol by the first bytes of a connection, and passes the connection on. It ends connections whose
- * protocol is still unknown after `firstBytesMs`. `serveTask` uses it for every address without TLS.
+ * protocol is still unknown after `firstBytesMs`.
  *
- * Not needed with TLS, where ALPN negotiates the protocol.
- *
- * `listen` opens the address of the server that it returns.
+ * `makeServer` calls it for every address without TLS. With TLS, ALPN negotiates the protocol, so this file is not
+ * needed.
  */
 export function sniffHttp({ http2, toHttp1, clock, firstBytesMs }: SniffOptions): Server {
   // HTTP/1.1 has no pings, so only TCP keep-alive detects a client that lost its power.
