@@ -10,8 +10,10 @@ import type { Rights } from "./rights.ts";
  * | `kpng://state` | the state of the whole cluster, and the views of all nodes |
  * | `kpng://inspection` | the whole inspect API |
  *
- * Other names have no meaning here. *Shape:* `subjectAltName` as Node.js prints it, `URI:kpng://node/n1, DNS:example`;
- * a name with a comma or a quote is printed in quotes, and is never one of ours.
+ * Other names are ignored. *Shape:* `subjectAltName` as Node.js prints it, `URI:kpng://node/n1, DNS:example`; a name
+ * with a comma or a quote is printed in quotes, and is never one of ours.
+ *
+ * `rightsOfConnection` calls it for clients over TLS. Separate from it, because this function only parses text.
  */
 export function rightsOfCertificate(subjectAltName: string | undefined, commonName: string): Rights {
   const names = [...(subjectAltName ?? "").matchAll(namePattern)].map(([name]) => name);

@@ -3,7 +3,10 @@ import type { Socket } from "node:net";
 import { rightsOfConnection, type Trust } from "./identify.ts";
 import { noRights, type Rights } from "./rights.ts";
 
-/** The rights of the open connections of a watcher. The server adds each connection, and asks for each call. */
+/**
+ * The rights of the open connections of a watcher. `makeServer` adds each connection; the handler of `makeCallHandler`
+ * asks for each call. Separate, so that the rights are computed once for each connection and not for each call.
+ */
 export class ClientRights {
   readonly #trust: Trust;
   readonly #byCarrier = new WeakMap<object, Rights>();

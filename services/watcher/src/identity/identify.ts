@@ -9,9 +9,9 @@ export type ClientSocket = Pick<Socket, "remoteAddress"> &
 
 /**
  * Returns the rights that a client has by its connection: every right on a unix socket and over loopback, those of its
- * certificate over TLS, and otherwise none. The server calls it once for each connection.
+ * certificate over TLS, and otherwise none. A TCP connection that is closed already has no address, and so no rights.
  *
- * A connection over TCP that is closed already has no address, and therefore no rights.
+ * `ClientRights` calls it once for each connection. Separate from that class, which only remembers the result.
  */
 export function rightsOfConnection(socket: ClientSocket, isUnix: boolean, trust: Trust): Rights {
   const { allowsAnonymous = false, trustsLoopback = true } = trust;
@@ -33,7 +33,7 @@ export interface Trust {
   readonly trustsLoopback?: boolean | undefined;
 }
 
-/** A dual-stack listener reports IPv4 clients as mapped IPv6 addresses. */
+/** True for a loopback address, also for a mapped one, as a dual-stack listener reports IPv4 clients. */
 export function isLoopback(address: string): boolean {
   return address === "::1" || /^(::ffff:)?127\.\d+\.\d+\.\d+$/.test(address);
 }

@@ -3,7 +3,8 @@ import { isIP } from "node:net";
 
 /**
  * Returns why an HTTP/1.1 call over loopback looks like one that a web page made a browser send; undefined for other
- * calls. The server calls it before it gives the rights of a local client.
+ * calls. Pure. The handlers of `makeCallHandler` and of `kpng dashboard` (`serveDashboard`) call it, because clients
+ * over loopback have every right. Both functions of this file are separate from them, because they are shared.
  *
  * Any page can send requests to 127.0.0.1. With a name of its own that resolves to 127.0.0.1 (DNS rebinding), it can
  * also read the answers. Browsers then send that name as `Host`, and for calls with JSON the page's `Origin`. HTTP/2
@@ -26,7 +27,7 @@ export function webPageReason(host: string | undefined, origin: string | undefin
  *
  * A link that leads to the address is harmless, because it replaces the page; not so a frame, an image or a download.
  * For an event stream, which has no end, `isStream` refuses links, too. Clients that are not browsers send none of
- * these headers. The status page, the server of the queries and `kpng dashboard` call it. Pure.
+ * these headers. `makeCallHandler` calls it for queries, `statusPage` and `serveDashboard` for their pages. Pure.
  */
 export function otherSiteReason(headers: IncomingHttpHeaders, isStream: boolean): string | undefined {
   const { "sec-fetch-site": site = "none", "sec-fetch-mode": mode, "sec-fetch-dest": target = "document" } = headers;

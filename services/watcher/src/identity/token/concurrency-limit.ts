@@ -1,8 +1,8 @@
 /**
- * Runs at most `max` pieces of work at a time; further ones wait in order. `TokenChecker` limits verifications and
- * reviews with it.
+ * Runs at most `max` pieces of work at a time; further ones wait in order. Separate, because `TokenChecker` uses two:
+ * one for verifications and one for reviews.
  *
- * *Bound:* none for the waiting ones: the caller limits them.
+ * *Bound:* none for the waiting pieces: the caller limits them.
  */
 export class ConcurrencyLimit {
   readonly #max: number;

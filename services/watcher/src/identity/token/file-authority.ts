@@ -8,9 +8,11 @@ import type { TokenAuthority } from "./token-authority.ts";
 /**
  * Returns an authority with the given issuers and a file of public keys, for watchers without access to the API server.
  * It reviews no tokens: each is valid until it expires. The file is a JSON Web Key Set, as `kubectl get --raw
- * /openid/v1/jwks` prints it; it is read now, so that a wrong path is noticed at the start, and again now and then.
+ * /openid/v1/jwks` prints it; it is read now, so that a wrong path is noticed at the start, and by each `readKeys`.
  *
  * Errors: TOKEN_FILE if the file cannot be read or is not a JSON Web Key Set.
+ *
+ * `makeTokenChecker` of the command line calls it for `--token-jwks`, and otherwise `kubeAuthority`.
  */
 export function fileAuthority(path: string, issuers: readonly string[]): TokenAuthority {
   try {

@@ -2,14 +2,15 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import type { Rights, TokenProblem } from "../rights.ts";
 
 /**
- * A token with a valid signature, as `TokenChecker` remembers it.
+ * A token with a valid signature, as `TokenChecker` remembers it. `admitCall` counts the calls with it, and ends them
+ * when `ended` aborts. Separate from `TokenChecker`, which holds one for each token.
  *
  * | State | Meaning |
  * |---|---|
  * | accepted | no problem; it was reviewed, or the review is still to come |
  * | refused | a review refused it: calls with it have ended, and new ones are refused |
  *
- * A token becomes refused once, and never accepted again; a later check starts with a new object.
+ * A refused token is never accepted again; a later check starts with a new object.
  */
 export class KnownToken {
   /** The token itself, which a review sends. */
@@ -20,7 +21,7 @@ export class KnownToken {
   /** Calls in progress. */
   calls = 0;
   isReviewed = false;
-  /** Monotonic time from which a call, or the next sweep, reviews the token again. For a refused token, forgets it. */
+  /** Monotonic time of the next review, by a call or a sweep of `TokenChecker`. A refused token is forgotten then. */
   reviewAtMs = Number.NEGATIVE_INFINITY;
   /** The review in progress. */
   reviewing: Promise<void> | undefined;

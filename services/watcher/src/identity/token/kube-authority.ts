@@ -10,6 +10,8 @@ import type { Review, TokenAuthority } from "./token-authority.ts";
  *
  * The keys are read from the API server itself, not from the URL in the discovery document: that host may be outside
  * the cluster, and the watcher trusts the API server already.
+ *
+ * `makeTokenChecker` of the command line calls it, or `fileAuthority` for a watcher without an API server.
  */
 export function kubeAuthority({ connect, audience, moreIssuers = [] }: KubeAuthorityOptions): TokenAuthority {
   let connecting: Promise<KubeConnection> | undefined;

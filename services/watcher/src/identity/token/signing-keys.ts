@@ -12,6 +12,8 @@ export interface KeyLookup {
  *
  * They are read again when they are old, and when a token names a key that is not among them, but at most once per
  * `retryMs`: any client can send a token with a new key ID. If they cannot be read again, the last ones are used.
+ *
+ * `TokenChecker` creates one; `verifyToken` reads the keys. Separate, because the keys outlive each verification.
  */
 export class SigningKeys {
   readonly #authority: Pick<TokenAuthority, "readKeys">;

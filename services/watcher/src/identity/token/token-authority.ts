@@ -1,13 +1,13 @@
 import type { JSONWebKeySet } from "jose";
 
-/** The issuer of the tokens, as `TokenChecker` needs it: the API server of the cluster, or files. */
+/**
+ * The issuer of the tokens, as `TokenChecker` needs it. Separate, because there are two implementations:
+ * `kubeAuthority` asks the API server, and `fileAuthority` reads a file.
+ */
 export interface TokenAuthority {
   /** Reads the keys that sign tokens. Rejects if they cannot be read. */
   readKeys(signal: AbortSignal): Promise<IssuerKeys>;
-  /**
-   * Asks whether the token is still valid: its pod and ServiceAccount exist. Undefined if there is no API server to
-   * ask.
-   */
+  /** Asks the API server whether the token is still valid: its pod and ServiceAccount exist. Undefined without one. */
   readonly review: ((token: string, signal: AbortSignal) => Promise<Review>) | undefined;
 }
 

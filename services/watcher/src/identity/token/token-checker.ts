@@ -51,6 +51,9 @@ export interface TokenCheckerOptions {
  * wait for a verification.
  *
  * *Cost:* a hash for each call; nothing for each message.
+ *
+ * The sink `to-api` creates one (`makeTokenChecker`), `serve` starts and stops it, and `admitCall` asks it for each
+ * call with a token. Separate from them, because known tokens outlive the calls.
  */
 export class TokenChecker {
   readonly #options: TokenCheckerOptions;

@@ -2,8 +2,8 @@ import { Counter, type Registry } from "prom-client";
 import type { Review } from "./token-authority.ts";
 
 /**
- * Metrics of the tokens that clients send. `TokenChecker` updates them; a file of its own, so that they can be
- * registered without a checker.
+ * Metrics of the tokens that clients send. `TokenChecker` updates them. Separate from it, because the sink `to-api`
+ * registers them without a checker, too: a dashboard then finds the series.
  */
 export interface TokenMetrics {
   /**
@@ -18,7 +18,7 @@ export interface TokenMetrics {
 const checkResults = ["known", "accepted", "refused"] as const;
 const reviewResults: readonly Review["kind"][] = ["valid", "invalid", "forbidden", "unknown"];
 
-/** Registers the metrics; call it once for each registry. */
+/** Registers the metrics. */
 export function makeTokenMetrics(registry: Registry): TokenMetrics {
   const registers = [registry];
   const labelNames = ["result"] as const;

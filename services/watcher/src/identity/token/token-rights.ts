@@ -25,6 +25,8 @@ export interface TokenAccounts {
  *
  * The right to a node comes from the node that the token names, never from the request: the API server wrote that name
  * into the token, because the pod runs there.
+ *
+ * `TokenChecker` calls it with the claims that `verifyToken` returned. Separate from both, because it is pure.
  */
 export function rightsOfToken({ account, nodeName }: TokenClaims, accounts: TokenAccounts): Rights {
   const hasState = accounts.state.has(account);

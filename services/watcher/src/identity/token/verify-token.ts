@@ -7,8 +7,9 @@ import type { KeyLookup, SigningKeys } from "./signing-keys.ts";
 import type { TokenClaims } from "./token-rights.ts";
 
 /**
- * Verifies signature, algorithm, issuer, audience and times of a ServiceAccount token, and returns its claims. It reads
- * only signing keys; `TokenChecker` then has the token reviewed.
+ * Verifies signature, algorithm, issuer, audience and times of a ServiceAccount token, and returns its claims.
+ * `TokenChecker` calls it before it has the token reviewed. Separate, because `TokenChecker` loads this file, and with
+ * it the library jose, only when a client sends a token.
  *
  * *Cost:* about 0.1 ms of CPU, most of it in the thread pool.
  */
@@ -58,7 +59,7 @@ function refused(message: string): { readonly kind: "refused"; readonly problem:
 }
 
 /** Difference of the clocks of API server and watcher that is tolerated, in milliseconds. */
-export const toleranceMs = 30_000;
+const toleranceMs = 30_000;
 
 /**
  * The algorithms with which an API server signs, by the type of its key. "none" and those with a shared secret must
