@@ -1,9 +1,7 @@
 import { makePageToken, type Page } from "./page.ts";
 import { visitInTurns } from "./visit-in-turns.ts";
 
-/**
- * A page of rows, and the token of the next page; "" after the last one. The list methods fill their responses with it.
- */
+/** A page of rows, and the token of the next page; "" after the last one. */
 export interface CollectedPage<R> {
   readonly rows: R[];
   readonly nextPageToken: string;
@@ -11,8 +9,10 @@ export interface CollectedPage<R> {
 
 /**
  * Collects the rows of items until the page is full. Items are in the order of their keys and begin after the previous
- * page. `rowOf` returns undefined for items that do not match. Separate from `page.ts`, which decodes the request and
- * makes the tokens, because this file also knows how to spread the work over turns of the event loop.
+ * page. `rowOf` returns undefined for items that do not match.
+ *
+ * The list methods call it and {@link collectGroups}. Separate from `page.ts`, which decodes the request and makes the
+ * tokens, because this file also spreads the work over turns of the event loop.
  */
 export async function collectRows<T, R>(
   page: Page,

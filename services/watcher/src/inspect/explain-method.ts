@@ -21,9 +21,9 @@ import { decisionRow } from "./rows/decision-row.ts";
 import { protocolMessage } from "./rows/service-row.ts";
 
 /**
- * Method InspectService.Explain: what happens to a packet on a node. `kpng explain` calls it. This file checks the
- * request and encodes the answer; `explain/` finds the answer. Errors: INVALID_ARGUMENT, UNAVAILABLE. `inspection`
- * registers it with the other methods.
+ * Method InspectService.Explain: what happens to a packet on a node. `inspection` registers it with the other methods;
+ * `kpng explain` and the status page request it. This file encodes the answer; `explain-request.ts` decodes the
+ * request, and `explain/` finds the answer. Errors: INVALID_ARGUMENT, UNAVAILABLE.
  */
 export function explainMethod({ store, proxyNames }: InspectContext, request: ExplainRequest): ExplainResponse {
   const nodeName = readRequestedNode(request.nodeName);

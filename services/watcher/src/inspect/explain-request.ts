@@ -12,9 +12,8 @@ import { nodeAddresses, type Packet, type ProxySettings, type SourceKind, source
 import { listAddresses } from "./rows/service-row.ts";
 
 /**
- * Decodes the packet of a request of the method Explain, which `kpng explain` calls. `explainMethod` calls this
- * function and {@link readSettings}; they are separate from it because it encodes the answer. Errors: INVALID_ARGUMENT
- * for an invalid packet.
+ * Decodes the packet of a request of the method Explain. `explainMethod` calls this function and {@link readSettings};
+ * they are separate from it because it encodes the answer. Errors: INVALID_ARGUMENT for an invalid packet.
  */
 export function readPacket(
   request: ExplainRequest,
@@ -38,9 +37,7 @@ export function readPacket(
   return { ...target, source, sourceAddress: parsed?.address };
 }
 
-/**
- * Decodes the destination: an address and a port, or a Service, which stands for its first cluster IP and a port of it.
- */
+/** Decodes the destination: an address and a port, or a Service, which stands for its first cluster IP and a port. */
 function readDestination(
   { destination, port, protocol }: ExplainRequest,
   { services }: Snapshot,

@@ -10,12 +10,13 @@ import { abortError, visitInTurns } from "./visit-in-turns.ts";
 
 /**
  * Yields the changed rows after each revision, starting with all rows. It compares snapshots and keeps no state per
- * row. The watch methods of the inspection API stream these changes to `kpng get --watch`.
+ * row: unlike {@link followRows}, it is for rows that depend on the snapshot alone.
  *
  * *Bound:* the rows of one message, which are made when the client has taken the previous message, and one hash for
  * each row that a changed Service had before.
  *
- * Unlike {@link followRows}, for rows that depend on the snapshot alone.
+ * `watchMethods` streams these changes to `kpng get --watch`. Separate from it, because five methods share the two
+ * functions of this file.
  */
 export async function* followSnapshots<D extends DescMessage>(
   { store }: InspectContext,
@@ -32,12 +33,10 @@ export async function* followSnapshots<D extends DescMessage>(
 }
 
 /**
- * Yields the changed rows once a second, starting with all rows. All rows are computed each time, because they change
- * with every acknowledgement, and compared with hashes of what was sent.
+ * Yields the changed rows of nodes, subscribers or changes once a second, starting with all rows. All rows are computed
+ * each time, because they change with every acknowledgement, and compared with hashes of what was sent.
  *
  * *Bound:* one hash per row, and the rows of one message.
- *
- * For rows of nodes, subscribers and changes.
  */
 export async function* followRows<D extends DescMessage>(
   { store, changes, subscribers }: InspectContext,

@@ -20,12 +20,10 @@ export interface InspectionOptions extends WatchContext {
 
 /**
  * Returns the service kpng.inspect.v1.InspectService, which answers queries about the state of a watcher, and starts to
- * record changes for it. Call it before the source runs, because earlier changes are not recorded. `kpng … to-api` adds
- * it to the services of a watcher.
+ * record changes for it. Call it before the source runs, because earlier changes are not recorded.
  *
- * The status page reads the same context.
- *
- * The methods themselves are in `list-methods.ts`, `watch-methods.ts` and `explain-method.ts`.
+ * The sink `to-api` adds it to the services of a watcher, and `makeInspectSource` to those of a `kpng SOURCE get`
+ * without a watcher. The methods are in `list-methods.ts`, `watch-methods.ts` and `explain-method.ts`.
  */
 export function inspection({ store, subscribers, proxyNames, version = "" }: InspectionOptions): Inspection {
   const changes = new RecentChanges();

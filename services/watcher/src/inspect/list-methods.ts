@@ -1,14 +1,14 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { Change } from "@kpng/model/gen/kpng/inspect/v1/change_pb.ts";
 import type { Node, Service } from "@kpng/model/gen/kpng/inspect/v1/cluster_pb.ts";
 import type { EndpointDecision } from "@kpng/model/gen/kpng/inspect/v1/explain_pb.ts";
-import {
-  GetStatusResponseSchema,
-  type InspectService,
-  type SubscriberCountSchema,
-} from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
-import type { Subscriber as SubscriberMessage } from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
+import { GetStatusResponseSchema, type InspectService } from "@kpng/model/gen/kpng/inspect/v1/inspect_pb.ts";
+import type {
+  ApplyState,
+  SubscriberKind,
+  Subscriber as SubscriberMessage,
+} from "@kpng/model/gen/kpng/inspect/v1/subscriber_pb.ts";
 import type { ServiceKey } from "@kpng/model/service.ts";
 import { setIfDefined } from "@kpng/model/wire/service-message.ts";
 import { timestampOf } from "@kpng/model/wire/time-message.ts";
@@ -33,9 +33,9 @@ import { serviceRow } from "./rows/service-row.ts";
 import { kindToWire, stateOf, subscriberMessage } from "./rows/subscriber-row.ts";
 
 /**
- * Unary methods of InspectService that return status and lists. The proto file describes their paging. `kpng get` and
- * `kpng top` call them. `inspection` registers them. Separate from `watchMethods`, which stream changes. Rows are made
- * in `rows/`, pages by `collectRows`.
+ * Unary methods of InspectService that return status and lists. The proto file describes their paging. `inspection`
+ * registers them; `kpng get` and `kpng top` request them. Separate from `watchMethods`, which stream changes. Rows are
+ * made in `rows/`, pages by `collectRows`.
  */
 export function listMethods(context: InspectContext): Lists {
   const { store, subscribers, changes, proxyNames, version, startedAtMs } = context;
@@ -159,14 +159,8 @@ type Lists = Pick<
 >;
 
 /** Counts the subscribers by kind and state. */
-function countSubscribers(
-  { subscribers }: InspectContext,
-  newest: number,
-): MessageInitShape<typeof SubscriberCountSchema>[] {
-  const counts = new Map<
-    string,
-    Required<Omit<MessageInitShape<typeof SubscriberCountSchema>, "$typeName" | "$unknown">>
-  >();
+function countSubscribers({ subscribers }: InspectContext, newest: number) {
+  const counts = new Map<string, { kind: SubscriberKind; state: ApplyState; count: number }>();
   for (const subscriber of subscribers.open) {
     const row = { kind: kindToWire(subscriber), state: stateOf(subscriber, newest), count: 1 };
     const key = `${row.kind} ${row.state}`;

@@ -2,8 +2,9 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { formatHash, hashText } from "@kpng/model/wire/hash.ts";
 
 /**
- * Requested page of a list, decoded from the page_size and page_token of a list method. The list methods return large
- * lists in pages. `collectRows` fills it.
+ * Requested page of a list, decoded from the page_size and page_token of a request. The list methods call `readPage`;
+ * `collectRows` and `collectGroups` fill the page and call `makePageToken` for the next one. Separate from them, so
+ * that one file knows the format of tokens.
  */
 export interface Page {
   readonly list: ListName;
@@ -24,9 +25,7 @@ export type ListName = "services" | "endpoints" | "nodes" | "subscribers" | "cha
 /** Lists whose keys are numbers. */
 const numbered: ReadonlySet<ListName> = new Set(["subscribers", "changes"]);
 
-/**
- * Limits of most lists. A response is encoded in one turn of the event loop: 1 000 Services block it for about 10 ms.
- */
+/** Limits of most lists. A response is encoded in one turn of the event loop: 1 000 Services block it for 10 ms. */
 const listLimits: PageLimits = { defaultSize: 500, maxSize: 1_000 };
 
 /** Decodes page_size and page_token of a request. Errors: INVALID_ARGUMENT if one is invalid. */

@@ -6,8 +6,8 @@ import type { ChangeRecord } from "./changes/change-record.ts";
 import { kindToWire, knownRevision, stateOf } from "./rows/subscriber-row.ts";
 
 /**
- * Filter for Services; "" matches all. The requests of `kpng get` contain such filters. The list and the watch methods
- * of InspectService apply them with the functions of this file, so that both select the same rows.
+ * Filter for Services, a part of the requests of `kpng get`; "" matches all. Separate, because the list and the watch
+ * methods of InspectService call the functions of this file, so that both select the same rows.
  */
 export interface ServiceFilter {
   readonly namespace: string;
@@ -60,17 +60,10 @@ export function matchesSubscriber(subscriber: Subscriber, filter: SubscriberFilt
   );
 }
 
-/** Filter for nodes; default values match all. */
-export interface NodeFilter {
-  readonly name: string;
-  readonly notAppliedRevision: bigint;
-  readonly states: readonly ApplyState[];
-}
-
-/** True if a node row matches, apart from its name. */
+/** True if a node row matches. The callers compare the name of the node before they make its row. */
 export function matchesNode(
   node: { readonly state: ApplyState; readonly appliedRevision: bigint },
-  filter: Omit<NodeFilter, "name">,
+  filter: Pick<SubscriberFilter, "notAppliedRevision" | "states">,
 ): boolean {
   return (
     (filter.notAppliedRevision === 0n || node.appliedRevision < filter.notAppliedRevision) &&

@@ -3,14 +3,15 @@ import { scheduler } from "../stream/session/scheduler.ts";
 
 /**
  * Calls `visit` for each item until it returns false, a few milliseconds at a time and with the smallest share of all
- * scheduled work. So queries about a large cluster do not delay updates of nodes. The list and watch methods use it.
+ * scheduled work. So queries about a large cluster do not delay updates of nodes.
  *
  * Returns true if it reached the end of the items. After false, another call with the same iterator continues.
  *
  * Errors: the reason of `signal` if it aborts before the end, so that an incomplete response is never returned as
  * complete.
  *
- * `collectRows` and `followRows` call it. Separate from the scheduler because only inspection visits lists in this way.
+ * `collect-page.ts` calls it for lists, and `follow-rows.ts` for watches. Separate from the scheduler, because only
+ * inspection visits lists in this way.
  */
 export async function visitInTurns<T>(
   items: Iterable<T>,

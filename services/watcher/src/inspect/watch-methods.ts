@@ -28,13 +28,11 @@ type Watches = Pick<
 >;
 
 /**
- * Streaming methods of InspectService: each sends all rows first, and then the changed and deleted rows. `kpng get
- * --watch` calls them.
- *
- * Rows of Services and endpoints change only with the snapshot (`followSnapshots`). The other rows also change with
+ * Streaming methods of InspectService: each sends all rows first, and then the changed and deleted rows. Rows of
+ * Services and endpoints change only with the snapshot (`followSnapshots`). The other rows also change with
  * acknowledgements, so they are compared at intervals (`followRows`).
  *
- * `inspection` registers them. Separate from `listMethods`, which answer once.
+ * `inspection` registers them; `kpng get --watch` requests them. Separate from `listMethods`, which answer once.
  */
 export function watchMethods(context: InspectContext): Watches {
   const { subscribers, changes } = context;

@@ -2,11 +2,12 @@ import type { ApplyTimings } from "../../stream/session/acknowledgement.ts";
 import { Distribution } from "./distribution.ts";
 
 /**
- * One revision of the store, and how far it has reached the subscribers. `RecentChanges` keeps the newest ones.
+ * One revision of the store, and how far it has reached the subscribers.
  *
  * *Bound:* 100 objects, 10 failures and 6 distributions, independent of the number of subscribers.
  *
- * `changeRow` converts it to a message.
+ * `RecentChanges` keeps the newest ones and updates them: it decides which reports count for which record. `changeRow`
+ * and `liveChange` convert records for the inspect API and the status page.
  */
 export class ChangeRecord {
   readonly facts: ChangeFacts;
@@ -20,6 +21,7 @@ export class ChangeRecord {
   appliedCount = 0;
   failedCount = 0;
   lostCount = 0;
+  /** Relays and observers to which it was sent. All other counts are of nodes. */
   otherCount = 0;
   /** Undefined until the first subscriber has applied the revision. */
   stages: Stages | undefined;
@@ -40,7 +42,7 @@ export class ChangeRecord {
   /** A subscriber has applied the revision. */
   applied(by: Reporter, sentAtMs: number, nowMs: number, timings: ApplyTimings | undefined): void {
     const totalMs = nowMs - this.facts.storedAtMs;
-    // For a subscriber with very many pending batches, they are merged, and only the send time of the first is known.
+    // The pending batches of a slow subscriber are merged, and then only the send time of the first one is known.
     const sendMs = Math.max(0, sentAtMs - this.facts.storedAtMs);
     const onNodeMs = timings === undefined ? 0 : timings.waitMs + timings.renderMs + timings.commitMs;
     const transitMs = Math.max(0, totalMs - sendMs - onNodeMs);

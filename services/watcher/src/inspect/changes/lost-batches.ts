@@ -10,7 +10,7 @@ export interface LostBatch {
 
 /**
  * The batches that nodes had not acknowledged when their streams ended. `RecentChanges` takes them back when the same
- * node applies a later revision on another stream, so that a node that reconnects is still one node.
+ * node applies a later revision on another stream: then they count as applied, and no longer as lost.
  *
  * *Bound:* 10 000 nodes with 16 batches each; beyond that, the oldest are forgotten and stay lost.
  *
@@ -42,7 +42,6 @@ export class LostBatches {
 const maxNodes = 10_000;
 const maxBatches = 16;
 
-/** Two programs on a node are two recipients. */
 function keyOf({ nodeName, proxyName, program }: Recipient): string {
   return JSON.stringify([nodeName, proxyName, program]);
 }

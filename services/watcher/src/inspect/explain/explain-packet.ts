@@ -12,14 +12,13 @@ import type { Packet, ProxySettings } from "./packet.ts";
 import { type PacketPolicy, policyFor } from "./packet-policy.ts";
 
 /**
- * Explains step by step what happens to a packet on a node, by the plan of its proxy. `kpng explain` shows the result.
- *
- * The endpoints come from {@link explainService}, and so from the code that computes the node's view.
+ * Explains step by step what happens to a packet on a node, by the plan of its proxy. The endpoints come from
+ * {@link explainService}, and so from the code that computes the node's view.
  *
  * Pure; O(Services + endpoints of the Service).
  *
- * `explainMethod` calls it. This file puts the steps in order and writes their sentences; `findFrontend`, `policyFor`
- * and `explainService` decide them.
+ * `explainMethod` calls it, for `kpng explain`. This file puts the steps in order and writes their sentences;
+ * `findFrontend`, `policyFor` and `explainService` decide them.
  */
 export function explainPacket(
   snapshot: Snapshot,

@@ -9,14 +9,13 @@ import { type MergedEndpoint, mergeSlices } from "../../view/merge-slices.ts";
 import { choosePortEndpoints } from "../../view/service-view.ts";
 
 /**
- * Explains for each endpoint of a Service whether and why a node uses it. Used by `explainPacket` and by the method
- * ListNodeEndpoints.
- *
- * The result agrees with the node's view, because both come from {@link choosePortEndpoints}.
+ * Explains for each endpoint of a Service whether and why a node uses it. The result agrees with the node's view,
+ * because both come from {@link choosePortEndpoints}.
  *
  * Pure; O(endpoints × ports).
  *
- * Separate from `explainPacket` because it needs only a node, not a packet.
+ * `explainPacket` and the method ListNodeEndpoints call it. Separate from `explainPacket`, because it needs only a
+ * node, not a packet.
  */
 export function explainService(
   { namespace, name, service, slices }: ExplainedService,

@@ -16,7 +16,8 @@ import { nodeAddresses, type Packet, type ProxySettings } from "./packet.ts";
  * Finds the frontend that a packet is addressed to, in the plans of the node's proxy. Like kube-proxy's iptables mode,
  * it checks addresses of Services before node ports.
  *
- * It is the first step of `explainPacket`, which then follows the packet to an endpoint.
+ * The first step of `explainPacket`, which then follows the packet to an endpoint. Separate, because only this step
+ * searches all Services.
  *
  * Pure; O(Services + endpoints of the Services with this frontend).
  */

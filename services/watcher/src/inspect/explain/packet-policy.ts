@@ -2,7 +2,7 @@ import type { Route, Sender } from "@kpng/service-plan/service-plan.ts";
 import type { ExplainedFrontend } from "./find-frontend.ts";
 import { countsAsLocal, type Packet, type ProxySettings } from "./packet.ts";
 
-/** The part of the plan that applies to one packet, with the texts that explain it. `explainPacket` prints them. */
+/** The part of a frontend's plan that applies to one packet, with the texts that explain it. */
 export interface PacketPolicy {
   readonly route: Route;
   /** Endpoints that the packet may use: all of the cluster, or those on this node. */
@@ -14,7 +14,10 @@ export interface PacketPolicy {
   readonly masqueradeReason: string;
 }
 
-/** Returns the policy for a packet to a frontend. Pure. `explainPacket` calls it after `findFrontend`. */
+/**
+ * Returns the policy for a packet to a frontend. Pure. `explainPacket` calls it after `findFrontend`. Separate from
+ * both, because it alone knows traffic policies and masquerading.
+ */
 export function policyFor(frontend: ExplainedFrontend, packet: Packet, settings: ProxySettings): PacketPolicy {
   const { service, planned, isServed } = frontend;
   const sender = isServed ? senderOf(packet, settings) : "outside";

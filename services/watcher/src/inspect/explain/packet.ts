@@ -5,8 +5,8 @@ import type { Protocol } from "@kpng/model/service.ts";
 import { isLoopback } from "@kpng/service-plan/node-port-addresses.ts";
 
 /**
- * First packet of a connection, as it reaches a node. A user describes it in `kpng explain`, and `explainPacket`
- * follows it. `readPacket` decodes it from a request.
+ * First packet of a connection, as it reaches a node. A user describes it in `kpng explain`, `readPacket` decodes it,
+ * and `explainPacket` follows it. Separate, because the decoder and all functions of this folder share the types.
  */
 export interface Packet {
   readonly family: Family;
@@ -33,7 +33,7 @@ export interface ProxySettings {
   readonly moreNodeAddresses: readonly string[];
 }
 
-/** Returns the known addresses of a node. The decoder of requests and `findFrontend` call it. */
+/** Returns the known addresses of a node. */
 export function nodeAddresses(node: Node | undefined, settings: ProxySettings): readonly string[] {
   return [...(node?.addresses ?? []), ...settings.moreNodeAddresses];
 }

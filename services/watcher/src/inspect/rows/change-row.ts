@@ -13,8 +13,8 @@ import type { Distribution } from "../changes/distribution.ts";
 import { timingsMessage } from "./subscriber-row.ts";
 
 /**
- * Converts a change record to its message in the inspection API. The methods ListChanges and WatchChanges call it, and
- * `kpng get changes` and `kpng trace` show the result. Each kind of row has a file of its own in this folder.
+ * Converts a change record to its message in the inspection API, which `kpng get changes` and `kpng trace` show.
+ * Separate, because the methods ListChanges and WatchChanges both call it. Each kind of row has a file of its own.
  */
 export function changeRow(record: ChangeRecord): Change {
   const { facts, stages } = record;

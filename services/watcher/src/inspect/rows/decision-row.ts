@@ -8,11 +8,11 @@ import type { Decision, DecisionReason } from "../explain/explain-service.ts";
 import { protocolMessage } from "./service-row.ts";
 
 /**
- * Converts a decision of `explainService` to its message in the inspection API. With `isOfPacket`, the text is about
- * one packet and mentions only the endpoint set of that packet. A decision says whether a node uses an endpoint, and
- * why; `kpng get view` and `kpng explain` show it.
+ * Converts a decision of `explainService`, whether and why a node uses an endpoint, to its message in the inspection
+ * API. With `isOfPacket`, the text is about one packet and mentions only the endpoint set of that packet.
  *
- * `explainMethod` and the method ListNodeEndpoints call it. Unlike `endpointRows`, it is about one node.
+ * Separate, because `explainMethod` (for `kpng explain`) and the method ListNodeEndpoints (for `kpng get view`) both
+ * call it. Unlike `endpointRows`, it is about one node.
  */
 export function decisionRow(decision: Decision, isOfPacket = false): EndpointDecision {
   const { use, reasons } = decision;

@@ -5,8 +5,8 @@ import { listAddresses, protocolMessage } from "./service-row.ts";
 
 /**
  * Yields the messages, in the inspection API, of the endpoints of a Service that match the filter. `kpng get endpoints`
- * shows them. Pure. The methods ListEndpoints and WatchEndpoints call it. Unlike `decisionRow`, it does not depend on a
- * node.
+ * shows them. Pure. Separate, because the methods ListEndpoints and WatchEndpoints both call it. Unlike `decisionRow`,
+ * it does not depend on a node.
  */
 export function* endpointRows(slices: readonly EndpointSlice[], filter: EndpointFilter): Iterable<EndpointMessage> {
   const { node, endpoint: wanted } = filter;

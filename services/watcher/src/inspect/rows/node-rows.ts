@@ -10,8 +10,8 @@ import type { Subscriber } from "../../stream/session/subscriber.ts";
 import { knownRevision, stateOf } from "./subscriber-row.ts";
 
 /**
- * Rows of all nodes for ListNodes and WatchNodes, each made on request. `kpng get nodes` shows them: each node of the
- * cluster and what its subscriber has applied.
+ * Rows of all nodes: what the subscribers of each node have applied. `kpng get nodes` shows them. Each row is made on
+ * request.
  */
 export interface NodeTable {
   /** Names of the cluster's Nodes and of the nodes of subscribed proxies, sorted. */
@@ -21,12 +21,12 @@ export interface NodeTable {
 
 /**
  * Groups subscribers and endpoints by node. O(nodes + subscribers + endpoints). The methods ListNodes and WatchNodes
- * call it once for all rows, because a row of its own would need a pass over all subscribers. Separate from
+ * call it once for all rows, because each row alone would need a pass over all subscribers. Separate from
  * `subscriber-row.ts`, because a node may have several subscribers or none.
  */
 export function nodeTable(snapshot: Snapshot, open: Iterable<Subscriber>): NodeTable {
   const subscribersByNode = new Map<string, Subscriber[]>();
-  // A name that only people ask for is not a node.
+  // An observer may ask for any name, so a name that only observers gave is not a node.
   const named = new Set<string>(snapshot.nodes.keys());
   for (const subscriber of open) {
     if (subscriber.kind !== "local" || subscriber.nodeName === "") continue;

@@ -13,8 +13,7 @@ import { isDraining } from "../../view/choose-endpoints.ts";
 
 /**
  * Converts a Service to its message in the inspection API, with counts of its endpoints. `kpng get services` shows it.
- * Pure; O(endpoints). The methods ListServices and WatchServices call it. Separate from the methods, because a list and
- * a watch share it.
+ * Pure; O(endpoints). Separate, because ListServices, WatchServices and `LiveState` of the status page share it.
  */
 export function serviceRow(service: Service, slices: readonly EndpointSlice[]): ServiceMessage {
   return create(ServiceSchema, {

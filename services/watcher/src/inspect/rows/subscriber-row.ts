@@ -17,9 +17,8 @@ import type { Subscriber } from "../../stream/session/subscriber.ts";
  *
  * `sentRevision` is the newest revision up to which nothing is left to send to the subscriber.
  *
- * The methods ListSubscribers and WatchSubscribers call it.
- *
- * Separate from the methods, because a list and a watch share it.
+ * Separate, because the methods ListSubscribers and WatchSubscribers both call it. Rows of nodes and the status page
+ * share the other functions of this file.
  */
 export function subscriberMessage(subscriber: Subscriber, newest: number): SubscriberMessage {
   const { failure, timings, sentAtMs, appliedAtMs, unappliedSinceMs } = subscriber;
