@@ -10,9 +10,11 @@ import type { Item } from "./item.ts";
 import { anonymousSection, makeItem, podSection, serviceSection } from "./node-view-items.ts";
 
 /**
- * Encodes an endpoint for ItemCache: the bytes that every subscriber with the same variant and uses gets. With `isKept`
- * false, the caller must not keep the items; see makeItem. An item is one object as a stream carries it, with its
- * bytes. Which endpoints a node uses is decided before, by `ClassChoice`.
+ * Encodes an endpoint as items: objects as a stream carries them, with the bytes that every subscriber with the same
+ * variant and uses gets. With `isKept` false, the caller must not keep the items; see makeItem.
+ *
+ * `ItemCache` calls the functions of this file, and keeps their results. Separate from it, because they are pure. Which
+ * endpoints a node uses is decided before, by `ClassChoice`.
  */
 export function makeEndpointItems(
   service: Service,

@@ -17,8 +17,9 @@ import { MessageWriter } from "@kpng/model/wire/message-writer.ts";
 import { encodePosition } from "@kpng/model/wire/position-message.ts";
 
 /**
- * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber. The watcher writes
- * them to the streams of backends and relays.
+ * One or more messages of a stream as gRPC frames, so that one encoding serves every subscriber. `makeItem` makes
+ * those of items, and `stream/` the others; backends and relays receive them. Separate, because both folders share the
+ * format.
  *
  * *Shape:* a zero byte (not compressed), the length of the message in 4 bytes, big-endian, and the message (an OpItem).
  */
@@ -34,8 +35,8 @@ const refTags = tagsOf(RefSchema);
 const writer = new MessageWriter();
 
 /**
- * Puts an item. With `isKept` false the frame shares memory with other short-lived frames, and the caller must not keep
- * it. Called for each item of a node view (`makeItem`) and of the cluster state for relays (`globalProjection`).
+ * Puts an item of a node view, or of the cluster state for relays. With `isKept` false the frame shares memory with
+ * other short-lived frames, and the caller must not keep it.
  */
 export function setFrame(set: SetName, path: string, bytes: Uint8Array, isKept = true): Frame {
   writer.begin();

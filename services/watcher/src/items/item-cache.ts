@@ -12,9 +12,10 @@ import {
 import type { Item } from "./item.ts";
 
 /**
- * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects. Each
- * `ServiceState` has one. The cache of the next state of the Service takes over the items of all endpoints that did not
- * change.
+ * The items of a Service and its endpoints, encoded at first use; equal arguments return the same objects.
+ *
+ * Each `ServiceState` has one, and `serviceOverlay` asks it for the items of single nodes. Separate from
+ * `ServiceState`, because the next state's cache takes over the items of all endpoints that did not change.
  *
  * *Bound:* for each endpoint, the variants that were requested, which are few.
  */
@@ -36,9 +37,7 @@ export class ItemCache {
     }
   }
 
-  /**
-   * Returns what is cached for the same endpoints. The store keeps the identity of an endpoint that does not change.
-   */
+  /** Returns what is cached for the same endpoints. The store keeps the identity of an unchanged endpoint. */
   #variantsOf(endpoints: readonly MergedEndpoint[]): (CachedVariant | undefined)[] {
     const indexes = new Map(this.#endpoints.map(({ endpoint, index }) => [endpoint, index]));
     return endpoints.map(({ endpoint, slice }) => {

@@ -4,9 +4,9 @@ import type { Item } from "./item.ts";
 import { nodeViewOrder } from "./node-view-items.ts";
 
 /**
- * Returns the digest of an item of a node view, and caches it in the item. A subscriber that resumes sends digests of
- * its items, and a sync marker contains the digest of the view. Separate from `item.ts`, because relays have items
- * without digests.
+ * Returns the digest of an item of a node view, and caches it in the item. `stream/delta` calls the functions of this
+ * file: a subscriber that resumes sends digests of its items, and a sync marker contains the digest of the view.
+ * Separate from `item.ts`, because relays have items without digests.
  */
 export function digestOf(item: Item): ItemDigest {
   item.digest ??= uncachedDigestOf(item);

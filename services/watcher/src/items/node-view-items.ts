@@ -19,8 +19,10 @@ export const anonymousSection = 3;
 
 /**
  * The order of operations in a node view: KPNG's (`store2localdiff.go:142`), with the node first when it is put and
- * last when it is deleted. A node view is everything that one node must know; this file encodes its Services and its
- * node, and orders its operations.
+ * last when it is deleted. A node view is everything that one node must know.
+ *
+ * `stream/delta` sends changes in this order. Separate from `item.ts`, because relays receive items of other sections
+ * in another order (`globalProjection`).
  */
 export const nodeViewOrder: Order = {
   sections: [SetName.NodesSet, SetName.ServicesSet, SetName.EndpointsSet, SetName.EndpointsSet],

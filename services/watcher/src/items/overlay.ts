@@ -24,8 +24,8 @@ import type { ViewTarget } from "./view-target.ts";
  * The node receives `shared` without `hidden`, and `own`. If a path occurs in both `own` and `shared`, the shared item
  * is hidden. A Service without endpoints of the node's own has an empty overlay.
  *
- * `nodeProjection` requests the overlays of a node for each batch. Separate from `ServiceState`, which holds what a
- * class shares: overlays are computed on demand and not kept.
+ * `stream/delta` requests the overlays of a node for each batch. Separate from `ServiceState`, which holds what a class
+ * shares: overlays are computed on demand and not kept.
  */
 export interface Overlay extends Edits {
   readonly shared: ServiceItems;
@@ -45,10 +45,7 @@ export function overlaysOf(snapshot: Snapshot, target: ViewTarget): readonly Ove
   return target.request.wantsNode ? [...overlays, nodeOverlay(snapshot, target)] : overlays;
 }
 
-/**
- * Returns the overlay that consists of the node's own item, which no other node receives. `nodeProjection` and
- * `overlayDeltas` call it for views that include the node.
- */
+/** Returns the overlay that consists of the item of the node itself, for views that include it. */
 export function nodeOverlay(snapshot: Snapshot, { node }: ViewTarget): Overlay {
   return { ...noOverlay, own: nodeItems(snapshot, node.name) };
 }

@@ -6,8 +6,8 @@ import { serviceStates } from "./service-state.ts";
 
 /**
  * Returns the keys of the Services that have endpoints of the node's own, for any proxy and in no particular order.
- * With this index, a new subscriber costs its own endpoints and not all Services. `overlaysOf` calls it. Separate from
- * `ServiceState`, which knows one Service: this is an index over all.
+ * With this index, a new subscriber costs its own endpoints and not all Services. `overlaysOf` and
+ * `encodeOwnInSteps` call it. Separate from `ServiceState`, which knows one Service: this is an index over all.
  */
 export function ownServices(snapshot: Snapshot, nodeName: string): ReadonlySet<string> {
   return keysByNode(snapshot).get(nodeName) ?? noServices;

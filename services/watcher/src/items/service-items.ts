@@ -2,10 +2,7 @@ import { lowerBound } from "@kpng/model/binary-search.ts";
 import { compareText } from "@kpng/model/text-order.ts";
 import type { Item } from "./item.ts";
 
-/**
- * The items of one Service as a sorted list, from which overlays and differences are computed. `ServiceState` makes
- * them.
- */
+/** The items of one Service as a sorted list, from which overlays and differences are computed. */
 export interface ServiceItems {
   /** Ascending by path; each path occurs once. */
   readonly items: readonly Item[];
@@ -17,8 +14,10 @@ export interface ServiceItems {
 export const noServiceItems: ServiceItems = { items: [], hasClashes: false };
 
 /**
- * Sorts the items; of several items with the same path, keeps the last. Separate from `ServiceState`, because
- * differences and overlays are computed with these functions too.
+ * Sorts the items; of several items with the same path, keeps the last.
+ *
+ * `ServiceState` and `serviceOverlay` call it, and `stream/delta` compares the lists. The functions of this file are
+ * separate from all three, because they are pure and shared.
  */
 export function makeServiceItems(items: readonly Item[]): ServiceItems {
   const sorted = sortByPath(items);

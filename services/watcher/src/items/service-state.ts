@@ -20,13 +20,13 @@ import type { ViewClass } from "./view-target.ts";
 
 /**
  * A Service with its slices, and everything computed from the two for all subscribers. Snapshots in which neither
- * changes share one object. The stream asks it for the items of a class of nodes and compares two states of a Service.
+ * changes share one object.
  *
  * *Bound:* one list of items for each class that was requested. Classes are zones, if endpoints are hinted to zones,
  * and port groups, if endpoints are hinted to nodes.
  *
- * `serviceStates` makes them for each snapshot. `ItemCache` encodes single items; this class decides which items a
- * class shares.
+ * `serviceStates` makes them for each snapshot; `stream/delta` and `serviceOverlay` ask for the items of a view class.
+ * Separate from `ItemCache`, which encodes single items: this class decides which items a view class shares.
  */
 export class ServiceState {
   readonly service: Service;
@@ -97,9 +97,7 @@ export class ServiceState {
 export interface ClassItems {
   readonly items: ServiceItems;
   readonly choice: ClassChoice;
-  /**
-   * The difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes.
-   */
+  /** Difference to the items that all view targets of the zone share; empty unless endpoints are hinted to nodes. */
   readonly edits: Edits;
 }
 

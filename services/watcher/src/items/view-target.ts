@@ -36,9 +36,7 @@ export interface ViewClass {
   readonly zone: string;
 }
 
-/**
- * Returns the class of subscribers with these properties. Called with zone "" for items that do not depend on the zone.
- */
+/** Returns the view class with these properties. The zone is "" for items that do not depend on it. */
 export function viewClassOf({ isExtended, proxyName }: Omit<ViewClass, "key" | "zone">, zone: string): ViewClass {
   // The length separates the zone from the name: zones and names from a state file may contain any character.
   const key = `${isExtended} ${zone.length} ${zone}${proxyName === undefined ? "" : ` ${proxyName}`}`;
